@@ -1,0 +1,56 @@
+# The one command surface. Each target sets up what it needs.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+JOBS   ?= auto
+
+.PHONY: help setup test check demo bench soak lock format clean
+.DEFAULT_GOAL := help
+
+help:  ## what there is to run
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+setup: $(READY)  ## make .venv from requirements.lock
+
+$(READY): requirements.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+test: $(READY)  ## every test, the fast ones first
+	$(BIN)/python -m pytest -n $(JOBS) tests/domain --cov --cov-fail-under=100 --cov-report=term
+	$(BIN)/python -m pytest -n $(JOBS) tests --ignore=tests/domain
+
+check: $(READY)  ## lint, format, types, architecture, dependencies
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy -p tileferry.domain -p tileferry.application -p tileferry.adapters -p tileferry.entrypoints -p tileferry.migrations
+	$(BIN)/mypy tests benchmarks
+	$(BIN)/lint-imports
+	$(BIN)/deptry .
+
+demo: $(READY)  ## see it work
+	@$(BIN)/python -m tileferry.entrypoints.demo
+
+bench: $(READY)  ## measure against peers; writes build/bench.json
+	@mkdir -p build
+	$(BIN)/python -m benchmarks
+
+soak: $(READY)  ## the same properties, many more examples
+	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n $(JOBS) tests/domain --timeout=1800
+
+lock:  ## resolve requirements.lock anew: versions and hashes, no index address
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
+	build/lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+		--no-header --no-annotate --group dev --output-file requirements.lock pyproject.toml
+
+format: $(READY)  ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+clean:  ## remove what the other targets made
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,117 @@
+"""Validators for attrs fields: a refusal names the field and value, and says what is allowed."""
+
+import math
+import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from tileferry.domain.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from attrs import Attribute
+
+Validator = Callable[[Any, "Attribute[Any]", Any], None]
+
+# One form for every name that ends up in a file name, a URL or a key: no separator, no dot first.
+NAME_CHARS_MAX = 64
+_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_CHARS_MAX - 1}}}", re.ASCII)
+
+
+def field_name(instance: object, attribute: "Attribute[Any]") -> str:
+    """How an error message names a field."""
+    return f"{type(instance).__name__}.{attribute.name}"
+
+
+def is_name(value: object) -> bool:
+    """Tell whether ``value`` can be part of a path, a URL and a key as it stands."""
+    return isinstance(value, str) and _NAME.fullmatch(value) is not None and ".." not in value
+
+
+def name(instance: object, attribute: "Attribute[Any]", value: object) -> None:
+    """Refuse anything but a plain name."""
+    if not is_name(value):
+        raise InvalidValueError(
+            field=field_name(instance, attribute),
+            value=value,
+            problem="is not a plain name",
+            remedy=f"use 1 to {NAME_CHARS_MAX} of A-Z a-z 0-9 . _ - a letter or digit first",
+        )
+
+
+def text(instance: object, attribute: "Attribute[Any]", value: object) -> None:
+    """Refuse anything but non-empty text."""
+    if not isinstance(value, str) or not value:
+        raise InvalidValueError(
+            field=field_name(instance, attribute), value=value, problem="must be non-empty text"
+        )
+
+
+def integer(minimum: int, maximum: int | None = None) -> Validator:
+    """Accept whole numbers in a closed range; ``True`` is not a number."""
+
+    def check(instance: object, attribute: "Attribute[Any]", value: object) -> None:
+        good = (
+            isinstance(value, int)
+            and not isinstance(value, bool)
+            and minimum <= value
+            and (maximum is None or value <= maximum)
+        )
+        if not good:
+            raise InvalidValueError(
+                field=field_name(instance, attribute),
+                value=value,
+                problem=f"must be a whole number {_range(minimum, maximum)}",
+            )
+
+    return check
+
+
+def number(minimum: float, maximum: float | None = None) -> Validator:
+    """Accept finite numbers in a closed range."""
+
+    def check(instance: object, attribute: "Attribute[Any]", value: object) -> None:
+        good = (
+            isinstance(value, int | float)
+            and not isinstance(value, bool)
+            and math.isfinite(value)
+            and minimum <= value
+            and (maximum is None or value <= maximum)
+        )
+        if not good:
+            raise InvalidValueError(
+                field=field_name(instance, attribute),
+                value=value,
+                problem=f"must be a finite number {_range(minimum, maximum)}",
+            )
+
+    return check
+
+
+def instance(kind: type) -> Validator:
+    """Accept instances of ``kind`` only."""
+
+    def check(instance: object, attribute: "Attribute[Any]", value: object) -> None:
+        if not isinstance(value, kind):
+            raise InvalidValueError(
+                field=field_name(instance, attribute),
+                value=value,
+                problem=f"must be a {kind.__name__}",
+            )
+
+    return check
+
+
+def aware(instance: object, attribute: "Attribute[Any]", value: object) -> None:
+    """Accept only times that know their zone."""
+    if not isinstance(value, datetime) or value.utcoffset() is None:
+        raise InvalidValueError(
+            field=field_name(instance, attribute),
+            value=value,
+            problem="must be a time with its zone",
+            remedy="give a timezone-aware datetime",
+        )
+
+
+def _range(minimum: float, maximum: float | None) -> str:
+    return f"from {minimum:g} up" if maximum is None else f"from {minimum:g} to {maximum:g}"

@@ -1,0 +1,240 @@
+"""Every error that tileferry raises on purpose: one family, each carrying its data.
+
+A message says what happened, names the field and the value, and ends with what to do. Values from
+outside are escaped; no error ever holds a secret.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from attrs import define
+
+from tileferry.domain.text import printable
+
+if TYPE_CHECKING:
+    from tileferry.domain.retry.decide import GiveUpReason
+    from tileferry.domain.retry.loop import FailedAttempt
+
+
+class TileManagerError(Exception):
+    """Parent of the family."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Keyword-only fields do not survive Exception's own pickling, and workers send errors home.
+        kind = type(self)
+        if not attrs.has(kind):
+            return (kind, self.args)
+        return (
+            _rebuilt,
+            (kind, {item.name: getattr(self, item.name) for item in attrs.fields(kind)}),
+        )
+
+
+def _rebuilt(kind: type[TileManagerError], fields: Mapping[str, Any]) -> TileManagerError:
+    return kind(**fields)
+
+
+@define(kw_only=True, eq=False)
+class InvalidValueError(TileManagerError, ValueError):
+    """A value that cannot be worked with, in a field that the message names."""
+
+    field: str
+    value: object
+    problem: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.field}: {self.problem} (got {printable(repr(self.value))})"
+        return f"{text}; {self.remedy}" if self.remedy else text
+
+
+@define(kw_only=True, eq=False)
+class SatelliteProviderError(TileManagerError):
+    """The provider failed in a way that the caller must know about."""
+
+    reason: str
+    url: str | None = None
+    status: int | None = None
+    attempts: int = 1
+    body_excerpt: str | None = None
+
+    def __str__(self) -> str:
+        parts = [f"satellite-provider: {printable(self.reason)}"]
+        if self.status is not None:
+            parts.append(f"HTTP {self.status}")
+        if self.url is not None:
+            parts.append(f"at {printable(self.url)}")
+        parts.append(f"after {self.attempts} attempt{'' if self.attempts == 1 else 's'}")
+        if self.body_excerpt:
+            parts.append(f"it said: {printable(self.body_excerpt)}")
+        return ", ".join(parts)
+
+
+@define(kw_only=True, eq=False)
+class ResponseSchemaError(SatelliteProviderError):
+    """The provider answered, but not in the agreed form."""
+
+    field: str
+
+    def __str__(self) -> str:
+        return f"{SatelliteProviderError.__str__(self)}, in field {printable(self.field)}"
+
+
+@define(kw_only=True, eq=False)
+class RateLimitedError(TileManagerError):
+    """The provider asked for patience more often than we are allowed to give it."""
+
+    url: str
+    attempts: int
+    retry_after_s: float | None = None
+
+    def __str__(self) -> str:
+        when = (
+            "it gave no time to come back"
+            if self.retry_after_s is None
+            else f"come back in {self.retry_after_s:g} s"
+        )
+        return (
+            f"satellite-provider limits our rate at {printable(self.url)}, "
+            f"{self.attempts} attempts; {when}"
+        )
+
+
+@define(kw_only=True, eq=False)
+class ResolutionRejectionError(TileManagerError):
+    """A tile's resolution lies outside what the operator accepts."""
+
+    tile: str
+    resolution_m_per_px: float
+    min_m_per_px: float
+    max_m_per_px: float | None = None
+
+    def __str__(self) -> str:
+        upper = "" if self.max_m_per_px is None else f" and at most {self.max_m_per_px:g}"
+        return (
+            f"tile {printable(self.tile)} has {self.resolution_m_per_px:g} m/px; "
+            f"accepted is at least {self.min_m_per_px:g}{upper}"
+        )
+
+
+@define(kw_only=True, eq=False)
+class FreshnessRejectionError(TileManagerError):
+    """A tile is too old for the sector it was asked for."""
+
+    tile: str
+    sector_class: str
+    produced_at: datetime
+    max_age_days: float
+
+    def __str__(self) -> str:
+        return (
+            f"tile {printable(self.tile)}, produced {self.produced_at.isoformat()}, is stale for "
+            f"sector {self.sector_class}: at most {self.max_age_days:g} days are accepted"
+        )
+
+
+@define(kw_only=True, eq=False)
+class CacheBudgetExceededError(TileManagerError):
+    """The cache cannot hold the batch, whatever may be evicted."""
+
+    requested_bytes: int
+    available_bytes: int
+
+    @property
+    def shortfall_bytes(self) -> int:
+        """How much is missing."""
+        return self.requested_bytes - self.available_bytes
+
+    def __str__(self) -> str:
+        return (
+            f"the batch needs {self.requested_bytes} bytes and the cache can free "
+            f"{self.available_bytes}: {self.shortfall_bytes} short; ask for a smaller area "
+            f"or fewer zoom levels, unpin a flight, or raise c6.budget_bytes"
+        )
+
+
+@define(kw_only=True, eq=False)
+class FlightStateNotOnGroundError(TileManagerError):
+    """Uploading is for aircraft that have landed."""
+
+    flight_id: str
+    state: str
+
+    def __str__(self) -> str:
+        return (
+            f"flight {printable(self.flight_id)} is {printable(self.state)}, not on the ground; "
+            f"upload after landing, with a flight record that says on_ground"
+        )
+
+
+@define(kw_only=True, eq=False)
+class IllegalTransitionError(TileManagerError):
+    """Somebody asked a state machine for a move that is not declared, or not theirs."""
+
+    subject: str
+    transition: str
+    status: str
+    actor: str
+    problem: str
+
+    def __str__(self) -> str:
+        return (
+            f"{printable(self.subject)} is {self.status}: {self.actor} may not "
+            f"{self.transition} it: {self.problem}"
+        )
+
+
+@define(kw_only=True, eq=False)
+class IdempotencyConflictError(TileManagerError):
+    """One idempotency key was used with two different payloads."""
+
+    key: str
+    recorded_fingerprint: str
+    offered_fingerprint: str
+
+    def __str__(self) -> str:
+        return (
+            f"idempotency key {printable(self.key)} was first used with payload "
+            f"{self.recorded_fingerprint[:12]} and now comes with {self.offered_fingerprint[:12]}; "
+            f"use a new key for a new payload"
+        )
+
+
+@define(kw_only=True, eq=False)
+class IdempotencyInProgressError(TileManagerError):
+    """Another caller holds the key and has not finished."""
+
+    key: str
+    owner: str
+    lease_expires_at: datetime
+
+    def __str__(self) -> str:
+        return (
+            f"idempotency key {printable(self.key)} is held by {printable(self.owner)} until "
+            f"{self.lease_expires_at.isoformat()}; wait for it, or try again after that"
+        )
+
+
+@define(kw_only=True, eq=False)
+class RetryError(TileManagerError):
+    """An operation was tried as often as its policy allows, and failed each time.
+
+    The last failure is chained as ``__cause__``.
+    """
+
+    category: str
+    operation: str
+    attempts: int
+    elapsed_s: float
+    reason: "GiveUpReason"
+    history: "Sequence[FailedAttempt]" = ()
+
+    def __str__(self) -> str:
+        last = f"; last error: {self.history[-1].summary}" if self.history else ""
+        return (
+            f"{printable(self.operation)} ({self.category}) gave up after {self.attempts} "
+            f"attempt{'' if self.attempts == 1 else 's'} in {self.elapsed_s:.1f} s: "
+            f"{self.reason.explanation}{last}"
+        )

@@ -1,0 +1,178 @@
+"""Idempotency: the key of an operation, and what its record says to a caller who brings it.
+
+A record is in progress under a lease, or completed with a result, or failed for good. The record,
+not its value, says whether there is a result: a cached ``None`` is one.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import TypeAlias
+
+from attrs import evolve, field, frozen, validators
+
+from tileferry.domain.canonical import JsonValue, canonical_json
+from tileferry.domain.checks import aware, integer, text
+from tileferry.domain.errors import (
+    IdempotencyConflictError,
+    IdempotencyInProgressError,
+    InvalidValueError,
+)
+
+# Changing how keys are made would make finished work look new: a new form gets a new prefix.
+_KEY_PREFIX = b"tileferry-idempotency-key-v1\n"
+_FINGERPRINT_PREFIX = b"tileferry-payload-v1\n"
+
+
+def compute_idempotency_key(
+    operation: str,
+    tenant_id: str | None = None,
+    correlation_id: str | None = None,
+    additional_params: Mapping[str, JsonValue] | None = None,
+) -> str:
+    """Return the key of an operation: 64 hex digits that depend on the arguments' values alone."""
+    if not operation:
+        raise InvalidValueError(
+            field="operation", value=operation, problem="must be non-empty text"
+        )
+    identity: JsonValue = {
+        "operation": operation,
+        "tenant_id": tenant_id or "",
+        "correlation_id": correlation_id or "",
+        "additional_params": additional_params or {},
+    }
+    return sha256(_KEY_PREFIX + canonical_json(identity, field="key")).hexdigest()
+
+
+def payload_fingerprint(payload: JsonValue | bytes) -> str:
+    """Return what tells two payloads under one key apart: 64 hex digits."""
+    form, body = (
+        (b"bytes\n", payload)
+        if isinstance(payload, bytes)
+        else (b"json\n", canonical_json(payload, field="payload"))
+    )
+    return sha256(_FINGERPRINT_PREFIX + form + body).hexdigest()
+
+
+@frozen(kw_only=True)
+class InProgress:
+    """Somebody is at it, until the lease ends."""
+
+    owner: str = field(validator=text)
+    lease_expires_at: datetime = field(validator=aware)
+
+
+@frozen(kw_only=True)
+class Completed:
+    """It was done; ``result`` is what the codec made of the return value."""
+
+    result: bytes
+    recorded_at: datetime = field(validator=aware)
+
+
+@frozen(kw_only=True)
+class FailedForGood:
+    """It was tried and can never succeed; callers get the same failure again."""
+
+    error_type: str
+    error_message: str
+    recorded_at: datetime = field(validator=aware)
+
+
+RecordState: TypeAlias = InProgress | Completed | FailedForGood
+
+
+@frozen(kw_only=True)
+class IdempotencyRecord:
+    """What a store holds under one key."""
+
+    key: str = field(validator=text)
+    fingerprint: str = field(validator=text)
+    epoch: int = field(default=1, validator=integer(1))
+    """Rises with each claim; a write from an older claim changes nothing."""
+    state: RecordState
+    expires_at: datetime | None = field(default=None, validator=validators.optional(aware))
+    """When the record may be forgotten; ``None`` for never."""
+
+    def is_expired(self, now: datetime) -> bool:
+        """Tell whether the record may be treated as absent."""
+        return self.expires_at is not None and self.expires_at <= now
+
+    def renewed(self, owner: str, *, now: datetime, lease: timedelta) -> "IdempotencyRecord":
+        """Return the record with ``owner``'s lease extended; a lease that was lost stays lost."""
+        held = self._held_by(owner, now)
+        return evolve(self, state=evolve(held, lease_expires_at=now + lease))
+
+    def completed(
+        self, owner: str, result: bytes, *, now: datetime, keep: timedelta | None
+    ) -> "IdempotencyRecord":
+        """Return the record with ``owner``'s result, to be kept for ``keep``."""
+        self._held_by(owner, now)
+        return self._ended(Completed(result=result, recorded_at=now), now, keep)
+
+    def failed_for_good(
+        self, owner: str, error: Exception, *, now: datetime, keep: timedelta | None
+    ) -> "IdempotencyRecord":
+        """Return the record with the failure that every later caller will get."""
+        self._held_by(owner, now)
+        failure = FailedForGood(
+            error_type=type(error).__name__, error_message=str(error), recorded_at=now
+        )
+        return self._ended(failure, now, keep)
+
+    def _held_by(self, owner: str, now: datetime) -> InProgress:
+        state = self.state
+        if (
+            not isinstance(state, InProgress)
+            or state.owner != owner
+            or state.lease_expires_at <= now
+        ):
+            raise InvalidValueError(
+                field="owner",
+                value=owner,
+                problem=f"does not hold the lease on idempotency key {self.key}",
+                remedy="read the record again: somebody else may have finished the work",
+            )
+        return state
+
+    def _ended(
+        self, state: RecordState, now: datetime, keep: timedelta | None
+    ) -> "IdempotencyRecord":
+        return evolve(self, state=state, expires_at=None if keep is None else now + keep)
+
+
+def claim(
+    existing: IdempotencyRecord | None,
+    *,
+    key: str,
+    fingerprint: str,
+    owner: str,
+    now: datetime,
+    lease: timedelta,
+) -> IdempotencyRecord:
+    """Return the record that ``owner``'s request leads to.
+
+    It is a fresh claim when there is no record, or its lease or its life has ended; it is the
+    ``existing`` one, unchanged, when that holds an outcome to give back. A key in somebody's hands
+    and a key with another payload are refused.
+    """
+    if existing is None or existing.is_expired(now):
+        return IdempotencyRecord(
+            key=key,
+            fingerprint=fingerprint,
+            epoch=1 if existing is None else existing.epoch + 1,
+            state=InProgress(owner=owner, lease_expires_at=now + lease),
+        )
+    if existing.fingerprint != fingerprint:
+        raise IdempotencyConflictError(
+            key=key, recorded_fingerprint=existing.fingerprint, offered_fingerprint=fingerprint
+        )
+    state = existing.state
+    if not isinstance(state, InProgress):
+        return existing
+    if state.lease_expires_at > now:
+        raise IdempotencyInProgressError(
+            key=key, owner=state.owner, lease_expires_at=state.lease_expires_at
+        )
+    taken_over = InProgress(owner=owner, lease_expires_at=now + lease)
+    return evolve(existing, epoch=existing.epoch + 1, state=taken_over)

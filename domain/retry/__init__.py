@@ -1,0 +1,64 @@
+"""Retry: policies, classification, the one decision, and the loop that applies it."""
+
+from tileferry.domain.idempotency import compute_idempotency_key
+from tileferry.domain.retry.backoff import jittered_delay, nominal_delay
+from tileferry.domain.retry.budget import RetryBudget
+from tileferry.domain.retry.category import RetryCategory
+from tileferry.domain.retry.classify import (
+    ErrorClass,
+    Final,
+    RateLimited,
+    Retryable,
+    classify_exception,
+)
+from tileferry.domain.retry.decide import (
+    Decision,
+    Failure,
+    GiveUp,
+    GiveUpReason,
+    RetryAt,
+    RetryReason,
+    calculate_next_retry,
+    decide,
+)
+from tileferry.domain.retry.loop import FailedAttempt, RetryLoop
+from tileferry.domain.retry.policies import (
+    DOWNLOAD_POLICY,
+    PARTITION_POLICY,
+    POLICY_MATRIX,
+    RUN_POLICY,
+    upload_policy,
+)
+from tileferry.domain.retry.policy import BackoffKind, RetryPolicy
+from tileferry.domain.retry.retry_after import parse_retry_after
+
+__all__ = [
+    "DOWNLOAD_POLICY",
+    "PARTITION_POLICY",
+    "POLICY_MATRIX",
+    "RUN_POLICY",
+    "BackoffKind",
+    "Decision",
+    "ErrorClass",
+    "FailedAttempt",
+    "Failure",
+    "Final",
+    "GiveUp",
+    "GiveUpReason",
+    "RateLimited",
+    "RetryAt",
+    "RetryBudget",
+    "RetryCategory",
+    "RetryLoop",
+    "RetryPolicy",
+    "RetryReason",
+    "Retryable",
+    "calculate_next_retry",
+    "classify_exception",
+    "compute_idempotency_key",
+    "decide",
+    "jittered_delay",
+    "nominal_delay",
+    "parse_retry_after",
+    "upload_policy",
+]

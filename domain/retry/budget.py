@@ -1,0 +1,51 @@
+"""The retry budget: retries may add only a fraction of the normal load.
+
+Each first attempt earns a fraction of a token and each retry costs a whole one. While everything
+fails, retries are therefore at most that fraction of the first attempts; when things work again the
+bucket fills by itself. A slow refill over time keeps a rare operation from being locked out.
+"""
+
+from attrs import evolve, field, frozen
+
+from tileferry.domain.checks import number
+
+RETRY_COST_TOKENS = 1.0
+
+
+@frozen(kw_only=True)
+class RetryBudget:
+    """A token bucket at one moment; each method returns the bucket that follows."""
+
+    capacity: float = field(default=10.0, validator=number(RETRY_COST_TOKENS))
+    earned_per_attempt: float = field(default=0.1, validator=number(0, 1))
+    refill_per_s: float = field(default=0.0, validator=number(0))
+    tokens: float = field(validator=number(0))
+    updated_s: float = field(default=0.0, validator=number(0))
+    """Monotonic time of the last refill."""
+
+    @tokens.default
+    def _full(self) -> float:
+        return self.capacity
+
+    @property
+    def allows_retry(self) -> bool:
+        """Whether a retry can be paid now."""
+        return self.tokens >= RETRY_COST_TOKENS
+
+    def refilled(self, now_s: float) -> "RetryBudget":
+        """Return the bucket at ``now_s``; a clock that went back earns nothing."""
+        elapsed_s = max(0.0, now_s - self.updated_s)
+        return self._with(
+            self.tokens + elapsed_s * self.refill_per_s, updated_s=max(now_s, self.updated_s)
+        )
+
+    def after_first_attempt(self) -> "RetryBudget":
+        """Return the bucket after an operation was tried for the first time."""
+        return self._with(self.tokens + self.earned_per_attempt, updated_s=self.updated_s)
+
+    def after_retry(self) -> "RetryBudget":
+        """Return the bucket after a retry was granted; never below empty."""
+        return self._with(max(0.0, self.tokens - RETRY_COST_TOKENS), updated_s=self.updated_s)
+
+    def _with(self, tokens: float, *, updated_s: float) -> "RetryBudget":
+        return evolve(self, tokens=min(tokens, self.capacity), updated_s=updated_s)

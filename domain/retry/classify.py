@@ -1,0 +1,49 @@
+"""What an error means for retrying: never, again, or again when the other side says so."""
+
+from typing import ClassVar, TypeAlias
+
+from attrs import field, frozen, validators
+
+from tileferry.domain.checks import number
+from tileferry.domain.retry.policy import RetryPolicy
+
+
+@frozen
+class Final:
+    """Trying again cannot help."""
+
+    code: ClassVar[str] = "final"
+
+
+@frozen
+class Retryable:
+    """Trying again may help."""
+
+    code: ClassVar[str] = "retryable"
+
+
+@frozen
+class RateLimited:
+    """Trying again helps once the other side is ready; it may have said when."""
+
+    code: ClassVar[str] = "rate_limited"
+    retry_after_s: float | None = field(default=None, validator=validators.optional(number(0)))
+
+
+ErrorClass: TypeAlias = Final | Retryable | RateLimited
+
+
+def classify_exception(error: BaseException, policy: RetryPolicy) -> ErrorClass:
+    """Classify by the policy's lists: the most specific listed class of the error decides.
+
+    A class in both lists is retryable; an error that neither list covers is retryable too, unless
+    it is no ``Exception`` at all (an interrupt, a cancellation, the end of a generator).
+    """
+    if not isinstance(error, Exception):
+        return Final()
+    for kind in type(error).__mro__:
+        if kind in policy.retryable_exceptions:
+            return Retryable()
+        if kind in policy.non_retryable_exceptions:
+            return Final()
+    return Retryable()

@@ -1,0 +1,96 @@
+"""The retry loop without its I/O: a driver makes the calls and sleeps, the loop says what is next.
+
+A driver, synchronous or not, calls the operation; only when that raises does it need a loop::
+
+    loop = RetryLoop(policy=policy, key=key, started_s=started_s)
+    decision = loop.after_failure(error, now_s=clock.monotonic())
+
+and then sleeps ``decision.delay_s`` and calls again, or gives up.
+"""
+
+from collections.abc import Callable
+
+from attrs import define, field, frozen
+
+from tileferry.domain.errors import RetryError
+from tileferry.domain.retry.classify import ErrorClass, Final, classify_exception
+from tileferry.domain.retry.decide import Decision, Failure, GiveUp, decide
+from tileferry.domain.retry.policy import RetryPolicy
+from tileferry.domain.text import printable
+
+Classifier = Callable[[BaseException], ErrorClass]
+
+
+@frozen(kw_only=True)
+class FailedAttempt:
+    """One line of the history: what failed, what it was taken for, and what was decided."""
+
+    failure: Failure
+    decision: Decision
+    error_type: str
+    error_message: str
+
+    @property
+    def summary(self) -> str:
+        """The error on one line."""
+        return f"{self.error_type}: {self.error_message}" if self.error_message else self.error_type
+
+
+@define(kw_only=True)
+class RetryLoop:
+    """The failures of one operation so far."""
+
+    policy: RetryPolicy
+    key: str
+    started_s: float
+    """Monotonic time at which the first attempt began."""
+    classifier: Classifier | None = None
+    """Tells more than the policy's lists can, such as a wait that a server asked for."""
+    history: list[FailedAttempt] = field(factory=list, init=False)
+    _attempt: int = field(default=1, init=False)
+    _rate_limited: int = field(default=0, init=False)
+
+    def after_failure(
+        self, error: BaseException, *, now_s: float, budget_tokens: float | None = None
+    ) -> Decision:
+        """Record that an attempt raised ``error``, and decide."""
+        failure = Failure(
+            key=self.key,
+            attempt=self._attempt,
+            error=self._class_of(error),
+            rate_limited=self._rate_limited,
+            elapsed_s=max(0.0, now_s - self.started_s),
+            budget_tokens=budget_tokens,
+        )
+        decision = decide(self.policy, failure)
+        if not isinstance(decision, GiveUp):
+            self._attempt = decision.attempt
+            self._rate_limited = decision.rate_limited
+        self.history.append(
+            FailedAttempt(
+                failure=failure,
+                decision=decision,
+                error_type=type(error).__name__,
+                error_message=printable(str(error)),
+            )
+        )
+        return decision
+
+    def exhausted(self, decision: GiveUp, *, category: str, operation: str) -> RetryError:
+        """Return the error that tells the caller that all tries failed."""
+        return RetryError(
+            category=category,
+            operation=operation,
+            attempts=len(self.history),
+            elapsed_s=self.history[-1].failure.elapsed_s,
+            reason=decision.reason,
+            history=tuple(self.history),
+        )
+
+    def _class_of(self, error: BaseException) -> ErrorClass:
+        # An interrupt or a cancellation is nobody's to reclassify.
+        if not isinstance(error, Exception):
+            return Final()
+        if self.classifier is not None:
+            return self.classifier(error)
+        return classify_exception(error, self.policy)
