@@ -1,0 +1,1 @@
+"""The ports' implementations, one folder a technology. Adapters do not import each other."""

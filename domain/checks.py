@@ -1,6 +1,5 @@
 """Validators for attrs fields: a refusal names the field and value, and says what is allowed."""
 
-import math
 import re
 from collections.abc import Callable
 from datetime import datetime
@@ -15,6 +14,7 @@ Validator = Callable[[Any, "Attribute[Any]", Any], None]
 
 # One form for every name that ends up in a file name, a URL or a key: no separator, no dot first.
 NAME_CHARS_MAX = 64
+_FLOAT_MAX = float.fromhex("0x1.fffffffffffffp+1023")
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_CHARS_MAX - 1}}}", re.ASCII)
 
 
@@ -47,6 +47,18 @@ def text(instance: object, attribute: "Attribute[Any]", value: object) -> None:
         )
 
 
+def unicode(instance: object, attribute: "Attribute[Any]", value: object) -> None:
+    """Refuse anything but text that can be written as UTF-8; empty text is text."""
+    try:
+        good = isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:
+        good = False
+    if not good:
+        raise InvalidValueError(
+            field=field_name(instance, attribute), value=value, problem="must be valid Unicode text"
+        )
+
+
 def integer(minimum: int, maximum: int | None = None) -> Validator:
     """Accept whole numbers in a closed range; ``True`` is not a number."""
 
@@ -74,9 +86,7 @@ def number(minimum: float, maximum: float | None = None) -> Validator:
         good = (
             isinstance(value, int | float)
             and not isinstance(value, bool)
-            and math.isfinite(value)
-            and minimum <= value
-            and (maximum is None or value <= maximum)
+            and minimum <= value <= (_FLOAT_MAX if maximum is None else maximum)  # never for NaN
         )
         if not good:
             raise InvalidValueError(

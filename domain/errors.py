@@ -121,7 +121,7 @@ class ResolutionRejectionError(TileManagerError):
 
 @define(kw_only=True, eq=False)
 class FreshnessRejectionError(TileManagerError):
-    """A tile is too old for the sector it was asked for."""
+    """A tile is too old for its sector, or its date lies in the future and proves nothing."""
 
     tile: str
     sector_class: str
@@ -130,8 +130,9 @@ class FreshnessRejectionError(TileManagerError):
 
     def __str__(self) -> str:
         return (
-            f"tile {printable(self.tile)}, produced {self.produced_at.isoformat()}, is stale for "
-            f"sector {self.sector_class}: at most {self.max_age_days:g} days are accepted"
+            f"tile {printable(self.tile)}, produced {self.produced_at.isoformat()}, is refused for "
+            f"sector {self.sector_class}: it must be at most {self.max_age_days:g} days old, "
+            f"and not from the future"
         )
 
 

@@ -1,0 +1,1 @@
+"""C12, the operator's tooling: what people and schedulers start."""

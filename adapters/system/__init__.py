@@ -1,0 +1,5 @@
+"""The machine itself: its clock."""
+
+from tileferry.adapters.system.clock import SystemClock
+
+__all__ = ["SystemClock"]

@@ -31,6 +31,12 @@ from tileferry.domain.retry.policies import (
 )
 from tileferry.domain.retry.policy import BackoffKind, RetryPolicy
 from tileferry.domain.retry.retry_after import parse_retry_after
+from tileferry.domain.retry.simulate import (
+    SimulatedAttempt,
+    Simulation,
+    longest_backoff_s,
+    simulate,
+)
 
 __all__ = [
     "DOWNLOAD_POLICY",
@@ -53,12 +59,16 @@ __all__ = [
     "RetryPolicy",
     "RetryReason",
     "Retryable",
+    "SimulatedAttempt",
+    "Simulation",
     "calculate_next_retry",
     "classify_exception",
     "compute_idempotency_key",
     "decide",
     "jittered_delay",
+    "longest_backoff_s",
     "nominal_delay",
     "parse_retry_after",
+    "simulate",
     "upload_policy",
 ]

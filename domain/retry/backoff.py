@@ -35,5 +35,5 @@ def jittered_delay(policy: RetryPolicy, attempt: int, key: str) -> float:
 
 def _spread(key: str, attempt: int) -> float:
     """Return a number in [-1, 1) that follows from ``key`` and ``attempt``."""
-    seed = _JITTER_SEED + f"{attempt}\0{key}".encode("utf-8", "surrogatepass")
+    seed = _JITTER_SEED + f"{attempt}\0{key}".encode()
     return int.from_bytes(sha256(seed).digest()[:6], "big") / 2**47 - 1.0

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from attrs import field, frozen, validators
 
-from tileferry.domain.checks import integer, number
+from tileferry.domain.checks import integer, number, unicode
 from tileferry.domain.retry.backoff import jittered_delay
 from tileferry.domain.retry.budget import RETRY_COST_TOKENS
 from tileferry.domain.retry.classify import ErrorClass, Final, RateLimited
@@ -48,7 +48,7 @@ _EXPLANATIONS = {
 class Failure:
     """One failed attempt, as the decision sees it."""
 
-    key: str
+    key: str = field(validator=unicode)
     """What the jitter is derived from: an idempotency key, or an id of the call."""
     attempt: int = field(validator=integer(1))
     """Which charged attempt this was, from 1. One that was only told to wait is not charged."""

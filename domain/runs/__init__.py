@@ -1,0 +1,61 @@
+"""Runs: the queue's work items, their state machine, and the fair order among them."""
+
+from tileferry.domain.runs.gate import SourceGate
+from tileferry.domain.runs.lease import lease_ended
+from tileferry.domain.runs.order import eligible, fair_order, next_to_process
+from tileferry.domain.runs.run import (
+    ERROR_CODES,
+    RUN_SHAPES,
+    Run,
+    RunId,
+    RunKind,
+    RunPriority,
+    RunStatus,
+    WorkerId,
+    has_ended,
+    is_due,
+    is_permanent,
+)
+from tileferry.domain.runs.setbacks import (
+    MAX_RESCUES,
+    RunErrorChange,
+    cancel,
+    record_error,
+    rescue,
+    retry_now,
+)
+from tileferry.domain.runs.table import RUN_TRANSITIONS
+from tileferry.domain.runs.transitions import claim, complete, renew, submit
+from tileferry.domain.runs.verdict import Verdict, VerdictOutcome
+
+__all__ = [
+    "ERROR_CODES",
+    "MAX_RESCUES",
+    "RUN_SHAPES",
+    "RUN_TRANSITIONS",
+    "Run",
+    "RunErrorChange",
+    "RunId",
+    "RunKind",
+    "RunPriority",
+    "RunStatus",
+    "SourceGate",
+    "Verdict",
+    "VerdictOutcome",
+    "WorkerId",
+    "cancel",
+    "claim",
+    "complete",
+    "eligible",
+    "fair_order",
+    "has_ended",
+    "is_due",
+    "is_permanent",
+    "lease_ended",
+    "next_to_process",
+    "record_error",
+    "renew",
+    "rescue",
+    "retry_now",
+    "submit",
+]

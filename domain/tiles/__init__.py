@@ -1,0 +1,73 @@
+"""Tiles: identity, area, gates, the cache's budget, and what downloads and uploads report."""
+
+from tileferry.domain.tiles.bbox import MERCATOR_LAT_MAX, BBox
+from tileferry.domain.tiles.coverage import TileCoverage, TileRange, count_tiles, tile_ranges
+from tileferry.domain.tiles.download_report import (
+    DownloadBatchReport,
+    DownloadOutcome,
+    DownloadTally,
+    download_outcome,
+)
+from tileferry.domain.tiles.download_request import DownloadRequest, TileSummary
+from tileferry.domain.tiles.eviction import CachedTile, CacheSpace, EvictionResult, plan_eviction
+from tileferry.domain.tiles.freshness import FreshnessLabel, FreshnessRule, SectorClass
+from tileferry.domain.tiles.mercator import tile_at, tile_bounds
+from tileferry.domain.tiles.resolution import ResolutionGate, ResolutionVerdict
+from tileferry.domain.tiles.tile_id import ZOOM_MAX, TileId
+from tileferry.domain.tiles.upload import (
+    PerTileStatus,
+    TileUploadStatus,
+    UploadBatchReport,
+    UploadOutcome,
+    UploadRequest,
+    next_retry_hint,
+)
+from tileferry.domain.tiles.upload_passes import UploadPasses, aggregate_passes
+from tileferry.domain.tiles.voting import (
+    MAX_PER_TILE_ATTEMPTS,
+    VOTING_MOVES,
+    VotingStatus,
+    move_status,
+    should_give_up,
+)
+
+__all__ = [
+    "MAX_PER_TILE_ATTEMPTS",
+    "MERCATOR_LAT_MAX",
+    "VOTING_MOVES",
+    "ZOOM_MAX",
+    "BBox",
+    "CacheSpace",
+    "CachedTile",
+    "DownloadBatchReport",
+    "DownloadOutcome",
+    "DownloadRequest",
+    "DownloadTally",
+    "EvictionResult",
+    "FreshnessLabel",
+    "FreshnessRule",
+    "PerTileStatus",
+    "ResolutionGate",
+    "ResolutionVerdict",
+    "SectorClass",
+    "TileCoverage",
+    "TileId",
+    "TileRange",
+    "TileSummary",
+    "TileUploadStatus",
+    "UploadBatchReport",
+    "UploadOutcome",
+    "UploadPasses",
+    "UploadRequest",
+    "VotingStatus",
+    "aggregate_passes",
+    "count_tiles",
+    "download_outcome",
+    "move_status",
+    "next_retry_hint",
+    "plan_eviction",
+    "should_give_up",
+    "tile_at",
+    "tile_bounds",
+    "tile_ranges",
+]

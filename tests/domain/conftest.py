@@ -9,11 +9,23 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 settings.register_profile("default", database=None, deadline=None, max_examples=100)
 settings.register_profile("soak", database=None, deadline=None, max_examples=5_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(scope="session")
+def character_tables() -> None:
+    """Hypothesis makes these once, in a cache file that the guard below would refuse."""
+
+    @settings(max_examples=1)
+    @given(st.text())
+    def draw(_text: str) -> None: ...
+
+    draw()
 
 
 class ForbiddenInDomainError(AssertionError):
@@ -65,7 +77,7 @@ def _refuse_clock(frame: FrameType, event: str, called: Any) -> None:
 
 
 @pytest.fixture(autouse=True)
-def pure() -> Iterator[None]:
+def pure(character_tables: None) -> Iterator[None]:  # noqa: ARG001  # asked for, so made first
     """Block the outside for the length of one test."""
     global _blocking  # noqa: PLW0603  # an audit hook cannot be removed, only switched
     _blocking = True

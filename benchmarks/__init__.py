@@ -1,0 +1,1 @@
+"""Measurements against peers and limits, run by ``make bench``; never part of the tests."""

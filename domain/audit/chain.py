@@ -1,0 +1,125 @@
+"""The hash chain of the audit log: each entry vouches for all before it.
+
+An edit, a deletion, an insertion or a swap anywhere breaks the chain there. Entries cut off at the
+end leave a chain that is sound in itself; comparing its head with one noted elsewhere finds them.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from hashlib import sha256
+
+from attrs import field, frozen
+
+from tileferry.domain.checks import integer
+
+_HASH_PREFIX = b"tileferry-audit-v1\n"
+
+
+@frozen(kw_only=True)
+class ChainHead:
+    """Where a chain stands: the number of its last entry, and that entry's hash."""
+
+    sequence: int = field(validator=integer(0))
+    hash: str
+
+
+GENESIS = ChainHead(sequence=0, hash="0" * 64)
+"""The head of a chain without entries."""
+
+
+@frozen(kw_only=True)
+class ChainEntry:
+    """One event in its place. What a store gives back need not be sound: ``verify_chain`` tells."""
+
+    sequence: int
+    previous_hash: str
+    body: bytes
+    """The event's canonical bytes."""
+    hash: str
+
+    @property
+    def head(self) -> ChainHead:
+        """The chain's head once this entry is its last."""
+        return ChainHead(sequence=self.sequence, hash=self.hash)
+
+
+def next_entry(head: ChainHead, body: bytes) -> ChainEntry:
+    """Return the entry that puts ``body`` at the end of the chain."""
+    sequence = head.sequence + 1
+    return ChainEntry(
+        sequence=sequence,
+        previous_hash=head.hash,
+        body=body,
+        hash=_entry_hash(sequence, head.hash, body),
+    )
+
+
+class ChainProblem(StrEnum):
+    """How an entry fails to follow the one before."""
+
+    GAP = "gap"
+    NOT_LINKED = "not_linked"
+    EDITED = "edited"
+    CUT_OFF = "cut_off"
+
+    @property
+    def explanation(self) -> str:
+        """The problem in words."""
+        return _EXPLANATIONS[self]
+
+
+_EXPLANATIONS = {
+    ChainProblem.GAP: "entries are missing or out of order before it",
+    ChainProblem.NOT_LINKED: "it does not follow from the entry before it",
+    ChainProblem.EDITED: "its content is not what was written",
+    ChainProblem.CUT_OFF: "the log does not end with the entry that was last noted",
+}
+
+
+@frozen(kw_only=True)
+class ChainReport:
+    """The result of a verification."""
+
+    checked: int
+    """Entries found sound, from the first on."""
+    head: ChainHead
+    """The head of that sound part."""
+    problem: ChainProblem | None = None
+
+    @property
+    def intact(self) -> bool:
+        """Whether all entries are sound."""
+        return self.problem is None
+
+
+def verify_chain(
+    entries: Iterable[ChainEntry],
+    *,
+    start: ChainHead = GENESIS,
+    expected_head: ChainHead | None = None,
+) -> ChainReport:
+    """Check the entries that follow ``start``, one by one, up to the first that is not sound."""
+    head, checked = start, 0
+    for entry in entries:
+        problem = _problem_of(entry, head)
+        if problem is not None:
+            return ChainReport(checked=checked, head=head, problem=problem)
+        head, checked = entry.head, checked + 1
+    cut_off = expected_head is not None and expected_head != head
+    return ChainReport(
+        checked=checked, head=head, problem=ChainProblem.CUT_OFF if cut_off else None
+    )
+
+
+def _problem_of(entry: ChainEntry, head: ChainHead) -> ChainProblem | None:
+    if entry.sequence != head.sequence + 1:
+        return ChainProblem.GAP
+    if entry.previous_hash != head.hash:
+        return ChainProblem.NOT_LINKED
+    if entry.hash != _entry_hash(entry.sequence, entry.previous_hash, entry.body):
+        return ChainProblem.EDITED
+    return None
+
+
+def _entry_hash(sequence: int, previous_hash: str, body: bytes) -> str:
+    return sha256(_HASH_PREFIX + f"{sequence}\n{previous_hash}\n".encode() + body).hexdigest()

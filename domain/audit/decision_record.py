@@ -1,0 +1,195 @@
+"""A retry decision with all that it was made from, so that it can be made again."""
+
+from collections.abc import Mapping
+from typing import Any, assert_never
+
+from attrs import frozen
+
+from tileferry.domain.canonical import JsonValue, canonical_json
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.retry.classify import ErrorClass, Final, RateLimited, Retryable
+from tileferry.domain.retry.decide import (
+    Decision,
+    Failure,
+    GiveUp,
+    GiveUpReason,
+    RetryAt,
+    RetryReason,
+    decide,
+)
+from tileferry.domain.retry.policy import BackoffKind, RetryPolicy
+
+Json = dict[str, JsonValue]
+
+
+@frozen(kw_only=True)
+class DecisionRecord:
+    """What was known and what was decided.
+
+    Of the policy, the exception lists are left out: the error's class, which they led to, is here.
+    """
+
+    policy: RetryPolicy
+    failure: Failure
+    decision: Decision
+
+    def recomputed(self) -> Decision:
+        """Decide again from the same facts."""
+        return decide(self.policy, self.failure)
+
+    def as_json(self) -> Json:
+        """Return the record in JSON's terms."""
+        return {
+            "policy": _policy_json(self.policy),
+            "failure": _failure_json(self.failure),
+            "decision": _decision_json(self.decision),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "DecisionRecord":
+        """Read what ``as_json`` wrote."""
+        try:
+            return cls(
+                policy=_policy_from(data["policy"]),
+                failure=_failure_from(data["failure"]),
+                decision=_decision_from(data["decision"]),
+            )
+        except InvalidValueError:
+            raise
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise InvalidValueError(
+                field="decision_record",
+                value=str(error),
+                problem="is not a decision record",
+                remedy="the event was written by another version, or changed since",
+            ) from error
+
+
+@frozen(kw_only=True)
+class Difference:
+    """A decision that does not come out as it was recorded."""
+
+    recorded: Decision
+    recomputed: Decision
+
+
+def replay(record: DecisionRecord) -> Difference | None:
+    """Make the decision again; ``None`` when it is the same to the byte."""
+    again = record.recomputed()
+    if canonical_json(_decision_json(again)) == canonical_json(_decision_json(record.decision)):
+        return None
+    return Difference(recorded=record.decision, recomputed=again)
+
+
+def _policy_json(policy: RetryPolicy) -> Json:
+    return {
+        "max_attempts": policy.max_attempts,
+        "base_delay": policy.base_delay,
+        "max_delay": policy.max_delay,
+        "backoff_multiplier": policy.backoff_multiplier,
+        "jitter_enabled": policy.jitter_enabled,
+        "jitter_factor": policy.jitter_factor,
+        "backoff": policy.backoff.value,
+        "deadline_s": policy.deadline_s,
+        "max_rate_limited": policy.max_rate_limited,
+        "max_retry_after_s": policy.max_retry_after_s,
+    }
+
+
+def _policy_from(data: Mapping[str, Any]) -> RetryPolicy:
+    # Canonical JSON writes 1.0 as 1; reading it back as a float keeps the arithmetic the same.
+    return RetryPolicy(
+        max_attempts=data["max_attempts"],
+        base_delay=float(data["base_delay"]),
+        max_delay=float(data["max_delay"]),
+        backoff_multiplier=float(data["backoff_multiplier"]),
+        jitter_enabled=data["jitter_enabled"],
+        jitter_factor=float(data["jitter_factor"]),
+        backoff=BackoffKind(data["backoff"]),
+        deadline_s=_optional_float(data["deadline_s"]),
+        max_rate_limited=data["max_rate_limited"],
+        max_retry_after_s=float(data["max_retry_after_s"]),
+    )
+
+
+def _failure_json(failure: Failure) -> Json:
+    return {
+        "key": failure.key,
+        "attempt": failure.attempt,
+        "error": _error_json(failure.error),
+        "rate_limited": failure.rate_limited,
+        "elapsed_s": failure.elapsed_s,
+        "budget_tokens": failure.budget_tokens,
+    }
+
+
+def _failure_from(data: Mapping[str, Any]) -> Failure:
+    return Failure(
+        key=data["key"],
+        attempt=data["attempt"],
+        error=_error_from(data["error"]),
+        rate_limited=data["rate_limited"],
+        elapsed_s=float(data["elapsed_s"]),
+        budget_tokens=_optional_float(data["budget_tokens"]),
+    )
+
+
+def _error_json(error: ErrorClass) -> Json:
+    match error:
+        case Final() | Retryable():
+            return {"class": error.code}
+        case RateLimited():
+            return {"class": error.code, "retry_after_s": error.retry_after_s}
+        case _:
+            assert_never(error)
+
+
+def _error_from(data: Mapping[str, Any]) -> ErrorClass:
+    match data["class"]:
+        case Final.code:
+            return Final()
+        case Retryable.code:
+            return Retryable()
+        case RateLimited.code:
+            return RateLimited(retry_after_s=_optional_float(data["retry_after_s"]))
+        case unknown:
+            raise InvalidValueError(field="error.class", value=unknown, problem="is not known")
+
+
+def _decision_json(decision: Decision) -> Json:
+    match decision:
+        case RetryAt():
+            return {
+                "outcome": "retry",
+                "reason": decision.reason.value,
+                "delay_s": decision.delay_s,
+                "attempt": decision.attempt,
+                "rate_limited": decision.rate_limited,
+            }
+        case GiveUp():
+            return {
+                "outcome": "give_up",
+                "reason": decision.reason.value,
+                "attempts": decision.attempts,
+            }
+        case _:
+            assert_never(decision)
+
+
+def _decision_from(data: Mapping[str, Any]) -> Decision:
+    match data["outcome"]:
+        case "retry":
+            return RetryAt(
+                reason=RetryReason(data["reason"]),
+                delay_s=float(data["delay_s"]),
+                attempt=data["attempt"],
+                rate_limited=data["rate_limited"],
+            )
+        case "give_up":
+            return GiveUp(reason=GiveUpReason(data["reason"]), attempts=data["attempts"])
+        case unknown:
+            raise InvalidValueError(field="decision.outcome", value=unknown, problem="is not known")
+
+
+def _optional_float(value: float | None) -> float | None:
+    return None if value is None else float(value)

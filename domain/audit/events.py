@@ -1,0 +1,205 @@
+"""What the audit log says: one value per kind of event, and its JSON form.
+
+The three first kinds have the shape that consumers of the audit stream already read; beside their
+fields they carry the decision with its inputs, so that it can be replayed.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, ClassVar
+
+import attrs
+from attrs import field, frozen
+
+from tileferry.domain.audit.decision_record import DecisionRecord
+from tileferry.domain.canonical import JsonValue, canonical_json
+from tileferry.domain.change import Change
+from tileferry.domain.checks import aware, instance, integer, number, text
+from tileferry.domain.errors import InvalidValueError
+
+
+class IdempotencyAction(StrEnum):
+    """What a caller's idempotency key led to."""
+
+    HIT = "hit"
+    RECORD = "record"
+
+
+@frozen(kw_only=True)
+class AuditEvent:
+    """What all events have in common."""
+
+    event_type: ClassVar[str]
+
+    timestamp: datetime = field(validator=aware)
+    tenant_id: str | None = None
+    correlation_id: str | None = None
+    trace_id: str | None = None
+
+    def as_json(self) -> dict[str, JsonValue]:
+        """Return the event in JSON's terms, its type included."""
+        body = {item.name: _json_of(getattr(self, item.name)) for item in attrs.fields(type(self))}
+        return {"event_type": self.event_type, **body}
+
+    def canonical_bytes(self) -> bytes:
+        """Return the bytes that are hashed and stored."""
+        return canonical_json(self.as_json(), field=self.event_type)
+
+
+@frozen(kw_only=True)
+class RetryAttempted(AuditEvent):
+    """An attempt failed and another will follow."""
+
+    event_type: ClassVar[str] = "retry_attempt"
+
+    retry_category: str = field(validator=text)
+    operation: str
+    attempt_number: int = field(validator=integer(1))
+    max_attempts: int = field(validator=integer(1))
+    delay_seconds: float = field(validator=number(0))
+    exception_type: str
+    exception_message: str
+    decision_record: DecisionRecord = field(validator=instance(DecisionRecord))
+
+
+@frozen(kw_only=True)
+class RetryExhausted(AuditEvent):
+    """An attempt failed and no other will follow."""
+
+    event_type: ClassVar[str] = "retry_exhausted"
+
+    retry_category: str = field(validator=text)
+    operation: str
+    total_attempts: int = field(validator=integer(1))
+    final_exception_type: str
+    final_exception_message: str
+    decision_record: DecisionRecord = field(validator=instance(DecisionRecord))
+
+
+@frozen(kw_only=True)
+class IdempotencyUsed(AuditEvent):
+    """A stored result was given back, or a new one was stored."""
+
+    event_type: ClassVar[str] = "idempotency"
+
+    retry_category: str = field(validator=text)
+    operation: str
+    idempotency_key: str = field(validator=text)
+    action: IdempotencyAction = field(validator=instance(IdempotencyAction))
+
+
+@frozen(kw_only=True)
+class RetrySucceeded(AuditEvent):
+    """An operation succeeded after at least one failure."""
+
+    event_type: ClassVar[str] = "retry_succeeded"
+
+    retry_category: str = field(validator=text)
+    operation: str
+    total_attempts: int = field(validator=integer(2))
+    total_delay_seconds: float = field(validator=number(0))
+
+
+@frozen(kw_only=True)
+class StateChanged(AuditEvent):
+    """A run, a partition or a tile took a declared transition."""
+
+    event_type: ClassVar[str] = "state_change"
+
+    subject: str = field(validator=text)
+    transition: str = field(validator=text)
+    from_status: str | None
+    to_status: str = field(validator=text)
+    actor: str = field(validator=text)
+    reason: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        change: Change[Any],
+        *,
+        tenant_id: str | None = None,
+        correlation_id: str | None = None,
+        trace_id: str | None = None,
+    ) -> "StateChanged":
+        """Return the event of a transition that was taken."""
+        return cls(
+            timestamp=change.at,
+            tenant_id=tenant_id,
+            correlation_id=correlation_id,
+            trace_id=trace_id,
+            subject=change.after.subject,
+            transition=change.transition,
+            from_status=None if change.before is None else change.before.status,
+            to_status=change.after.status,
+            actor=change.actor,
+            reason=change.reason,
+        )
+
+
+@frozen(kw_only=True)
+class TileGivenUp(AuditEvent):
+    """A tile's upload budget is spent; a human decides."""
+
+    event_type: ClassVar[str] = "tile_giveup"
+
+    tile_id: str = field(validator=text)
+    flight_id: str = field(validator=text)
+    attempts: int = field(validator=integer(1))
+    last_rejection_reason: str | None
+
+
+EVENT_KINDS: Mapping[str, type[AuditEvent]] = {
+    kind.event_type: kind
+    for kind in (
+        RetryAttempted,
+        RetryExhausted,
+        IdempotencyUsed,
+        RetrySucceeded,
+        StateChanged,
+        TileGivenUp,
+    )
+}
+
+
+def event_from_json(data: Mapping[str, Any]) -> AuditEvent:
+    """Read what ``as_json`` wrote; fields that this version does not know are left aside."""
+    kind = EVENT_KINDS.get(data.get("event_type", ""))
+    if kind is None:
+        raise InvalidValueError(
+            field="event_type",
+            value=data.get("event_type"),
+            problem="is not an audit event of this version",
+            remedy=f"known are {', '.join(EVENT_KINDS)}",
+        )
+    missing = [item.name for item in attrs.fields(kind) if item.name not in data]
+    if missing:
+        raise InvalidValueError(
+            field=f"{kind.event_type}.{missing[0]}", value=None, problem="is missing"
+        )
+    return kind(**{item.name: _value_of(item.name, data) for item in attrs.fields(kind)})
+
+
+def _json_of(value: object) -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return value.as_json() if isinstance(value, DecisionRecord) else value
+
+
+def _value_of(name: str, data: Mapping[str, Any]) -> Any:
+    value = data[name]
+    try:
+        match name:
+            case "timestamp":
+                return datetime.fromisoformat(value)
+            case "action":
+                return IdempotencyAction(value)
+            case "decision_record":
+                return DecisionRecord.from_json(value)
+            case _:
+                return value
+    except InvalidValueError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise InvalidValueError(field=name, value=value, problem="cannot be read") from error

@@ -1,0 +1,117 @@
+"""A partition: what is known of one day of one query, and which run's data speaks for it."""
+
+from collections.abc import Mapping
+from datetime import date, datetime
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from attrs import field, frozen, validators
+
+from tileferry.domain.checks import aware, field_name, instance, integer, name, text
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.runs import RunId
+from tileferry.domain.shape import Shape, check_shape, misfit
+
+if TYPE_CHECKING:
+    from attrs import Attribute
+
+
+def _day(instance: object, attribute: "Attribute[Any]", value: object) -> None:
+    if not isinstance(value, date) or isinstance(value, datetime):
+        raise InvalidValueError(
+            field=field_name(instance, attribute),
+            value=value,
+            problem="must be a date without a time",
+        )
+
+
+@frozen(kw_only=True)
+class PartitionKey:
+    """Names a logical partition; its text is the form in keys, messages and commands."""
+
+    source: str = field(validator=name)
+    customer_id: str = field(validator=name)
+    query_name: str = field(validator=name)
+    logical_date: date = field(validator=_day)
+
+    def __str__(self) -> str:
+        # Plain names hold no slash, so no two keys share a text.
+        return f"{self.source}/{self.customer_id}/{self.query_name}/{self.logical_date.isoformat()}"
+
+
+class PartitionStatus(StrEnum):
+    """What consumers may know. Being terminal is a matter of policy, and no status."""
+
+    PENDING = "pending"
+    """A run is working on it; nothing is readable."""
+    SUCCESS = "success"
+    FAILED = "failed"
+
+
+PARTITION_SHAPES: Mapping[PartitionStatus, Shape] = MappingProxyType(
+    {
+        PartitionStatus.PENDING: Shape(
+            required=frozenset({"active_run_id"}),
+            optional=frozenset({"attempt_count", "current_run_id", "error_message"}),
+        ),
+        PartitionStatus.SUCCESS: Shape(
+            required=frozenset({"attempt_count", "current_run_id"}),
+            optional=frozenset({"active_run_id", "abandoned", "error_message", "needs_review"}),
+        ),
+        PartitionStatus.FAILED: Shape(
+            required=frozenset({"error_message"}),
+            optional=frozenset({"abandoned", "attempt_count", "current_run_id", "terminal_marker"}),
+        ),
+    }
+)
+"""Which of a partition's fields are filled in which status."""
+
+
+@frozen(kw_only=True)
+class Partition:
+    """The state of one logical partition; it records outcomes, and schedules nothing."""
+
+    key: PartitionKey = field(validator=instance(PartitionKey))
+    status: PartitionStatus = field(validator=instance(PartitionStatus))
+    attempt_count: int = field(default=0, validator=integer(0))
+    """How often the validator has judged a run of it; never reset."""
+    current_run_id: RunId | None = field(default=None, validator=validators.optional(name))
+    """The run whose data speaks for the partition."""
+    active_run_id: RunId | None = field(default=None, validator=validators.optional(name))
+    """The run that is working on it now."""
+    last_run_id: RunId = field(validator=name)
+    """The newest run that was ever given to it."""
+    abandoned: bool = field(default=False, validator=instance(bool))
+    """The newest run ended before the validator had judged it."""
+    needs_review: bool = field(default=False, validator=instance(bool))
+    terminal_marker: str | None = field(default=None, validator=validators.optional(text))
+    """Why an operator has ruled out further tries."""
+    error_message: str | None = field(default=None, validator=validators.optional(text))
+    """Why the newest run that ended without success did."""
+    created_at: datetime = field(validator=aware)
+    updated_at: datetime = field(validator=aware)
+
+    def __attrs_post_init__(self) -> None:
+        check_shape(self, self.status, PARTITION_SHAPES)
+        if self.active_run_id not in {None, self.last_run_id}:
+            raise misfit(self, "active_run_id", "must be the newest run")
+        if self.active_run_id is not None and self.active_run_id == self.current_run_id:
+            raise misfit(self, "active_run_id", "has been judged already: it is the current run")
+        if self.abandoned and self.active_run_id is not None:
+            raise misfit(self, "abandoned", "cannot be said of a run that is active")
+        rejected = self.status is PartitionStatus.FAILED and not self.abandoned
+        if (rejected or self.current_run_id) and not self.attempt_count:
+            raise misfit(self, "attempt_count", "must count the verdict that was given")
+        if self.updated_at < self.created_at:
+            raise misfit(self, "updated_at", "is before created_at")
+
+    @property
+    def subject(self) -> str:
+        """How messages name the partition."""
+        return f"partition {self.key}"
+
+
+def readable_run(partition: Partition) -> RunId | None:
+    """Return the run whose data consumers read; only a success has one."""
+    return partition.current_run_id if partition.status is PartitionStatus.SUCCESS else None

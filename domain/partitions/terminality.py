@@ -1,0 +1,91 @@
+"""When a failed partition is not tried again, and when automation may try it: both are policy."""
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from attrs import field, frozen, validators
+
+from tileferry.domain.checks import field_name, integer
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.partitions.partition import Partition, PartitionStatus
+from tileferry.domain.retry import (
+    PARTITION_POLICY,
+    Failure,
+    Retryable,
+    RetryAt,
+    RetryPolicy,
+    decide,
+)
+
+if TYPE_CHECKING:
+    from attrs import Attribute
+
+
+class TerminalReason(StrEnum):
+    """Why a failed partition counts as permanently unavailable."""
+
+    MARKED = "marked"
+    ATTEMPTS_USED_UP = "attempts_used_up"
+    TOO_OLD = "too_old"
+
+
+def _lasting(instance: object, attribute: "Attribute[Any]", value: object) -> None:
+    if not isinstance(value, timedelta) or value <= timedelta(0):
+        raise InvalidValueError(
+            field=field_name(instance, attribute),
+            value=value,
+            problem="must be a duration longer than nothing",
+        )
+
+
+@frozen(kw_only=True)
+class TerminalityPolicy:
+    """What the operator allows a partition before it is given up."""
+
+    max_attempts: int = field(default=PARTITION_POLICY.max_attempts, validator=integer(1))
+    max_age: timedelta | None = field(default=None, validator=validators.optional(_lasting))
+    """Since the partition was created; ``None`` for no limit."""
+
+
+def terminal_reason(
+    partition: Partition, policy: TerminalityPolicy, now: datetime
+) -> TerminalReason | None:
+    """Return why the partition is terminal, or ``None``; only a failed one can be."""
+    if partition.status is not PartitionStatus.FAILED:
+        return None
+    if partition.terminal_marker is not None:
+        return TerminalReason.MARKED
+    if partition.attempt_count >= policy.max_attempts:
+        return TerminalReason.ATTEMPTS_USED_UP
+    if policy.max_age is not None and now - partition.created_at >= policy.max_age:
+        return TerminalReason.TOO_OLD
+    return None
+
+
+def next_automatic_retry(
+    partition: Partition,
+    *,
+    now: datetime,
+    terminality: TerminalityPolicy,
+    policy: RetryPolicy = PARTITION_POLICY,
+) -> datetime | None:
+    """Return when the scheduler may requeue the partition, or ``None`` when it may not at all.
+
+    That is for what the validator rejected. A run that was given up unjudged has spent its own
+    retries or was stopped by somebody: the next try of it is a human's decision.
+    """
+    if partition.status is not PartitionStatus.FAILED or partition.abandoned:
+        return None
+    failure = Failure(
+        key=str(partition.key),
+        attempt=partition.attempt_count,
+        error=Retryable(),
+        elapsed_s=(partition.updated_at - partition.created_at).total_seconds(),
+    )
+    decision = decide(policy, failure)
+    if not isinstance(decision, RetryAt):
+        return None
+    when = partition.updated_at + timedelta(seconds=decision.delay_s)
+    # Terminality only ever sets in, so what is not terminal at the later time is not before it.
+    return when if terminal_reason(partition, terminality, max(now, when)) is None else None

@@ -1,0 +1,237 @@
+"""What each transition does to a partition. Each refuses what the table does not declare."""
+
+from datetime import datetime
+from typing import Any
+
+from attrs import evolve
+
+from tileferry.domain.actors import Actor
+from tileferry.domain.change import Change, Transition
+from tileferry.domain.errors import IllegalTransitionError
+from tileferry.domain.partitions.partition import Partition, PartitionKey, PartitionStatus
+from tileferry.domain.partitions.table import (
+    ABANDON,
+    ACCEPT,
+    ENQUEUE,
+    MARK_TERMINAL,
+    REJECT,
+    REPROCESS,
+    REQUEUE,
+)
+from tileferry.domain.partitions.terminality import (
+    TerminalityPolicy,
+    next_automatic_retry,
+    terminal_reason,
+)
+from tileferry.domain.retry import PARTITION_POLICY, RetryPolicy
+from tileferry.domain.runs import RunId
+
+
+def enqueue(key: PartitionKey, run_id: RunId, *, actor: Actor, now: datetime) -> Change[Partition]:
+    """Bring a partition into being, with its first run."""
+    partition = Partition(
+        key=key,
+        status=PartitionStatus.PENDING,
+        active_run_id=run_id,
+        last_run_id=run_id,
+        created_at=now,
+        updated_at=now,
+    )
+    ENQUEUE.permit(partition.subject, None, actor)
+    return ENQUEUE.change(None, partition, actor=actor, at=now)
+
+
+def accept(
+    partition: Partition,
+    run_id: RunId,
+    *,
+    actor: Actor,
+    now: datetime,
+    review_reason: str | None = None,
+) -> Change[Partition]:
+    """Let the active run speak for the partition; with a ``review_reason``, a human should look."""
+    _permit(ACCEPT, partition, actor)
+    if run_id != partition.active_run_id:
+        raise _stale(ACCEPT, partition, actor, run_id)
+    return _changed(
+        ACCEPT,
+        partition,
+        actor,
+        now,
+        review_reason,
+        status=PartitionStatus.SUCCESS,
+        attempt_count=partition.attempt_count + 1,
+        current_run_id=run_id,
+        active_run_id=None,
+        needs_review=review_reason is not None,
+        error_message=None,
+    )
+
+
+def reject(
+    partition: Partition, run_id: RunId, *, actor: Actor, now: datetime, error: str
+) -> Change[Partition]:
+    """Count an attempt that failed; what was readable before stays so.
+
+    A run that was abandoned can still be rejected, once: the validator did try, and that counts.
+    """
+    _permit(REJECT, partition, actor)
+    unjudged = partition.last_run_id if partition.abandoned else partition.active_run_id
+    if run_id != unjudged:
+        raise _stale(REJECT, partition, actor, run_id)
+    return _changed(
+        REJECT,
+        partition,
+        actor,
+        now,
+        error,
+        status=_without_success(partition),
+        attempt_count=partition.attempt_count + 1,
+        active_run_id=None,
+        abandoned=False,
+        error_message=error,
+    )
+
+
+def requeue(
+    partition: Partition,
+    run_id: RunId,
+    *,
+    actor: Actor,
+    now: datetime,
+    terminality: TerminalityPolicy,
+    policy: RetryPolicy = PARTITION_POLICY,
+    reason: str | None = None,
+) -> Change[Partition]:
+    """Give a failed partition a new run. The operator may always; the scheduler by its policy."""
+    _permit(REQUEUE, partition, actor, reason)
+    if actor is Actor.SCHEDULER:
+        _check_automatic(partition, now, terminality, policy)
+    _check_new(REQUEUE, partition, actor, run_id)
+    # Whoever asks for another try takes the marker back; if it fails, it has to be set again.
+    return _changed(
+        REQUEUE,
+        partition,
+        actor,
+        now,
+        reason,
+        status=PartitionStatus.PENDING,
+        active_run_id=run_id,
+        last_run_id=run_id,
+        abandoned=False,
+        terminal_marker=None,
+    )
+
+
+def reprocess(
+    partition: Partition, run_id: RunId, *, actor: Actor, now: datetime, reason: str
+) -> Change[Partition]:
+    """Try for a better success; the one there is stays readable until then, and if it fails."""
+    _permit(REPROCESS, partition, actor, reason)
+    if partition.active_run_id is not None:
+        problem = f"run {partition.active_run_id} is working on it already"
+        raise _refused(REPROCESS, partition, actor, problem)
+    _check_new(REPROCESS, partition, actor, run_id)
+    return _changed(
+        REPROCESS,
+        partition,
+        actor,
+        now,
+        reason,
+        active_run_id=run_id,
+        last_run_id=run_id,
+        abandoned=False,
+    )
+
+
+def abandon(
+    partition: Partition, run_id: RunId, *, actor: Actor, now: datetime, error: str
+) -> Change[Partition]:
+    """Follow a run that was given up: no attempt is counted, since nobody judged."""
+    _permit(ABANDON, partition, actor)
+    if run_id != partition.active_run_id:
+        raise _stale(ABANDON, partition, actor, run_id)
+    return _changed(
+        ABANDON,
+        partition,
+        actor,
+        now,
+        error,
+        status=_without_success(partition),
+        active_run_id=None,
+        abandoned=True,
+        error_message=error,
+    )
+
+
+def mark_terminal(
+    partition: Partition, *, actor: Actor, now: datetime, reason: str
+) -> Change[Partition]:
+    """Rule out further automatic tries of a failed partition."""
+    _permit(MARK_TERMINAL, partition, actor, reason)
+    return _changed(MARK_TERMINAL, partition, actor, now, reason, terminal_marker=reason)
+
+
+def _without_success(partition: Partition) -> PartitionStatus:
+    """Return the status after a run that brought none: an earlier success is kept."""
+    kept = partition.status is PartitionStatus.SUCCESS
+    return PartitionStatus.SUCCESS if kept else PartitionStatus.FAILED
+
+
+def _check_automatic(
+    partition: Partition, now: datetime, terminality: TerminalityPolicy, policy: RetryPolicy
+) -> None:
+    terminal = terminal_reason(partition, terminality, now)
+    when = next_automatic_retry(partition, now=now, terminality=terminality, policy=policy)
+    if terminal is not None:
+        problem = f"it is terminal ({terminal}); an operator can requeue it"
+    elif when is None:
+        problem = "the policy allows no automatic retry; an operator can requeue it"
+    elif when > now:
+        problem = f"the automatic retry is not due before {when}"
+    else:
+        return
+    raise _refused(REQUEUE, partition, Actor.SCHEDULER, problem)
+
+
+def _check_new(
+    rule: Transition[PartitionStatus], partition: Partition, actor: Actor, run_id: RunId
+) -> None:
+    if run_id in {partition.current_run_id, partition.last_run_id}:
+        raise _refused(rule, partition, actor, f"run {run_id} was used before; give it a new run")
+
+
+def _stale(
+    rule: Transition[PartitionStatus], partition: Partition, actor: Actor, run_id: RunId
+) -> IllegalTransitionError:
+    active = partition.active_run_id
+    state = "no run is active" if active is None else f"run {active} is active"
+    return _refused(rule, partition, actor, f"{state}; run {run_id} has no say in it")
+
+
+def _permit(
+    rule: Transition[PartitionStatus],
+    partition: Partition,
+    actor: Actor,
+    reason: str | None = None,
+) -> None:
+    rule.permit(partition.subject, partition.status, actor, reason)
+
+
+def _refused(
+    rule: Transition[PartitionStatus], partition: Partition, actor: Actor, problem: str
+) -> IllegalTransitionError:
+    return rule.refused(partition.subject, partition.status, actor, problem)
+
+
+def _changed(
+    rule: Transition[PartitionStatus],
+    partition: Partition,
+    actor: Actor,
+    now: datetime,
+    reason: str | None,
+    **fields: Any,
+) -> Change[Partition]:
+    # The time of change never runs backwards, whatever the clock did.
+    after = evolve(partition, updated_at=max(now, partition.updated_at), **fields)
+    return rule.change(partition, after, actor=actor, at=now, reason=reason)

@@ -1,0 +1,148 @@
+"""A run: one piece of queued work, its lease, and what its retries have come to."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import IntEnum, StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NewType
+
+from attrs import field, frozen, validators
+
+from tileferry.domain.checks import aware, field_name, instance, integer, name, text
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.retry import Final, RateLimited, Retryable
+from tileferry.domain.shape import Shape, check_shape, misfit
+
+if TYPE_CHECKING:
+    from attrs import Attribute
+
+RunId = NewType("RunId", str)
+"""Names a run and its raw directory."""
+WorkerId = NewType("WorkerId", str)
+
+ERROR_CODES = (Final.code, Retryable.code, RateLimited.code)
+
+
+class RunStatus(StrEnum):
+    """Where a run stands."""
+
+    DISCOVERED = "discovered"
+    """Submitted, never claimed."""
+    PROCESSING = "processing"
+    """A worker holds its lease."""
+    PASSED = "passed"
+    NEEDS_REVIEW = "needs_review"
+    FAILED = "failed"
+    """The validator judged, and rejected."""
+    ERROR = "error"
+    """Something broke before a judgement: waiting for a retry, or given up for good."""
+
+
+class RunKind(StrEnum):
+    """What a worker does for a run."""
+
+    ACQUIRE_PARTITION = "acquire_partition"
+    DOWNLOAD_AREA = "download_area"
+    UPLOAD_FLIGHT = "upload_flight"
+
+
+class RunPriority(IntEnum):
+    """Lower goes first. It exists so that a backfill never starves fresh work, for nothing else."""
+
+    FRESH = 0
+    BACKFILL = 1
+
+
+_LEASE = {"lease_owner", "lease_expires_at"}
+_ERROR = {"error_class", "error_message"}
+_COUNTS = {"retry_count", "rate_limited_count", "rescues"}
+_JUDGED = Shape(
+    required=frozenset({"lease_epoch", "error_message"}), optional=frozenset({"rescues"})
+)
+
+RUN_SHAPES: Mapping[RunStatus, Shape] = MappingProxyType(
+    {
+        RunStatus.DISCOVERED: Shape(),
+        RunStatus.PROCESSING: Shape(
+            required=frozenset({*_LEASE, "lease_epoch"}), optional=frozenset({*_ERROR, *_COUNTS})
+        ),
+        RunStatus.PASSED: Shape(
+            required=frozenset({"lease_epoch"}), optional=frozenset({"rescues"})
+        ),
+        RunStatus.NEEDS_REVIEW: _JUDGED,
+        RunStatus.FAILED: _JUDGED,
+        RunStatus.ERROR: Shape(
+            required=frozenset(_ERROR),
+            optional=frozenset({*_COUNTS, "lease_epoch", "next_retry_at"}),
+        ),
+    }
+)
+"""Which of a run's fields are filled in which status."""
+
+
+def _error_code(instance: object, attribute: "Attribute[Any]", value: object) -> None:
+    if value not in ERROR_CODES:
+        raise InvalidValueError(
+            field=field_name(instance, attribute),
+            value=value,
+            problem=f"must be one of {', '.join(ERROR_CODES)}",
+        )
+
+
+@frozen(kw_only=True)
+class Run:
+    """The queue's view of one piece of work."""
+
+    run_id: RunId = field(validator=name)
+    kind: RunKind = field(validator=instance(RunKind))
+    source: str = field(validator=name)
+    submitted_date: datetime = field(validator=aware)
+    """Kept through all retries: it is what makes the order fair."""
+    priority: RunPriority = field(default=RunPriority.FRESH, validator=instance(RunPriority))
+    dedupe_key: str | None = field(default=None, validator=validators.optional(text))
+    status: RunStatus = field(default=RunStatus.DISCOVERED, validator=instance(RunStatus))
+    retry_count: int = field(default=0, validator=integer(0))
+    """Charged retries so far; 0 on the first attempt."""
+    rate_limited_count: int = field(default=0, validator=integer(0))
+    next_retry_at: datetime | None = field(default=None, validator=validators.optional(aware))
+    error_class: str | None = field(default=None, validator=validators.optional(_error_code))
+    error_message: str | None = field(default=None, validator=validators.optional(text))
+    """The last error, or what the validator found."""
+    lease_owner: WorkerId | None = field(default=None, validator=validators.optional(text))
+    lease_expires_at: datetime | None = field(default=None, validator=validators.optional(aware))
+    lease_epoch: int = field(default=0, validator=integer(0))
+    """Rises with each claim; a worker that brings an older one has lost the run."""
+    rescues: int = field(default=0, validator=integer(0))
+    """How many leases ran out under this run."""
+
+    def __attrs_post_init__(self) -> None:
+        check_shape(self, self.status, RUN_SHAPES)
+        processing = self.status is RunStatus.PROCESSING
+        if processing and (self.error_class is None) != (self.error_message is None):
+            raise misfit(self, "error_class", "comes with its message, or not at all")
+
+    @property
+    def subject(self) -> str:
+        """How messages name the run."""
+        return f"run {self.run_id}"
+
+
+def is_due(run: Run, now: datetime) -> bool:
+    """Tell whether a worker may claim the run now."""
+    if run.status is RunStatus.DISCOVERED:
+        return True
+    return run.next_retry_at is not None and run.next_retry_at <= now
+
+
+def is_permanent(run: Run) -> bool:
+    """Tell whether the run is in error and will not be tried again."""
+    return run.status is RunStatus.ERROR and run.next_retry_at is None
+
+
+def has_ended(run: Run) -> bool:
+    """Tell whether nothing will happen to the run any more without an operator."""
+    return is_permanent(run) or run.status in {
+        RunStatus.PASSED,
+        RunStatus.NEEDS_REVIEW,
+        RunStatus.FAILED,
+    }

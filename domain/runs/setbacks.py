@@ -1,0 +1,125 @@
+"""What breaks a run's way, and what mends it: errors, lost workers, and the operator."""
+
+from datetime import datetime, timedelta
+
+from attrs import evolve, frozen
+
+from tileferry.domain.actors import Actor
+from tileferry.domain.change import Change
+from tileferry.domain.retry import (
+    RUN_POLICY,
+    Decision,
+    ErrorClass,
+    Failure,
+    Final,
+    Retryable,
+    RetryAt,
+    RetryPolicy,
+    decide,
+)
+from tileferry.domain.runs.lease import fence, lease_ended, refused
+from tileferry.domain.runs.run import Run, RunKind, RunStatus, WorkerId, is_permanent
+from tileferry.domain.runs.table import CANCEL, RECORD_ERROR, RESCUE, RETRY_NOW
+
+MAX_RESCUES = 5
+
+
+@frozen(kw_only=True)
+class RunErrorChange(Change[Run]):
+    """An error recorded, with all that is needed to recompute what was decided."""
+
+    policy: RetryPolicy
+    failure: Failure
+    decision: Decision
+
+
+def record_error(
+    run: Run,
+    error: ErrorClass,
+    message: str,
+    *,
+    actor: Actor,
+    owner: WorkerId,
+    epoch: int,
+    now: datetime,
+    policy: RetryPolicy = RUN_POLICY,
+) -> RunErrorChange:
+    """End an attempt that broke: the run waits for its next one, or is given up."""
+    RECORD_ERROR.permit(run.subject, run.status, actor)
+    fence(RECORD_ERROR, run, actor, owner, epoch)
+    failure = Failure(
+        key=run.run_id,
+        attempt=run.retry_count + 1,
+        error=error,
+        rate_limited=run.rate_limited_count,
+        elapsed_s=max(0.0, (now - run.submitted_date).total_seconds()),
+    )
+    decision = decide(policy, failure)
+    # Many exceptions have no text, and recording one must not be what fails.
+    after = _released(run, error.code, message or error.code)
+    if isinstance(decision, RetryAt):
+        after = evolve(
+            after,
+            next_retry_at=now + timedelta(seconds=decision.delay_s),
+            retry_count=decision.attempt - 1,
+            rate_limited_count=decision.rate_limited,
+        )
+    change = RECORD_ERROR.change(run, after, actor=actor, at=now, reason=after.error_message)
+    return RunErrorChange(
+        transition=change.transition,
+        actor=change.actor,
+        before=change.before,
+        after=change.after,
+        reason=change.reason,
+        at=change.at,
+        policy=policy,
+        failure=failure,
+        decision=decision,
+    )
+
+
+def rescue(run: Run, *, actor: Actor, now: datetime, max_rescues: int = MAX_RESCUES) -> Change[Run]:
+    """Take a run from a worker that has gone: due at once, and no attempt is charged.
+
+    A run that loses its workers again and again is taken for what kills them, and given up.
+    """
+    RESCUE.permit(run.subject, run.status, actor)
+    if not lease_ended(run, now):
+        raise refused(RESCUE, run, actor, f"its lease runs until {run.lease_expires_at}")
+    lost = f"worker {run.lease_owner} let the lease run out at {run.lease_expires_at}"
+    if run.rescues < max_rescues:
+        broken = _released(run, Retryable.code, lost)
+        after = evolve(broken, next_retry_at=now, rescues=run.rescues + 1)
+    else:
+        message = f"quarantined after {run.rescues} rescues: {lost}"
+        after = evolve(_released(run, Final.code, message), rescues=run.rescues + 1)
+    return RESCUE.change(run, after, actor=actor, at=now, reason=after.error_message)
+
+
+def cancel(run: Run, *, actor: Actor, now: datetime, reason: str) -> Change[Run]:
+    """Give up a run that is waiting."""
+    CANCEL.permit(run.subject, run.status, actor, reason)
+    if is_permanent(run):
+        raise refused(CANCEL, run, actor, "it has been given up already")
+    after = evolve(_released(run, Final.code, f"cancelled: {reason}"), next_retry_at=None)
+    return CANCEL.change(run, after, actor=actor, at=now, reason=reason)
+
+
+def retry_now(run: Run, *, actor: Actor, now: datetime, reason: str) -> Change[Run]:
+    """Make a run in error due at once; its counts stay, so a spent run gets one more try."""
+    RETRY_NOW.permit(run.subject, run.status, actor, reason)
+    # The partition failed together with its run, and only a new run can take it further.
+    if is_permanent(run) and run.kind is RunKind.ACQUIRE_PARTITION:
+        raise refused(RETRY_NOW, run, actor, "its partition gave it up; requeue the partition")
+    return RETRY_NOW.change(run, evolve(run, next_retry_at=now), actor=actor, at=now, reason=reason)
+
+
+def _released(run: Run, code: str, message: str) -> Run:
+    return evolve(
+        run,
+        status=RunStatus.ERROR,
+        error_class=code,
+        error_message=message,
+        lease_owner=None,
+        lease_expires_at=None,
+    )

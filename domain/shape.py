@@ -1,0 +1,41 @@
+"""Ties the fields of a value to its status, as data: what the database's CHECKs will say too."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import TypeVar
+
+from attrs import frozen
+
+from tileferry.domain.errors import InvalidValueError
+
+S = TypeVar("S", bound=StrEnum)
+
+
+@frozen(kw_only=True)
+class Shape:
+    """Which fields one status fills; of those that any shape names, the rest stay empty.
+
+    ``None``, zero and ``False`` are empty.
+    """
+
+    required: frozenset[str] = frozenset()
+    optional: frozenset[str] = frozenset()
+
+
+def check_shape(value: object, status: S, shapes: Mapping[S, Shape]) -> None:
+    """Refuse a value whose fields do not fit its status."""
+    shape = shapes[status]
+    governed = {name for each in shapes.values() for name in each.required | each.optional}
+    for name in sorted(governed):
+        filled = bool(getattr(value, name))
+        if not filled and name in shape.required:
+            raise misfit(value, name, f"must be filled while the status is {status}")
+        if filled and name not in shape.required | shape.optional:
+            raise misfit(value, name, f"must be empty while the status is {status}")
+
+
+def misfit(value: object, name: str, problem: str) -> InvalidValueError:
+    """Return the error about one field of ``value`` that contradicts the others."""
+    return InvalidValueError(
+        field=f"{type(value).__name__}.{name}", value=getattr(value, name), problem=problem
+    )

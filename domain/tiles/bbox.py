@@ -1,0 +1,94 @@
+"""A geographic box in degrees, as operators and the provider write it: west, south, east, north."""
+
+import math
+import re
+
+from attrs import field, frozen
+
+from tileferry.domain.checks import number
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles.numbers import as_float
+
+MERCATOR_LAT_MAX = math.degrees(math.atan(math.sinh(math.pi)))
+"""Where the square of Web Mercator ends, about 85.0511 degrees."""
+LON_MAX = 180.0
+LAT_MAX = 90.0
+CROSSING_WIDTH_MAX = 180.0
+_TURN = 360.0
+
+_TEXT_CHARS_MAX = 160
+_EDGES = ("west", "south", "east", "north")
+_NUMBER = re.compile(r" *([+-]?[0-9]{1,20}(\.[0-9]{1,30})?(e[+-]?[0-9]{1,3})?) *", re.ASCII)
+
+
+@frozen(kw_only=True)
+class BBox:
+    """A box that tiles can cover; ``west > east`` means that it crosses the antimeridian."""
+
+    west: float = field(converter=as_float, validator=number(-LON_MAX, LON_MAX))
+    south: float = field(converter=as_float, validator=number(-LAT_MAX, LAT_MAX))
+    east: float = field(converter=as_float, validator=number(-LON_MAX, LON_MAX))
+    north: float = field(converter=as_float, validator=number(-LAT_MAX, LAT_MAX))
+
+    def __attrs_post_init__(self) -> None:
+        if self.south >= self.north:
+            raise InvalidValueError(
+                field="BBox.south", value=self.south, problem=f"must be below north, {self.north!r}"
+            )
+        if self.width == 0:
+            raise InvalidValueError(
+                field="BBox.east", value=self.east, problem="is the same meridian as west"
+            )
+        if self.crosses_antimeridian and self.width > CROSSING_WIDTH_MAX:
+            raise InvalidValueError(
+                field="BBox.west",
+                value=self.west,
+                problem=f"west and east look swapped: across the antimeridian to east, "
+                f"{self.east!r}, the box is {self.width:g} degrees wide",
+                remedy="the order is west, south, east, north",
+            )
+        if self.south >= MERCATOR_LAT_MAX or self.north <= -MERCATOR_LAT_MAX:
+            raise InvalidValueError(
+                field="BBox",
+                value=str(self),
+                problem=f"lies wholly beyond {MERCATOR_LAT_MAX:.4f} degrees of latitude, "
+                f"where Web Mercator has no tiles",
+            )
+
+    def __str__(self) -> str:
+        return f"{self.west!r},{self.south!r},{self.east!r},{self.north!r}"
+
+    @property
+    def crosses_antimeridian(self) -> bool:
+        """Whether the box runs over 180 degrees."""
+        return self.west > self.east
+
+    @property
+    def width(self) -> float:
+        """Degrees from west to east, eastwards."""
+        return self.east - self.west + (_TURN if self.crosses_antimeridian else 0.0)
+
+    @classmethod
+    def parse(cls, text: str) -> "BBox":
+        """Read ``W,S,E,N``: four decimal numbers, spaces around them allowed."""
+        parts = text.split(",") if type(text) is str and len(text) <= _TEXT_CHARS_MAX else []
+        if len(parts) != len(_EDGES):
+            raise InvalidValueError(
+                field="BBox",
+                value=text,
+                problem="is not of the form W,S,E,N",
+                remedy="give four numbers in degrees, such as 36.1,49.9,36.4,50.1",
+            )
+        west, south, east, north = (
+            _degrees(edge, part) for edge, part in zip(_EDGES, parts, strict=True)
+        )
+        return cls(west=west, south=south, east=east, north=north)
+
+
+def _degrees(edge: str, text: str) -> float:
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        raise InvalidValueError(
+            field=f"BBox.{edge}", value=text, problem="is not a decimal number of degrees"
+        )
+    return float(match[1])

@@ -1,0 +1,171 @@
+"""What became of a download: counts that add up, and the outcome that follows from them."""
+
+import re
+from enum import StrEnum
+from typing import Any
+
+from attrs import Attribute, asdict, field, fields, frozen, validators
+
+from tileferry.domain.checks import field_name, instance, integer, name, number
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles.download_request import REQUEST_HASH_DIGITS
+
+_REQUEST_HASH = re.compile(rf"[0-9a-f]{{{REQUEST_HASH_DIGITS}}}", re.ASCII)
+
+
+class DownloadOutcome(StrEnum):
+    """How a download ended."""
+
+    SUCCESS = "success"
+    PARTIAL = "partial"
+    FAILURE = "failure"
+    IDEMPOTENT_NO_OP = "idempotent_no_op"
+
+
+@frozen(kw_only=True)
+class DownloadTally:
+    """Counts of some tiles of a batch; tallies of disjoint groups add up to the batch's."""
+
+    tiles_downloaded: int = field(default=0, validator=integer(0))
+    """Stored, the downgraded ones among them."""
+    tiles_rejected_resolution: int = field(default=0, validator=integer(0))
+    tiles_rejected_freshness: int = field(default=0, validator=integer(0))
+    tiles_downgraded: int = field(default=0, validator=integer(0))
+    tiles_missing: int = field(default=0, validator=integer(0))
+    """Listed by the provider, and then not there."""
+    tiles_failed: int = field(default=0, validator=integer(0))
+    bytes_downloaded: int = field(default=0, validator=integer(0))
+    retry_count: int = field(default=0, validator=integer(0))
+
+    def __attrs_post_init__(self) -> None:
+        if self.tiles_downgraded > self.tiles_downloaded:
+            raise InvalidValueError(
+                field="DownloadTally.tiles_downgraded",
+                value=self.tiles_downgraded,
+                problem=f"exceeds tiles_downloaded, {self.tiles_downloaded}, which includes them",
+            )
+
+    def __add__(self, other: "DownloadTally") -> "DownloadTally":
+        if not isinstance(other, DownloadTally):
+            return NotImplemented
+        return DownloadTally(
+            **{
+                item.name: getattr(self, item.name) + getattr(other, item.name)
+                for item in fields(DownloadTally)
+            }
+        )
+
+    @property
+    def tiles_accounted(self) -> int:
+        """How many tiles an answer was found for."""
+        rejected = self.tiles_rejected_resolution + self.tiles_rejected_freshness
+        return self.tiles_downloaded + rejected + self.tiles_missing + self.tiles_failed
+
+    def leaves_nothing_of(self, tiles_requested: int) -> bool:
+        """Tell whether every tile was stored or turned down by a gate."""
+        return (
+            self.tiles_accounted == tiles_requested
+            and self.tiles_missing == 0
+            and self.tiles_failed == 0
+        )
+
+
+def download_outcome(
+    tally: DownloadTally, tiles_requested: int, *, aborted: bool = False
+) -> DownloadOutcome:
+    """Return the outcome of a batch.
+
+    Success: each tile is stored or was turned down by a gate, which is a decision and no failure.
+    Failure: an error ended the run (``aborted``), or no tile of several was got to at all.
+    Partial: the rest; something failed, was missing or was not reached, and can be asked for again.
+    """
+    if aborted:
+        return DownloadOutcome.FAILURE
+    if tally.leaves_nothing_of(tiles_requested):
+        return DownloadOutcome.SUCCESS
+    return DownloadOutcome.PARTIAL if tally.tiles_accounted else DownloadOutcome.FAILURE
+
+
+def _request_hash(instance: object, attribute: "Attribute[Any]", value: object) -> None:
+    if not (isinstance(value, str) and _REQUEST_HASH.fullmatch(value)):
+        raise InvalidValueError(
+            field=field_name(instance, attribute),
+            value=value,
+            problem=f"must be {REQUEST_HASH_DIGITS} lower-case hex digits",
+        )
+
+
+@frozen(kw_only=True)
+class DownloadBatchReport:
+    """The result of one download, field by field as operators get it."""
+
+    outcome: DownloadOutcome = field(validator=instance(DownloadOutcome))
+    flight_id: str = field(validator=name)
+    request_hash: str = field(validator=_request_hash)
+    tiles_requested: int = field(default=0, validator=integer(0))
+    tiles_downloaded: int = 0
+    tiles_rejected_resolution: int = 0
+    tiles_rejected_freshness: int = 0
+    tiles_downgraded: int = 0
+    tiles_missing: int = 0
+    tiles_failed: int = 0
+    bytes_downloaded: int = 0
+    retry_count: int = 0
+    next_retry_at_s: float | None = field(default=None, validator=validators.optional(number(0)))
+
+    def __attrs_post_init__(self) -> None:
+        tally = self.tally  # refuses impossible counts
+        if self.outcome is DownloadOutcome.IDEMPOTENT_NO_OP:
+            if self.tiles_requested or tally != DownloadTally(
+                tiles_downloaded=self.tiles_downloaded
+            ):
+                self._refuse("reports work, but a no-op does none")
+        elif tally.tiles_accounted > self.tiles_requested:
+            self._refuse(f"accounts for more than the {self.tiles_requested} tiles requested")
+        elif self.outcome is DownloadOutcome.SUCCESS and not tally.leaves_nothing_of(
+            self.tiles_requested
+        ):
+            self._refuse("is no success: tiles failed, are missing or were not reached")
+
+    @property
+    def tally(self) -> DownloadTally:
+        """The counts by themselves."""
+        return DownloadTally(
+            **{item.name: getattr(self, item.name) for item in fields(DownloadTally)}
+        )
+
+    @classmethod
+    def from_tally(
+        cls,
+        tally: DownloadTally,
+        *,
+        flight_id: str,
+        request_hash: str,
+        tiles_requested: int,
+        aborted: bool = False,
+        next_retry_at_s: float | None = None,
+    ) -> "DownloadBatchReport":
+        """Report a run; the outcome follows from the counts, see ``download_outcome``."""
+        return cls(
+            outcome=download_outcome(tally, tiles_requested, aborted=aborted),
+            flight_id=flight_id,
+            request_hash=request_hash,
+            tiles_requested=tiles_requested,
+            next_retry_at_s=next_retry_at_s,
+            **asdict(tally),
+        )
+
+    @classmethod
+    def no_op(
+        cls, *, flight_id: str, request_hash: str, tiles_journaled: int
+    ) -> "DownloadBatchReport":
+        """Report that the journal already holds the whole request."""
+        return cls(
+            outcome=DownloadOutcome.IDEMPOTENT_NO_OP,
+            flight_id=flight_id,
+            request_hash=request_hash,
+            tiles_downloaded=tiles_journaled,
+        )
+
+    def _refuse(self, problem: str) -> None:
+        raise InvalidValueError(field="DownloadBatchReport", value=self.tally, problem=problem)

@@ -1,0 +1,69 @@
+"""What an operator asks to be downloaded, and what the provider lists for it."""
+
+from datetime import datetime
+from hashlib import sha256
+from pathlib import PurePath
+
+from attrs import field, frozen
+
+from tileferry.domain.checks import aware, instance, integer, name
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles.bbox import BBox
+from tileferry.domain.tiles.coverage import TileCoverage
+from tileferry.domain.tiles.freshness import SectorClass
+from tileferry.domain.tiles.numbers import as_float, positive
+from tileferry.domain.tiles.tile_id import TileId, normalised_zooms
+
+REQUEST_HASH_DIGITS = 16
+TILE_BYTES_MAX = 2**40
+"""No tile is a terabyte; sums over any listing then stay within what a database column holds."""
+
+
+@frozen(kw_only=True)
+class DownloadRequest:
+    """An area for a flight; two that ask for the same tiles are equal."""
+
+    flight_id: str = field(validator=name)
+    bbox: BBox = field(validator=instance(BBox))
+    zoom_levels: tuple[int, ...] = field(converter=normalised_zooms)
+    sector_class: SectorClass = field(validator=instance(SectorClass))
+    cache_root: PurePath = field(validator=instance(PurePath))
+
+    @property
+    def coverage(self) -> TileCoverage:
+        """The tiles that the area consists of."""
+        return TileCoverage(bbox=self.bbox, zoom_levels=self.zoom_levels)
+
+    @property
+    def tile_count(self) -> int:
+        """How many tiles that is."""
+        return self.coverage.count
+
+    def request_hash(self, service_api_key_hash: str) -> str:
+        """Return what tells requests of one flight apart; the key's hash, never the key, goes in.
+
+        The form must not change: a journal is found by this hash.
+        """
+        if not (type(service_api_key_hash) is str and service_api_key_hash):
+            raise InvalidValueError(
+                field="service_api_key_hash",
+                value=type(service_api_key_hash).__name__,  # the value may be the key itself
+                problem="must be non-empty text",
+            )
+        zooms = ",".join(str(zoom) for zoom in self.zoom_levels)
+        identity = f"{self.bbox}|{zooms}|{self.sector_class.value}|{service_api_key_hash}"
+        return sha256(identity.encode("utf-8")).hexdigest()[:REQUEST_HASH_DIGITS]
+
+    def journal_name(self, service_api_key_hash: str) -> str:
+        """Return the file name of this request's journal."""
+        return f"{self.flight_id}__{self.request_hash(service_api_key_hash)}.json"
+
+
+@frozen(kw_only=True)
+class TileSummary:
+    """One line of the provider's listing."""
+
+    tile_id: TileId = field(validator=instance(TileId))
+    produced_at: datetime = field(validator=aware)
+    resolution_m_per_px: float = field(converter=as_float, validator=positive)
+    estimated_bytes: int = field(validator=integer(0, TILE_BYTES_MAX))

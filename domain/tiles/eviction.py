@@ -1,0 +1,124 @@
+"""The cache's budget: what must go so that a batch fits, decided before anything is touched."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+from attrs import field, frozen
+
+from tileferry.domain.checks import aware, instance, integer
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles.tile_id import TileId
+
+
+@frozen(kw_only=True)
+class CachedTile:
+    """A tile in the cache, as eviction sees it."""
+
+    tile_id: TileId = field(validator=instance(TileId))
+    size_bytes: int = field(validator=integer(0))
+    last_used_at: datetime = field(validator=aware)
+    pinned: bool = field(default=False, validator=instance(bool))
+    """Part of a flight that must keep its tiles."""
+
+
+@frozen(kw_only=True)
+class CacheSpace:
+    """What limits the cache at this moment."""
+
+    budget_bytes: int = field(validator=integer(0))
+    used_bytes: int = field(validator=integer(0))
+    reserved_bytes: int = field(default=0, validator=integer(0))
+    """Promised to others and not written yet: still to come off both limits."""
+    free_disk_bytes: int = field(validator=integer(0))
+    free_space_reserve_bytes: int = field(default=0, validator=integer(0))
+    """What must stay free on the disk, whatever the budget says."""
+
+    @property
+    def available_bytes(self) -> int:
+        """What can be written under both limits; negative when one is already overdrawn."""
+        in_budget = self.budget_bytes - self.used_bytes
+        on_disk = self.free_disk_bytes - self.free_space_reserve_bytes
+        return min(in_budget, on_disk) - self.reserved_bytes
+
+
+def _ids(tiles: Iterable[TileId]) -> tuple[TileId, ...]:
+    return tuple(tiles)
+
+
+@frozen(kw_only=True)
+class EvictionResult:
+    """What is evicted for a request, and whether the request then fits."""
+
+    requested_bytes: int = field(validator=integer(0))
+    available_bytes: int = field(validator=instance(int))
+    """What there is after evicting; when that is not enough, what evicting all would have given."""
+    evicted: tuple[TileId, ...] = field(default=(), converter=_ids)
+    freed_bytes: int = field(default=0, validator=integer(0))
+
+    def __attrs_post_init__(self) -> None:
+        if self.insufficient and (self.evicted or self.freed_bytes):
+            raise InvalidValueError(
+                field="EvictionResult.evicted",
+                value=len(self.evicted),
+                problem=f"must be empty: {self.shortfall_bytes} bytes are missing all the same",
+            )
+
+    @property
+    def insufficient(self) -> bool:
+        """Whether the request does not fit. Asking for nothing always fits."""
+        return self.requested_bytes > 0 and self.available_bytes < self.requested_bytes
+
+    @property
+    def shortfall_bytes(self) -> int:
+        """How much is missing."""
+        return self.requested_bytes - self.available_bytes if self.insufficient else 0
+
+    @property
+    def evicted_count(self) -> int:
+        """How many tiles go."""
+        return len(self.evicted)
+
+
+def plan_eviction(
+    needed_bytes: int, space: CacheSpace, candidates: Iterable[CachedTile]
+) -> EvictionResult:
+    """Plan which tiles make room, least recently used first, pinned ones never.
+
+    ``candidates`` come in that order and are read only as far as needed. When all of them would
+    not do, none is evicted: a batch that cannot start must not cost the cache anything.
+    """
+    as_it_is = EvictionResult(requested_bytes=needed_bytes, available_bytes=space.available_bytes)
+    if not as_it_is.insufficient:
+        return as_it_is
+    evicted: list[TileId] = []
+    freed_bytes = 0
+    for tile in _checked_order(candidates):
+        if tile.pinned:
+            continue
+        evicted.append(tile.tile_id)
+        freed_bytes += tile.size_bytes
+        if freed_bytes >= as_it_is.shortfall_bytes:
+            return EvictionResult(
+                requested_bytes=needed_bytes,
+                available_bytes=space.available_bytes + freed_bytes,
+                evicted=evicted,
+                freed_bytes=freed_bytes,
+            )
+    return EvictionResult(
+        requested_bytes=needed_bytes, available_bytes=space.available_bytes + freed_bytes
+    )
+
+
+def _checked_order(candidates: Iterable[CachedTile]) -> Iterator[CachedTile]:
+    """Yield the candidates, and refuse one that was used before its predecessor."""
+    previous: datetime | None = None
+    for tile in candidates:
+        if previous is not None and tile.last_used_at < previous:
+            raise InvalidValueError(
+                field="candidates",
+                value=str(tile.tile_id),
+                problem="was used before the tile that precedes it",
+                remedy="give the least recently used first",
+            )
+        previous = tile.last_used_at
+        yield tile

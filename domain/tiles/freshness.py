@@ -1,0 +1,78 @@
+"""The freshness rule: how old imagery may be, by the sector it is for."""
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import assert_never
+
+from attrs import field, frozen
+
+from tileferry.domain.checks import number
+from tileferry.domain.errors import FreshnessRejectionError, InvalidValueError
+from tileferry.domain.tiles.numbers import as_float
+from tileferry.domain.tiles.tile_id import TileId
+
+_DAYS_MAX = 36_525.0  # a century; keeps the arithmetic within what timedelta holds
+
+
+class SectorClass(StrEnum):
+    """How fast the ground truth changes where the tiles lie."""
+
+    ACTIVE_CONFLICT = "active_conflict"
+    STABLE_REAR = "stable_rear"
+
+
+class FreshnessLabel(StrEnum):
+    """What a stored tile is worth."""
+
+    FRESH = "fresh"
+    DOWNGRADED = "downgraded"
+
+
+@frozen(kw_only=True)
+class FreshnessRule:
+    """The age at which imagery becomes stale, by sector, and how far a date may be ahead of us."""
+
+    active_conflict_max_age_days: float = field(
+        default=183.0, converter=as_float, validator=number(0, _DAYS_MAX)
+    )
+    stable_rear_max_age_days: float = field(
+        default=365.0, converter=as_float, validator=number(0, _DAYS_MAX)
+    )
+    future_tolerance_days: float = field(
+        default=1.0, converter=as_float, validator=number(0, _DAYS_MAX)
+    )
+
+    def max_age_days(self, sector: SectorClass) -> float:
+        """Return the age up to which a tile of this sector is fresh."""
+        match sector:
+            case SectorClass.ACTIVE_CONFLICT:
+                return self.active_conflict_max_age_days
+            case SectorClass.STABLE_REAR:
+                return self.stable_rear_max_age_days
+            case _:
+                assert_never(sector)
+
+    def judge(
+        self, tile: TileId, sector: SectorClass, *, produced_at: datetime, now: datetime
+    ) -> FreshnessLabel:
+        """Label a tile; a stale one is refused in active conflict and downgraded in the rear.
+
+        A date further ahead than the tolerance cannot be true, so it proves no freshness: stale.
+        """
+        for name, moment in (("produced_at", produced_at), ("now", now)):
+            if moment.utcoffset() is None:
+                raise InvalidValueError(
+                    field=name, value=moment, problem="must be a time with its zone"
+                )
+        max_age_days = self.max_age_days(sector)
+        earliest_age = timedelta(days=-self.future_tolerance_days)
+        if earliest_age <= now - produced_at <= timedelta(days=max_age_days):
+            return FreshnessLabel.FRESH
+        if sector is SectorClass.STABLE_REAR:
+            return FreshnessLabel.DOWNGRADED
+        raise FreshnessRejectionError(
+            tile=str(tile),
+            sector_class=sector.value,
+            produced_at=produced_at,
+            max_age_days=max_age_days,
+        )

@@ -1,0 +1,66 @@
+"""Web Mercator: from degrees to tile indices and back."""
+
+import math
+
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles.bbox import LAT_MAX, LON_MAX, MERCATOR_LAT_MAX, BBox
+from tileferry.domain.tiles.tile_id import TileId, check_zoom
+
+# Of the world's width, 0.4 µm on the ground. A tile's edge, computed in degrees and back, comes out
+# a few 1e-16 off; without this allowance its corner would land in the neighbour.
+_ROUNDING = 1e-14
+
+
+def tile_at(lon: float, lat: float, zoom: int) -> tuple[int, int]:
+    """Return column and row of the tile that holds a point.
+
+    A tile owns its west and north edges. Points beyond the latitudes of Web Mercator fall into the
+    first or last row, and longitude 180 into the last column.
+    """
+    for field, value, limit in (("lon", lon, LON_MAX), ("lat", lat, LAT_MAX)):
+        if not -limit <= value <= limit:  # false for NaN
+            raise InvalidValueError(
+                field=field, value=value, problem=f"must be from {-limit:g} to {limit:g} degrees"
+            )
+    tiles = 1 << check_zoom(zoom)
+    return first_index(across(lon), tiles), first_index(down(lat), tiles)
+
+
+def tile_bounds(tile: TileId) -> BBox:
+    """Return the box that a tile covers."""
+    tiles = 1 << tile.zoom
+    return BBox(
+        west=_longitude(tile.x / tiles),
+        south=_latitude((tile.y + 1) / tiles),
+        east=_longitude((tile.x + 1) / tiles),
+        north=_latitude(tile.y / tiles),
+    )
+
+
+def across(lon: float) -> float:
+    """Return where a longitude lies between the world's west edge, 0, and its east edge, 1."""
+    return lon / 360.0 + 0.5
+
+
+def down(lat: float) -> float:
+    """Return where a latitude lies between the square's north edge, 0, and its south edge, 1."""
+    held = min(max(lat, -MERCATOR_LAT_MAX), MERCATOR_LAT_MAX)
+    return 0.5 - math.asinh(math.tan(math.radians(held))) / math.tau
+
+
+def first_index(fraction: float, tiles: int) -> int:
+    """Return the tile that begins at or holds ``fraction``."""
+    return min(max(math.floor((fraction + _ROUNDING) * tiles), 0), tiles - 1)
+
+
+def last_index(fraction: float, tiles: int, *, first: int) -> int:
+    """Return the tile that ends at or holds ``fraction``; never before ``first``."""
+    return max(min(math.ceil((fraction - _ROUNDING) * tiles), tiles) - 1, first)
+
+
+def _longitude(fraction: float) -> float:
+    return fraction * 360.0 - 180.0
+
+
+def _latitude(fraction: float) -> float:
+    return math.degrees(math.atan(math.sinh(math.pi * (1.0 - 2.0 * fraction))))

@@ -1,0 +1,102 @@
+"""The identity of a tile: a source and three small integers, never somebody else's string."""
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import NoReturn
+
+from attrs import frozen
+
+from tileferry.domain.checks import NAME_CHARS_MAX, is_name
+from tileferry.domain.errors import InvalidValueError
+
+ZOOM_MAX = 21
+_INDEX_DIGITS_MAX = len(str(2**ZOOM_MAX - 1))
+_INDEX = rf"(0|[1-9][0-9]{{0,{_INDEX_DIGITS_MAX - 1}}})"
+_CANONICAL = re.compile(
+    rf"([a-z0-9][a-z0-9._-]{{0,{NAME_CHARS_MAX - 1}}})/(0|[1-9][0-9]?)/{_INDEX}/{_INDEX}", re.ASCII
+)
+
+
+@lru_cache(maxsize=256)  # few sources, millions of tiles: the pattern would cost a third of a tile
+def _is_source(source: str) -> bool:
+    return is_name(source) and source == source.lower()
+
+
+@frozen(kw_only=True, order=True, weakref_slot=False)
+class TileId:
+    """One Web Mercator tile of one source; sorts by source, zoom, column, row."""
+
+    source: str
+    zoom: int
+    x: int
+    y: int
+
+    def __attrs_post_init__(self) -> None:
+        # One expression instead of a validator per field: areas have millions of tiles.
+        zoom, x, y = self.zoom, self.x, self.y
+        if not (
+            type(zoom) is int
+            and type(x) is int
+            and type(y) is int
+            and 0 <= zoom <= ZOOM_MAX
+            and 0 <= x < 1 << zoom
+            and 0 <= y < 1 << zoom
+            and type(self.source) is str
+            and _is_source(self.source)
+        ):
+            self._refuse()
+
+    def __str__(self) -> str:
+        return f"{self.source}/{self.zoom}/{self.x}/{self.y}"
+
+    @classmethod
+    def parse(cls, text: str) -> "TileId":
+        """Read the canonical form ``source/z/x/y``, and no other."""
+        match = _CANONICAL.fullmatch(text) if type(text) is str else None
+        if match is None:
+            raise InvalidValueError(
+                field="TileId",
+                value=text,
+                problem="is not of the form source/z/x/y",
+                remedy="a lower-case source, then plain decimal numbers without leading zeros",
+            )
+        source, zoom, x, y = match.groups()
+        return cls(source=source, zoom=int(zoom), x=int(x), y=int(y))
+
+    def _refuse(self) -> NoReturn:
+        """Say which field is wrong; off the fast path."""
+        if not (type(self.source) is str and _is_source(self.source)):
+            raise InvalidValueError(
+                field="TileId.source",
+                value=self.source,
+                problem="is not a plain lower-case name",
+                remedy=f"use 1 to {NAME_CHARS_MAX} of a-z 0-9 . _ - a letter or digit first",
+            )
+        check_zoom(self.zoom, field="TileId.zoom")
+        tiles = 1 << self.zoom
+        column_is_good = type(self.x) is int and 0 <= self.x < tiles
+        raise InvalidValueError(
+            field="TileId.y" if column_is_good else "TileId.x",
+            value=self.y if column_is_good else self.x,
+            problem=f"must be a whole number from 0 to {tiles - 1} at zoom {self.zoom}",
+        )
+
+
+def check_zoom(zoom: int, *, field: str = "zoom") -> int:
+    """Return ``zoom`` when it is a level that tiles come in."""
+    if not (type(zoom) is int and 0 <= zoom <= ZOOM_MAX):
+        raise InvalidValueError(
+            field=field, value=zoom, problem=f"must be a whole number from 0 to {ZOOM_MAX}"
+        )
+    return zoom
+
+
+def normalised_zooms(zooms: Iterable[int]) -> tuple[int, ...]:
+    """Return the levels in ascending order, each once; there must be one at least."""
+    levels = tuple(sorted({check_zoom(zoom, field="zoom_levels") for zoom in zooms}))
+    if not levels:
+        raise InvalidValueError(
+            field="zoom_levels", value=levels, problem="must name one zoom level at least"
+        )
+    return levels

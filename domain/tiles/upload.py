@@ -1,0 +1,112 @@
+"""Uploads: the request, what the provider said of each tile, and the report of one pass."""
+
+import math
+from collections.abc import Iterable
+from enum import StrEnum
+
+from attrs import field, frozen, validators
+
+from tileferry.domain.checks import instance, integer, name, number
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles.tile_id import TileId
+
+
+@frozen(kw_only=True)
+class UploadRequest:
+    """Upload what a flight captured and has not delivered yet."""
+
+    flight_id: str = field(validator=name)
+
+
+class UploadOutcome(StrEnum):
+    """How an upload ended."""
+
+    SUCCESS = "success"
+    PARTIAL = "partial"
+    FAILURE = "failure"
+
+
+class TileUploadStatus(StrEnum):
+    """What the provider said of one tile."""
+
+    ACCEPTED = "accepted"
+    DUPLICATE = "duplicate"
+    REJECTED = "rejected"
+
+    @property
+    def acknowledged(self) -> bool:
+        """Whether the provider has the tile, be it since now or from before."""
+        return self is not TileUploadStatus.REJECTED
+
+
+@frozen(kw_only=True)
+class PerTileStatus:
+    """One tile's answer."""
+
+    tile_id: TileId = field(validator=instance(TileId))
+    status: TileUploadStatus = field(validator=instance(TileUploadStatus))
+    reason: str | None = field(default=None, validator=validators.optional(instance(str)))
+
+
+def _entries(statuses: Iterable[PerTileStatus]) -> tuple[PerTileStatus, ...]:
+    return tuple(statuses)
+
+
+@frozen(kw_only=True)
+class UploadBatchReport:
+    """The result of an upload: of one pass, or of a call with all its retries."""
+
+    flight_id: str = field(validator=name)
+    outcome: UploadOutcome = field(validator=instance(UploadOutcome))
+    per_tile_status: tuple[PerTileStatus, ...] = field(converter=_entries)
+    tiles_given_up: int = field(default=0, validator=integer(0))
+    retry_count: int = field(default=0, validator=integer(0))
+    next_retry_at_s: float | None = field(default=None, validator=validators.optional(number(0)))
+
+    def __attrs_post_init__(self) -> None:
+        if len({entry.tile_id for entry in self.per_tile_status}) < len(self.per_tile_status):
+            raise InvalidValueError(
+                field="UploadBatchReport.per_tile_status",
+                value=len(self.per_tile_status),
+                problem="names a tile twice",
+            )
+        if self.outcome is UploadOutcome.SUCCESS and self.tiles_rejected:
+            raise InvalidValueError(
+                field="UploadBatchReport.outcome",
+                value=self.outcome.value,
+                problem=f"cannot be: {self.tiles_rejected} tiles were rejected",
+            )
+
+    @property
+    def tiles_acknowledged(self) -> int:
+        """How many tiles the provider has."""
+        return sum(entry.status.acknowledged for entry in self.per_tile_status)
+
+    @property
+    def tiles_rejected(self) -> int:
+        """How many tiles it refused."""
+        return len(self.per_tile_status) - self.tiles_acknowledged
+
+    @classmethod
+    def from_statuses(
+        cls, flight_id: str, statuses: Iterable[PerTileStatus]
+    ) -> "UploadBatchReport":
+        """Report a pass that was carried out.
+
+        Any rejected tile makes it partial, also when all were rejected: each may still have a try.
+        Failure is for an uploader that could not carry its pass out, and is said explicitly.
+        """
+        entries = tuple(statuses)
+        rejected = any(not entry.status.acknowledged for entry in entries)
+        outcome = UploadOutcome.PARTIAL if rejected else UploadOutcome.SUCCESS
+        return cls(flight_id=flight_id, outcome=outcome, per_tile_status=entries)
+
+
+def next_retry_hint(now_s: float, backoff_cap_s: float) -> float:
+    """Return when an operator should upload again after the retries of a call are used up."""
+    for field_name, value in (("now_s", now_s), ("backoff_cap_s", backoff_cap_s)):
+        if not 0.0 <= value < math.inf:  # false for NaN
+            raise InvalidValueError(
+                field=field_name, value=value, problem="must be a finite number from 0 up"
+            )
+    return now_s + backoff_cap_s

@@ -1,0 +1,77 @@
+"""A captured tile's way to the provider, and the moment at which we stop trying."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+
+from tileferry.domain.errors import IllegalTransitionError, InvalidValueError
+from tileferry.domain.tiles.tile_id import TileId
+
+MAX_PER_TILE_ATTEMPTS = 5
+
+
+class VotingStatus(StrEnum):
+    """Where a tile stands with the provider's voting."""
+
+    PENDING = "pending"
+    UPLOADED = "uploaded"
+    TRUSTED = "trusted"
+    REJECTED = "rejected"
+    UPLOAD_GIVEUP = "upload_giveup"
+
+
+VOTING_MOVES: Mapping[VotingStatus, frozenset[VotingStatus]] = MappingProxyType(
+    {
+        VotingStatus.PENDING: frozenset({VotingStatus.UPLOADED, VotingStatus.UPLOAD_GIVEUP}),
+        VotingStatus.UPLOADED: frozenset({VotingStatus.TRUSTED, VotingStatus.REJECTED}),
+        VotingStatus.TRUSTED: frozenset(),
+        VotingStatus.REJECTED: frozenset(),
+        # Only a human, in the database, takes a tile out of here.
+        VotingStatus.UPLOAD_GIVEUP: frozenset(),
+    }
+)
+"""All moves that code may make."""
+
+_VERBS = {
+    VotingStatus.PENDING: "reopen",
+    VotingStatus.UPLOADED: "acknowledge",
+    VotingStatus.TRUSTED: "trust",
+    VotingStatus.REJECTED: "reject",
+    VotingStatus.UPLOAD_GIVEUP: "abandon",
+}
+
+
+def move_status(tile: TileId, current: VotingStatus, target: VotingStatus) -> VotingStatus:
+    """Return ``target`` when a tile may go there from ``current``.
+
+    Staying is always allowed: after a crash the same acknowledgement or giveup is recorded again.
+    """
+    if target is current or target in VOTING_MOVES[current]:
+        return target
+    if current is VotingStatus.UPLOAD_GIVEUP:
+        problem = "its upload budget is spent and a human decides; see `tileferry giveups`"
+    else:
+        onward = " or ".join(sorted(VOTING_MOVES[current]))
+        problem = f"it can only become {onward}" if onward else "that is its end"
+    raise IllegalTransitionError(
+        subject=f"tile {tile}",
+        transition=_VERBS[target],
+        status=current.value,
+        actor="tileferry",
+        problem=problem,
+    )
+
+
+def should_give_up(
+    upload_attempts: int, max_per_tile_attempts: int = MAX_PER_TILE_ATTEMPTS
+) -> bool:
+    """Tell whether a tile that was rejected ``upload_attempts`` times has spent its budget."""
+    for field, value, minimum in (
+        ("upload_attempts", upload_attempts, 0),
+        ("max_per_tile_attempts", max_per_tile_attempts, 1),
+    ):
+        if not (type(value) is int and value >= minimum):
+            raise InvalidValueError(
+                field=field, value=value, problem=f"must be a whole number from {minimum} up"
+            )
+    return upload_attempts >= max_per_tile_attempts

@@ -1,0 +1,52 @@
+"""The architecture page draws the state machines as they are declared."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tileferry.domain.change import Transition
+from tileferry.domain.partitions import PARTITION_TRANSITIONS
+from tileferry.domain.runs import RUN_TRANSITIONS
+
+PAGE = (Path(__file__).parents[2] / "_docs/architecture.md").read_text(encoding="utf-8")
+
+
+def row_of(transition: Transition[Any]) -> str:
+    moves = ", ".join(f"{source or 'absent'} → {target}" for source, target in transition.moves)
+    actors = ", ".join(
+        f"{actor} (says why)" if actor in transition.reason_from else str(actor)
+        for actor in transition.actors
+    )
+    return f"| {transition.name} | {moves} | {actors} |"
+
+
+MACHINES: list[tuple[str, Sequence[Transition[Any]]]] = [
+    ("run", RUN_TRANSITIONS),
+    ("partition", PARTITION_TRANSITIONS),
+]
+
+
+@pytest.mark.parametrize(("name", "transitions"), MACHINES)
+def test_the_table_is_the_declared_one(name: str, transitions: Sequence[Transition[Any]]) -> None:
+    table = PAGE.split(f"<!-- {name} transitions -->")[1].split("<!-- end -->")[0]
+    rows = table.strip().splitlines()[2:]
+    assert rows == [row_of(transition) for transition in transitions]
+
+
+@pytest.mark.parametrize(("name", "transitions"), MACHINES)
+def test_the_drawing_shows_every_change_of_status_and_no_other(
+    name: str, transitions: Sequence[Transition[Any]]
+) -> None:
+    drawing = PAGE.split(f"<!-- {name} transitions -->")[0].rsplit("```mermaid", maxsplit=1)[1]
+    drawn = set(re.findall(r"(\S+) --> (\S+?):", drawing))
+    declared = {
+        (str(source) if source else "[*]", str(target))
+        for transition in transitions
+        for source, target in transition.moves
+    }
+    moves = {(source, target) for source, target in declared if source != target}
+    assert moves <= drawn
+    assert drawn <= declared

@@ -1,0 +1,316 @@
+"""The events of spec 2, to the field, and those of the domain itself."""
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+from enum import StrEnum
+from typing import Any
+
+import pytest
+from attrs import evolve, frozen
+from hypothesis import given
+from hypothesis import strategies as st
+from support.strategies import failures, moments, policies
+
+from tileferry.domain.actors import Actor
+from tileferry.domain.audit import (
+    EVENT_KINDS,
+    AuditEvent,
+    DecisionRecord,
+    IdempotencyAction,
+    IdempotencyUsed,
+    RetryAttempted,
+    RetryExhausted,
+    RetrySucceeded,
+    StateChanged,
+    TileGivenUp,
+    event_from_json,
+)
+from tileferry.domain.change import Change
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.retry import (
+    POLICY_MATRIX,
+    Failure,
+    Retryable,
+    RetryCategory,
+    RetryPolicy,
+    decide,
+)
+
+AT = datetime(2026, 1, 25, 21, 15, tzinfo=UTC)
+CONTEXT: dict[str, Any] = {
+    "timestamp": AT,
+    "tenant_id": "tenant-123",
+    "correlation_id": "corr-456",
+    "trace_id": "trace-789",
+}
+CONTEXT_JSON = {**CONTEXT, "timestamp": "2026-01-25T21:15:00Z"}
+
+
+def record(policy: RetryPolicy, attempt: int) -> DecisionRecord:
+    failure = Failure(key="k", attempt=attempt, error=Retryable())
+    return DecisionRecord(policy=policy, failure=failure, decision=decide(policy, failure))
+
+
+PUBLISH = record(POLICY_MATRIX[RetryCategory.NATS_PUBLISH], 2)
+GET = record(POLICY_MATRIX[RetryCategory.KV_GET], 3)
+
+ATTEMPT = RetryAttempted(
+    retry_category=RetryCategory.NATS_PUBLISH,
+    operation="Publish to exoarmur.audit.append.v1",
+    attempt_number=2,
+    max_attempts=3,
+    delay_seconds=1.05,
+    exception_type="TimeoutError",
+    exception_message="Connection timeout",
+    decision_record=PUBLISH,
+    **CONTEXT,
+)
+EXHAUSTED = RetryExhausted(
+    retry_category=RetryCategory.KV_GET,
+    operation="Get kill switch status",
+    total_attempts=3,
+    final_exception_type="TimeoutError",
+    final_exception_message="KV operation timeout",
+    decision_record=GET,
+    **CONTEXT,
+)
+IDEMPOTENCY = IdempotencyUsed(
+    retry_category=RetryCategory.KV_PUT,
+    operation="Store kill switch state",
+    idempotency_key="abc123def456",
+    action=IdempotencyAction.HIT,
+    **CONTEXT,
+)
+SUCCEEDED = RetrySucceeded(
+    retry_category=RetryCategory.API_REQUEST,
+    operation="GET tile",
+    total_attempts=3,
+    total_delay_seconds=3.0,
+    **CONTEXT,
+)
+CHANGED = StateChanged(
+    subject="run r-1",
+    transition="claim",
+    from_status="discovered",
+    to_status="processing",
+    actor="worker",
+    **CONTEXT,
+)
+GIVEN_UP = TileGivenUp(
+    tile_id="sat/15/1/2", flight_id="F7", attempts=5, last_rejection_reason="truncated", **CONTEXT
+)
+ALL: list[AuditEvent] = [ATTEMPT, EXHAUSTED, IDEMPOTENCY, SUCCEEDED, CHANGED, GIVEN_UP]
+
+
+def test_spec2_retry_attempt_event() -> None:
+    assert ATTEMPT.as_json() == {
+        "event_type": "retry_attempt",
+        "retry_category": "RETRY_NATS_PUBLISH",
+        "operation": "Publish to exoarmur.audit.append.v1",
+        "attempt_number": 2,
+        "max_attempts": 3,
+        "delay_seconds": 1.05,
+        "exception_type": "TimeoutError",
+        "exception_message": "Connection timeout",
+        "decision_record": PUBLISH.as_json(),
+        **CONTEXT_JSON,
+    }
+
+
+def test_spec2_retry_exhausted_event() -> None:
+    assert EXHAUSTED.as_json() == {
+        "event_type": "retry_exhausted",
+        "retry_category": "RETRY_KV_GET",
+        "operation": "Get kill switch status",
+        "total_attempts": 3,
+        "final_exception_type": "TimeoutError",
+        "final_exception_message": "KV operation timeout",
+        "decision_record": GET.as_json(),
+        **CONTEXT_JSON,
+    }
+
+
+@pytest.mark.parametrize("action", ["hit", "record"])
+def test_spec2_idempotency_event(action: str) -> None:
+    event = evolve(IDEMPOTENCY, action=IdempotencyAction(action))
+    assert event.as_json() == {
+        "event_type": "idempotency",
+        "retry_category": "RETRY_KV_PUT",
+        "operation": "Store kill switch state",
+        "idempotency_key": "abc123def456",
+        "action": action,
+        **CONTEXT_JSON,
+    }
+
+
+def test_success_after_retry_event() -> None:
+    assert SUCCEEDED.as_json() == {
+        "event_type": "retry_succeeded",
+        "retry_category": "RETRY_API_REQUEST",
+        "operation": "GET tile",
+        "total_attempts": 3,
+        "total_delay_seconds": 3.0,
+        **CONTEXT_JSON,
+    }
+
+
+def test_state_change_event() -> None:
+    assert CHANGED.as_json() == {
+        "event_type": "state_change",
+        "subject": "run r-1",
+        "transition": "claim",
+        "from_status": "discovered",
+        "to_status": "processing",
+        "actor": "worker",
+        "reason": None,
+        **CONTEXT_JSON,
+    }
+
+
+class Light(StrEnum):
+    """Where a lamp stands."""
+
+    RED = "red"
+    GREEN = "green"
+
+
+@frozen
+class Lamp:
+    """Something with a status."""
+
+    status: Light
+    subject: str = "lamp 1"
+
+
+@pytest.mark.parametrize(("before", "from_status"), [(None, None), (Lamp(Light.RED), "red")])
+def test_a_state_change_event_says_what_the_change_says(
+    before: Lamp | None, from_status: str | None
+) -> None:
+    change = Change(
+        transition="switch",
+        actor=Actor.OPERATOR,
+        before=before,
+        after=Lamp(Light.GREEN),
+        reason="go",
+        at=AT,
+    )
+    context = {key: value for key, value in CONTEXT.items() if key != "timestamp"}
+    assert StateChanged.of(change, **context).as_json() == {
+        "event_type": "state_change",
+        "subject": "lamp 1",
+        "transition": "switch",
+        "from_status": from_status,
+        "to_status": "green",
+        "actor": "operator",
+        "reason": "go",
+        **CONTEXT_JSON,
+    }
+    assert StateChanged.of(change).tenant_id is None
+
+
+def test_spec1_ac3_giveup_event_carries_tile_attempts_and_last_reason() -> None:
+    assert GIVEN_UP.as_json() == {
+        "event_type": "tile_giveup",
+        "tile_id": "sat/15/1/2",
+        "flight_id": "F7",
+        "attempts": 5,
+        "last_rejection_reason": "truncated",
+        **CONTEXT_JSON,
+    }
+
+
+def test_the_context_may_be_unknown() -> None:
+    event = evolve(CHANGED, tenant_id=None, correlation_id=None, trace_id=None)
+    body = event.as_json()
+    assert (body["tenant_id"], body["correlation_id"], body["trace_id"]) == (None, None, None)
+
+
+def test_times_are_written_in_utc_whatever_their_zone() -> None:
+    there = AT.astimezone(timezone(timedelta(hours=3)))
+    assert evolve(CHANGED, timestamp=there).canonical_bytes() == CHANGED.canonical_bytes()
+    assert evolve(CHANGED, timestamp=AT.replace(microsecond=7)).as_json()["timestamp"] == (
+        "2026-01-25T21:15:00.000007Z"
+    )
+
+
+@pytest.mark.parametrize("event", ALL)
+def test_events_read_back_from_their_bytes(event: AuditEvent) -> None:
+    stored = event.canonical_bytes()
+    back = event_from_json(json.loads(stored))
+    assert back == event
+    assert back.canonical_bytes() == stored
+
+
+def test_every_kind_is_known_by_its_type() -> None:
+    assert set(EVENT_KINDS) == {event.event_type for event in ALL}
+    assert set(EVENT_KINDS.values()) == {type(event) for event in ALL}
+
+
+@given(policies(), failures, moments, st.text(max_size=30))
+def test_any_attempt_event_reads_back(
+    policy: RetryPolicy, failure: Failure, at: datetime, message: str
+) -> None:
+    event = evolve(
+        ATTEMPT,
+        timestamp=at,
+        exception_message=message,
+        decision_record=DecisionRecord(
+            policy=policy, failure=failure, decision=decide(policy, failure)
+        ),
+    )
+    assert event_from_json(json.loads(event.canonical_bytes())) == event
+
+
+def test_a_field_of_a_later_version_is_left_aside() -> None:
+    assert event_from_json({**CHANGED.as_json(), "colour": "red"}) == CHANGED
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"event_type": "party"}, r"event_type: is not an audit event .*known are retry_attempt,"),
+        ({"event_type": None}, "event_type: is not an audit event"),
+        ({"timestamp": "yesterday"}, "timestamp: cannot be read"),
+        ({"timestamp": 7}, "timestamp: cannot be read"),
+        ({"timestamp": "2026-01-25T21:15:00"}, r"\.timestamp: must be a time with its zone"),
+        ({"action": "steal"}, "action: cannot be read"),
+        ({"idempotency_key": ""}, r"IdempotencyUsed\.idempotency_key: must be non-empty"),
+    ],
+)
+def test_what_is_no_event_is_refused_by_field(changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidValueError, match=problem):
+        event_from_json({**IDEMPOTENCY.as_json(), **changes})
+
+
+def test_a_missing_field_is_named() -> None:
+    body = IDEMPOTENCY.as_json()
+    del body["action"]
+    with pytest.raises(InvalidValueError, match=r"idempotency\.action: is missing"):
+        event_from_json(body)
+    with pytest.raises(InvalidValueError, match="event_type"):
+        event_from_json({})
+
+
+def test_a_broken_decision_record_is_refused() -> None:
+    with pytest.raises(InvalidValueError, match="is not a decision record"):
+        event_from_json({**ATTEMPT.as_json(), "decision_record": {}})
+
+
+@pytest.mark.parametrize(
+    ("event", "changes"),
+    [
+        (ATTEMPT, {"attempt_number": 0}),
+        (ATTEMPT, {"max_attempts": 0}),
+        (ATTEMPT, {"delay_seconds": -1.0}),
+        (ATTEMPT, {"retry_category": ""}),
+        (EXHAUSTED, {"total_attempts": 0}),
+        (SUCCEEDED, {"total_attempts": 1}),
+        (SUCCEEDED, {"total_delay_seconds": float("nan")}),
+        (GIVEN_UP, {"attempts": 0}),
+        (CHANGED, {"actor": ""}),
+        (CHANGED, {"timestamp": datetime(2026, 1, 1)}),  # noqa: DTZ001  # the point
+    ],
+)
+def test_impossible_events_are_refused(event: AuditEvent, changes: dict[str, Any]) -> None:
+    with pytest.raises(InvalidValueError, match=next(iter(changes))):
+        evolve(event, **changes)

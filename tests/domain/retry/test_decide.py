@@ -1,0 +1,286 @@
+"""The one decision, and what spec 4 asks of it."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from attrs import evolve
+from hypothesis import given
+from support.strategies import failures, policies
+
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.retry import (
+    DOWNLOAD_POLICY,
+    POLICY_MATRIX,
+    RUN_POLICY,
+    Failure,
+    Final,
+    GiveUp,
+    GiveUpReason,
+    RateLimited,
+    Retryable,
+    RetryAt,
+    RetryCategory,
+    RetryPolicy,
+    RetryReason,
+    calculate_next_retry,
+    decide,
+    jittered_delay,
+    upload_policy,
+)
+
+PLAIN = RetryPolicy(max_attempts=3, jitter_enabled=False)
+NOW = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
+
+
+def failure(**changes: Any) -> Failure:
+    return evolve(Failure(key="k", attempt=1, error=Retryable()), **changes)
+
+
+def test_a_retryable_error_is_retried_after_the_backoff() -> None:
+    assert decide(PLAIN, failure()) == RetryAt(
+        delay_s=1.0, reason=RetryReason.BACKOFF, attempt=2, rate_limited=0
+    )
+    assert decide(PLAIN, failure(attempt=2, rate_limited=3)) == RetryAt(
+        delay_s=2.0, reason=RetryReason.BACKOFF, attempt=3, rate_limited=3
+    )
+
+
+def test_the_delay_is_jittered_by_key_and_attempt() -> None:
+    policy = RetryPolicy()
+    decision = decide(policy, failure(key="call", attempt=2))
+    assert isinstance(decision, RetryAt)
+    assert decision.delay_s == jittered_delay(policy, 2, "call") != 2.0
+
+
+def test_a_final_error_is_given_up_on_the_first_attempt() -> None:
+    assert decide(PLAIN, failure(error=Final())) == GiveUp(reason=GiveUpReason.FINAL, attempts=1)
+
+
+def test_spec2_the_last_attempt_is_followed_by_none() -> None:
+    exhausted = GiveUp(reason=GiveUpReason.ATTEMPTS_EXHAUSTED, attempts=3)
+    assert decide(PLAIN, failure(attempt=3)) == exhausted
+    assert decide(PLAIN, failure(attempt=4)) == evolve(exhausted, attempts=4)
+
+
+@pytest.mark.parametrize(
+    "category", [RetryCategory.EXECUTION_EXPIRATION, RetryCategory.REPLAY_PROCESSING]
+)
+def test_spec2_categories_with_one_attempt_are_never_retried(category: RetryCategory) -> None:
+    decision = decide(POLICY_MATRIX[category], failure())
+    assert decision == GiveUp(reason=GiveUpReason.ATTEMPTS_EXHAUSTED, attempts=1)
+
+
+def test_spec5_ac5_a_429_with_retry_after_30_waits_30_seconds_and_costs_no_attempt() -> None:
+    decision = decide(DOWNLOAD_POLICY, failure(error=RateLimited(retry_after_s=30.0)))
+    assert decision == RetryAt(
+        delay_s=30.0, reason=RetryReason.RETRY_AFTER, attempt=1, rate_limited=1
+    )
+
+
+def test_spec5_a_second_429_is_the_last() -> None:
+    again = failure(error=RateLimited(retry_after_s=30.0), rate_limited=1)
+    assert decide(DOWNLOAD_POLICY, again) == GiveUp(
+        reason=GiveUpReason.RATE_LIMIT_EXHAUSTED, attempts=1
+    )
+    no_hint = failure(error=RateLimited(), rate_limited=1, attempt=2)
+    assert decide(DOWNLOAD_POLICY, no_hint) == GiveUp(
+        reason=GiveUpReason.RATE_LIMIT_EXHAUSTED, attempts=2
+    )
+
+
+def test_spec5_risk1_a_server_cannot_pin_us_longer_than_the_cap() -> None:
+    decision = decide(DOWNLOAD_POLICY, failure(error=RateLimited(retry_after_s=1e9)))
+    assert isinstance(decision, RetryAt)
+    assert decision.delay_s == 300.0
+
+
+def test_spec5_ac6_five_503s_are_the_end() -> None:
+    waits = []
+    current = failure()
+    while isinstance(decision := decide(DOWNLOAD_POLICY, current), RetryAt):
+        waits.append(decision.delay_s)
+        current = evolve(current, attempt=decision.attempt)
+    assert waits == [1.0, 2.0, 4.0, 4.0]
+    assert decision == GiveUp(reason=GiveUpReason.ATTEMPTS_EXHAUSTED, attempts=5)
+
+
+def test_spec5_ac7_a_401_is_final_on_the_first_attempt() -> None:
+    assert decide(DOWNLOAD_POLICY, failure(error=Final())) == GiveUp(
+        reason=GiveUpReason.FINAL, attempts=1
+    )
+
+
+def test_spec1_ac4_three_in_call_retries_after_2_4_8_seconds() -> None:
+    policy = upload_policy(3, 2.0, 60.0)
+    decisions = [decide(policy, failure(attempt=attempt)) for attempt in (1, 2, 3, 4)]
+    assert [d.delay_s for d in decisions if isinstance(d, RetryAt)] == [2.0, 4.0, 8.0]
+    assert decisions[3] == GiveUp(reason=GiveUpReason.ATTEMPTS_EXHAUSTED, attempts=4)
+
+
+def test_design_5_8_waiting_as_told_costs_no_attempt_even_on_the_last_one() -> None:
+    decision = decide(PLAIN, failure(attempt=3, error=RateLimited(retry_after_s=5.0)))
+    assert decision == RetryAt(
+        delay_s=5.0, reason=RetryReason.RETRY_AFTER, attempt=3, rate_limited=1
+    )
+
+
+def test_design_5_8_deferrals_are_bounded() -> None:
+    policy = evolve(PLAIN, max_rate_limited=4)
+    told = RateLimited(retry_after_s=5.0)
+    assert isinstance(decide(policy, failure(error=told, rate_limited=3)), RetryAt)
+    assert decide(policy, failure(error=told, rate_limited=4)) == GiveUp(
+        reason=GiveUpReason.RATE_LIMIT_EXHAUSTED, attempts=1
+    )
+
+
+def test_spec4_a_rate_limit_without_a_hint_backs_off_and_costs_an_attempt() -> None:
+    assert decide(PLAIN, failure(attempt=2, error=RateLimited(), rate_limited=1)) == RetryAt(
+        delay_s=2.0, reason=RetryReason.BACKOFF, attempt=3, rate_limited=2
+    )
+    assert decide(PLAIN, failure(attempt=3, error=RateLimited())) == GiveUp(
+        reason=GiveUpReason.ATTEMPTS_EXHAUSTED, attempts=3
+    )
+
+
+def test_a_retry_after_of_zero_is_a_hint() -> None:
+    assert decide(PLAIN, failure(attempt=3, error=RateLimited(retry_after_s=0.0))) == RetryAt(
+        delay_s=0.0, reason=RetryReason.RETRY_AFTER, attempt=3, rate_limited=1
+    )
+
+
+@pytest.mark.parametrize(
+    ("elapsed_s", "retried"), [(0.0, True), (8.99, True), (9.0, False), (50.0, False)]
+)
+def test_no_retry_starts_at_or_after_the_deadline(elapsed_s: float, retried: bool) -> None:  # noqa: FBT001  # a table
+    policy = evolve(PLAIN, deadline_s=10.0)
+    decision = decide(policy, failure(elapsed_s=elapsed_s))
+    if retried:
+        assert isinstance(decision, RetryAt)
+    else:
+        assert decision == GiveUp(reason=GiveUpReason.DEADLINE_EXCEEDED, attempts=1)
+
+
+def test_invariant_23_retry_after_never_extends_the_deadline() -> None:
+    policy = evolve(PLAIN, deadline_s=10.0)
+    decision = decide(policy, failure(error=RateLimited(retry_after_s=30.0)))
+    assert decision == GiveUp(reason=GiveUpReason.DEADLINE_EXCEEDED, attempts=1)
+
+
+def test_an_empty_budget_ends_it_and_a_whole_token_does_not() -> None:
+    assert decide(PLAIN, failure(budget_tokens=0.99)) == GiveUp(
+        reason=GiveUpReason.BUDGET_EXHAUSTED, attempts=1
+    )
+    assert isinstance(decide(PLAIN, failure(budget_tokens=1.0)), RetryAt)
+    assert isinstance(decide(PLAIN, failure(budget_tokens=None)), RetryAt)
+
+
+@pytest.mark.parametrize("reason", GiveUpReason)
+def test_every_reason_to_give_up_is_explained(reason: GiveUpReason) -> None:
+    assert len(reason.explanation) > 10
+
+
+def test_the_explanations() -> None:
+    assert GiveUpReason.FINAL.explanation == "trying again cannot help"
+    assert "attempts are used up" in GiveUpReason.ATTEMPTS_EXHAUSTED.explanation
+    assert "limits our rate" in GiveUpReason.RATE_LIMIT_EXHAUSTED.explanation
+    assert "budget is empty" in GiveUpReason.BUDGET_EXHAUSTED.explanation
+    assert "after the deadline" in GiveUpReason.DEADLINE_EXCEEDED.explanation
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"key": "\ud800"},
+        {"key": None},
+        {"attempt": 0},
+        {"rate_limited": -1},
+        {"elapsed_s": -1.0},
+        {"budget_tokens": -0.1},
+    ],
+)
+def test_impossible_failures_are_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(InvalidValueError, match=f"Failure.{next(iter(fields))}"):
+        failure(**fields)
+
+
+@given(policies(), failures)
+def test_a_decision_keeps_every_bound(policy: RetryPolicy, failed: Failure) -> None:
+    decision = decide(policy, failed)
+    if isinstance(decision, RetryAt):
+        assert 0 <= decision.delay_s <= max(policy.max_delay, policy.max_retry_after_s)
+        assert decision.attempt <= max(policy.max_attempts, failed.attempt)
+        assert decision.rate_limited <= max(policy.max_rate_limited, failed.rate_limited)
+        assert not isinstance(failed.error, Final)
+        assert failed.budget_tokens is None or failed.budget_tokens >= 1
+        if policy.deadline_s is not None:
+            assert failed.elapsed_s + decision.delay_s < policy.deadline_s
+        # Each retry uses up something that is bounded.
+        assert (decision.attempt, decision.rate_limited) > (failed.attempt, failed.rate_limited)
+    else:
+        assert decision.attempts == failed.attempt
+
+
+@given(policies(), failures)
+def test_the_same_facts_give_the_same_decision(policy: RetryPolicy, failed: Failure) -> None:
+    assert decide(policy, failed) == decide(evolve(policy), evolve(failed))
+
+
+# Spec 4: calculate_next_retry
+
+
+@pytest.mark.parametrize(
+    ("retry_count", "delay_s"),
+    [(0, 60), (1, 120), (2, 240), (3, 480), (4, 960), (5, 1920), (6, 3600)],
+)
+def test_spec4_phase5_exponential_backoff(retry_count: int, delay_s: int) -> None:
+    expected = NOW + timedelta(seconds=delay_s)
+    assert calculate_next_retry(retry_count, Retryable(), RUN_POLICY, now=NOW) == expected
+
+
+@pytest.mark.parametrize("retry_count", [7, 8, 100])
+def test_spec4_phase5_max_attempts(retry_count: int) -> None:
+    assert calculate_next_retry(retry_count, Retryable(), RUN_POLICY, now=NOW) is None
+
+
+def test_spec4_phase5_final_errors_are_never_retried() -> None:
+    assert calculate_next_retry(0, Final(), RUN_POLICY, now=NOW) is None
+
+
+def test_spec4_phase5_rate_limited_uses_the_hint_or_else_the_backoff() -> None:
+    hinted = calculate_next_retry(7, RateLimited(retry_after_s=90.0), RUN_POLICY, now=NOW)
+    assert hinted == NOW + timedelta(seconds=90)
+    unhinted = calculate_next_retry(2, RateLimited(), RUN_POLICY, now=NOW)
+    assert unhinted == NOW + timedelta(seconds=240)
+
+
+def test_spec4_a_negative_count_is_refused() -> None:
+    with pytest.raises(InvalidValueError):
+        calculate_next_retry(-1, Retryable(), RUN_POLICY, now=NOW)
+
+
+def test_design_5_8_deferrals_are_bounded_by_count_and_by_the_runs_age() -> None:
+    hint = RateLimited(retry_after_s=90.0)
+    policy = evolve(RUN_POLICY, deadline_s=1_000.0)
+    assert calculate_next_retry(0, hint, policy, now=NOW, rate_limited=99) is not None
+    assert calculate_next_retry(0, hint, policy, now=NOW, rate_limited=100) is None
+    assert calculate_next_retry(0, hint, policy, now=NOW, age_s=909.9) is not None
+    assert calculate_next_retry(0, hint, policy, now=NOW, age_s=910.0) is None
+
+
+def test_spec4_without_more_facts_a_run_is_new_and_was_never_deferred() -> None:
+    hint = RateLimited(retry_after_s=90.0)
+    policy = evolve(RUN_POLICY, max_rate_limited=1, deadline_s=90.5)
+    assert calculate_next_retry(0, hint, policy, now=NOW) == NOW + timedelta(seconds=90)
+    jittered = evolve(RUN_POLICY, jitter_enabled=True)
+    assert calculate_next_retry(0, Retryable(), jittered, now=NOW) == calculate_next_retry(
+        0, Retryable(), jittered, now=NOW, key=""
+    )
+
+
+def test_a_jittered_run_policy_spreads_runs_by_their_key() -> None:
+    policy = evolve(RUN_POLICY, jitter_enabled=True)
+    times = {
+        calculate_next_retry(0, Retryable(), policy, now=NOW, key=f"run-{n}") for n in range(20)
+    }
+    assert len(times) == 20

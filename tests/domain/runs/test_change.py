@@ -1,0 +1,175 @@
+"""Declared transitions, the changes they make, and the shapes that statuses give to values."""
+
+from datetime import UTC, datetime
+from enum import StrEnum
+from types import MappingProxyType
+
+import attrs
+import pytest
+
+from tileferry.domain.actors import Actor
+from tileferry.domain.change import Change, Transition
+from tileferry.domain.errors import IllegalTransitionError, InvalidValueError
+from tileferry.domain.shape import Shape, check_shape, misfit
+
+NOW = datetime(2024, 1, 5, 12, tzinfo=UTC)
+
+
+class Light(StrEnum):
+    RED = "red"
+    GREEN = "green"
+
+
+@attrs.frozen
+class Lamp:
+    status: Light
+    subject: str = "lamp 1"
+
+
+BUILD = Transition(name="build", moves=((None, Light.RED),), actors=(Actor.OPERATOR,))
+SWITCH = Transition(
+    name="switch",
+    moves=((Light.RED, Light.GREEN), (Light.RED, Light.RED)),
+    actors=(Actor.WORKER, Actor.OPERATOR),
+    reason_from=(Actor.OPERATOR,),
+)
+
+
+def test_the_actors_are_closed_and_lower_case() -> None:
+    assert [actor.value for actor in Actor] == [
+        "operator",
+        "scheduler",
+        "worker",
+        "sweeper",
+        "validator",
+        "extractor",
+        "consumer",
+    ]
+
+
+def test_what_is_declared_is_permitted() -> None:
+    SWITCH.permit("lamp 1", Light.RED, Actor.WORKER)
+    SWITCH.permit("lamp 1", Light.RED, Actor.OPERATOR, "fog")
+    BUILD.permit("lamp 1", None, Actor.OPERATOR)
+
+
+@pytest.mark.parametrize(
+    ("rule", "status", "actor", "reason", "message"),
+    [
+        (
+            SWITCH,
+            Light.GREEN,
+            Actor.WORKER,
+            None,
+            "lamp 1 is green: worker may not switch it: it would have to be red",
+        ),
+        (
+            SWITCH,
+            None,
+            Actor.WORKER,
+            None,
+            "lamp 1 is absent: worker may not switch it: it would have to be red",
+        ),
+        (
+            BUILD,
+            Light.RED,
+            Actor.OPERATOR,
+            None,
+            "lamp 1 is red: operator may not build it: it would have to be absent",
+        ),
+        (
+            SWITCH,
+            Light.RED,
+            Actor.CONSUMER,
+            "please",
+            "lamp 1 is red: consumer may not switch it: only worker, operator may",
+        ),
+        *[
+            (
+                SWITCH,
+                Light.RED,
+                Actor.OPERATOR,
+                reason,
+                "lamp 1 is red: operator may not switch it: an override needs a reason; say why",
+            )
+            for reason in (None, "", " \t\n")
+        ],
+    ],
+)
+def test_a_refusal_says_what_is_wrong(
+    rule: Transition[Light], status: Light | None, actor: Actor, reason: str | None, message: str
+) -> None:
+    with pytest.raises(IllegalTransitionError) as caught:
+        rule.permit("lamp 1", status, actor, reason)
+    assert str(caught.value) == message
+    assert caught.value.subject == "lamp 1"
+    assert caught.value.transition == rule.name
+    assert caught.value.status == (status or "absent")
+    assert caught.value.actor == actor
+
+
+def test_a_change_carries_what_a_guarded_update_and_its_audit_event_need() -> None:
+    red, green = Lamp(Light.RED), Lamp(Light.GREEN)
+    assert SWITCH.change(
+        red, green, actor=Actor.OPERATOR, at=NOW, reason="the road is clear"
+    ) == Change(
+        transition="switch",
+        actor=Actor.OPERATOR,
+        before=red,
+        after=green,
+        reason="the road is clear",
+        at=NOW,
+    )
+    assert BUILD.change(None, red, actor=Actor.OPERATOR, at=NOW) == Change(
+        transition="build", actor=Actor.OPERATOR, before=None, after=red, reason=None, at=NOW
+    )
+
+
+def test_a_change_to_where_no_declared_move_leads_is_refused() -> None:
+    with pytest.raises(IllegalTransitionError) as caught:
+        BUILD.change(None, Lamp(Light.GREEN), actor=Actor.OPERATOR, at=NOW)
+    assert str(caught.value) == (
+        "lamp 1 is absent: operator may not build it: it would become green"
+    )
+    with pytest.raises(IllegalTransitionError, match=r"lamp 1 is green.*it would become red"):
+        SWITCH.change(Lamp(Light.GREEN), Lamp(Light.RED), actor=Actor.WORKER, at=NOW)
+
+
+def test_a_change_knows_its_zone_and_has_no_empty_reason() -> None:
+    lamp = Lamp(Light.RED)
+    with pytest.raises(InvalidValueError, match=r"Change\.at"):
+        BUILD.change(None, lamp, actor=Actor.OPERATOR, at=NOW.replace(tzinfo=None))
+    with pytest.raises(InvalidValueError, match=r"Change\.reason"):
+        BUILD.change(None, lamp, actor=Actor.OPERATOR, at=NOW, reason="")
+    with pytest.raises(InvalidValueError, match=r"Change\.transition"):
+        Change(transition="", actor=Actor.WORKER, before=None, after=lamp, at=NOW)
+
+
+@attrs.frozen(kw_only=True)
+class Shaped:
+    wire: str | None = None
+    plug: int = 0
+
+
+SHAPES = MappingProxyType(
+    {
+        Light.RED: Shape(required=frozenset({"wire"})),
+        Light.GREEN: Shape(optional=frozenset({"plug"})),
+    }
+)
+
+
+def test_a_shape_says_what_a_status_fills() -> None:
+    check_shape(Shaped(wire="w"), Light.RED, SHAPES)
+    check_shape(Shaped(), Light.GREEN, SHAPES)
+    check_shape(Shaped(plug=1), Light.GREEN, SHAPES)
+    refusals = {
+        (None, 0, Light.RED): "Shaped.wire: must be filled while the status is red (got None)",
+        ("w", 1, Light.RED): "Shaped.plug: must be empty while the status is red (got 1)",
+        ("w", 0, Light.GREEN): "Shaped.wire: must be empty while the status is green (got 'w')",
+    }
+    for (wire, plug, status), message in refusals.items():
+        with pytest.raises(InvalidValueError) as caught:
+            check_shape(Shaped(wire=wire, plug=plug), status, SHAPES)
+        assert str(caught.value) == message
+    assert str(misfit(Shaped(plug=7), "plug", "is odd")) == "Shaped.plug: is odd (got 7)"

@@ -1,0 +1,231 @@
+"""A run: its fields fit its status, or it cannot be built."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import attrs
+import pytest
+
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.runs import (
+    ERROR_CODES,
+    RUN_SHAPES,
+    Run,
+    RunId,
+    RunKind,
+    RunPriority,
+    RunStatus,
+    Verdict,
+    VerdictOutcome,
+    has_ended,
+    is_due,
+    is_permanent,
+    lease_ended,
+)
+
+NOW = datetime(2024, 1, 5, 12, tzinfo=UTC)
+TICK = timedelta(microseconds=1)
+
+# Every field that depends on the status, filled; and per status which must and which may be.
+FILLED: dict[str, Any] = {
+    "lease_owner": "w1",
+    "lease_expires_at": NOW,
+    "lease_epoch": 2,
+    "next_retry_at": NOW,
+    "error_class": "retryable",
+    "error_message": "boom",
+    "retry_count": 1,
+    "rate_limited_count": 1,
+    "rescues": 1,
+}
+COUNTS = {"retry_count", "rate_limited_count", "rescues"}
+ERROR = {"error_class", "error_message"}
+MUST: dict[RunStatus, set[str]] = {
+    RunStatus.DISCOVERED: set(),
+    RunStatus.PROCESSING: {"lease_owner", "lease_expires_at", "lease_epoch"},
+    RunStatus.PASSED: {"lease_epoch"},
+    RunStatus.NEEDS_REVIEW: {"lease_epoch", "error_message"},
+    RunStatus.FAILED: {"lease_epoch", "error_message"},
+    RunStatus.ERROR: ERROR,
+}
+MAY: dict[RunStatus, set[str]] = {
+    RunStatus.DISCOVERED: set(),
+    RunStatus.PROCESSING: {*ERROR, *COUNTS},
+    RunStatus.PASSED: {"rescues"},
+    RunStatus.NEEDS_REVIEW: {"rescues"},
+    RunStatus.FAILED: {"rescues"},
+    RunStatus.ERROR: {*COUNTS, "lease_epoch", "next_retry_at"},
+}
+
+
+def make_run(status: RunStatus = RunStatus.DISCOVERED, **fields: Any) -> Run:
+    return Run(
+        run_id=RunId("r1"),
+        kind=RunKind.ACQUIRE_PARTITION,
+        source="osm",
+        submitted_date=NOW,
+        status=status,
+        **fields,
+    )
+
+
+def some(names: set[str]) -> dict[str, Any]:
+    return {name: FILLED[name] for name in names}
+
+
+def test_the_vocabulary() -> None:
+    assert [status.value for status in RunStatus] == [
+        "discovered",
+        "processing",
+        "passed",
+        "needs_review",
+        "failed",
+        "error",
+    ]
+    assert [kind.value for kind in RunKind] == [
+        "acquire_partition",
+        "download_area",
+        "upload_flight",
+    ]
+    assert RunPriority.FRESH < RunPriority.BACKFILL
+    assert [outcome.value for outcome in VerdictOutcome] == ["passed", "needs_review", "failed"]
+
+
+def test_spec4_error_class_is_stored_as_one_of_three_codes() -> None:
+    assert ERROR_CODES == ("final", "retryable", "rate_limited")
+    for code in ERROR_CODES:
+        run = make_run(RunStatus.ERROR, error_class=code, error_message="boom")
+        assert run.error_class == code
+    with pytest.raises(InvalidValueError) as caught:
+        make_run(RunStatus.ERROR, error_class="fatal", error_message="boom")
+    assert str(caught.value) == (
+        "Run.error_class: must be one of final, retryable, rate_limited (got 'fatal')"
+    )
+
+
+def test_spec4_a_new_run_has_retried_nothing_and_is_not_scheduled() -> None:
+    run = make_run()
+    assert run.priority is RunPriority.FRESH
+    assert {name: getattr(run, name) for name in FILLED} == {
+        "lease_owner": None,
+        "lease_expires_at": None,
+        "lease_epoch": 0,
+        "next_retry_at": None,
+        "error_class": None,
+        "error_message": None,
+        "retry_count": 0,
+        "rate_limited_count": 0,
+        "rescues": 0,
+    }
+    assert run.dedupe_key is None
+    assert run.subject == "run r1"
+
+
+@pytest.mark.parametrize("status", RunStatus)
+def test_the_status_decides_which_fields_are_filled(status: RunStatus) -> None:
+    must, may = MUST[status], MAY[status]
+    assert RUN_SHAPES[status].required == must
+    assert RUN_SHAPES[status].optional == may
+    make_run(status, **some(must))
+    make_run(status, **some(must | may))
+    for name in must:
+        with pytest.raises(InvalidValueError) as caught:
+            make_run(status, **some(must - {name}))
+        assert caught.value.field == f"Run.{name}"
+        assert caught.value.problem == f"must be filled while the status is {status}"
+    for name in FILLED.keys() - must - may:
+        with pytest.raises(InvalidValueError) as caught:
+            make_run(status, **some(must | {name}))
+        assert caught.value.field == f"Run.{name}"
+        assert caught.value.problem == f"must be empty while the status is {status}"
+
+
+@pytest.mark.parametrize("name", sorted(ERROR))
+def test_while_processing_the_last_error_is_whole_or_absent(name: str) -> None:
+    with pytest.raises(InvalidValueError) as caught:
+        make_run(RunStatus.PROCESSING, **some(MUST[RunStatus.PROCESSING] | {name}))
+    assert caught.value.field == "Run.error_class"
+    assert caught.value.problem == "comes with its message, or not at all"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("run_id", "../etc"),
+        ("run_id", ""),
+        ("kind", "acquire_partition"),
+        ("source", "a/b"),
+        ("submitted_date", NOW.replace(tzinfo=None)),
+        ("priority", 0),
+        ("dedupe_key", ""),
+        ("status", "error"),
+        ("retry_count", -1),
+        ("rate_limited_count", -1),
+        ("next_retry_at", NOW.replace(tzinfo=None)),
+        ("error_message", ""),
+        ("lease_owner", ""),
+        ("lease_expires_at", NOW.replace(tzinfo=None)),
+        ("lease_epoch", -1),
+        ("rescues", -1),
+    ],
+)
+def test_a_field_that_makes_no_sense_is_refused_by_name(name: str, value: Any) -> None:
+    with pytest.raises(InvalidValueError) as caught:
+        attrs.evolve(make_run(), **{name: value})
+    assert caught.value.field == f"Run.{name}"
+
+
+def test_due_permanent_and_ended() -> None:
+    waiting = make_run(RunStatus.ERROR, **some({*ERROR, "next_retry_at"}))
+    given_up = make_run(RunStatus.ERROR, **some(ERROR))
+    held = make_run(RunStatus.PROCESSING, **some(MUST[RunStatus.PROCESSING]))
+    ended = [
+        make_run(status, **some(MUST[status]))
+        for status in (RunStatus.PASSED, RunStatus.NEEDS_REVIEW, RunStatus.FAILED)
+    ]
+    assert is_due(make_run(), NOW - timedelta(days=9))
+    assert [is_due(waiting, at) for at in (NOW - TICK, NOW, NOW + TICK)] == [False, True, True]
+    assert not any(is_due(run, NOW + TICK) for run in [given_up, held, *ended])
+
+    assert is_permanent(given_up)
+    assert not any(is_permanent(run) for run in [make_run(), waiting, held, *ended])
+
+    assert all(has_ended(run) for run in [given_up, *ended])
+    assert not any(has_ended(run) for run in [make_run(), waiting, held])
+
+
+def test_a_lease_has_ended_at_its_last_instant() -> None:
+    held = make_run(RunStatus.PROCESSING, **some(MUST[RunStatus.PROCESSING]))
+    assert [lease_ended(held, at) for at in (NOW - TICK, NOW, NOW + TICK)] == [False, True, True]
+    assert not lease_ended(make_run(), NOW)
+
+
+def test_a_verdict_explains_itself_unless_it_is_a_clean_pass() -> None:
+    run_id = RunId("r1")
+    assert Verdict(run_id=run_id, outcome=VerdictOutcome.PASSED).explanation is None
+    for outcome in (VerdictOutcome.NEEDS_REVIEW, VerdictOutcome.FAILED):
+        verdict = Verdict(run_id=run_id, outcome=outcome, reasons=("2 stale", "1 gone"))
+        assert verdict.explanation == "2 stale; 1 gone"
+        for reasons in ((), ("2 stale", "")):
+            with pytest.raises(InvalidValueError) as caught:
+                Verdict(run_id=run_id, outcome=outcome, reasons=reasons)
+            assert caught.value.field == "Verdict.reasons"
+            assert caught.value.value == reasons
+            assert caught.value.problem == f"must say why the run is {outcome}"
+            assert caught.value.remedy == ""
+    with pytest.raises(InvalidValueError) as caught:
+        Verdict(run_id=run_id, outcome=VerdictOutcome.PASSED, reasons=("but",))
+    assert caught.value.field == "Verdict.reasons"
+    assert caught.value.value == ("but",)
+    assert caught.value.problem == "must be empty for a clean pass"
+    assert caught.value.remedy == "a pass with remarks needs_review"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("run_id", "a b"), ("outcome", "passed"), ("reasons", "text")]
+)
+def test_a_verdict_that_makes_no_sense_is_refused(name: str, value: Any) -> None:
+    verdict = Verdict(run_id=RunId("r1"), outcome=VerdictOutcome.FAILED, reasons=("x",))
+    with pytest.raises(InvalidValueError) as caught:
+        attrs.evolve(verdict, **{name: value})
+    assert caught.value.field == f"Verdict.{name}"

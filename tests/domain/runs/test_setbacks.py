@@ -1,0 +1,341 @@
+"""Errors, lost workers, and what an operator does about them."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tileferry.domain.actors import Actor
+from tileferry.domain.change import Change
+from tileferry.domain.errors import IllegalTransitionError
+from tileferry.domain.retry import (
+    RUN_POLICY,
+    ErrorClass,
+    Failure,
+    Final,
+    GiveUp,
+    GiveUpReason,
+    RateLimited,
+    Retryable,
+    RetryAt,
+    RetryPolicy,
+    RetryReason,
+    calculate_next_retry,
+    decide,
+)
+from tileferry.domain.runs import (
+    MAX_RESCUES,
+    Run,
+    RunErrorChange,
+    RunId,
+    RunKind,
+    RunStatus,
+    WorkerId,
+    cancel,
+    claim,
+    has_ended,
+    is_due,
+    is_permanent,
+    record_error,
+    rescue,
+    retry_now,
+)
+
+NOW = datetime(2024, 1, 5, 12, tzinfo=UTC)
+SUBMITTED = NOW - timedelta(hours=2)
+MINUTE = timedelta(minutes=1)
+TICK = timedelta(microseconds=1)
+W1 = WorkerId("w1")
+
+
+def make_run(**fields: Any) -> Run:
+    base: dict[str, Any] = {"kind": RunKind.DOWNLOAD_AREA, "submitted_date": SUBMITTED}
+    return Run(run_id=RunId("r1"), source="osm", **{**base, **fields})
+
+
+def held(**fields: Any) -> Run:
+    lease = {"lease_owner": W1, "lease_expires_at": NOW + MINUTE, "lease_epoch": 9}
+    return make_run(**{"status": RunStatus.PROCESSING, **lease, **fields})
+
+
+def fail(
+    run: Run, error: ErrorClass, *, now: datetime = NOW, policy: RetryPolicy = RUN_POLICY
+) -> RunErrorChange:
+    return record_error(
+        run,
+        error,
+        "boom",
+        actor=Actor.WORKER,
+        owner=W1,
+        epoch=run.lease_epoch,
+        now=now,
+        policy=policy,
+    )
+
+
+def test_a_recorded_error_carries_its_decision_and_what_recomputes_it() -> None:
+    run = held(retry_count=2, rate_limited_count=4, rescues=1)
+    change = fail(run, Retryable())
+    failure = Failure(key="r1", attempt=3, error=Retryable(), rate_limited=4, elapsed_s=7200.0)
+    assert change == RunErrorChange(
+        transition="record_error",
+        actor=Actor.WORKER,
+        before=run,
+        after=make_run(
+            status=RunStatus.ERROR,
+            retry_count=3,
+            rate_limited_count=4,
+            next_retry_at=NOW + timedelta(seconds=240),
+            error_class="retryable",
+            error_message="boom",
+            lease_epoch=9,
+            rescues=1,
+        ),
+        reason="boom",
+        at=NOW,
+        policy=RUN_POLICY,
+        failure=failure,
+        decision=RetryAt(delay_s=240.0, reason=RetryReason.BACKOFF, attempt=4, rate_limited=4),
+    )
+    assert decide(change.policy, change.failure) == change.decision
+
+
+SCHEDULE_S = [60, 120, 240, 480, 960, 1920, 3600]
+
+
+@pytest.mark.parametrize(("retries", "delay_s"), list(enumerate(SCHEDULE_S)))
+def test_spec4_phase5_exponential_backoff(retries: int, delay_s: int) -> None:
+    run = fail(held(retry_count=retries), Retryable()).after
+    assert run.status is RunStatus.ERROR
+    assert run.next_retry_at == NOW + timedelta(seconds=delay_s)
+    assert run.next_retry_at == calculate_next_retry(retries, Retryable(), RUN_POLICY, now=NOW)
+    assert run.retry_count == retries + 1
+    assert run.error_class == "retryable"
+
+
+def test_spec4_phase5_max_attempts_is_eight_and_then_the_error_is_permanent() -> None:
+    run, now, delays, decisions = make_run(), NOW, [], []
+    for attempt in range(1, 9):
+        run = claim(run, actor=Actor.WORKER, owner=W1, now=now, lease=MINUTE).after
+        assert (run.lease_epoch, run.retry_count) == (attempt, attempt - 1)
+        change = fail(run, Retryable(), now=now)
+        run = change.after
+        decisions.append(change.decision)
+        if run.next_retry_at is not None:
+            delays.append((run.next_retry_at - now).total_seconds())
+            now = run.next_retry_at
+    assert delays == SCHEDULE_S
+    assert decisions[-1] == GiveUp(reason=GiveUpReason.ATTEMPTS_EXHAUSTED, attempts=8)
+    assert is_permanent(run)
+    assert run.retry_count == 7
+    assert run.error_class == "retryable"
+
+
+def test_spec4_phase5_final_errors_are_not_retried() -> None:
+    change = fail(held(retry_count=1, rate_limited_count=1), Final())
+    assert change.after == make_run(
+        status=RunStatus.ERROR,
+        retry_count=1,
+        rate_limited_count=1,
+        next_retry_at=None,
+        error_class="final",
+        error_message="boom",
+        lease_epoch=9,
+    )
+    assert change.decision == GiveUp(reason=GiveUpReason.FINAL, attempts=2)
+
+
+def test_spec4_phase5_rate_limited_with_a_hint_waits_for_it_and_is_not_charged() -> None:
+    change = fail(held(retry_count=7, rate_limited_count=1), RateLimited(90.0))
+    assert change.after == make_run(
+        status=RunStatus.ERROR,
+        retry_count=7,
+        rate_limited_count=2,
+        next_retry_at=NOW + timedelta(seconds=90),
+        error_class="rate_limited",
+        error_message="boom",
+        lease_epoch=9,
+    )
+    assert change.failure.error == RateLimited(90.0)
+
+
+def test_spec4_phase5_rate_limited_without_a_hint_backs_off_and_is_charged() -> None:
+    run = fail(held(retry_count=1), RateLimited()).after
+    assert run.next_retry_at == NOW + timedelta(seconds=120)
+    assert (run.retry_count, run.rate_limited_count) == (2, 1)
+    assert run.error_class == "rate_limited"
+
+
+def test_rate_limits_are_bounded_in_number() -> None:
+    last = fail(held(rate_limited_count=99), RateLimited(1.0)).after
+    assert last.rate_limited_count == 100
+    assert not is_permanent(last)
+    change = fail(held(rate_limited_count=100), RateLimited(1.0))
+    assert is_permanent(change.after)
+    assert change.after.rate_limited_count == 100
+    assert change.decision == GiveUp(reason=GiveUpReason.RATE_LIMIT_EXHAUSTED, attempts=1)
+
+
+def test_rate_limits_are_bounded_by_the_age_of_the_run() -> None:
+    policy = evolve(RUN_POLICY, deadline_s=7200.0 + 90.0)
+    assert not is_permanent(fail(held(), RateLimited(89.0), policy=policy).after)
+    change = fail(held(), RateLimited(90.0), policy=policy)
+    assert is_permanent(change.after)
+    assert change.decision == GiveUp(reason=GiveUpReason.DEADLINE_EXCEEDED, attempts=1)
+
+
+def test_a_run_submitted_by_a_clock_ahead_of_ours_has_no_age() -> None:
+    assert fail(held(submitted_date=NOW + MINUTE), Retryable()).failure.elapsed_s == 0.0
+
+
+def test_the_jitter_of_a_policy_that_has_some_is_the_runs_own() -> None:
+    policy = evolve(RUN_POLICY, jitter_enabled=True)
+    change = fail(held(), Retryable(), policy=policy)
+    assert change.policy == policy
+    assert change.after.next_retry_at == calculate_next_retry(
+        0, Retryable(), policy, now=NOW, key="r1"
+    )
+
+
+def test_an_error_without_text_is_recorded_under_its_class() -> None:
+    change = record_error(held(), Retryable(), "", actor=Actor.WORKER, owner=W1, epoch=9, now=NOW)
+    assert change.after.error_message == "retryable"
+    assert change.reason == "retryable"
+
+
+def test_a_rescue_makes_the_run_due_at_once_and_charges_nothing() -> None:
+    run = held(retry_count=2, rate_limited_count=1, rescues=1, lease_expires_at=NOW)
+    lost = "worker w1 let the lease run out at 2024-01-05 12:00:00+00:00"
+    assert rescue(run, actor=Actor.SWEEPER, now=NOW) == Change(
+        transition="rescue",
+        actor=Actor.SWEEPER,
+        before=run,
+        after=make_run(
+            status=RunStatus.ERROR,
+            retry_count=2,
+            rate_limited_count=1,
+            next_retry_at=NOW,
+            error_class="retryable",
+            error_message=lost,
+            lease_epoch=9,
+            rescues=2,
+        ),
+        reason=lost,
+        at=NOW,
+    )
+
+
+def test_a_worker_that_is_alive_is_not_rescued() -> None:
+    with pytest.raises(IllegalTransitionError) as caught:
+        rescue(held(lease_expires_at=NOW + TICK), actor=Actor.SWEEPER, now=NOW)
+    assert caught.value.problem == "its lease runs until 2024-01-05 12:00:00.000001+00:00"
+
+
+def test_a_run_that_kills_its_workers_is_quarantined_after_five_rescues() -> None:
+    assert MAX_RESCUES == 5
+    fifth = rescue(held(rescues=4, lease_expires_at=NOW), actor=Actor.SWEEPER, now=NOW).after
+    assert fifth.rescues == 5
+    assert is_due(fifth, NOW)
+    sixth = rescue(held(rescues=5, lease_expires_at=NOW), actor=Actor.SWEEPER, now=NOW)
+    message = (
+        "quarantined after 5 rescues: worker w1 let the lease run out at 2024-01-05 12:00:00+00:00"
+    )
+    assert sixth.after == make_run(
+        status=RunStatus.ERROR,
+        error_class="final",
+        error_message=message,
+        lease_epoch=9,
+        rescues=6,
+    )
+    assert is_permanent(sixth.after)
+    assert sixth.reason == message
+
+
+def test_the_number_of_rescues_can_be_set() -> None:
+    run = held(lease_expires_at=NOW)
+    assert is_permanent(rescue(run, actor=Actor.SWEEPER, now=NOW, max_rescues=0).after)
+    assert not is_permanent(rescue(run, actor=Actor.SWEEPER, now=NOW, max_rescues=1).after)
+
+
+def test_a_new_run_can_be_cancelled() -> None:
+    change = cancel(make_run(), actor=Actor.OPERATOR, now=NOW, reason="not needed")
+    assert change == Change(
+        transition="cancel",
+        actor=Actor.OPERATOR,
+        before=make_run(),
+        after=make_run(
+            status=RunStatus.ERROR, error_class="final", error_message="cancelled: not needed"
+        ),
+        reason="not needed",
+        at=NOW,
+    )
+    assert is_permanent(change.after)
+
+
+def waiting(**fields: Any) -> Run:
+    base = {"next_retry_at": NOW + MINUTE, "error_class": "rate_limited", "error_message": "boom"}
+    counts = {"retry_count": 2, "rate_limited_count": 1, "lease_epoch": 3, "rescues": 1}
+    return make_run(**{"status": RunStatus.ERROR, **base, **counts, **fields})
+
+
+def test_a_waiting_run_can_be_cancelled_and_keeps_its_counts() -> None:
+    run = cancel(waiting(), actor=Actor.OPERATOR, now=NOW, reason="enough").after
+    assert run == waiting(
+        next_retry_at=None, error_class="final", error_message="cancelled: enough"
+    )
+    with pytest.raises(IllegalTransitionError) as caught:
+        cancel(run, actor=Actor.OPERATOR, now=NOW, reason="again")
+    assert caught.value.problem == "it has been given up already"
+
+
+@pytest.mark.parametrize("kind", RunKind)
+def test_an_operator_can_make_a_waiting_run_due(kind: RunKind) -> None:
+    change = retry_now(waiting(kind=kind), actor=Actor.OPERATOR, now=NOW, reason="fixed")
+    assert change == Change(
+        transition="retry_now",
+        actor=Actor.OPERATOR,
+        before=waiting(kind=kind),
+        after=waiting(kind=kind, next_retry_at=NOW),
+        reason="fixed",
+        at=NOW,
+    )
+
+
+@pytest.mark.parametrize("kind", [RunKind.DOWNLOAD_AREA, RunKind.UPLOAD_FLIGHT])
+def test_an_operator_can_give_a_spent_run_one_more_try(kind: RunKind) -> None:
+    spent = waiting(kind=kind, next_retry_at=None, retry_count=7)
+    run = retry_now(spent, actor=Actor.OPERATOR, now=NOW, reason="fixed").after
+    assert run == waiting(kind=kind, next_retry_at=NOW, retry_count=7)
+    run = claim(run, actor=Actor.WORKER, owner=W1, now=NOW, lease=MINUTE).after
+    assert is_permanent(fail(run, Retryable()).after)
+
+
+def test_a_partitions_run_that_was_given_up_is_not_revived() -> None:
+    run = waiting(kind=RunKind.ACQUIRE_PARTITION, next_retry_at=None)
+    with pytest.raises(IllegalTransitionError) as caught:
+        retry_now(run, actor=Actor.OPERATOR, now=NOW, reason="fixed")
+    assert caught.value.problem == "its partition gave it up; requeue the partition"
+
+
+FAULTS = st.sampled_from(["lost worker", Final(), Retryable(), RateLimited(), RateLimited(5.0)])
+
+
+@given(faults=st.lists(FAULTS, min_size=1, max_size=4))
+def test_even_if_faults_never_stop_every_run_ends(faults: list[ErrorClass | str]) -> None:
+    policy = RetryPolicy(max_attempts=4, max_rate_limited=3)
+    run, now, claims = make_run(), NOW, 0
+    while not has_ended(run):
+        now = max(now, run.next_retry_at or now)
+        run = claim(run, actor=Actor.WORKER, owner=W1, now=now, lease=MINUTE).after
+        fault = faults[claims % len(faults)]
+        claims += 1
+        if isinstance(fault, str):
+            now += MINUTE
+            run = rescue(run, actor=Actor.SWEEPER, now=now).after
+        else:
+            run = fail(run, fault, now=now, policy=policy).after
+    assert is_permanent(run)
+    assert claims <= 3 + 3 + MAX_RESCUES + 1

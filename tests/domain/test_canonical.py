@@ -1,0 +1,125 @@
+"""One value, one sequence of bytes."""
+
+import json
+from enum import StrEnum
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.strategies import json_values
+
+from tileferry.domain.canonical import DEPTH_MAX, JsonValue, canonical_json
+from tileferry.domain.errors import InvalidValueError
+
+
+class Colour(StrEnum):
+    """An enum whose members are text."""
+
+    RED = "red"
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (None, "null"),
+        (True, "true"),
+        (1, "1"),
+        (1.0, "1"),
+        (-0.0, "0"),
+        (0.1, "0.1"),
+        (1e300, str(int(1e300))),
+        (2**60, "1152921504606846976"),
+        (2.0**60, "1152921504606846976"),
+        (1e-7, "1e-07"),
+        ("Größe", '"Größe"'),
+        ("\u2028\x00", '"\u2028\\u0000"'),
+        (Colour.RED, '"red"'),
+        ([], "[]"),
+        ((1, [2, ()]), "[1,[2,[]]]"),
+        ({"b": 1, "a": {"d": 2, "c": 3}}, '{"a":{"c":3,"d":2},"b":1}'),
+        ({"B": 0, "a": 0, "é": 0, "": 0}, '{"":0,"B":0,"a":0,"é":0}'),
+    ],
+)
+def test_the_form(value: Any, written: str) -> None:
+    assert canonical_json(value) == written.encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("value", "path", "problem"),
+    [
+        (float("nan"), "payload", "finite number"),
+        ({"a": [1, float("inf")]}, "payload.a[1]", "finite number"),
+        ({"a": {1: 2}}, "payload.a", "key that is not text"),
+        ({"a": {"\ud800": 2}}, "payload.a", "not valid Unicode"),
+        (["ok", "\udfff"], "payload[1]", "not valid Unicode"),
+        ({"a": b"bytes"}, "payload.a", "no canonical JSON form"),
+        ({1, 2}, "payload", "no canonical JSON form"),
+        ([2**1024], "payload[0]", "over 1024 bits"),
+    ],
+)
+def test_what_has_no_form_is_refused_by_its_path(value: Any, path: str, problem: str) -> None:
+    with pytest.raises(InvalidValueError, match=problem) as refusal:
+        canonical_json(value, field="payload")
+    assert refusal.value.field == path
+
+
+def test_the_largest_integer_is_allowed() -> None:
+    assert canonical_json(2**1024 - 1) == str(2**1024 - 1).encode()
+
+
+def _nested(depth: int) -> JsonValue:
+    value: JsonValue = 0
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def test_depth_is_bounded() -> None:
+    assert canonical_json(_nested(DEPTH_MAX)).count(b"[") == DEPTH_MAX == 32
+    with pytest.raises(InvalidValueError, match="nested over 32 deep"):
+        canonical_json(_nested(DEPTH_MAX + 1))
+
+
+def test_an_endless_value_is_refused() -> None:
+    endless: list[Any] = []
+    endless.append({"again": endless})
+    with pytest.raises(InvalidValueError, match="nested over"):
+        canonical_json(endless)
+
+
+@given(json_values)
+def test_it_reads_back_as_the_same_value(value: JsonValue) -> None:
+    assert json.loads(canonical_json(value)) == value
+
+
+@given(json_values)
+def test_it_is_stable_under_reading_and_writing_again(value: JsonValue) -> None:
+    once = canonical_json(value)
+    assert canonical_json(json.loads(once)) == once
+
+
+@given(st.dictionaries(st.text(max_size=8), json_values, max_size=6), st.randoms())
+def test_the_order_of_keys_does_not_matter(value: dict[str, JsonValue], chance: Any) -> None:
+    items = list(value.items())
+    chance.shuffle(items)
+    assert canonical_json(dict(items)) == canonical_json(value)
+
+
+@given(json_values, json_values)
+def test_different_values_have_different_bytes(left: JsonValue, right: JsonValue) -> None:
+    same_bytes = canonical_json(left) == canonical_json(right)
+    assert same_bytes == (json.dumps(_tagged(left)) == json.dumps(_tagged(right)))
+
+
+def _tagged(value: Any) -> Any:
+    """Python takes True for 1; JSON does not."""
+    if isinstance(value, bool):
+        return ["bool", value]
+    if isinstance(value, int | float):
+        return ["number", str(int(value)) if value == int(value) else value]
+    if isinstance(value, dict):
+        return ["object", sorted((key, _tagged(item)) for key, item in value.items())]
+    if isinstance(value, list):
+        return ["array", [_tagged(item) for item in value]]
+    return value

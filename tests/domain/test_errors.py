@@ -1,0 +1,198 @@
+"""Each error carries its data, says what to do, and survives a trip between processes."""
+
+import pickle
+from datetime import UTC, datetime
+
+import attrs
+import pytest
+
+from tileferry.domain import errors
+from tileferry.domain.errors import (
+    CacheBudgetExceededError,
+    FlightStateNotOnGroundError,
+    FreshnessRejectionError,
+    IdempotencyConflictError,
+    IdempotencyInProgressError,
+    IllegalTransitionError,
+    InvalidValueError,
+    RateLimitedError,
+    ResolutionRejectionError,
+    ResponseSchemaError,
+    RetryError,
+    SatelliteProviderError,
+    TileManagerError,
+)
+from tileferry.domain.retry import GiveUpReason
+
+WHEN = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+EVIL = "bad\n\x1b[31m\u202e"
+EVIL_SHOWN = "bad\\n\\x1b[31m\\u202e"
+
+EXAMPLES: list[tuple[TileManagerError, str]] = [
+    (
+        InvalidValueError(field="zoom", value=99, problem="is too deep", remedy="use 0 to 21"),
+        "zoom: is too deep (got 99); use 0 to 21",
+    ),
+    (
+        InvalidValueError(field="zoom", value="9" * 300, problem="is no number"),
+        f"zoom: is no number (got '{'9' * 199}… (+102 characters))",
+    ),
+    (
+        SatelliteProviderError(
+            reason="server error",
+            url="https://sat.example/t/1",
+            status=503,
+            attempts=5,
+            body_excerpt=EVIL,
+        ),
+        (
+            "satellite-provider: server error, HTTP 503, at https://sat.example/t/1, after 5 "
+            f"attempts, it said: {EVIL_SHOWN}"
+        ),
+    ),
+    (
+        SatelliteProviderError(reason=EVIL),
+        f"satellite-provider: {EVIL_SHOWN}, after 1 attempt",
+    ),
+    (
+        ResponseSchemaError(reason="response schema mismatch", field=EVIL, url=EVIL),
+        (
+            f"satellite-provider: response schema mismatch, at {EVIL_SHOWN}, after 1 attempt, "
+            f"in field {EVIL_SHOWN}"
+        ),
+    ),
+    (
+        RateLimitedError(url=EVIL, attempts=2, retry_after_s=30.0),
+        f"satellite-provider limits our rate at {EVIL_SHOWN}, 2 attempts; come back in 30 s",
+    ),
+    (
+        RateLimitedError(url="https://sat.example", attempts=2),
+        (
+            "satellite-provider limits our rate at https://sat.example, 2 attempts; "
+            "it gave no time to come back"
+        ),
+    ),
+    (
+        ResolutionRejectionError(tile="sat/1/0/0", resolution_m_per_px=0.3, min_m_per_px=0.5),
+        "tile sat/1/0/0 has 0.3 m/px; accepted is at least 0.5",
+    ),
+    (
+        ResolutionRejectionError(
+            tile="sat/1/0/0", resolution_m_per_px=9.0, min_m_per_px=0.5, max_m_per_px=5.0
+        ),
+        "tile sat/1/0/0 has 9 m/px; accepted is at least 0.5 and at most 5",
+    ),
+    (
+        FreshnessRejectionError(
+            tile="sat/1/0/0", sector_class="active_conflict", produced_at=WHEN, max_age_days=183
+        ),
+        (
+            "tile sat/1/0/0, produced 2026-03-01T12:00:00+00:00, is refused for sector "
+            "active_conflict: it must be at most 183 days old, and not from the future"
+        ),
+    ),
+    (
+        CacheBudgetExceededError(requested_bytes=1_000, available_bytes=600),
+        (
+            "the batch needs 1000 bytes and the cache can free 600: 400 short; ask for a smaller "
+            "area or fewer zoom levels, unpin a flight, or raise c6.budget_bytes"
+        ),
+    ),
+    (
+        FlightStateNotOnGroundError(flight_id="F7", state="airborne"),
+        (
+            "flight F7 is airborne, not on the ground; upload after landing, with a flight record "
+            "that says on_ground"
+        ),
+    ),
+    (
+        IllegalTransitionError(
+            subject="run 7",
+            transition="claim",
+            status="passed",
+            actor="worker",
+            problem="it has ended",
+        ),
+        "run 7 is passed: worker may not claim it: it has ended",
+    ),
+    (
+        IdempotencyConflictError(
+            key="k", recorded_fingerprint="a" * 64, offered_fingerprint="b" * 64
+        ),
+        (
+            "idempotency key k was first used with payload aaaaaaaaaaaa and now comes with "
+            "bbbbbbbbbbbb; use a new key for a new payload"
+        ),
+    ),
+    (
+        IdempotencyInProgressError(key="k", owner="host-1", lease_expires_at=WHEN),
+        (
+            "idempotency key k is held by host-1 until 2026-03-01T12:00:00+00:00; wait for it, or "
+            "try again after that"
+        ),
+    ),
+    (
+        RetryError(
+            category="RETRY_KV_GET",
+            operation="Get",
+            attempts=1,
+            elapsed_s=0.25,
+            reason=GiveUpReason.BUDGET_EXHAUSTED,
+        ),
+        (
+            "Get (RETRY_KV_GET) gave up after 1 attempt in 0.2 s: the retry budget is empty, so "
+            "that an outage is not made worse"
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("error", "message"), EXAMPLES)
+def test_messages(error: TileManagerError, message: str) -> None:
+    assert str(error) == message
+
+
+@pytest.mark.parametrize("error", [error for error, _ in EXAMPLES])
+def test_errors_survive_a_trip_between_processes(error: TileManagerError) -> None:
+    back = pickle.loads(pickle.dumps(error))  # noqa: S301  # our own bytes
+    assert type(back) is type(error)
+    assert str(back) == str(error)
+    for item in attrs.fields(type(error)):  # type: ignore[arg-type]  # all members but the parent are attrs classes
+        assert getattr(back, item.name) == getattr(error, item.name)
+
+
+def test_the_parent_survives_it_too() -> None:
+    back = pickle.loads(pickle.dumps(TileManagerError("plain")))  # noqa: S301  # our own bytes
+    assert type(back) is TileManagerError
+    assert back.args == ("plain",)
+
+
+def test_all_errors_are_one_family_and_all_have_an_example() -> None:
+    family = {
+        kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type)
+        and issubclass(kind, Exception)
+        and kind.__module__ == errors.__name__
+    }
+    assert all(issubclass(kind, TileManagerError) for kind in family)
+    assert family - {TileManagerError} == {type(error) for error, _ in EXAMPLES}
+
+
+def test_bad_values_are_value_errors_for_callers_who_know_only_those() -> None:
+    assert issubclass(InvalidValueError, ValueError)
+
+
+def test_spec5_ac6_the_provider_error_carries_body_url_and_attempts() -> None:
+    error = SatelliteProviderError(
+        reason="server error", url="https://x", status=503, attempts=5, body_excerpt="busy"
+    )
+    assert (error.url, error.attempts, error.body_excerpt) == ("https://x", 5, "busy")
+
+
+def test_spec5_ac9_the_budget_error_carries_the_delta() -> None:
+    assert CacheBudgetExceededError(requested_bytes=10, available_bytes=4).shortfall_bytes == 6
+
+
+def test_an_error_without_a_body_does_not_mention_one() -> None:
+    assert "it said" not in str(SatelliteProviderError(reason="x", body_excerpt=""))

@@ -1,0 +1,32 @@
+"""Foreign text on a terminal and in a log."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tileferry.domain.text import SHOWN_CHARS_MAX, printable
+
+
+def test_plain_text_stays_as_it_is() -> None:
+    assert printable("Großer Tisch, 5 × 7") == "Großer Tisch, 5 × 7"  # noqa: RUF001  # on purpose
+
+
+def test_what_could_fool_a_reader_is_escaped() -> None:
+    assert printable("a\r\nb") == "a\\r\\nb"
+    assert printable("\x1b[31mred\x07\0") == "\\x1b[31mred\\x07\\x00"
+    assert printable("abc\u202edef\u2066") == "abc\\u202edef\\u2066"
+    assert printable("line\u2028break\u200b") == "line\\u2028break\\u200b"
+    assert printable("\ud800") == "\\ud800"
+    assert printable("\U000e0041") == "\\U000e0041"
+
+
+def test_long_text_is_cut_and_says_so() -> None:
+    assert printable("x" * 200) == "x" * 200
+    assert printable("x" * 203) == "x" * 200 + "… (+3 characters)"
+    assert printable("abcdef", limit=4) == "abcd… (+2 characters)"
+
+
+@given(st.text())
+def test_the_result_is_always_one_visible_line_of_bounded_length(text: str) -> None:
+    shown = printable(text)
+    assert shown.isprintable()
+    assert len(shown) <= SHOWN_CHARS_MAX * 10 + 40

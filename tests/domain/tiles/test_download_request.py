@@ -1,0 +1,153 @@
+"""Download requests: what they normalise, their hash, and the provider's listing."""
+
+import math
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from pathlib import PurePath, PurePosixPath
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles import BBox, DownloadRequest, SectorClass, TileId, TileSummary
+
+KEY_HASH = sha256(b"a test key").hexdigest()
+FIELDS: dict[str, Any] = {
+    "flight_id": "F-042",
+    "bbox": BBox.parse("36.1,49.9,36.4,50.1"),
+    "zoom_levels": (15, 16),
+    "sector_class": SectorClass.ACTIVE_CONFLICT,
+    "cache_root": PurePosixPath("/cache"),
+}
+
+
+def request(**changed: Any) -> DownloadRequest:
+    return DownloadRequest(**{**FIELDS, **changed})
+
+
+levels = st.lists(st.integers(0, 21), min_size=1, max_size=6)
+
+
+@given(levels)
+def test_levels_are_sorted_and_each_comes_once(zooms: list[int]) -> None:
+    shuffled = [*zooms[::-1], zooms[0]]
+    assert request(zoom_levels=shuffled).zoom_levels == tuple(sorted(set(zooms)))
+    assert request(zoom_levels=shuffled) == request(zoom_levels=zooms)
+    assert request(zoom_levels=shuffled).request_hash(KEY_HASH) == request(
+        zoom_levels=zooms
+    ).request_hash(KEY_HASH)
+
+
+def test_spec5_the_hash_is_sixteen_digits_over_area_levels_sector_and_key() -> None:
+    identity = f"36.1,49.9,36.4,50.1|15,16|active_conflict|{KEY_HASH}"
+    expected = sha256(identity.encode()).hexdigest()[:16]
+    assert request().request_hash(KEY_HASH) == expected
+    assert request().journal_name(KEY_HASH) == f"F-042__{expected}.json"
+
+
+def test_spec5_the_hash_never_changes_between_versions() -> None:
+    # A journal written by an older version must still be found.
+    assert request().request_hash(KEY_HASH) == "b160e02c367345c3"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"bbox": BBox.parse("36.1,49.9,36.4,50.2")},
+        {"zoom_levels": (15,)},
+        {"zoom_levels": (1, 5, 16)},
+        {"sector_class": SectorClass.STABLE_REAR},
+    ],
+)
+def test_another_request_has_another_hash(changed: dict[str, Any]) -> None:
+    assert request(**changed).request_hash(KEY_HASH) != request().request_hash(KEY_HASH)
+
+
+def test_another_key_has_another_hash_and_flight_and_place_do_not_matter() -> None:
+    ours = request().request_hash(KEY_HASH)
+    assert request().request_hash(sha256(b"other").hexdigest()) != ours
+    assert request(flight_id="other", cache_root=PurePath("x")).request_hash(KEY_HASH) == ours
+
+
+def test_numbers_that_are_equal_have_one_hash() -> None:
+    box = BBox(west=-0.0, south=49, east=1, north=50.0)
+    same = BBox(west=0, south=49.0, east=1.0, north=50)
+    assert request(bbox=box).request_hash(KEY_HASH) == request(bbox=same).request_hash(KEY_HASH)
+
+
+@pytest.mark.parametrize("secret", [b"raw-secret", "", None])
+def test_a_key_s_hash_is_text_and_is_not_shown(secret: Any) -> None:
+    with pytest.raises(InvalidValueError, match="service_api_key_hash") as caught:
+        request().request_hash(secret)
+    assert "raw-secret" not in str(caught.value) + repr(caught.value)
+
+
+def test_the_area_can_be_counted_and_asked() -> None:
+    area = request(bbox=BBox.parse("-180,-90,180,90"), zoom_levels=[0, 1])
+    assert area.tile_count == 5
+    assert area.coverage.contains(TileId(source="sat", zoom=1, x=1, y=1))
+    assert not area.coverage.contains(TileId(source="sat", zoom=2, x=1, y=1))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("flight_id", ""),
+        ("flight_id", "../x"),
+        ("flight_id", "a/b"),
+        ("flight_id", "a\0"),
+        ("flight_id", "f" * 65),
+        ("bbox", "36.1,49.9,36.4,50.1"),
+        ("zoom_levels", ()),
+        ("zoom_levels", (22,)),
+        ("zoom_levels", (-1,)),
+        ("zoom_levels", (True,)),
+        ("sector_class", "active_conflict"),
+        ("cache_root", "/cache"),
+    ],
+)
+def test_a_bad_field_is_named(field: str, value: Any) -> None:
+    with pytest.raises(InvalidValueError, match=field):
+        request(**{field: value})
+
+
+def summary(**changed: Any) -> TileSummary:
+    fields: dict[str, Any] = {
+        "tile_id": TileId(source="sat", zoom=15, x=1, y=1),
+        "produced_at": datetime(2026, 1, 1, tzinfo=UTC),
+        "resolution_m_per_px": 0.5,
+        "estimated_bytes": 20_000,
+    }
+    return TileSummary(**{**fields, **changed})
+
+
+@given(st.datetimes(timezones=st.just(UTC)), st.floats(0.001, 1e6), st.integers(0, 2**40))
+def test_a_listing_s_line_keeps_what_it_says(when: datetime, scale: float, size: int) -> None:
+    line = summary(produced_at=when, resolution_m_per_px=scale, estimated_bytes=size)
+    assert (line.produced_at, line.resolution_m_per_px, line.estimated_bytes) == (when, scale, size)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("tile_id", "sat/15/1/1"),
+        ("produced_at", datetime(2026, 1, 1, tzinfo=UTC).replace(tzinfo=None)),
+        ("produced_at", "2026-01-01"),
+        ("produced_at", timedelta(1)),
+        ("resolution_m_per_px", 0),
+        ("resolution_m_per_px", -0.5),
+        ("resolution_m_per_px", math.nan),
+        ("resolution_m_per_px", math.inf),
+        ("resolution_m_per_px", 10**400),
+        ("resolution_m_per_px", True),
+        ("resolution_m_per_px", "0.5"),
+        ("estimated_bytes", -1),
+        ("estimated_bytes", 1.5),
+        ("estimated_bytes", 2**40 + 1),
+    ],
+)
+def test_a_line_that_cannot_be_is_refused(field: str, value: Any) -> None:
+    with pytest.raises(InvalidValueError, match=f"TileSummary.{field}"):
+        summary(**{field: value})

@@ -1,0 +1,165 @@
+"""The eviction plan: enough, no more than needed, never a pinned tile, or nothing at all."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tileferry.domain.errors import CacheBudgetExceededError, InvalidValueError
+from tileferry.domain.tiles import CachedTile, CacheSpace, EvictionResult, TileId, plan_eviction
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+
+
+def cached(index: int, size: int, *, pinned: bool = False, minute: int | None = None) -> CachedTile:
+    used = NOW + timedelta(minutes=index if minute is None else minute)
+    tile_id = TileId(source="sat", zoom=20, x=index, y=0)
+    return CachedTile(tile_id=tile_id, size_bytes=size, last_used_at=used, pinned=pinned)
+
+
+def space(budget: int, used: int, *, reserved: int = 0, disk: int = 10**12) -> CacheSpace:
+    return CacheSpace(
+        budget_bytes=budget, used_bytes=used, reserved_bytes=reserved, free_disk_bytes=disk
+    )
+
+
+spaces = st.builds(
+    CacheSpace,
+    budget_bytes=st.integers(0, 300),
+    used_bytes=st.integers(0, 300),
+    reserved_bytes=st.integers(0, 50),
+    free_disk_bytes=st.integers(0, 300),
+    free_space_reserve_bytes=st.integers(0, 50),
+)
+caches = st.lists(st.tuples(st.integers(0, 60), st.booleans()), max_size=10).map(
+    lambda items: [cached(i, size, pinned=pinned) for i, (size, pinned) in enumerate(items)]
+)
+
+
+@given(st.integers(0, 400), spaces, caches)
+def test_a_plan_frees_enough_and_no_more_or_touches_nothing(
+    needed: int, room: CacheSpace, tiles: list[CachedTile]
+) -> None:
+    plan = plan_eviction(needed, room, tiles)
+    loose = [tile for tile in tiles if not tile.pinned]
+    reachable = room.available_bytes + sum(tile.size_bytes for tile in loose)
+    if needed == 0 or room.available_bytes >= needed:
+        assert (plan.evicted, plan.freed_bytes, plan.insufficient) == ((), 0, False)
+    elif reachable < needed:
+        assert plan.insufficient
+        assert (plan.evicted, plan.freed_bytes) == ((), 0)
+        assert (plan.available_bytes, plan.shortfall_bytes) == (reachable, needed - reachable)
+    else:
+        gone = loose[: plan.evicted_count]
+        assert plan.evicted == tuple(tile.tile_id for tile in gone)
+        assert plan.freed_bytes == sum(tile.size_bytes for tile in gone)
+        assert plan.available_bytes == room.available_bytes + plan.freed_bytes >= needed
+        assert plan.available_bytes - gone[-1].size_bytes < needed
+        assert plan.shortfall_bytes == 0
+
+
+@given(spaces)
+def test_both_limits_hold_and_reservations_count_on_both(room: CacheSpace) -> None:
+    left = room.available_bytes
+    assert room.used_bytes + room.reserved_bytes + left <= room.budget_bytes
+    assert room.free_disk_bytes - room.reserved_bytes - left >= room.free_space_reserve_bytes
+
+
+def test_the_least_recently_used_go_first_and_pinned_ones_stay() -> None:
+    tiles = [cached(0, 10), cached(1, 10, pinned=True), cached(2, 10), cached(3, 10)]
+    plan = plan_eviction(20, space(100, 100), tiles)
+    assert [tile.x for tile in plan.evicted] == [0, 2]
+    assert (plan.freed_bytes, plan.available_bytes) == (20, 20)
+
+
+def test_a_full_disk_evicts_though_the_budget_has_room() -> None:
+    plan = plan_eviction(10, space(1000, 0, disk=5), [cached(0, 10)])
+    assert plan.evicted_count == 1
+
+
+def test_what_is_reserved_by_others_is_not_given_twice() -> None:
+    assert plan_eviction(10, space(100, 50, reserved=41), []).shortfall_bytes == 1
+    assert not plan_eviction(10, space(100, 50, reserved=40), []).insufficient
+
+
+def test_candidates_are_read_only_as_far_as_needed() -> None:
+    def endless() -> Iterator[CachedTile]:
+        index = 0
+        while True:
+            yield cached(index, 10)
+            index += 1
+            assert index <= 3, "read on after enough was freed"
+
+    assert plan_eviction(30, space(100, 100), endless()).evicted_count == 3
+
+
+def test_nothing_is_read_when_there_is_room() -> None:
+    untouched = iter([cached(0, 10)])
+    plan_eviction(10, space(100, 90), untouched)
+    assert len(list(untouched)) == 1
+
+
+def test_spec5_ac9_a_batch_that_cannot_fit_is_insufficient_and_evicts_nothing() -> None:
+    tiles = [cached(0, 30), cached(1, 60, pinned=True)]
+    plan = plan_eviction(100, space(100, 90), tiles)
+    assert plan.insufficient
+    assert (plan.evicted, plan.freed_bytes) == ((), 0)
+    error = CacheBudgetExceededError(
+        requested_bytes=plan.requested_bytes, available_bytes=plan.available_bytes
+    )
+    assert error.shortfall_bytes == plan.shortfall_bytes == 60
+
+
+def test_an_overdrawn_cache_must_first_get_back_under_its_limit() -> None:
+    plan = plan_eviction(10, space(100, 120), [cached(0, 25), cached(1, 25)])
+    assert (plan.freed_bytes, plan.available_bytes) == (50, 30)
+
+
+def test_asking_for_nothing_fits_even_an_overdrawn_cache() -> None:
+    plan = plan_eviction(0, space(100, 120), [cached(0, 25)])
+    assert (plan.insufficient, plan.shortfall_bytes, plan.evicted) == (False, 0, ())
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_candidates_out_of_order_are_refused(pinned: bool) -> None:  # noqa: FBT001  # a parameter
+    tiles = [cached(0, 1, minute=5, pinned=pinned), cached(1, 1, minute=4)]
+    with pytest.raises(InvalidValueError, match="least recently used first") as caught:
+        plan_eviction(50, space(10, 10), tiles)
+    assert caught.value.value == "sat/20/1/0"
+
+
+def test_tiles_used_at_the_same_moment_are_in_order() -> None:
+    tiles = [cached(0, 1, minute=5), cached(1, 1, minute=5)]
+    assert plan_eviction(2, space(10, 10), tiles).evicted_count == 2
+
+
+def test_a_result_that_evicts_for_nothing_cannot_be_built() -> None:
+    tile = cached(0, 1).tile_id
+    with pytest.raises(InvalidValueError, match=r"EvictionResult\.evicted"):
+        EvictionResult(requested_bytes=9, available_bytes=8, evicted=[tile], freed_bytes=0)
+    with pytest.raises(InvalidValueError, match="1 bytes are missing"):
+        EvictionResult(requested_bytes=9, available_bytes=8, freed_bytes=1)
+
+
+@pytest.mark.parametrize("needed", [-1, True, 1.5])
+def test_an_impossible_request_is_refused(needed: Any) -> None:
+    with pytest.raises(InvalidValueError, match="requested_bytes"):
+        plan_eviction(needed, space(10, 0), [])
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("tile_id", "sat/1/1/1"),
+        ("size_bytes", -1),
+        ("last_used_at", NOW.replace(tzinfo=None)),
+        ("pinned", 1),
+    ],
+)
+def test_an_impossible_candidate_is_refused(field: str, value: Any) -> None:
+    fields: dict[str, Any] = {"tile_id": cached(0, 1).tile_id, "size_bytes": 1, "last_used_at": NOW}
+    with pytest.raises(InvalidValueError, match=f"CachedTile.{field}"):
+        CachedTile(**{**fields, field: value})

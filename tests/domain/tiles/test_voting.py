@@ -1,0 +1,120 @@
+"""A tile's voting status: the declared moves, and the giveup."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tileferry.domain.errors import IllegalTransitionError, InvalidValueError
+from tileferry.domain.tiles import (
+    MAX_PER_TILE_ATTEMPTS,
+    VOTING_MOVES,
+    TileId,
+    VotingStatus,
+    move_status,
+    should_give_up,
+)
+
+TILE = TileId(source="sat", zoom=15, x=1, y=2)
+DECLARED = {
+    (VotingStatus.PENDING, VotingStatus.UPLOADED),
+    (VotingStatus.PENDING, VotingStatus.UPLOAD_GIVEUP),
+    (VotingStatus.UPLOADED, VotingStatus.TRUSTED),
+    (VotingStatus.UPLOADED, VotingStatus.REJECTED),
+}
+
+
+def test_spec1_ac6_giveup_stands_beside_the_other_statuses() -> None:
+    assert {status.name: status.value for status in VotingStatus} == {
+        "PENDING": "pending",
+        "UPLOADED": "uploaded",
+        "TRUSTED": "trusted",
+        "REJECTED": "rejected",
+        "UPLOAD_GIVEUP": "upload_giveup",
+    }
+
+
+@pytest.mark.parametrize("current", VotingStatus)
+@pytest.mark.parametrize("target", VotingStatus)
+def test_only_declared_moves_and_staying_are_allowed(
+    current: VotingStatus, target: VotingStatus
+) -> None:
+    if current is target or (current, target) in DECLARED:
+        assert move_status(TILE, current, target) is target
+        return
+    with pytest.raises(IllegalTransitionError) as caught:
+        move_status(TILE, current, target)
+    assert caught.value.status == current.value
+    assert caught.value.subject == "tile sat/15/1/2"
+
+
+def test_the_table_is_complete_and_cannot_be_changed() -> None:
+    assert {(a, b) for a, onward in VOTING_MOVES.items() for b in onward} == DECLARED
+    assert set(VOTING_MOVES) == set(VotingStatus)
+    table: Any = VOTING_MOVES
+    with pytest.raises(TypeError):
+        table[VotingStatus.UPLOAD_GIVEUP] = frozenset({VotingStatus.PENDING})
+
+
+@given(st.lists(st.sampled_from(VotingStatus), max_size=6))
+def test_no_sequence_of_moves_leads_out_of_giveup(targets: list[VotingStatus]) -> None:
+    status = VotingStatus.UPLOAD_GIVEUP
+    for target in targets:
+        if target is not status:
+            with pytest.raises(IllegalTransitionError, match="a human decides"):
+                move_status(TILE, status, target)
+        else:
+            status = move_status(TILE, status, target)
+    assert status is VotingStatus.UPLOAD_GIVEUP
+
+
+@pytest.mark.parametrize(
+    ("current", "target", "message"),
+    [
+        (
+            VotingStatus.PENDING,
+            VotingStatus.TRUSTED,
+            (
+                "tile sat/15/1/2 is pending: tileferry may not trust it: "
+                "it can only become upload_giveup or uploaded"
+            ),
+        ),
+        (
+            VotingStatus.TRUSTED,
+            VotingStatus.PENDING,
+            "tile sat/15/1/2 is trusted: tileferry may not reopen it: that is its end",
+        ),
+    ],
+)
+def test_a_refusal_says_what_would_be_possible(
+    current: VotingStatus, target: VotingStatus, message: str
+) -> None:
+    with pytest.raises(IllegalTransitionError) as caught:
+        move_status(TILE, current, target)
+    assert str(caught.value) == message
+
+
+def test_spec1_ac3_the_fifth_rejected_attempt_is_the_last() -> None:
+    assert MAX_PER_TILE_ATTEMPTS == 5
+    assert [should_give_up(attempts) for attempts in range(7)] == [False] * 5 + [True, True]
+
+
+@given(st.integers(0, 50), st.integers(1, 50))
+def test_a_budget_is_spent_when_it_is_reached(attempts: int, budget: int) -> None:
+    assert should_give_up(attempts, budget) == (attempts >= budget)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "budget", "field"),
+    [
+        (-1, 5, "upload_attempts"),
+        (True, 5, "upload_attempts"),
+        (1, 0, "max_per_tile_attempts"),
+        (1, 2.5, "max_per_tile_attempts"),
+    ],
+)
+def test_impossible_budgets_are_refused(attempts: int, budget: Any, field: str) -> None:
+    with pytest.raises(InvalidValueError) as caught:
+        should_give_up(attempts, budget)
+    assert caught.value.field == field

@@ -1,0 +1,1 @@
+"""What several tests share: strategies for the domain's values."""
