@@ -124,4 +124,5 @@ def aware(instance: object, attribute: "Attribute[Any]", value: object) -> None:
 
 
 def _range(minimum: float, maximum: float | None) -> str:
-    return f"from {minimum:g} up" if maximum is None else f"from {minimum:g} to {maximum:g}"
+    # Up to nine digits are written out: nobody reads 7.776e+06 as ninety days.
+    return f"from {minimum:.9g} up" if maximum is None else f"from {minimum:.9g} to {maximum:.9g}"

@@ -39,9 +39,17 @@ DOWNLOAD_POLICY = RetryPolicy(
 """A tile's GET: 1, 2, 4, 4 s after server errors; a second 429 is the last."""
 
 RUN_POLICY = RetryPolicy(
-    max_attempts=8, base_delay=60.0, max_delay=3600.0, jitter_enabled=False, max_rate_limited=100
+    max_attempts=8,
+    base_delay=60.0,
+    max_delay=3600.0,
+    jitter_enabled=False,
+    max_rate_limited=100,
+    deadline_s=30 * 24 * 3600.0,
 )
-"""A queued run after an infrastructure error: a minute, doubling, an hour at most."""
+"""A queued run after an infrastructure error: a minute, doubling, an hour at most.
+
+The deadline counts from its submission, so not even rate limits keep a run for ever.
+"""
 
 PARTITION_POLICY = RetryPolicy(
     max_attempts=4, base_delay=300.0, max_delay=7200.0, backoff_multiplier=6.0

@@ -11,6 +11,7 @@ from tileferry.domain.errors import InvalidValueError
 
 ATTEMPTS_MAX = 1_000
 DELAY_S_MAX = 7 * 24 * 3600.0
+DEADLINE_S_MAX = 90 * 24 * 3600.0
 MULTIPLIER_MAX = 100.0
 
 
@@ -62,7 +63,7 @@ class RetryPolicy:
     )
     backoff: BackoffKind = field(default=BackoffKind.EXPONENTIAL, validator=instance(BackoffKind))
     deadline_s: float | None = field(
-        default=None, validator=validators.optional(number(0, DELAY_S_MAX))
+        default=None, validator=validators.optional(number(0, DEADLINE_S_MAX))
     )
     """Time from the first attempt after which no retry may start; ``None`` for no limit."""
     max_rate_limited: int = field(default=10, validator=integer(0, ATTEMPTS_MAX))

@@ -5,10 +5,10 @@ from datetime import datetime, timedelta
 from attrs import evolve, frozen
 
 from tileferry.domain.actors import Actor
+from tileferry.domain.audit import DecisionRecord
 from tileferry.domain.change import Change
 from tileferry.domain.retry import (
     RUN_POLICY,
-    Decision,
     ErrorClass,
     Failure,
     Final,
@@ -28,9 +28,7 @@ MAX_RESCUES = 5
 class RunErrorChange(Change[Run]):
     """An error recorded, with all that is needed to recompute what was decided."""
 
-    policy: RetryPolicy
-    failure: Failure
-    decision: Decision
+    record: DecisionRecord
 
 
 def record_error(
@@ -72,9 +70,7 @@ def record_error(
         after=change.after,
         reason=change.reason,
         at=change.at,
-        policy=policy,
-        failure=failure,
-        decision=decision,
+        record=DecisionRecord(policy=policy, failure=failure, decision=decision),
     )
 
 

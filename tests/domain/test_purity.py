@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
@@ -15,9 +15,11 @@ OUTSIDE: dict[str, Callable[[], object]] = {
     "file write": lambda: Path("written-by-a-domain-test").write_text("x", encoding="utf-8"),
     "process": lambda: subprocess.run([sys.executable, "-V"], check=True),
     "sleep": lambda: time.sleep(0.001),
-    "wall clock": time.time,
-    "monotonic clock": time.monotonic,
+    "wall clock": lambda: time.time(),  # noqa: PLW0108  # as above
+    "monotonic clock": lambda: time.monotonic(),  # noqa: PLW0108  # as above
     "datetime clock": lambda: datetime.now(UTC),
+    "calendar": lambda: date.today(),  # noqa: DTZ011, PLW0108  # the point; patched after import
+    "this instant": lambda: datetime.today(),  # noqa: DTZ002, PLW0108  # as above
 }
 
 

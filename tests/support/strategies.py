@@ -70,5 +70,5 @@ json_values: st.SearchStrategy[JsonValue] = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
     ),
-    max_leaves=12,
+    max_leaves=6,
 )

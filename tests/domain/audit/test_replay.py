@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from hypothesis import given, settings
+from hypothesis import given
 from support.strategies import failures, policies
 
 from tileferry.domain.audit import DecisionRecord, Difference, replay
@@ -83,7 +83,6 @@ def test_the_stored_form_of_giving_up() -> None:
     assert through_storage(record) == record
 
 
-@settings(max_examples=500)
 @given(policies(), failures)
 def test_invariant_20_a_stored_decision_replays_to_the_byte(
     policy: RetryPolicy, failure: Failure

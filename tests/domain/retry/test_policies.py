@@ -82,6 +82,7 @@ def test_spec4_run_defaults() -> None:
     assert RUN_POLICY.max_delay == 3600.0
     assert RUN_POLICY.backoff_multiplier == 2.0
     assert RUN_POLICY.max_rate_limited == 100
+    assert RUN_POLICY.deadline_s == 30 * 86_400
     assert _delays(RUN_POLICY) == [60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0]
 
 

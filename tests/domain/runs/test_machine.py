@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tileferry.domain.actors import Actor
+from tileferry.domain.audit import replay
 from tileferry.domain.change import Change
 from tileferry.domain.errors import IllegalTransitionError
 from tileferry.domain.retry import (
@@ -16,7 +17,6 @@ from tileferry.domain.retry import (
     RateLimited,
     Retryable,
     RetryPolicy,
-    decide,
 )
 from tileferry.domain.runs import (
     MAX_RESCUES,
@@ -87,13 +87,13 @@ class RunMachine(RuleBasedStateMachine):
         charged = (
             isinstance(change, RunErrorChange)
             and not is_permanent(after)
-            and change.failure.error != RateLimited(45.0)
+            and change.record.failure.error != RateLimited(45.0)
         )
         if change.transition != "complete":
             assert after.retry_count == before.retry_count + charged
             assert after.rate_limited_count >= before.rate_limited_count
         if isinstance(change, RunErrorChange):
-            assert decide(change.policy, change.failure) == change.decision
+            assert replay(change.record) is None
         self.run = after
 
     @rule(seconds=st.sampled_from([1, 29, 30, 60, 61, 600]))

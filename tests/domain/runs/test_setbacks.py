@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tileferry.domain.actors import Actor
+from tileferry.domain.audit import DecisionRecord, replay
 from tileferry.domain.change import Change
 from tileferry.domain.errors import IllegalTransitionError
 from tileferry.domain.retry import (
@@ -24,7 +25,6 @@ from tileferry.domain.retry import (
     RetryPolicy,
     RetryReason,
     calculate_next_retry,
-    decide,
 )
 from tileferry.domain.runs import (
     MAX_RESCUES,
@@ -96,11 +96,13 @@ def test_a_recorded_error_carries_its_decision_and_what_recomputes_it() -> None:
         ),
         reason="boom",
         at=NOW,
-        policy=RUN_POLICY,
-        failure=failure,
-        decision=RetryAt(delay_s=240.0, reason=RetryReason.BACKOFF, attempt=4, rate_limited=4),
+        record=DecisionRecord(
+            policy=RUN_POLICY,
+            failure=failure,
+            decision=RetryAt(delay_s=240.0, reason=RetryReason.BACKOFF, attempt=4, rate_limited=4),
+        ),
     )
-    assert decide(change.policy, change.failure) == change.decision
+    assert replay(change.record) is None
 
 
 SCHEDULE_S = [60, 120, 240, 480, 960, 1920, 3600]
@@ -123,7 +125,7 @@ def test_spec4_phase5_max_attempts_is_eight_and_then_the_error_is_permanent() ->
         assert (run.lease_epoch, run.retry_count) == (attempt, attempt - 1)
         change = fail(run, Retryable(), now=now)
         run = change.after
-        decisions.append(change.decision)
+        decisions.append(change.record.decision)
         if run.next_retry_at is not None:
             delays.append((run.next_retry_at - now).total_seconds())
             now = run.next_retry_at
@@ -145,7 +147,7 @@ def test_spec4_phase5_final_errors_are_not_retried() -> None:
         error_message="boom",
         lease_epoch=9,
     )
-    assert change.decision == GiveUp(reason=GiveUpReason.FINAL, attempts=2)
+    assert change.record.decision == GiveUp(reason=GiveUpReason.FINAL, attempts=2)
 
 
 def test_spec4_phase5_rate_limited_with_a_hint_waits_for_it_and_is_not_charged() -> None:
@@ -159,7 +161,7 @@ def test_spec4_phase5_rate_limited_with_a_hint_waits_for_it_and_is_not_charged()
         error_message="boom",
         lease_epoch=9,
     )
-    assert change.failure.error == RateLimited(90.0)
+    assert change.record.failure.error == RateLimited(90.0)
 
 
 def test_spec4_phase5_rate_limited_without_a_hint_backs_off_and_is_charged() -> None:
@@ -176,7 +178,7 @@ def test_rate_limits_are_bounded_in_number() -> None:
     change = fail(held(rate_limited_count=100), RateLimited(1.0))
     assert is_permanent(change.after)
     assert change.after.rate_limited_count == 100
-    assert change.decision == GiveUp(reason=GiveUpReason.RATE_LIMIT_EXHAUSTED, attempts=1)
+    assert change.record.decision == GiveUp(reason=GiveUpReason.RATE_LIMIT_EXHAUSTED, attempts=1)
 
 
 def test_rate_limits_are_bounded_by_the_age_of_the_run() -> None:
@@ -184,17 +186,17 @@ def test_rate_limits_are_bounded_by_the_age_of_the_run() -> None:
     assert not is_permanent(fail(held(), RateLimited(89.0), policy=policy).after)
     change = fail(held(), RateLimited(90.0), policy=policy)
     assert is_permanent(change.after)
-    assert change.decision == GiveUp(reason=GiveUpReason.DEADLINE_EXCEEDED, attempts=1)
+    assert change.record.decision == GiveUp(reason=GiveUpReason.DEADLINE_EXCEEDED, attempts=1)
 
 
 def test_a_run_submitted_by_a_clock_ahead_of_ours_has_no_age() -> None:
-    assert fail(held(submitted_date=NOW + MINUTE), Retryable()).failure.elapsed_s == 0.0
+    assert fail(held(submitted_date=NOW + MINUTE), Retryable()).record.failure.elapsed_s == 0.0
 
 
 def test_the_jitter_of_a_policy_that_has_some_is_the_runs_own() -> None:
     policy = evolve(RUN_POLICY, jitter_enabled=True)
     change = fail(held(), Retryable(), policy=policy)
-    assert change.policy == policy
+    assert change.record.policy == policy
     assert change.after.next_retry_at == calculate_next_retry(
         0, Retryable(), policy, now=NOW, key="r1"
     )
