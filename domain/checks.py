@@ -98,15 +98,14 @@ def number(minimum: float, maximum: float | None = None) -> Validator:
     return check
 
 
-def instance(kind: type) -> Validator:
-    """Accept instances of ``kind`` only."""
+def instance(*kinds: type) -> Validator:
+    """Accept instances of one of ``kinds`` only."""
+    names = " or ".join(kind.__name__ for kind in kinds)
 
     def check(instance: object, attribute: "Attribute[Any]", value: object) -> None:
-        if not isinstance(value, kind):
+        if not isinstance(value, kinds):
             raise InvalidValueError(
-                field=field_name(instance, attribute),
-                value=value,
-                problem=f"must be a {kind.__name__}",
+                field=field_name(instance, attribute), value=value, problem=f"must be a {names}"
             )
 
     return check

@@ -6,10 +6,10 @@ from typing import TypeAlias
 
 from attrs import field, frozen, validators
 
-from tileferry.domain.checks import integer, number, unicode
+from tileferry.domain.checks import instance, integer, number, unicode
 from tileferry.domain.retry.backoff import jittered_delay
 from tileferry.domain.retry.budget import RETRY_COST_TOKENS
-from tileferry.domain.retry.classify import ErrorClass, Final, RateLimited
+from tileferry.domain.retry.classify import ErrorClass, Final, RateLimited, Retryable
 from tileferry.domain.retry.policy import RetryPolicy
 
 
@@ -52,7 +52,7 @@ class Failure:
     """What the jitter is derived from: an idempotency key, or an id of the call."""
     attempt: int = field(validator=integer(1))
     """Which charged attempt this was, from 1. One that was only told to wait is not charged."""
-    error: ErrorClass
+    error: ErrorClass = field(validator=instance(Final, Retryable, RateLimited))
     rate_limited: int = field(default=0, validator=integer(0))
     """How often this operation was rate limited before this failure."""
     elapsed_s: float = field(default=0.0, validator=number(0))

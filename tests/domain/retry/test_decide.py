@@ -193,6 +193,8 @@ def test_the_explanations() -> None:
     [
         {"key": "\ud800"},
         {"key": None},
+        {"error": None},
+        {"error": Retryable},
         {"attempt": 0},
         {"rate_limited": -1},
         {"elapsed_s": -1.0},
