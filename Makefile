@@ -5,6 +5,9 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 JOBS   ?= auto
 
+# Tests must not depend on what a shell happens to export.
+unexport PYTHONDONTWRITEBYTECODE PYTHONPATH
+
 .PHONY: help setup test check demo bench soak lock format clean
 .DEFAULT_GOAL := help
 
@@ -14,6 +17,9 @@ help:  ## what there is to run
 setup: $(READY)  ## make .venv from requirements.lock
 
 $(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit( \
+		"tileferry needs Python 3.11 or later, this is " + sys.version.split()[0] + \
+		"; try make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
@@ -45,12 +51,12 @@ lock:  ## resolve requirements.lock anew: versions and hashes, no index address
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
 	build/lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
-		--no-header --no-annotate --group dev --output-file requirements.lock pyproject.toml
+		--no-header --no-annotate --all-extras --group dev --output-file requirements.lock pyproject.toml
 
 format: $(READY)  ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage
-	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .import_linter_cache .hypothesis .coverage
+	find . -type d \( -name __pycache__ -o -name .ruff_cache \) -prune -exec rm -rf {} +

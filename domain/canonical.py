@@ -10,6 +10,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias, Union
 
+from attrs import define
+
+from tileferry.domain.checks import is_unicode
 from tileferry.domain.errors import InvalidValueError
 
 JsonValue: TypeAlias = Union[  # recursive, so not written with |
@@ -19,12 +22,14 @@ JsonValue: TypeAlias = Union[  # recursive, so not written with |
 DEPTH_MAX = 32
 # As far as floats reach; beyond, a number in an event or a payload is a mistake or an attack.
 INTEGER_BITS_MAX = 1024
+NODES_MAX = 1_000_000
+_Path = tuple[str, ...]
 
 
 def canonical_json(value: JsonValue, *, field: str = "value") -> bytes:
     """Return the canonical bytes of ``value``; ``field`` is how errors name it."""
     return json.dumps(
-        _plain(value, field, 0),
+        _Plain(field).of(value, ()),
         ensure_ascii=False,
         allow_nan=False,
         sort_keys=True,
@@ -32,55 +37,56 @@ def canonical_json(value: JsonValue, *, field: str = "value") -> bytes:
     ).encode("utf-8")
 
 
-def _plain(value: object, path: str, depth: int) -> object:
-    """Return ``value`` in the types whose JSON form is unique."""
-    if depth > DEPTH_MAX:
-        raise InvalidValueError(field=path, value="…", problem=f"is nested over {DEPTH_MAX} deep")
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, str):
-        return _text(value, path)
-    if isinstance(value, int):
-        return _integer(value, path)
-    if isinstance(value, float):
-        return _number(value, path)
-    if isinstance(value, Mapping):
-        return {
-            _key(key, path): _plain(item, f"{path}.{key}", depth + 1) for key, item in value.items()
-        }
-    if isinstance(value, list | tuple):
-        return [_plain(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
-    raise InvalidValueError(
-        field=path,
-        value=type(value).__name__,
-        problem="has no canonical JSON form",
-        remedy="turn it into text, numbers, lists or mappings first",
-    )
+@define
+class _Plain:
+    """Brings a value into the types whose JSON form is unique."""
 
+    field: str
+    nodes: int = 0
 
-def _text(value: str, path: str) -> str:
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise InvalidValueError(field=path, value=value, problem="is not valid Unicode") from error
-    return str(value)
+    def of(self, value: object, path: _Path) -> object:
+        """Return the plain form of ``value``, which stands at ``path``."""
+        self.nodes += 1
+        if len(path) > DEPTH_MAX:
+            raise self._refused(path, "…", f"is nested over {DEPTH_MAX} deep")
+        if self.nodes > NODES_MAX:
+            raise self._refused(path, "…", f"is one value too many: there may be {NODES_MAX}")
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            return self._text(value, path)
+        if isinstance(value, int):
+            return self._integer(value, path)
+        if isinstance(value, float):
+            return self._number(value, path)
+        if isinstance(value, Mapping):
+            return {
+                self._key(key, path): self.of(item, (*path, f".{key}"))
+                for key, item in value.items()
+            }
+        if isinstance(value, list | tuple):
+            return [self.of(item, (*path, f"[{index}]")) for index, item in enumerate(value)]
+        raise self._refused(path, type(value).__name__, "has no canonical JSON form")
 
+    def _text(self, value: str, path: _Path) -> str:
+        if not is_unicode(value):
+            raise self._refused(path, value, "is not valid Unicode")
+        return str.__str__(value)  # of an enum's member the text, not its name
 
-def _key(key: object, path: str) -> str:
-    if not isinstance(key, str):
-        raise InvalidValueError(field=path, value=key, problem="has a key that is not text")
-    return _text(key, path)
+    def _key(self, key: object, path: _Path) -> str:
+        if not isinstance(key, str):
+            raise self._refused(path, key, "has a key that is not text")
+        return self._text(key, path)
 
+    def _integer(self, value: int, path: _Path) -> int:
+        if value.bit_length() > INTEGER_BITS_MAX:
+            raise self._refused(path, "…", f"is a number of over {INTEGER_BITS_MAX} bits")
+        return int(value)
 
-def _integer(value: int, path: str) -> int:
-    if value.bit_length() > INTEGER_BITS_MAX:
-        raise InvalidValueError(
-            field=path, value="…", problem=f"is a number of over {INTEGER_BITS_MAX} bits"
-        )
-    return int(value)
+    def _number(self, value: float, path: _Path) -> int | float:
+        if not math.isfinite(value):
+            raise self._refused(path, value, "must be a finite number")
+        return int(value) if value.is_integer() else value
 
-
-def _number(value: float, path: str) -> int | float:
-    if not math.isfinite(value):
-        raise InvalidValueError(field=path, value=value, problem="must be a finite number")
-    return int(value) if value.is_integer() else value
+    def _refused(self, path: _Path, value: object, problem: str) -> InvalidValueError:
+        return InvalidValueError(field=self.field + "".join(path), value=value, problem=problem)

@@ -12,8 +12,9 @@ from typing import Generic, Protocol, TypeVar
 from attrs import field, frozen, validators
 
 from tileferry.domain.actors import Actor
-from tileferry.domain.checks import aware, text
-from tileferry.domain.errors import IllegalTransitionError
+from tileferry.domain.checks import aware, check_moment, instance, text
+from tileferry.domain.errors import IllegalTransitionError, InvalidValueError
+from tileferry.domain.retry import DecisionRecord
 
 _ABSENT = "absent"
 
@@ -39,12 +40,14 @@ class Change(Generic[T]):
     """One transition taken: what was, what is, by whom, when and why."""
 
     transition: str = field(validator=text)
-    actor: Actor
+    actor: Actor = field(validator=instance(Actor))
     before: T | None
     """``None`` when the transition creates."""
     after: T
     reason: str | None = field(default=None, validator=validators.optional(text))
     at: datetime = field(validator=aware)
+    record: DecisionRecord | None = None
+    """The retry decision behind it, if there was one, with all that recomputes it."""
 
 
 @frozen(kw_only=True)
@@ -59,9 +62,17 @@ class Transition(Generic[S]):
     """The actors for whom this is an override, and who must say why."""
 
     def permit(
-        self, subject: str, status: S | None, actor: Actor, reason: str | None = None
+        self,
+        subject: str,
+        status: S | None,
+        actor: Actor,
+        now: datetime,
+        reason: str | None = None,
     ) -> None:
         """Refuse a status, an actor or a missing reason that the declaration does not allow."""
+        check_moment(now)
+        if not isinstance(actor, Actor):  # its text would pass, and then slip by other checks
+            raise InvalidValueError(field="actor", value=actor, problem="must be an Actor")
         sources = [source for source, _ in self.moves]
         if status not in sources:
             names = ", ".join(dict.fromkeys(source or _ABSENT for source in sources))
@@ -72,14 +83,27 @@ class Transition(Generic[S]):
             raise self.refused(subject, status, actor, "an override needs a reason; say why")
 
     def change(
-        self, before: T | None, after: T, *, actor: Actor, at: datetime, reason: str | None = None
+        self,
+        before: T | None,
+        after: T,
+        *,
+        actor: Actor,
+        at: datetime,
+        reason: str | None = None,
+        record: DecisionRecord | None = None,
     ) -> Change[T]:
         """Return the change to ``after``, which must stand where a declared move leads."""
         status = None if before is None else before.status
         if (status, after.status) not in self.moves:
             raise self.refused(after.subject, status, actor, f"it would become {after.status}")
         return Change(
-            transition=self.name, actor=actor, before=before, after=after, reason=reason, at=at
+            transition=self.name,
+            actor=actor,
+            before=before,
+            after=after,
+            reason=reason,
+            at=at,
+            record=record,
         )
 
     def refused(

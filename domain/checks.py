@@ -1,8 +1,9 @@
 """Validators for attrs fields: a refusal names the field and value, and says what is allowed."""
 
+import math
 import re
-from collections.abc import Callable
-from datetime import datetime
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from tileferry.domain.errors import InvalidValueError
@@ -14,6 +15,7 @@ Validator = Callable[[Any, "Attribute[Any]", Any], None]
 
 # One form for every name that ends up in a file name, a URL or a key: no separator, no dot first.
 NAME_CHARS_MAX = 64
+DURATION_MAX = timedelta(days=3_650)
 _FLOAT_MAX = float.fromhex("0x1.fffffffffffffp+1023")
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_CHARS_MAX - 1}}}", re.ASCII)
 
@@ -39,24 +41,51 @@ def name(instance: object, attribute: "Attribute[Any]", value: object) -> None:
         )
 
 
+def is_unicode(value: object) -> bool:
+    """Tell whether ``value`` is text that can be written as UTF-8; empty text is text."""
+    try:
+        return isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:
+        return False
+
+
 def text(instance: object, attribute: "Attribute[Any]", value: object) -> None:
     """Refuse anything but non-empty text."""
-    if not isinstance(value, str) or not value:
+    if not (value and is_unicode(value)):
         raise InvalidValueError(
-            field=field_name(instance, attribute), value=value, problem="must be non-empty text"
+            field=field_name(instance, attribute),
+            value=value,
+            problem="must be non-empty text in valid Unicode",
         )
 
 
 def unicode(instance: object, attribute: "Attribute[Any]", value: object) -> None:
-    """Refuse anything but text that can be written as UTF-8; empty text is text."""
-    try:
-        good = isinstance(value, str) and value.encode() is not None
-    except UnicodeEncodeError:
-        good = False
-    if not good:
+    """Refuse anything but text; it may be empty."""
+    if not is_unicode(value):
         raise InvalidValueError(
-            field=field_name(instance, attribute), value=value, problem="must be valid Unicode text"
+            field=field_name(instance, attribute),
+            value=value,
+            problem="must be text in valid Unicode",
         )
+
+
+def as_tuple(values: Any) -> Any:
+    """Convert what can be gone through; the rest comes back for the field's validator to refuse."""
+    return tuple(values) if isinstance(values, Iterable) and not isinstance(values, str) else values
+
+
+def each(check: Validator) -> Validator:
+    """Accept tuples whose members pass ``check``."""
+
+    def check_all(instance: object, attribute: "Attribute[Any]", values: object) -> None:
+        if not isinstance(values, tuple):
+            raise InvalidValueError(
+                field=field_name(instance, attribute), value=values, problem="must be a list"
+            )
+        for value in values:
+            check(instance, attribute, value)
+
+    return check_all
 
 
 def integer(minimum: int, maximum: int | None = None) -> Validator:
@@ -111,15 +140,53 @@ def instance(*kinds: type) -> Validator:
     return check
 
 
-def aware(instance: object, attribute: "Attribute[Any]", value: object) -> None:
-    """Accept only times that know their zone."""
-    if not isinstance(value, datetime) or value.utcoffset() is None:
+def as_float(value: Any) -> Any:
+    """Write equal numbers alike: ``1`` as ``1.0``, ``-0.0`` as ``0.0``, beyond floats as infinity.
+
+    What is no number comes back as it is, for the field's validator to refuse.
+    """
+    if type(value) is int:
+        try:
+            return float(value)
+        except OverflowError:  # JSON has no limit on digits
+            return math.inf if value > 0 else -math.inf
+    return value + 0.0 if type(value) is float else value
+
+
+def positive(instance: object, attribute: "Attribute[Any]", value: object) -> None:
+    """Accept finite floats above zero."""
+    if not (type(value) is float and 0.0 < value < math.inf):
         raise InvalidValueError(
             field=field_name(instance, attribute),
+            value=value,
+            problem="must be a finite number above 0",
+        )
+
+
+def check_moment(value: object, *, field: str = "now") -> None:
+    """Refuse a time that does not know its zone."""
+    if not isinstance(value, datetime) or value.utcoffset() is None:
+        raise InvalidValueError(
+            field=field,
             value=value,
             problem="must be a time with its zone",
             remedy="give a timezone-aware datetime",
         )
+
+
+def check_duration(value: object, *, field: str) -> None:
+    """Refuse what is no stretch of time, has no length, or is longer than anything here lasts."""
+    if not (isinstance(value, timedelta) and timedelta(0) < value <= DURATION_MAX):
+        raise InvalidValueError(
+            field=field,
+            value=value,
+            problem=f"must be a duration longer than nothing and at most {DURATION_MAX.days} days",
+        )
+
+
+def aware(instance: object, attribute: "Attribute[Any]", value: object) -> None:
+    """Accept only times that know their zone."""
+    check_moment(value, field=field_name(instance, attribute))
 
 
 def _range(minimum: float, maximum: float | None) -> str:

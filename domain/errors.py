@@ -11,11 +11,19 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from attrs import define
 
-from tileferry.domain.text import printable
+from tileferry.domain.text import printable, shown
 
 if TYPE_CHECKING:
     from tileferry.domain.retry.decide import GiveUpReason
     from tileferry.domain.retry.loop import FailedAttempt
+
+
+_LINE_CHARS_MAX = 1_000
+
+
+def _line(text: str) -> str:
+    """A sentence of our own, in which somebody else's words may stand."""
+    return printable(text, limit=_LINE_CHARS_MAX)
 
 
 class TileManagerError(Exception):
@@ -46,8 +54,8 @@ class InvalidValueError(TileManagerError, ValueError):
     remedy: str = ""
 
     def __str__(self) -> str:
-        text = f"{self.field}: {self.problem} (got {printable(repr(self.value))})"
-        return f"{text}; {self.remedy}" if self.remedy else text
+        text = f"{printable(self.field)}: {_line(self.problem)} (got {shown(self.value)})"
+        return f"{text}; {_line(self.remedy)}" if self.remedy else text
 
 
 @define(kw_only=True, eq=False)
@@ -131,8 +139,8 @@ class FreshnessRejectionError(TileManagerError):
     def __str__(self) -> str:
         return (
             f"tile {printable(self.tile)}, produced {self.produced_at.isoformat()}, is refused for "
-            f"sector {self.sector_class}: it must be at most {self.max_age_days:g} days old, "
-            f"and not from the future"
+            f"sector {printable(self.sector_class)}: it must be at most {self.max_age_days:g} days "
+            f"old, and not from the future"
         )
 
 
@@ -182,8 +190,8 @@ class IllegalTransitionError(TileManagerError):
 
     def __str__(self) -> str:
         return (
-            f"{printable(self.subject)} is {self.status}: {self.actor} may not "
-            f"{self.transition} it: {self.problem}"
+            f"{printable(self.subject)} is {printable(self.status)}: {printable(self.actor)} "
+            f"may not {self.transition} it: {_line(self.problem)}"
         )
 
 
@@ -235,7 +243,81 @@ class RetryError(TileManagerError):
     def __str__(self) -> str:
         last = f"; last error: {self.history[-1].summary}" if self.history else ""
         return (
-            f"{printable(self.operation)} ({self.category}) gave up after {self.attempts} "
-            f"attempt{'' if self.attempts == 1 else 's'} in {self.elapsed_s:.1f} s: "
-            f"{self.reason.explanation}{last}"
+            f"{printable(self.operation)} ({printable(self.category)}) gave up after "
+            f"{self.attempts} attempt{'' if self.attempts == 1 else 's'} in {self.elapsed_s:.1f} s"
+            f": {self.reason.explanation}{last}"
         )
+
+
+@define(kw_only=True, eq=False)
+class TileNotFoundError(TileManagerError):
+    """The cache has no such tile."""
+
+    tile: str
+
+    def __str__(self) -> str:
+        return f"tile {printable(self.tile)} is not in the cache; download its area first"
+
+
+@define(kw_only=True, eq=False)
+class DamagedTileError(TileManagerError):
+    """What the disk holds for a tile is not what was stored."""
+
+    tile: str
+    problem: str
+
+    def __str__(self) -> str:
+        return (
+            f"tile {printable(self.tile)} is damaged: {printable(self.problem)}; "
+            f"run cache verify, then download its area again"
+        )
+
+
+@define(kw_only=True, eq=False)
+class TileTooLargeError(TileManagerError):
+    """A tile has more bytes than any tile may have."""
+
+    tile: str
+    limit_bytes: int
+
+    def __str__(self) -> str:
+        return (
+            f"tile {printable(self.tile)} is larger than {self.limit_bytes} bytes; it was refused"
+        )
+
+
+@define(kw_only=True, eq=False)
+class StorageError(TileManagerError):
+    """The disk did not do what it was asked; nothing that it did not confirm counts as stored."""
+
+    action: str
+    path: str
+    problem: str
+    remedy: str
+
+    def __str__(self) -> str:
+        problem = _line(self.problem)
+        return f"could not {self.action} {printable(self.path)}: {problem}; {self.remedy}"
+
+
+@define(kw_only=True, eq=False)
+class CacheLockError(TileManagerError):
+    """The cache's lock is somebody else's, or nobody's where somebody must hold it."""
+
+    path: str
+    problem: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"lock {printable(self.path)}: {_line(self.problem)}; {self.remedy}"
+
+
+@define(kw_only=True, eq=False)
+class DatabaseError(TileManagerError):
+    """The database cannot be used as it is."""
+
+    problem: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"database: {_line(self.problem)}; {self.remedy}"

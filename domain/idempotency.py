@@ -12,12 +12,22 @@ from typing import TypeAlias
 from attrs import evolve, field, frozen, validators
 
 from tileferry.domain.canonical import JsonValue, canonical_json
-from tileferry.domain.checks import aware, integer, text
+from tileferry.domain.checks import (
+    aware,
+    check_duration,
+    check_moment,
+    instance,
+    integer,
+    is_unicode,
+    text,
+    unicode,
+)
 from tileferry.domain.errors import (
     IdempotencyConflictError,
     IdempotencyInProgressError,
     InvalidValueError,
 )
+from tileferry.domain.text import message_of
 
 # Changing how keys are made would make finished work look new: a new form gets a new prefix.
 _KEY_PREFIX = b"tileferry-idempotency-key-v1\n"
@@ -31,9 +41,16 @@ def compute_idempotency_key(
     additional_params: Mapping[str, JsonValue] | None = None,
 ) -> str:
     """Return the key of an operation: 64 hex digits that depend on the arguments' values alone."""
-    if not operation:
+    for name, value in (("tenant_id", tenant_id), ("correlation_id", correlation_id)):
+        if value is not None and not is_unicode(value):
+            raise InvalidValueError(field=name, value=value, problem="must be text, or not given")
+    if not (operation and is_unicode(operation)):
         raise InvalidValueError(
             field="operation", value=operation, problem="must be non-empty text"
+        )
+    if additional_params is not None and not isinstance(additional_params, Mapping):
+        raise InvalidValueError(
+            field="additional_params", value=additional_params, problem="must be a mapping"
         )
     identity: JsonValue = {
         "operation": operation,
@@ -66,7 +83,7 @@ class InProgress:
 class Completed:
     """It was done; ``result`` is what the codec made of the return value."""
 
-    result: bytes
+    result: bytes = field(validator=instance(bytes))
     recorded_at: datetime = field(validator=aware)
 
 
@@ -74,8 +91,8 @@ class Completed:
 class FailedForGood:
     """It was tried and can never succeed; callers get the same failure again."""
 
-    error_type: str
-    error_message: str
+    error_type: str = field(validator=text)
+    error_message: str = field(validator=unicode)
     recorded_at: datetime = field(validator=aware)
 
 
@@ -90,55 +107,75 @@ class IdempotencyRecord:
     fingerprint: str = field(validator=text)
     epoch: int = field(default=1, validator=integer(1))
     """Rises with each claim; a write from an older claim changes nothing."""
-    state: RecordState
+    state: RecordState = field(validator=instance(InProgress, Completed, FailedForGood))
     expires_at: datetime | None = field(default=None, validator=validators.optional(aware))
-    """When the record may be forgotten; ``None`` for never."""
+    """When an outcome may be forgotten; ``None`` for never."""
+
+    def __attrs_post_init__(self) -> None:
+        if isinstance(self.state, InProgress) and self.expires_at is not None:
+            raise InvalidValueError(
+                field="IdempotencyRecord.expires_at",
+                value=self.expires_at,
+                problem="is for outcomes; work in progress ends with its lease",
+            )
 
     def is_expired(self, now: datetime) -> bool:
         """Tell whether the record may be treated as absent."""
+        check_moment(now)
         return self.expires_at is not None and self.expires_at <= now
 
-    def renewed(self, owner: str, *, now: datetime, lease: timedelta) -> "IdempotencyRecord":
-        """Return the record with ``owner``'s lease extended; a lease that was lost stays lost."""
-        held = self._held_by(owner, now)
-        return evolve(self, state=evolve(held, lease_expires_at=now + lease))
+    def renewed(
+        self, owner: str, epoch: int, *, now: datetime, lease: timedelta
+    ) -> "IdempotencyRecord":
+        """Return the record with a claim's lease extended; a lease that ran out stays lost."""
+        held = self._held_by(owner, epoch)
+        if held.lease_expires_at <= now:
+            raise self._lost(owner, f"let the lease run out at {held.lease_expires_at}")
+        return evolve(self, state=_leased(owner, now, lease))
 
     def completed(
-        self, owner: str, result: bytes, *, now: datetime, keep: timedelta | None
+        self, owner: str, epoch: int, result: bytes, *, now: datetime, keep: timedelta | None
     ) -> "IdempotencyRecord":
-        """Return the record with ``owner``'s result, to be kept for ``keep``."""
-        self._held_by(owner, now)
+        """Return the record with a claim's result, to be kept for ``keep``, or for ever.
+
+        A lease that ran out does not matter while nobody has taken the key: what was done counts.
+        """
+        self._held_by(owner, epoch)
         return self._ended(Completed(result=result, recorded_at=now), now, keep)
 
     def failed_for_good(
-        self, owner: str, error: Exception, *, now: datetime, keep: timedelta | None
+        self, owner: str, epoch: int, error: Exception, *, now: datetime, keep: timedelta | None
     ) -> "IdempotencyRecord":
         """Return the record with the failure that every later caller will get."""
-        self._held_by(owner, now)
+        self._held_by(owner, epoch)
         failure = FailedForGood(
-            error_type=type(error).__name__, error_message=str(error), recorded_at=now
+            error_type=type(error).__name__, error_message=message_of(error), recorded_at=now
         )
         return self._ended(failure, now, keep)
 
-    def _held_by(self, owner: str, now: datetime) -> InProgress:
+    def _held_by(self, owner: str, epoch: int) -> InProgress:
         state = self.state
-        if (
-            not isinstance(state, InProgress)
-            or state.owner != owner
-            or state.lease_expires_at <= now
-        ):
-            raise InvalidValueError(
-                field="owner",
-                value=owner,
-                problem=f"does not hold the lease on idempotency key {self.key}",
-                remedy="read the record again: somebody else may have finished the work",
-            )
+        if not isinstance(state, InProgress):
+            raise self._lost(owner, "comes after the work was finished")
+        if (state.owner, self.epoch) != (owner, epoch):
+            raise self._lost(owner, f"with epoch {epoch} has lost it to {state.owner}")
         return state
+
+    def _lost(self, owner: str, problem: str) -> InvalidValueError:
+        return InvalidValueError(
+            field="owner",
+            value=owner,
+            problem=f"does not hold idempotency key {self.key}: {problem}",
+            remedy="read the record again: somebody else may have finished the work",
+        )
 
     def _ended(
         self, state: RecordState, now: datetime, keep: timedelta | None
     ) -> "IdempotencyRecord":
-        return evolve(self, state=state, expires_at=None if keep is None else now + keep)
+        if keep is None:
+            return evolve(self, state=state)
+        check_duration(keep, field="keep")
+        return evolve(self, state=state, expires_at=now + keep)
 
 
 def claim(
@@ -156,13 +193,14 @@ def claim(
     ``existing`` one, unchanged, when that holds an outcome to give back. A key in somebody's hands
     and a key with another payload are refused.
     """
-    if existing is None or existing.is_expired(now):
-        return IdempotencyRecord(
-            key=key,
-            fingerprint=fingerprint,
-            epoch=1 if existing is None else existing.epoch + 1,
-            state=InProgress(owner=owner, lease_expires_at=now + lease),
+    taken = _leased(owner, now, lease)
+    if existing is not None and existing.key != key:
+        raise InvalidValueError(
+            field="key", value=key, problem=f"is not the key of the record, {existing.key}"
         )
+    if existing is None or existing.is_expired(now):
+        epoch = 1 if existing is None else existing.epoch + 1
+        return IdempotencyRecord(key=key, fingerprint=fingerprint, epoch=epoch, state=taken)
     if existing.fingerprint != fingerprint:
         raise IdempotencyConflictError(
             key=key, recorded_fingerprint=existing.fingerprint, offered_fingerprint=fingerprint
@@ -174,5 +212,10 @@ def claim(
         raise IdempotencyInProgressError(
             key=key, owner=state.owner, lease_expires_at=state.lease_expires_at
         )
-    taken_over = InProgress(owner=owner, lease_expires_at=now + lease)
-    return evolve(existing, epoch=existing.epoch + 1, state=taken_over)
+    return evolve(existing, epoch=existing.epoch + 1, state=taken)
+
+
+def _leased(owner: str, now: datetime, lease: timedelta) -> InProgress:
+    check_moment(now)
+    check_duration(lease, field="lease")
+    return InProgress(owner=owner, lease_expires_at=now + lease)

@@ -14,5 +14,23 @@ def printable(text: str, *, limit: int = SHOWN_CHARS_MAX) -> str:
     return f"{shown}… (+{hidden} characters)" if hidden > 0 else shown
 
 
+def shown(value: object) -> str:
+    """Return how a message shows any value, even one that cannot show itself."""
+    if isinstance(value, int) and value.bit_length() > SHOWN_CHARS_MAX:
+        return f"a whole number of {value.bit_length()} bits"
+    try:
+        return printable(repr(value))
+    except Exception:  # noqa: BLE001  # somebody else's repr may do anything
+        return f"a {type(value).__name__}"
+
+
+def message_of(error: BaseException) -> str:
+    """Return what an error says, on one safe line; empty when it cannot say anything."""
+    try:
+        return printable(str(error))
+    except Exception:  # noqa: BLE001  # as above: telling of a failure must not fail
+        return ""
+
+
 def _escaped(char: str) -> str:
     return char.encode("unicode_escape").decode("ascii")

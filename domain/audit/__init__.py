@@ -1,4 +1,4 @@
-"""Audit: the events, their canonical bytes, the chain that holds them, and replay."""
+"""Audit: the events, their canonical bytes, and the chain that holds them."""
 
 from tileferry.domain.audit.chain import (
     GENESIS,
@@ -9,7 +9,6 @@ from tileferry.domain.audit.chain import (
     next_entry,
     verify_chain,
 )
-from tileferry.domain.audit.decision_record import DecisionRecord, Difference, replay
 from tileferry.domain.audit.events import (
     EVENT_KINDS,
     AuditEvent,
@@ -31,8 +30,6 @@ __all__ = [
     "ChainHead",
     "ChainProblem",
     "ChainReport",
-    "DecisionRecord",
-    "Difference",
     "IdempotencyAction",
     "IdempotencyUsed",
     "RetryAttempted",
@@ -42,6 +39,5 @@ __all__ = [
     "TileGivenUp",
     "event_from_json",
     "next_entry",
-    "replay",
     "verify_chain",
 ]

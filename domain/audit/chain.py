@@ -11,6 +11,7 @@ from hashlib import sha256
 from attrs import field, frozen
 
 from tileferry.domain.checks import integer
+from tileferry.domain.errors import InvalidValueError
 
 _HASH_PREFIX = b"tileferry-audit-v1\n"
 
@@ -44,7 +45,11 @@ class ChainEntry:
 
 
 def next_entry(head: ChainHead, body: bytes) -> ChainEntry:
-    """Return the entry that puts ``body`` at the end of the chain."""
+    """Return the entry that puts ``body``, an event's ``canonical_bytes()``, at the end."""
+    if not isinstance(body, bytes):
+        raise InvalidValueError(
+            field="body", value=type(body).__name__, problem="must be an event's canonical bytes"
+        )
     sequence = head.sequence + 1
     return ChainEntry(
         sequence=sequence,
@@ -72,7 +77,7 @@ _EXPLANATIONS = {
     ChainProblem.GAP: "entries are missing or out of order before it",
     ChainProblem.NOT_LINKED: "it does not follow from the entry before it",
     ChainProblem.EDITED: "its content is not what was written",
-    ChainProblem.CUT_OFF: "the log does not end with the entry that was last noted",
+    ChainProblem.CUT_OFF: "the log does not hold the entry that was noted elsewhere",
 }
 
 
@@ -98,17 +103,19 @@ def verify_chain(
     start: ChainHead = GENESIS,
     expected_head: ChainHead | None = None,
 ) -> ChainReport:
-    """Check the entries that follow ``start``, one by one, up to the first that is not sound."""
+    """Check the entries that follow ``start``, one by one, up to the first that is not sound.
+
+    ``expected_head`` was noted elsewhere, at any time: the log must have passed through it.
+    """
     head, checked = start, 0
+    passed = expected_head is None or expected_head == start
     for entry in entries:
         problem = _problem_of(entry, head)
         if problem is not None:
             return ChainReport(checked=checked, head=head, problem=problem)
         head, checked = entry.head, checked + 1
-    cut_off = expected_head is not None and expected_head != head
-    return ChainReport(
-        checked=checked, head=head, problem=ChainProblem.CUT_OFF if cut_off else None
-    )
+        passed = passed or head == expected_head
+    return ChainReport(checked=checked, head=head, problem=None if passed else ChainProblem.CUT_OFF)
 
 
 def _problem_of(entry: ChainEntry, head: ChainHead) -> ChainProblem | None:

@@ -10,13 +10,13 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 import attrs
-from attrs import field, frozen
+from attrs import field, frozen, validators
 
-from tileferry.domain.audit.decision_record import DecisionRecord
 from tileferry.domain.canonical import JsonValue, canonical_json
 from tileferry.domain.change import Change
-from tileferry.domain.checks import aware, instance, integer, number, text
+from tileferry.domain.checks import aware, instance, integer, number, text, unicode
 from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.retry import DecisionRecord, GiveUp, RetryAt
 
 
 class IdempotencyAction(StrEnum):
@@ -26,16 +26,39 @@ class IdempotencyAction(StrEnum):
     RECORD = "record"
 
 
+_optional_text = validators.optional(unicode)
+
+
+def _in_utc(moment: Any) -> Any:
+    """Bring a time into the zone that events are written in; what is none stays, to be refused."""
+    if not isinstance(moment, datetime) or moment.utcoffset() is None:
+        return moment
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError as error:  # the first or the last day there is, in another zone
+        raise InvalidValueError(
+            field="timestamp", value=moment, problem="is beyond the calendar"
+        ) from error
+
+
+def _contradiction(event: "AuditEvent") -> InvalidValueError:
+    return InvalidValueError(
+        field=f"{type(event).__name__}.decision_record",
+        value=event.event_type,
+        problem="is of another decision than the event tells of",
+    )
+
+
 @frozen(kw_only=True)
 class AuditEvent:
     """What all events have in common."""
 
     event_type: ClassVar[str]
 
-    timestamp: datetime = field(validator=aware)
-    tenant_id: str | None = None
-    correlation_id: str | None = None
-    trace_id: str | None = None
+    timestamp: datetime = field(converter=_in_utc, validator=aware)
+    tenant_id: str | None = field(default=None, validator=_optional_text)
+    correlation_id: str | None = field(default=None, validator=_optional_text)
+    trace_id: str | None = field(default=None, validator=_optional_text)
 
     def as_json(self) -> dict[str, JsonValue]:
         """Return the event in JSON's terms, its type included."""
@@ -54,13 +77,24 @@ class RetryAttempted(AuditEvent):
     event_type: ClassVar[str] = "retry_attempt"
 
     retry_category: str = field(validator=text)
-    operation: str
+    operation: str = field(validator=unicode)
     attempt_number: int = field(validator=integer(1))
     max_attempts: int = field(validator=integer(1))
     delay_seconds: float = field(validator=number(0))
-    exception_type: str
-    exception_message: str
+    exception_type: str = field(validator=unicode)
+    exception_message: str = field(validator=unicode)
     decision_record: DecisionRecord = field(validator=instance(DecisionRecord))
+
+    def __attrs_post_init__(self) -> None:
+        record = self.decision_record
+        told = (self.attempt_number, self.max_attempts, self.delay_seconds)
+        decision = record.decision
+        if not isinstance(decision, RetryAt) or told != (
+            record.failure.attempt,
+            record.policy.max_attempts,
+            decision.delay_s,
+        ):
+            raise _contradiction(self)
 
 
 @frozen(kw_only=True)
@@ -70,11 +104,15 @@ class RetryExhausted(AuditEvent):
     event_type: ClassVar[str] = "retry_exhausted"
 
     retry_category: str = field(validator=text)
-    operation: str
+    operation: str = field(validator=unicode)
     total_attempts: int = field(validator=integer(1))
-    final_exception_type: str
-    final_exception_message: str
+    final_exception_type: str = field(validator=unicode)
+    final_exception_message: str = field(validator=unicode)
     decision_record: DecisionRecord = field(validator=instance(DecisionRecord))
+
+    def __attrs_post_init__(self) -> None:
+        if not isinstance(self.decision_record.decision, GiveUp):
+            raise _contradiction(self)
 
 
 @frozen(kw_only=True)
@@ -84,7 +122,7 @@ class IdempotencyUsed(AuditEvent):
     event_type: ClassVar[str] = "idempotency"
 
     retry_category: str = field(validator=text)
-    operation: str
+    operation: str = field(validator=unicode)
     idempotency_key: str = field(validator=text)
     action: IdempotencyAction = field(validator=instance(IdempotencyAction))
 
@@ -96,7 +134,7 @@ class RetrySucceeded(AuditEvent):
     event_type: ClassVar[str] = "retry_succeeded"
 
     retry_category: str = field(validator=text)
-    operation: str
+    operation: str = field(validator=unicode)
     total_attempts: int = field(validator=integer(2))
     total_delay_seconds: float = field(validator=number(0))
 
@@ -109,10 +147,14 @@ class StateChanged(AuditEvent):
 
     subject: str = field(validator=text)
     transition: str = field(validator=text)
-    from_status: str | None
+    from_status: str | None = field(validator=_optional_text)
     to_status: str = field(validator=text)
     actor: str = field(validator=text)
-    reason: str | None = None
+    reason: str | None = field(default=None, validator=_optional_text)
+    decision_record: DecisionRecord | None = field(
+        default=None, validator=validators.optional(instance(DecisionRecord))
+    )
+    """The retry decision behind the change, if there was one."""
 
     @classmethod
     def of(
@@ -135,6 +177,7 @@ class StateChanged(AuditEvent):
             to_status=change.after.status,
             actor=change.actor,
             reason=change.reason,
+            decision_record=change.record,
         )
 
 
@@ -147,7 +190,7 @@ class TileGivenUp(AuditEvent):
     tile_id: str = field(validator=text)
     flight_id: str = field(validator=text)
     attempts: int = field(validator=integer(1))
-    last_rejection_reason: str | None
+    last_rejection_reason: str | None = field(validator=_optional_text)
 
 
 EVENT_KINDS: Mapping[str, type[AuditEvent]] = {
@@ -163,13 +206,14 @@ EVENT_KINDS: Mapping[str, type[AuditEvent]] = {
 }
 
 
-def event_from_json(data: Mapping[str, Any]) -> AuditEvent:
+def event_from_json(data: Any) -> AuditEvent:
     """Read what ``as_json`` wrote; fields that this version does not know are left aside."""
-    kind = EVENT_KINDS.get(data.get("event_type", ""))
+    told = data.get("event_type") if isinstance(data, Mapping) else data
+    kind = EVENT_KINDS.get(told) if isinstance(told, str) else None
     if kind is None:
         raise InvalidValueError(
             field="event_type",
-            value=data.get("event_type"),
+            value=told,
             problem="is not an audit event of this version",
             remedy=f"known are {', '.join(EVENT_KINDS)}",
         )
@@ -183,7 +227,7 @@ def event_from_json(data: Mapping[str, Any]) -> AuditEvent:
 
 def _json_of(value: object) -> Any:
     if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        return value.isoformat().replace("+00:00", "Z")
     return value.as_json() if isinstance(value, DecisionRecord) else value
 
 
@@ -195,7 +239,7 @@ def _value_of(name: str, data: Mapping[str, Any]) -> Any:
                 return datetime.fromisoformat(value)
             case "action":
                 return IdempotencyAction(value)
-            case "decision_record":
+            case "decision_record" if value is not None:
                 return DecisionRecord.from_json(value)
             case _:
                 return value

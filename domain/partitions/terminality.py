@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen, validators
 
-from tileferry.domain.checks import field_name, integer
-from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.checks import check_duration, check_moment, field_name, integer
 from tileferry.domain.partitions.partition import Partition, PartitionStatus
 from tileferry.domain.retry import (
     PARTITION_POLICY,
+    DecisionRecord,
     Failure,
     Retryable,
     RetryAt,
@@ -31,12 +31,7 @@ class TerminalReason(StrEnum):
 
 
 def _lasting(instance: object, attribute: "Attribute[Any]", value: object) -> None:
-    if not isinstance(value, timedelta) or value <= timedelta(0):
-        raise InvalidValueError(
-            field=field_name(instance, attribute),
-            value=value,
-            problem="must be a duration longer than nothing",
-        )
+    check_duration(value, field=field_name(instance, attribute))
 
 
 @frozen(kw_only=True)
@@ -52,6 +47,7 @@ def terminal_reason(
     partition: Partition, policy: TerminalityPolicy, now: datetime
 ) -> TerminalReason | None:
     """Return why the partition is terminal, or ``None``; only a failed one can be."""
+    check_moment(now)
     if partition.status is not PartitionStatus.FAILED:
         return None
     if partition.terminal_marker is not None:
@@ -75,17 +71,23 @@ def next_automatic_retry(
     That is for what the validator rejected. A run that was given up unjudged has spent its own
     retries or was stopped by somebody: the next try of it is a human's decision.
     """
+    check_moment(now)
     if partition.status is not PartitionStatus.FAILED or partition.abandoned:
         return None
+    decision = automatic_decision(partition, policy).decision
+    if not isinstance(decision, RetryAt):
+        return None
+    when = partition.updated_at + timedelta(seconds=decision.delay_s)
+    # Terminality only ever sets in, so what is not terminal at the later time is not before it.
+    return when if terminal_reason(partition, terminality, max(now, when)) is None else None
+
+
+def automatic_decision(partition: Partition, policy: RetryPolicy) -> DecisionRecord:
+    """Decide whether what the validator rejected is worth another automatic try."""
     failure = Failure(
         key=str(partition.key),
         attempt=partition.attempt_count,
         error=Retryable(),
         elapsed_s=(partition.updated_at - partition.created_at).total_seconds(),
     )
-    decision = decide(policy, failure)
-    if not isinstance(decision, RetryAt):
-        return None
-    when = partition.updated_at + timedelta(seconds=decision.delay_s)
-    # Terminality only ever sets in, so what is not terminal at the later time is not before it.
-    return when if terminal_reason(partition, terminality, max(now, when)) is None else None
+    return DecisionRecord(policy=policy, failure=failure, decision=decide(policy, failure))

@@ -20,10 +20,11 @@ from tileferry.domain.partitions.table import (
 )
 from tileferry.domain.partitions.terminality import (
     TerminalityPolicy,
+    automatic_decision,
     next_automatic_retry,
     terminal_reason,
 )
-from tileferry.domain.retry import PARTITION_POLICY, RetryPolicy
+from tileferry.domain.retry import PARTITION_POLICY, DecisionRecord, RetryPolicy
 from tileferry.domain.runs import RunId
 
 
@@ -37,7 +38,7 @@ def enqueue(key: PartitionKey, run_id: RunId, *, actor: Actor, now: datetime) ->
         created_at=now,
         updated_at=now,
     )
-    ENQUEUE.permit(partition.subject, None, actor)
+    ENQUEUE.permit(partition.subject, None, actor, now)
     return ENQUEUE.change(None, partition, actor=actor, at=now)
 
 
@@ -50,7 +51,7 @@ def accept(
     review_reason: str | None = None,
 ) -> Change[Partition]:
     """Let the active run speak for the partition; with a ``review_reason``, a human should look."""
-    _permit(ACCEPT, partition, actor)
+    _permit(ACCEPT, partition, actor, now)
     if run_id != partition.active_run_id:
         raise _stale(ACCEPT, partition, actor, run_id)
     return _changed(
@@ -75,7 +76,7 @@ def reject(
 
     A run that was abandoned can still be rejected, once: the validator did try, and that counts.
     """
-    _permit(REJECT, partition, actor)
+    _permit(REJECT, partition, actor, now)
     unjudged = partition.last_run_id if partition.abandoned else partition.active_run_id
     if run_id != unjudged:
         raise _stale(REJECT, partition, actor, run_id)
@@ -104,9 +105,11 @@ def requeue(
     reason: str | None = None,
 ) -> Change[Partition]:
     """Give a failed partition a new run. The operator may always; the scheduler by its policy."""
-    _permit(REQUEUE, partition, actor, reason)
+    _permit(REQUEUE, partition, actor, now, reason)
+    record = None
     if actor is Actor.SCHEDULER:
         _check_automatic(partition, now, terminality, policy)
+        record = automatic_decision(partition, policy)
     _check_new(REQUEUE, partition, actor, run_id)
     # Whoever asks for another try takes the marker back; if it fails, it has to be set again.
     return _changed(
@@ -120,6 +123,7 @@ def requeue(
         last_run_id=run_id,
         abandoned=False,
         terminal_marker=None,
+        record=record,
     )
 
 
@@ -127,7 +131,7 @@ def reprocess(
     partition: Partition, run_id: RunId, *, actor: Actor, now: datetime, reason: str
 ) -> Change[Partition]:
     """Try for a better success; the one there is stays readable until then, and if it fails."""
-    _permit(REPROCESS, partition, actor, reason)
+    _permit(REPROCESS, partition, actor, now, reason)
     if partition.active_run_id is not None:
         problem = f"run {partition.active_run_id} is working on it already"
         raise _refused(REPROCESS, partition, actor, problem)
@@ -148,7 +152,7 @@ def abandon(
     partition: Partition, run_id: RunId, *, actor: Actor, now: datetime, error: str
 ) -> Change[Partition]:
     """Follow a run that was given up: no attempt is counted, since nobody judged."""
-    _permit(ABANDON, partition, actor)
+    _permit(ABANDON, partition, actor, now)
     if run_id != partition.active_run_id:
         raise _stale(ABANDON, partition, actor, run_id)
     return _changed(
@@ -168,7 +172,7 @@ def mark_terminal(
     partition: Partition, *, actor: Actor, now: datetime, reason: str
 ) -> Change[Partition]:
     """Rule out further automatic tries of a failed partition."""
-    _permit(MARK_TERMINAL, partition, actor, reason)
+    _permit(MARK_TERMINAL, partition, actor, now, reason)
     return _changed(MARK_TERMINAL, partition, actor, now, reason, terminal_marker=reason)
 
 
@@ -213,9 +217,10 @@ def _permit(
     rule: Transition[PartitionStatus],
     partition: Partition,
     actor: Actor,
+    now: datetime,
     reason: str | None = None,
 ) -> None:
-    rule.permit(partition.subject, partition.status, actor, reason)
+    rule.permit(partition.subject, partition.status, actor, now, reason)
 
 
 def _refused(
@@ -230,8 +235,10 @@ def _changed(
     actor: Actor,
     now: datetime,
     reason: str | None,
+    *,
+    record: DecisionRecord | None = None,
     **fields: Any,
 ) -> Change[Partition]:
     # The time of change never runs backwards, whatever the clock did.
     after = evolve(partition, updated_at=max(now, partition.updated_at), **fields)
-    return rule.change(partition, after, actor=actor, at=now, reason=reason)
+    return rule.change(partition, after, actor=actor, at=now, reason=reason, record=record)

@@ -20,6 +20,7 @@ from tileferry.domain.retry.decide import (
     RetryReason,
     calculate_next_retry,
     decide,
+    wait_as_told,
 )
 from tileferry.domain.retry.loop import FailedAttempt, RetryLoop
 from tileferry.domain.retry.policies import (
@@ -30,6 +31,7 @@ from tileferry.domain.retry.policies import (
     upload_policy,
 )
 from tileferry.domain.retry.policy import BackoffKind, RetryPolicy
+from tileferry.domain.retry.record import DecisionRecord, Difference, replay
 from tileferry.domain.retry.retry_after import parse_retry_after
 from tileferry.domain.retry.simulate import (
     SimulatedAttempt,
@@ -45,6 +47,8 @@ __all__ = [
     "RUN_POLICY",
     "BackoffKind",
     "Decision",
+    "DecisionRecord",
+    "Difference",
     "ErrorClass",
     "FailedAttempt",
     "Failure",
@@ -69,6 +73,8 @@ __all__ = [
     "longest_backoff_s",
     "nominal_delay",
     "parse_retry_after",
+    "replay",
     "simulate",
     "upload_policy",
+    "wait_as_told",
 ]

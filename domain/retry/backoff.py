@@ -9,6 +9,8 @@ _JITTER_SEED = b"tileferry-jitter-v1\0"
 
 def nominal_delay(policy: RetryPolicy, attempt: int) -> float:
     """Seconds to wait after attempt number ``attempt`` (from 1), capped, before jitter."""
+    if policy.base_delay == 0:  # nothing stays nothing, also where the growth overflows
+        return 0.0
     try:
         if policy.backoff is BackoffKind.POWER:
             grown = policy.base_delay**attempt

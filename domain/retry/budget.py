@@ -8,8 +8,16 @@ bucket fills by itself. A slow refill over time keeps a rare operation from bein
 from attrs import evolve, field, frozen
 
 from tileferry.domain.checks import number
+from tileferry.domain.errors import InvalidValueError
 
 RETRY_COST_TOKENS = 1.0
+# Ten times a tenth of a token is a hair less than one.
+_ROUNDING_TOKENS = 1e-9
+
+
+def pays_retry(tokens: float) -> bool:
+    """Tell whether a bucket with so many tokens can pay a retry."""
+    return tokens >= RETRY_COST_TOKENS - _ROUNDING_TOKENS
 
 
 @frozen(kw_only=True)
@@ -27,10 +35,18 @@ class RetryBudget:
     def _full(self) -> float:
         return self.capacity
 
+    def __attrs_post_init__(self) -> None:
+        if self.tokens > self.capacity:
+            raise InvalidValueError(
+                field="RetryBudget.tokens",
+                value=self.tokens,
+                problem=f"exceeds the capacity, {self.capacity:g}",
+            )
+
     @property
     def allows_retry(self) -> bool:
         """Whether a retry can be paid now."""
-        return self.tokens >= RETRY_COST_TOKENS
+        return pays_retry(self.tokens)
 
     def refilled(self, now_s: float) -> "RetryBudget":
         """Return the bucket at ``now_s``; a clock that went back earns nothing."""

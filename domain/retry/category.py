@@ -4,7 +4,12 @@ from enum import StrEnum
 
 
 class RetryCategory(StrEnum):
-    """What kind of operation is tried; the value is its code in the audit log."""
+    """What kind of call to the infrastructure is tried; the value is its code in the audit log.
+
+    NATS and KV are the message bus and its key-value store; EXECUTION is the work of queued runs
+    (carrying one out, quarantining a poisonous one, expiring leases); APPROVAL is the confirmation
+    of large resets; REPLAY is reprocessing and checking the audit; API is the imagery provider.
+    """
 
     NATS_CONNECT = "RETRY_NATS_CONNECT"
     NATS_PUBLISH = "RETRY_NATS_PUBLISH"

@@ -6,9 +6,10 @@ from typing import TypeAlias
 
 from attrs import field, frozen, validators
 
-from tileferry.domain.checks import instance, integer, number, unicode
+from tileferry.domain.checks import check_moment, instance, integer, number, unicode
+from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry.backoff import jittered_delay
-from tileferry.domain.retry.budget import RETRY_COST_TOKENS
+from tileferry.domain.retry.budget import pays_retry
 from tileferry.domain.retry.classify import ErrorClass, Final, RateLimited, Retryable
 from tileferry.domain.retry.policy import RetryPolicy
 
@@ -65,11 +66,11 @@ class Failure:
 class RetryAt:
     """Try again after a delay."""
 
-    delay_s: float
-    reason: RetryReason
-    attempt: int
+    delay_s: float = field(validator=number(0))
+    reason: RetryReason = field(validator=instance(RetryReason))
+    attempt: int = field(validator=integer(1))
     """The number that the next attempt carries."""
-    rate_limited: int
+    rate_limited: int = field(validator=integer(0))
     """How often the operation has been rate limited by now."""
 
 
@@ -77,8 +78,8 @@ class RetryAt:
 class GiveUp:
     """Do not try again."""
 
-    reason: GiveUpReason
-    attempts: int
+    reason: GiveUpReason = field(validator=instance(GiveUpReason))
+    attempts: int = field(validator=integer(1))
     """Charged attempts in all."""
 
 
@@ -102,7 +103,7 @@ def decide(policy: RetryPolicy, failure: Failure) -> Decision:
 
     if hint_s is not None:  # told when to come back: that costs no attempt
         retry = RetryAt(
-            delay_s=min(hint_s, policy.max_retry_after_s),
+            delay_s=wait_as_told(hint_s, policy),
             reason=RetryReason.RETRY_AFTER,
             attempt=failure.attempt,
             rate_limited=rate_limited,
@@ -119,9 +120,14 @@ def decide(policy: RetryPolicy, failure: Failure) -> Decision:
     return _unless_unaffordable(retry, policy, failure)
 
 
+def wait_as_told(hint_s: float, policy: RetryPolicy) -> float:
+    """Return how long a wait that the other side asked for may be."""
+    return min(hint_s, policy.max_retry_after_s)
+
+
 def _unless_unaffordable(retry: RetryAt, policy: RetryPolicy, failure: Failure) -> Decision:
     """Withdraw a retry that the budget or the deadline does not allow."""
-    if failure.budget_tokens is not None and failure.budget_tokens < RETRY_COST_TOKENS:
+    if failure.budget_tokens is not None and not pays_retry(failure.budget_tokens):
         return GiveUp(reason=GiveUpReason.BUDGET_EXHAUSTED, attempts=failure.attempt)
     if policy.deadline_s is not None and failure.elapsed_s + retry.delay_s >= policy.deadline_s:
         return GiveUp(reason=GiveUpReason.DEADLINE_EXCEEDED, attempts=failure.attempt)
@@ -138,7 +144,15 @@ def calculate_next_retry(
     rate_limited: int = 0,
     age_s: float = 0.0,
 ) -> datetime | None:
-    """Return when a run that failed after ``retry_count`` retries may be tried again, if ever."""
+    """Return when a run that failed after ``retry_count`` retries may be tried again, if ever.
+
+    A policy with jitter needs the run's ``key``; without one all runs would come back in step.
+    """
+    check_moment(now)
+    if config.jitter_enabled and not key:
+        raise InvalidValueError(
+            field="key", value=key, problem="must name the run, since the policy has jitter"
+        )
     decision = decide(
         config,
         Failure(

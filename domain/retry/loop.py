@@ -16,7 +16,7 @@ from tileferry.domain.errors import RetryError
 from tileferry.domain.retry.classify import ErrorClass, Final, classify_exception
 from tileferry.domain.retry.decide import Decision, Failure, GiveUp, decide
 from tileferry.domain.retry.policy import RetryPolicy
-from tileferry.domain.text import printable
+from tileferry.domain.text import message_of
 
 Classifier = Callable[[BaseException], ErrorClass]
 
@@ -71,7 +71,7 @@ class RetryLoop:
                 failure=failure,
                 decision=decision,
                 error_type=type(error).__name__,
-                error_message=printable(str(error)),
+                error_message=message_of(error),
             )
         )
         return decision

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry.category import RetryCategory
 from tileferry.domain.retry.policy import BackoffKind, RetryPolicy
 
@@ -44,11 +45,13 @@ RUN_POLICY = RetryPolicy(
     max_delay=3600.0,
     jitter_enabled=False,
     max_rate_limited=100,
+    max_retry_after_s=24 * 3600.0,
     deadline_s=30 * 24 * 3600.0,
 )
 """A queued run after an infrastructure error: a minute, doubling, an hour at most.
 
-The deadline counts from its submission, so not even rate limits keep a run for ever.
+Nobody sits and waits for a run, so a source may ask for a day. The deadline counts from the run's
+submission, so not even rate limits keep it for ever.
 """
 
 PARTITION_POLICY = RetryPolicy(
@@ -59,6 +62,10 @@ PARTITION_POLICY = RetryPolicy(
 
 def upload_policy(max_in_call_retries: int, backoff_base_s: float, cap_s: float) -> RetryPolicy:
     """Return the in-call upload retry's policy: the n-th retry waits ``min(base ** n, cap)``."""
+    if max_in_call_retries < 0:
+        raise InvalidValueError(
+            field="max_in_call_retries", value=max_in_call_retries, problem="must be 0 or more"
+        )
     return RetryPolicy(
         max_attempts=max_in_call_retries + 1,
         base_delay=backoff_base_s,

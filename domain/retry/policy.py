@@ -1,13 +1,24 @@
 """A retry policy: how often, how long between, and which errors are worth another try."""
 
-from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from attrs import Attribute, field, frozen, validators
+from attrs import converters, field, frozen, validators
 
-from tileferry.domain.checks import field_name, instance, integer, number
+from tileferry.domain.checks import (
+    Validator,
+    as_float,
+    as_tuple,
+    each,
+    field_name,
+    instance,
+    integer,
+    number,
+)
 from tileferry.domain.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from attrs import Attribute
 
 ATTEMPTS_MAX = 1_000
 DELAY_S_MAX = 7 * 24 * 3600.0
@@ -27,21 +38,16 @@ class BackoffKind(StrEnum):
 ExceptionTypes = tuple[type[BaseException], ...]
 
 
-def _exception_types(kinds: Iterable[type[BaseException]]) -> ExceptionTypes:
-    return tuple(kinds)
+def _only(parent: type[BaseException]) -> Validator:
+    def check(instance: object, attribute: "Attribute[Any]", kind: object) -> None:
+        if not (isinstance(kind, type) and issubclass(kind, parent)):
+            raise InvalidValueError(
+                field=field_name(instance, attribute),
+                value=kind,
+                problem=f"must list subclasses of {parent.__name__} only",
+            )
 
-
-def _only(parent: type[BaseException]) -> Any:
-    def check(instance: object, attribute: "Attribute[Any]", kinds: tuple[object, ...]) -> None:
-        for kind in kinds:
-            if not (isinstance(kind, type) and issubclass(kind, parent)):
-                raise InvalidValueError(
-                    field=field_name(instance, attribute),
-                    value=kind,
-                    problem=f"must list subclasses of {parent.__name__} only",
-                )
-
-    return check
+    return each(check)
 
 
 @frozen(kw_only=True)
@@ -49,26 +55,32 @@ class RetryPolicy:
     """What one operation may spend on retries. ``max_attempts`` counts the first try as well."""
 
     max_attempts: int = field(default=3, validator=integer(1, ATTEMPTS_MAX))
-    base_delay: float = field(default=1.0, validator=number(0, DELAY_S_MAX))
-    max_delay: float = field(default=30.0, validator=number(0, DELAY_S_MAX))
-    backoff_multiplier: float = field(default=2.0, validator=number(1, MULTIPLIER_MAX))
+    base_delay: float = field(default=1.0, converter=as_float, validator=number(0, DELAY_S_MAX))
+    max_delay: float = field(default=30.0, converter=as_float, validator=number(0, DELAY_S_MAX))
+    backoff_multiplier: float = field(
+        default=2.0, converter=as_float, validator=number(1, MULTIPLIER_MAX)
+    )
     jitter_enabled: bool = field(default=True, validator=instance(bool))
-    jitter_factor: float = field(default=0.1, validator=number(0, 1))
+    jitter_factor: float = field(default=0.1, converter=as_float, validator=number(0, 1))
     # Cancellation and interrupts are not Exceptions: they can never be listed as worth a retry.
     retryable_exceptions: ExceptionTypes = field(
-        default=(Exception,), converter=_exception_types, validator=_only(Exception)
+        default=(Exception,), converter=as_tuple, validator=_only(Exception)
     )
     non_retryable_exceptions: ExceptionTypes = field(
-        default=(), converter=_exception_types, validator=_only(BaseException)
+        default=(), converter=as_tuple, validator=_only(BaseException)
     )
     backoff: BackoffKind = field(default=BackoffKind.EXPONENTIAL, validator=instance(BackoffKind))
     deadline_s: float | None = field(
-        default=None, validator=validators.optional(number(0, DEADLINE_S_MAX))
+        default=None,
+        converter=converters.optional(as_float),
+        validator=validators.optional(number(0, DEADLINE_S_MAX)),
     )
     """Time from the first attempt after which no retry may start; ``None`` for no limit."""
     max_rate_limited: int = field(default=10, validator=integer(0, ATTEMPTS_MAX))
     """How often the other side may ask for patience before that counts as a failure."""
-    max_retry_after_s: float = field(default=300.0, validator=number(0, DELAY_S_MAX))
+    max_retry_after_s: float = field(
+        default=300.0, converter=as_float, validator=number(0, DELAY_S_MAX)
+    )
     """No wait that the other side asks for is longer than this."""
 
     def __attrs_post_init__(self) -> None:

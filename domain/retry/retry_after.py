@@ -1,8 +1,12 @@
 """The ``Retry-After`` header: seconds or a date, from a server that may send anything."""
 
+import math
 import re
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+
+from tileferry.domain.checks import check_moment
+from tileferry.domain.errors import InvalidValueError
 
 _HEADER_CHARS_MAX = 64
 _SECONDS = re.compile(r"[+-]?\d+(\.\d+)?", re.ASCII)
@@ -13,7 +17,12 @@ def parse_retry_after(header: str | None, *, now: datetime, cap_s: float) -> flo
 
     Negative seconds and dates in the past mean "now"; what is neither form is no hint at all.
     """
-    text = (header or "").strip()
+    check_moment(now)
+    if not 0 <= cap_s < math.inf:  # false for NaN
+        raise InvalidValueError(
+            field="cap_s", value=cap_s, problem="must be a finite number from 0 up"
+        )
+    text = header.strip() if isinstance(header, str) else ""
     if not text or len(text) > _HEADER_CHARS_MAX:
         return None
     wait_s = float(text) if _SECONDS.fullmatch(text) else _seconds_until(text, now)

@@ -18,7 +18,6 @@ from tileferry.domain.runs.run import (
 )
 from tileferry.domain.runs.setbacks import (
     MAX_RESCUES,
-    RunErrorChange,
     cancel,
     record_error,
     rescue,
@@ -34,7 +33,6 @@ __all__ = [
     "RUN_SHAPES",
     "RUN_TRANSITIONS",
     "Run",
-    "RunErrorChange",
     "RunId",
     "RunKind",
     "RunPriority",

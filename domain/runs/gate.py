@@ -4,8 +4,8 @@ from datetime import datetime, timedelta
 
 from attrs import evolve, field, frozen, validators
 
-from tileferry.domain.checks import aware, name
-from tileferry.domain.retry import RUN_POLICY, ErrorClass, RateLimited, RetryPolicy
+from tileferry.domain.checks import aware, check_moment, name
+from tileferry.domain.retry import RUN_POLICY, ErrorClass, RateLimited, RetryPolicy, wait_as_told
 
 
 @frozen(kw_only=True)
@@ -18,6 +18,7 @@ class SourceGate:
 
     def is_open(self, now: datetime) -> bool:
         """Tell whether runs of the source may start."""
+        check_moment(now)
         return self.closed_until is None or self.closed_until <= now
 
     def after(
@@ -29,7 +30,7 @@ class SourceGate:
         """
         if not isinstance(error, RateLimited) or error.retry_after_s is None:
             return self
-        until = now + timedelta(seconds=min(error.retry_after_s, policy.max_retry_after_s))
+        until = now + timedelta(seconds=wait_as_told(error.retry_after_s, policy))
         if self.closed_until is not None and self.closed_until >= until:
             return self
         return evolve(self, closed_until=until)

@@ -4,19 +4,20 @@ from datetime import datetime, timedelta
 
 from tileferry.domain.actors import Actor
 from tileferry.domain.change import Transition
-from tileferry.domain.errors import IllegalTransitionError, InvalidValueError
+from tileferry.domain.checks import check_duration, check_moment
+from tileferry.domain.errors import IllegalTransitionError
 from tileferry.domain.runs.run import Run, RunStatus
 
 
 def lease_ended(run: Run, now: datetime) -> bool:
     """Tell whether the run is held under a lease that has run out; at its last instant it has."""
+    check_moment(now)
     return run.lease_expires_at is not None and run.lease_expires_at <= now
 
 
 def end_of(lease: timedelta, now: datetime) -> datetime:
     """Return when a lease that begins now runs out."""
-    if lease <= timedelta(0):
-        raise InvalidValueError(field="lease", value=lease, problem="must be longer than nothing")
+    check_duration(lease, field="lease")
     return now + lease
 
 

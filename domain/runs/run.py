@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NewType
 
 from attrs import field, frozen, validators
 
-from tileferry.domain.checks import aware, field_name, instance, integer, name, text
+from tileferry.domain.checks import aware, check_moment, field_name, instance, integer, name, text
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import Final, RateLimited, Retryable
 from tileferry.domain.shape import Shape, check_shape, misfit
@@ -129,6 +129,7 @@ class Run:
 
 def is_due(run: Run, now: datetime) -> bool:
     """Tell whether a worker may claim the run now."""
+    check_moment(now)
     if run.status is RunStatus.DISCOVERED:
         return True
     return run.next_retry_at is not None and run.next_retry_at <= now

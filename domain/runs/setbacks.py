@@ -2,13 +2,13 @@
 
 from datetime import datetime, timedelta
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from tileferry.domain.actors import Actor
-from tileferry.domain.audit import DecisionRecord
 from tileferry.domain.change import Change
 from tileferry.domain.retry import (
     RUN_POLICY,
+    DecisionRecord,
     ErrorClass,
     Failure,
     Final,
@@ -20,15 +20,9 @@ from tileferry.domain.retry import (
 from tileferry.domain.runs.lease import fence, lease_ended, refused
 from tileferry.domain.runs.run import Run, RunKind, RunStatus, WorkerId, is_permanent
 from tileferry.domain.runs.table import CANCEL, RECORD_ERROR, RESCUE, RETRY_NOW
+from tileferry.domain.text import printable
 
 MAX_RESCUES = 5
-
-
-@frozen(kw_only=True)
-class RunErrorChange(Change[Run]):
-    """An error recorded, with all that is needed to recompute what was decided."""
-
-    record: DecisionRecord
 
 
 def record_error(
@@ -41,9 +35,9 @@ def record_error(
     epoch: int,
     now: datetime,
     policy: RetryPolicy = RUN_POLICY,
-) -> RunErrorChange:
+) -> Change[Run]:
     """End an attempt that broke: the run waits for its next one, or is given up."""
-    RECORD_ERROR.permit(run.subject, run.status, actor)
+    RECORD_ERROR.permit(run.subject, run.status, actor, now)
     fence(RECORD_ERROR, run, actor, owner, epoch)
     failure = Failure(
         key=run.run_id,
@@ -53,8 +47,8 @@ def record_error(
         elapsed_s=max(0.0, (now - run.submitted_date).total_seconds()),
     )
     decision = decide(policy, failure)
-    # Many exceptions have no text, and recording one must not be what fails.
-    after = _released(run, error.code, message or error.code)
+    # Many exceptions have no text, and some have any bytes: recording one must not be what fails.
+    after = _released(run, error.code, printable(message) or error.code)
     if isinstance(decision, RetryAt):
         after = evolve(
             after,
@@ -62,14 +56,12 @@ def record_error(
             retry_count=decision.attempt - 1,
             rate_limited_count=decision.rate_limited,
         )
-    change = RECORD_ERROR.change(run, after, actor=actor, at=now, reason=after.error_message)
-    return RunErrorChange(
-        transition=change.transition,
-        actor=change.actor,
-        before=change.before,
-        after=change.after,
-        reason=change.reason,
-        at=change.at,
+    return RECORD_ERROR.change(
+        run,
+        after,
+        actor=actor,
+        at=now,
+        reason=after.error_message,
         record=DecisionRecord(policy=policy, failure=failure, decision=decision),
     )
 
@@ -79,7 +71,7 @@ def rescue(run: Run, *, actor: Actor, now: datetime, max_rescues: int = MAX_RESC
 
     A run that loses its workers again and again is taken for what kills them, and given up.
     """
-    RESCUE.permit(run.subject, run.status, actor)
+    RESCUE.permit(run.subject, run.status, actor, now)
     if not lease_ended(run, now):
         raise refused(RESCUE, run, actor, f"its lease runs until {run.lease_expires_at}")
     lost = f"worker {run.lease_owner} let the lease run out at {run.lease_expires_at}"
@@ -94,7 +86,7 @@ def rescue(run: Run, *, actor: Actor, now: datetime, max_rescues: int = MAX_RESC
 
 def cancel(run: Run, *, actor: Actor, now: datetime, reason: str) -> Change[Run]:
     """Give up a run that is waiting."""
-    CANCEL.permit(run.subject, run.status, actor, reason)
+    CANCEL.permit(run.subject, run.status, actor, now, reason)
     if is_permanent(run):
         raise refused(CANCEL, run, actor, "it has been given up already")
     after = evolve(_released(run, Final.code, f"cancelled: {reason}"), next_retry_at=None)
@@ -103,7 +95,7 @@ def cancel(run: Run, *, actor: Actor, now: datetime, reason: str) -> Change[Run]
 
 def retry_now(run: Run, *, actor: Actor, now: datetime, reason: str) -> Change[Run]:
     """Make a run in error due at once; its counts stay, so a spent run gets one more try."""
-    RETRY_NOW.permit(run.subject, run.status, actor, reason)
+    RETRY_NOW.permit(run.subject, run.status, actor, now, reason)
     # The partition failed together with its run, and only a new run can take it further.
     if is_permanent(run) and run.kind is RunKind.ACQUIRE_PARTITION:
         raise refused(RETRY_NOW, run, actor, "its partition gave it up; requeue the partition")

@@ -41,7 +41,7 @@ def submit(
         priority=priority,
         dedupe_key=dedupe_key,
     )
-    SUBMIT.permit(run.subject, None, actor)
+    SUBMIT.permit(run.subject, None, actor, now)
     return SUBMIT.change(None, run, actor=actor, at=now)
 
 
@@ -49,7 +49,7 @@ def claim(
     run: Run, *, actor: Actor, owner: WorkerId, now: datetime, lease: timedelta
 ) -> Change[Run]:
     """Give a due run to a worker, under a lease and a new epoch."""
-    CLAIM.permit(run.subject, run.status, actor)
+    CLAIM.permit(run.subject, run.status, actor, now)
     if is_permanent(run):
         raise refused(CLAIM, run, actor, "it has been given up")
     if not is_due(run, now):
@@ -69,7 +69,7 @@ def renew(
     run: Run, *, actor: Actor, owner: WorkerId, epoch: int, now: datetime, lease: timedelta
 ) -> Change[Run]:
     """Extend a lease that its worker still holds; one that ran out stays lost."""
-    RENEW.permit(run.subject, run.status, actor)
+    RENEW.permit(run.subject, run.status, actor, now)
     fence(RENEW, run, actor, owner, epoch)
     if lease_ended(run, now):
         raise refused(RENEW, run, actor, f"its lease ran out at {run.lease_expires_at}")
@@ -84,7 +84,7 @@ def complete(
 
     A lease that ran out does not matter while nobody has taken the run: finished work counts.
     """
-    COMPLETE.permit(run.subject, run.status, actor)
+    COMPLETE.permit(run.subject, run.status, actor, now)
     fence(COMPLETE, run, actor, owner, epoch)
     if verdict.run_id != run.run_id:
         raise refused(COMPLETE, run, actor, f"the verdict is on run {verdict.run_id}")

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from attrs import field, frozen
 
-from tileferry.domain.checks import instance, name
+from tileferry.domain.checks import as_tuple, each, instance, name, text
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.runs.run import RunId
 
@@ -24,13 +24,13 @@ class Verdict:
 
     run_id: RunId = field(validator=name)
     outcome: VerdictOutcome = field(validator=instance(VerdictOutcome))
-    reasons: tuple[str, ...] = field(default=(), validator=instance(tuple))
+    reasons: tuple[str, ...] = field(default=(), converter=as_tuple, validator=each(text))
 
     def __attrs_post_init__(self) -> None:
         clean = self.outcome is VerdictOutcome.PASSED
         if clean and self.reasons:
             problem, remedy = "must be empty for a clean pass", "a pass with remarks needs_review"
-        elif not clean and not (self.reasons and all(self.reasons)):
+        elif not clean and not self.reasons:
             problem, remedy = f"must say why the run is {self.outcome}", ""
         else:
             return

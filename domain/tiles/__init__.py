@@ -1,6 +1,7 @@
 """Tiles: identity, area, gates, the cache's budget, and what downloads and uploads report."""
 
 from tileferry.domain.tiles.bbox import MERCATOR_LAT_MAX, BBox
+from tileferry.domain.tiles.blob import TILE_BYTES_MAX, BlobRef
 from tileferry.domain.tiles.coverage import TileCoverage, TileRange, count_tiles, tile_ranges
 from tileferry.domain.tiles.download_report import (
     DownloadBatchReport,
@@ -12,8 +13,10 @@ from tileferry.domain.tiles.download_request import DownloadRequest, TileSummary
 from tileferry.domain.tiles.eviction import CachedTile, CacheSpace, EvictionResult, plan_eviction
 from tileferry.domain.tiles.freshness import FreshnessLabel, FreshnessRule, SectorClass
 from tileferry.domain.tiles.mercator import tile_at, tile_bounds
+from tileferry.domain.tiles.metadata import NewTile, TileMetadata, replaces
 from tileferry.domain.tiles.resolution import ResolutionGate, ResolutionVerdict
 from tileferry.domain.tiles.tile_id import ZOOM_MAX, TileId
+from tileferry.domain.tiles.tile_set import TileSet
 from tileferry.domain.tiles.upload import (
     PerTileStatus,
     TileUploadStatus,
@@ -34,9 +37,11 @@ from tileferry.domain.tiles.voting import (
 __all__ = [
     "MAX_PER_TILE_ATTEMPTS",
     "MERCATOR_LAT_MAX",
+    "TILE_BYTES_MAX",
     "VOTING_MOVES",
     "ZOOM_MAX",
     "BBox",
+    "BlobRef",
     "CacheSpace",
     "CachedTile",
     "DownloadBatchReport",
@@ -46,13 +51,16 @@ __all__ = [
     "EvictionResult",
     "FreshnessLabel",
     "FreshnessRule",
+    "NewTile",
     "PerTileStatus",
     "ResolutionGate",
     "ResolutionVerdict",
     "SectorClass",
     "TileCoverage",
     "TileId",
+    "TileMetadata",
     "TileRange",
+    "TileSet",
     "TileSummary",
     "TileUploadStatus",
     "UploadBatchReport",
@@ -66,6 +74,7 @@ __all__ = [
     "move_status",
     "next_retry_hint",
     "plan_eviction",
+    "replaces",
     "should_give_up",
     "tile_at",
     "tile_bounds",

@@ -5,9 +5,8 @@ import re
 
 from attrs import field, frozen
 
-from tileferry.domain.checks import number
+from tileferry.domain.checks import as_float, number
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.tiles.numbers import as_float
 
 MERCATOR_LAT_MAX = math.degrees(math.atan(math.sinh(math.pi)))
 """Where the square of Web Mercator ends, about 85.0511 degrees."""

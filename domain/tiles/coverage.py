@@ -56,6 +56,10 @@ def tile_ranges(bbox: BBox, zoom: int) -> tuple[TileRange, ...]:
     The ranges are disjoint and ascend, so nothing comes twice. The box's east and south edges do
     not reach into a tile that only begins there.
     """
+    if not isinstance(bbox, BBox):
+        raise InvalidValueError(
+            field="bbox", value=bbox, problem="must be a BBox", remedy="see BBox.parse"
+        )
     tiles = 1 << check_zoom(zoom)
     y_min = first_index(down(bbox.north), tiles)
     y_max = last_index(down(bbox.south), tiles, first=y_min)
@@ -83,7 +87,7 @@ def _columns(bbox: BBox, tiles: int) -> tuple[tuple[int, int], ...]:
 
 @frozen(kw_only=True)
 class TileCoverage:
-    """The tiles of a box at some zoom levels."""
+    """The tiles of a box at some zoom levels: ``count`` them, or go through ``tiles(source)``."""
 
     bbox: BBox
     zoom_levels: tuple[int, ...] = field(converter=normalised_zooms)

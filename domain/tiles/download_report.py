@@ -76,14 +76,15 @@ def download_outcome(
     """Return the outcome of a batch.
 
     Success: each tile is stored or was turned down by a gate, which is a decision and no failure.
-    Failure: an error ended the run (``aborted``), or no tile of several was got to at all.
+    Failure: an error ended the run (``aborted``), or every tile that was got to failed.
     Partial: the rest; something failed, was missing or was not reached, and can be asked for again.
     """
     if aborted:
         return DownloadOutcome.FAILURE
     if tally.leaves_nothing_of(tiles_requested):
         return DownloadOutcome.SUCCESS
-    return DownloadOutcome.PARTIAL if tally.tiles_accounted else DownloadOutcome.FAILURE
+    answered = tally.tiles_accounted - tally.tiles_failed
+    return DownloadOutcome.PARTIAL if answered else DownloadOutcome.FAILURE
 
 
 def _request_hash(instance: object, attribute: "Attribute[Any]", value: object) -> None:
@@ -126,6 +127,10 @@ class DownloadBatchReport:
             self.tiles_requested
         ):
             self._refuse("is no success: tiles failed, are missing or were not reached")
+        elif self.outcome is DownloadOutcome.PARTIAL and tally.leaves_nothing_of(
+            self.tiles_requested
+        ):
+            self._refuse("is more than partial: nothing is left to do")
 
     @property
     def tally(self) -> DownloadTally:

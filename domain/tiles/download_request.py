@@ -6,22 +6,20 @@ from pathlib import PurePath
 
 from attrs import field, frozen
 
-from tileferry.domain.checks import aware, instance, integer, name
+from tileferry.domain.checks import as_float, aware, instance, integer, is_unicode, name, positive
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles.bbox import BBox
+from tileferry.domain.tiles.blob import TILE_BYTES_MAX
 from tileferry.domain.tiles.coverage import TileCoverage
 from tileferry.domain.tiles.freshness import SectorClass
-from tileferry.domain.tiles.numbers import as_float, positive
 from tileferry.domain.tiles.tile_id import TileId, normalised_zooms
 
 REQUEST_HASH_DIGITS = 16
-TILE_BYTES_MAX = 2**40
-"""No tile is a terabyte; sums over any listing then stay within what a database column holds."""
 
 
 @frozen(kw_only=True)
 class DownloadRequest:
-    """An area for a flight; two that ask for the same tiles are equal."""
+    """An area for a flight; the order in which its zoom levels were given does not matter."""
 
     flight_id: str = field(validator=name)
     bbox: BBox = field(validator=instance(BBox))
@@ -44,7 +42,7 @@ class DownloadRequest:
 
         The form must not change: a journal is found by this hash.
         """
-        if not (type(service_api_key_hash) is str and service_api_key_hash):
+        if not (service_api_key_hash and is_unicode(service_api_key_hash)):
             raise InvalidValueError(
                 field="service_api_key_hash",
                 value=type(service_api_key_hash).__name__,  # the value may be the key itself

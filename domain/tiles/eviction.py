@@ -85,7 +85,9 @@ def plan_eviction(
     """Plan which tiles make room, least recently used first, pinned ones never.
 
     ``candidates`` come in that order and are read only as far as needed. When all of them would
-    not do, none is evicted: a batch that cannot start must not cost the cache anything.
+    not do, none is evicted: a batch that cannot start must not cost the cache anything. Evicted
+    bytes count as free at once, so whoever carries the plan out gives them back to the disk before
+    it lets the batch begin.
     """
     as_it_is = EvictionResult(requested_bytes=needed_bytes, available_bytes=space.available_bytes)
     if not as_it_is.insufficient:
@@ -110,9 +112,15 @@ def plan_eviction(
 
 
 def _checked_order(candidates: Iterable[CachedTile]) -> Iterator[CachedTile]:
-    """Yield the candidates, and refuse one that was used before its predecessor."""
+    """Yield the candidates; refuse one that comes twice, or was used before its predecessor."""
     previous: datetime | None = None
+    seen: set[TileId] = set()
     for tile in candidates:
+        if tile.tile_id in seen:
+            raise InvalidValueError(
+                field="candidates", value=str(tile.tile_id), problem="names a tile twice"
+            )
+        seen.add(tile.tile_id)
         if previous is not None and tile.last_used_at < previous:
             raise InvalidValueError(
                 field="candidates",

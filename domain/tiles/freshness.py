@@ -6,9 +6,8 @@ from typing import assert_never
 
 from attrs import field, frozen
 
-from tileferry.domain.checks import number
+from tileferry.domain.checks import as_float, check_moment, number
 from tileferry.domain.errors import FreshnessRejectionError, InvalidValueError
-from tileferry.domain.tiles.numbers import as_float
 from tileferry.domain.tiles.tile_id import TileId
 
 _DAYS_MAX = 36_525.0  # a century; keeps the arithmetic within what timedelta holds
@@ -59,11 +58,10 @@ class FreshnessRule:
 
         A date further ahead than the tolerance cannot be true, so it proves no freshness: stale.
         """
-        for name, moment in (("produced_at", produced_at), ("now", now)):
-            if moment.utcoffset() is None:
-                raise InvalidValueError(
-                    field=name, value=moment, problem="must be a time with its zone"
-                )
+        check_moment(produced_at, field="produced_at")
+        check_moment(now)
+        if not isinstance(sector, SectorClass):  # its text would pass some checks and not others
+            raise InvalidValueError(field="sector", value=sector, problem="must be a SectorClass")
         max_age_days = self.max_age_days(sector)
         earliest_age = timedelta(days=-self.future_tolerance_days)
         if earliest_age <= now - produced_at <= timedelta(days=max_age_days):

@@ -5,8 +5,8 @@ from enum import StrEnum
 
 from attrs import converters, field, frozen, validators
 
+from tileferry.domain.checks import as_float, positive
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.tiles.numbers import as_float, positive
 
 MIN_M_PER_PX = 0.5
 
@@ -41,6 +41,8 @@ class ResolutionGate:
 
     def judge(self, resolution_m_per_px: float) -> ResolutionVerdict:
         """Judge one tile's resolution; what cannot be one is unreadable, and never accepted."""
+        if type(resolution_m_per_px) not in {int, float}:
+            return ResolutionVerdict.UNREADABLE
         if not 0.0 < resolution_m_per_px < math.inf:  # false for NaN
             return ResolutionVerdict.UNREADABLE
         if resolution_m_per_px < self.min_m_per_px:

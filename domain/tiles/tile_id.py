@@ -94,6 +94,8 @@ def check_zoom(zoom: int, *, field: str = "zoom") -> int:
 
 def normalised_zooms(zooms: Iterable[int]) -> tuple[int, ...]:
     """Return the levels in ascending order, each once; there must be one at least."""
+    if not isinstance(zooms, Iterable):
+        raise InvalidValueError(field="zoom_levels", value=zooms, problem="must be a list")
     levels = tuple(sorted({check_zoom(zoom, field="zoom_levels") for zoom in zooms}))
     if not levels:
         raise InvalidValueError(

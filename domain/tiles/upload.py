@@ -1,14 +1,16 @@
 """Uploads: the request, what the provider said of each tile, and the report of one pass."""
 
-import math
 from collections.abc import Iterable
 from enum import StrEnum
 
 from attrs import field, frozen, validators
 
-from tileferry.domain.checks import instance, integer, name, number
+from tileferry.domain.checks import as_tuple, each, instance, integer, name, number
 from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.text import printable
 from tileferry.domain.tiles.tile_id import TileId
+
+_SECONDS_MAX = 10**12
 
 
 @frozen(kw_only=True)
@@ -39,17 +41,20 @@ class TileUploadStatus(StrEnum):
         return self is not TileUploadStatus.REJECTED
 
 
+def _safe(reason: str | None) -> str | None:
+    return printable(reason) if isinstance(reason, str) else reason
+
+
 @frozen(kw_only=True)
 class PerTileStatus:
     """One tile's answer."""
 
     tile_id: TileId = field(validator=instance(TileId))
     status: TileUploadStatus = field(validator=instance(TileUploadStatus))
-    reason: str | None = field(default=None, validator=validators.optional(instance(str)))
-
-
-def _entries(statuses: Iterable[PerTileStatus]) -> tuple[PerTileStatus, ...]:
-    return tuple(statuses)
+    reason: str | None = field(
+        default=None, converter=_safe, validator=validators.optional(instance(str))
+    )
+    """What the provider said, made safe for a terminal, a log and the audit."""
 
 
 @frozen(kw_only=True)
@@ -58,7 +63,9 @@ class UploadBatchReport:
 
     flight_id: str = field(validator=name)
     outcome: UploadOutcome = field(validator=instance(UploadOutcome))
-    per_tile_status: tuple[PerTileStatus, ...] = field(converter=_entries)
+    per_tile_status: tuple[PerTileStatus, ...] = field(
+        converter=as_tuple, validator=each(instance(PerTileStatus))
+    )
     tiles_given_up: int = field(default=0, validator=integer(0))
     retry_count: int = field(default=0, validator=integer(0))
     next_retry_at_s: float | None = field(default=None, validator=validators.optional(number(0)))
@@ -70,11 +77,12 @@ class UploadBatchReport:
                 value=len(self.per_tile_status),
                 problem="names a tile twice",
             )
-        if self.outcome is UploadOutcome.SUCCESS and self.tiles_rejected:
+        left = self.tiles_rejected + self.tiles_given_up
+        if self.outcome is UploadOutcome.SUCCESS and left:
             raise InvalidValueError(
                 field="UploadBatchReport.outcome",
                 value=self.outcome.value,
-                problem=f"cannot be: {self.tiles_rejected} tiles were rejected",
+                problem=f"cannot be: {left} tiles were rejected or given up",
             )
 
     @property
@@ -105,8 +113,8 @@ class UploadBatchReport:
 def next_retry_hint(now_s: float, backoff_cap_s: float) -> float:
     """Return when an operator should upload again after the retries of a call are used up."""
     for field_name, value in (("now_s", now_s), ("backoff_cap_s", backoff_cap_s)):
-        if not 0.0 <= value < math.inf:  # false for NaN
+        if not 0.0 <= value <= _SECONDS_MAX:  # false for NaN
             raise InvalidValueError(
-                field=field_name, value=value, problem="must be a finite number from 0 up"
+                field=field_name, value=value, problem=f"must be a number from 0 to {_SECONDS_MAX}"
             )
     return now_s + backoff_cap_s

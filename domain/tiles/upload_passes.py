@@ -68,7 +68,8 @@ class UploadPasses:
         acknowledged = sum(entry.status.acknowledged for entry in self._statuses.values())
         if last is UploadOutcome.FAILURE and acknowledged:
             return UploadOutcome.PARTIAL
-        if last is UploadOutcome.SUCCESS and acknowledged < len(self._statuses):
+        left = len(self._statuses) - acknowledged + self._tiles_given_up
+        if last is UploadOutcome.SUCCESS and left:
             return UploadOutcome.PARTIAL
         return last
 

@@ -46,6 +46,9 @@ def move_status(tile: TileId, current: VotingStatus, target: VotingStatus) -> Vo
 
     Staying is always allowed: after a crash the same acknowledgement or giveup is recorded again.
     """
+    for name, status in (("current", current), ("target", target)):
+        if not isinstance(status, VotingStatus):
+            raise InvalidValueError(field=name, value=status, problem="must be a VotingStatus")
     if target is current or target in VOTING_MOVES[current]:
         return target
     if current is VotingStatus.UPLOAD_GIVEUP:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tileferry.adapters.memory import ManualClock
 from tileferry.application import call_with_retry, call_with_retry_async
-from tileferry.domain.errors import RetryError
+from tileferry.domain.errors import InvalidValueError, RetryError
 from tileferry.domain.retry import (
     DOWNLOAD_POLICY,
     ErrorClass,
@@ -218,6 +218,43 @@ def test_both_drivers_take_the_same_way(classes: list[ErrorClass]) -> None:
         return (result, call.calls, clock.slept)
 
     assert outcome(sync_driver) == outcome(async_driver)
+
+
+async def _word() -> str:
+    return "x"
+
+
+def run_async(call: Any, clock: ManualClock) -> Any:
+    return asyncio.run(
+        call_with_retry_async(
+            call,
+            policy=PLAIN,
+            key="k",
+            category=RetryCategory.KV_GET,
+            operation="word",
+            clock=clock,
+            sleep=clock.sleep_async,
+        )
+    )
+
+
+def test_design_5_3_a_bare_coroutine_is_refused_at_once() -> None:
+    clock = ManualClock()
+    with pytest.raises(InvalidValueError, match=r"call: cannot be tried again .*got 'coroutine'"):
+        run_async(_word(), clock)
+    assert clock.slept == []
+
+
+def test_a_call_for_the_other_driver_is_refused_and_not_retried() -> None:
+    clock = ManualClock()
+    with pytest.raises(InvalidValueError, match=r"call: cannot be tried again .*got 'coroutine'"):
+        _ = sync_driver(_word, clock=clock, policy=PLAIN)
+    with pytest.raises(InvalidValueError, match=r"call: cannot be tried again .*got 'int'"):
+        run_async(lambda: 7, clock)
+    seven: Any = 7
+    with pytest.raises(InvalidValueError, match=r"call: cannot be tried again .*got 'int'"):
+        sync_driver(seven, clock=clock, policy=PLAIN)
+    assert clock.slept == []
 
 
 def test_the_types_of_the_call_survive() -> None:

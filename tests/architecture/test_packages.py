@@ -77,6 +77,18 @@ def test_the_inner_layers_import_only_what_is_pure(folder: str, own: set[str]) -
     assert strangers == set()
 
 
+@pytest.mark.parametrize("folder", ["domain", "application"])
+def test_the_inner_layers_open_print_and_ask_nothing(folder: str) -> None:
+    forbidden = {"open", "print", "input", "exec", "eval", "breakpoint", "__import__"}
+    calls = {
+        (str(file.relative_to(ROOT)), node.func.id)
+        for file in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    assert {call for call in calls if call[1] in forbidden} == set()
+
+
 def test_injection_is_spoken_of_in_one_module_only() -> None:
     users = {
         file

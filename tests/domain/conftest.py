@@ -90,8 +90,11 @@ _guard_clocks()
 def pure(character_tables: None) -> Iterator[None]:  # noqa: ARG001  # asked for, so made first
     """Block the outside for the length of one test."""
     global _blocking  # noqa: PLW0603  # an audit hook cannot be removed, only switched
-    _blocking = True
+    # The test tools import some of their modules late; those must not leave bytecode behind either.
+    writes_bytecode = sys.dont_write_bytecode
+    sys.dont_write_bytecode = _blocking = True
     try:
         yield
     finally:
         _blocking = False
+        sys.dont_write_bytecode = writes_bytecode

@@ -1,7 +1,7 @@
 """One value, one sequence of bytes."""
 
 import json
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Any
 
 import pytest
@@ -15,6 +15,12 @@ from tileferry.domain.errors import InvalidValueError
 
 class Colour(StrEnum):
     """An enum whose members are text."""
+
+    RED = "red"
+
+
+class OldColour(str, Enum):  # noqa: UP042  # the older kind shows its name where text is asked for
+    """An enum of the older kind."""
 
     RED = "red"
 
@@ -35,6 +41,7 @@ class Colour(StrEnum):
         ("Größe", '"Größe"'),
         ("\u2028\x00", '"\u2028\\u0000"'),
         (Colour.RED, '"red"'),
+        (OldColour.RED, '"red"'),
         ([], "[]"),
         ((1, [2, ()]), "[1,[2,[]]]"),
         ({"b": 1, "a": {"d": 2, "c": 3}}, '{"a":{"c":3,"d":2},"b":1}'),
@@ -86,6 +93,14 @@ def test_an_endless_value_is_refused() -> None:
     endless.append({"again": endless})
     with pytest.raises(InvalidValueError, match="nested over"):
         canonical_json(endless)
+
+
+def test_a_small_value_that_unfolds_into_a_huge_one_is_refused() -> None:
+    value: JsonValue = 0
+    for _ in range(DEPTH_MAX):
+        value = [value, value]
+    with pytest.raises(InvalidValueError, match="one value too many: there may be 1000000"):
+        canonical_json(value)
 
 
 @given(json_values)

@@ -9,6 +9,9 @@ import pytest
 from tileferry.domain import errors
 from tileferry.domain.errors import (
     CacheBudgetExceededError,
+    CacheLockError,
+    DamagedTileError,
+    DatabaseError,
     FlightStateNotOnGroundError,
     FreshnessRejectionError,
     IdempotencyConflictError,
@@ -20,7 +23,10 @@ from tileferry.domain.errors import (
     ResponseSchemaError,
     RetryError,
     SatelliteProviderError,
+    StorageError,
     TileManagerError,
+    TileNotFoundError,
+    TileTooLargeError,
 )
 from tileferry.domain.retry import GiveUpReason
 
@@ -144,15 +150,64 @@ EXAMPLES: list[tuple[TileManagerError, str]] = [
             "that an outage is not made worse"
         ),
     ),
+    (
+        TileNotFoundError(tile=EVIL),
+        f"tile {EVIL_SHOWN} is not in the cache; download its area first",
+    ),
+    (
+        DamagedTileError(tile="sat/1/0/0", problem="its digest differs"),
+        (
+            "tile sat/1/0/0 is damaged: its digest differs; run cache verify, then download its "
+            "area again"
+        ),
+    ),
+    (
+        TileTooLargeError(tile="sat/1/0/0", limit_bytes=64),
+        "tile sat/1/0/0 is larger than 64 bytes; it was refused",
+    ),
+    (
+        StorageError(action="write", path=EVIL, problem="no space", remedy="free some"),
+        f"could not write {EVIL_SHOWN}: no space; free some",
+    ),
+    (
+        CacheLockError(path=".c11/lock", problem="held by 7", remedy="wait for it"),
+        "lock .c11/lock: held by 7; wait for it",
+    ),
+    (
+        DatabaseError(problem="cannot be reached", remedy="start it"),
+        "database: cannot be reached; start it",
+    ),
+    (
+        InvalidValueError(field=EVIL, value=10**5000, problem=EVIL, remedy=EVIL),
+        f"{EVIL_SHOWN}: {EVIL_SHOWN} (got a whole number of 16610 bits); {EVIL_SHOWN}",
+    ),
+    (
+        IllegalTransitionError(
+            subject=EVIL, transition="claim", status=EVIL, actor=EVIL, problem=EVIL
+        ),
+        f"{EVIL_SHOWN} is {EVIL_SHOWN}: {EVIL_SHOWN} may not claim it: {EVIL_SHOWN}",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("error", "message"), EXAMPLES)
+class Unshowable:
+    """A value that cannot even show itself."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+def test_a_value_that_cannot_show_itself_is_named_by_its_type() -> None:
+    error = InvalidValueError(field="x", value=Unshowable(), problem="is odd")
+    assert str(error) == "x: is odd (got a Unshowable)"
+
+
+@pytest.mark.parametrize(("error", "message"), EXAMPLES, ids=range(len(EXAMPLES)))
 def test_messages(error: TileManagerError, message: str) -> None:
     assert str(error) == message
 
 
-@pytest.mark.parametrize("error", [error for error, _ in EXAMPLES])
+@pytest.mark.parametrize("error", [error for error, _ in EXAMPLES], ids=range(len(EXAMPLES)))
 def test_errors_survive_a_trip_between_processes(error: TileManagerError) -> None:
     back = pickle.loads(pickle.dumps(error))  # noqa: S301  # our own bytes
     assert type(back) is type(error)

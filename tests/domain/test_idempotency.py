@@ -73,8 +73,15 @@ def test_each_argument_counts_in_its_own_place() -> None:
 
 
 def test_bad_arguments_are_refused_by_name() -> None:
-    with pytest.raises(InvalidValueError, match="operation: must be non-empty text"):
-        compute_idempotency_key("")
+    for operation in ("", None, 5, ["x"], "\ud800"):
+        with pytest.raises(InvalidValueError, match="operation: must be non-empty text"):
+            compute_idempotency_key(operation)  # type: ignore[arg-type]  # the point
+    with pytest.raises(InvalidValueError, match="tenant_id: must be text, or not given"):
+        compute_idempotency_key("op", 0)  # type: ignore[arg-type]  # the point
+    with pytest.raises(InvalidValueError, match="correlation_id: must be text, or not given"):
+        compute_idempotency_key("op", "t", [])  # type: ignore[arg-type]  # the point
+    with pytest.raises(InvalidValueError, match="additional_params: must be a mapping"):
+        compute_idempotency_key("op", "t", "c", [])  # type: ignore[arg-type]  # the point
     with pytest.raises(InvalidValueError, match=r"key\.additional_params\.x: must be a finite"):
         compute_idempotency_key("op", None, None, {"x": float("nan")})
 
@@ -150,8 +157,8 @@ def test_another_payload_under_the_same_key_is_refused_in_every_state() -> None:
     mine = claimed()
     states = [
         mine,
-        mine.completed("me", b"1", now=NOW, keep=None),
-        mine.failed_for_good("me", ValueError("no"), now=NOW, keep=None),
+        mine.completed("me", 1, b"1", now=NOW, keep=None),
+        mine.failed_for_good("me", 1, ValueError("no"), now=NOW, keep=None),
     ]
     for record in states:
         with pytest.raises(IdempotencyConflictError) as refusal:
@@ -162,7 +169,7 @@ def test_another_payload_under_the_same_key_is_refused_in_every_state() -> None:
 
 
 def test_spec2_a_completed_record_is_given_back_unchanged() -> None:
-    done = claimed().completed("me", b"null", now=NOW + SECOND, keep=KEEP)
+    done = claimed().completed("me", 1, b"null", now=NOW + SECOND, keep=KEEP)
     assert done == evolve(
         claimed(),
         state=Completed(result=b"null", recorded_at=NOW + SECOND),
@@ -172,7 +179,7 @@ def test_spec2_a_completed_record_is_given_back_unchanged() -> None:
 
 
 def test_a_final_failure_is_given_back_unchanged() -> None:
-    failed = claimed().failed_for_good("me", ValueError("no"), now=NOW, keep=None)
+    failed = claimed().failed_for_good("me", 1, ValueError("no"), now=NOW, keep=None)
     assert failed.state == FailedForGood(
         error_type="ValueError", error_message="no", recorded_at=NOW
     )
@@ -181,7 +188,7 @@ def test_a_final_failure_is_given_back_unchanged() -> None:
 
 
 def test_an_expired_record_is_as_good_as_none_but_its_epoch_goes_on() -> None:
-    done = claimed().completed("me", b"1", now=NOW, keep=KEEP)
+    done = claimed().completed("me", 1, b"1", now=NOW, keep=KEEP)
     assert not done.is_expired(NOW + KEEP - SECOND)
     assert done.is_expired(NOW + KEEP)
     assert not claimed().is_expired(NOW + KEEP * 1000)
@@ -195,29 +202,79 @@ def test_an_expired_record_is_as_good_as_none_but_its_epoch_goes_on() -> None:
 
 
 def test_a_lease_is_renewed_by_its_owner() -> None:
-    renewed = claimed().renewed("me", now=NOW + LEASE - SECOND, lease=LEASE)
+    renewed = claimed().renewed("me", 1, now=NOW + LEASE - SECOND, lease=LEASE)
     assert renewed == evolve(
         claimed(), state=InProgress(owner="me", lease_expires_at=NOW + LEASE * 2 - SECOND)
     )
 
 
-@pytest.mark.parametrize(
-    ("owner", "after"), [("you", timedelta(0)), ("me", LEASE), ("me", LEASE * 2)]
-)
-def test_a_lease_that_is_not_held_allows_nothing(owner: str, after: timedelta) -> None:
-    record, now = claimed(), NOW + after
-    with pytest.raises(InvalidValueError, match="does not hold the lease on idempotency key k"):
-        record.renewed(owner, now=now, lease=LEASE)
-    with pytest.raises(InvalidValueError, match="owner: does not hold"):
-        record.completed(owner, b"1", now=now, keep=None)
-    with pytest.raises(InvalidValueError, match="owner: does not hold"):
-        record.failed_for_good(owner, ValueError(), now=now, keep=None)
+@pytest.mark.parametrize(("owner", "epoch"), [("you", 1), ("me", 2), ("me", 0)])
+def test_whoever_does_not_hold_the_claim_changes_nothing(owner: str, epoch: int) -> None:
+    record = claimed()
+    lost = f"idempotency key k: with epoch {epoch} has lost it to me"
+    with pytest.raises(InvalidValueError, match=lost):
+        record.renewed(owner, epoch, now=NOW, lease=LEASE)
+    with pytest.raises(InvalidValueError, match=lost):
+        record.completed(owner, epoch, b"1", now=NOW, keep=None)
+    with pytest.raises(InvalidValueError, match=lost) as refusal:
+        record.failed_for_good(owner, epoch, ValueError(), now=NOW, keep=None)
+    assert (refusal.value.field, refusal.value.value) == ("owner", owner)
+    assert "read the record again" in refusal.value.remedy
+
+
+@pytest.mark.parametrize("after", [LEASE, LEASE * 2])
+def test_a_lease_that_ran_out_is_not_renewed(after: timedelta) -> None:
+    with pytest.raises(InvalidValueError, match="let the lease run out at 2026-11-01 12:00:30"):
+        claimed().renewed("me", 1, now=NOW + after, lease=LEASE)
+
+
+def test_finished_work_counts_after_the_lease_while_nobody_has_taken_the_key() -> None:
+    late = NOW + LEASE * 9
+    done = claimed().completed("me", 1, b"1", now=late, keep=None)
+    assert done.state == Completed(result=b"1", recorded_at=late)
+    taken = claimed(claimed(), owner="me", now=late)
+    with pytest.raises(InvalidValueError, match="with epoch 1 has lost it to me"):
+        taken.completed("me", 1, b"1", now=late, keep=None)
+
+
+@pytest.mark.parametrize("length", [timedelta(0), timedelta(seconds=-5), 30, timedelta(days=4000)])
+def test_leases_and_keeping_last_a_sensible_time(length: Any) -> None:
+    with pytest.raises(InvalidValueError, match="lease: must be a duration"):
+        claimed(lease=length)
+    with pytest.raises(InvalidValueError, match="lease: must be a duration"):
+        claimed().renewed("me", 1, now=NOW, lease=length)
+    with pytest.raises(InvalidValueError, match="keep: must be a duration"):
+        claimed().completed("me", 1, b"1", now=NOW, keep=length)
+
+
+def test_a_record_speaks_for_its_own_key_only() -> None:
+    with pytest.raises(InvalidValueError, match="key: is not the key of the record, k"):
+        claimed(claimed(), key="other", now=NOW + LEASE)
+
+
+def test_records_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(InvalidValueError, match="work in progress ends with its lease"):
+        evolve(claimed(), expires_at=NOW)
+    with pytest.raises(InvalidValueError, match=r"IdempotencyRecord\.state: must be a InProgress"):
+        evolve(claimed(), state=None)  # type: ignore[arg-type]  # the point
+    with pytest.raises(InvalidValueError, match="now: must be a time with its zone"):
+        claimed(now=NOW.replace(tzinfo=None))
+    with pytest.raises(InvalidValueError, match="now: must be a time with its zone"):
+        claimed().is_expired(NOW.replace(tzinfo=None))
+    with pytest.raises(InvalidValueError, match=r"Completed\.result: must be a bytes"):
+        claimed().completed("me", 1, "text", now=NOW, keep=None)  # type: ignore[arg-type]  # the point
+
+
+def test_a_failure_that_cannot_be_written_is_recorded_all_the_same() -> None:
+    failed = claimed().failed_for_good("me", 1, ValueError("a\udcff\n"), now=NOW, keep=None)
+    assert isinstance(failed.state, FailedForGood)
+    assert failed.state.error_message == "a\\udcff\\n"
 
 
 def test_an_ended_record_cannot_end_again() -> None:
-    done = claimed().completed("me", b"1", now=NOW, keep=None)
-    with pytest.raises(InvalidValueError, match="does not hold"):
-        done.completed("me", b"2", now=NOW, keep=None)
+    done = claimed().completed("me", 1, b"1", now=NOW, keep=None)
+    with pytest.raises(InvalidValueError, match="comes after the work was finished"):
+        done.completed("me", 1, b"2", now=NOW, keep=None)
 
 
 class RecordLife(RuleBasedStateMachine):
@@ -241,14 +298,16 @@ class RecordLife(RuleBasedStateMachine):
         self.record = after
 
     @precondition(lambda self: self.record is not None)
-    @rule(owner=st.sampled_from("abc"))
-    def finishes(self, owner: str) -> None:
+    @rule(owner=st.sampled_from("abc"), behind=st.integers(0, 2))
+    def finishes(self, owner: str, behind: int) -> None:
         assert self.record is not None
         result = f"{owner}{len(self.results)}".encode()
+        epoch = self.record.epoch - behind
         try:
-            self.record = self.record.completed(owner, result, now=self.now, keep=None)
+            self.record = self.record.completed(owner, epoch, result, now=self.now, keep=None)
         except InvalidValueError:
             return
+        assert behind == 0
         self.results.append(result)
 
     @rule(seconds=st.integers(1, 40))

@@ -27,9 +27,9 @@ moments = st.datetimes(
 @st.composite
 def policies(draw: st.DrawFn) -> RetryPolicy:
     """Any valid policy with the default exception lists."""
-    base_delay = draw(delays_s)
+    base_delay = draw(delays_s | st.integers(0, 10))
     return RetryPolicy(
-        max_attempts=draw(st.integers(1, 20)),
+        max_attempts=draw(st.integers(1, 20) | st.just(1_000)),
         base_delay=base_delay,
         max_delay=draw(st.floats(base_delay, 604_800)),
         backoff_multiplier=draw(st.floats(1, 100)),
@@ -51,7 +51,7 @@ error_classes: st.SearchStrategy[ErrorClass] = st.one_of(
 failures = st.builds(
     Failure,
     key=keys,
-    attempt=st.integers(1, 30),
+    attempt=st.integers(1, 30) | st.integers(100, 1_000),
     error=error_classes,
     rate_limited=st.integers(0, 8),
     elapsed_s=st.floats(0, 200_000),

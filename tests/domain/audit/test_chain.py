@@ -1,5 +1,7 @@
 """The chain finds every change."""
 
+from typing import Any
+
 import pytest
 from attrs import evolve
 from hypothesis import given
@@ -46,6 +48,12 @@ def test_hashes_stay_as_first_released() -> None:
         chain_of([b"a"])[0].hash
         == "d04591c362a071a716f33be6b08d94602be19d23b297d18e16f40c72bb3a7779"
     )
+
+
+def test_a_body_is_bytes() -> None:
+    event: Any = {"event_type": "x"}
+    with pytest.raises(InvalidValueError, match="body: must be an event's canonical bytes"):
+        next_entry(GENESIS, event)
 
 
 def test_a_head_before_the_start_is_refused() -> None:
@@ -105,6 +113,18 @@ def test_entries_cut_off_at_the_end_are_found_by_the_noted_head(contents: list[b
     assert report.problem is ChainProblem.CUT_OFF
     assert report.checked == len(entries) - 1
     assert verify_chain(entries[:-1]).intact
+
+
+@given(bodies, st.data())
+def test_a_head_noted_earlier_is_found_on_the_way(
+    contents: list[bytes], data: st.DataObject
+) -> None:
+    entries = chain_of(contents)
+    index = data.draw(st.integers(-1, len(entries) - 1))
+    noted = entries[index].head if index >= 0 else GENESIS
+    report = verify_chain(entries, expected_head=noted)
+    assert report.intact
+    assert report.checked == len(entries)
 
 
 def test_a_rewritten_tail_is_found_by_the_noted_head() -> None:

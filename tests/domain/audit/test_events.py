@@ -15,7 +15,6 @@ from tileferry.domain.actors import Actor
 from tileferry.domain.audit import (
     EVENT_KINDS,
     AuditEvent,
-    DecisionRecord,
     IdempotencyAction,
     IdempotencyUsed,
     RetryAttempted,
@@ -29,8 +28,10 @@ from tileferry.domain.change import Change
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import (
     POLICY_MATRIX,
+    DecisionRecord,
     Failure,
     Retryable,
+    RetryAt,
     RetryCategory,
     RetryPolicy,
     decide,
@@ -54,12 +55,15 @@ def record(policy: RetryPolicy, attempt: int) -> DecisionRecord:
 PUBLISH = record(POLICY_MATRIX[RetryCategory.NATS_PUBLISH], 2)
 GET = record(POLICY_MATRIX[RetryCategory.KV_GET], 3)
 
+assert isinstance(PUBLISH.decision, RetryAt)
+DELAY_S = PUBLISH.decision.delay_s
+
 ATTEMPT = RetryAttempted(
     retry_category=RetryCategory.NATS_PUBLISH,
     operation="Publish to exoarmur.audit.append.v1",
     attempt_number=2,
     max_attempts=3,
-    delay_seconds=1.05,
+    delay_seconds=DELAY_S,
     exception_type="TimeoutError",
     exception_message="Connection timeout",
     decision_record=PUBLISH,
@@ -109,7 +113,7 @@ def test_spec2_retry_attempt_event() -> None:
         "operation": "Publish to exoarmur.audit.append.v1",
         "attempt_number": 2,
         "max_attempts": 3,
-        "delay_seconds": 1.05,
+        "delay_seconds": DELAY_S,
         "exception_type": "TimeoutError",
         "exception_message": "Connection timeout",
         "decision_record": PUBLISH.as_json(),
@@ -163,6 +167,7 @@ def test_state_change_event() -> None:
         "to_status": "processing",
         "actor": "worker",
         "reason": None,
+        "decision_record": None,
         **CONTEXT_JSON,
     }
 
@@ -193,6 +198,7 @@ def test_a_state_change_event_says_what_the_change_says(
         after=Lamp(Light.GREEN),
         reason="go",
         at=AT,
+        record=GET,
     )
     context = {key: value for key, value in CONTEXT.items() if key != "timestamp"}
     assert StateChanged.of(change, **context).as_json() == {
@@ -203,6 +209,7 @@ def test_a_state_change_event_says_what_the_change_says(
         "to_status": "green",
         "actor": "operator",
         "reason": "go",
+        "decision_record": GET.as_json(),
         **CONTEXT_JSON,
     }
     assert StateChanged.of(change).tenant_id is None
@@ -247,18 +254,38 @@ def test_every_kind_is_known_by_its_type() -> None:
 
 
 @given(policies(), failures, moments, st.text(max_size=30))
-def test_any_attempt_event_reads_back(
+def test_any_event_with_a_decision_reads_back(
     policy: RetryPolicy, failure: Failure, at: datetime, message: str
 ) -> None:
-    event = evolve(
-        ATTEMPT,
-        timestamp=at,
-        exception_message=message,
-        decision_record=DecisionRecord(
-            policy=policy, failure=failure, decision=decide(policy, failure)
-        ),
-    )
+    record = DecisionRecord(policy=policy, failure=failure, decision=decide(policy, failure))
+    event = evolve(CHANGED, timestamp=at, reason=message, decision_record=record)
     assert event_from_json(json.loads(event.canonical_bytes())) == event
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"decision_record": GET},
+        {"attempt_number": 1},
+        {"max_attempts": 4},
+        {"delay_seconds": 99.0},
+    ],
+)
+def test_an_attempt_does_not_contradict_its_decision(changes: dict[str, Any]) -> None:
+    with pytest.raises(InvalidValueError, match="of another decision than the event tells of"):
+        evolve(ATTEMPT, **changes)
+
+
+def test_an_exhaustion_does_not_contradict_its_decision() -> None:
+    with pytest.raises(InvalidValueError, match=r"RetryExhausted\.decision_record") as refusal:
+        evolve(EXHAUSTED, decision_record=PUBLISH)
+    assert refusal.value.value == "retry_exhausted"
+
+
+@pytest.mark.parametrize("data", [None, [], "x", 5, {"event_type": []}, {"event_type": {}}])
+def test_json_that_is_no_event_is_refused(data: Any) -> None:
+    with pytest.raises(InvalidValueError, match="event_type: is not an audit event"):
+        event_from_json(data)
 
 
 def test_a_field_of_a_later_version_is_left_aside() -> None:
@@ -274,6 +301,11 @@ def test_a_field_of_a_later_version_is_left_aside() -> None:
         ({"timestamp": 7}, "timestamp: cannot be read"),
         ({"timestamp": "2026-01-25T21:15:00"}, r"\.timestamp: must be a time with its zone"),
         ({"action": "steal"}, "action: cannot be read"),
+        ({"timestamp": "0001-01-01T00:00:00+01:00"}, "timestamp: is beyond the calendar"),
+        ({"tenant_id": []}, r"IdempotencyUsed\.tenant_id: must be text"),
+        ({"correlation_id": 5}, r"IdempotencyUsed\.correlation_id: must be text"),
+        ({"trace_id": "\ud800"}, r"IdempotencyUsed\.trace_id: must be text"),
+        ({"operation": None}, r"IdempotencyUsed\.operation: must be text"),
         ({"idempotency_key": ""}, r"IdempotencyUsed\.idempotency_key: must be non-empty"),
     ],
 )

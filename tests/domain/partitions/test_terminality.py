@@ -108,7 +108,9 @@ def test_a_policy_that_makes_no_sense_is_refused(name: str, value: Any) -> None:
     assert caught.value.field == f"TerminalityPolicy.{name}"
     assert caught.value.value == value
     if name == "max_age":
-        assert caught.value.problem == "must be a duration longer than nothing"
+        assert caught.value.problem == (
+            "must be a duration longer than nothing and at most 3650 days"
+        )
     assert TerminalityPolicy(max_age=TICK).max_age == TICK
 
 

@@ -48,6 +48,15 @@ def test_power_backoff_raises_the_base_to_the_attempt() -> None:
 
 
 @pytest.mark.parametrize("backoff", BackoffKind)
+@pytest.mark.parametrize("attempt", [1, 100, 200, 999])
+def test_nothing_stays_nothing_however_it_grows(backoff: BackoffKind, attempt: int) -> None:
+    policy = RetryPolicy(
+        max_attempts=1_000, base_delay=0, max_delay=30.0, backoff_multiplier=100, backoff=backoff
+    )
+    assert jittered_delay(policy, attempt, "k") == 0.0
+
+
+@pytest.mark.parametrize("backoff", BackoffKind)
 def test_a_growth_beyond_floats_is_the_cap(backoff: BackoffKind) -> None:
     policy = RetryPolicy(
         max_attempts=1_000,

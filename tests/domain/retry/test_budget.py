@@ -36,6 +36,15 @@ def test_first_attempts_earn_and_retries_cost() -> None:
     assert RetryBudget(tokens=9.95).after_first_attempt().tokens == 10.0
 
 
+def test_ten_first_attempts_pay_one_retry() -> None:
+    budget = RetryBudget(tokens=0.0)
+    for _ in range(10):
+        assert not budget.allows_retry
+        budget = budget.after_first_attempt()
+    assert budget.allows_retry
+    assert budget.after_retry().tokens == 0.0
+
+
 def test_time_refills_and_a_clock_that_goes_back_does_not() -> None:
     budget = RetryBudget(tokens=1.0, refill_per_s=0.5, updated_s=100.0)
     later = budget.refilled(104.0)
@@ -53,6 +62,7 @@ def test_time_refills_and_a_clock_that_goes_back_does_not() -> None:
         {"earned_per_attempt": 1.1},
         {"refill_per_s": -1},
         {"tokens": -1},
+        {"tokens": 10.1},
         {"updated_s": float("nan")},
     ],
 )

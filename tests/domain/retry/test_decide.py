@@ -206,6 +206,27 @@ def test_impossible_failures_are_refused(fields: dict[str, Any]) -> None:
         failure(**fields)
 
 
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        (RetryAt, {"delay_s": -1.0}),
+        (RetryAt, {"delay_s": float("inf")}),
+        (RetryAt, {"attempt": 0}),
+        (RetryAt, {"rate_limited": -1}),
+        (RetryAt, {"reason": "backoff"}),
+        (GiveUp, {"attempts": 0}),
+        (GiveUp, {"reason": "final"}),
+    ],
+)
+def test_impossible_decisions_are_refused(kind: type, fields: dict[str, Any]) -> None:
+    good: dict[type, dict[str, Any]] = {
+        RetryAt: {"delay_s": 1.0, "reason": RetryReason.BACKOFF, "attempt": 2, "rate_limited": 0},
+        GiveUp: {"reason": GiveUpReason.FINAL, "attempts": 1},
+    }
+    with pytest.raises(InvalidValueError, match=rf"{kind.__name__}\.{next(iter(fields))}"):
+        kind(**{**good[kind], **fields})
+
+
 @given(policies(), failures)
 def test_a_decision_keeps_every_bound(policy: RetryPolicy, failed: Failure) -> None:
     decision = decide(policy, failed)
@@ -274,10 +295,24 @@ def test_spec4_without_more_facts_a_run_is_new_and_was_never_deferred() -> None:
     hint = RateLimited(retry_after_s=90.0)
     policy = evolve(RUN_POLICY, max_rate_limited=1, deadline_s=90.5)
     assert calculate_next_retry(0, hint, policy, now=NOW) == NOW + timedelta(seconds=90)
+
+
+def test_design_5_7_a_run_without_a_key_cannot_be_spread() -> None:
     jittered = evolve(RUN_POLICY, jitter_enabled=True)
-    assert calculate_next_retry(0, Retryable(), jittered, now=NOW) == calculate_next_retry(
-        0, Retryable(), jittered, now=NOW, key=""
-    )
+    with pytest.raises(InvalidValueError, match="key: must name the run"):
+        calculate_next_retry(0, Retryable(), jittered, now=NOW)
+
+
+def test_the_time_of_a_next_retry_knows_its_zone() -> None:
+    with pytest.raises(InvalidValueError, match="now: must be a time with its zone"):
+        calculate_next_retry(0, Retryable(), RUN_POLICY, now=NOW.replace(tzinfo=None))
+
+
+def test_spec4_a_source_may_ask_a_run_for_an_hour_and_gets_it() -> None:
+    hour = RateLimited(retry_after_s=3600.0)
+    assert calculate_next_retry(0, hour, RUN_POLICY, now=NOW) == NOW + timedelta(hours=1)
+    month = RateLimited(retry_after_s=30 * 86_400.0)
+    assert calculate_next_retry(0, month, RUN_POLICY, now=NOW) == NOW + timedelta(days=1)
 
 
 def test_a_jittered_run_policy_spreads_runs_by_their_key() -> None:

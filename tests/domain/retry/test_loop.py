@@ -104,6 +104,16 @@ def test_what_an_error_says_is_made_safe_for_logs() -> None:
     assert loop.history[0].error_type == "OSError"
 
 
+def test_an_error_that_cannot_tell_what_it_is_does_not_break_the_loop() -> None:
+    class SilentError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    loop = a_loop()
+    loop.after_failure(SilentError(), now_s=100.0)
+    assert loop.history[0].summary == "SilentError"
+
+
 def test_spec2_exhaustion_carries_category_attempts_operation_and_history() -> None:
     loop = a_loop()
     loop.after_failure(OSError("down"), now_s=100.25)

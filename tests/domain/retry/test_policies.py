@@ -113,5 +113,5 @@ def test_spec1_ac5_the_sixth_retry_waits_the_cap_of_10_seconds_not_64() -> None:
 
 def test_spec1_no_in_call_retries_is_one_attempt() -> None:
     assert upload_policy(0, 2.0, 60.0).max_attempts == 1
-    with pytest.raises(InvalidValueError):
+    with pytest.raises(InvalidValueError, match=r"max_in_call_retries: must be 0 .*got -1"):
         upload_policy(-1, 2.0, 60.0)

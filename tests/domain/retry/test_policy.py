@@ -79,6 +79,10 @@ def test_lists_of_exceptions_are_accepted_and_frozen() -> None:
         ("retryable_exceptions", [GeneratorExit], "subclasses of Exception only"),
         ("retryable_exceptions", [ValueError()], "subclasses of Exception only"),
         ("retryable_exceptions", [int], "subclasses of Exception only"),
+        ("retryable_exceptions", ValueError, "must be a list"),
+        ("retryable_exceptions", None, "must be a list"),
+        ("non_retryable_exceptions", "ValueError", "must be a list"),
+        pytest.param("max_attempts", 10**5000, "whole number", id="huge"),
         ("non_retryable_exceptions", [int], "subclasses of BaseException only"),
         ("backoff", "power", "must be a BackoffKind"),
         ("deadline_s", -1, "finite number from 0 to 7776000"),
@@ -117,6 +121,13 @@ def test_spec2_impossible_values_are_refused_by_name(field: str, value: Any, pro
 )
 def test_the_edges_are_allowed(fields: dict[str, Any]) -> None:
     RetryPolicy(**fields)
+
+
+def test_whole_numbers_become_floats_so_that_decisions_replay() -> None:
+    policy = RetryPolicy(base_delay=1, max_delay=30, backoff_multiplier=2, deadline_s=9)
+    assert isinstance(policy.base_delay, float)
+    assert isinstance(policy.deadline_s, float)
+    assert policy == RetryPolicy(base_delay=1.0, deadline_s=9.0)
 
 
 def test_a_power_policy_may_cap_below_its_base_since_the_base_is_no_delay() -> None:

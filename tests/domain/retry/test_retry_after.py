@@ -2,11 +2,13 @@
 
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import parse_retry_after
 
 NOW = datetime(2026, 10, 21, 7, 27, 30, tzinfo=UTC)
@@ -76,6 +78,22 @@ def test_spec5_risk1_dates(header: str, wait_s: float) -> None:
     ],
 )
 def test_what_is_neither_form_is_no_hint(header: str | None) -> None:
+    assert parse(header) is None
+
+
+@pytest.mark.parametrize("cap_s", [float("nan"), float("inf"), -1.0])
+def test_a_cap_that_is_none_is_refused(cap_s: float) -> None:
+    with pytest.raises(InvalidValueError, match="cap_s: must be a finite number from 0 up"):
+        parse("5", cap_s)
+
+
+def test_the_time_must_know_its_zone() -> None:
+    with pytest.raises(InvalidValueError, match="now: must be a time with its zone"):
+        parse_retry_after("5", now=NOW.replace(tzinfo=None), cap_s=1.0)
+
+
+@pytest.mark.parametrize("header", [b"30", 30, ["30"]])
+def test_a_header_that_is_no_text_is_no_hint(header: Any) -> None:
     assert parse(header) is None
 
 

@@ -48,9 +48,18 @@ def test_the_actors_are_closed_and_lower_case() -> None:
 
 
 def test_what_is_declared_is_permitted() -> None:
-    SWITCH.permit("lamp 1", Light.RED, Actor.WORKER)
-    SWITCH.permit("lamp 1", Light.RED, Actor.OPERATOR, "fog")
-    BUILD.permit("lamp 1", None, Actor.OPERATOR)
+    SWITCH.permit("lamp 1", Light.RED, Actor.WORKER, NOW)
+    SWITCH.permit("lamp 1", Light.RED, Actor.OPERATOR, NOW, "fog")
+    BUILD.permit("lamp 1", None, Actor.OPERATOR, NOW)
+
+
+def test_an_actor_is_an_actor_and_a_time_knows_its_zone() -> None:
+    with pytest.raises(InvalidValueError, match=r"actor: must be an Actor \(got 'worker'\)"):
+        SWITCH.permit("lamp 1", Light.RED, "worker", NOW)  # type: ignore[arg-type]  # the point
+    with pytest.raises(InvalidValueError, match="now: must be a time with its zone"):
+        SWITCH.permit("lamp 1", Light.RED, Actor.WORKER, NOW.replace(tzinfo=None))
+    with pytest.raises(InvalidValueError, match=r"Change\.actor: must be a Actor"):
+        SWITCH.change(Lamp(Light.RED), Lamp(Light.GREEN), actor="worker", at=NOW)  # type: ignore[arg-type]  # the point
 
 
 @pytest.mark.parametrize(
@@ -100,7 +109,7 @@ def test_a_refusal_says_what_is_wrong(
     rule: Transition[Light], status: Light | None, actor: Actor, reason: str | None, message: str
 ) -> None:
     with pytest.raises(IllegalTransitionError) as caught:
-        rule.permit("lamp 1", status, actor, reason)
+        rule.permit("lamp 1", status, actor, NOW, reason)
     assert str(caught.value) == message
     assert caught.value.subject == "lamp 1"
     assert caught.value.transition == rule.name

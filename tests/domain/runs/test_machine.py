@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tileferry.domain.actors import Actor
-from tileferry.domain.audit import replay
 from tileferry.domain.change import Change
 from tileferry.domain.errors import IllegalTransitionError
 from tileferry.domain.retry import (
@@ -17,12 +16,12 @@ from tileferry.domain.retry import (
     RateLimited,
     Retryable,
     RetryPolicy,
+    replay,
 )
 from tileferry.domain.runs import (
     MAX_RESCUES,
     RUN_TRANSITIONS,
     Run,
-    RunErrorChange,
     RunId,
     RunKind,
     RunStatus,
@@ -85,14 +84,14 @@ class RunMachine(RuleBasedStateMachine):
         assert after.lease_epoch == before.lease_epoch + claimed
         assert after.rescues == before.rescues + (change.transition == "rescue")
         charged = (
-            isinstance(change, RunErrorChange)
+            change.record is not None
             and not is_permanent(after)
             and change.record.failure.error != RateLimited(45.0)
         )
         if change.transition != "complete":
             assert after.retry_count == before.retry_count + charged
             assert after.rate_limited_count >= before.rate_limited_count
-        if isinstance(change, RunErrorChange):
+        if change.record is not None:
             assert replay(change.record) is None
         self.run = after
 

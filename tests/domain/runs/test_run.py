@@ -206,13 +206,16 @@ def test_a_verdict_explains_itself_unless_it_is_a_clean_pass() -> None:
     for outcome in (VerdictOutcome.NEEDS_REVIEW, VerdictOutcome.FAILED):
         verdict = Verdict(run_id=run_id, outcome=outcome, reasons=("2 stale", "1 gone"))
         assert verdict.explanation == "2 stale; 1 gone"
-        for reasons in ((), ("2 stale", "")):
-            with pytest.raises(InvalidValueError) as caught:
-                Verdict(run_id=run_id, outcome=outcome, reasons=reasons)
-            assert caught.value.field == "Verdict.reasons"
-            assert caught.value.value == reasons
-            assert caught.value.problem == f"must say why the run is {outcome}"
-            assert caught.value.remedy == ""
+        with pytest.raises(InvalidValueError) as caught:
+            Verdict(run_id=run_id, outcome=outcome)
+        assert caught.value.field == "Verdict.reasons"
+        assert caught.value.value == ()
+        assert caught.value.problem == f"must say why the run is {outcome}"
+        assert caught.value.remedy == ""
+        bads: list[Any] = ["", "\ud800", 5, None]
+        for bad in bads:
+            with pytest.raises(InvalidValueError, match=r"Verdict\.reasons: must be non-empty"):
+                Verdict(run_id=run_id, outcome=outcome, reasons=("2 stale", bad))
     with pytest.raises(InvalidValueError) as caught:
         Verdict(run_id=run_id, outcome=VerdictOutcome.PASSED, reasons=("but",))
     assert caught.value.field == "Verdict.reasons"

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tileferry.domain.actors import Actor
-from tileferry.domain.audit import DecisionRecord, replay
 from tileferry.domain.change import Change
 from tileferry.domain.errors import IllegalTransitionError
 from tileferry.domain.retry import (
     RUN_POLICY,
+    DecisionRecord,
     ErrorClass,
     Failure,
     Final,
@@ -25,11 +25,11 @@ from tileferry.domain.retry import (
     RetryPolicy,
     RetryReason,
     calculate_next_retry,
+    replay,
 )
 from tileferry.domain.runs import (
     MAX_RESCUES,
     Run,
-    RunErrorChange,
     RunId,
     RunKind,
     RunStatus,
@@ -51,6 +51,11 @@ TICK = timedelta(microseconds=1)
 W1 = WorkerId("w1")
 
 
+def decided(change: Change[Run]) -> DecisionRecord:
+    assert change.record is not None
+    return change.record
+
+
 def make_run(**fields: Any) -> Run:
     base: dict[str, Any] = {"kind": RunKind.DOWNLOAD_AREA, "submitted_date": SUBMITTED}
     return Run(run_id=RunId("r1"), source="osm", **{**base, **fields})
@@ -63,7 +68,7 @@ def held(**fields: Any) -> Run:
 
 def fail(
     run: Run, error: ErrorClass, *, now: datetime = NOW, policy: RetryPolicy = RUN_POLICY
-) -> RunErrorChange:
+) -> Change[Run]:
     return record_error(
         run,
         error,
@@ -80,7 +85,7 @@ def test_a_recorded_error_carries_its_decision_and_what_recomputes_it() -> None:
     run = held(retry_count=2, rate_limited_count=4, rescues=1)
     change = fail(run, Retryable())
     failure = Failure(key="r1", attempt=3, error=Retryable(), rate_limited=4, elapsed_s=7200.0)
-    assert change == RunErrorChange(
+    assert change == Change(
         transition="record_error",
         actor=Actor.WORKER,
         before=run,
@@ -102,7 +107,7 @@ def test_a_recorded_error_carries_its_decision_and_what_recomputes_it() -> None:
             decision=RetryAt(delay_s=240.0, reason=RetryReason.BACKOFF, attempt=4, rate_limited=4),
         ),
     )
-    assert replay(change.record) is None
+    assert replay(decided(change)) is None
 
 
 SCHEDULE_S = [60, 120, 240, 480, 960, 1920, 3600]
@@ -125,7 +130,7 @@ def test_spec4_phase5_max_attempts_is_eight_and_then_the_error_is_permanent() ->
         assert (run.lease_epoch, run.retry_count) == (attempt, attempt - 1)
         change = fail(run, Retryable(), now=now)
         run = change.after
-        decisions.append(change.record.decision)
+        decisions.append(decided(change).decision)
         if run.next_retry_at is not None:
             delays.append((run.next_retry_at - now).total_seconds())
             now = run.next_retry_at
@@ -147,7 +152,7 @@ def test_spec4_phase5_final_errors_are_not_retried() -> None:
         error_message="boom",
         lease_epoch=9,
     )
-    assert change.record.decision == GiveUp(reason=GiveUpReason.FINAL, attempts=2)
+    assert decided(change).decision == GiveUp(reason=GiveUpReason.FINAL, attempts=2)
 
 
 def test_spec4_phase5_rate_limited_with_a_hint_waits_for_it_and_is_not_charged() -> None:
@@ -161,7 +166,7 @@ def test_spec4_phase5_rate_limited_with_a_hint_waits_for_it_and_is_not_charged()
         error_message="boom",
         lease_epoch=9,
     )
-    assert change.record.failure.error == RateLimited(90.0)
+    assert decided(change).failure.error == RateLimited(90.0)
 
 
 def test_spec4_phase5_rate_limited_without_a_hint_backs_off_and_is_charged() -> None:
@@ -178,7 +183,7 @@ def test_rate_limits_are_bounded_in_number() -> None:
     change = fail(held(rate_limited_count=100), RateLimited(1.0))
     assert is_permanent(change.after)
     assert change.after.rate_limited_count == 100
-    assert change.record.decision == GiveUp(reason=GiveUpReason.RATE_LIMIT_EXHAUSTED, attempts=1)
+    assert decided(change).decision == GiveUp(reason=GiveUpReason.RATE_LIMIT_EXHAUSTED, attempts=1)
 
 
 def test_rate_limits_are_bounded_by_the_age_of_the_run() -> None:
@@ -186,17 +191,17 @@ def test_rate_limits_are_bounded_by_the_age_of_the_run() -> None:
     assert not is_permanent(fail(held(), RateLimited(89.0), policy=policy).after)
     change = fail(held(), RateLimited(90.0), policy=policy)
     assert is_permanent(change.after)
-    assert change.record.decision == GiveUp(reason=GiveUpReason.DEADLINE_EXCEEDED, attempts=1)
+    assert decided(change).decision == GiveUp(reason=GiveUpReason.DEADLINE_EXCEEDED, attempts=1)
 
 
 def test_a_run_submitted_by_a_clock_ahead_of_ours_has_no_age() -> None:
-    assert fail(held(submitted_date=NOW + MINUTE), Retryable()).record.failure.elapsed_s == 0.0
+    assert decided(fail(held(submitted_date=NOW + MINUTE), Retryable())).failure.elapsed_s == 0.0
 
 
 def test_the_jitter_of_a_policy_that_has_some_is_the_runs_own() -> None:
     policy = evolve(RUN_POLICY, jitter_enabled=True)
     change = fail(held(), Retryable(), policy=policy)
-    assert change.record.policy == policy
+    assert decided(change).policy == policy
     assert change.after.next_retry_at == calculate_next_retry(
         0, Retryable(), policy, now=NOW, key="r1"
     )

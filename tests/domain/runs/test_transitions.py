@@ -144,13 +144,13 @@ def test_spec4_a_permanent_error_is_never_claimed() -> None:
     assert caught.value.problem == "it has been given up"
 
 
-@pytest.mark.parametrize("lease", [timedelta(0), -TICK])
-def test_a_lease_lasts(lease: timedelta) -> None:
+@pytest.mark.parametrize("lease", [timedelta(0), -TICK, timedelta(days=3_651), 5])
+def test_a_lease_lasts(lease: Any) -> None:
     with pytest.raises(InvalidValueError) as caught:
         claim(new_run(), actor=Actor.WORKER, owner=W1, now=NOW, lease=lease)
     assert caught.value.field == "lease"
     assert caught.value.value == lease
-    assert caught.value.problem == "must be longer than nothing"
+    assert caught.value.problem == ("must be a duration longer than nothing and at most 3650 days")
     with pytest.raises(InvalidValueError):
         renew(held_run(), actor=Actor.WORKER, owner=W1, epoch=6, now=NOW, lease=lease)
 

@@ -215,3 +215,9 @@ def test_a_range_that_cannot_be_is_refused(field: str, value: Any) -> None:
 def test_levels_that_cannot_be_are_refused(levels: Any) -> None:
     with pytest.raises(InvalidValueError, match="zoom_levels"):
         count_tiles(BBox.parse("1,1,2,2"), levels)
+
+
+def test_a_box_is_a_box_and_not_its_text() -> None:
+    text: Any = "1,2,3,4"
+    with pytest.raises(InvalidValueError, match="bbox: must be a BBox"):
+        TileCoverage(bbox=text, zoom_levels=[12])

@@ -197,3 +197,19 @@ def test_a_bad_field_is_named(field: str, value: Any) -> None:
     good: dict[str, Any] = {"outcome": DownloadOutcome.FAILURE, "tiles_requested": 1, **NAMES}
     with pytest.raises(InvalidValueError, match=field):
         DownloadBatchReport(**{**good, field: value})
+
+
+def test_a_batch_with_nothing_left_is_not_partial() -> None:
+    with pytest.raises(InvalidValueError, match="is more than partial: nothing is left to do"):
+        DownloadBatchReport(
+            outcome=DownloadOutcome.PARTIAL,
+            flight_id="F1",
+            request_hash="0" * 16,
+            tiles_requested=5,
+            tiles_downloaded=5,
+        )
+
+
+def test_a_batch_of_which_every_tile_failed_is_a_failure() -> None:
+    assert download_outcome(DownloadTally(tiles_failed=100), 100) is DownloadOutcome.FAILURE
+    assert download_outcome(DownloadTally(tiles_missing=100), 100) is DownloadOutcome.PARTIAL

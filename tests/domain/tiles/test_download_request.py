@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.tiles import BBox, DownloadRequest, SectorClass, TileId, TileSummary
+from tileferry.domain.tiles import (
+    TILE_BYTES_MAX,
+    BBox,
+    DownloadRequest,
+    SectorClass,
+    TileId,
+    TileSummary,
+)
 
 KEY_HASH = sha256(b"a test key").hexdigest()
 FIELDS: dict[str, Any] = {
@@ -123,7 +130,7 @@ def summary(**changed: Any) -> TileSummary:
     return TileSummary(**{**fields, **changed})
 
 
-@given(st.datetimes(timezones=st.just(UTC)), st.floats(0.001, 1e6), st.integers(0, 2**40))
+@given(st.datetimes(timezones=st.just(UTC)), st.floats(0.001, 1e6), st.integers(0, TILE_BYTES_MAX))
 def test_a_listing_s_line_keeps_what_it_says(when: datetime, scale: float, size: int) -> None:
     line = summary(produced_at=when, resolution_m_per_px=scale, estimated_bytes=size)
     assert (line.produced_at, line.resolution_m_per_px, line.estimated_bytes) == (when, scale, size)
@@ -145,7 +152,7 @@ def test_a_listing_s_line_keeps_what_it_says(when: datetime, scale: float, size:
         ("resolution_m_per_px", "0.5"),
         ("estimated_bytes", -1),
         ("estimated_bytes", 1.5),
-        ("estimated_bytes", 2**40 + 1),
+        ("estimated_bytes", TILE_BYTES_MAX + 1),
     ],
 )
 def test_a_line_that_cannot_be_is_refused(field: str, value: Any) -> None:

@@ -163,3 +163,13 @@ def test_an_impossible_candidate_is_refused(field: str, value: Any) -> None:
     fields: dict[str, Any] = {"tile_id": cached(0, 1).tile_id, "size_bytes": 1, "last_used_at": NOW}
     with pytest.raises(InvalidValueError, match=f"CachedTile.{field}"):
         CachedTile(**{**fields, field: value})
+
+
+def test_a_tile_named_twice_is_refused_since_it_frees_its_bytes_once() -> None:
+    used = datetime(2026, 1, 1, tzinfo=UTC)
+    tile = CachedTile(
+        tile_id=TileId(source="sat", zoom=1, x=0, y=0), size_bytes=10, last_used_at=used
+    )
+    full = CacheSpace(budget_bytes=100, used_bytes=100, free_disk_bytes=1_000)
+    with pytest.raises(InvalidValueError, match="candidates: names a tile twice"):
+        plan_eviction(20, full, [tile, tile])

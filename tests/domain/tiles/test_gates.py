@@ -193,3 +193,14 @@ def test_the_extremes_of_the_calendar_are_only_stale() -> None:
 def test_sectors_and_labels_have_stable_values() -> None:
     assert list(SectorClass) == ["active_conflict", "stable_rear"]
     assert list(FreshnessLabel) == ["fresh", "downgraded"]
+
+
+@pytest.mark.parametrize("value", ["abc", None, True, "0.6", [0.6]])
+def test_what_is_no_number_is_unreadable(value: Any) -> None:
+    assert ResolutionGate().judge(value) is ResolutionVerdict.UNREADABLE
+
+
+@pytest.mark.parametrize("sector", ["stable_rear", "nope", None])
+def test_a_sector_is_a_sector_class_and_not_its_text(sector: Any) -> None:
+    with pytest.raises(InvalidValueError, match="sector: must be a SectorClass"):
+        FreshnessRule().judge(TILE, sector, produced_at=NOW, now=NOW)

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.tiles import ZOOM_MAX, TileId
+from tileferry.domain.tiles import ZOOM_MAX, BBox, TileId, count_tiles
 
 sources = st.sampled_from(["sat", "a", "9", "maps.v2", "sat_1-b", "s" * 64])
 
@@ -158,3 +158,9 @@ def test_tiles_sort_by_number_not_by_text() -> None:
     texts = ["a/9/10/9", "a/9/9/10", "a/10/0/0", "a/9/9/9", "b/0/0/0"]
     in_order = [str(tile) for tile in sorted(TileId.parse(text) for text in texts)]
     assert in_order == ["a/9/9/9", "a/9/9/10", "a/9/10/9", "a/10/0/0", "b/0/0/0"]
+
+
+def test_zoom_levels_come_in_a_list() -> None:
+    levels: Any = 5
+    with pytest.raises(InvalidValueError, match="zoom_levels: must be a list"):
+        count_tiles(BBox(west=0, south=0, east=1, north=1), levels)

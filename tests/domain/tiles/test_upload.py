@@ -45,10 +45,14 @@ def failed(answers: dict[int, TileUploadStatus] | None = None) -> UploadBatchRep
 
 
 answers = st.dictionaries(st.integers(0, 4), st.sampled_from(TileUploadStatus), max_size=4)
+
+
+def with_giveups(report: UploadBatchReport, given_up: int) -> UploadBatchReport:
+    return report if report.outcome is SUCCESS else evolve(report, tiles_given_up=given_up)
+
+
 reports = st.builds(
-    evolve,
-    st.builds(carried_out, answers) | st.builds(failed, answers),
-    tiles_given_up=st.integers(0, 3),
+    with_giveups, st.builds(carried_out, answers) | st.builds(failed, answers), st.integers(0, 3)
 )
 
 
@@ -185,12 +189,27 @@ def test_each_tile_counts_once_and_the_call_is_no_better_than_its_tiles_and_last
     last = passes[-1].outcome
     if call.outcome is SUCCESS:
         assert last is SUCCESS
-        assert call.tiles_rejected == 0
+        assert call.tiles_rejected == call.tiles_given_up == 0
     elif call.outcome is FAILURE:
         assert last is FAILURE
         assert call.tiles_acknowledged == 0
     else:
-        assert call.tiles_rejected or last is not SUCCESS
+        assert call.tiles_rejected or call.tiles_given_up or last is not SUCCESS
+
+
+def test_a_success_leaves_nothing_given_up() -> None:
+    with pytest.raises(InvalidValueError, match="2 tiles were rejected or given up"):
+        evolve(carried_out({1: ACCEPTED}), tiles_given_up=2)
+
+
+@pytest.mark.parametrize("entries", [None, 5, "text", [1]])
+def test_entries_that_are_none_are_refused(entries: Any) -> None:
+    with pytest.raises(InvalidValueError, match=r"UploadBatchReport\.per_tile_status: must be"):
+        UploadBatchReport(flight_id=FLIGHT, outcome=FAILURE, per_tile_status=entries)
+
+
+def test_what_a_provider_says_of_a_tile_is_made_safe() -> None:
+    assert evolve(status(1, REJECTED), reason="bad\n\ud800").reason == "bad\\n\\ud800"
 
 
 def test_a_failed_pass_does_not_undo_what_was_delivered() -> None:

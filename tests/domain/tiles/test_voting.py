@@ -118,3 +118,14 @@ def test_impossible_budgets_are_refused(attempts: int, budget: Any, field: str) 
     with pytest.raises(InvalidValueError) as caught:
         should_give_up(attempts, budget)
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("current", "target", "field"),
+    [("pending", VotingStatus.UPLOADED, "current"), (VotingStatus.PENDING, "uploaded", "target")],
+)
+def test_a_status_is_a_voting_status_and_not_its_text(
+    current: Any, target: Any, field: str
+) -> None:
+    with pytest.raises(InvalidValueError, match=f"{field}: must be a VotingStatus"):
+        move_status(TileId(source="cam", zoom=1, x=0, y=0), current, target)

@@ -100,15 +100,15 @@ def _policy_from(data: Mapping[str, Any]) -> RetryPolicy:
     # Canonical JSON writes 1.0 as 1; reading it back as a float keeps the arithmetic the same.
     return RetryPolicy(
         max_attempts=data["max_attempts"],
-        base_delay=float(data["base_delay"]),
-        max_delay=float(data["max_delay"]),
-        backoff_multiplier=float(data["backoff_multiplier"]),
+        base_delay=_number(data["base_delay"]),
+        max_delay=_number(data["max_delay"]),
+        backoff_multiplier=_number(data["backoff_multiplier"]),
         jitter_enabled=data["jitter_enabled"],
-        jitter_factor=float(data["jitter_factor"]),
+        jitter_factor=_number(data["jitter_factor"]),
         backoff=BackoffKind(data["backoff"]),
-        deadline_s=_optional_float(data["deadline_s"]),
+        deadline_s=_optional_number(data["deadline_s"]),
         max_rate_limited=data["max_rate_limited"],
-        max_retry_after_s=float(data["max_retry_after_s"]),
+        max_retry_after_s=_number(data["max_retry_after_s"]),
     )
 
 
@@ -129,8 +129,8 @@ def _failure_from(data: Mapping[str, Any]) -> Failure:
         attempt=data["attempt"],
         error=_error_from(data["error"]),
         rate_limited=data["rate_limited"],
-        elapsed_s=float(data["elapsed_s"]),
-        budget_tokens=_optional_float(data["budget_tokens"]),
+        elapsed_s=_number(data["elapsed_s"]),
+        budget_tokens=_optional_number(data["budget_tokens"]),
     )
 
 
@@ -151,7 +151,7 @@ def _error_from(data: Mapping[str, Any]) -> ErrorClass:
         case Retryable.code:
             return Retryable()
         case RateLimited.code:
-            return RateLimited(retry_after_s=_optional_float(data["retry_after_s"]))
+            return RateLimited(retry_after_s=_optional_number(data["retry_after_s"]))
         case unknown:
             raise InvalidValueError(field="error.class", value=unknown, problem="is not known")
 
@@ -181,7 +181,7 @@ def _decision_from(data: Mapping[str, Any]) -> Decision:
         case "retry":
             return RetryAt(
                 reason=RetryReason(data["reason"]),
-                delay_s=float(data["delay_s"]),
+                delay_s=_number(data["delay_s"]),
                 attempt=data["attempt"],
                 rate_limited=data["rate_limited"],
             )
@@ -191,5 +191,11 @@ def _decision_from(data: Mapping[str, Any]) -> Decision:
             raise InvalidValueError(field="decision.outcome", value=unknown, problem="is not known")
 
 
-def _optional_float(value: float | None) -> float | None:
-    return None if value is None else float(value)
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{value!r} is not a number")
+    return float(value)
+
+
+def _optional_number(value: object) -> float | None:
+    return None if value is None else _number(value)

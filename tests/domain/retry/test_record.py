@@ -8,10 +8,11 @@ from attrs import evolve
 from hypothesis import given
 from support.strategies import failures, policies
 
-from tileferry.domain.audit import DecisionRecord, Difference, replay
 from tileferry.domain.canonical import canonical_json
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import (
+    DecisionRecord,
+    Difference,
     Failure,
     Final,
     GiveUp,
@@ -21,6 +22,7 @@ from tileferry.domain.retry import (
     RetryAt,
     RetryPolicy,
     decide,
+    replay,
 )
 
 
@@ -162,6 +164,13 @@ def _with(part: str, **values: Any) -> dict[str, Any]:
         (_with("policy", backoff="linear"), "is not a decision record"),
         (_with("policy", base_delay=10**400), "is not a decision record"),
         (_with("failure", error=None), "is not a decision record"),
+        (_with("policy", base_delay=True), "is not a decision record"),
+        (_with("policy", base_delay="1"), "is not a decision record"),
+        (_with("decision", delay_s="inf"), "is not a decision record"),
+        (_with("decision", delay_s=True), "is not a decision record"),
+        (_with("decision", delay_s=-3), r"RetryAt\.delay_s"),
+        (_with("decision", attempt="x"), r"RetryAt\.attempt"),
+        (_with("decision", rate_limited=None), r"RetryAt\.rate_limited"),
     ],
 )
 def test_a_record_that_makes_no_sense_is_refused(data: dict[str, Any], problem: str) -> None:

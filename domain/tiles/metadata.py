@@ -1,0 +1,61 @@
+"""What the cache knows of a tile, and which of two versions of it stays."""
+
+from datetime import datetime
+
+from attrs import field, frozen
+
+from tileferry.domain.checks import as_float, aware, instance, integer, name, positive
+from tileferry.domain.tiles.blob import BlobRef
+from tileferry.domain.tiles.freshness import FreshnessLabel, SectorClass
+from tileferry.domain.tiles.tile_id import TileId
+from tileferry.domain.tiles.voting import VotingStatus
+
+
+@frozen(kw_only=True)
+class NewTile:
+    """A tile whose bytes are stored and which asks to become visible."""
+
+    tile_id: TileId = field(validator=instance(TileId))
+    flight_id: str = field(validator=name)
+    """The flight it was fetched for, or captured on."""
+    produced_at: datetime = field(validator=aware)
+    resolution_m_per_px: float = field(converter=as_float, validator=positive)
+    sector_class: SectorClass = field(validator=instance(SectorClass))
+    blob: BlobRef = field(validator=instance(BlobRef))
+    voting_status: VotingStatus = field(
+        default=VotingStatus.TRUSTED, validator=instance(VotingStatus)
+    )
+    """Trusted when it comes from the provider, pending when the aircraft captured it."""
+
+
+@frozen(kw_only=True)
+class TileMetadata:
+    """A visible tile."""
+
+    tile_id: TileId
+    flight_id: str
+    produced_at: datetime = field(validator=aware)
+    resolution_m_per_px: float
+    sector_class: SectorClass
+    freshness: FreshnessLabel
+    blob: BlobRef
+    voting_status: VotingStatus
+    upload_attempts: int = field(default=0, validator=integer(0))
+    stored_at: datetime = field(validator=aware)
+    last_used_at: datetime = field(validator=aware)
+
+
+def replaces(new: NewTile, existing: TileMetadata) -> bool:
+    """Tell whether ``new`` takes the place of ``existing``, which has the same id.
+
+    The later production wins, and of equals the later arrival, which is how a damaged tile is
+    mended. What still waits for its upload is replaced only by the same flight's own capture, and
+    a tile that was given up only by a human.
+    """
+    if existing.voting_status is VotingStatus.UPLOAD_GIVEUP:
+        return False
+    if existing.voting_status is VotingStatus.PENDING and (
+        new.voting_status is not VotingStatus.PENDING or new.flight_id != existing.flight_id
+    ):
+        return False
+    return new.produced_at >= existing.produced_at

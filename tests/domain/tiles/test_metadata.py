@@ -1,0 +1,175 @@
+"""What the cache knows of a tile, where its bytes are, and which of two versions stays."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles import (
+    TILE_BYTES_MAX,
+    BlobRef,
+    FreshnessLabel,
+    NewTile,
+    SectorClass,
+    TileId,
+    TileMetadata,
+    VotingStatus,
+    replaces,
+)
+
+NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
+BLOB = BlobRef(segment=1, offset=0, length=20_000, sha256="ab" * 32)
+TILE = TileId(source="sat", zoom=15, x=19_700, y=11_000)
+
+
+def new_tile(**fields: Any) -> NewTile:
+    given_fields: dict[str, Any] = {
+        "tile_id": TILE,
+        "flight_id": "flight-7",
+        "produced_at": NOON,
+        "resolution_m_per_px": 0.6,
+        "sector_class": SectorClass.STABLE_REAR,
+        "blob": BLOB,
+    }
+    return NewTile(**given_fields | fields)
+
+
+def stored(**fields: Any) -> TileMetadata:
+    given_fields: dict[str, Any] = {
+        "tile_id": TILE,
+        "flight_id": "flight-7",
+        "produced_at": NOON,
+        "resolution_m_per_px": 0.6,
+        "sector_class": SectorClass.STABLE_REAR,
+        "freshness": FreshnessLabel.FRESH,
+        "blob": BLOB,
+        "voting_status": VotingStatus.TRUSTED,
+        "stored_at": NOON,
+        "last_used_at": NOON,
+    }
+    return TileMetadata(**given_fields | fields)
+
+
+def test_what_the_provider_sent_is_trusted_from_the_start() -> None:
+    assert new_tile().voting_status is VotingStatus.TRUSTED
+    assert stored().upload_attempts == 0
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("tile_id", "sat/15/19700/11000"),
+        ("flight_id", "../7"),
+        ("flight_id", ""),
+        ("produced_at", NOON.replace(tzinfo=None)),
+        ("resolution_m_per_px", 0),
+        ("resolution_m_per_px", float("nan")),
+        ("sector_class", "stable_rear"),
+        ("blob", None),
+        ("voting_status", "trusted"),
+    ],
+)
+def test_an_impossible_new_tile_is_refused_by_its_field(field: str, value: Any) -> None:
+    with pytest.raises(InvalidValueError, match=rf"NewTile\.{field}"):
+        new_tile(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("produced_at", NOON.replace(tzinfo=None)),
+        ("upload_attempts", -1),
+        ("upload_attempts", True),
+        ("stored_at", "2026-06-01"),
+        ("last_used_at", None),
+    ],
+)
+def test_an_impossible_row_is_refused_by_its_field(field: str, value: Any) -> None:
+    with pytest.raises(InvalidValueError, match=rf"TileMetadata\.{field}"):
+        stored(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("segment", 0),
+        ("segment", True),
+        ("offset", -1),
+        ("offset", 1.5),
+        ("length", -1),
+        ("length", TILE_BYTES_MAX + 1),
+        ("sha256", "ab" * 31),
+        ("sha256", "AB" * 32),
+        ("sha256", "ab" * 32 + "\n"),
+        ("sha256", "\N{ARABIC-INDIC DIGIT ONE}" * 64),
+        ("sha256", b"ab" * 32),
+        ("sha256", None),
+    ],
+)
+def test_an_impossible_blob_is_refused_by_its_field(field: str, value: Any) -> None:
+    with pytest.raises(InvalidValueError, match=rf"BlobRef\.{field}"):
+        attrs.evolve(BLOB, **{field: value})
+
+
+def test_a_blob_may_be_empty_and_as_large_as_a_tile_may_be() -> None:
+    assert attrs.evolve(BLOB, length=0).length == 0
+    assert attrs.evolve(BLOB, length=TILE_BYTES_MAX).length == TILE_BYTES_MAX
+
+
+@pytest.mark.parametrize(
+    ("later_by", "stays"),
+    [(-1, "existing"), (0, "new"), (1, "new")],
+    ids=["older", "same", "newer"],
+)
+@pytest.mark.parametrize(
+    "status", [VotingStatus.TRUSTED, VotingStatus.UPLOADED, VotingStatus.REJECTED]
+)
+def test_the_later_production_stays_and_of_equals_the_later_arrival(
+    later_by: int, stays: str, status: VotingStatus
+) -> None:
+    new = new_tile(produced_at=NOON + timedelta(seconds=later_by), flight_id="another")
+    assert replaces(new, stored(voting_status=status)) == (stays == "new")
+
+
+def test_the_moment_counts_not_the_zone_it_is_written_in() -> None:
+    from_kyiv = datetime.fromisoformat("2026-06-01T14:59:59+03:00")
+    assert not replaces(new_tile(produced_at=from_kyiv), stored())
+
+
+@pytest.mark.parametrize(
+    ("status", "flight_id", "replaced"),
+    [
+        (VotingStatus.PENDING, "flight-7", True),
+        (VotingStatus.PENDING, "another", False),
+        (VotingStatus.TRUSTED, "flight-7", False),
+        (VotingStatus.TRUSTED, "another", False),
+    ],
+)
+def test_what_waits_for_its_upload_yields_to_its_own_flight_only(
+    status: VotingStatus, flight_id: str, *, replaced: bool
+) -> None:
+    newer = new_tile(
+        produced_at=NOON + timedelta(days=1), flight_id=flight_id, voting_status=status
+    )
+    assert replaces(newer, stored(voting_status=VotingStatus.PENDING)) == replaced
+
+
+def test_an_older_capture_of_the_same_flight_does_not_replace_the_newer() -> None:
+    older = new_tile(produced_at=NOON - timedelta(days=1), voting_status=VotingStatus.PENDING)
+    assert not replaces(older, stored(voting_status=VotingStatus.PENDING))
+
+
+@given(
+    st.sampled_from(VotingStatus), st.integers(-10, 10), st.sampled_from(["flight-7", "another"])
+)
+def test_only_a_human_replaces_what_was_given_up(
+    status: VotingStatus, days: int, flight_id: str
+) -> None:
+    new = new_tile(
+        produced_at=NOON + timedelta(days=days), flight_id=flight_id, voting_status=status
+    )
+    assert not replaces(new, stored(voting_status=VotingStatus.UPLOAD_GIVEUP, upload_attempts=5))
