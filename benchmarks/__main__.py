@@ -9,10 +9,13 @@ import attrs
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import retry
+from benchmarks import cache, retry
 from benchmarks.harness import Ratio
 
-PARTS: dict[str, Callable[[], Iterator[Ratio]]] = {"retry": retry.run}
+PARTS: dict[str, Callable[[], Iterator[Ratio]]] = {
+    "retry": retry.run,
+    "cache": cache.run,
+}
 REPORT = Path("build/bench.json")
 
 

@@ -10,7 +10,15 @@ from tileferry.domain.tiles.download_report import (
     download_outcome,
 )
 from tileferry.domain.tiles.download_request import DownloadRequest, TileSummary
-from tileferry.domain.tiles.eviction import CachedTile, CacheSpace, EvictionResult, plan_eviction
+from tileferry.domain.tiles.eviction import (
+    KEPT_STATUSES,
+    CachedTile,
+    CacheSpace,
+    EvictionResult,
+    default_budget_bytes,
+    default_reserve_bytes,
+    plan_eviction,
+)
 from tileferry.domain.tiles.freshness import FreshnessLabel, FreshnessRule, SectorClass
 from tileferry.domain.tiles.mercator import tile_at, tile_bounds
 from tileferry.domain.tiles.metadata import NewTile, TileMetadata, replaces
@@ -35,6 +43,7 @@ from tileferry.domain.tiles.voting import (
 )
 
 __all__ = [
+    "KEPT_STATUSES",
     "MAX_PER_TILE_ATTEMPTS",
     "MERCATOR_LAT_MAX",
     "TILE_BYTES_MAX",
@@ -70,6 +79,8 @@ __all__ = [
     "VotingStatus",
     "aggregate_passes",
     "count_tiles",
+    "default_budget_bytes",
+    "default_reserve_bytes",
     "download_outcome",
     "move_status",
     "next_retry_hint",

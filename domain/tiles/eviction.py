@@ -8,6 +8,21 @@ from attrs import field, frozen
 from tileferry.domain.checks import aware, instance, integer
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles.tile_id import TileId
+from tileferry.domain.tiles.voting import VotingStatus
+
+KEPT_STATUSES = frozenset({VotingStatus.PENDING, VotingStatus.UPLOAD_GIVEUP})
+"""Tiles that nobody else has yet: evicting one would lose it."""
+_GIB = 2**30
+
+
+def default_budget_bytes(disk_bytes: int) -> int:
+    """Return the cache's budget where the operator set none: half of the disk."""
+    return disk_bytes // 2
+
+
+def default_reserve_bytes(disk_bytes: int) -> int:
+    """Return what stays free where the operator set nothing: a twentieth, 1 to 20 GiB."""
+    return min(max(disk_bytes // 20, _GIB), 20 * _GIB)
 
 
 @frozen(kw_only=True)
@@ -18,7 +33,7 @@ class CachedTile:
     size_bytes: int = field(validator=integer(0))
     last_used_at: datetime = field(validator=aware)
     pinned: bool = field(default=False, validator=instance(bool))
-    """Part of a flight that must keep its tiles."""
+    """Part of a flight that must keep its tiles, or not uploaded yet."""
 
 
 @frozen(kw_only=True)

@@ -1,14 +1,31 @@
 """What the cache knows of a tile, and which of two versions of it stays."""
 
 from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from tileferry.domain.checks import as_float, aware, instance, integer, name, positive
+from tileferry.domain.checks import as_float, aware, field_name, instance, integer, name, positive
+from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles.blob import BlobRef
 from tileferry.domain.tiles.freshness import FreshnessLabel, SectorClass
 from tileferry.domain.tiles.tile_id import TileId
 from tileferry.domain.tiles.voting import VotingStatus
+
+if TYPE_CHECKING:
+    from attrs import Attribute
+
+
+_FIRST_STATUSES = (VotingStatus.TRUSTED, VotingStatus.PENDING)
+
+
+def _first_status(instance: object, attribute: "Attribute[Any]", value: object) -> None:
+    if not (isinstance(value, VotingStatus) and value in _FIRST_STATUSES):
+        raise InvalidValueError(
+            field=field_name(instance, attribute),
+            value=value,
+            problem=f"must be one of {', '.join(_FIRST_STATUSES)}",
+        )
 
 
 @frozen(kw_only=True)
@@ -22,9 +39,7 @@ class NewTile:
     resolution_m_per_px: float = field(converter=as_float, validator=positive)
     sector_class: SectorClass = field(validator=instance(SectorClass))
     blob: BlobRef = field(validator=instance(BlobRef))
-    voting_status: VotingStatus = field(
-        default=VotingStatus.TRUSTED, validator=instance(VotingStatus)
-    )
+    voting_status: VotingStatus = field(default=VotingStatus.TRUSTED, validator=_first_status)
     """Trusted when it comes from the provider, pending when the aircraft captured it."""
 
 
@@ -50,12 +65,15 @@ def replaces(new: NewTile, existing: TileMetadata) -> bool:
 
     The later production wins, and of equals the later arrival, which is how a damaged tile is
     mended. What still waits for its upload is replaced only by the same flight's own capture, and
-    a tile that was given up only by a human.
+    a tile that was given up only by a human. A capture that the provider has already, to the byte,
+    is not taken in again: it would be sent twice.
     """
     if existing.voting_status is VotingStatus.UPLOAD_GIVEUP:
         return False
-    if existing.voting_status is VotingStatus.PENDING and (
-        new.voting_status is not VotingStatus.PENDING or new.flight_id != existing.flight_id
-    ):
+    captured = new.voting_status is VotingStatus.PENDING
+    if existing.voting_status is VotingStatus.PENDING:
+        if not captured or new.flight_id != existing.flight_id:
+            return False
+    elif captured and new.blob.sha256 == existing.blob.sha256:
         return False
     return new.produced_at >= existing.produced_at

@@ -14,9 +14,9 @@ NOT_SHIPPED = {"tests", "benchmarks", "build", "dist"}
 
 # The pure parts of the standard library that the inner layers may use, and attrs.
 PURE = {
-    "attrs", "bisect", "collections", "datetime", "decimal", "email", "enum", "functools",
-    "hashlib", "heapq", "itertools", "json", "logging", "math", "operator", "pathlib", "re",
-    "string", "types", "typing", "unicodedata", "uuid",
+    "attrs", "bisect", "collections", "contextlib", "datetime", "decimal", "email", "enum",
+    "functools", "hashlib", "heapq", "itertools", "json", "logging", "math", "operator", "pathlib",
+    "re", "string", "types", "typing", "unicodedata", "uuid",
 }  # fmt: skip
 
 

@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tileferry.domain.errors import CacheBudgetExceededError, InvalidValueError
-from tileferry.domain.tiles import CachedTile, CacheSpace, EvictionResult, TileId, plan_eviction
+from tileferry.domain.tiles import (
+    KEPT_STATUSES,
+    CachedTile,
+    CacheSpace,
+    EvictionResult,
+    TileId,
+    VotingStatus,
+    default_budget_bytes,
+    default_reserve_bytes,
+    plan_eviction,
+)
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
@@ -173,3 +183,16 @@ def test_a_tile_named_twice_is_refused_since_it_frees_its_bytes_once() -> None:
     full = CacheSpace(budget_bytes=100, used_bytes=100, free_disk_bytes=1_000)
     with pytest.raises(InvalidValueError, match="candidates: names a tile twice"):
         plan_eviction(20, full, [tile, tile])
+
+
+def test_what_nobody_else_has_is_kept() -> None:
+    assert {VotingStatus.PENDING, VotingStatus.UPLOAD_GIVEUP} == KEPT_STATUSES
+
+
+@pytest.mark.parametrize(
+    ("disk", "budget", "reserve"),
+    [(0, 0, 2**30), (2**40, 2**39, 20 * 2**30), (100 * 2**30, 50 * 2**30, 5 * 2**30)],
+)
+def test_sensible_limits_follow_from_the_disk(disk: int, budget: int, reserve: int) -> None:
+    assert default_budget_bytes(disk) == budget
+    assert default_reserve_bytes(disk) == reserve

@@ -163,8 +163,32 @@ def test_an_older_capture_of_the_same_flight_does_not_replace_the_newer() -> Non
     assert not replaces(older, stored(voting_status=VotingStatus.PENDING))
 
 
+@pytest.mark.parametrize(
+    "status", [VotingStatus.TRUSTED, VotingStatus.UPLOADED, VotingStatus.REJECTED]
+)
+def test_invariant_7_a_capture_that_the_provider_has_is_not_taken_in_again(
+    status: VotingStatus,
+) -> None:
+    later = NOON + timedelta(days=1)
+    again = new_tile(produced_at=later, voting_status=VotingStatus.PENDING)
+    assert not replaces(again, stored(voting_status=status))
+    other = attrs.evolve(again, blob=attrs.evolve(BLOB, sha256="f" * 64))
+    assert replaces(other, stored(voting_status=status))
+
+
+@pytest.mark.parametrize(
+    "status",
+    [VotingStatus.UPLOADED, VotingStatus.REJECTED, VotingStatus.UPLOAD_GIVEUP, "pending", None],
+)
+def test_a_new_tile_comes_from_the_provider_or_from_the_aircraft(status: Any) -> None:
+    with pytest.raises(InvalidValueError, match=r"NewTile\.voting_status: must be one of trusted"):
+        new_tile(voting_status=status)
+
+
 @given(
-    st.sampled_from(VotingStatus), st.integers(-10, 10), st.sampled_from(["flight-7", "another"])
+    st.sampled_from([VotingStatus.TRUSTED, VotingStatus.PENDING]),
+    st.integers(-10, 10),
+    st.sampled_from(["flight-7", "another"]),
 )
 def test_only_a_human_replaces_what_was_given_up(
     status: VotingStatus, days: int, flight_id: str

@@ -1,0 +1,208 @@
+"""The flight data recorder: a ring of numbered files, the oldest of which makes room.
+
+Each record is a checksummed line (see ``records``), described in the contract document
+``_docs/02_document/contracts/shared_fdr_client/fdr_record_schema.md``.
+"""
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from threading import Lock
+
+from attrs import define, evolve, field
+
+from tileferry.adapters.filesystem.files import Directory, FileCalls, OpenFile
+from tileferry.adapters.filesystem.records import framed, parsed, read_lines
+from tileferry.application.ports import Clock
+from tileferry.application.ports.fdr import PAYLOAD_BYTES_MAX, FdrRecord
+from tileferry.domain.canonical import JsonValue, canonical_json
+from tileferry.domain.checks import integer
+from tileferry.domain.errors import InvalidValueError
+
+VERSION = 1
+_ENVELOPE_BYTES_MAX = 1024  # with the frame; the kind and the numbers are far below
+_FILE_NAME = re.compile(r"fdr-([0-9]{10})\.log", re.ASCII)
+
+
+@define(kw_only=True, eq=False)
+class _Tail:
+    """The newest file, open where its last whole record ends."""
+
+    directory: Directory
+    file: OpenFile
+    number: int
+    size: int
+    sequence: int
+
+    def close(self) -> None:
+        self.file.close()
+        self.directory.close()
+
+
+@define(kw_only=True, eq=False)
+class FileFdrClient:
+    """Records in ``<root>/.c11/fdr``: at most ``files_max`` files of ``file_bytes_max`` each."""
+
+    root: Path
+    clock: Clock
+    files_max: int = field(default=8, validator=integer(2))
+    file_bytes_max: int = field(
+        default=1024 * 1024, validator=integer(PAYLOAD_BYTES_MAX + _ENVELOPE_BYTES_MAX)
+    )
+    calls: FileCalls = field(factory=FileCalls)
+    _tail: _Tail | None = field(default=None, init=False)
+    _guard: Lock = field(factory=Lock, init=False)
+
+    def record(self, kind: str, payload: Mapping[str, JsonValue], *, durable: bool = False) -> None:
+        """Record an event; with ``durable`` it is on the disk when this returns.
+
+        After an error of the disk the event may or may not be there. The file is let go and opened
+        anew for the next one: a descriptor that failed once is not asked again.
+        """
+        with self._guard:
+            draft = FdrRecord(
+                sequence=1, recorded_at_s=self.clock.now(), kind=kind, payload=payload
+            )
+            try:
+                self._write(draft, durable=durable)
+            except BaseException:
+                self._let_go()
+                raise
+
+    def records(self) -> Iterator[FdrRecord]:
+        """Read back every sound record, oldest first; reading changes nothing."""
+        with self._open_directory() as directory:
+            for number in _numbers(directory):
+                for _, record in _read(directory, number):
+                    if record is not None:
+                        yield record
+
+    def close(self) -> None:
+        """Release what it holds open; the next record opens it again."""
+        with self._guard:
+            self._let_go()
+
+    def _write(self, draft: FdrRecord, *, durable: bool) -> None:
+        if self._tail is None:
+            self._tail = self._open_tail()
+        tail = self._tail
+        line = _line(evolve(draft, sequence=tail.sequence + 1))
+        if tail.size and tail.size + len(line) > self.file_bytes_max:
+            self._turn(tail)
+        tail.file.write_all(line)
+        tail.size += len(line)
+        tail.sequence += 1
+        if durable:
+            tail.file.fdatasync()
+
+    def _turn(self, tail: _Tail) -> None:
+        """Go on in a new file."""
+        # Room first: on a full disk the oldest file is what the next one is made of.
+        for number in _numbers(tail.directory)[: 1 - self.files_max]:
+            tail.directory.unlink(_file_name(number))
+        file = tail.directory.create_file(_file_name(tail.number + 1))
+        tail.file.close()
+        tail.file, tail.number, tail.size = file, tail.number + 1, 0
+        tail.directory.sync()
+
+    def _open_tail(self) -> _Tail:
+        """Open the newest file, and cut off what a crash left half written."""
+        directory = self._open_directory()
+        with contextlib.ExitStack() as undo:
+            undo.callback(directory.close)
+            numbers = _numbers(directory) or [1]
+            file = directory.open_file(_file_name(numbers[-1]), create=True)
+            undo.callback(file.close)
+            directory.sync()
+            size = max((end for end, _ in _read(directory, numbers[-1])), default=0)
+            if file.size() > size:
+                file.truncate(size)
+            os.lseek(file.fd, size, os.SEEK_SET)
+            tail = _Tail(
+                directory=directory,
+                file=file,
+                number=numbers[-1],
+                size=size,
+                sequence=_last_sequence(directory, numbers),
+            )
+            undo.pop_all()
+        return tail
+
+    def _open_directory(self) -> Directory:
+        with (
+            Directory.open_root(self.root, self.calls) as root,
+            root.subdirectory(".c11") as ours,
+        ):
+            return ours.subdirectory("fdr")
+
+    def _let_go(self) -> None:
+        if self._tail is not None:
+            self._tail.close()
+            self._tail = None
+
+
+def _file_name(number: int) -> str:
+    return f"fdr-{number:010}.log"
+
+
+def _numbers(directory: Directory) -> list[int]:
+    """Return the numbers of the files, oldest first."""
+    matches = (_FILE_NAME.fullmatch(name) for name in directory.names())
+    return sorted(int(match[1]) for match in matches if match)
+
+
+def _last_sequence(directory: Directory, numbers: list[int]) -> int:
+    """Return the newest record's number; a damaged record had one too."""
+    damaged = 0
+    for number in reversed(numbers):
+        found, damaged_behind = 0, 0
+        for _, record in _read(directory, number):
+            found = found if record is None else record.sequence
+            damaged_behind = damaged_behind + 1 if record is None else 0
+        damaged += damaged_behind
+        if found:
+            return found + damaged
+    return damaged
+
+
+def _read(directory: Directory, number: int) -> Iterator[tuple[int, FdrRecord | None]]:
+    """Yield where each whole record ends, and the record unless it is damaged."""
+    file = directory.find_file(_file_name(number))
+    if file is None:  # it made room since it was listed
+        return
+    with file:
+        for line in read_lines(file):
+            yield line.end, None if line.content is None else _record(parsed(line.content))
+
+
+def _line(record: FdrRecord) -> bytes:
+    envelope: Mapping[str, JsonValue] = {
+        "v": VERSION,
+        "sequence": record.sequence,
+        "recorded_at_s": record.recorded_at_s,
+        "kind": record.kind,
+        "payload": record.payload,
+    }
+    return framed(canonical_json(envelope, field="FdrRecord"))
+
+
+def _record(value: object) -> FdrRecord | None:
+    """Return the record; ``None`` for what is none, or has a version that we do not know."""
+    match value:
+        case {
+            "v": 1,
+            "sequence": int(sequence),
+            "recorded_at_s": int(moment) | float(moment),
+            "kind": str(kind),
+            "payload": dict(payload),
+        }:
+            try:
+                return FdrRecord(
+                    sequence=sequence, recorded_at_s=moment, kind=kind, payload=payload
+                )
+            except InvalidValueError:
+                return None
+        case _:
+            return None

@@ -1,0 +1,280 @@
+"""The few durable file operations that every filesystem adapter is made of.
+
+Everything is opened below an open directory, by a plain name and without following symbolic links,
+so nobody who can write below the root can lead us out of it. Each ``OSError`` becomes a
+``StorageError`` here and nowhere else.
+"""
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from attrs import field, frozen
+
+from tileferry.domain.errors import InvalidValueError, StorageError
+
+_DIRECTORY_MODE = 0o700
+_FILE_MODE = 0o600
+_OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# O_NONBLOCK: opening a planted FIFO must fail, not wait; regular files do not notice.
+_OPEN_FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_VECTOR_MAX = min(os.sysconf("SC_IOV_MAX"), 1024)
+
+_REMEDIES = {
+    errno.ENOSPC: "free space, then run again: what was confirmed is kept",
+    errno.EDQUOT: "free space or raise the quota, then run again: what was confirmed is kept",
+    errno.EROFS: "the disk is mounted read-only, often after an error: check it, mount it writable",
+    errno.EACCES: "give the user who runs tileferry access to it",
+    errno.EPERM: "give it to the user who runs tileferry",
+    errno.ELOOP: "a symbolic link was planted there: find out who did it, remove it, run again",
+    errno.EIO: "the disk is failing: check it, then run again: what was confirmed is kept",
+    errno.EMFILE: "too many files are open: raise the limit (ulimit -n)",
+    errno.ENFILE: "too many files are open on this machine: close some programs",
+    errno.ENOENT: "somebody removed it: check who else works on this cache",
+    errno.EEXIST: "somebody else made it: check who else works on this cache",
+}
+_REMEDY = "check the disk and the path, then run again: what was confirmed is kept"
+
+
+@frozen(kw_only=True)
+class FileCalls:
+    """The calls to the operating system that can fail; a test puts its own in their place."""
+
+    open: Callable[..., int] = os.open
+    mkdir: Callable[..., None] = os.mkdir
+    write: Callable[..., int] = os.write
+    writev: Callable[..., int] = os.writev
+    pread: Callable[[int, int, int], bytes] = os.pread
+    fdatasync: Callable[[int], None] = os.fdatasync
+    fsync: Callable[[int], None] = os.fsync
+    ftruncate: Callable[[int, int], None] = os.ftruncate
+    rename: Callable[..., None] = os.rename
+    unlink: Callable[..., None] = os.unlink
+
+
+def storage_error(error: OSError, *, action: str, path: Path) -> StorageError:
+    """Say what the operating system refused, and what to do about it."""
+    return StorageError(
+        action=action,
+        path=str(path),
+        problem=error.strerror or str(error),
+        remedy=_REMEDIES.get(error.errno or 0, _REMEDY),
+    )
+
+
+@contextlib.contextmanager
+def translated(action: str, path: Path) -> Iterator[None]:
+    """Turn an ``OSError`` of the block into a ``StorageError``."""
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(error, action=action, path=path) from error
+
+
+@frozen(kw_only=True, eq=False)
+class _Open:
+    """Something open below the root; ``path`` is for messages only."""
+
+    fd: int
+    path: Path
+    calls: FileCalls = field(factory=FileCalls)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close it; this confirms nothing, so there is nothing to complain about."""
+        with contextlib.suppress(OSError):
+            os.close(self.fd)
+
+
+@frozen(kw_only=True, eq=False)
+class OpenFile(_Open):
+    """A regular file."""
+
+    def write_all(self, content: bytes) -> None:
+        """Write every byte at the file's position; a short write goes on where it stopped."""
+        rest = memoryview(content)
+        with translated("write to", self.path):
+            while rest:
+                with contextlib.suppress(InterruptedError):
+                    rest = rest[self.calls.write(self.fd, rest) :]
+
+    def write_vector(self, parts: Sequence[bytes | bytearray]) -> None:
+        """Write every byte of ``parts`` in few calls."""
+        rest: list[bytes | bytearray | memoryview] = [part for part in parts if part]
+        rest.reverse()  # the next one is the last, so that taking it away costs nothing
+        with translated("write to", self.path):
+            while rest:
+                with contextlib.suppress(InterruptedError):
+                    written = self.calls.writev(self.fd, list(islice(reversed(rest), _VECTOR_MAX)))
+                    _drop(rest, written)
+
+    def pread(self, length: int, offset: int) -> bytes:
+        """Read ``length`` bytes at ``offset``; fewer only where the file ends."""
+        try:
+            content = self.calls.pread(self.fd, length, offset)
+            while len(content) < length:
+                more = self.calls.pread(self.fd, length - len(content), offset + len(content))
+                if not more:
+                    break
+                content += more
+        except OSError as error:
+            raise storage_error(error, action="read", path=self.path) from error
+        return content
+
+    def size(self) -> int:
+        """Return how many bytes the file has."""
+        with translated("examine", self.path):
+            return os.fstat(self.fd).st_size
+
+    def truncate(self, size: int) -> None:
+        """Cut the file."""
+        with translated("cut", self.path):
+            self.calls.ftruncate(self.fd, size)
+
+    def fdatasync(self) -> None:
+        """Return once content and size are durable. After an error do not trust the file."""
+        with translated("make durable", self.path):
+            self.calls.fdatasync(self.fd)
+
+
+def _drop(rest: list[bytes | bytearray | memoryview], count: int) -> None:
+    while count:
+        part = rest.pop()
+        if count < len(part):
+            rest.append(memoryview(part)[count:])
+            return
+        count -= len(part)
+
+
+@frozen(kw_only=True, eq=False)
+class Directory(_Open):
+    """An open directory: the root that the operator chose, or one of ours below it."""
+
+    @classmethod
+    def open_root(cls, path: Path, calls: FileCalls) -> Self:
+        """Open the cache's root, and make it where it is missing.
+
+        The operator may put a symbolic link there, or above; below it nobody may.
+        """
+        with translated("open", path):
+            real = Path(os.path.realpath(path))
+            existing = real
+            while not existing.exists():
+                existing = existing.parent
+            here = cls(fd=calls.open(existing, _OPEN_DIRECTORY), path=existing, calls=calls)
+        try:
+            here._sync_name()
+        except BaseException:
+            here.close()
+            raise
+        for name in real.relative_to(existing).parts:
+            with here as parent:
+                here = parent.subdirectory(name)
+        return here
+
+    def subdirectory(self, name: str) -> Self:
+        """Open a directory of ours, durably there and closed to others."""
+        path = self._path_of(name)
+        with translated("create", path), contextlib.suppress(FileExistsError):
+            self.calls.mkdir(name, _DIRECTORY_MODE, dir_fd=self.fd)
+        with translated("open", path):
+            try:
+                fd = self.calls.open(name, _OPEN_DIRECTORY, dir_fd=self.fd)
+            except NotADirectoryError as error:
+                # Linux says so of a symbolic link too; the operator must know the difference.
+                if stat.S_ISLNK(os.stat(name, dir_fd=self.fd, follow_symlinks=False).st_mode):
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from error
+                raise
+        below = type(self)(fd=fd, path=path, calls=self.calls)
+        try:
+            with translated("close to others", path):
+                if stat.S_IMODE(os.fstat(fd).st_mode) != _DIRECTORY_MODE:
+                    os.fchmod(fd, _DIRECTORY_MODE)
+            # Also when it was there: who made it may have died before making it durable.
+            below.sync()
+            self.sync()
+        except BaseException:
+            below.close()
+            raise
+        return below
+
+    def create_file(self, name: str) -> OpenFile:
+        """Make a file that must not be there yet; it is durably named after ``sync``."""
+        return self._open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, action="create")
+
+    def open_file(self, name: str, *, create: bool = False) -> OpenFile:
+        """Open a file to read and write; with ``create`` it may be new."""
+        return self._open(name, os.O_RDWR | (os.O_CREAT if create else 0), action="open")
+
+    def find_file(self, name: str) -> OpenFile | None:
+        """Open a file to read, if there is one."""
+        try:
+            return self._open(name, os.O_RDONLY, action="open")
+        except StorageError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise
+
+    def names(self) -> list[str]:
+        """Return what is in it, in no order."""
+        with translated("list", self.path):
+            return os.listdir(self.fd)  # noqa: PTH208  # a Path cannot hold a descriptor
+
+    def rename(self, source: str, target: str) -> None:
+        """Put ``source`` in the place of ``target``; durable after ``sync``."""
+        old, path = self._path_of(source), self._path_of(target)
+        with translated(f"rename {old.name} to", path):
+            self.calls.rename(source, target, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+
+    def unlink(self, name: str) -> None:
+        """Remove a file; durable after ``sync``."""
+        with translated("remove", self._path_of(name)):
+            self.calls.unlink(name, dir_fd=self.fd)
+
+    def sync(self) -> None:
+        """Return once the names in it are durable."""
+        with translated("make durable", self.path):
+            self.calls.fsync(self.fd)
+
+    def _sync_name(self) -> None:
+        """Make the directory's own name durable: who made it may have died before that.
+
+        Not where something else is mounted, nor where we may not look: we did not make those.
+        """
+        with translated("make durable", self.path), contextlib.suppress(PermissionError):
+            fd = self.calls.open("..", _OPEN_DIRECTORY, dir_fd=self.fd)
+            with _Open(fd=fd, path=self.path.parent):
+                if os.fstat(fd).st_dev == os.fstat(self.fd).st_dev:
+                    self.calls.fsync(fd)
+
+    def _open(self, name: str, flags: int, *, action: str) -> OpenFile:
+        path = self._path_of(name)
+        with translated(action, path):
+            fd = self.calls.open(name, flags | _OPEN_FILE, _FILE_MODE, dir_fd=self.fd)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise StorageError(
+                action=action, path=str(path), problem="is no regular file", remedy="remove it"
+            )
+        return OpenFile(fd=fd, path=path, calls=self.calls)
+
+    def _path_of(self, name: str) -> Path:
+        if "/" in name or "\0" in name or name in {"", ".", ".."}:
+            raise InvalidValueError(field="file name", value=name, problem="is not a plain name")
+        return self.path / name

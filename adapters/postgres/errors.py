@@ -1,0 +1,89 @@
+"""Where errors of the database become ours: the one place."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from psycopg import Error as DriverError
+from psycopg import InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from tileferry.domain.errors import DatabaseError
+
+_UPGRADE = "run tileferry db upgrade"
+_DEFECT = "this is a defect; please report it"
+_AGAIN = "run again; if it comes back, see the server's log"
+_LOGIN = "check the user and password in TILEFERRY_DATABASE_URL"
+_NAME = "create the database, or correct its name in TILEFERRY_DATABASE_URL"
+_CONNECTIONS = "the server has no connection left: close others, or raise max_connections"
+_START = "start the server, or correct TILEFERRY_DATABASE_URL; without it an embedded one is used"
+# By SQLSTATE, or by its first two digits, which are its class.
+_REMEDIES = {
+    "22": _DEFECT,
+    "23": f"nothing was stored; {_DEFECT}",
+    "25006": "the server is read-only: use the primary",
+    "28": _LOGIN,
+    "3D000": _NAME,
+    "40": _AGAIN,
+    "42501": "give this user the rights on the database",
+    "42P01": _UPGRADE,
+    "42703": _UPGRADE,
+    "42P07": "use a database that holds nothing else",
+    "53100": "the database's disk is full: free space, then run again",
+    "53300": _CONNECTIONS,
+    "57": _AGAIN,
+}
+# A failed connection carries no code, only libpq's words.
+_SIGNS = (
+    (re.compile(r"password authentication failed|no password supplied"), _LOGIN),
+    (re.compile(r"role \".*\" does not exist"), _LOGIN),
+    (
+        re.compile(r"no pg_hba\.conf entry"),
+        "let this user in, in the server's pg_hba.conf",
+    ),
+    (re.compile(r"database \".*\" does not exist"), _NAME),
+    (re.compile(r"too many clients|connection slots are reserved"), _CONNECTIONS),
+    (re.compile(r"invalid connection option"), "correct TILEFERRY_DATABASE_URL"),
+)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn what SQLAlchemy raises into ``DatabaseError``, with its cause and what to do."""
+    try:
+        yield
+    except DBAPIError as error:
+        raise database_error(error) from error
+    except PoolTimeoutError as error:
+        raise DatabaseError(
+            problem="no connection became free in time",
+            remedy="lower the concurrency, or raise the size of the pool",
+        ) from error
+    except SQLAlchemyError as error:
+        raise DatabaseError(problem=str(error), remedy=_DEFECT) from error
+
+
+def sqlstate_of(error: DBAPIError) -> str | None:
+    """Return the server's code of an error; ``None`` when the server did not speak."""
+    return error.orig.sqlstate if isinstance(error.orig, DriverError) else None
+
+
+def database_error(error: DBAPIError) -> DatabaseError:
+    """Say what an error of the driver means."""
+    original = error.orig
+    # The first line says it; what follows repeats the query, or the address that was tried.
+    lines = [line.strip() for line in str(original).splitlines() if line.strip()]
+    problem = lines[0] if lines else type(original).__name__
+    code = sqlstate_of(error)
+    if error.connection_invalidated:
+        return DatabaseError(problem=f"the connection was lost: {problem}", remedy=_AGAIN)
+    if code is not None:
+        known = _REMEDIES.get(code) or _REMEDIES.get(code[:2])
+        return DatabaseError(problem=problem, remedy=known or "see the server's log for more")
+    for sign, remedy in _SIGNS:
+        if sign.search(str(original)):
+            return DatabaseError(problem=problem, remedy=remedy)
+    if isinstance(original, OperationalError | InterfaceError):
+        return DatabaseError(problem=f"cannot be reached: {problem}", remedy=_START)
+    return DatabaseError(problem=problem, remedy=_DEFECT)

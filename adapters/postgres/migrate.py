@@ -1,0 +1,111 @@
+"""Bringing the schema to where this version of the code needs it."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from alembic.util import CommandError
+from attrs import frozen
+from sqlalchemy import Connection, text
+
+from tileferry.adapters.postgres.database import Database
+from tileferry.domain.errors import DatabaseError, InvalidValueError
+from tileferry.migrations import LOCATION
+
+# Two that upgrade one database at once take turns; the number only has to be ours.
+_UPGRADE_LOCK = 7_411_223
+# Alembic keeps what it is working on in globals.
+_ALEMBIC = threading.Lock()
+
+
+@frozen(kw_only=True)
+class SchemaStatus:
+    """Where the database's schema stands, and where it should."""
+
+    found: str | None
+    """``None`` for a database that has never been upgraded."""
+    needed: str
+    known: tuple[str, ...]
+    """Every revision of this version, the first one first."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the code can work with it."""
+        return self.found == self.needed
+
+    @property
+    def is_newer(self) -> bool:
+        """Whether a later version of the code has upgraded it."""
+        return self.found is not None and self.found not in self.known
+
+    def check(self) -> None:
+        """Refuse a schema that the code cannot work with."""
+        if self.is_newer:
+            raise DatabaseError(
+                problem=f"its schema is at {self.found}, this version knows up to {self.needed}",
+                remedy="use the newer tileferry that upgraded it",
+            )
+        if not self.is_current:
+            found = "empty" if self.found is None else f"at {self.found}"
+            raise DatabaseError(
+                problem=f"its schema is {found}, and this version needs {self.needed}",
+                remedy="run tileferry db upgrade",
+            )
+
+
+def schema_status(database: Database) -> SchemaStatus:
+    """Look where the schema stands."""
+    with database.reading() as connection:
+        return _status(connection)
+
+
+def upgrade(database: Database, revision: str = "head") -> SchemaStatus:
+    """Apply every migration up to ``revision``, all or none; return where the schema stands."""
+    database.check_server()
+    with _changing(database) as connection:
+        command.upgrade(_config(connection), revision)
+        return _status(connection)
+
+
+def downgrade(database: Database, revision: str) -> None:
+    """Take migrations back down to ``revision``; for tests and for an operator who must."""
+    with _changing(database) as connection:
+        command.downgrade(_config(connection), revision)
+
+
+@contextmanager
+def _changing(database: Database) -> Iterator[Connection]:
+    """Hold the schema of a database that is not newer than we are, in one transaction."""
+    with _ALEMBIC, database.transaction() as connection:
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
+        status = _status(connection)
+        if status.is_newer:
+            status.check()
+        try:
+            yield connection
+        except CommandError as error:
+            raise InvalidValueError(
+                field="revision",
+                value=str(error),
+                problem="is not a step that can be taken from here",
+                remedy=f"this version knows {', '.join(status.known)}",
+            ) from error
+
+
+def _status(connection: Connection) -> SchemaStatus:
+    scripts = ScriptDirectory.from_config(_config(connection))
+    revisions = [script.revision for script in scripts.walk_revisions()]
+    found = MigrationContext.configure(connection).get_current_revision()
+    return SchemaStatus(found=found, needed=revisions[0], known=tuple(reversed(revisions)))
+
+
+def _config(connection: Connection) -> Config:
+    config = Config()
+    # Alembic reads % in options as interpolation.
+    config.set_main_option("script_location", str(LOCATION).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    return config

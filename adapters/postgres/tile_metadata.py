@@ -1,0 +1,241 @@
+"""The metadata of tiles in Postgres."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from operator import attrgetter
+from typing import Any
+
+from attrs import define, evolve, field
+from sqlalchemy import Column, Connection, Select, func, select, text, tuple_, update
+
+from tileferry.adapters.postgres.database import Database
+from tileferry.adapters.postgres.schema import tiles
+from tileferry.adapters.postgres.tile_rows import (
+    IS_HELD,
+    UPSERT,
+    at,
+    holding,
+    id_columns,
+    id_values,
+    metadata_from,
+    upsert_columns,
+)
+from tileferry.application.ports.clock import Clock
+from tileferry.domain.errors import InvalidValueError, TileNotFoundError
+from tileferry.domain.tiles import (
+    BBox,
+    FreshnessLabel,
+    FreshnessRule,
+    NewTile,
+    TileCoverage,
+    TileId,
+    TileMetadata,
+    TileRange,
+    VotingStatus,
+    move_status,
+)
+
+BUFFERED_MAX = 65_536
+PAGE_ROWS = 2_000
+LabelledTile = tuple[NewTile, FreshnessLabel]
+_ID = (tiles.c.source, tiles.c.zoom, tiles.c.x, tiles.c.y)
+_key = attrgetter("source", "zoom", "x", "y")
+
+
+@define(kw_only=True)
+class PostgresTileMetadataStore:
+    """Keeps tiles as rows. Inserts wait in memory until ``flush`` writes them as one group."""
+
+    database: Database
+    clock: Clock
+    freshness: FreshnessRule = field(factory=FreshnessRule)
+    _waiting: list[LabelledTile] = field(factory=list, init=False)
+    _lock: threading.Lock = field(factory=threading.Lock, init=False)
+    _writing: threading.Lock = field(factory=threading.Lock, init=False)
+
+    def insert_metadata(self, tile: NewTile) -> FreshnessLabel:
+        """Label a tile and keep it for the next ``flush``."""
+        now = datetime.fromtimestamp(self.clock.now(), UTC)
+        label = self.freshness.judge(
+            tile.tile_id, tile.sector_class, produced_at=tile.produced_at, now=now
+        )
+        with self._lock:
+            if len(self._waiting) >= BUFFERED_MAX:
+                raise InvalidValueError(
+                    field="insert_metadata",
+                    value=len(self._waiting),
+                    problem="has too many tiles waiting",
+                    remedy="flush in groups",
+                )
+            self._waiting.append((tile, label))
+        return label
+
+    def flush(self) -> None:
+        """Write what waits, in one transaction; on failure it goes on waiting."""
+        self.detach()()
+
+    def detach(self) -> Callable[[], None]:
+        """Set aside what waits; the result writes it, in one transaction."""
+        with self._lock:
+            group, self._waiting = self._waiting, []
+        return partial(self._write, group)
+
+    def _write(self, group: list[LabelledTile]) -> None:
+        # One group at a time: who flushes while another writes may have tiles in that group.
+        with self._writing:
+            if not group:
+                return
+            try:
+                with self.database.transaction() as connection:
+                    for versions in _rounds(group):
+                        connection.execute(UPSERT, upsert_columns(versions))
+            except BaseException:
+                with self._lock:
+                    self._waiting = group + self._waiting
+                raise
+
+    def get_metadata(self, tile_id: TileId) -> TileMetadata | None:
+        """Look a tile up."""
+        with self.database.reading() as connection:
+            row = connection.execute(select(tiles).where(at(tile_id))).mappings().first()
+        return None if row is None else metadata_from(row)
+
+    def count(self) -> int:
+        """Return how many tiles are visible."""
+        with self.database.reading() as connection:
+            return int(connection.execute(select(func.count()).select_from(tiles)).scalar_one())
+
+    def query_by_bbox(
+        self, bbox: BBox, zoom_levels: Sequence[int], *, source: str | None = None
+    ) -> Iterator[TileMetadata]:
+        """Go through an area a few columns at a time: neither side holds more than a page."""
+        for part in TileCoverage(bbox=bbox, zoom_levels=zoom_levels).ranges:
+            width = max(1, PAGE_ROWS // (part.y_max - part.y_min + 1))
+            x = self._next_column(part, part.x_min)
+            while x is not None:
+                columns = evolve(part, x_min=x, x_max=min(x + width - 1, part.x_max))
+                empty = True
+                for page in self._pages_of(columns, source):
+                    empty = False
+                    yield from page
+                x = columns.x_max + 1
+                if x > part.x_max:
+                    break
+                if empty:  # there may be oceans of nothing: jump over them
+                    x = self._next_column(part, x)
+
+    def _next_column(self, part: TileRange, x: int) -> int | None:
+        """Return the first column from ``x`` on that has any tile."""
+        query = select(func.min(tiles.c.x)).where(
+            tiles.c.zoom == part.zoom, tiles.c.x.between(x, part.x_max)
+        )
+        with self.database.reading() as connection:
+            return connection.execute(query).scalar()
+
+    def _pages_of(self, part: TileRange, source: str | None) -> Iterator[list[TileMetadata]]:
+        # Naming each column lets the index go to its rows directly, however long the columns are.
+        query = (
+            select(tiles)
+            .where(
+                tiles.c.zoom == part.zoom,
+                tiles.c.x == func.any(list(range(part.x_min, part.x_max + 1))),
+                tiles.c.y.between(part.y_min, part.y_max),
+            )
+            .order_by(tiles.c.zoom, tiles.c.x, tiles.c.y, tiles.c.source)
+        )
+        if source is not None:
+            query = query.where(tiles.c.source == source)
+        return self._pages(query, (tiles.c.x, tiles.c.y, tiles.c.source))
+
+    def pending_uploads(self, flight_id: str) -> Iterator[TileMetadata]:
+        """Page through what waits by key: rows that leave the status meanwhile shift nothing."""
+        query = (
+            select(tiles)
+            .where(
+                tiles.c.flight_id == flight_id, tiles.c.voting_status == VotingStatus.PENDING.value
+            )
+            .order_by(*_ID)
+        )
+        for page in self._pages(query, _ID):
+            yield from page
+
+    def _pages(
+        self, query: Select[Any], key: Sequence[Column[Any]]
+    ) -> Iterator[list[TileMetadata]]:
+        """Yield what a query finds in pages, each found by the key at which the last one ended."""
+        page_query = query.limit(PAGE_ROWS)
+        while True:
+            with self.database.reading() as connection:
+                rows = connection.execute(page_query).mappings().all()
+            if rows:
+                yield [metadata_from(row) for row in rows]
+            if len(rows) < PAGE_ROWS:
+                return
+            end = [rows[-1][column.name] for column in key]
+            page_query = query.where(tuple_(*key) > tuple_(*end)).limit(PAGE_ROWS)
+
+    def mark_uploaded(self, tile_id: TileId) -> None:
+        """Record an acknowledgement; recording it again changes nothing."""
+        self.update_voting_status(tile_id, VotingStatus.UPLOADED)
+
+    def update_voting_status(self, tile_id: TileId, status: VotingStatus) -> None:
+        """Move a tile where the domain allows it; its row is held meanwhile."""
+        with self.database.transaction() as connection:
+            current = self._status_for_update(connection, tile_id)
+            if move_status(tile_id, current, status) is current:
+                return
+            changes: dict[str, object] = {"voting_status": status.value}
+            if status is VotingStatus.UPLOADED:
+                changes["uploaded_at"] = func.now()
+            connection.execute(update(tiles).where(at(tile_id)).values(changes))
+
+    @staticmethod
+    def _status_for_update(connection: Connection, tile_id: TileId) -> VotingStatus:
+        query = select(tiles.c.voting_status).where(at(tile_id)).with_for_update()
+        status = connection.execute(query).scalar()
+        if status is None:
+            raise TileNotFoundError(tile=str(tile_id))
+        return VotingStatus(status)
+
+    def increment_upload_attempts(self, tile_id: TileId) -> int:
+        """Count one more rejected upload, in one statement: rows of other tiles are not touched."""
+        with self.database.transaction() as connection:
+            attempts = connection.execute(_COUNT_ATTEMPT, id_values(tile_id)).scalar()
+        if attempts is None:
+            raise TileNotFoundError(tile=str(tile_id))
+        return int(attempts)
+
+    def mark_used(self, tile_ids: Sequence[TileId]) -> None:
+        """Note that tiles were needed now."""
+        with self.database.transaction() as connection:
+            connection.execute(_MARK_USED, id_columns(tile_ids))
+
+
+# As text: building the statement anew for each tile costs half as much as running it.
+_COUNT_ATTEMPT = text(
+    "UPDATE tiles SET upload_attempts = upload_attempts + 1"
+    " WHERE source = :source AND zoom = :zoom AND x = :x AND y = :y RETURNING upload_attempts"
+)
+_MARK_USED = text(
+    f"{holding()} UPDATE tiles SET last_used_at = now() FROM held WHERE {IS_HELD}"  # noqa: S608  # names of ours
+)
+
+
+def _rounds(group: Sequence[LabelledTile]) -> Iterator[list[LabelledTile]]:
+    """Part a group so that no tile comes twice: first versions, then second ones, and so on.
+
+    Each round is in the order of the key: two that write the same tiles cannot lock each other
+    out. A later round has only tiles of the first one, whose rows are held already.
+    """
+    rounds: list[dict[TileId, LabelledTile]] = []
+    count: dict[TileId, int] = {}
+    for item in group:
+        number = count.get(item[0].tile_id, 0)
+        count[item[0].tile_id] = number + 1
+        if number == len(rounds):
+            rounds.append({})
+        rounds[number][item[0].tile_id] = item
+    for versions in rounds:
+        yield [versions[tile_id] for tile_id in sorted(versions, key=_key)]

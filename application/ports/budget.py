@@ -1,0 +1,80 @@
+"""The cache's budget: who asks for space, and the books it is decided from."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol, runtime_checkable
+
+from tileferry.domain.tiles import CachedTile, EvictionResult, TileId
+
+
+@runtime_checkable
+class CacheBudgetEnforcer(Protocol):
+    """Makes room before a batch begins, or says how much is missing."""
+
+    def reserve_headroom(self, estimated_bytes: int) -> EvictionResult:
+        """Promise space for a batch, evicting what must go; when it cannot fit, nothing changes."""
+        ...
+
+    def release_headroom(self) -> None:
+        """Give back what this enforcer promised: the batch has ended, its tiles count by now."""
+        ...
+
+
+class CacheBooks(Protocol):
+    """What is known about space, while nobody else can change it."""
+
+    def used_bytes(self) -> int:
+        """Add up the visible tiles."""
+        ...
+
+    def reserved_bytes(self) -> int:
+        """Add up what is promised and has not lapsed."""
+        ...
+
+    def candidates(self) -> Iterator[CachedTile]:
+        """Yield the tiles, least recently used first; what must stay is marked as pinned."""
+        ...
+
+    def evict(self, tile_ids: Sequence[TileId]) -> None:
+        """Make tiles invisible."""
+        ...
+
+    def reserve(self, reservation_id: str, reserved_bytes: int) -> None:
+        """Note a promise; it lapses by itself when its process dies and never takes it back."""
+        ...
+
+
+class CacheLedger(Protocol):
+    """Keeps the books, the promises and the pins."""
+
+    def exclusively(self) -> AbstractContextManager[CacheBooks]:
+        """Open the books for one decision; what is decided counts when the block ends well."""
+        ...
+
+    def release(self, reservation_id: str) -> None:
+        """Take a promise back."""
+        ...
+
+    def pin_flight(self, flight_id: str) -> None:
+        """Keep a flight's tiles from being evicted."""
+        ...
+
+    def unpin_flight(self, flight_id: str) -> None:
+        """Let them be evicted again."""
+        ...
+
+    def pinned_flights(self) -> Sequence[str]:
+        """Return the flights that are pinned, in order."""
+        ...
+
+
+class DiskSpace(Protocol):
+    """The disk under the cache."""
+
+    def free_bytes(self) -> int:
+        """Return what this user can still write."""
+        ...
+
+    def total_bytes(self) -> int:
+        """Return its size."""
+        ...

@@ -1,0 +1,71 @@
+"""The flight data recorder: safety-relevant events that outlive the process."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from attrs import field, frozen
+
+from tileferry.domain.canonical import JsonValue, canonical_json
+from tileferry.domain.checks import field_name, integer, number
+from tileferry.domain.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from attrs import Attribute
+
+PAYLOAD_BYTES_MAX = 16 * 1024
+"""As canonical JSON. A recorder is for facts, not for content."""
+KIND_CHARS_MAX = 64
+_KIND = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)+", re.ASCII)
+
+
+def _kind(instance: object, attribute: "Attribute[Any]", value: object) -> None:
+    if not (isinstance(value, str) and len(value) <= KIND_CHARS_MAX and _KIND.fullmatch(value)):
+        raise InvalidValueError(
+            field=field_name(instance, attribute),
+            value=value,
+            problem="is not a kind of event",
+            remedy=f"use names with dots between them, up to {KIND_CHARS_MAX} of a-z 0-9 _",
+        )
+
+
+def _own_copy(payload: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    """Return the payload as it will be read back, out of its sender's reach."""
+    if not isinstance(payload, Mapping):
+        raise InvalidValueError(field="FdrRecord.payload", value=payload, problem="is no mapping")
+    content = canonical_json({"payload": payload}, field="FdrRecord")
+    size = len(content) - len(b'{"payload":}')
+    if size > PAYLOAD_BYTES_MAX:
+        raise InvalidValueError(
+            field="FdrRecord.payload",
+            value=f"{size} bytes",
+            problem=f"must be at most {PAYLOAD_BYTES_MAX} bytes of JSON",
+            remedy="cut long texts before recording them",
+        )
+    copied: Mapping[str, JsonValue] = json.loads(content)["payload"]
+    return copied
+
+
+@frozen(kw_only=True)
+class FdrRecord:
+    """One event on the recorder."""
+
+    sequence: int = field(validator=integer(1))
+    recorded_at_s: float = field(validator=number(0))
+    """Seconds since the Unix epoch."""
+    kind: str = field(validator=_kind)
+    payload: Mapping[str, JsonValue] = field(converter=_own_copy)
+
+
+@runtime_checkable
+class FdrClient(Protocol):
+    """Records events in a bounded space; the oldest make room. Any thread may record."""
+
+    def record(self, kind: str, payload: Mapping[str, JsonValue], *, durable: bool = False) -> None:
+        """Record an event; with ``durable`` it is on the disk when this returns."""
+        ...
+
+    def records(self) -> Iterator[FdrRecord]:
+        """Read back what is there, oldest first, whatever a crash left behind."""
+        ...

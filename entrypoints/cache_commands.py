@@ -1,0 +1,166 @@
+"""``tileferry cache``: what the cache holds, and whether it is sound."""
+
+from pathlib import Path
+from typing import assert_never
+
+import typer
+from attrs import define, field
+from rich.table import Table
+
+from tileferry.adapters.filesystem.verification import (
+    DamagedBlob,
+    DamagedSegment,
+    Finding,
+    SegmentTally,
+)
+from tileferry.adapters.postgres import schema_status
+from tileferry.entrypoints.container import Container
+from tileferry.entrypoints.exits import ExitCode
+from tileferry.entrypoints.output import (
+    ConfigFile,
+    JsonFlag,
+    facts,
+    in_bytes,
+    opened,
+    people,
+    print_json,
+)
+
+app = typer.Typer(
+    name="cache",
+    help="The tile cache: what it holds and whether it is sound.",
+    no_args_is_help=True,
+)
+SHOWN_MAX = 20
+
+
+def _ready(container: Container) -> None:
+    schema_status(container.database()).check()
+    Path(container.cache_root()).mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
+@app.command("stats")
+def stats_command(config: ConfigFile = None, json: JsonFlag = False) -> None:  # noqa: FBT002  # a flag
+    """Show how much the cache holds, and what limits it."""
+    with opened(config) as container:
+        _ready(container)
+        budget = container.budget_enforcer()
+        ledger = container.cache_ledger()
+        with ledger.exclusively() as books:
+            used, reserved = books.used_bytes(), books.reserved_bytes()
+        body = {
+            "cache_root": str(container.cache_root()),
+            "tiles": container.metadata_store().count(),
+            "used_bytes": used,
+            "reserved_bytes": reserved,
+            "budget_bytes": budget.budget_bytes,
+            "free_disk_bytes": container.disk().free_bytes(),
+            "free_space_reserve_bytes": budget.free_space_reserve_bytes,
+            "pinned_flights": list(ledger.pinned_flights()),
+        }
+    if json:
+        print_json("tileferry.cache.stats.v1", body)
+        return
+    shown = {
+        name.removesuffix("_bytes").replace("_", " "): in_bytes(value)
+        if name.endswith("_bytes") and isinstance(value, int)
+        else value
+        for name, value in body.items()
+    }
+    shown["pinned flights"] = ", ".join(ledger.pinned_flights()) or "none"
+    people.print(facts("Cache", shown))
+
+
+@define
+class Verification:
+    """What ``cache verify`` found, added up as it goes."""
+
+    tiles: int = 0
+    live_bytes: int = 0
+    dead_bytes: int = 0
+    damaged_tiles: int = 0
+    damaged_segments: int = 0
+    shown: list[dict[str, object]] = field(factory=list)
+
+    def add(self, finding: Finding) -> None:
+        """Take one finding in; of the damage, only the first lines are kept."""
+        match finding:
+            case SegmentTally():
+                self.tiles += finding.live_tiles
+                self.live_bytes += finding.live_bytes
+                self.dead_bytes += finding.dead_bytes
+            case DamagedBlob():
+                self.damaged_tiles += 1
+                self._show(str(finding.tile_id), finding.blob.segment, finding.problem)
+            case DamagedSegment():
+                self.damaged_segments += 1
+                self._show(None, finding.segment, finding.problem)
+            case _:
+                assert_never(finding)
+
+    def _show(self, tile: str | None, segment: int, problem: str) -> None:
+        if len(self.shown) < SHOWN_MAX:
+            self.shown.append({"tile": tile, "segment": segment, "problem": problem})
+
+    @property
+    def sound(self) -> bool:
+        """Whether every tile can be trusted."""
+        return not (self.damaged_tiles or self.damaged_segments)
+
+
+@app.command("verify")
+def verify_command(config: ConfigFile = None, json: JsonFlag = False) -> None:  # noqa: FBT002  # a flag
+    """Check every byte of every tile against its row. Exit code 3 when something is damaged.
+
+    Bytes that no row names (of tiles deleted, replaced or never confirmed) are counted as dead;
+    they are no damage, and compaction gives them back.
+    """
+    result = Verification()
+    with opened(config) as container:
+        _ready(container)
+        lock = container.cache_lock()
+        lock.acquire()  # a writer at work would look like damage
+        try:
+            for finding in container.tile_store().verify():
+                result.add(finding)
+        finally:
+            lock.release()
+    if json:
+        print_json("tileferry.cache.verify.v1", _json_of(result))
+    else:
+        _show(result)
+    if not result.sound:
+        raise typer.Exit(ExitCode.PARTIAL)
+
+
+def _json_of(result: Verification) -> dict[str, object]:
+    return {
+        "sound": result.sound,
+        "tiles": result.tiles,
+        "live_bytes": result.live_bytes,
+        "dead_bytes": result.dead_bytes,
+        "damaged_tiles": result.damaged_tiles,
+        "damaged_segments": result.damaged_segments,
+        "damage": result.shown,
+    }
+
+
+def _show(result: Verification) -> None:
+    if result.shown:
+        table = Table("tile", "segment", "problem", title="Damage", title_justify="left")
+        for line in result.shown:
+            table.add_row(str(line["tile"] or "-"), str(line["segment"]), str(line["problem"]))
+        people.print(table)
+    people.print(
+        facts(
+            "Cache",
+            {
+                "tiles checked": result.tiles,
+                "their size": in_bytes(result.live_bytes),
+                "dead": in_bytes(result.dead_bytes),
+                "damaged tiles": result.damaged_tiles,
+                "damaged segments": result.damaged_segments,
+                "verdict": "sound" if result.sound else "damaged: download those areas again",
+            },
+        )
+    )

@@ -1,0 +1,46 @@
+"""Exit codes, and which error leads to which: one table."""
+
+from enum import IntEnum
+
+from tileferry.domain.errors import (
+    CacheBudgetExceededError,
+    CacheLockError,
+    FlightStateNotOnGroundError,
+    IllegalTransitionError,
+    InvalidValueError,
+    RateLimitedError,
+    SatelliteProviderError,
+    TileManagerError,
+)
+
+
+class ExitCode(IntEnum):
+    """What a command's end means to a script."""
+
+    DONE = 0
+    USAGE = 2
+    PARTIAL = 3
+    REFUSED = 4
+    PROVIDER_FAILED = 5
+    AUTHENTICATION = 6
+    FATAL = 7
+    INTERRUPTED = 130
+
+
+_CODES: tuple[tuple[type[TileManagerError], ExitCode], ...] = (
+    (InvalidValueError, ExitCode.USAGE),
+    (CacheLockError, ExitCode.REFUSED),
+    (CacheBudgetExceededError, ExitCode.REFUSED),
+    (FlightStateNotOnGroundError, ExitCode.REFUSED),
+    (IllegalTransitionError, ExitCode.REFUSED),
+    (SatelliteProviderError, ExitCode.PROVIDER_FAILED),
+    (RateLimitedError, ExitCode.PROVIDER_FAILED),
+)
+
+
+def exit_code_of(error: TileManagerError) -> ExitCode:
+    """Return how a command ends that met ``error``."""
+    for kind, code in _CODES:
+        if isinstance(error, kind):
+            return code
+    return ExitCode.FATAL

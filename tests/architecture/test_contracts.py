@@ -1,0 +1,240 @@
+"""The contract documents say what the code does."""
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+import xxhash
+from sqlalchemy import text
+
+from tileferry.adapters.filesystem.segment_format import FILE_HEADER, record_head
+from tileferry.adapters.memory import ManualClock
+from tileferry.adapters.postgres import Database, PostgresTileMetadataStore
+from tileferry.application.ports import FdrClient, TileMetadataStore, TileStore
+from tileferry.domain.errors import IllegalTransitionError
+from tileferry.domain.tiles import (
+    MAX_PER_TILE_ATTEMPTS,
+    VOTING_MOVES,
+    BlobRef,
+    NewTile,
+    SectorClass,
+    TileId,
+    VotingStatus,
+    should_give_up,
+)
+
+ROOT = Path(__file__).parents[2]
+CONTRACTS = ROOT / "_docs/02_document/contracts"
+TILE_STORE = "c6_tile_cache/tile_store.md"
+METADATA_STORE = "c6_tile_cache/tile_metadata_store.md"
+FDR_RECORDS = "shared_fdr_client/fdr_record_schema.md"
+LOG_RECORDS = "shared_logging/log_record_schema.md"
+
+VERSIONS = {
+    TILE_STORE: "1.0.0",
+    METADATA_STORE: "1.1.0",
+    FDR_RECORDS: "1.0.0",
+    LOG_RECORDS: "1.0.0",
+}
+NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
+TILE = TileId(source="cam", zoom=15, x=19_000, y=11_000)
+"""The tile in the documented statements."""
+
+
+def page(document: str) -> str:
+    return (CONTRACTS / document).read_text(encoding="utf-8")
+
+
+def marked(document: str, name: str) -> list[list[str]]:
+    """Return the rows of a table between its markers, a list of cells each."""
+    table = page(document).split(f"<!-- {name} -->")[1].split("<!-- end -->")[0]
+    return [
+        [cell.strip() for cell in row.strip("|").split("|")]
+        for row in table.strip().splitlines()[2:]
+    ]
+
+
+def logged_versions(document: str) -> list[str]:
+    """Return the versions in a Change Log, as they stand there."""
+    log = page(document).split("## Change Log")[1]
+    return re.findall(r"^\| v?(\d+\.\d+\.\d+) \|", log, re.MULTILINE)
+
+
+# Versions and names
+
+
+def test_the_contracts_are_there_and_each_has_a_change_log() -> None:
+    found = {str(file.relative_to(CONTRACTS)) for file in CONTRACTS.rglob("*.md")}
+    assert set(VERSIONS) <= found
+    assert all(logged_versions(document) for document in found)
+
+
+@pytest.mark.parametrize(("document", "version"), VERSIONS.items())
+def test_a_contract_has_a_version_and_its_log_begins_with_it(document: str, version: str) -> None:
+    (stated,) = re.findall(r"^\| version \| v?(\S+) \|$", page(document), re.MULTILINE)
+    assert stated == version
+    logged = logged_versions(document)
+    assert logged[0] == version
+    assert logged == sorted(logged, key=lambda item: [*map(int, item.split("."))], reverse=True)
+
+
+def test_spec1_ac6_the_change_log_shows_v1_1_0() -> None:
+    log = page(METADATA_STORE).split("## Change Log")[1]
+    (entry,) = (line for line in log.splitlines() if line.startswith("| v1.1.0 |"))
+    assert "UPLOAD_GIVEUP" in entry
+    assert "increment_upload_attempts" in entry
+    assert VotingStatus.UPLOAD_GIVEUP.value == "upload_giveup"
+    assert {"PENDING", "TRUSTED", "REJECTED"} <= set(VotingStatus.__members__)
+
+
+@pytest.mark.parametrize(
+    ("document", "port"),
+    [(TILE_STORE, TileStore), (METADATA_STORE, TileMetadataStore), (FDR_RECORDS, FdrClient)],
+)
+def test_a_contract_names_every_method_of_its_port(document: str, port: type) -> None:
+    methods = [name for name, member in vars(port).items() if name[0] != "_" and callable(member)]
+    assert methods
+    described = set(re.findall(r"\b(\w+)(?:\(|`)", page(document)))
+    assert [name for name in methods if name not in described] == []
+
+
+@pytest.mark.parametrize("document", VERSIONS)
+def test_what_a_contract_points_to_is_there(document: str) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page(document)):
+        assert ((CONTRACTS / document).parent / target).exists(), target
+    for pattern in re.findall(r"`(tests/[\w./*]+)`", page(document)):
+        assert list(ROOT.glob(pattern)), pattern
+
+
+# Segments
+
+
+def laid_out(document: str, name: str, content: bytes, **lengths: int) -> list[bytes]:
+    """Cut ``content`` into the fields of a documented table; nothing may be left over."""
+    fields, end = [], 0
+    for offset, size, _ in marked(document, name):
+        start = sum(lengths.get(part) or int(part) for part in re.findall(r"\w+", offset))
+        assert start == end
+        end = start + (lengths.get(size.strip("*")) or int(size))
+        fields.append(content[start:end])
+    assert end == len(content)
+    return fields
+
+
+def test_a_segment_begins_as_documented() -> None:
+    magic, version, checksum = laid_out(TILE_STORE, "file header", FILE_HEADER)
+    assert (magic, int.from_bytes(version, "little")) == (b"TILEFSEG", 1)
+    assert int.from_bytes(checksum, "little") == crc32(FILE_HEADER[:12])
+
+
+def test_a_record_is_laid_out_as_documented() -> None:
+    tile, payload = str(TILE).encode(), b"bytes of a tile"
+    digest = sha256(payload).digest()
+    record = record_head(tile, payload, digest) + payload
+    fields = laid_out(TILE_STORE, "record", record, n=len(tile), m=len(payload))
+    assert fields == [
+        b"TILE",
+        len(tile).to_bytes(2, "little"),
+        len(payload).to_bytes(4, "little"),
+        xxhash.xxh3_64_intdigest(payload).to_bytes(8, "little"),
+        digest,
+        crc32(record[:50] + tile).to_bytes(4, "little"),
+        tile,
+        payload,
+    ]
+
+
+# Voting
+
+
+def test_the_voting_moves_are_the_declared_ones() -> None:
+    assert marked(METADATA_STORE, "voting moves") == [
+        [source, ", ".join(sorted(targets)) or "none"] for source, targets in VOTING_MOVES.items()
+    ]
+
+
+STATEMENTS = re.findall(r"```sql\n(.*?)```", page(METADATA_STORE), re.DOTALL)
+
+
+@pytest.fixture
+def store(database: Database) -> PostgresTileMetadataStore:
+    """Keep one tile that was rejected as often as it may be, and given up."""
+    store = PostgresTileMetadataStore(database=database, clock=ManualClock(NOW.timestamp()))
+    tile = NewTile(
+        tile_id=TILE,
+        flight_id="F1",
+        produced_at=NOW,
+        resolution_m_per_px=0.6,
+        sector_class=SectorClass.ACTIVE_CONFLICT,
+        blob=BlobRef(segment=1, offset=16, length=5, sha256="ab" * 32),
+        voting_status=VotingStatus.PENDING,
+    )
+    store.insert_metadata(tile)
+    store.flush()
+    while not should_give_up(store.increment_upload_attempts(TILE)):
+        pass
+    store.update_voting_status(TILE, VotingStatus.UPLOAD_GIVEUP)
+    return store
+
+
+@pytest.mark.parametrize(
+    ("statement", "attempts_left"),
+    [*zip(STATEMENTS, [1, MAX_PER_TILE_ATTEMPTS], strict=True)],
+    ids=["as it is", "with a new budget"],
+)
+def test_a_human_takes_a_giveup_back_with_the_documented_statement(
+    store: PostgresTileMetadataStore, database: Database, statement: str, attempts_left: int
+) -> None:
+    with pytest.raises(IllegalTransitionError):
+        store.update_voting_status(TILE, VotingStatus.PENDING)
+    with database.transaction() as connection:
+        assert connection.execute(text(statement)).rowcount == 1
+    (tile,) = store.pending_uploads("F1")
+    assert (tile.tile_id, tile.voting_status) == (TILE, VotingStatus.PENDING)
+    spent = [should_give_up(store.increment_upload_attempts(TILE)) for _ in range(attempts_left)]
+    assert spent == [False] * (attempts_left - 1) + [True]
+
+
+@pytest.mark.parametrize("statement", STATEMENTS, ids=["as it is", "with a new budget"])
+def test_the_documented_statements_leave_an_acknowledged_tile_alone(
+    store: PostgresTileMetadataStore, database: Database, statement: str
+) -> None:
+    with database.transaction() as connection:
+        connection.execute(text(STATEMENTS[0]))
+    store.mark_uploaded(TILE)
+    with database.transaction() as connection:
+        assert connection.execute(text(statement)).rowcount == 0
+
+
+# Log records
+
+
+def kinds_in_code() -> Iterator[str]:
+    """Yield every kind that stands in a call's ``extra``."""
+    for folder in ("adapters", "application", "entrypoints"):
+        for file in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.keyword) and node.arg == "extra":
+                    yield from re.findall(r"'kind': '([\w.]+)'", ast.unparse(node.value))
+
+
+def test_every_kind_that_is_logged_is_documented() -> None:
+    kinds = set(kinds_in_code())
+    assert "c11.journal.damaged_record" in kinds
+    documented = set(re.findall(r"^\| `([\w.]+)` \|", page(LOG_RECORDS), re.MULTILINE))
+    assert kinds - documented == set()
+
+
+def test_the_example_record_is_one() -> None:
+    (line,) = re.findall(r"```json\n(.*)\n```", page(LOG_RECORDS))
+    record = json.loads(line)
+    envelope = re.findall(r"^\| `(\w+)` \| text \|", page(LOG_RECORDS), re.MULTILINE)
+    assert list(record)[: len(envelope)] == envelope
+    assert datetime.fromisoformat(record["timestamp"]).tzinfo == UTC
+    assert set(record) - set(envelope) == {"journal", "offset", "length"}

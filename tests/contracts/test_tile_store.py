@@ -1,0 +1,184 @@
+"""What every TileStore must do, the one on disk and the one in memory."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from tileferry.adapters.filesystem.segment_store import SegmentTileStore
+from tileferry.adapters.memory import MemoryBlobIndex, MemoryTileStore
+from tileferry.application.ports.tile_store import TileStore
+from tileferry.domain.errors import DamagedTileError, TileNotFoundError, TileTooLargeError
+from tileferry.domain.tiles import TILE_BYTES_MAX, BlobRef, TileId
+
+TILE = TileId(source="osm", zoom=3, x=1, y=2)
+OTHER = TileId(source="osm", zoom=3, x=2, y=1)
+
+
+@pytest.fixture
+def index() -> MemoryBlobIndex:
+    return MemoryBlobIndex()
+
+
+def memory(_: Path, index: MemoryBlobIndex) -> MemoryTileStore:
+    return MemoryTileStore(index)
+
+
+def segments(root: Path, index: MemoryBlobIndex) -> SegmentTileStore:
+    return SegmentTileStore(root=root, index=index)
+
+
+@pytest.fixture(params=[memory, segments])
+def store(
+    request: pytest.FixtureRequest, tmp_path: Path, index: MemoryBlobIndex
+) -> Iterator[TileStore]:
+    make: Callable[[Path, MemoryBlobIndex], TileStore] = request.param
+    made = make(tmp_path, index)
+    yield made
+    if isinstance(made, SegmentTileStore):
+        made.close()
+
+
+def test_it_is_a_tile_store(store: TileStore) -> None:
+    assert isinstance(store, TileStore)
+
+
+@pytest.mark.parametrize("size", [0, 1, 20_000, 3_000_000])
+def test_a_tile_reads_back_as_it_was_written(
+    store: TileStore, index: MemoryBlobIndex, size: int
+) -> None:
+    content = bytes(size)
+    blob = store.write_tile(TILE, content)
+    store.flush()
+    index.add(TILE, blob)
+    assert (blob.length, blob.sha256) == (size, sha256(content).hexdigest())
+    assert store.tile_exists(TILE)
+    assert store.read_tile(TILE) == store.read_tile(TILE) == content
+
+
+def test_a_tile_may_come_in_chunks(store: TileStore, index: MemoryBlobIndex) -> None:
+    blob = store.write_tile(TILE, (chunk for chunk in [b"ab", b"", b"cde"]))
+    index.add(TILE, blob)
+    assert blob.sha256 == sha256(b"abcde").hexdigest()
+    assert store.read_tile(TILE) == b"abcde"
+
+
+def test_a_tile_without_a_row_is_not_there(store: TileStore) -> None:
+    store.write_tile(TILE, b"bytes")
+    store.flush()
+    assert not store.tile_exists(TILE)
+    with pytest.raises(TileNotFoundError, match="osm/3/1/2"):
+        store.read_tile(TILE)
+
+
+def test_a_row_may_come_before_the_flush(store: TileStore, index: MemoryBlobIndex) -> None:
+    index.add(TILE, store.write_tile(TILE, b"bytes"))
+    assert store.read_tile(TILE) == b"bytes"
+
+
+def test_a_deleted_tile_is_gone(store: TileStore, index: MemoryBlobIndex) -> None:
+    index.add(TILE, store.write_tile(TILE, b"bytes"))
+    index.add(OTHER, store.write_tile(OTHER, b"stays"))
+    assert store.read_tile(TILE) == b"bytes"
+    assert store.delete_tile(TILE)
+    assert not store.delete_tile(TILE)
+    assert not store.tile_exists(TILE)
+    with pytest.raises(TileNotFoundError):
+        store.read_tile(TILE)
+    assert store.read_tile(OTHER) == b"stays"
+
+
+def test_a_tile_can_come_back(store: TileStore, index: MemoryBlobIndex) -> None:
+    index.add(TILE, store.write_tile(TILE, b"first"))
+    store.delete_tile(TILE)
+    index.add(TILE, store.write_tile(TILE, b"second"))
+    assert store.read_tile(TILE) == b"second"
+
+
+def test_a_new_version_shows_with_its_row_and_not_before(
+    store: TileStore, index: MemoryBlobIndex
+) -> None:
+    index.add(TILE, store.write_tile(TILE, b"old"))
+    assert store.read_tile(TILE) == b"old"
+    blob = store.write_tile(TILE, b"new")
+    store.flush()
+    assert store.read_tile(TILE) == store.read_tile(TILE) == b"old"
+    index.add(TILE, blob)
+    assert store.read_tile(TILE) == store.read_tile(TILE) == b"new"
+
+
+def test_the_largest_tile_fits_and_no_larger_one(store: TileStore, index: MemoryBlobIndex) -> None:
+    index.add(TILE, store.write_tile(TILE, bytes(TILE_BYTES_MAX)))
+    assert len(store.read_tile(TILE)) == TILE_BYTES_MAX
+    with pytest.raises(TileTooLargeError, match="osm/3/2/1"):
+        store.write_tile(OTHER, bytes(TILE_BYTES_MAX + 1))
+
+
+def test_an_endless_tile_is_refused_as_soon_as_it_is_too_large(store: TileStore) -> None:
+    taken = 0
+
+    def endless() -> Iterator[bytes]:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield bytes(TILE_BYTES_MAX // 4)
+
+    with pytest.raises(TileTooLargeError):
+        store.write_tile(TILE, endless())
+    assert taken == 5
+
+
+def test_a_stream_that_breaks_leaves_nothing(store: TileStore, index: MemoryBlobIndex) -> None:
+    def breaking() -> Iterator[bytes]:
+        yield b"half"
+        raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        store.write_tile(TILE, breaking())
+    index.add(OTHER, store.write_tile(OTHER, b"whole"))
+    store.flush()
+    assert store.read_tile(OTHER) == b"whole"
+
+
+@pytest.mark.parametrize("changed", ["another tile's", "another digest", "beyond the end"])
+def test_a_row_that_does_not_fit_its_bytes_is_damage(
+    store: TileStore, index: MemoryBlobIndex, changed: str
+) -> None:
+    blob = store.write_tile(TILE, b"bytes")
+    other = store.write_tile(OTHER, b"other")
+    store.flush()
+    wrong = {
+        "another tile's": other,
+        "another digest": BlobRef(
+            segment=blob.segment, offset=blob.offset, length=blob.length, sha256="0" * 64
+        ),
+        "beyond the end": BlobRef(
+            segment=blob.segment, offset=10**6, length=blob.length, sha256=blob.sha256
+        ),
+    }
+    index.add(TILE, wrong[changed])
+    with pytest.raises(DamagedTileError, match="osm/3/1/2"):
+        store.read_tile(TILE)
+    index.add(TILE, blob)
+    assert store.read_tile(TILE) == b"bytes"
+
+
+def test_flushing_nothing_is_fine(store: TileStore) -> None:
+    store.flush()
+    store.flush()
+
+
+def test_threads_share_a_store(store: TileStore, index: MemoryBlobIndex) -> None:
+    tiles = [TileId(source="osm", zoom=9, x=number, y=0) for number in range(400)]
+
+    def work(tile_id: TileId) -> None:
+        blob = store.write_tile(tile_id, str(tile_id).encode() * 50)
+        store.flush()
+        index.add(tile_id, blob)
+        assert store.read_tile(tile_id) == str(tile_id).encode() * 50
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, tiles))
+    assert all(store.read_tile(tile_id) == str(tile_id).encode() * 50 for tile_id in tiles)

@@ -1,0 +1,62 @@
+"""Configuration: file, then environment; secrets stay hidden."""
+
+from pathlib import Path
+
+import pytest
+
+from tileferry.domain.errors import InvalidValueError
+from tileferry.entrypoints.config import load_config
+
+CANARY = "canary-password"
+
+
+@pytest.fixture(autouse=True)
+def nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("DATABASE_URL", "DATA_DIR", "C11_CACHE_ROOT", "C6_BUDGET_BYTES"):
+        monkeypatch.delenv(f"TILEFERRY_{name}", raising=False)
+
+
+def test_defaults() -> None:
+    config = load_config()
+    assert config.database_url is None
+    assert config.c6.budget_bytes is None
+    assert config.c6.free_space_reserve_bytes is None
+    assert config.c11.cache_root.name == "cache"
+    assert config.data_dir.name == "postgres"
+
+
+def test_the_file_is_read_and_the_environment_wins(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "other.toml"
+    file.write_text("[tileferry]\ndata_dir = '/a'\n[tileferry.c6]\nbudget_bytes = 5\n")
+    assert load_config(file).c6.budget_bytes == 5
+    monkeypatch.setenv("TILEFERRY_C6_BUDGET_BYTES", "6")
+    config = load_config(file)
+    assert (config.c6.budget_bytes, config.data_dir) == (6, Path("/a"))
+
+
+def test_the_address_of_the_database_is_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEFERRY_DATABASE_URL", f"postgresql://me:{CANARY}@host/db")
+    config = load_config()
+    assert config.database_url is not None
+    assert config.database_url.get_secret_value().endswith("@host/db")
+    assert CANARY not in f"{config} {config!r} {config.database_url}"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[tileferry.c6]\nbudget_bytes = 'lots'\n", "c6.budget_bytes: cannot be read"),
+        ("[tileferry.c6]\nbudget_bytes = -1\n", "C6Config.budget_bytes: must be a whole number"),
+        ("[tileferry.c6]\nbudgt = 1\n", "c6.budgt"),
+        ("[tileferry", "tileferry.toml: cannot be read"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(tmp_path: Path, text: str, problem: str) -> None:
+    file = tmp_path / "tileferry.toml"
+    file.write_text(text)
+    with pytest.raises(InvalidValueError) as refusal:
+        load_config(file)
+    assert problem in str(refusal.value)

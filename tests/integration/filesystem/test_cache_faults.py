@@ -1,0 +1,235 @@
+"""A disk that fails or is full under a whole download: no ack, no partial tile, and it goes on."""
+
+import errno
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from shutil import which
+
+import pytest
+from sqlalchemy import text
+from support.cache import TILES, Cache, check_cache, content, journal_name, opened
+from support.failing_calls import CallLog
+
+from tileferry.adapters.filesystem.files import FileCalls
+from tileferry.adapters.filesystem.segment_store import SegmentTileStore
+from tileferry.adapters.postgres import Database, PostgresBlobIndex
+from tileferry.domain.errors import StorageError
+from tileferry.domain.tiles import TileId
+
+
+class Download:
+    """A download in groups of 12 tiles, and what it was promised on the way."""
+
+    def __init__(self, root: Path, database: Database, calls: FileCalls | None = None) -> None:
+        self.root = root
+        self.database = database
+        self.calls = calls or CallLog().calls
+        self.acked: list[TileId] = []
+        self.tried: list[TileId] = []
+
+    def run(self, tiles_max: int) -> None:
+        with opened(self.root, self.database, calls=self.calls) as cache:
+            try:
+                self._store(cache, tiles_max)
+            except StorageError:
+                refused_from_now_on(cache)
+                raise
+
+    def _store(self, cache: Cache, tiles_max: int) -> None:
+        wanted = set(TILES[:tiles_max])
+        missing = (tile for tile in cache.missing() if tile in wanted)
+        while group := list(islice(missing, 12)):
+            self.tried += group
+            for tile in group:
+                cache.add(tile)
+            cache.group.flush()
+            self.acked += group
+        if tiles_max >= len(TILES):
+            cache.journal.finish()
+
+
+def refused_from_now_on(cache: Cache) -> None:
+    """After an error of the disk the same stores confirm nothing any more."""
+
+    def try_another() -> None:
+        cache.add(TILES[-1])
+        cache.group.flush()
+
+    for _ in range(2):
+        with pytest.raises(StorageError):
+            try_another()
+
+
+def cleared(database: Database) -> None:
+    with database.transaction() as connection:
+        connection.execute(text("DELETE FROM tiles"))
+
+
+def nothing(_root: Path, _database: Database) -> list[TileId]:
+    return []
+
+
+def with_a_torn_tail(root: Path, database: Database) -> list[TileId]:
+    """Leave what a crash may leave: some tiles, and the beginning of a record."""
+    earlier = Download(root, database)
+    earlier.run(tiles_max=12)
+    with (root / ".c11/journal" / journal_name(0)).open("ab") as file:
+        file.write(b"55 0badc0de {torn")
+    return earlier.acked
+
+
+@pytest.mark.parametrize(
+    ("code", "before"),
+    [(errno.ENOSPC, nothing), (errno.EIO, nothing), (errno.ENOSPC, with_a_torn_tail)],
+)
+def test_invariants_4_5_whichever_call_fails_nothing_is_promised_and_the_run_goes_on(
+    tmp_path: Path,
+    database: Database,
+    code: int,
+    before: Callable[[Path, Database], list[TileId]],
+) -> None:
+    before(tmp_path / "good", database)
+    good = CallLog()
+    Download(tmp_path / "good", database, good.calls).run(tiles_max=36)
+    kinds = [name for name, _ in good.made]
+    assert {"mkdir", "open", "write", "writev", "fdatasync", "fsync"} <= set(kinds)
+    groups = sum(kind == "write" for kind in kinds)
+    assert sum(kind == "writev" for kind in kinds) > groups, "also in the middle of a group"
+
+    for fail_at, kind in enumerate(kinds):
+        cleared(database)
+        root = tmp_path / f"{fail_at}-{kind}"
+        known = before(root, database)
+        log = CallLog(fail_at=fail_at, code=code)
+        download = Download(root, database, log.calls)
+        with pytest.raises(StorageError) as caught:
+            download.run(tiles_max=36)
+        assert os.strerror(code) in str(caught.value)
+        assert never_trusted_again(log, fail_at)
+
+        done = check_cache(root, database)
+        assert {*known, *download.acked} <= done
+        assert done <= {*known, *download.tried}, "the one that failed may be there"
+        Download(root, database).run(tiles_max=36)
+        assert check_cache(root, database) >= set(TILES[:36])
+
+
+def never_trusted_again(log: CallLog, fail_at: int) -> bool:
+    """Tell whether the file that failed was left alone: neither written nor synced again."""
+    writing = {"write", "writev", "fdatasync", "fsync", "ftruncate"}
+    later = zip(log.made[fail_at + 1 :], log.paths[fail_at + 1 :], strict=True)
+    used = {path for (name, _), path in later if name in writing}
+    return log.made[fail_at][0] not in writing or log.paths[fail_at] not in used
+
+
+def test_invariant_3_the_tiles_of_a_damaged_record_are_fetched_again(
+    tmp_path: Path, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    Download(tmp_path, database).run(tiles_max=36)
+    journal = tmp_path / ".c11/journal" / journal_name(0)
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([*lines[:2], lines[2].replace(b"sat", b"cat"), *lines[3:]]))
+    again = Download(tmp_path, database)
+    again.run(tiles_max=36)
+    assert again.acked == TILES[12:24]
+    assert check_cache(tmp_path, database) == set(TILES[:36])
+    assert {record.levelname for record in caplog.records} == {"WARNING"}
+
+
+def test_invariant_2_no_row_is_committed_before_its_bytes_are_durable(
+    tmp_path: Path, database: Database
+) -> None:
+    """The bytes' sync, and the journal's first byte: what is visible at each of them."""
+    seen: list[tuple[str, int]] = []
+
+    def rows() -> int:
+        with database.reading() as connection:
+            return int(connection.execute(text("SELECT count(*) FROM tiles")).scalar_one())
+
+    def synced(fd: int) -> None:
+        seen.append((Path(f"/proc/self/fd/{fd}").readlink().suffix, rows()))
+
+    calls = FileCalls(fdatasync=synced)
+    with opened(tmp_path, database, calls=calls) as cache, cache.group:
+        for tile in TILES[:4]:
+            cache.add(tile)
+    assert seen == [(".seg", 0), (".json", 4)]
+
+
+def test_invariant_2_new_directories_and_names_are_durable_before_they_are_relied_on(
+    tmp_path: Path, database: Database
+) -> None:
+    synced: list[str] = []
+
+    def noted(fd: int) -> None:
+        synced.append(os.path.relpath(Path(f"/proc/self/fd/{fd}").readlink(), tmp_path))
+
+    calls = FileCalls(fsync=noted, fdatasync=noted)
+    with opened(tmp_path / "a/b", database, calls=calls) as cache, cache.group:
+        cache.add(TILES[0])
+    segment, journal = "a/b/.c6/segments", "a/b/.c11/journal"
+    made = {".", "a", "a/b", "a/b/.c6", segment, "a/b/.c11", journal}
+    assert made <= set(synced)
+    at_flush = synced[synced.index(f"{segment}/000000001.seg") :]
+    assert at_flush == [
+        f"{segment}/000000001.seg",
+        segment,
+        journal,
+        f"{journal}/{journal_name(0)}",
+    ]
+
+
+def test_invariant_2_a_root_whose_maker_died_is_made_durable_too(
+    tmp_path: Path, database: Database
+) -> None:
+    (tmp_path / "root").mkdir(mode=0o700)
+    log = CallLog(fail_at=2)  # the root, what is above it, and its sync
+    with (
+        pytest.raises(StorageError, match="make durable"),
+        opened(tmp_path / "root", database, calls=log.calls),
+    ):
+        pass
+    assert [name for name, _ in log.made] == ["open", "open", "fsync"]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A filesystem of 512 kB; ``enlarge`` gives it more."""
+    if os.geteuid() != 0 or which("mount") is None:
+        pytest.skip("only root can mount a small disk; faults are injected in the tests above")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=512k", "tileferry-test", str(disk)]
+    mounted = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603  # our own
+    if mounted.returncode != 0:
+        pytest.skip(f"this machine mounts nothing ({mounted.stderr.strip()}); see the tests above")
+    yield disk
+    # Lazily: a test that failed may still hold files open.
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)  # noqa: S603, S607  # as above
+
+
+def enlarge(disk: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,size=16m", str(disk)], check=True)  # noqa: S603, S607  # as above
+
+
+def test_invariant_5_a_disk_that_is_really_full_loses_nothing(
+    small_disk: Path, database: Database
+) -> None:
+    root = small_disk / "cache"
+    acked: set[TileId] = set()
+    for attempt in range(3):  # who tries again without making room is refused again
+        download = Download(root, database, FileCalls())
+        with pytest.raises(StorageError, match="No space left on device; free space") as caught:
+            download.run(tiles_max=len(TILES))
+        assert str(small_disk) in str(caught.value)
+        acked |= set(download.acked)
+        assert acked <= check_cache(root, database)
+        assert attempt > 0 or len(acked) > 100
+    enlarge(small_disk)
+    Download(root, database, FileCalls()).run(tiles_max=len(TILES))
+    assert check_cache(root, database) == set(TILES)
+    with SegmentTileStore(root=root, index=PostgresBlobIndex(database)) as store:
+        assert [store.read_tile(tile) for tile in TILES] == [content(tile, 0) for tile in TILES]

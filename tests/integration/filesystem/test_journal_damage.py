@@ -1,0 +1,300 @@
+"""Journals that crashes, bad disks and hostile hands have been at."""
+
+import logging
+import tracemalloc
+from collections.abc import Iterable
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.failing_calls import UNSYNCED, CallLog
+
+from tileferry.adapters.filesystem.journal import FileJournalStore
+from tileferry.domain.errors import StorageError
+from tileferry.domain.tiles import BBox, TileCoverage, TileId, TileSet
+
+AREA = TileCoverage(bbox=BBox(west=36.0, south=49.0, east=37.0, north=50.0), zoom_levels=[11, 12])
+TILES = list(AREA.tiles("sat"))
+GROUPS = [TILES[:2], TILES[2:3], TILES[3:7]]
+LATER = TILES[7:9]
+NAME = "flight-7__0123456789abcdef.json"
+
+no_fixture_reset = settings(
+    database=None,
+    deadline=None,
+    max_examples=80,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FileJournalStore:
+    return FileJournalStore(root=tmp_path, logger=logging.getLogger("test"), calls=UNSYNCED)
+
+
+def file_of(store: FileJournalStore) -> Path:
+    return store.root / ".c11/journal" / NAME
+
+
+def append(store: FileJournalStore, *groups: list[TileId]) -> None:
+    journal = store.open(NAME)
+    for group in groups:
+        journal.append(group)
+    journal.flush()
+    journal.close()
+
+
+def tiles_in(store: FileJournalStore) -> list[TileId]:
+    journal, found = store.open(NAME), TileSet(AREA)
+    journal.read_into(found)
+    assert journal.count == len(found)
+    journal.close()
+    return [tile for tile in TILES if tile in found]
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [
+        str(getattr(record, "kind", ""))
+        for record in caplog.records
+        if record.levelno >= logging.WARNING
+    ]
+
+
+def sound(content: bytes) -> bytes:
+    return b"%d %08x %b\n" % (len(content), crc32(content), content)
+
+
+def flat(groups: Iterable[list[TileId]]) -> list[TileId]:
+    return [tile for group in groups for tile in group]
+
+
+def test_invariant_3_a_journal_cut_at_any_byte_keeps_its_whole_records(
+    store: FileJournalStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    append(store, *GROUPS)
+    whole = file_of(store).read_bytes()
+    for cut in range(len(whole) + 1):
+        file_of(store).write_bytes(whole[:cut])
+        groups_left = max(0, whole[:cut].count(b"\n") - 1)
+        expected = flat(GROUPS[:groups_left])
+        assert tiles_in(store) == expected
+        append(store, LATER)
+        assert tiles_in(store) == [*expected, *LATER]
+    assert warnings(caplog) == []
+
+
+@pytest.mark.parametrize("mask", [0x01, 0x08, 0xFF])
+def test_invariant_3_a_flipped_byte_costs_its_record_and_invents_nothing(
+    store: FileJournalStore, mask: int
+) -> None:
+    append(store, *GROUPS)
+    whole = file_of(store).read_bytes()
+    for index in range(len(whole)):
+        flipped = whole[:index] + bytes([whole[index] ^ mask]) + whole[index + 1 :]
+        file_of(store).write_bytes(flipped)
+        found = tiles_in(store)
+        lost = [group for group in GROUPS if not set(group) <= set(found)]
+        assert set(found) <= set(flat(GROUPS))
+        assert len(lost) <= (2 if whole[index] == ord("\n") else 1)
+        append(store, LATER)
+        assert tiles_in(store) == [*found, *LATER]
+
+
+@pytest.mark.parametrize("line_break", [b"\n", b"\0"])
+def test_invariant_3_a_line_break_put_anywhere_costs_its_record_only(
+    store: FileJournalStore, line_break: bytes
+) -> None:
+    append(store, *GROUPS)
+    whole = file_of(store).read_bytes()
+    for index in range(len(whole)):
+        file_of(store).write_bytes(whole[:index] + line_break + whole[index + 1 :])
+        assert set(tiles_in(store)) <= set(flat(GROUPS))
+
+
+def test_invariant_3_a_damaged_record_is_skipped_with_a_warning(
+    store: FileJournalStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    append(store, *GROUPS)
+    lines = file_of(store).read_bytes().splitlines(keepends=True)
+    lines[2] = lines[2].replace(b"sat", b"sbt")
+    file_of(store).write_bytes(b"".join(lines))
+    assert tiles_in(store) == [*GROUPS[0], *GROUPS[2]]
+    (record,) = caplog.records
+    assert (record.levelname, record.__dict__["kind"], record.__dict__["journal"]) == (
+        "WARNING",
+        "c11.journal.damaged_record",
+        NAME,
+    )
+    assert record.__dict__["offset"] == len(lines[0] + lines[1])
+
+
+def test_a_torn_tail_is_gone_after_the_next_append(store: FileJournalStore) -> None:
+    append(store, *GROUPS)
+    whole = file_of(store).read_bytes()
+    file_of(store).write_bytes(whole + b"77 0badc0de {" + b"\0" * 5_000)
+    append(store, LATER)
+    assert file_of(store).read_bytes().startswith(whole)
+    assert b"\0" not in file_of(store).read_bytes()
+    assert tiles_in(store) == [*flat(GROUPS), *LATER]
+
+
+@no_fixture_reset
+@given(junk=st.binary(max_size=400))
+def test_junk_is_no_journal_and_no_obstacle(store: FileJournalStore, junk: bytes) -> None:
+    store.open(NAME).close()  # makes the directory
+    file_of(store).write_bytes(junk)
+    assert tiles_in(store) == []
+    append(store, LATER)
+    assert tiles_in(store) == LATER
+
+
+@no_fixture_reset
+@given(st.data())
+def test_any_damage_anywhere_invents_no_tile(store: FileJournalStore, data: st.DataObject) -> None:
+    file_of(store).unlink(missing_ok=True)
+    append(store, *GROUPS)
+    content = bytearray(file_of(store).read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        start = data.draw(st.integers(0, len(content)))
+        end = data.draw(st.integers(start, min(len(content), start + 40)))
+        content[start:end] = data.draw(st.binary(max_size=40))
+    file_of(store).write_bytes(content)
+    assert set(tiles_in(store)) <= set(flat(GROUPS))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"{}",
+        b"[" * 100_000,
+        b'{"source":' * 9_000,
+        b"\xff\xfe",
+        b'{"source":"sat"}',
+        b'{"source":"sat","tiles":[]}',
+        b'{"source":"sat","tiles":{"11":[1]}}',
+        b'{"source":"sat","tiles":{"11":[1,1,1]}}',
+        b'{"source":"sat","tiles":{"11":[1.0,1]}}',
+        b'{"source":"sat","tiles":{"11":[true,1]}}',
+        b'{"source":"sat","tiles":{"11":["1","1"]}}',
+        b'{"source":"sat","tiles":{"11":[-1,1]}}',
+        b'{"source":"sat","tiles":{"11":[2048,1]}}',
+        b'{"source":"sat","tiles":{"11":[' + b"9" * 5_000 + b",1]}}",
+        b'{"source":"sat","tiles":{"11":[NaN,1]}}',
+        b'{"source":"sat","tiles":{"22":[1,1]}}',
+        b'{"source":"sat","tiles":{"011":[1,1]}}',
+        b'{"source":"sat","tiles":{"11":{}}}',
+        b'{"source":"sat","tiles":{"11":null}}',
+        b'{"source":"sat","tiles":{"11":7}}',
+        b'{"source":"../x","tiles":{"11":[1,1]}}',
+        b'{"source":7,"tiles":{"11":[1,1]}}',
+        b'{"source":"sat","tiles":{"11":[1,1]},"more":1}',
+        b'{"journal":"1"}',
+        b'{"journal":true}',
+    ],
+)
+def test_a_record_with_a_good_checksum_and_a_bad_content_is_damaged_too(
+    store: FileJournalStore, caplog: pytest.LogCaptureFixture, content: bytes
+) -> None:
+    append(store, GROUPS[0])
+    with file_of(store).open("ab") as file:
+        file.write(sound(content))
+    append(store, LATER)
+    caplog.clear()
+    assert tiles_in(store) == [*GROUPS[0], *LATER]
+    assert warnings(caplog) == ["c11.journal.damaged_record"]
+
+
+@pytest.mark.parametrize("end", [b"\n", b""], ids=["whole", "torn"])
+def test_an_endless_line_costs_no_memory(store: FileJournalStore, end: bytes) -> None:
+    append(store, GROUPS[0])
+    with file_of(store).open("ab") as file:
+        file.write(b"99999999999 0badc0de " + b"[" * 20_000_000 + end)
+    tracemalloc.start()
+    assert tiles_in(store) == GROUPS[0]
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 2_000_000
+    append(store, LATER)
+    assert tiles_in(store) == [*GROUPS[0], *LATER]
+
+
+def test_a_file_full_of_junk_does_not_fill_the_log(
+    store: FileJournalStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    append(store, GROUPS[0])
+    with file_of(store).open("ab") as file:
+        file.write(b"junk\n" * 10_000)
+    assert tiles_in(store) == GROUPS[0]
+    assert len(warnings(caplog)) == 10
+    assert "further damage is not reported" in caplog.records[-1].getMessage()
+
+
+def test_a_damaged_terminal_state_is_no_terminal_state(store: FileJournalStore) -> None:
+    journal = store.open(NAME)
+    journal.append(TILES[:3])
+    journal.finish()
+    journal.close()
+    whole = file_of(store).read_bytes()
+    for index in range(len(whole) - 1):  # the line break behind it says nothing
+        for content in (
+            whole[:index],
+            whole[:index] + bytes([whole[index] ^ 1]) + whole[index + 1 :],
+        ):
+            file_of(store).write_bytes(content)
+            journal = store.open(NAME)
+            assert (journal.complete, journal.count) == (False, 0)
+            journal.append(LATER)
+            journal.close()
+            assert tiles_in(store) == LATER
+
+
+@pytest.mark.parametrize("content", [b'{"journal":2}', b'{"journal":2,"more":[]}'])
+def test_a_journal_of_a_later_format_is_refused_not_misread(
+    store: FileJournalStore, content: bytes
+) -> None:
+    store.open(NAME).close()
+    file_of(store).write_bytes(sound(content))
+    with pytest.raises(StorageError, match="format 2, and this tileferry reads 1"):
+        tiles_in(store)
+    with pytest.raises(StorageError, match="format 2"):
+        append(store, LATER)
+    assert file_of(store).read_bytes() == sound(content)
+
+
+def test_opening_a_complete_journal_costs_the_same_however_many_tiles(tmp_path: Path) -> None:
+    costs = []
+    for count in (1, 2_000):
+        log = CallLog()
+        plain = FileJournalStore(root=tmp_path / str(count), logger=logging.getLogger("test"))
+        journal = plain.open(NAME)
+        for _ in range(count):
+            journal.append(TILES[:10])
+        journal.finish()
+        journal.close()
+        watched = FileJournalStore(root=plain.root, logger=plain.logger, calls=log.calls)
+        again = watched.open(NAME)
+        assert (again.complete, again.count) == (True, count * 10)
+        again.close()
+        costs.append((len(log.made), file_of(plain).stat().st_size < 100))
+    assert costs[0] == costs[1]
+    assert costs[0][1]
+
+
+def test_a_million_tiles_rewrite_nothing(tmp_path: Path) -> None:
+    """Each append writes once, and what it writes does not grow with the journal."""
+    log = CallLog()
+    store = FileJournalStore(root=tmp_path, logger=logging.getLogger("test"), calls=log.calls)
+    journal = store.open(NAME)
+    journal.append(TILES[:64])
+    before, size = len(log.made), file_of(store).stat().st_size
+    for _ in range(100):
+        journal.append(TILES[:64])
+        journal.flush()
+    assert [name for name, _ in log.made[before:]] == ["write", "fdatasync"] * 100
+    assert file_of(store).stat().st_size < 101 * size
+    journal.close()

@@ -1,0 +1,60 @@
+"""SIGKILL at any moment: every tile with a row is whole afterwards."""
+
+import random
+import signal
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from support.segments import LoggedBlobIndex, content, damages, tile
+from support.soak import TIMES
+
+from tileferry.adapters.filesystem.segment_store import SegmentTileStore
+
+TESTS = Path(__file__).parents[2]
+
+
+def run_until_killed(root: Path, *, seed: int, calls_left: int, groups: int) -> None:
+    """Start a writer and see it killed: by itself at a call, or by us after some groups."""
+    command = [sys.executable, "-m", "support.segment_crash", str(root), str(seed), str(calls_left)]
+    with subprocess.Popen(command, cwd=TESTS, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603  # our own
+        assert process.stdout is not None
+        for _ in range(groups):
+            if not process.stdout.readline():
+                break
+        if not calls_left:
+            process.kill()
+        process.stdout.read()
+    assert process.returncode == -signal.SIGKILL
+
+
+def assert_nothing_is_lost(root: Path) -> None:
+    index = LoggedBlobIndex(root.with_suffix(".log"))
+    with SegmentTileStore(root=root, index=index) as store:
+        for tile_id, blob in index.tiles().items():
+            found = store.read_tile(tile_id)
+            assert found == content(tile_id.x, tile_id.x % 3_000)
+            assert sha256(found).hexdigest() == blob.sha256
+        assert damages(store.verify()) == []
+        blob = store.write_tile(tile(2_000_000), b"goes on")
+        store.flush()
+        index.add(tile(2_000_000), blob)
+        store.compact(live_share_min=1.0)
+        assert damages(store.verify()) == []
+        assert store.read_tile(tile(2_000_000)) == b"goes on"
+
+
+@pytest.mark.parametrize("seed", range(12 * TIMES))
+def test_a_kill_from_outside_loses_no_visible_tile(tmp_path: Path, seed: int) -> None:
+    groups = random.Random(seed).randrange(1, 60)  # noqa: S311  # a repeatable test, not a secret
+    run_until_killed(tmp_path / "cache", seed=seed, calls_left=0, groups=groups)
+    assert_nothing_is_lost(tmp_path / "cache")
+
+
+@pytest.mark.parametrize("seed", range(20 * TIMES))
+def test_a_kill_at_a_call_loses_no_visible_tile(tmp_path: Path, seed: int) -> None:
+    calls_left = random.Random(seed).randrange(1, 400)  # noqa: S311  # as above
+    run_until_killed(tmp_path / "cache", seed=seed, calls_left=calls_left, groups=10_000)
+    assert_nothing_is_lost(tmp_path / "cache")

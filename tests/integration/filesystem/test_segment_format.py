@@ -1,0 +1,188 @@
+"""How segments lie on the disk, and how a store opens and reads them."""
+
+import stat
+import struct
+import zlib
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+import xxhash
+from support.segments import content, segments_of, store_tiles, tile
+
+from tileferry.adapters.filesystem.files import FileCalls
+from tileferry.adapters.filesystem.locations import LocationCache
+from tileferry.adapters.filesystem.segment_format import segment_name, segment_number
+from tileferry.adapters.filesystem.segment_store import SegmentTileStore
+from tileferry.adapters.memory import MemoryBlobIndex
+from tileferry.application.group_commit import GROUP_TILES_MAX
+from tileferry.domain.errors import StorageError, TileNotFoundError
+from tileferry.domain.tiles import BlobRef
+
+
+def test_the_bytes_are_as_documented(tmp_path: Path) -> None:
+    index = MemoryBlobIndex()
+    with SegmentTileStore(root=tmp_path, index=index) as store:
+        first = store.write_tile(tile(7), b"payload")
+        second = store.write_tile(tile(8), b"")
+        store.flush()
+    fields = struct.pack("<8sI", b"TILEFSEG", 1)
+    expected = fields + struct.pack("<I", zlib.crc32(fields))
+    assert first.offset == len(expected) == 16
+    for name, payload in (b"osm/21/7/7", b"payload"), (b"osm/21/8/8", b""):
+        head = struct.pack(
+            "<4sHIQ32s",
+            b"TILE",
+            len(name),
+            len(payload),
+            xxhash.xxh3_64_intdigest(payload),
+            sha256(payload).digest(),
+        )
+        expected += head + struct.pack("<I", zlib.crc32(head + name)) + name + payload
+    assert (tmp_path / ".c6/segments/000000001.seg").read_bytes() == expected
+    assert second.offset == first.offset + 54 + 10 + 7
+
+
+def test_what_is_made_is_closed_to_others(tmp_path: Path) -> None:
+    root = tmp_path / "new" / "root"
+    with SegmentTileStore(root=root, index=MemoryBlobIndex()) as store:
+        store.write_tile(tile(1), b"x")
+        store.flush()
+    made = [root.parent, root, *root.rglob("*")]
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in made}
+    assert modes == {
+        "new": 0o700,
+        "root": 0o700,
+        ".c6": 0o700,
+        "segments": 0o700,
+        "000000001.seg": 0o600,
+    }
+
+
+def test_a_store_appends_to_no_segment_of_an_earlier_one(tmp_path: Path) -> None:
+    index = MemoryBlobIndex()
+    for number in range(3):
+        with SegmentTileStore(root=tmp_path, index=index) as store:
+            store_tiles(store, index, [number])
+    assert segments_of(tmp_path) == ["000000001.seg", "000000002.seg", "000000003.seg"]
+    with SegmentTileStore(root=tmp_path, index=index) as store:
+        assert [store.read_tile(tile(number)) for number in range(3)] == [*map(content, range(3))]
+    assert len(segments_of(tmp_path)) == 3  # who only reads makes none
+
+
+def test_a_torn_tail_and_strange_files_do_no_harm(tmp_path: Path) -> None:
+    index = MemoryBlobIndex()
+    with SegmentTileStore(root=tmp_path, index=index) as store:
+        store_tiles(store, index, [1])
+    with (tmp_path / ".c6/segments/000000001.seg").open("ab") as segment:
+        segment.write(b"TILE torn")
+    for name in ("000000002.seg", "notes.txt", "7.seg", "000000000.seg", "0000000009.seg"):
+        (tmp_path / ".c6/segments" / name).touch()
+    with SegmentTileStore(root=tmp_path, index=index) as store:
+        store_tiles(store, index, [2])
+        assert store.read_tile(tile(1)) == content(1)
+        located = index.locate(tile(2))
+        assert located is not None
+        assert located.segment == 3
+
+
+def test_segments_roll_over_when_full(tmp_path: Path) -> None:
+    index = MemoryBlobIndex()
+    with SegmentTileStore(root=tmp_path, index=index, segment_bytes_max=2_000) as store:
+        store_tiles(store, index, range(60))  # one group in 20 segments
+        blob = store.write_tile(tile(60), bytes(5_000))  # larger than any: has one of its own
+        store.flush()
+        index.add(tile(60), blob)
+        store_tiles(store, index, [61])
+        assert all(store.read_tile(tile(number)) == content(number) for number in range(60))
+        assert store.read_tile(tile(60)) == bytes(5_000)
+    sizes = [path.stat().st_size for path in sorted((tmp_path / ".c6/segments").iterdir())]
+    assert len(sizes) == 22
+    assert [size for size in sizes if size > 2_000] == [sizes[20]]
+
+
+def test_opening_reads_no_segment(tmp_path: Path) -> None:
+    index = MemoryBlobIndex()
+    with SegmentTileStore(root=tmp_path, index=index, segment_bytes_max=2_000) as store:
+        store_tiles(store, index, range(60))
+    opened: list[object] = []
+    real = FileCalls().open
+
+    def counted(path: object, *args: int, **named: int) -> int:
+        opened.append(path)
+        return real(path, *args, **named)
+
+    with SegmentTileStore(root=tmp_path, index=index, calls=FileCalls(open=counted)):
+        assert opened == [tmp_path, "..", ".c6", "segments"]
+
+
+def test_few_files_stay_open(tmp_path: Path) -> None:
+    index = MemoryBlobIndex()
+    with SegmentTileStore(
+        root=tmp_path, index=index, segment_bytes_max=1, open_files_max=3
+    ) as store:
+        store_tiles(store, index, range(20))
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        for _ in range(2):
+            assert all(store.read_tile(tile(number)) == content(number) for number in range(20))
+        assert len(list(Path("/proc/self/fd").iterdir())) <= before + 3
+
+
+def test_a_closed_store_refuses(tmp_path: Path) -> None:
+    index = MemoryBlobIndex()
+    store = SegmentTileStore(root=tmp_path, index=index)
+    store_tiles(store, index, [1])
+    store.close()
+    store.close()
+    with pytest.raises(StorageError, match="closed"):
+        store.read_tile(tile(1))
+    with pytest.raises(StorageError, match="closed"):
+        store.write_tile(tile(2), b"")
+    with pytest.raises(StorageError, match="closed"):
+        store.flush()
+
+
+def test_rows_removed_elsewhere_are_noticed_when_told(tmp_path: Path) -> None:
+    index = MemoryBlobIndex()
+    with SegmentTileStore(root=tmp_path, index=index) as store:
+        store_tiles(store, index, [1])
+        store.read_tile(tile(1))
+        index.forget([tile(1)])
+        store.forget_locations()
+        with pytest.raises(TileNotFoundError):
+            store.read_tile(tile(1))
+
+
+def test_remembered_locations_are_bounded(tmp_path: Path) -> None:
+    index = MemoryBlobIndex()
+    with SegmentTileStore(root=tmp_path, index=index, locations_max=10) as store:
+        store_tiles(store, index, range(50))
+        for _ in range(2):
+            assert all(store.read_tile(tile(n)) == content(n) for n in range(50))
+        assert len(store._locations._known) == 10
+
+
+def test_an_answer_from_before_a_row_changed_is_not_remembered() -> None:
+    old, new = (BlobRef(segment=n, offset=16, length=5, sha256="ab" * 32) for n in (1, 2))
+    locations = LocationCache(entries_max=10)
+    asked_early = locations.changes  # and the index said: the old one
+    locations.note_written(tile(1), new)
+    locations.remember(tile(1), new, changes=locations.changes)  # its row has changed
+    locations.remember(tile(1), old, changes=asked_early)
+    assert locations.get(tile(1)) == new
+
+
+def test_tiles_whose_rows_are_to_come_are_kept_in_mind() -> None:
+    """Two groups may wait for their rows; the old place of none of them is remembered."""
+    old, new = (BlobRef(segment=n, offset=16, length=5, sha256="ab" * 32) for n in (1, 2))
+    locations = LocationCache(entries_max=10)
+    for number in range(2 * GROUP_TILES_MAX):
+        locations.note_written(tile(number), new)
+    locations.remember(tile(0), old, changes=locations.changes)
+    assert locations.get(tile(0)) is None
+
+
+@pytest.mark.parametrize("number", [1, 7, 999_999_999])
+def test_names_and_numbers_fit(number: int) -> None:
+    assert segment_number(segment_name(number)) == number
+    assert len(segment_name(number)) == len("000000001.seg")

@@ -1,0 +1,212 @@
+"""What the database itself refuses, whatever the code may think."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from attrs import evolve
+from sqlalchemy import insert, text
+from support.tile_rows import NOW, TILE, known, new_tile, store_in, store_tiles
+
+from tileferry.adapters.postgres import Database, PostgresBlobIndex
+from tileferry.adapters.postgres.schema import cache_reservations, metadata, tiles
+from tileferry.domain.errors import DatabaseError
+from tileferry.domain.tiles import VotingStatus
+
+ROW: dict[str, Any] = {
+    "source": "cam",
+    "zoom": 3,
+    "x": 7,
+    "y": 0,
+    "flight_id": "F1",
+    "produced_at": NOW,
+    "resolution_m_per_px": 0.6,
+    "sector_class": "stable_rear",
+    "freshness": "fresh",
+    "voting_status": "trusted",
+    "segment": 1,
+    "byte_offset": 0,
+    "byte_length": 0,
+    "sha256": bytes(32),
+    "stored_at": NOW,
+    "last_used_at": NOW,
+}
+REFUSED: list[tuple[str, dict[str, Any]]] = [
+    ("tiles_zoom", {"zoom": 22}),
+    ("tiles_x", {"x": -1}),
+    ("tiles_x", {"x": 8}),
+    ("tiles_y", {"y": -1}),
+    ("tiles_y", {"y": 8}),
+    ("tiles_resolution", {"resolution_m_per_px": 0.0}),
+    ("tiles_resolution", {"resolution_m_per_px": -1.0}),
+    ("tiles_resolution", {"resolution_m_per_px": float("nan")}),
+    ("tiles_resolution", {"resolution_m_per_px": float("inf")}),
+    ("tiles_sector_class", {"sector_class": "elsewhere"}),
+    ("tiles_freshness", {"freshness": "stale"}),
+    ("tiles_voting_status", {"voting_status": "lost"}),
+    ("tiles_blob", {"segment": 0}),
+    ("tiles_blob", {"byte_offset": -1}),
+    ("tiles_blob", {"byte_length": -1}),
+    ("tiles_sha256", {"sha256": bytes(31)}),
+    ("tiles_sha256", {"sha256": bytes(33)}),
+    ("tiles_upload_attempts", {"upload_attempts": -1}),
+    ("tiles_uploaded_at", {"voting_status": "pending", "uploaded_at": NOW}),
+    ("tiles_uploaded_at", {"voting_status": "upload_giveup", "uploaded_at": NOW}),
+    ("tiles_uploaded_at", {"voting_status": "uploaded"}),
+    ("tiles_uploaded_at", {"voting_status": "rejected"}),
+]
+
+
+def _insert(database: Database, **changes: Any) -> None:
+    with database.transaction() as connection:
+        connection.execute(insert(tiles), {**ROW, **changes})
+
+
+def _count(database: Database) -> int:
+    with database.reading() as connection:
+        return int(connection.execute(text("SELECT count(*) FROM tiles")).scalar_one())
+
+
+def test_rows_that_make_no_sense_are_refused(database: Database) -> None:
+    for constraint, changes in REFUSED:
+        with pytest.raises(DatabaseError, match=f'"{constraint}"') as caught:
+            _insert(database, **changes)
+        assert "nothing was stored" in str(caught.value)
+    for column, value in ROW.items():
+        with pytest.raises(DatabaseError, match=f'null value in column "{column}"'):
+            _insert(database, **{column: None})
+        assert value is not None
+    assert _count(database) == 0
+    _insert(database)
+
+
+def test_every_check_of_the_tiles_has_been_tried(database: Database) -> None:
+    checks = text(
+        "SELECT conname FROM pg_constraint WHERE contype = 'c' AND conrelid = 'tiles'::regclass"
+    )
+    with database.reading() as connection:
+        assert set(connection.execute(checks).scalars()) == {name for name, _ in REFUSED}
+
+
+def test_rows_at_the_edge_of_sense_are_taken(database: Database) -> None:
+    edges: list[dict[str, Any]] = [
+        {"zoom": 0, "x": 0},
+        {"zoom": 21, "x": 2**21 - 1, "y": 2**21 - 1},
+        {"byte_offset": 2**62, "byte_length": 64 * 2**20, "segment": 2**31 - 1, "source": "a"},
+        {"voting_status": "trusted", "uploaded_at": NOW, "source": "b"},
+        {"voting_status": "rejected", "uploaded_at": NOW, "source": "c"},
+    ]
+    for number, changes in enumerate(edges):
+        _insert(database, **{"byte_offset": number, **changes})
+    assert _count(database) == len(edges)
+
+
+def test_two_tiles_cannot_have_the_same_bytes_nor_one_tile_two_rows(database: Database) -> None:
+    _insert(database)
+    with pytest.raises(DatabaseError, match='"tiles_by_blob"'):
+        _insert(database, x=6)
+    with pytest.raises(DatabaseError, match='"tiles_pkey"'):
+        _insert(database, byte_offset=1)
+
+
+def test_a_promise_of_less_than_nothing_is_refused(database: Database) -> None:
+    row = {"reservation_id": "r", "reserved_bytes": -1, "expires_at": NOW}
+    with (
+        pytest.raises(DatabaseError, match='"cache_reservations_bytes"'),
+        database.transaction() as connection,
+    ):
+        connection.execute(insert(cache_reservations), row)
+    assert {table.name for table in metadata.sorted_tables} == {
+        "tiles",
+        "flight_pins",
+        "cache_reservations",
+    }, "a new table has constraints to be tried here"
+
+
+def test_a_flush_that_is_refused_shows_nothing_and_can_be_repeated(database: Database) -> None:
+    store = store_in(database)
+    store_tiles(store, new_tile(1))
+    taken = known(store, new_tile(1).tile_id).blob
+    good, bad = new_tile(2), new_tile(3, blob=taken)
+    store.insert_metadata(good)
+    store.insert_metadata(bad)
+    for _ in range(2):
+        with pytest.raises(DatabaseError, match="tiles_by_blob"):
+            store.flush()
+        assert store.get_metadata(good.tile_id) is None
+        assert store.get_metadata(bad.tile_id) is None
+    # What stood in the way goes; what waited has been waiting all along.
+    PostgresBlobIndex(database).forget([new_tile(1).tile_id])
+    store.flush()
+    assert known(store, good.tile_id).blob == good.blob
+    assert known(store, bad.tile_id).blob == bad.blob
+
+
+def test_what_came_after_a_refused_flush_is_still_newer(database: Database) -> None:
+    store = store_in(database)
+    store_tiles(store, new_tile(1))
+    first = new_tile(2, produced_at=NOW)
+    store.insert_metadata(first)
+    store.insert_metadata(new_tile(3, blob=known(store, new_tile(1).tile_id).blob))
+    with pytest.raises(DatabaseError):
+        store.flush()
+    later, older = new_tile(2, produced_at=NOW), new_tile(2)
+    store.insert_metadata(later)
+    store.insert_metadata(older)
+    PostgresBlobIndex(database).forget([new_tile(1).tile_id])
+    store.flush()
+    assert known(store, first.tile_id).blob == later.blob
+
+
+def test_a_capture_is_not_lost_to_a_download_in_the_same_group(database: Database) -> None:
+    store = store_in(database)
+    capture = new_tile()
+    download = new_tile(produced_at=NOW, voting_status=VotingStatus.TRUSTED)
+    store_tiles(store, capture, download)
+    assert known(store).blob == capture.blob
+
+
+def test_a_flush_returns_only_when_the_group_of_another_thread_is_visible(
+    database: Database,
+) -> None:
+    store = store_in(database)
+    store_tiles(store, new_tile())
+    store.insert_metadata(new_tile(produced_at=NOW))
+    store.insert_metadata(new_tile(1))
+    with ThreadPoolExecutor(2) as threads:
+        with database.transaction() as holding:
+            holding.execute(text("SELECT 1 FROM tiles FOR UPDATE"))
+            flushes = [threads.submit(store.flush) for _ in range(2)]
+            threading.Event().wait(0.2)
+            assert [flush.done() for flush in flushes] == [False, False]
+        for flush in flushes:
+            flush.result(timeout=10)
+    assert known(store, new_tile(1).tile_id) is not None
+
+
+def test_those_who_change_the_same_tiles_do_not_lock_each_other_out(database: Database) -> None:
+    ids = [evolve(TILE, x=x) for x in range(60)]
+    index, errors = PostgresBlobIndex(database), list[DatabaseError]()
+    stop = threading.Event()
+
+    def again_and_again(number: int) -> None:
+        store = store_in(database)
+        mine = ids if number % 2 else ids[::-1]
+        while not stop.is_set():
+            try:
+                store_tiles(store, *(new_tile(tile.x) for tile in mine))
+                store.mark_used(mine)
+                places = [(tile, index.locate(tile)) for tile in mine[:9]]
+                index.move([(tile, at, evolve(at, segment=9)) for tile, at in places if at])
+                index.forget(mine[::7])
+            except DatabaseError as error:
+                errors.append(error)
+
+    with ThreadPoolExecutor(6) as threads:
+        done = [threads.submit(again_and_again, number) for number in range(6)]
+        stop.wait(1.0)
+        stop.set()
+        for each in done:
+            each.result()
+    assert errors == []

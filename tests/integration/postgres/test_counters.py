@@ -1,0 +1,191 @@
+"""The count of rejected uploads: exact under contention and when connections break, and no less."""
+
+import contextlib
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
+from itertools import chain
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+from attrs import evolve
+from sqlalchemy import text
+from support.postgres_proxy import Cut, proxy_to
+from support.tile_rows import NOW, TILE, known, new_tile, store_in, store_tiles
+
+from tileferry.adapters.postgres import Database, PostgresBlobIndex
+from tileferry.domain.errors import DatabaseError
+from tileferry.domain.tiles import VotingStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+THREADS = 8
+TILES = [evolve(TILE, x=x) for x in range(THREADS)]
+
+
+def _count(database: Database) -> int:
+    with database.reading() as connection:
+        return int(connection.execute(text("SELECT upload_attempts FROM tiles")).scalar_one())
+
+
+def test_spec1_ac7_it_returns_the_count_that_the_row_has_now(database: Database) -> None:
+    store = store_in(database)
+    store_tiles(store, new_tile())
+    assert [store.increment_upload_attempts(TILE) for _ in range(2)] == [1, 2]
+    assert store.increment_upload_attempts(TILE) == 3
+    assert _count(database) == 3
+
+
+def test_spec1_ac7_different_tiles_do_not_wait_for_each_other(database: Database) -> None:
+    store = store_in(database)
+    store_tiles(store, *(new_tile(tile.x) for tile in TILES))
+
+    def count_ten(number: int) -> list[int]:
+        return [store.increment_upload_attempts(TILES[number]) for _ in range(10)]
+
+    with ThreadPoolExecutor(THREADS) as threads:
+        with database.transaction() as holding:
+            holding.execute(text("SELECT 1 FROM tiles WHERE x = 0 FOR UPDATE"))
+            first, *others = [threads.submit(count_ten, number) for number in range(THREADS)]
+            assert wait(others, timeout=20).not_done == set()
+            assert not first.done()
+        assert [done.result(timeout=20) for done in (first, *others)] == [
+            list(range(1, 11))
+        ] * THREADS
+    assert [known(store, tile).upload_attempts for tile in TILES] == [10] * THREADS
+
+
+def test_spec1_ac7_the_same_tile_is_counted_exactly(database: Database) -> None:
+    store = store_in(database)
+    store_tiles(store, new_tile())
+    ready = threading.Barrier(THREADS)
+
+    def count_fifty() -> list[int]:
+        ready.wait()
+        return [store.increment_upload_attempts(TILE) for _ in range(50)]
+
+    with ThreadPoolExecutor(THREADS) as threads:
+        done = [threads.submit(count_fifty) for _ in range(THREADS)]
+        results = [each.result() for each in done]
+    assert sorted(chain(*results)) == list(range(1, 401))
+    assert all(result == sorted(result) for result in results)
+    assert _count(database) == 400
+
+
+def test_spec1_ac7_what_is_counted_elsewhere_counts_too(
+    database: Database, database_url: str
+) -> None:
+    # A second pool stands for a second process: nothing of the first one's memory is in it.
+    stores = [store_in(database), store_in(Database.at(database_url))]
+    store_tiles(stores[0], new_tile())
+    with ThreadPoolExecutor(2) as threads:
+        done = [
+            threads.submit(lambda s: [s.increment_upload_attempts(TILE) for _ in range(25)], store)
+            for store in stores
+        ]
+        results = [each.result() for each in done]
+    assert sorted(chain(*results)) == list(range(1, 51))
+    stores[1].database.close()
+
+
+def test_spec1_ac6_giveup_is_a_status_like_the_others(database: Database) -> None:
+    assert {"PENDING", "TRUSTED", "REJECTED", "UPLOAD_GIVEUP"} <= set(VotingStatus.__members__)
+    store = store_in(database)
+    store_tiles(store, new_tile())
+    store.update_voting_status(TILE, VotingStatus.UPLOAD_GIVEUP)
+    assert known(store).voting_status is VotingStatus.UPLOAD_GIVEUP
+    # The table takes every status of the enum, and none besides.
+    force = text("UPDATE tiles SET voting_status = :status, uploaded_at = :uploaded_at")
+    for status in VotingStatus:
+        uploaded_at = NOW if status in {VotingStatus.UPLOADED, VotingStatus.REJECTED} else None
+        with database.transaction() as connection:
+            connection.execute(force, {"status": status.value, "uploaded_at": uploaded_at})
+        assert known(store).voting_status is status
+    with (
+        pytest.raises(DatabaseError, match="tiles_voting_status"),
+        database.transaction() as connection,
+    ):
+        connection.execute(force, {"status": "lost", "uploaded_at": None})
+
+
+def test_invariant_9_nothing_but_the_counting_changes_the_count(database: Database) -> None:
+    store, index = store_in(database), PostgresBlobIndex(database)
+    first = new_tile()
+    store_tiles(store, first)
+    for _ in range(3):
+        store.increment_upload_attempts(TILE)
+    moved = evolve(first.blob, segment=9)
+    uses: list[Callable[[], object]] = [
+        lambda: store_tiles(store, first),
+        lambda: store_tiles(store, new_tile(produced_at=NOW)),
+        lambda: store_tiles(store, new_tile(), new_tile(produced_at=NOW)),
+        lambda: store_tiles(store, new_tile(voting_status=VotingStatus.TRUSTED)),
+        lambda: index.move([(TILE, known(store).blob, moved)]),
+        lambda: store.mark_used([TILE]),
+        lambda: store.mark_uploaded(TILE),
+        lambda: store.mark_uploaded(TILE),
+        lambda: store_tiles(store, new_tile(produced_at=NOW)),
+        lambda: store.update_voting_status(TILE, VotingStatus.UPLOAD_GIVEUP),
+        lambda: store_tiles(store, new_tile(produced_at=NOW)),
+        lambda: list(store.pending_uploads("F1")),
+    ]
+    for use in uses:
+        use()
+        assert known(store).upload_attempts == 3
+    assert store.increment_upload_attempts(TILE) == 4
+
+
+def test_invariant_9_an_attempt_is_counted_once_wherever_the_connection_breaks(
+    database: Database, database_url: str
+) -> None:
+    store_tiles(store_in(database), new_tile())
+    outcomes = set()
+    with proxy_to(database_url) as proxy:
+        through = Database.at(proxy.address_of(database_url))
+        store = store_in(through)
+        # A call is some ten chunks, either way. It breaks after each one of them, and then where
+        # chance will have it: also while a connection is made, or the server asked.
+        chance = Random(7)  # noqa: S311  # a test
+        for chunks in [*range(12), *(chance.randrange(40) for _ in range(40))]:
+            if chunks < 12:
+                known(store)  # so that there is a connection
+            before = _count(database)
+            proxy.cut_after(chunks)
+            try:
+                counted = store.increment_upload_attempts(TILE)
+            except DatabaseError:
+                assert _count(database) == before
+                outcomes.add("refused")
+            else:
+                assert counted == before + 1 == _count(database)
+                outcomes.add("counted")
+            proxy.cut_after(None)
+        assert proxy.cuts > 20
+        through.close()
+    assert outcomes == {"refused", "counted"}
+
+
+def test_invariant_9_threads_that_lose_their_commits_still_count_exactly(
+    database: Database, database_url: str
+) -> None:
+    store_tiles(store_in(database), new_tile())
+    with proxy_to(database_url) as proxy:
+        through = Database.at(proxy.address_of(database_url))
+        store = store_in(through)
+
+        def count_some(seed: int) -> list[int]:
+            chance, counted = Random(seed), []  # noqa: S311  # a test
+            for _ in range(12):
+                if chance.random() < 0.5:
+                    proxy.cut_at_commit(chance.choice([Cut.BEFORE_COMMIT, Cut.AFTER_COMMIT]))
+                with contextlib.suppress(DatabaseError):
+                    counted.append(store.increment_upload_attempts(TILE))
+            return counted
+
+        with ThreadPoolExecutor(THREADS) as threads:
+            results = list(threads.map(count_some, range(THREADS)))
+        assert proxy.cuts > 10
+        through.close()
+    # Every number was told to one caller: none twice, and none that nobody was told of.
+    assert sorted(chain(*results)) == list(range(1, _count(database) + 1))

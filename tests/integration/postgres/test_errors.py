@@ -1,0 +1,253 @@
+"""What can be wrong with a database: each time a clear message, and never the password in it."""
+
+import socket
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+from sqlalchemy import event, text
+from sqlalchemy.engine import make_url
+from support.tile_rows import TILE, new_tile, store_in, store_tiles
+
+from tileferry.adapters.postgres import Database, schema_status, upgrade
+from tileferry.domain.errors import DatabaseError, InvalidValueError, TileManagerError
+
+CANARY = "c4n4ry"
+
+
+def _refusal(use: Callable[[], object]) -> str:
+    """What an attempt is refused with; nothing that can be shown of it has the password."""
+    with pytest.raises((DatabaseError, InvalidValueError)) as caught:
+        use()
+    error = caught.value
+    chain: BaseException | None = error
+    while chain is not None:
+        shown = [str(chain), repr(chain), str(chain.args), *traceback.format_exception(chain)]
+        assert not [line for line in shown if CANARY in line]
+        chain = chain.__cause__ or chain.__context__
+    assert isinstance(error, TileManagerError)
+    return str(error)
+
+
+def _connect(url: str) -> Callable[[], object]:
+    def connect() -> None:
+        database = Database.at(url)
+        assert CANARY not in repr(database)
+        try:
+            database.check_server()
+        finally:
+            database.close()
+
+    return connect
+
+
+def _changed(url: str, **changes: str) -> str:
+    changed = make_url(url).set(password=CANARY).set(**changes)  # type: ignore[arg-type]  # names of parts
+    return changed.render_as_string(hide_password=False)
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    with socket.socket() as taken:  # it is bound, and nobody listens
+        taken.bind(("127.0.0.1", 0))
+        yield int(taken.getsockname()[1])
+
+
+@pytest.fixture
+def guarded_url(database: Database, database_url: str) -> Iterator[str]:
+    """The address of a user whom the server asks for a password, which is the canary."""
+    user = f"guarded_{make_url(database_url).database}"
+    rule = "local all /^guarded scram-sha-256\n"
+    with database.reading() as connection:
+        connection.execute(text(f"CREATE ROLE {user} LOGIN PASSWORD '{CANARY}'"))
+        rules = Path(connection.execute(text("SHOW hba_file")).scalar_one())
+        with FileLock(rules.parent.parent / "rules.lock"):  # the server is everybody's
+            before = rules.read_text()
+            if not before.startswith(rule):
+                rules.write_text(rule + before)
+        connection.execute(text("SELECT pg_reload_conf()"))
+    _wait_until_refused(_changed(database_url, username=user).replace(CANARY, "wrong"))
+    yield _changed(database_url, username=user)
+    with database.reading() as connection:
+        connection.execute(text(f"DROP OWNED BY {user}; DROP ROLE {user}"))
+
+
+def _wait_until_refused(url: str) -> None:
+    """Wait until the server has read its rules again."""
+    for _ in range(100):
+        try:
+            _connect(url)()
+        except DatabaseError:
+            return
+        time.sleep(0.05)
+    pytest.fail("the server asks for no password")
+
+
+def test_a_server_that_cannot_be_reached(closed_port: int, tmp_path: Path) -> None:
+    refusal = _refusal(_connect(f"postgresql://u:{CANARY}@127.0.0.1:{closed_port}/db"))
+    assert "cannot be reached" in refusal
+    assert f"port {closed_port} failed: Connection refused" in refusal
+    assert "start the server, or correct TILEFERRY_DATABASE_URL" in refusal
+    refusal = _refusal(_connect(f"postgresql://u:{CANARY}@/db?host={tmp_path}"))
+    assert "cannot be reached" in refusal
+    refusal = _refusal(_connect(f"postgresql://u:{CANARY}@no.such.host.invalid/db"))
+    assert "failed to resolve host 'no.such.host.invalid'" in refusal
+
+
+def test_a_wrong_password(guarded_url: str) -> None:
+    _connect(guarded_url)()
+    for wrong in (f"wrong-{CANARY}", ""):
+        url = make_url(guarded_url).set(password=wrong)
+        refusal = _refusal(_connect(url.render_as_string(hide_password=False)))
+        assert "password" in refusal
+        assert refusal.endswith("check the user and password in TILEFERRY_DATABASE_URL")
+
+
+def test_a_password_among_the_options_is_hidden_as_well(guarded_url: str) -> None:
+    url = make_url(guarded_url).set(password=None).update_query_dict({"password": CANARY})
+    _connect(url.render_as_string())()
+    assert CANARY not in repr(Database.at(url.render_as_string()).engine)
+    wrong = url.update_query_dict({"password": f"wrong-{CANARY}"}).render_as_string()
+    assert "check the user and password" in _refusal(_connect(wrong))
+
+
+def test_an_unknown_user_or_database(database_url: str) -> None:
+    refusal = _refusal(_connect(_changed(database_url, username="nobody")))
+    assert 'role "nobody" does not exist; check the user and password' in refusal
+    refusal = _refusal(_connect(_changed(database_url, database="nowhere")))
+    assert 'database "nowhere" does not exist; create the database, or correct' in refusal
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        CANARY,
+        f"//u:{CANARY}@host/db",
+        f"postgresql://u:{CANARY}",
+        f"postgresql://u:{CANARY}/db",
+        f"postgresql://u:p@{CANARY}@host/db",
+        f"postgresql://u:p@{CANARY}:1@host/db",
+        f"postgresql://u:p@host:{CANARY}/db",
+        f"postgresql://u:{CANARY}@host:54x2/db",
+        f"postgresql://u:{CANARY}@host:-/db",
+        f"post gresql://u:{CANARY}@host/db",
+    ],
+)
+def test_an_address_that_is_none(url: str) -> None:
+    refusal = _refusal(_connect(url))
+    assert refusal.startswith("TILEFERRY_DATABASE_URL: is not an address of a database")
+    assert "use postgresql://user:password@host:port/database" in refusal
+
+
+@pytest.mark.parametrize("scheme", ["mysql", "sqlite", "postgresql9", "https"])
+def test_an_address_of_another_kind(scheme: str) -> None:
+    refusal = _refusal(_connect(f"{scheme}://u:{CANARY}@host/db"))
+    assert f"is not Postgres (got '{scheme}'); use postgresql://" in refusal
+
+
+def test_the_short_name_of_the_scheme_and_other_drivers_are_understood(database_url: str) -> None:
+    for scheme in ("postgres", "postgresql+asyncpg"):
+        _connect(database_url.replace("postgresql", scheme, 1))()
+
+
+def test_an_option_that_does_not_exist_or_has_a_bad_value(database_url: str) -> None:
+    refusal = _refusal(_connect(f"{_changed(database_url)}&sslmod={CANARY}"))
+    assert 'invalid connection option "sslmod"; correct TILEFERRY_DATABASE_URL' in refusal
+    refusal = _refusal(_connect(f"{_changed(database_url)}&target_session_attrs=nonsense"))
+    assert "nonsense" in refusal
+
+
+def test_a_schema_that_is_empty_too_old_or_too_new(empty_database_url: str) -> None:
+    database = Database.at(empty_database_url)
+    check: Callable[[], object] = lambda: schema_status(database).check()  # noqa: E731
+    assert _refusal(check) == (
+        "database: its schema is empty, and this version needs 0003; run tileferry db upgrade"
+    )
+    refusal = _refusal(lambda: store_in(database).get_metadata(TILE))
+    assert 'relation "tiles" does not exist; run tileferry db upgrade' in refusal
+    upgrade(database, "0001")
+    assert _refusal(check) == (
+        "database: its schema is at 0001, and this version needs 0003; run tileferry db upgrade"
+    )
+    store = store_in(database)
+    store_tiles(store, new_tile())
+    refusal = _refusal(lambda: store.increment_upload_attempts(TILE))
+    assert 'column "upload_attempts" does not exist; run tileferry db upgrade' in refusal
+    upgrade(database)
+    check()
+    with database.transaction() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    for use in (check, lambda: upgrade(database)):
+        assert _refusal(use) == (
+            "database: its schema is at 9999, this version knows up to 0003; "
+            "use the newer tileferry that upgraded it"
+        )
+    database.close()
+
+
+def test_a_server_that_is_too_old(database: Database) -> None:
+    def answer(
+        _connection: object, _cursor: object, statement: str, parameters: object, *_: object
+    ) -> tuple[str, object]:
+        answers = {
+            "SHOW server_version_num": "SELECT '140012'",
+            "SHOW server_version": "SELECT '14.12'",
+        }
+        return answers.get(statement, statement), parameters
+
+    assert database.check_server().startswith("18")
+    event.listen(database.engine, "before_cursor_execute", answer, retval=True)
+    expected = "database: the server is PostgreSQL 14.12; use version 15 or later"
+    assert _refusal(database.check_server) == expected
+    assert _refusal(lambda: upgrade(database)) == expected
+
+
+def test_rights_that_are_missing(guarded_url: str, database: Database) -> None:
+    guarded = Database.at(guarded_url)
+    refusal = _refusal(lambda: store_in(guarded).get_metadata(TILE))
+    assert "permission denied for table tiles; give this user the rights" in refusal
+    with database.reading() as connection:
+        connection.execute(text(f"GRANT SELECT ON tiles TO {make_url(guarded_url).username}"))
+    assert store_in(guarded).get_metadata(TILE) is None
+    guarded.close()
+
+
+def test_a_value_that_the_database_cannot_hold_is_a_defect_and_not_an_outage(
+    database: Database,
+) -> None:
+    def ask() -> None:
+        with database.reading() as connection:
+            connection.execute(text("SELECT :value"), {"value": "a\x00b"})
+
+    assert "this is a defect" in _refusal(ask)
+
+
+def test_a_pool_that_is_used_up(database: Database) -> None:
+    pool = database.engine.pool
+    pool._timeout = 0.1  # type: ignore[attr-defined]  # of a QueuePool
+    held = [database.engine.connect() for _ in range(18)]
+    refusal = _refusal(lambda: store_in(database).get_metadata(TILE))
+    assert refusal == (
+        "database: no connection became free in time; "
+        "lower the concurrency, or raise the size of the pool"
+    )
+    for connection in held:
+        connection.close()
+
+
+def test_commits_are_durable_even_where_the_server_is_set_otherwise(
+    database: Database, database_url: str
+) -> None:
+    name = make_url(database_url).database
+    for configured, expected in (("off", "on"), ("local", "local")):
+        with database.reading() as connection:
+            connection.execute(text(f"ALTER DATABASE {name} SET synchronous_commit = {configured}"))
+        other = Database.at(database_url)
+        with other.transaction() as connection:
+            found = connection.execute(text("SHOW synchronous_commit")).scalar_one()
+        assert found == expected
+        other.close()

@@ -1,0 +1,67 @@
+"""A process that writes, deletes and compacts until it is killed, or kills itself at a call."""
+
+import os
+import random
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve
+
+from support.segments import LoggedBlobIndex, content, tile
+from tileferry.adapters.filesystem.files import FileCalls
+from tileferry.adapters.filesystem.segment_store import SegmentTileStore
+
+
+def deadly(calls_left: int, chance: random.Random) -> FileCalls:
+    """Calls of which one kills the process: before it, after it, or in the middle of a write."""
+    left = calls_left
+
+    def wrapped(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **named: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left != 0:
+                return real(*args, **named)
+            if chance.random() < 0.5:
+                if real is os.writev:
+                    whole = b"".join(args[1])
+                    os.write(args[0], whole[: chance.randrange(len(whole))])
+                else:
+                    real(*args, **named)
+            os.kill(os.getpid(), signal.SIGKILL)
+            return None
+
+        return call
+
+    kinds = ("open", "writev", "fdatasync", "fsync", "unlink", "mkdir")
+    return evolve(FileCalls(), **{kind: wrapped(getattr(os, kind)) for kind in kinds})
+
+
+def main(root: Path, seed: int, calls_left: int) -> None:
+    chance = random.Random(seed)  # noqa: S311  # a repeatable test, not a secret
+    calls = deadly(calls_left, chance) if calls_left else FileCalls()
+    index = LoggedBlobIndex(root.with_suffix(".log"))
+    number = 0
+    while True:
+        with SegmentTileStore(
+            root=root, index=index, segment_bytes_max=20_000, buffer_bytes_max=8_000, calls=calls
+        ) as store:
+            for _ in range(4):
+                group = range(number, number + 8)
+                rows = [(tile(n), store.write_tile(tile(n), content(n, n % 3_000))) for n in group]
+                store.flush()
+                for tile_id, blob in rows:
+                    index.add(tile_id, blob)
+                number += 8
+                sys.stdout.write("group\n")
+                sys.stdout.flush()
+            for victim in chance.sample(sorted(index.tiles()), 20):
+                store.delete_tile(victim)
+            store.compact(live_share_min=0.9)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,5 @@
+"""How often crash tests crash: ten times as often in ``make soak``."""
+
+import os
+
+TIMES = 10 if os.environ.get("TILEFERRY_SOAK") else 1
