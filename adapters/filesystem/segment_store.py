@@ -47,6 +47,7 @@ class SegmentTileStore:
         self._index = index
         self._writer = SegmentWriter(
             directory=self._directory,
+            last_segment=index.last_segment,
             segment_bytes_max=segment_bytes_max,
             buffer_bytes_max=buffer_bytes_max,
         )

@@ -29,6 +29,8 @@ class SegmentWriter:
     """
 
     _directory: Directory
+    _last_segment: Callable[[], int]
+    """Tells the highest number that a row names."""
     _segment_bytes_max: int
     _buffer_bytes_max: int
     segment: int = field(default=0, init=False)
@@ -144,8 +146,9 @@ class SegmentWriter:
 
     def _start_segment(self) -> None:
         if self._file is None:
-            numbers = map(segment_number, self._directory.names())
-            number = max(filter(None, numbers), default=0) + 1
+            # A file may be gone whose rows are still there: its number stays taken.
+            numbers = filter(None, map(segment_number, self._directory.names()))
+            number = max(self._last_segment(), *numbers, 0) + 1
         else:
             self._write_out()
             self._rolled.append(self._file)

@@ -143,6 +143,10 @@ class MemoryTileMetadataStore:
         ]
         return sorted(found, key=lambda item: item[1].offset)[:limit]
 
+    def last_segment(self) -> int:
+        """Return the highest number among the segments that have visible blobs; 0 for none."""
+        return max((segment for segment, _ in self.live_bytes()), default=0)
+
     def live_bytes(self) -> Sequence[tuple[int, int]]:
         """Add up the visible bytes of each segment."""
         totals: dict[int, int] = {}

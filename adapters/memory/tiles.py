@@ -94,6 +94,10 @@ class MemoryBlobIndex:
         start = bisect_right(there, after_offset, key=lambda item: item[1].offset)
         return there[start : start + limit]
 
+    def last_segment(self) -> int:
+        """Return the highest number among the segments that have visible blobs; 0 for none."""
+        return max((segment for segment, _ in self.live_bytes()), default=0)
+
     def live_bytes(self) -> Sequence[tuple[int, int]]:
         """Return each segment that has visible blobs, with the sum of their lengths."""
         sums: defaultdict[int, int] = defaultdict(int)

@@ -54,6 +54,12 @@ class PostgresBlobIndex:
             rows = connection.execute(query).mappings().all()
         return [(tile_id_from(row), blob_from(row)) for row in rows]
 
+    def last_segment(self) -> int:
+        """Return the highest number among the segments that have visible blobs; 0 for none."""
+        query = select(func.coalesce(func.max(tiles.c.segment), 0))
+        with self.database.reading() as connection:
+            return int(connection.execute(query).scalar_one())
+
     def live_bytes(self) -> Sequence[tuple[int, int]]:
         """Add up the visible bytes of each segment."""
         query = select(tiles.c.segment, func.sum(tiles.c.byte_length)).group_by(tiles.c.segment)

@@ -163,7 +163,7 @@ class Database:
         raise DatabaseError(
             problem=f"the connection was lost while committing transaction {xid}, and the server "
             f"does not say whether it counted: {database_error(lost).problem}",
-            remedy="run again once the server is back: what counted is not done twice",
+            remedy="look at the data once the server is back, before doing it again",
         ) from lost
 
     def check_server(self) -> str:

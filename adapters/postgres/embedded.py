@@ -33,6 +33,12 @@ def start_embedded(data_dir: Path, *, keep: bool = True) -> str:
     with _STARTING:
         server = _server(data_dir.expanduser().resolve(), keep=keep)
     place = server.get_postmaster_info()
+    if keep and place.socket_dir not in {None, server.pgdata}:
+        # The package then puts the socket where every user of the machine can reach it.
+        raise DatabaseError(
+            problem=f"the path of {data_dir} is too long for a socket of its own",
+            remedy="choose a shorter data directory, or set TILEFERRY_DATABASE_URL",
+        )
     host = place.hostname if place.socket_dir is None else str(place.socket_dir)
     return _with_database(
         URL.create(

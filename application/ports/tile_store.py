@@ -48,6 +48,10 @@ class BlobIndex(Protocol):
         """Return visible blobs of a segment beyond an offset, in the order of their offsets."""
         ...
 
+    def last_segment(self) -> int:
+        """Return the highest number among the segments that have visible blobs; 0 for none."""
+        ...
+
     def live_bytes(self) -> Sequence[tuple[int, int]]:
         """Return each segment that has visible blobs, with the sum of their lengths."""
         ...

@@ -302,6 +302,14 @@ def test_the_index_knows_visible_blobs_only(kept: Kept) -> None:
     assert kept.index.forget([TILE]) == []
 
 
+def test_the_index_knows_the_highest_segment_that_a_row_names(kept: Kept) -> None:
+    assert kept.index.last_segment() == 0
+    for x, segment in ((1, 4), (2, 9), (3, 2)):
+        blob = BlobRef(segment=segment, offset=1, length=1, sha256="ab" * 32)
+        stored(kept, new_tile(evolve(TILE, x=x), blob=blob))
+    assert kept.index.last_segment() == 9
+
+
 def test_the_index_pages_through_a_segment(kept: Kept) -> None:
     tiles = [new_tile(evolve(TILE, x=x)) for x in range(5)]
     other = new_tile(

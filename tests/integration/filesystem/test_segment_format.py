@@ -17,7 +17,7 @@ from tileferry.adapters.filesystem.segment_store import SegmentTileStore
 from tileferry.adapters.memory import MemoryBlobIndex
 from tileferry.application.group_commit import GROUP_TILES_MAX
 from tileferry.domain.errors import StorageError, TileNotFoundError
-from tileferry.domain.tiles import BlobRef
+from tileferry.domain.tiles import BlobRef, TileId
 
 
 def test_the_bytes_are_as_documented(tmp_path: Path) -> None:
@@ -186,3 +186,15 @@ def test_tiles_whose_rows_are_to_come_are_kept_in_mind() -> None:
 def test_names_and_numbers_fit(number: int) -> None:
     assert segment_number(segment_name(number)) == number
     assert len(segment_name(number)) == len("000000001.seg")
+
+
+def test_a_number_whose_file_is_gone_is_not_given_again(tmp_path: Path) -> None:
+    """Rows may outlive their files, as in a folder emptied by hand; they must stay apart."""
+    index = MemoryBlobIndex()
+    index.add(
+        TileId(source="sat", zoom=1, x=0, y=0),
+        BlobRef(segment=41, offset=16, length=3, sha256="ab" * 32),
+    )
+    with SegmentTileStore(root=tmp_path, index=index) as store:
+        blob = store.write_tile(TileId(source="sat", zoom=1, x=1, y=0), b"new")
+    assert blob.segment == 42
