@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -44,8 +45,9 @@ class Plan:
         return self.root.with_suffix(".error")
 
 
-def write(plan: Plan) -> None:
+def write(plan: Plan, begun: Connection) -> None:
     """Store every tile that is not journaled; then compact what was replaced."""
+    begun.close()
     chance = random.Random(plan.seed)  # noqa: S311  # a repeatable test, not a secret
     calls = DyingDisk(plan, chance).calls if plan.calls_left else FileCalls()
     limits = GroupLimits(tiles_max=chance.randint(1, 40), age_ms_max=chance.choice([5, 500]))

@@ -164,14 +164,16 @@ def test_an_option_that_does_not_exist_or_has_a_bad_value(database_url: str) -> 
 def test_a_schema_that_is_empty_too_old_or_too_new(empty_database_url: str) -> None:
     database = Database.at(empty_database_url)
     check: Callable[[], object] = lambda: schema_status(database).check()  # noqa: E731
+    needed = schema_status(database).needed
     assert _refusal(check) == (
-        "database: its schema is empty, and this version needs 0003; run tileferry db upgrade"
+        f"database: its schema is empty, and this version needs {needed}; run tileferry db upgrade"
     )
     refusal = _refusal(lambda: store_in(database).get_metadata(TILE))
     assert 'relation "tiles" does not exist; run tileferry db upgrade' in refusal
     upgrade(database, "0001")
     assert _refusal(check) == (
-        "database: its schema is at 0001, and this version needs 0003; run tileferry db upgrade"
+        f"database: its schema is at 0001, and this version needs {needed}; "
+        "run tileferry db upgrade"
     )
     store = store_in(database)
     store_tiles(store, new_tile())
@@ -183,7 +185,7 @@ def test_a_schema_that_is_empty_too_old_or_too_new(empty_database_url: str) -> N
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     for use in (check, lambda: upgrade(database)):
         assert _refusal(use) == (
-            "database: its schema is at 9999, this version knows up to 0003; "
+            f"database: its schema is at 9999, this version knows up to {needed}; "
             "use the newer tileferry that upgraded it"
         )
     database.close()

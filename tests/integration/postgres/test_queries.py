@@ -1,5 +1,6 @@
 """Questions to a large table: answered by its indexes, a page at a time."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import atan, degrees, pi, sinh
@@ -88,10 +89,13 @@ def test_questions_to_fifty_thousand_rows_use_an_index_and_come_in_pages(
         assert (first[0].x, first[-1].x, first[-1].y) == (0, PAGE_ROWS // ROWS, 0)
         assert list(store.pending_uploads("F2")) == []
     assert len(asked.statements) > 8
-    for statement, parameters in asked.statements:
-        plan = _plan(database, statement, parameters)
-        assert "Seq Scan" not in plan, plan
-        assert "Index" in plan, plan
+    plans = [_plan(database, *question) for question in asked.statements]
+    assert [plan for plan in plans if "Seq Scan" in plan or "Index" not in plan] == []
+    # Newer servers find a way through the key too; those of before need the one made for it.
+    assert "tiles_by_place" in plans[0]
+    assert "tiles_by_place" in plans[1]
+    used = {name for name in re.findall(r"tiles_\w+", "\n".join(plans)) if name != "tiles_pkey"}
+    assert used == {"tiles_by_place", "tiles_by_blob", "tiles_pending"}
     assert max(asked.sizes) <= PAGE_ROWS
 
 
