@@ -212,6 +212,11 @@ def test_what_a_provider_says_of_a_tile_is_made_safe() -> None:
     assert evolve(status(1, REJECTED), reason="bad\n\ud800").reason == "bad\\n\\ud800"
 
 
+def test_what_was_acknowledged_once_stays_so() -> None:
+    call = aggregate_passes([carried_out({1: ACCEPTED, 2: REJECTED}), carried_out({1: REJECTED})])
+    assert (call.tiles_acknowledged, call.tiles_rejected, call.outcome) == (1, 1, PARTIAL)
+
+
 def test_a_failed_pass_does_not_undo_what_was_delivered() -> None:
     first = carried_out({1: ACCEPTED, 2: REJECTED})
     assert aggregate_passes([first, failed()]).outcome is PARTIAL
