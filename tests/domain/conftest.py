@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 settings.register_profile(
-    "default", database=None, deadline=None, max_examples=25, stateful_step_count=20
+    "default", database=None, deadline=None, max_examples=20, stateful_step_count=15
 )
 settings.register_profile("soak", database=None, deadline=None, max_examples=5_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
