@@ -1,7 +1,6 @@
 """A connection that is lost while committing: the server is asked, nothing is assumed."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -132,20 +131,6 @@ def test_invariant_10_a_server_may_take_its_time_to_come_back(
     back.start()
     assert store.increment_upload_attempts(TILE) == 1
     back.join()
-
-
-def test_invariant_10_asking_needs_no_connection_beyond_the_pool(
-    database: Database, cut_off: Database, proxy: PostgresProxy
-) -> None:
-    store_tiles(store_in(database), new_tile())
-    pool = cut_off.engine.pool
-    held = [cut_off.engine.connect() for _ in range(pool.size() + 9)]  # type: ignore[attr-defined]  # of a QueuePool
-    proxy.cut_at_commit(Cut.AFTER_COMMIT)
-    started = time.monotonic()
-    assert store_in(cut_off).increment_upload_attempts(TILE) == 1
-    assert time.monotonic() - started < 5
-    for connection in held:
-        connection.close()
 
 
 def test_invariant_10_a_flush_whose_answer_is_lost_is_not_repeated(
