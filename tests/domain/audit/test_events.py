@@ -35,6 +35,7 @@ from tileferry.domain.retry import (
     RetryCategory,
     RetryPolicy,
     decide,
+    nominal_delay,
 )
 
 AT = datetime(2026, 1, 25, 21, 15, tzinfo=UTC)
@@ -119,6 +120,14 @@ def test_spec2_retry_attempt_event() -> None:
         "decision_record": PUBLISH.as_json(),
         **CONTEXT_JSON,
     }
+
+
+def test_spec2_the_examples_delay_of_1_05_s_is_one_that_its_policy_allows() -> None:
+    policy = POLICY_MATRIX[RetryCategory.NATS_PUBLISH]
+    nominal = nominal_delay(policy, ATTEMPT.attempt_number)
+    assert nominal == 1.0
+    assert abs(1.05 - nominal) <= nominal * policy.jitter_factor
+    assert abs(DELAY_S - nominal) <= nominal * policy.jitter_factor
 
 
 def test_spec2_retry_exhausted_event() -> None:
