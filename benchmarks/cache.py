@@ -182,10 +182,10 @@ def upload_attempts(site: Site) -> Ratio:
 def samples(
     contenders: dict[str, Callable[[TileId], object]], tiles: list[TileId]
 ) -> dict[str, list[float]]:
-    """Time single calls, one of each contender in turn."""
+    """Time single calls, one of each contender for each tile, in any order."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for tile in tiles:
-        for name, contender in contenders.items():
+        for name, contender in CHANCE.sample(list(contenders.items()), len(contenders)):
             begun = time.perf_counter()
             contender(tile)
             times[name].append(time.perf_counter() - begun)

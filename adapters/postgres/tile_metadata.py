@@ -10,7 +10,7 @@ from typing import Any
 from attrs import define, evolve, field
 from sqlalchemy import Column, Connection, Select, func, select, text, tuple_, update
 
-from tileferry.adapters.postgres.database import Database
+from tileferry.adapters.postgres.database import WITH_XID, Database
 from tileferry.adapters.postgres.schema import tiles
 from tileferry.adapters.postgres.tile_rows import (
     IS_HELD,
@@ -201,11 +201,10 @@ class PostgresTileMetadataStore:
 
     def increment_upload_attempts(self, tile_id: TileId) -> int:
         """Count one more rejected upload, in one statement: rows of other tiles are not touched."""
-        with self.database.transaction() as connection:
-            attempts = connection.execute(_COUNT_ATTEMPT, id_values(tile_id)).scalar()
-        if attempts is None:
+        row = self.database.change(_COUNT_ATTEMPT, id_values(tile_id))
+        if row is None:
             raise TileNotFoundError(tile=str(tile_id))
-        return int(attempts)
+        return int(row.upload_attempts)
 
     def mark_used(self, tile_ids: Sequence[TileId]) -> None:
         """Note that tiles were needed now."""
@@ -215,8 +214,9 @@ class PostgresTileMetadataStore:
 
 # As text: building the statement anew for each tile costs half as much as running it.
 _COUNT_ATTEMPT = text(
-    "UPDATE tiles SET upload_attempts = upload_attempts + 1"
-    " WHERE source = :source AND zoom = :zoom AND x = :x AND y = :y RETURNING upload_attempts"
+    "UPDATE tiles SET upload_attempts = upload_attempts + 1"  # noqa: S608  # names of ours
+    " WHERE source = :source AND zoom = :zoom AND x = :x AND y = :y"
+    f" RETURNING upload_attempts, {WITH_XID}"
 )
 _MARK_USED = text(
     f"{holding()} UPDATE tiles SET last_used_at = now() FROM held WHERE {IS_HELD}"  # noqa: S608  # names of ours

@@ -144,11 +144,11 @@ def test_invariant_9_an_attempt_is_counted_once_wherever_the_connection_breaks(
     with proxy_to(database_url) as proxy:
         through = Database.at(proxy.address_of(database_url))
         store = store_in(through)
-        # A call is some ten chunks, either way. It breaks after each one of them, and then where
+        # A call is some six chunks, either way. It breaks after each one of them, and then where
         # chance will have it: also while a connection is made, or the server asked.
         chance = Random(7)  # noqa: S311  # a test
-        for chunks in [*range(12), *(chance.randrange(40) for _ in range(40))]:
-            if chunks < 12:
+        for chunks in [*range(8), *(chance.randrange(24) for _ in range(40))]:
+            if chunks < 8:
                 known(store)  # so that there is a connection
             before = _count(database)
             proxy.cut_after(chunks)
