@@ -1,13 +1,27 @@
 """The use cases, and the ports they need."""
 
+from tileferry.application.audit import AuditTrail
 from tileferry.application.cache_budget import CacheBudget
+from tileferry.application.download import AreaDownload
+from tileferry.application.download_run import DownloadSettings
 from tileferry.application.group_commit import GroupCommit, GroupLimits
+from tileferry.application.idempotency import IdempotencyManager, StoredResult, WhenBusy
+from tileferry.application.json_codec import JsonCodec
+from tileferry.application.retry_manager import RetryManager
 from tileferry.application.retrying import call_with_retry, call_with_retry_async
 
 __all__ = [
+    "AreaDownload",
+    "AuditTrail",
     "CacheBudget",
+    "DownloadSettings",
     "GroupCommit",
     "GroupLimits",
+    "IdempotencyManager",
+    "JsonCodec",
+    "RetryManager",
+    "StoredResult",
+    "WhenBusy",
     "call_with_retry",
     "call_with_retry_async",
 ]

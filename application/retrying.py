@@ -5,25 +5,48 @@ what nearly every call takes.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from functools import partial
+from typing import Protocol, TypeVar
 
-from tileferry.application.ports.clock import AsyncSleep, Clock
+from tileferry.application.ports.clock import AsyncSleep, Clock, Offload
+from tileferry.application.ports.retry_tokens import RetryTokens
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.retry import GiveUp, GiveUpReason, RetryCategory, RetryLoop, RetryPolicy
+from tileferry.domain.retry import (
+    FailedAttempt,
+    GiveUp,
+    RetryLoop,
+    RetryPolicy,
+)
 from tileferry.domain.retry.loop import Classifier
 
 Result = TypeVar("Result")
+Key = str | Callable[[], str]
+"""What the jitter is derived from; one that must be made is made when it is needed."""
+
+
+class RetryObserver(Protocol):
+    """Sees what a call that does not succeed at once comes to."""
+
+    def attempt_failed(self, attempt: FailedAttempt) -> None:
+        """Note a failed attempt and what was decided, before that happens."""
+        ...
+
+    def succeeded(self, loop: RetryLoop) -> None:
+        """Note a success after failures."""
+        ...
 
 
 def call_with_retry(
     call: Callable[[], Result],
     *,
     policy: RetryPolicy,
-    key: str,
-    category: RetryCategory,
+    key: Key,
+    category: str,
     operation: str,
     clock: Clock,
     classifier: Classifier | None = None,
+    observer: Callable[[], RetryObserver] | None = None,
+    tokens: RetryTokens | None = None,
 ) -> Result:
     """Return what ``call`` returns, trying again as ``policy`` says.
 
@@ -31,69 +54,182 @@ def call_with_retry(
     last one. What is not an ``Exception`` (an interrupt, a cancellation) passes straight through.
     """
     if not callable(call):
-        raise _not_a_call(call)
+        raise not_a_call(call)
     started_s = clock.monotonic()
-    loop: RetryLoop | None = None
-    while True:
-        try:
-            result = call()
-        except Exception as error:  # noqa: BLE001  # the policy says which errors count
-            loop = loop or _new_loop(policy, key, started_s, classifier)
-            delay_s = _delay_or_raise(loop, error, clock, category, operation)
-        else:
-            if hasattr(type(result), "__await__"):
-                raise _not_a_call(result)
-            return result
-        clock.sleep(delay_s)
+    try:
+        result = call()
+    except Exception as error:  # noqa: BLE001  # the policy says which errors count
+        failure = error
+    else:
+        return plain(result)
+    return keep_trying(
+        call,
+        failure,
+        new_loop(policy, key, started_s, classifier),
+        category=category,
+        operation=operation,
+        clock=clock,
+        observer=observer() if observer else None,
+        tokens=tokens,
+    )
+
+
+def keep_trying(
+    call: Callable[[], Result],
+    error: Exception,
+    loop: RetryLoop,
+    *,
+    category: str,
+    operation: str,
+    clock: Clock,
+    observer: RetryObserver | None,
+    tokens: RetryTokens | None = None,
+) -> Result:
+    """Go on after the first attempt, which raised ``error``."""
+    try:
+        while True:
+            attempt = after_failure(loop, error, clock, tokens)
+            if observer is not None:
+                observer.attempt_failed(attempt)
+            clock.sleep(delay_or_raise(loop, attempt, error, category, operation))
+            try:
+                result = call()
+            except Exception as failure:  # noqa: BLE001  # as above
+                error = failure
+            else:
+                if observer is not None:
+                    observer.succeeded(loop)
+                return plain(result)
+    finally:
+        del error  # it holds this frame, which holds it
 
 
 async def call_with_retry_async(
     call: Callable[[], Awaitable[Result]],
     *,
     policy: RetryPolicy,
-    key: str,
-    category: RetryCategory,
+    key: Key,
+    category: str,
     operation: str,
     clock: Clock,
     sleep: AsyncSleep,
     classifier: Classifier | None = None,
+    observer: Callable[[], RetryObserver] | None = None,
+    offload: Offload | None = None,
+    tokens: RetryTokens | None = None,
 ) -> Result:
-    """Do what ``call_with_retry`` does, for a ``call`` that returns an awaitable each time."""
+    """Do what ``call_with_retry`` does, for a ``call`` that returns an awaitable each time.
+
+    An observer that may wait (for a disk, a database) does so by ``offload``, off the event loop.
+    """
     if not callable(call):
-        raise _not_a_call(call)
+        raise not_a_call(call)
     started_s = clock.monotonic()
-    loop: RetryLoop | None = None
-    while True:
-        try:
-            result = call()
-            if hasattr(type(result), "__await__"):
-                return await result
-        except Exception as error:  # noqa: BLE001  # the policy says which errors count
-            loop = loop or _new_loop(policy, key, started_s, classifier)
-            delay_s = _delay_or_raise(loop, error, clock, category, operation)
-        else:
-            raise _not_a_call(result)
-        await sleep(delay_s)
+    try:
+        pending = call()
+        if hasattr(type(pending), "__await__"):
+            return await pending
+    except Exception as error:  # noqa: BLE001  # the policy says which errors count
+        failure = error
+    else:
+        raise not_a_call(pending)
+    return await keep_trying_async(
+        call,
+        failure,
+        new_loop(policy, key, started_s, classifier),
+        category=category,
+        operation=operation,
+        clock=clock,
+        sleep=sleep,
+        observer=observer() if observer else None,
+        offload=offload,
+        tokens=tokens,
+    )
 
 
-def _new_loop(
-    policy: RetryPolicy, key: str, started_s: float, classifier: Classifier | None
+async def keep_trying_async(
+    call: Callable[[], Awaitable[Result]],
+    error: Exception,
+    loop: RetryLoop,
+    *,
+    category: str,
+    operation: str,
+    clock: Clock,
+    sleep: AsyncSleep,
+    observer: RetryObserver | None,
+    offload: Offload | None,
+    tokens: RetryTokens | None = None,
+) -> Result:
+    """Go on after the first attempt, which raised ``error``."""
+    try:
+        while True:
+            attempt = after_failure(loop, error, clock, tokens)
+            if observer is not None:
+                await _told(partial(observer.attempt_failed, attempt), offload)
+            await sleep(delay_or_raise(loop, attempt, error, category, operation))
+            try:
+                result = await call()
+            except Exception as failure:  # noqa: BLE001  # as above
+                error = failure
+            else:
+                if observer is not None:
+                    await _told(partial(observer.succeeded, loop), offload)
+                return result
+    finally:
+        del error  # it holds this frame, which holds it
+
+
+def plain(result: Result) -> Result:
+    """Return a result, unless it is still to be awaited."""
+    if hasattr(type(result), "__await__"):
+        raise not_a_call(result)
+    return result
+
+
+async def _told(tell: Callable[[], None], offload: Offload | None) -> None:
+    if offload is None:
+        tell()
+    else:
+        await offload(tell)
+
+
+def new_loop(
+    policy: RetryPolicy, key: Key, started_s: float, classifier: Classifier | None
 ) -> RetryLoop:
-    return RetryLoop(policy=policy, key=key, started_s=started_s, classifier=classifier)
+    """Begin to count, after the first failure."""
+    made = key if isinstance(key, str) else key()
+    return RetryLoop(policy=policy, key=made, started_s=started_s, classifier=classifier)
 
 
-def _delay_or_raise(
-    loop: RetryLoop, error: Exception, clock: Clock, category: RetryCategory, operation: str
+def after_failure(
+    loop: RetryLoop, error: Exception, clock: Clock, tokens: RetryTokens | None = None
+) -> FailedAttempt:
+    """Have the loop decide, with what the bucket holds, and return the line of its history."""
+    now_s = clock.monotonic()
+    if tokens is None:
+        loop.after_failure(error, now_s=now_s)
+    else:
+        tokens.charged(lambda held: loop.after_failure(error, now_s=now_s, budget_tokens=held))
+    return loop.history[-1]
+
+
+def delay_or_raise(
+    loop: RetryLoop,
+    attempt: FailedAttempt,
+    error: Exception,
+    category: str,
+    operation: str,
 ) -> float:
-    decision = loop.after_failure(error, now_s=clock.monotonic())
+    """Return how long to wait, or end the call as was decided."""
+    decision = attempt.decision
     if not isinstance(decision, GiveUp):
         return decision.delay_s
-    if decision.reason is GiveUpReason.FINAL:
+    if decision.is_final:
         raise error
     raise loop.exhausted(decision, category=category, operation=operation) from error
 
 
-def _not_a_call(given: object) -> InvalidValueError:
+def not_a_call(given: object) -> InvalidValueError:
     """Refuse what cannot be tried again: an awaitable that exists already, or the wrong driver."""
     close = getattr(given, "close", None)
     if hasattr(type(given), "__await__") and close is not None:

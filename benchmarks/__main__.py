@@ -9,12 +9,14 @@ import attrs
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import cache, retry
+from benchmarks import audit, cache, idempotency, retry
 from benchmarks.harness import Ratio
 
 PARTS: dict[str, Callable[[], Iterator[Ratio]]] = {
     "retry": retry.run,
     "cache": cache.run,
+    "audit": audit.run,
+    "idempotency": idempotency.run,
 }
 REPORT = Path("build/bench.json")
 

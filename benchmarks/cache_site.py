@@ -1,4 +1,4 @@
-"""Where the cache's benchmarks take place: real files on this disk, a real Postgres."""
+"""Where benchmarks of storage take place: real files on this disk, a real Postgres."""
 
 import atexit
 import itertools
@@ -100,9 +100,9 @@ class Site:
     _numbers: Iterator[int] = field(factory=lambda: itertools.count(1), init=False)
 
     @classmethod
-    def prepared(cls) -> "Site":
+    def prepared(cls, name: str = "cache") -> "Site":
         """Start the server, with its default durability."""
-        folder = Path(f"build/bench-cache-{os.getpid()}").resolve()
+        folder = Path(f"build/bench-{name}-{os.getpid()}").resolve()
         # Handlers run in reverse: the server, which registers later, has stopped by then.
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         folder.mkdir(parents=True)

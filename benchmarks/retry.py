@@ -1,6 +1,7 @@
 """What a retry loop costs when nothing fails, and what one decision costs when something does."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterator
 
 import backoff
@@ -8,8 +9,9 @@ import stamina
 import tenacity
 
 from benchmarks.harness import Ratio, seconds_per_call
-from tileferry.adapters.system import SystemClock
-from tileferry.application import call_with_retry, call_with_retry_async
+from tileferry.adapters.memory import MemoryAuditSink
+from tileferry.adapters.system import SystemClock, new_id
+from tileferry.application import AuditTrail, RetryManager
 from tileferry.domain.retry import (
     POLICY_MATRIX,
     Failure,
@@ -20,7 +22,12 @@ from tileferry.domain.retry import (
 
 CATEGORY = RetryCategory.API_REQUEST
 POLICY = POLICY_MATRIX[CATEGORY]
-CLOCK = SystemClock()
+MANAGER = RetryManager(
+    clock=SystemClock(),
+    new_id=new_id,
+    audit=AuditTrail(logger=logging.getLogger("benchmarks"), sinks=[MemoryAuditSink()]),
+    sleep=SystemClock.sleep_async,
+)
 
 
 def work() -> int:
@@ -34,23 +41,13 @@ async def work_async() -> int:
 
 
 def ours() -> int:
-    """Call ``work`` through our driver."""
-    return call_with_retry(
-        work, policy=POLICY, key="bench", category=CATEGORY, operation="bench", clock=CLOCK
-    )
+    """Call ``work`` through the retry manager."""
+    return MANAGER.execute_with_retry_sync(CATEGORY, "bench", work)
 
 
 def ours_async() -> Awaitable[int]:
-    """Call ``work_async`` through our driver."""
-    return call_with_retry_async(
-        work_async,
-        policy=POLICY,
-        key="bench",
-        category=CATEGORY,
-        operation="bench",
-        clock=CLOCK,
-        sleep=CLOCK.sleep_async,
-    )
+    """Await ``work_async`` through the retry manager."""
+    return MANAGER.execute_with_retry(CATEGORY, "bench", work_async)
 
 
 def repeated(call: Callable[[], object]) -> Callable[[int], object]:
@@ -73,23 +70,25 @@ def repeated_async(call: Callable[[], Awaitable[object]]) -> Callable[[int], obj
     return lambda calls: asyncio.run(main(calls))
 
 
-def _report(kind: str, times: dict[str, float]) -> Ratio:
+def _report(kind: str, times: dict[str, float]) -> Iterator[Ratio]:
     added = {name: seconds - times["bare"] for name, seconds in times.items() if name != "bare"}
     listed = ", ".join(f"{name} {seconds * 1e6:.2f} µs" for name, seconds in added.items())
-    return Ratio(
-        name=f"success path, {kind}: added time, ours / backoff",
-        ratio=added["ours"] / added["backoff"],
-        goal=0.5,
-        detail=listed,
-    )
+    for form in ("execute_with_retry", "decorator"):
+        yield Ratio(
+            name=f"success path, {kind}, {form}: added time, ours / backoff",
+            ratio=added[form] / added["backoff"],
+            goal=0.5,
+            detail=listed,
+        )
 
 
-def success_path_sync() -> Ratio:
+def success_path_sync() -> Iterator[Ratio]:
     """Measure the synchronous driver beside its peers."""
     wait = tenacity.wait_exponential_jitter()
     contenders: dict[str, Callable[[], object]] = {
         "bare": work,
-        "ours": ours,
+        "execute_with_retry": ours,
+        "decorator": MANAGER.retries(CATEGORY)(work),
         "backoff": backoff.on_exception(backoff.expo, Exception, max_tries=3)(work),
         "tenacity": tenacity.retry(stop=tenacity.stop_after_attempt(3), wait=wait)(work),
         "stamina": stamina.retry(on=Exception, attempts=3)(work),
@@ -100,12 +99,13 @@ def success_path_sync() -> Ratio:
     return _report("sync", times)
 
 
-def success_path_async() -> Ratio:
+def success_path_async() -> Iterator[Ratio]:
     """Measure the asynchronous driver beside its peers."""
     wait = tenacity.wait_exponential_jitter()
     contenders: dict[str, Callable[[], Awaitable[object]]] = {
         "bare": work_async,
-        "ours": ours_async,
+        "execute_with_retry": ours_async,
+        "decorator": MANAGER.retries(CATEGORY)(work_async),
         "backoff": backoff.on_exception(backoff.expo, Exception, max_tries=3)(work_async),
         "tenacity": tenacity.retry(stop=tenacity.stop_after_attempt(3), wait=wait)(work_async),
         "stamina": stamina.retry(on=Exception, attempts=3)(work_async),
@@ -157,6 +157,6 @@ def one_decision() -> Ratio:
 
 def run() -> Iterator[Ratio]:
     """All measurements of this file."""
-    yield success_path_sync()
-    yield success_path_async()
+    yield from success_path_sync()
+    yield from success_path_async()
     yield one_decision()

@@ -16,6 +16,7 @@ from tileferry.domain.text import printable, shown
 if TYPE_CHECKING:
     from tileferry.domain.retry.decide import GiveUpReason
     from tileferry.domain.retry.loop import FailedAttempt
+    from tileferry.domain.tiles.provider_faults import ProviderFault
 
 
 _LINE_CHARS_MAX = 1_000
@@ -67,6 +68,9 @@ class SatelliteProviderError(TileManagerError):
     status: int | None = None
     attempts: int = 1
     body_excerpt: str | None = None
+    fault: "ProviderFault | None" = None
+    """What kind of failure it was."""
+    retry_after_s: float | None = None
 
     def __str__(self) -> str:
         parts = [f"satellite-provider: {printable(self.reason)}"]
@@ -224,6 +228,78 @@ class IdempotencyInProgressError(TileManagerError):
             f"idempotency key {printable(self.key)} is held by {printable(self.owner)} until "
             f"{self.lease_expires_at.isoformat()}; wait for it, or try again after that"
         )
+
+
+@define(kw_only=True, eq=False)
+class IdempotencyLostError(TileManagerError):
+    """A claim on a key ended before its holder was done with it."""
+
+    key: str
+    owner: str
+    problem: str
+
+    def __str__(self) -> str:
+        return (
+            f"{printable(self.owner)} does not hold idempotency key {printable(self.key)}: "
+            f"{_line(self.problem)}; read the record again: somebody else may have done the work"
+        )
+
+
+@define(kw_only=True, eq=False)
+class RecordedFailureError(TileManagerError):
+    """The operation failed for good when it was tried under this key; it is not tried again."""
+
+    key: str
+    error_type: str
+    error_message: str
+    recorded_at: datetime
+
+    def __str__(self) -> str:
+        return (
+            f"the operation of idempotency key {printable(self.key)} failed for good at "
+            f"{self.recorded_at.isoformat()}: {printable(self.error_type)}: "
+            f"{_line(self.error_message)}; use a new key, or clear this one, to try it again"
+        )
+
+
+@define(kw_only=True, eq=False)
+class ResultNotStorableError(TileManagerError):
+    """A result that cannot be kept, so that it could not be given to the next caller."""
+
+    key: str
+    problem: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return (
+            f"the result under idempotency key {printable(self.key)} cannot be stored: "
+            f"{_line(self.problem)}; {self.remedy}"
+        )
+
+
+@define(kw_only=True, eq=False)
+class AuditError(TileManagerError):
+    """The audit log did not take an event, and nothing may happen without it."""
+
+    sink: str
+    problem: str
+
+    def __str__(self) -> str:
+        return (
+            f"audit sink {printable(self.sink)} took no event: {_line(self.problem)}; "
+            f"mend it, or set audit.fail_closed to false to work without it"
+        )
+
+
+@define(kw_only=True, eq=False)
+class MessagingError(TileManagerError):
+    """The message bus cannot be used as it is."""
+
+    problem: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"NATS: {_line(self.problem)}; {self.remedy}"
 
 
 @define(kw_only=True, eq=False)

@@ -25,6 +25,7 @@ from tileferry.domain.checks import (
 from tileferry.domain.errors import (
     IdempotencyConflictError,
     IdempotencyInProgressError,
+    IdempotencyLostError,
     InvalidValueError,
 )
 from tileferry.domain.text import message_of
@@ -119,6 +120,11 @@ class IdempotencyRecord:
                 problem="is for outcomes; work in progress ends with its lease",
             )
 
+    @property
+    def owner(self) -> str:
+        """Who holds the claim; an outcome is nobody's."""
+        return self.state.owner if isinstance(self.state, InProgress) else "nobody"
+
     def is_expired(self, now: datetime) -> bool:
         """Tell whether the record may be treated as absent."""
         check_moment(now)
@@ -130,7 +136,7 @@ class IdempotencyRecord:
         """Return the record with a claim's lease extended; a lease that ran out stays lost."""
         held = self._held_by(owner, epoch)
         if held.lease_expires_at <= now:
-            raise self._lost(owner, f"let the lease run out at {held.lease_expires_at}")
+            raise self._lost(owner, f"the lease ran out at {held.lease_expires_at}")
         return evolve(self, state=_leased(owner, now, lease))
 
     def completed(
@@ -153,21 +159,21 @@ class IdempotencyRecord:
         )
         return self._ended(failure, now, keep)
 
+    def released(self, owner: str, epoch: int, *, now: datetime) -> "IdempotencyRecord":
+        """Return the record with a claim given back: the next caller need not wait."""
+        self._held_by(owner, epoch)
+        return evolve(self, state=InProgress(owner=owner, lease_expires_at=now))
+
     def _held_by(self, owner: str, epoch: int) -> InProgress:
         state = self.state
         if not isinstance(state, InProgress):
-            raise self._lost(owner, "comes after the work was finished")
+            raise self._lost(owner, "the work was finished before")
         if (state.owner, self.epoch) != (owner, epoch):
-            raise self._lost(owner, f"with epoch {epoch} has lost it to {state.owner}")
+            raise self._lost(owner, f"epoch {epoch} is over, {state.owner} has it")
         return state
 
-    def _lost(self, owner: str, problem: str) -> InvalidValueError:
-        return InvalidValueError(
-            field="owner",
-            value=owner,
-            problem=f"does not hold idempotency key {self.key}: {problem}",
-            remedy="read the record again: somebody else may have finished the work",
-        )
+    def _lost(self, owner: str, problem: str) -> IdempotencyLostError:
+        return IdempotencyLostError(key=self.key, owner=owner, problem=problem)
 
     def _ended(
         self, state: RecordState, now: datetime, keep: timedelta | None
@@ -190,8 +196,9 @@ def claim(
     """Return the record that ``owner``'s request leads to.
 
     It is a fresh claim when there is no record, or its lease or its life has ended; it is the
-    ``existing`` one, unchanged, when that holds an outcome to give back. A key in somebody's hands
-    and a key with another payload are refused.
+    ``existing`` one, unchanged, when that holds an outcome to give back, or is a claim of the same
+    owner, who did not hear that it was granted. A key in somebody else's hands and a key with
+    another payload are refused.
     """
     taken = _leased(owner, now, lease)
     if existing is not None and existing.key != key:
@@ -209,10 +216,19 @@ def claim(
     if not isinstance(state, InProgress):
         return existing
     if state.lease_expires_at > now:
+        if state.owner == owner:
+            return existing
         raise IdempotencyInProgressError(
             key=key, owner=state.owner, lease_expires_at=state.lease_expires_at
         )
     return evolve(existing, epoch=existing.epoch + 1, state=taken)
+
+
+def still_known(existing: IdempotencyRecord | None, held: IdempotencyRecord) -> IdempotencyRecord:
+    """Return the record that a claim wants to change; one that was cleared has taken it along."""
+    if existing is None:
+        raise IdempotencyLostError(key=held.key, owner=held.owner, problem="the key was cleared")
+    return existing
 
 
 def _leased(owner: str, now: datetime, lease: timedelta) -> InProgress:

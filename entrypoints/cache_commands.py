@@ -30,6 +30,7 @@ app = typer.Typer(
     name="cache",
     help="The tile cache: what it holds and whether it is sound.",
     no_args_is_help=True,
+    add_completion=False,
 )
 SHOWN_MAX = 20
 

@@ -1,29 +1,64 @@
 """``tileferry``: the operator's commands. Data goes to stdout, everything else to stderr."""
 
+import io
 import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperGroup
 
 from tileferry.domain.errors import TileManagerError
-from tileferry.entrypoints.cache_commands import app as cache_app
-from tileferry.entrypoints.database_commands import app as database_app
 from tileferry.entrypoints.exits import ExitCode, exit_code_of
+
+GROUPS = {
+    "audit": "audit_commands",
+    "cache": "cache_commands",
+    "db": "database_commands",
+    "policy": "policy_commands",
+    "provider": "provider_commands",
+}
+"""Each group of commands, and the module that has it."""
+
+
+class LateGroup(TyperGroup):
+    """Imports a group of commands when it is asked for: no command waits for what others need."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return all names."""
+        return sorted([*super().list_commands(ctx), *GROUPS])
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command by its name."""
+        if cmd_name not in GROUPS:
+            return super().get_command(ctx, cmd_name)
+        module = import_module(f"tileferry.entrypoints.{GROUPS[cmd_name]}")
+        return typer.main.get_command(module.app)
+
 
 app = typer.Typer(
     name="tileferry",
     help="Move satellite tiles between a provider and an offline cache, and lose none on the way.",
+    cls=LateGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,  # a traceback would show the values of locals, secrets included
 )
-app.add_typer(database_app)
-app.add_typer(cache_app)
 
 
-def main() -> None:
+@app.callback()
+def _tileferry() -> None:
+    """Move satellite tiles between a provider and an offline cache, and lose none on the way."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; every error of ours becomes one line and its exit code."""
+    for stream in (sys.stdout, sys.stderr):  # a terminal or a file of any encoding will do
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
-        app()
+        app(arguments)
     except TileManagerError as error:
         _say(f"tileferry: {error}")
         sys.exit(exit_code_of(error))

@@ -4,14 +4,16 @@ First ``tileferry.toml``, then the environment (``TILEFERRY_…``, one name a fi
 """
 
 import re
+from enum import StrEnum
 from pathlib import Path
 
 import typed_settings as ts
 from attrs import field, frozen, validators
 from platformdirs import user_data_path
 
-from tileferry.domain.checks import integer
+from tileferry.domain.checks import integer, number
 from tileferry.domain.errors import InvalidValueError
+from tileferry.entrypoints.retry_config import RetryConfig, alert_thresholds, configured_policies
 
 APP = "tileferry"
 CONFIG_FILE = "tileferry.toml"
@@ -40,6 +42,56 @@ class C11Config:
 
     cache_root: Path = field(factory=lambda: _own_data("cache"))
     """The folder of the cache."""
+    satellite_provider_url: str | None = None
+    """Where the provider is: ``https://host``; plain http for this machine only."""
+    service_api_key: ts.Secret[str] | None = None
+    """The key for the provider; from the environment, or better from ``service_api_key_file``."""
+    service_api_key_file: Path | None = None
+    """A file that holds the key and that nobody else may read (mode 0600)."""
+    ca_file: Path | None = None
+    """Certificates of a private authority, in PEM form."""
+    source: str = "satellite"
+    """The name of the provider's tiles in the cache."""
+    http_timeout_s: float = field(default=10.0, validator=number(0.001, 3600))
+    """How long to wait for a connection, and between two pieces of an answer."""
+    response_deadline_s: float = field(default=120.0, validator=number(0.001, 3600))
+    """How long one answer may take in all."""
+    max_5xx_retries: int = field(default=4, validator=integer(0, 100))
+    max_retry_after_s: float = field(default=300.0, validator=number(0, 86_400))
+    """No wait that the provider asks for is longer than this."""
+    max_concurrent_requests: int = field(default=8, validator=integer(1, 64))
+    max_tile_bytes: int = field(default=16 * 1024 * 1024, validator=integer(1))
+    min_resolution_m_per_px: float = field(default=0.5, validator=number(0))
+    max_resolution_m_per_px: float | None = None
+
+
+class SinkName(StrEnum):
+    """Where audit events can go."""
+
+    POSTGRES = "postgres"
+    JSONL = "jsonl"
+    LOG = "log"
+
+
+@frozen(kw_only=True)
+class AuditConfig:
+    """The audit log."""
+
+    sinks: list[SinkName] = field(factory=lambda: [SinkName.POSTGRES])
+    """Where events go. Only what is in Postgres can be verified, replayed and added up."""
+    jsonl_path: Path = field(factory=lambda: _own_data("audit.jsonl"))
+    """The file of the sink ``jsonl``."""
+    fail_closed: bool = False
+    """Whether an operation stops when a sink does not take its events."""
+    alert_retries_per_minute: float | None = None
+    """Where ``audit stats`` raises its alert; ``retry.<CATEGORY>`` may have another value."""
+
+    @sinks.validator
+    def _check_sinks(self, _attribute: object, value: list[SinkName]) -> None:
+        if not value:
+            raise InvalidValueError(
+                field="audit.sinks", value=value, problem="must name one place at least"
+            )
 
 
 @frozen(kw_only=True)
@@ -52,12 +104,15 @@ class Config:
     """Where the embedded server keeps its data."""
     c11: C11Config = field(factory=C11Config)
     c6: C6Config = field(factory=C6Config)
+    retry: RetryConfig = field(factory=RetryConfig)
+    """What a deployment changes about the retry policies."""
+    audit: AuditConfig = field(factory=AuditConfig)
 
 
 def load_config(file: Path | None = None) -> Config:
     """Read the configuration; what cannot be is refused by the field's name."""
     try:
-        return ts.load(
+        config = ts.load(
             Config, appname=APP, config_files=[file or Path(CONFIG_FILE)], env_prefix=ENV_PREFIX
         )
     except ts.exceptions.InvalidSettingsError as error:
@@ -66,6 +121,10 @@ def load_config(file: Path | None = None) -> Config:
         raise InvalidValueError(
             field=CONFIG_FILE, value=str(file or CONFIG_FILE), problem=f"cannot be read: {error}"
         ) from error
+    # Values that make no sense are found now, not when the first call fails.
+    configured_policies(config.retry)
+    alert_thresholds(config.audit.alert_retries_per_minute, config.retry)
+    return config
 
 
 def _first_problem(error: ts.exceptions.InvalidSettingsError) -> InvalidValueError:

@@ -1,24 +1,62 @@
 """The composition root: the one place where ports meet their adapters."""
 
+import logging
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from typing import cast
 
+import httpx
+from attrs import evolve
 from dependency_injector import containers, providers
 
-from tileferry.adapters.filesystem import FileCacheLock, SegmentTileStore
+from tileferry.adapters.filesystem import FileCacheLock, JsonLinesAuditSink, SegmentTileStore
+from tileferry.adapters.http import (
+    HttpTileDownloader,
+    HttpTileProvider,
+    ProviderAddress,
+    ResponseLimits,
+    new_client,
+)
+from tileferry.adapters.logs import LogAuditSink
 from tileferry.adapters.postgres import (
     Database,
+    PostgresAuditLog,
     PostgresBlobIndex,
     PostgresCacheLedger,
+    PostgresIdempotencyStore,
     PostgresTileMetadataStore,
     start_embedded,
 )
-from tileferry.adapters.system import SystemClock, SystemDisk
-from tileferry.application import CacheBudget
-from tileferry.domain.tiles import default_budget_bytes, default_reserve_bytes
-from tileferry.entrypoints.config import Config
+from tileferry.adapters.system import (
+    SharedRetryTokens,
+    SystemClock,
+    SystemDisk,
+    ThreadHeartbeat,
+    ThreadWorkers,
+    new_id,
+    offload,
+)
+from tileferry.application import (
+    AuditTrail,
+    CacheBudget,
+    DownloadSettings,
+    IdempotencyManager,
+    RetryManager,
+)
+from tileferry.application.audit_reading import AuditReader
+from tileferry.application.ports import AuditSink, TileDownloader
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.retry import DOWNLOAD_POLICY, RetryCategory, RetryPolicy
+from tileferry.domain.tiles import ResolutionGate, default_budget_bytes, default_reserve_bytes
+from tileferry.entrypoints.api_key import service_api_key
+from tileferry.entrypoints.config import Config, SinkName
+from tileferry.entrypoints.logs import structured_logger
+from tileferry.entrypoints.retry_config import configured_policies
 
 
 def _database(config: Config) -> Iterator[Database]:
@@ -53,6 +91,84 @@ def _budget(
     )
 
 
+def _http_client(config: Config) -> Iterator[httpx.Client]:
+    c11 = config.c11
+    if c11.satellite_provider_url is None:
+        raise InvalidValueError(
+            field="c11.satellite_provider_url",
+            value=None,
+            problem="is not set",
+            remedy="set it in tileferry.toml, or in TILEFERRY_C11_SATELLITE_PROVIDER_URL",
+        )
+    address = ProviderAddress(
+        url=c11.satellite_provider_url,
+        service_api_key=service_api_key(c11),
+        ca_file=c11.ca_file,
+        timeout_s=c11.http_timeout_s,
+        connections=c11.max_concurrent_requests,
+    )
+    with new_client(address) as client:
+        yield client
+
+
+def _provider(config: Config, client: httpx.Client, clock: SystemClock) -> HttpTileProvider:
+    limits = ResponseLimits(
+        tile_bytes_max=config.c11.max_tile_bytes, deadline_s=config.c11.response_deadline_s
+    )
+    return HttpTileProvider(client=client, clock=clock, source=config.c11.source, limits=limits)
+
+
+def _download_settings(config: Config) -> DownloadSettings:
+    c11 = config.c11
+    return DownloadSettings(
+        policy=evolve(
+            DOWNLOAD_POLICY,
+            max_attempts=c11.max_5xx_retries + 1,
+            max_retry_after_s=c11.max_retry_after_s,
+        ),
+        gate=ResolutionGate(
+            min_m_per_px=c11.min_resolution_m_per_px, max_m_per_px=c11.max_resolution_m_per_px
+        ),
+    )
+
+
+def _background() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="tileferry-commit") as executor:
+        yield executor
+
+
+def _audit_trail(config: Config, audit_log: Callable[[], AuditSink]) -> Iterator[AuditTrail]:
+    with ExitStack() as closing:
+        makers: dict[SinkName, Callable[[], AuditSink]] = {
+            SinkName.POSTGRES: audit_log,
+            SinkName.JSONL: partial(_json_lines, config.audit.jsonl_path, closing),
+            SinkName.LOG: lambda: LogAuditSink(logger=structured_logger("tileferry.audit")),
+        }
+        yield AuditTrail(
+            logger=logging.getLogger("tileferry.audit"),
+            sinks=[makers[name]() for name in dict.fromkeys(config.audit.sinks)],
+            fail_closed=config.audit.fail_closed,
+        )
+
+
+def _json_lines(path: Path, closing: ExitStack) -> JsonLinesAuditSink:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    sink = JsonLinesAuditSink(path=path)
+    closing.callback(sink.close)
+    return sink
+
+
+def _idempotency_store(
+    config: Config, database: Database, audit_log: Callable[[], PostgresAuditLog]
+) -> PostgresIdempotencyStore:
+    chained = SinkName.POSTGRES in config.audit.sinks
+    return PostgresIdempotencyStore(database=database, audit_sink=audit_log() if chained else None)
+
+
+def _policies(config: Config) -> dict[RetryCategory, RetryPolicy]:
+    return dict(configured_policies(config.retry))
+
+
 class Container(containers.DeclarativeContainer):
     """Makes each part once, when it is first asked for, and closes what needs closing."""
 
@@ -67,3 +183,63 @@ class Container(containers.DeclarativeContainer):
     disk = providers.Singleton(SystemDisk, cache_root)
     cache_ledger = providers.Singleton(PostgresCacheLedger, database=database)
     budget_enforcer = providers.Singleton(_budget, config, cache_ledger, disk, tile_store)
+    audit_log = providers.Singleton(PostgresAuditLog, database=database)
+    audit_trail = providers.Resource(_audit_trail, config, audit_log.provider)
+    idempotency_store = providers.Singleton(
+        _idempotency_store, config, database, audit_log.provider
+    )
+    idempotency_manager = providers.Singleton(
+        IdempotencyManager,
+        store=idempotency_store,
+        clock=clock,
+        new_id=providers.Object(new_id),
+        audit=audit_trail,
+        sleep=clock.provided.sleep_async,
+        offload=providers.Object(offload),
+        heartbeat=providers.Singleton(ThreadHeartbeat),
+    )
+    retry_manager = providers.Singleton(
+        RetryManager,
+        clock=clock,
+        new_id=providers.Object(new_id),
+        audit=audit_trail,
+        sleep=clock.provided.sleep_async,
+        offload=providers.Object(offload),
+        policies=providers.Singleton(_policies, config),
+        idempotency_manager=idempotency_manager,
+    )
+    http_client = providers.Resource(_http_client, config)
+    provider = providers.Singleton(_provider, config, http_client, clock)
+    provider_retry = providers.Singleton(
+        RetryManager,
+        clock=clock,
+        new_id=providers.Object(new_id),
+        audit=audit_trail,
+        policies=providers.Singleton(_policies, config),
+        tokens=providers.Singleton(SharedRetryTokens, clock=clock),
+    )
+    tile_downloader = providers.Factory(
+        HttpTileDownloader,
+        http_client=http_client,
+        tile_store=tile_store,
+        tile_metadata_store=metadata_store,
+        budget_enforcer=budget_enforcer,
+        logger=providers.Callable(logging.getLogger, "tileferry.c11"),
+        clock=clock,
+        settings=providers.Singleton(_download_settings, config),
+        provider=provider,
+        retry=provider_retry,
+        workers=providers.Singleton(ThreadWorkers, config.provided.c11.max_concurrent_requests),
+        background=providers.Resource(_background),
+    )
+    audit_reader = providers.Singleton(
+        AuditReader,
+        log=audit_log,
+        retries=retry_manager,
+        false_copies=audit_log.provided.false_copies,
+    )
+
+
+def build_tile_downloader(config: Config) -> TileDownloader:
+    """Return a downloader for a configuration; whoever uses it holds the cache's lock meanwhile."""
+    return cast("TileDownloader", Container(config=config).tile_downloader())

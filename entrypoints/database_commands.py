@@ -7,7 +7,12 @@ from tileferry.adapters.postgres import SchemaStatus, schema_status, upgrade
 from tileferry.entrypoints.exits import ExitCode
 from tileferry.entrypoints.output import ConfigFile, JsonFlag, facts, opened, people, print_json
 
-app = typer.Typer(name="db", help="The database: its schema and its state.", no_args_is_help=True)
+app = typer.Typer(
+    name="db",
+    help="The database: its schema and its state.",
+    no_args_is_help=True,
+    add_completion=False,
+)
 
 
 @app.command("upgrade")

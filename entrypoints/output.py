@@ -4,15 +4,19 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from tileferry.entrypoints.config import load_config
-from tileferry.entrypoints.container import Container
+
+if TYPE_CHECKING:
+    from tileferry.application.audit_reading import AuditReader
+    from tileferry.entrypoints.container import Container
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object for scripts.")]
 ConfigFile = Annotated[
@@ -24,13 +28,26 @@ people = Console(highlight=False)
 
 
 @contextmanager
-def opened(config_file: Path | None) -> Iterator[Container]:
+def opened(config_file: Path | None) -> Iterator["Container"]:
     """Assemble the product for one command, and close it at the end."""
+    # It brings every adapter with it, which a command that needs none should not wait for.
+    from tileferry.entrypoints.container import Container  # noqa: PLC0415
+
     container = Container(config=load_config(config_file))
     try:
         yield container
     finally:
         container.shutdown_resources()
+
+
+@contextmanager
+def reading_audit(config_file: Path | None) -> Iterator[tuple["Container", "AuditReader"]]:
+    """Open the audit log of a database whose schema is current."""
+    from tileferry.adapters.postgres import schema_status  # noqa: PLC0415  # as above
+
+    with opened(config_file) as container:
+        schema_status(container.database()).check()
+        yield container, container.audit_reader()
 
 
 def print_json(schema: str, body: Mapping[str, Any]) -> None:
@@ -42,8 +59,10 @@ def facts(title: str, rows: Mapping[str, object]) -> Table:
     """Lay out a few named facts."""
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE)
     table.show_header = False
+    table.add_column()
+    table.add_column(overflow="fold")
     for name, value in rows.items():
-        table.add_row(name, str(value))
+        table.add_row(name, Text(str(value)))  # its brackets are no markup
     return table
 
 

@@ -1,14 +1,22 @@
-"""A real Postgres for the tests that need one: one server a run, one database a test."""
+"""A real Postgres and a real NATS for the tests that need one.
+
+Of Postgres there is one server a run and one database a test; of NATS one server a worker, where
+each test has names of its own.
+"""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
+from support.nats_server import NatsServer, connection_to, running
 
+from tileferry.adapters.nats import NatsConnection
 from tileferry.adapters.postgres import Database, start_embedded, upgrade
 
 TEMPLATE = "tileferry_template"
@@ -53,6 +61,26 @@ def database(database_url: str) -> Iterator[Database]:
     connected = Database.at(database_url)
     yield connected
     connected.close()
+
+
+@pytest.fixture(scope="session")
+def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    """Run a NATS server that tests share; it is not to be stopped."""
+    with running(tmp_path_factory.mktemp("nats")) as server:
+        yield server
+
+
+@pytest.fixture
+def nats_name(request: pytest.FixtureRequest) -> str:
+    """Return a name for a bucket or a stream of the test's own."""
+    return f"test_{sha256(request.node.nodeid.encode()).hexdigest()[:16]}"
+
+
+@pytest.fixture
+def connect(nats_server: NatsServer) -> Iterator[Callable[[], NatsConnection]]:
+    """Connect to the shared server, as often as a test likes."""
+    with ExitStack() as connections:
+        yield lambda: connections.enter_context(connection_to(nats_server.url))
 
 
 def _database(url: str, request: pytest.FixtureRequest, options: str) -> Iterator[str]:

@@ -6,6 +6,7 @@ from functools import partial
 
 from attrs import define, evolve, field
 
+from tileferry.adapters.memory.tiles import MemoryBlobIndex
 from tileferry.application.ports.clock import Clock
 from tileferry.domain.errors import TileNotFoundError
 from tileferry.domain.tiles import (
@@ -29,6 +30,8 @@ class MemoryTileMetadataStore:
 
     clock: Clock
     freshness: FreshnessRule = field(factory=FreshnessRule)
+    index: MemoryBlobIndex | None = None
+    """Is told which blobs become visible."""
     _waiting: list[tuple[NewTile, FreshnessLabel]] = field(factory=list, init=False)
     _tiles: dict[TileId, TileMetadata] = field(factory=dict, init=False)
 
@@ -54,6 +57,8 @@ class MemoryTileMetadataStore:
             existing = self._tiles.get(tile.tile_id)
             if existing is None or replaces(tile, existing):
                 self._tiles[tile.tile_id] = self._visible(tile, label, existing)
+                if self.index is not None:
+                    self.index.add(tile.tile_id, tile.blob)
 
     def _visible(
         self, tile: NewTile, label: FreshnessLabel, existing: TileMetadata | None

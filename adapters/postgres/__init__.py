@@ -1,16 +1,20 @@
 """Postgres: an embedded server or any other, its schema, and what is kept in it."""
 
+from tileferry.adapters.postgres.audit_log import PostgresAuditLog
 from tileferry.adapters.postgres.blob_index import PostgresBlobIndex
 from tileferry.adapters.postgres.cache_ledger import PostgresCacheLedger
 from tileferry.adapters.postgres.database import Database
 from tileferry.adapters.postgres.embedded import start_embedded
+from tileferry.adapters.postgres.idempotency import PostgresIdempotencyStore
 from tileferry.adapters.postgres.migrate import SchemaStatus, downgrade, schema_status, upgrade
 from tileferry.adapters.postgres.tile_metadata import PostgresTileMetadataStore
 
 __all__ = [
     "Database",
+    "PostgresAuditLog",
     "PostgresBlobIndex",
     "PostgresCacheLedger",
+    "PostgresIdempotencyStore",
     "PostgresTileMetadataStore",
     "SchemaStatus",
     "downgrade",

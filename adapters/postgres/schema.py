@@ -2,6 +2,7 @@
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     DateTime,
@@ -14,6 +15,7 @@ from sqlalchemy import (
     SmallInteger,
     Table,
     Text,
+    Uuid,
     text,
 )
 
@@ -102,4 +104,85 @@ cache_reservations = Table(
     Column("reserved_bytes", BigInteger, nullable=False),
     _moment("expires_at"),
     CheckConstraint("reserved_bytes >= 0", name="cache_reservations_bytes"),
+)
+
+audit_log = Table(
+    "audit_log",
+    metadata,
+    Column("sequence", BigInteger, nullable=False, primary_key=True, autoincrement=False),
+    Column("previous_hash", LargeBinary, nullable=False),
+    Column("hash", LargeBinary, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Column("event_type", _NAME, nullable=False),
+    _moment("occurred_at"),
+    Column("correlation_id", _NAME),
+    Column("subject", _NAME),
+    Column("group_id", Uuid),
+    CheckConstraint("sequence > 0", name="audit_log_sequence"),
+    # By a hash: what is asked for may be longer than an index takes.
+    Index(
+        "audit_log_by_correlation",
+        text("hashtextextended(correlation_id, 0)"),
+        "sequence",
+        postgresql_where=text("correlation_id IS NOT NULL"),
+    ),
+    Index(
+        "audit_log_by_subject",
+        text("hashtextextended(subject, 0)"),
+        "sequence",
+        postgresql_where=text("subject IS NOT NULL"),
+    ),
+    Index(
+        "audit_log_by_group",
+        "group_id",
+        unique=True,
+        postgresql_where=text("group_id IS NOT NULL"),
+    ),
+)
+
+audit_head = Table(
+    "audit_head",
+    metadata,
+    Column("one_row", Boolean, nullable=False, primary_key=True, server_default=text("true")),
+    Column("sequence", BigInteger, nullable=False),
+    Column("hash", LargeBinary, nullable=False),
+    CheckConstraint("one_row", name="audit_head_one_row"),
+)
+
+idempotency_records = Table(
+    "idempotency_records",
+    metadata,
+    # A key may be longer than an index takes.
+    Column("key_sha256", LargeBinary, nullable=False, primary_key=True),
+    Column("key", _NAME, nullable=False),
+    Column("fingerprint", _NAME, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("owner", _NAME, nullable=False),
+    Column("state", Text, nullable=False),
+    _moment("lease_expires_at", nullable=True),
+    Column("result", LargeBinary),
+    Column("error_type", Text),
+    Column("error_message", Text),
+    _moment("recorded_at", nullable=True),
+    _moment("expires_at", nullable=True),
+    CheckConstraint("octet_length(key_sha256) = 32", name="idempotency_records_key"),
+    CheckConstraint("epoch > 0", name="idempotency_records_epoch"),
+    CheckConstraint("expires_at > recorded_at", name="idempotency_records_expiry"),
+    # Each state has its own columns, and none of another's.
+    CheckConstraint(
+        "CASE state"
+        " WHEN 'in_progress' THEN lease_expires_at IS NOT NULL"
+        " AND num_nonnulls(result, error_type, error_message, recorded_at, expires_at) = 0"
+        " WHEN 'completed' THEN num_nulls(result, recorded_at) = 0"
+        " AND num_nonnulls(lease_expires_at, error_type, error_message) = 0"
+        " WHEN 'failed' THEN num_nulls(error_type, error_message, recorded_at) = 0"
+        " AND num_nonnulls(lease_expires_at, result) = 0"
+        " ELSE false END",
+        name="idempotency_records_state",
+    ),
+    Index(
+        "idempotency_records_by_expiry",
+        "expires_at",
+        postgresql_where=text("expires_at IS NOT NULL"),
+    ),
 )

@@ -1,6 +1,17 @@
-"""The machine itself: its clock and its disk."""
+"""The machine itself: its clock, its disk, its threads."""
 
 from tileferry.adapters.system.clock import SystemClock
 from tileferry.adapters.system.disk import SystemDisk
+from tileferry.adapters.system.identity import new_id
+from tileferry.adapters.system.retry_tokens import SharedRetryTokens
+from tileferry.adapters.system.threads import ThreadHeartbeat, ThreadWorkers, offload
 
-__all__ = ["SystemClock", "SystemDisk"]
+__all__ = [
+    "SharedRetryTokens",
+    "SystemClock",
+    "SystemDisk",
+    "ThreadHeartbeat",
+    "ThreadWorkers",
+    "new_id",
+    "offload",
+]

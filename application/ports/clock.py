@@ -1,7 +1,9 @@
 """Time, from outside."""
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
+
+Result = TypeVar("Result")
 
 
 @runtime_checkable
@@ -23,3 +25,11 @@ class Clock(Protocol):
 
 AsyncSleep: TypeAlias = Callable[[float], Awaitable[None]]
 """Waits so many seconds without holding up the event loop."""
+
+
+class Offload(Protocol):
+    """Has a call that may wait made off the event loop; ``asyncio.to_thread`` is one."""
+
+    def __call__(self, call: Callable[[], Result], /) -> Awaitable[Result]:
+        """Return what will be the call's result."""
+        ...

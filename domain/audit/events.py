@@ -4,6 +4,7 @@ The three first kinds have the shape that consumers of the audit stream already 
 fields they carry the decision with its inputs, so that it can be replayed.
 """
 
+import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -26,6 +27,8 @@ class IdempotencyAction(StrEnum):
     RECORD = "record"
 
 
+_OPTIONAL = "additional_context"
+"""The one field that is left out of an event that does not have it."""
 _optional_text = validators.optional(unicode)
 
 
@@ -59,10 +62,16 @@ class AuditEvent:
     tenant_id: str | None = field(default=None, validator=_optional_text)
     correlation_id: str | None = field(default=None, validator=_optional_text)
     trace_id: str | None = field(default=None, validator=_optional_text)
+    additional_context: Mapping[str, JsonValue] | None = field(
+        default=None, validator=validators.optional(instance(Mapping))
+    )
+    """What else the caller wants to find beside the event; nothing secret, it is kept for good."""
 
     def as_json(self) -> dict[str, JsonValue]:
         """Return the event in JSON's terms, its type included."""
         body = {item.name: _json_of(getattr(self, item.name)) for item in attrs.fields(type(self))}
+        if self.additional_context is None:
+            del body[_OPTIONAL]
         return {"event_type": self.event_type, **body}
 
     def canonical_bytes(self) -> bytes:
@@ -217,12 +226,24 @@ def event_from_json(data: Any) -> AuditEvent:
             problem="is not an audit event of this version",
             remedy=f"known are {', '.join(EVENT_KINDS)}",
         )
-    missing = [item.name for item in attrs.fields(kind) if item.name not in data]
+    names = [item.name for item in attrs.fields(kind)]
+    missing = [name for name in names if name not in data and name != _OPTIONAL]
     if missing:
         raise InvalidValueError(
             field=f"{kind.event_type}.{missing[0]}", value=None, problem="is missing"
         )
-    return kind(**{item.name: _value_of(item.name, data) for item in attrs.fields(kind)})
+    return kind(**{name: _value_of(name, data) for name in names if name in data})
+
+
+def event_from_bytes(body: bytes) -> AuditEvent:
+    """Read what ``canonical_bytes`` wrote."""
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise InvalidValueError(
+            field="body", value=body, problem="is not JSON", remedy="it is no audit event"
+        ) from error
+    return event_from_json(data)
 
 
 def _json_of(value: object) -> Any:

@@ -33,12 +33,14 @@ from tileferry.domain.retry.policies import (
 from tileferry.domain.retry.policy import BackoffKind, RetryPolicy
 from tileferry.domain.retry.record import DecisionRecord, Difference, replay
 from tileferry.domain.retry.retry_after import parse_retry_after
+from tileferry.domain.retry.schedule import Schedule, Wait, schedule
 from tileferry.domain.retry.simulate import (
     SimulatedAttempt,
     Simulation,
     longest_backoff_s,
     simulate,
 )
+from tileferry.domain.retry.what_if import Fate, PastCall, Retold, WhatIf, retold, what_if
 
 __all__ = [
     "DOWNLOAD_POLICY",
@@ -52,10 +54,13 @@ __all__ = [
     "ErrorClass",
     "FailedAttempt",
     "Failure",
+    "Fate",
     "Final",
     "GiveUp",
     "GiveUpReason",
+    "PastCall",
     "RateLimited",
+    "Retold",
     "RetryAt",
     "RetryBudget",
     "RetryCategory",
@@ -63,8 +68,11 @@ __all__ = [
     "RetryPolicy",
     "RetryReason",
     "Retryable",
+    "Schedule",
     "SimulatedAttempt",
     "Simulation",
+    "Wait",
+    "WhatIf",
     "calculate_next_retry",
     "classify_exception",
     "compute_idempotency_key",
@@ -74,7 +82,10 @@ __all__ = [
     "nominal_delay",
     "parse_retry_after",
     "replay",
+    "retold",
+    "schedule",
     "simulate",
     "upload_policy",
     "wait_as_told",
+    "what_if",
 ]

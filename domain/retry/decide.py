@@ -82,6 +82,11 @@ class GiveUp:
     attempts: int = field(validator=integer(1))
     """Charged attempts in all."""
 
+    @property
+    def is_final(self) -> bool:
+        """Whether the error itself ended it: then the caller gets that error, as it is."""
+        return self.reason is GiveUpReason.FINAL
+
 
 Decision: TypeAlias = RetryAt | GiveUp
 

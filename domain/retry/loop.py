@@ -14,7 +14,7 @@ from attrs import define, field, frozen
 
 from tileferry.domain.errors import RetryError
 from tileferry.domain.retry.classify import ErrorClass, Final, classify_exception
-from tileferry.domain.retry.decide import Decision, Failure, GiveUp, decide
+from tileferry.domain.retry.decide import Decision, Failure, GiveUp, RetryAt, decide
 from tileferry.domain.retry.policy import RetryPolicy
 from tileferry.domain.text import message_of
 
@@ -49,6 +49,12 @@ class RetryLoop:
     history: list[FailedAttempt] = field(factory=list, init=False)
     _attempt: int = field(default=1, init=False)
     _rate_limited: int = field(default=0, init=False)
+
+    @property
+    def waited_s(self) -> float:
+        """What all waits up to now add up to."""
+        decisions = (failed.decision for failed in self.history)
+        return sum(decision.delay_s for decision in decisions if isinstance(decision, RetryAt))
 
     def after_failure(
         self, error: BaseException, *, now_s: float, budget_tokens: float | None = None

@@ -20,11 +20,24 @@ from tileferry.domain.tiles.eviction import (
     plan_eviction,
 )
 from tileferry.domain.tiles.freshness import FreshnessLabel, FreshnessRule, SectorClass
+from tileferry.domain.tiles.listing import (
+    ListingLimits,
+    ListingPage,
+    ListingProgress,
+    moment_of,
+    parse_listing_page,
+)
 from tileferry.domain.tiles.mercator import tile_at, tile_bounds
 from tileferry.domain.tiles.metadata import NewTile, TileMetadata, replaces
+from tileferry.domain.tiles.provider_faults import (
+    ProviderFault,
+    class_of_error,
+    class_of_fault,
+    fault_of_status,
+)
 from tileferry.domain.tiles.resolution import ResolutionGate, ResolutionVerdict
 from tileferry.domain.tiles.tile_id import ZOOM_MAX, TileId
-from tileferry.domain.tiles.tile_set import TileSet
+from tileferry.domain.tiles.tile_set import AREA_TILES_MAX, TileSet
 from tileferry.domain.tiles.upload import (
     PerTileStatus,
     TileUploadStatus,
@@ -43,6 +56,7 @@ from tileferry.domain.tiles.voting import (
 )
 
 __all__ = [
+    "AREA_TILES_MAX",
     "KEPT_STATUSES",
     "MAX_PER_TILE_ATTEMPTS",
     "MERCATOR_LAT_MAX",
@@ -60,8 +74,12 @@ __all__ = [
     "EvictionResult",
     "FreshnessLabel",
     "FreshnessRule",
+    "ListingLimits",
+    "ListingPage",
+    "ListingProgress",
     "NewTile",
     "PerTileStatus",
+    "ProviderFault",
     "ResolutionGate",
     "ResolutionVerdict",
     "SectorClass",
@@ -78,12 +96,17 @@ __all__ = [
     "UploadRequest",
     "VotingStatus",
     "aggregate_passes",
+    "class_of_error",
+    "class_of_fault",
     "count_tiles",
     "default_budget_bytes",
     "default_reserve_bytes",
     "download_outcome",
+    "fault_of_status",
+    "moment_of",
     "move_status",
     "next_retry_hint",
+    "parse_listing_page",
     "plan_eviction",
     "replaces",
     "should_give_up",

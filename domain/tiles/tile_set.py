@@ -4,8 +4,12 @@ from collections.abc import Iterator
 
 from attrs import define, field
 
+from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles.coverage import TileCoverage, TileRange
 from tileferry.domain.tiles.tile_id import TileId
+
+AREA_TILES_MAX = 50_000_000
+"""That is 6 MB of bits, and a terabyte of tiles: more is a mistake."""
 
 
 @define
@@ -19,6 +23,13 @@ class TileSet:
 
     def __attrs_post_init__(self) -> None:
         start = 0
+        if self.coverage.count > AREA_TILES_MAX:
+            raise InvalidValueError(
+                field="area",
+                value=self.coverage.count,
+                problem=f"has more than {AREA_TILES_MAX:,} tiles",
+                remedy="ask for a smaller area, or for fewer zoom levels at a time",
+            )
         for tiles in self.coverage.ranges:
             self._starts.setdefault(tiles.zoom, []).append((start, tiles))
             start += tiles.count

@@ -40,7 +40,7 @@ VERSIONS = {
     TILE_STORE: "1.0.0",
     METADATA_STORE: "1.1.0",
     FDR_RECORDS: "1.0.0",
-    LOG_RECORDS: "1.0.0",
+    LOG_RECORDS: "1.1.0",
 }
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 TILE = TileId(source="cam", zoom=15, x=19_000, y=11_000)

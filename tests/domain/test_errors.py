@@ -8,6 +8,7 @@ import pytest
 
 from tileferry.domain import errors
 from tileferry.domain.errors import (
+    AuditError,
     CacheBudgetExceededError,
     CacheLockError,
     DamagedTileError,
@@ -16,11 +17,15 @@ from tileferry.domain.errors import (
     FreshnessRejectionError,
     IdempotencyConflictError,
     IdempotencyInProgressError,
+    IdempotencyLostError,
     IllegalTransitionError,
     InvalidValueError,
+    MessagingError,
     RateLimitedError,
+    RecordedFailureError,
     ResolutionRejectionError,
     ResponseSchemaError,
+    ResultNotStorableError,
     RetryError,
     SatelliteProviderError,
     StorageError,
@@ -176,6 +181,37 @@ EXAMPLES: list[tuple[TileManagerError, str]] = [
     (
         DatabaseError(problem="cannot be reached", remedy="start it"),
         "database: cannot be reached; start it",
+    ),
+    (
+        IdempotencyLostError(key=EVIL, owner="me", problem="the work was finished before"),
+        (
+            f"me does not hold idempotency key {EVIL_SHOWN}: the work was finished before; read "
+            "the record again: somebody else may have done the work"
+        ),
+    ),
+    (
+        RecordedFailureError(
+            key="k", error_type="ValueError", error_message=EVIL, recorded_at=WHEN
+        ),
+        (
+            f"the operation of idempotency key k failed for good at {WHEN.isoformat()}: "
+            f"ValueError: {EVIL_SHOWN}; use a new key, or clear this one, to try it again"
+        ),
+    ),
+    (
+        ResultNotStorableError(key="k", problem=EVIL, remedy="return plain JSON"),
+        (f"the result under idempotency key k cannot be stored: {EVIL_SHOWN}; return plain JSON"),
+    ),
+    (
+        AuditError(sink="postgres", problem=EVIL),
+        (
+            f"audit sink postgres took no event: {EVIL_SHOWN}; mend it, or set "
+            "audit.fail_closed to false to work without it"
+        ),
+    ),
+    (
+        MessagingError(problem=EVIL, remedy="start it"),
+        f"NATS: {EVIL_SHOWN}; start it",
     ),
     (
         InvalidValueError(field=EVIL, value=10**5000, problem=EVIL, remedy=EVIL),

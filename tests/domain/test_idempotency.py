@@ -14,6 +14,7 @@ from tileferry.domain.canonical import JsonValue
 from tileferry.domain.errors import (
     IdempotencyConflictError,
     IdempotencyInProgressError,
+    IdempotencyLostError,
     InvalidValueError,
 )
 from tileferry.domain.idempotency import (
@@ -23,6 +24,7 @@ from tileferry.domain.idempotency import (
     InProgress,
     claim,
     payload_fingerprint,
+    still_known,
 )
 from tileferry.domain.retry import compute_idempotency_key
 
@@ -135,14 +137,26 @@ def test_a_first_claim_is_in_progress_under_a_lease() -> None:
     )
 
 
-def test_a_key_in_progress_is_refused_to_others_and_to_the_same_caller() -> None:
+def test_a_key_in_progress_is_refused_to_others() -> None:
+    with pytest.raises(IdempotencyInProgressError) as refusal:
+        claimed(claimed(), owner="you", now=NOW + LEASE - SECOND)
+    assert refusal.value.key == "k"
+    assert refusal.value.owner == "me"
+    assert refusal.value.lease_expires_at == NOW + LEASE
+
+
+def test_a_record_knows_its_holder_and_a_cleared_one_is_lost() -> None:
     mine = claimed()
-    for owner in ("you", "me"):
-        with pytest.raises(IdempotencyInProgressError) as refusal:
-            claimed(mine, owner=owner, now=NOW + LEASE - SECOND)
-        assert refusal.value.key == "k"
-        assert refusal.value.owner == "me"
-        assert refusal.value.lease_expires_at == NOW + LEASE
+    done = mine.completed("me", 1, b"1", now=NOW, keep=None)
+    assert (mine.owner, done.owner) == ("me", "nobody")
+    assert still_known(done, mine) is done
+    with pytest.raises(IdempotencyLostError, match="the key was cleared"):
+        still_known(None, mine)
+
+
+def test_a_call_that_did_not_hear_of_its_claim_finds_it() -> None:
+    mine = claimed()
+    assert claimed(mine, now=NOW + LEASE - SECOND) is mine
 
 
 def test_a_lease_that_ended_is_taken_over_with_a_new_epoch() -> None:
@@ -211,20 +225,27 @@ def test_a_lease_is_renewed_by_its_owner() -> None:
 @pytest.mark.parametrize(("owner", "epoch"), [("you", 1), ("me", 2), ("me", 0)])
 def test_whoever_does_not_hold_the_claim_changes_nothing(owner: str, epoch: int) -> None:
     record = claimed()
-    lost = f"idempotency key k: with epoch {epoch} has lost it to me"
-    with pytest.raises(InvalidValueError, match=lost):
+    lost = f"{owner} does not hold idempotency key k: epoch {epoch} is over, me has it"
+    with pytest.raises(IdempotencyLostError, match=lost):
         record.renewed(owner, epoch, now=NOW, lease=LEASE)
-    with pytest.raises(InvalidValueError, match=lost):
+    with pytest.raises(IdempotencyLostError, match=lost):
         record.completed(owner, epoch, b"1", now=NOW, keep=None)
-    with pytest.raises(InvalidValueError, match=lost) as refusal:
+    with pytest.raises(IdempotencyLostError, match=lost) as refusal:
         record.failed_for_good(owner, epoch, ValueError(), now=NOW, keep=None)
-    assert (refusal.value.field, refusal.value.value) == ("owner", owner)
-    assert "read the record again" in refusal.value.remedy
+    assert (refusal.value.key, refusal.value.owner) == ("k", owner)
+    with pytest.raises(IdempotencyLostError, match=lost):
+        record.released(owner, epoch, now=NOW)
+
+
+def test_a_claim_that_is_given_back_is_anybodys_at_once() -> None:
+    back = claimed().released("me", 1, now=NOW)
+    assert back == evolve(claimed(), state=InProgress(owner="me", lease_expires_at=NOW))
+    assert claimed(back, owner="you").epoch == 2
 
 
 @pytest.mark.parametrize("after", [LEASE, LEASE * 2])
 def test_a_lease_that_ran_out_is_not_renewed(after: timedelta) -> None:
-    with pytest.raises(InvalidValueError, match="let the lease run out at 2026-11-01 12:00:30"):
+    with pytest.raises(IdempotencyLostError, match="the lease ran out at 2026-11-01 12:00:30"):
         claimed().renewed("me", 1, now=NOW + after, lease=LEASE)
 
 
@@ -233,7 +254,7 @@ def test_finished_work_counts_after_the_lease_while_nobody_has_taken_the_key() -
     done = claimed().completed("me", 1, b"1", now=late, keep=None)
     assert done.state == Completed(result=b"1", recorded_at=late)
     taken = claimed(claimed(), owner="me", now=late)
-    with pytest.raises(InvalidValueError, match="with epoch 1 has lost it to me"):
+    with pytest.raises(IdempotencyLostError, match="epoch 1 is over, me has it"):
         taken.completed("me", 1, b"1", now=late, keep=None)
 
 
@@ -273,7 +294,7 @@ def test_a_failure_that_cannot_be_written_is_recorded_all_the_same() -> None:
 
 def test_an_ended_record_cannot_end_again() -> None:
     done = claimed().completed("me", 1, b"1", now=NOW, keep=None)
-    with pytest.raises(InvalidValueError, match="comes after the work was finished"):
+    with pytest.raises(IdempotencyLostError, match="the work was finished before"):
         done.completed("me", 1, b"2", now=NOW, keep=None)
 
 
@@ -305,7 +326,7 @@ class RecordLife(RuleBasedStateMachine):
         epoch = self.record.epoch - behind
         try:
             self.record = self.record.completed(owner, epoch, result, now=self.now, keep=None)
-        except InvalidValueError:
+        except IdempotencyLostError:
             return
         assert behind == 0
         self.results.append(result)

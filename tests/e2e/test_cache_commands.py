@@ -17,6 +17,8 @@ from tileferry.adapters.system import SystemClock
 from tileferry.domain.tiles import NewTile, SectorClass, TileId
 
 CANARY = "canary-password"
+HEAD = "0005"
+"""The schema that this version needs."""
 
 
 @frozen
@@ -100,7 +102,7 @@ def test_a_new_database_is_upgraded_once(tmp_path: Path, empty_database_url: str
     assert refused.code == 7
     assert "run tileferry db upgrade" in refused.err
     upgraded = operator.runs("db", "upgrade", "--json")
-    assert upgraded.json == {"schema": "tileferry.db.upgrade.v1", "from": None, "to": "0003"}
+    assert upgraded.json == {"schema": "tileferry.db.upgrade.v1", "from": None, "to": HEAD}
     assert "already" in operator.runs("db", "upgrade").out
     assert operator.runs("db", "status").code == 0
 
@@ -198,4 +200,4 @@ def test_without_an_address_an_embedded_server_is_used(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert (done.returncode, json.loads(done.stdout)["to"]) == (0, "0003")
+    assert (done.returncode, json.loads(done.stdout)["to"]) == (0, HEAD)

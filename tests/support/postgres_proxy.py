@@ -17,7 +17,7 @@ CHUNK_BYTES = 65_536
 
 
 class Cut(Enum):
-    """Where a connection that is about to commit ends."""
+    """Where a connection ends that is about to commit, or to run a statement."""
 
     BEFORE_COMMIT = auto()
     """The server never hears of the COMMIT, and sees the client go."""
@@ -25,6 +25,8 @@ class Cut(Enum):
     """The server never hears of the COMMIT, and believes that the client is still there."""
     AFTER_COMMIT = auto()
     """The server commits and answers; the client never hears of it."""
+    DELIVERED = auto()
+    """The server gets it and is at it, and has not noticed that the client was cut off."""
 
 
 @frozen(eq=False)
@@ -50,12 +52,16 @@ class PostgresProxy:
     _threads: list[threading.Thread] = field(factory=list, init=False)
     _pairs: list[_Pair] = field(factory=list, init=False)
     _cut: Cut | None = field(default=None, init=False)
+    _cut_at: bytes = field(default=COMMIT, init=False)
     _chunks_left: int | None = field(default=None, init=False)
     _is_refusing: bool = field(default=False, init=False)
     _unnoticed: set[_Pair] = field(factory=set, init=False)
     _swallowing: set[_Pair] = field(factory=set, init=False)
+    _asking: set[_Pair] = field(factory=set, init=False)
     cuts: int = field(default=0, init=False)
     """How many there were."""
+    round_trips: int = field(default=0, init=False)
+    """How often a client spoke and then waited for the server."""
 
     @_listener.default
     def _listen(self) -> socket.socket:
@@ -69,8 +75,12 @@ class PostgresProxy:
 
     def cut_at_commit(self, cut: Cut) -> None:
         """End the next connection that commits."""
+        self.cut_at(COMMIT, cut)
+
+    def cut_at(self, words: bytes, cut: Cut) -> None:
+        """End the next connection that says these words, such as the name of a table."""
         with self._lock:
-            self._cut = cut
+            self._cut, self._cut_at = cut, words
 
     def cut_after(self, chunks: int | None) -> None:
         """End the connection that wants to send one more, once so many chunks were passed on."""
@@ -122,6 +132,7 @@ class PostgresProxy:
         source, target = (pair.client, pair.server) if from_client else (pair.server, pair.client)
         try:
             while data := source.recv(CHUNK_BYTES):
+                self._count(pair, from_client=from_client)
                 if self._is_cut(pair, data, from_client=from_client):
                     return
                 target.sendall(data)
@@ -130,6 +141,14 @@ class PostgresProxy:
         if pair not in self._unnoticed:
             pair.cut()
 
+    def _count(self, pair: _Pair, *, from_client: bool) -> None:
+        with self._lock:
+            if not from_client:
+                self._asking.discard(pair)
+            elif pair not in self._asking:
+                self._asking.add(pair)
+                self.round_trips += 1
+
     def _is_cut(self, pair: _Pair, data: bytes, *, from_client: bool) -> bool:
         with self._lock:
             if self._chunks_left is not None:
@@ -137,12 +156,14 @@ class PostgresProxy:
                 if self._chunks_left < 0:
                     self._chunks_left = None
                     return self._ended(pair)
-            if from_client and self._cut is not None and COMMIT in data:
+            if from_client and self._cut is not None and self._cut_at in data:
                 cut, self._cut = self._cut, None
                 if cut is Cut.AFTER_COMMIT:
                     self._swallowing.add(pair)
                     return False
-                return self._ended(pair, unnoticed=cut is Cut.UNNOTICED)
+                if cut is Cut.DELIVERED:
+                    pair.server.sendall(data)
+                return self._ended(pair, unnoticed=cut in {Cut.UNNOTICED, Cut.DELIVERED})
             if not from_client and pair in self._swallowing:
                 return self._ended(pair)
             return False

@@ -22,6 +22,7 @@ from tileferry.domain.audit import (
     RetrySucceeded,
     StateChanged,
     TileGivenUp,
+    event_from_bytes,
     event_from_json,
 )
 from tileferry.domain.change import Change
@@ -355,3 +356,14 @@ def test_a_broken_decision_record_is_refused() -> None:
 def test_impossible_events_are_refused(event: AuditEvent, changes: dict[str, Any]) -> None:
     with pytest.raises(InvalidValueError, match=next(iter(changes))):
         evolve(event, **changes)
+
+
+@pytest.mark.parametrize("event", ALL, ids=lambda event: event.event_type)
+def test_what_was_stored_is_read_back(event: AuditEvent) -> None:
+    assert event_from_bytes(event.canonical_bytes()) == event
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 100_000])
+def test_a_body_that_is_no_json_is_refused(body: bytes) -> None:
+    with pytest.raises(InvalidValueError, match="body: is not JSON"):
+        event_from_bytes(body)

@@ -321,3 +321,8 @@ def test_a_jittered_run_policy_spreads_runs_by_their_key() -> None:
         calculate_next_retry(0, Retryable(), policy, now=NOW, key=f"run-{n}") for n in range(20)
     }
     assert len(times) == 20
+
+
+def test_only_a_final_error_ends_it_by_itself() -> None:
+    ends = [GiveUp(reason=reason, attempts=1) for reason in GiveUpReason]
+    assert [end.reason for end in ends if end.is_final] == [GiveUpReason.FINAL]

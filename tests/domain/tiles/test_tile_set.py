@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import BBox, TileCoverage, TileId, TileSet
 
 KHARKIV = TileCoverage(
@@ -94,3 +95,11 @@ def test_a_million_tiles_cost_a_bit_each() -> None:
     area = TileCoverage(bbox=BBox(west=30.0, south=45.0, east=40.0, north=52.0), zoom_levels=[16])
     assert area.count > 1_000_000
     assert len(TileSet(area)._bits) == (area.count + 7) // 8
+
+
+def test_an_area_beyond_all_measure_is_refused() -> None:
+    world = TileCoverage(
+        bbox=BBox(west=-180.0, south=-85.0, east=180.0, north=85.0), zoom_levels=[21]
+    )
+    with pytest.raises(InvalidValueError, match="area: has more than 50,000,000 tiles"):
+        TileSet(world)

@@ -1,14 +1,22 @@
-"""Directories of servers that a test may stop and start: copies of one that is made once."""
+"""Servers that a test may stop and start, and a proxy that cuts connections to the run's own."""
 
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from support.postgres_server import handle_of
+from support.idempotency_rows import store_in
+from support.postgres_proxy import PostgresProxy, proxy_to
+from support.postgres_server import OwnServer, handle_of, own_server
 
-from tileferry.adapters.postgres import Database, start_embedded, upgrade
+from tileferry.adapters.postgres import (
+    Database,
+    PostgresIdempotencyStore,
+    start_embedded,
+    upgrade,
+)
 
 
 @pytest.fixture(scope="session")
@@ -32,3 +40,46 @@ def data_dir(initialised: Path, tmp_path: Path) -> Path:
     copy = tmp_path / "pg"
     subprocess.run(["/bin/cp", "-a", initialised, copy], check=True)  # noqa: S603  # as written here
     return copy
+
+
+@pytest.fixture
+def server(data_dir: Path) -> Iterator[OwnServer]:
+    with own_server(data_dir) as running:
+        yield running
+
+
+@pytest.fixture
+def own(server: OwnServer) -> Iterator[Database]:
+    """The database of that server."""
+    yield from _used(Database.at(server.url))
+
+
+@pytest.fixture
+def proxy(database_url: str) -> Iterator[PostgresProxy]:
+    with proxy_to(database_url) as running:
+        yield running
+
+
+@pytest.fixture
+def cut_off(proxy: PostgresProxy, database_url: str) -> Iterator[Database]:
+    """The test's own database, seen through the proxy."""
+    yield from _used(Database.at(proxy.address_of(database_url)))
+
+
+@pytest.fixture
+def store(database: Database) -> PostgresIdempotencyStore:
+    return store_in(database)
+
+
+@pytest.fixture
+def far(cut_off: Database) -> PostgresIdempotencyStore:
+    """The store behind the proxy, with a connection that is made already."""
+    behind = store_in(cut_off)
+    behind.find("k")
+    return behind
+
+
+def _used(database: Database) -> Iterator[Database]:
+    yield database
+    assert database.engine.pool.checkedout() == 0  # type: ignore[attr-defined]  # of a QueuePool
+    database.close()

@@ -1,31 +1,16 @@
 """A connection that is lost while committing: the server is asked, nothing is assumed."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from sqlalchemy import text
-from support.postgres_proxy import Cut, PostgresProxy, proxy_to
+from support.postgres_proxy import Cut, PostgresProxy
 from support.tile_rows import TILE, known, new_tile, store_in, store_tiles
 
 from tileferry.adapters.postgres import Database, PostgresBlobIndex, PostgresTileMetadataStore
 from tileferry.domain.errors import DatabaseError
 from tileferry.domain.tiles import VotingStatus
-
-
-@pytest.fixture
-def proxy(database_url: str) -> Iterator[PostgresProxy]:
-    with proxy_to(database_url) as running:
-        yield running
-
-
-@pytest.fixture
-def cut_off(proxy: PostgresProxy, database_url: str) -> Iterator[Database]:
-    """The database, seen through the proxy."""
-    through = Database.at(proxy.address_of(database_url))
-    yield through
-    assert through.engine.pool.checkedout() == 0  # type: ignore[attr-defined]  # of a QueuePool
-    through.close()
 
 
 def _flush(store: PostgresTileMetadataStore) -> None:

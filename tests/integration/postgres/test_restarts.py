@@ -2,30 +2,14 @@
 
 import signal
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from sqlalchemy import text
-from support.postgres_server import OwnServer, own_server
+from support.postgres_server import OwnServer
 from support.tile_rows import TILE, known, new_tile, store_in, store_tiles
 
 from tileferry.adapters.postgres import Database
 from tileferry.domain.errors import DatabaseError
-
-
-@pytest.fixture
-def server(data_dir: Path) -> Iterator[OwnServer]:
-    with own_server(data_dir) as running:
-        yield running
-
-
-@pytest.fixture
-def own(server: OwnServer) -> Iterator[Database]:
-    database = Database.at(server.url)
-    yield database
-    assert database.engine.pool.checkedout() == 0  # type: ignore[attr-defined]  # of a QueuePool
-    database.close()
 
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])

@@ -1,0 +1,120 @@
+"""An httpx client that talks to one provider and to nobody else."""
+
+import ipaddress
+import ssl
+from pathlib import Path
+
+import httpx
+from attrs import field, frozen
+
+from tileferry.domain.checks import integer, number
+from tileferry.domain.errors import InvalidValueError
+
+
+def _secret(value: object) -> str:
+    return "***" if value else "''"
+
+
+@frozen(kw_only=True)
+class ProviderAddress:
+    """Where the provider is, and who we are to it."""
+
+    url: str
+    service_api_key: str = field(repr=_secret)
+    ca_file: Path | None = None
+    """A private authority to trust beside none other."""
+    timeout_s: float = field(default=10.0, validator=number(0.001, 3600))
+    """How long to wait for a connection, and between two pieces of an answer."""
+    connections: int = field(default=8, validator=integer(1, 256))
+
+
+def new_client(
+    address: ProviderAddress, *, transport: httpx.BaseTransport | None = None
+) -> httpx.Client:
+    """Return a client that neither follows redirects nor listens to the environment.
+
+    TLS is verified and cannot be switched off; plain http reaches this machine only.
+    """
+    check_url(address.url)
+    check_key(address.service_api_key)
+    return httpx.Client(
+        base_url=address.url.rstrip("/"),
+        headers={
+            "Authorization": f"Bearer {address.service_api_key}",
+            "Accept-Encoding": "identity",
+            "User-Agent": "tileferry",
+        },
+        verify=tls_context(address.ca_file),
+        timeout=address.timeout_s,
+        limits=httpx.Limits(
+            max_connections=address.connections, max_keepalive_connections=address.connections
+        ),
+        follow_redirects=False,
+        trust_env=False,
+        transport=transport,
+    )
+
+
+def tls_context(ca_file: Path | None) -> ssl.SSLContext:
+    """Return what verifies the provider: TLS 1.2 or later, its name, and who vouches for it."""
+    try:
+        context = ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidValueError(
+            field="c11.ca_file",
+            value=str(ca_file),
+            problem=f"cannot be read as certificates: {error}",
+            remedy="give a file in PEM form",
+        ) from error
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def check_url(url: str) -> None:
+    """Refuse an address that is none, or that would carry the key in the open."""
+    try:
+        parsed = httpx.URL(url)
+    except (httpx.InvalidURL, TypeError):
+        parsed = httpx.URL("")
+    remedy = "use https://host or https://host:port/path"
+    if parsed.scheme not in {"http", "https"} or not parsed.host:
+        raise InvalidValueError(
+            field="c11.satellite_provider_url",
+            value=parsed.scheme or "***",  # what is no address may hold anything
+            problem="is not an address of a provider",
+            remedy=remedy,
+        )
+    if parsed.userinfo or parsed.query or parsed.fragment:
+        raise InvalidValueError(
+            field="c11.satellite_provider_url",
+            value=f"{parsed.scheme}://{parsed.host}",
+            problem="has more than a host, a port and a path",
+            remedy="the key goes into TILEFERRY_C11_SERVICE_API_KEY, or into a file",
+        )
+    if parsed.scheme == "http" and not _is_loopback(parsed.host):
+        raise InvalidValueError(
+            field="c11.satellite_provider_url",
+            value=url,
+            problem="would send the key over plain http",
+            remedy=f"{remedy}; http is for this machine only",
+        )
+
+
+def check_key(key: str) -> None:
+    """Refuse a key that is missing, or that cannot stand in a header."""
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise InvalidValueError(
+            field="c11.service_api_key",
+            value="***",
+            problem="is empty" if not key else "has characters that no key has",
+            remedy="set TILEFERRY_C11_SERVICE_API_KEY, or c11.service_api_key_file",
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

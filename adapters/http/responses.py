@@ -1,0 +1,148 @@
+"""Reading answers of a provider that may send anything: bounded in bytes, in time, in form."""
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Iterable
+
+import httpx
+from attrs import field, frozen
+
+from tileferry.application.ports.clock import Clock
+from tileferry.domain.checks import integer, number
+from tileferry.domain.errors import ResponseSchemaError, SatelliteProviderError
+from tileferry.domain.text import printable
+from tileferry.domain.tiles import TILE_BYTES_MAX, ProviderFault
+
+_EXCERPT_BYTES = 512
+_DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/=]{1,128}):")
+
+
+@frozen(kw_only=True)
+class ResponseLimits:
+    """What one answer may take."""
+
+    tile_bytes_max: int = field(default=16 * 1024 * 1024, validator=integer(1, TILE_BYTES_MAX))
+    deadline_s: float = field(default=120.0, validator=number(0.001, 3600))
+    """From the call to the last byte."""
+    rate_bytes_s_min: float = field(default=1_000.0, validator=number(0))
+    """What comes more slowly is given up, once it has had ``grace_s``."""
+    grace_s: float = field(default=10.0, validator=number(0))
+
+
+def body_of(
+    response: httpx.Response,
+    *,
+    bytes_max: int,
+    limits: ResponseLimits,
+    clock: Clock,
+    started_s: float,
+) -> bytes:
+    """Return the body, exactly as long as it was declared, and never more than ``bytes_max``."""
+    url = str(response.url)
+    encoding = response.headers.get("content-encoding", "identity")
+    if encoding.strip().lower() not in {"", "identity"}:
+        raise _schema(url, "Content-Encoding", f"{encoding} was not asked for")
+    declared = _declared_length(response, url)
+    if declared is not None and declared > bytes_max:
+        raise _too_large(url, declared, bytes_max)
+    parts: list[bytes] = []
+    size = 0
+    for chunk in _chunks_of(response):
+        size += len(chunk)
+        if size > bytes_max:
+            raise _too_large(url, size, bytes_max)
+        parts.append(chunk)
+        if size == declared:
+            continue  # it is all there: how long it took does not matter any more
+        _check_pace(url, size, clock.monotonic() - started_s, limits)
+    if declared is not None and size != declared:
+        raise SatelliteProviderError(
+            reason=f"the answer broke off after {size} of {declared} bytes",
+            url=url,
+            fault=ProviderFault.TRUNCATED,
+        )
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def excerpt_of(response: httpx.Response, *, secret: str) -> str:
+    """Return the beginning of an error's body, in which our own key is never shown."""
+    content = b""
+    try:
+        for chunk in _chunks_of(response):
+            content += chunk
+            if len(content) >= _EXCERPT_BYTES:
+                break
+    except (httpx.HTTPError, httpx.StreamError):
+        pass  # it is an error already; its text is a courtesy
+    text = content[:_EXCERPT_BYTES].decode("utf-8", "replace")
+    return printable(text.replace(secret, "***") if secret else text)
+
+
+def _chunks_of(response: httpx.Response) -> Iterable[bytes]:
+    """Return the body as it comes in; a transport that is not a network may have it all."""
+    return [response.content] if response.is_stream_consumed else response.iter_raw()
+
+
+def check_digest(response: httpx.Response, content: bytes) -> None:
+    """Check the bytes against ``Repr-Digest``, where there is one with a sha-256."""
+    header = response.headers.get("repr-digest")
+    if header is None or "sha-256=" not in header:
+        return
+    match = _DIGEST.search(header)
+    try:
+        expected = base64.b64decode(match[1], validate=True) if match else None
+    except binascii.Error:
+        expected = None
+    if expected is None:
+        raise _schema(str(response.url), "Repr-Digest", "is no digest")
+    if hashlib.sha256(content).digest() != expected:
+        raise SatelliteProviderError(
+            reason="the bytes are not those that Repr-Digest names",
+            url=str(response.url),
+            fault=ProviderFault.DAMAGED,
+        )
+
+
+def check_content_type(response: httpx.Response, *, family: str) -> None:
+    """Refuse what is not of the family that was asked for, such as a page that says "sorry"."""
+    kind = response.headers.get("content-type", "")
+    if not kind.lower().startswith(family):
+        raise _schema(str(response.url), "Content-Type", f"{kind!r} is not {family}")
+
+
+def _declared_length(response: httpx.Response, url: str) -> int | None:
+    text = response.headers.get("content-length")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 20):  # noqa: PLR2004  # 64 bits
+        raise _schema(url, "Content-Length", f"{text!r} is no length")
+    return int(text)
+
+
+def _check_pace(url: str, size: int, elapsed_s: float, limits: ResponseLimits) -> None:
+    slow = elapsed_s > limits.grace_s and size < limits.rate_bytes_s_min * elapsed_s
+    if slow or elapsed_s > limits.deadline_s:
+        raise SatelliteProviderError(
+            reason=f"too slow: {size} bytes in {elapsed_s:.1f} s",
+            url=url,
+            fault=ProviderFault.TOO_SLOW,
+        )
+
+
+def _too_large(url: str, size: int, bytes_max: int) -> SatelliteProviderError:
+    return SatelliteProviderError(
+        reason=f"the answer has {size} bytes or more, and {bytes_max} are the most",
+        url=url,
+        fault=ProviderFault.TOO_LARGE,
+    )
+
+
+def _schema(url: str, name: str, problem: str) -> ResponseSchemaError:
+    return ResponseSchemaError(
+        reason=f"response schema mismatch: {printable(problem)}",
+        url=url,
+        field=name,
+        fault=ProviderFault.SCHEMA,
+    )

@@ -1,0 +1,90 @@
+"""The downloader as its consumers construct it: the use case, put together with httpx.
+
+This is the one adapter that reaches for others. Its constructor is a fixed contract without a
+place for the journal, the spool or the workers, so it makes those itself, in the request's cache.
+"""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import httpx
+from attrs import define, field
+
+from tileferry.adapters.filesystem import FileCacheLock, FileJournalStore, FileSpoolStore
+from tileferry.adapters.http.provider import HttpTileProvider
+from tileferry.adapters.system import SharedRetryTokens, ThreadWorkers, new_id
+from tileferry.application import AreaDownload, AuditTrail, DownloadSettings, RetryManager
+from tileferry.application.download import UNSEEN
+from tileferry.application.ports.background import Background
+from tileferry.application.ports.budget import CacheBudgetEnforcer
+from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.downloads import DownloadObserver
+from tileferry.application.ports.tile_metadata import TileMetadataStore
+from tileferry.application.ports.tile_store import TileStore
+from tileferry.domain.tiles import BBox, DownloadBatchReport, DownloadRequest, TileSummary
+
+
+@define(kw_only=True)
+class HttpTileDownloader:
+    """Downloads areas from the provider that ``http_client`` is set up for.
+
+    The client brings the provider's address as its ``base_url`` and the key as its
+    ``Authorization``; ``new_client`` makes one that is safe.
+    """
+
+    http_client: httpx.Client
+    tile_store: TileStore
+    tile_metadata_store: TileMetadataStore
+    budget_enforcer: CacheBudgetEnforcer
+    logger: logging.Logger
+    clock: Clock
+    settings: DownloadSettings = field(factory=DownloadSettings)
+    provider: HttpTileProvider = field()
+    retry: RetryManager = field()
+    workers: ThreadWorkers = field(factory=ThreadWorkers)
+    background: Background | None = None
+    observer: DownloadObserver = UNSEEN
+
+    @provider.default
+    def _make_provider(self) -> HttpTileProvider:
+        return HttpTileProvider(
+            client=self.http_client, clock=self.clock, listing_limits=self.settings.listing
+        )
+
+    @retry.default
+    def _make_retry(self) -> RetryManager:
+        return RetryManager(
+            clock=self.clock,
+            new_id=new_id,
+            audit=AuditTrail(logger=self.logger),
+            tokens=SharedRetryTokens(clock=self.clock),
+        )
+
+    def download_tiles_for_area(self, request: DownloadRequest) -> DownloadBatchReport:
+        """Fetch what of the area is not in the cache yet, and say what became of it."""
+        return self._download(Path(request.cache_root)).download_tiles_for_area(request)
+
+    def enumerate_remote_coverage(
+        self, bbox: BBox, zoom_levels: Sequence[int]
+    ) -> list[TileSummary]:
+        """Return what the provider has in an area, without fetching any of it."""
+        return self._download(Path()).enumerate_remote_coverage(bbox, zoom_levels)
+
+    def _download(self, cache_root: Path) -> AreaDownload:
+        return AreaDownload(
+            provider=self.provider,
+            tile_store=self.tile_store,
+            tile_metadata_store=self.tile_metadata_store,
+            budget_enforcer=self.budget_enforcer,
+            journals=FileJournalStore(root=cache_root, logger=self.logger),
+            spools=FileSpoolStore(root=cache_root),
+            workers=self.workers,
+            lock=FileCacheLock(root=cache_root),
+            retry=self.retry,
+            clock=self.clock,
+            logger=self.logger,
+            settings=self.settings,
+            background=self.background,
+            observer=self.observer,
+        )

@@ -1,0 +1,5 @@
+"""Structured logs."""
+
+from tileferry.adapters.logs.audit import LogAuditSink
+
+__all__ = ["LogAuditSink"]

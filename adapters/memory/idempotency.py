@@ -1,0 +1,125 @@
+"""Idempotency records that are gone with their process."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from threading import Lock
+
+from attrs import define, field
+
+from tileferry.adapters.memory.audit import MemoryAuditSink
+from tileferry.application.ports.clock import Clock
+from tileferry.domain.audit import AuditEvent
+from tileferry.domain.idempotency import IdempotencyRecord, claim, still_known
+
+
+@define(kw_only=True, eq=False)
+class MemoryIdempotencyStore:
+    """Keeps records in a dictionary, one change at a time."""
+
+    clock: Clock
+    audit_sink: MemoryAuditSink | None = None
+    """Gets the event of a change; a change whose event it refuses is not made."""
+    _records: dict[str, IdempotencyRecord] = field(factory=dict, init=False)
+    _guard: Lock = field(factory=Lock, init=False)
+
+    def claim(
+        self, key: str, *, fingerprint: str, owner: str, lease: timedelta
+    ) -> IdempotencyRecord:
+        """Take a key, or return the outcome that is there."""
+        with self._guard:
+            record = claim(
+                self._records.get(key),
+                key=key,
+                fingerprint=fingerprint,
+                owner=owner,
+                now=self._now(),
+                lease=lease,
+            )
+            self._records[key] = record
+            return record
+
+    def renew(self, held: IdempotencyRecord, *, lease: timedelta) -> IdempotencyRecord:
+        """Extend a lease."""
+        return self._change(
+            held,
+            lambda record, now: record.renewed(held.owner, held.epoch, now=now, lease=lease),
+        )
+
+    def complete(
+        self,
+        held: IdempotencyRecord,
+        result: bytes,
+        *,
+        keep: timedelta | None,
+        event: AuditEvent | None = None,
+    ) -> IdempotencyRecord:
+        """Record a result."""
+        return self._change(
+            held,
+            lambda record, now: record.completed(
+                held.owner, held.epoch, result, now=now, keep=keep
+            ),
+            event,
+        )
+
+    def fail(
+        self,
+        held: IdempotencyRecord,
+        error: Exception,
+        *,
+        keep: timedelta | None,
+        event: AuditEvent | None = None,
+    ) -> IdempotencyRecord:
+        """Record a failure."""
+        return self._change(
+            held,
+            lambda record, now: record.failed_for_good(
+                held.owner, held.epoch, error, now=now, keep=keep
+            ),
+            event,
+        )
+
+    def release(self, held: IdempotencyRecord) -> None:
+        """Give a claim back."""
+        self._change(held, lambda record, now: record.released(held.owner, held.epoch, now=now))
+
+    def find(self, key: str) -> IdempotencyRecord | None:
+        """Look a key up."""
+        with self._guard:
+            return self._known(key)
+
+    def clear(self, key: str) -> bool:
+        """Forget a key."""
+        with self._guard:
+            known = self._known(key)
+            self._records.pop(key, None)
+            return known is not None
+
+    def forget_expired(self, *, limit: int) -> int:
+        """Remove records that have expired."""
+        with self._guard:
+            now = self._now()
+            expired = [key for key, record in self._records.items() if record.is_expired(now)]
+            for key in expired[:limit]:
+                del self._records[key]
+            return len(expired[:limit])
+
+    def _change(
+        self,
+        held: IdempotencyRecord,
+        change: Callable[[IdempotencyRecord, datetime], IdempotencyRecord],
+        event: AuditEvent | None = None,
+    ) -> IdempotencyRecord:
+        with self._guard:
+            changed = change(still_known(self._records.get(held.key), held), self._now())
+            if event is not None and self.audit_sink is not None:
+                self.audit_sink.emit([event])
+            self._records[held.key] = changed
+            return changed
+
+    def _known(self, key: str) -> IdempotencyRecord | None:
+        record = self._records.get(key)
+        return None if record is None or record.is_expired(self._now()) else record
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self.clock.now(), UTC)

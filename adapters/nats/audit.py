@@ -1,0 +1,247 @@
+"""The audit log as a JetStream stream: one message an entry, and its number is the stream's own."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from logging import Logger
+from threading import Lock, get_ident
+from uuid import uuid4
+
+from attrs import define, field
+from nats.js import errors as js
+from nats.js.api import DiscardPolicy, Header, StorageType, StreamConfig
+
+from tileferry.adapters.nats.connection import NatsConnection
+from tileferry.adapters.nats.errors import (
+    DUPLICATE_IN_BATCH,
+    NO_MESSAGE,
+    WRONG_LAST_SEQUENCE,
+)
+from tileferry.adapters.nats.guarded import CONFLICTS_MAX, GuardedWrite, too_many_conflicts
+from tileferry.adapters.nats.pages import read_stream, sequence_of
+from tileferry.adapters.nats.session import Session
+from tileferry.adapters.nats.streams import (
+    check_promises,
+    found_or_made,
+    stream_name,
+    subject_name,
+    unsuitable,
+)
+from tileferry.domain.audit import (
+    GENESIS,
+    AuditEvent,
+    ChainEntry,
+    ChainHead,
+    next_entry,
+    tells_of,
+)
+from tileferry.domain.errors import MessagingError
+from tileferry.domain.retry import RetryCategory
+
+STREAM = "TILEFERRY_AUDIT"
+SUBJECT = "tileferry.audit"
+GROUP_MAX = 1_000
+"""What a server takes as one: a larger group goes in parts, each all or none."""
+_HASH = "Tileferry-Hash"
+_PREVIOUS_HASH = "Tileferry-Previous-Hash"
+_DUPLICATE_WINDOW_S = 120.0
+
+
+@define(kw_only=True, eq=False)
+class JetStreamAuditSink:
+    """Appends behind the last entry that it knows, and looks again when it was not the last.
+
+    The connection's retries must be audited elsewhere; what leads back here is refused.
+    """
+
+    connection: NatsConnection
+    stream: str = field(default=STREAM, validator=stream_name)
+    subject: str = field(default=SUBJECT, validator=subject_name)
+    """Each event goes to the subject below this one that has its type."""
+    name: str = "jetstream"
+    _guard: Lock = field(factory=Lock, init=False, repr=False)
+    _emitting: int | None = field(default=None, init=False, repr=False)
+    _known_head: ChainHead | None = field(default=None, init=False, repr=False)
+
+    @classmethod
+    def open(
+        cls,
+        connection: NatsConnection,
+        *,
+        logger: Logger,
+        stream: str = STREAM,
+        subject: str = SUBJECT,
+        replicas: int = 1,
+        accept_weak_durability: bool = False,
+    ) -> "JetStreamAuditSink":
+        """Find the stream, or make it with so many ``replicas``; an unsafe one is refused."""
+        sink = cls(connection=connection, stream=stream, subject=subject)
+        request = partial(sink._found_or_made, replicas=replicas)
+        config = connection.call(
+            RetryCategory.NATS_STREAM_CREATE,
+            f"open stream {stream}",
+            lambda: connection.ask(request),
+        )
+        what = f"stream {stream}"
+        check_promises(
+            config, what=what, accept_weak_durability=accept_weak_durability, logger=logger
+        )
+        if config.max_msgs_per_subject > 0:
+            raise unsuitable(what, "keeps some entries only (max_msgs_per_subject)")
+        if config.subjects != [f"{subject}.>"]:
+            raise unsuitable(what, f"is for other subjects than {subject}.>")
+        if not config.allow_atomic:
+            raise unsuitable(what, "takes no groups (allow_atomic; NATS 2.12 and later)")
+        return sink
+
+    def emit(self, events: Sequence[AuditEvent]) -> None:
+        """Append a group."""
+        messages = [
+            (f"{self.subject}.{event.event_type}", event.canonical_bytes()) for event in events
+        ]
+        with self._turn():
+            for start in range(0, len(messages), GROUP_MAX):
+                self._append(messages[start : start + GROUP_MAX])
+
+    def head(self) -> ChainHead:
+        """Return where the chain stands."""
+        last = self.connection.call(
+            RetryCategory.NATS_SUBSCRIBE,
+            f"read the head of {self.stream}",
+            lambda: self.connection.ask(partial(self._entry, last=True)),
+        )
+        return GENESIS if last is None else last.head
+
+    def entries(self, *, after: int = 0) -> Iterator[ChainEntry]:
+        """Yield the entries beyond a sequence number that are there when the reading begins."""
+        for message in read_stream(self.connection, self.stream, after=max(after, 0)):
+            yield _entry_of(sequence_of(message), message.headers, message.data)
+
+    def entries_about(self, subject: str) -> Iterator[ChainEntry]:
+        """Yield the entries that tell of something; the whole log is read for them."""
+        return (entry for entry in self.entries() if tells_of(entry.body, subject))
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Let one thread append at a time, and none in the middle of its own appending."""
+        if self._emitting == get_ident():
+            raise MessagingError(
+                problem=f"stream {self.stream} cannot take the events of its own retries",
+                remedy="give its connection a RetryManager whose audit trail leads elsewhere",
+            )
+        with self._guard:
+            self._emitting = get_ident()
+            try:
+                yield
+            finally:
+                self._emitting = None
+
+    def _append(self, messages: Sequence[tuple[str, bytes]]) -> None:
+        subjects = [subject for subject, _ in messages]
+        for _ in range(CONFLICTS_MAX):
+            entries = _chained(self._known_head or self.head(), [body for _, body in messages])
+            self._known_head = None  # should the next call raise
+            if self._write(subjects, entries):
+                self._known_head = entries[-1].head
+                return
+        raise too_many_conflicts(f"stream {self.stream}")
+
+    def _write(self, subjects: Sequence[str], entries: Sequence[ChainEntry]) -> bool:
+        request = partial(_publish, subjects=subjects, entries=entries)
+        first = entries[0]
+
+        def landed() -> bool:
+            found = self.connection.ask(partial(self._entry, sequence=first.sequence))
+            return found is not None and found.hash == first.hash
+
+        return GuardedWrite(
+            connection=self.connection,
+            write=lambda: self.connection.ask(request),
+            landed=landed,
+        ).carry_out(RetryCategory.NATS_PUBLISH, f"publish to {self.subject}")
+
+    async def _found_or_made(self, session: Session, *, replicas: int) -> StreamConfig:
+        config = StreamConfig(
+            name=self.stream,
+            description="tileferry's audit log: hash-chained, append-only",
+            subjects=[f"{self.subject}.>"],
+            storage=StorageType.FILE,
+            num_replicas=replicas,
+            discard=DiscardPolicy.NEW,
+            duplicate_window=_DUPLICATE_WINDOW_S,
+            deny_delete=True,
+            deny_purge=True,
+            allow_atomic=True,
+        )
+        return await found_or_made(session, self.stream, lambda: session.js.add_stream(config))
+
+    async def _entry(
+        self, session: Session, *, sequence: int | None = None, last: bool = False
+    ) -> ChainEntry | None:
+        try:
+            found = await session.js.get_msg(
+                self.stream, seq=sequence, subject=f"{self.subject}.>" if last else None
+            )
+        except js.NotFoundError as error:
+            if error.err_code != NO_MESSAGE:
+                raise
+            return None
+        return _entry_of(found.seq or 0, found.headers, found.data or b"")
+
+
+def _chained(head: ChainHead, bodies: Sequence[bytes]) -> Sequence[ChainEntry]:
+    entries: list[ChainEntry] = []
+    for body in bodies:
+        entries.append(next_entry(head, body))
+        head = entries[-1].head
+    return entries
+
+
+def _entry_of(sequence: int, headers: Mapping[str, str] | None, body: bytes) -> ChainEntry:
+    """Return what a message says of itself, sound or not."""
+    said = headers or {}
+    return ChainEntry(
+        sequence=sequence,
+        previous_hash=said.get(_PREVIOUS_HASH, ""),
+        body=body,
+        hash=said.get(_HASH, ""),
+    )
+
+
+async def _publish(
+    session: Session, *, subjects: Sequence[str], entries: Sequence[ChainEntry]
+) -> bool:
+    """Publish a group that the server takes as one, or not at all.
+
+    It does so only behind the entry that the group was chained to. Each message has an id as well,
+    so that a server which got it before says so.
+    """
+    messages = list(zip(subjects, entries, _headers(entries), strict=True))
+    for subject, entry, headers in messages[:-1]:
+        await session.client.publish(subject, entry.body, headers=headers)
+    subject, entry, headers = messages[-1]
+    try:
+        await session.js.publish(subject, entry.body, headers=headers)
+    except js.APIError as error:
+        if error.err_code in WRONG_LAST_SEQUENCE or error.err_code == DUPLICATE_IN_BATCH:
+            return False
+        raise
+    return True
+
+
+def _headers(entries: Sequence[ChainEntry]) -> Sequence[dict[str, str]]:
+    all_headers = [
+        {
+            _HASH: entry.hash,
+            _PREVIOUS_HASH: entry.previous_hash,
+            Header.MSG_ID.value: entry.hash,
+        }
+        for entry in entries
+    ]
+    all_headers[0][Header.EXPECTED_LAST_SEQUENCE.value] = f"{entries[0].sequence - 1}"
+    if len(entries) > 1:  # what comes alone needs no batch, for which the server syncs its disk
+        batch = uuid4().hex
+        for number, headers in enumerate(all_headers, start=1):
+            headers |= {Header.BATCH_ID.value: batch, Header.BATCH_SEQUENCE.value: f"{number}"}
+        all_headers[-1][Header.BATCH_COMMIT.value] = "1"
+    return all_headers

@@ -1,0 +1,153 @@
+"""A key-value bucket of JetStream, written by revision only.
+
+The subjects and headers are those of every NATS client, so ``nats kv`` shows the bucket. Reads ask
+the stream's leader; nats-py's own ``get`` takes a stream that is gone for a key that is not there.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from logging import Logger
+
+from attrs import field, frozen
+from nats.js import errors as js
+from nats.js.api import Header, StorageType, StreamConfig
+
+from tileferry.adapters.nats.connection import NatsConnection
+from tileferry.adapters.nats.errors import NO_MESSAGE, WRONG_LAST_SEQUENCE
+from tileferry.adapters.nats.guarded import GuardedWrite
+from tileferry.adapters.nats.pages import read_stream, sequence_of
+from tileferry.adapters.nats.session import Session
+from tileferry.adapters.nats.streams import check_promises, found_or_made, stream_name
+from tileferry.domain.retry import RetryCategory
+
+_OPERATION = "KV-Operation"
+_DELETED = "DEL"
+_MARKER_TTL_S = 3_600
+"""A mark that a key was deleted serves only writers that are at it; then the server drops it."""
+
+
+@frozen
+class Value:
+    """What is under a key: nothing, if it was never written or was deleted."""
+
+    content: bytes | None
+    revision: int
+    """What the next write has to follow; 0 for a key that the bucket does not know."""
+
+
+@frozen(kw_only=True)
+class Bucket:
+    """Every change names the revision that it follows, and changes nothing else."""
+
+    connection: NatsConnection
+    name: str = field(validator=stream_name)
+
+    @classmethod
+    def open(
+        cls,
+        connection: NatsConnection,
+        name: str,
+        *,
+        replicas: int,
+        accept_weak_durability: bool,
+        logger: Logger,
+    ) -> "Bucket":
+        """Return the bucket, made if there is none; one that would lose records is refused."""
+        bucket = cls(connection=connection, name=name)
+        config = connection.call(
+            RetryCategory.KV_CREATE,
+            f"open bucket {name}",
+            lambda: connection.ask(partial(bucket._found_or_made, replicas=replicas)),
+        )
+        check_promises(
+            config,
+            what=f"bucket {name}",
+            accept_weak_durability=accept_weak_durability,
+            logger=logger,
+        )
+        return bucket
+
+    def get(self, key: str) -> Value:
+        """Return what is under a key."""
+        return self.connection.call(
+            RetryCategory.KV_GET, f"get in {self.name}", partial(self._look, key)
+        )
+
+    def put(self, key: str, content: bytes, *, revision: int, ttl_s: int | None = None) -> bool:
+        """Write what follows a revision; ``False`` when there is another by now.
+
+        With ``ttl_s`` the server drops the value so long after it was written; servers before
+        version 2.11 keep it.
+        """
+        headers = {} if ttl_s is None else {Header.MSG_TTL.value: f"{ttl_s}"}
+        return self._write(key, content, revision, headers).carry_out(
+            RetryCategory.KV_PUT, f"put in {self.name}"
+        )
+
+    def delete(self, key: str, *, revision: int) -> bool:
+        """Delete the value of a revision; ``False`` when there is another by now."""
+        headers = {_OPERATION: _DELETED, Header.MSG_TTL.value: f"{_MARKER_TTL_S}"}
+        return self._write(key, None, revision, headers).carry_out(
+            RetryCategory.KV_DELETE, f"delete in {self.name}"
+        )
+
+    def values(self) -> Iterator[tuple[str, Value]]:
+        """Yield every key that has a value, oldest write first."""
+        prefix = self._subject("")
+        for message in read_stream(self.connection, self._stream):
+            if _OPERATION not in (message.headers or {}):
+                yield (
+                    message.subject.removeprefix(prefix),
+                    Value(message.data, sequence_of(message)),
+                )
+
+    @property
+    def _stream(self) -> str:
+        return f"KV_{self.name}"
+
+    def _subject(self, key: str) -> str:
+        return f"$KV.{self.name}.{key}"
+
+    def _write(
+        self, key: str, content: bytes | None, revision: int, headers: dict[str, str]
+    ) -> GuardedWrite:
+        guard = {Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value: f"{revision}"}
+        request = partial(self._publish, key=key, content=content or b"", headers=headers | guard)
+        return GuardedWrite(
+            connection=self.connection,
+            write=lambda: self.connection.ask(request),
+            landed=lambda: self._look(key).content == content,
+        )
+
+    def _look(self, key: str) -> Value:
+        return self.connection.ask(partial(self._read, key=key))
+
+    async def _found_or_made(self, session: Session, *, replicas: int) -> StreamConfig:
+        return await found_or_made(
+            session,
+            self._stream,
+            lambda: session.js.create_key_value(
+                bucket=self.name, history=1, storage=StorageType.FILE, replicas=replicas
+            ),
+        )
+
+    async def _read(self, session: Session, *, key: str) -> Value:
+        try:
+            found = await session.js.get_msg(self._stream, subject=self._subject(key))
+        except js.NotFoundError as error:
+            if error.err_code != NO_MESSAGE:
+                raise
+            return Value(None, 0)
+        is_deleted = _OPERATION in (found.headers or {})
+        return Value(None if is_deleted else found.data or b"", found.seq or 0)
+
+    async def _publish(
+        self, session: Session, *, key: str, content: bytes, headers: dict[str, str]
+    ) -> bool:
+        try:
+            await session.js.publish(self._subject(key), content, headers=dict(headers))
+        except js.APIError as error:
+            if error.err_code in WRONG_LAST_SEQUENCE:
+                return False
+            raise
+        return True

@@ -1,0 +1,137 @@
+"""Where errors of nats-py become ours, and what each means for a retry: the one table."""
+
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from attrs import frozen
+from nats import errors as core
+from nats.js import errors as js
+
+from tileferry.domain.errors import MessagingError
+from tileferry.domain.retry import ErrorClass, Final, Retryable
+
+WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
+"""Somebody was faster. That is an answer, not a failure: whoever writes looks for it."""
+DUPLICATE_IN_BATCH = 10201
+NO_MESSAGE = 10037
+NO_STREAM = 10059
+
+_START = "start the server, or correct nats_url"
+_LOGIN = "check the credentials in nats_url, and the rights of that user"
+_AGAIN = "run again; if it comes back, see the server's log"
+_ENABLE = "start nats-server with -js, and enable JetStream for this account"
+_TLS = "check the server's certificate, the host name in nats_url, and the CA file"
+_OFFER = "set TLS up on the server, or use nats:// for a server on this machine"
+_DEFECT = "this is a defect; please report it"
+
+
+@frozen
+class _Meaning:
+    remedy: str
+    problem: str = ""
+    """In our words; without it, in those of the server."""
+    worth_a_retry: bool = False
+
+
+_LOST = _Meaning(_AGAIN, "the connection was lost", worth_a_retry=True)
+_NO_ANSWER = _Meaning(_AGAIN, "there was no answer in time", worth_a_retry=True)
+_REJECTED = _Meaning(_LOGIN, "it does not let us in")
+_DISABLED = _Meaning(_ENABLE, "JetStream is not enabled")
+_NOT_READY = _Meaning(
+    _ENABLE, "JetStream does not answer: it is not ready, or not enabled", worth_a_retry=True
+)
+_SERVER_FAILED = _Meaning(_AGAIN, worth_a_retry=True)
+_BAD_REQUEST = _Meaning(_DEFECT)
+
+# JetStream's own codes say more than the class of the error.
+_BY_CODE = {
+    10039: _DISABLED,  # for this account
+    10076: _DISABLED,  # on this server
+    NO_STREAM: _Meaning("create it again, or correct its name", "there is no such stream"),
+    10058: _Meaning("use another name", "the name is taken by a stream of another kind"),
+    10065: _Meaning("use another subject", "the subject belongs to another stream"),
+    10005: _Meaning("ask for fewer replicas, or add servers"),  # no suitable peers
+    10074: _Meaning("ask for one replica, or use a cluster"),  # replicas outside of a cluster
+    10054: _Meaning("store less under one name, or raise max_payload", "it is too large"),
+}
+# In order: the first class that fits.
+_BY_TYPE: tuple[tuple[type[Exception], _Meaning], ...] = (
+    (core.AuthorizationError, _REJECTED),
+    (core.InvalidUserCredentialsError, _REJECTED),
+    (core.SecureConnWantedError, _Meaning(_OFFER, "it offers no TLS, which tls:// insists on")),
+    (ssl.SSLError, _Meaning(_TLS, "TLS failed")),
+    (core.MaxPayloadError, _Meaning("store less under one name, or raise max_payload")),
+    (core.NoServersError, _Meaning(_START, "cannot be reached", worth_a_retry=True)),
+    (js.NoStreamResponseError, _NOT_READY),
+    (js.ServiceUnavailableError, _NOT_READY),
+    (core.NoRespondersError, _NOT_READY),
+    (core.ConnectionClosedError, _LOST),
+    (core.ConnectionDrainingError, _LOST),
+    (core.ConnectionReconnectingError, _LOST),
+    (core.StaleConnectionError, _LOST),
+    (core.OutboundBufferLimitError, _LOST),
+    (js.ServerError, _SERVER_FAILED),
+    (js.APIError, _BAD_REQUEST),
+    (TimeoutError, _NO_ANSWER),
+    (OSError, _Meaning(_START, "cannot be reached", worth_a_retry=True)),
+)
+# What a server says while we connect has no class, only words.
+_BY_WORDS = (
+    ("authorization violation", _REJECTED),
+    ("authentication", _REJECTED),
+    ("permissions violation", _REJECTED),
+    ("empty response from server", _LOST),
+    ("maximum connections exceeded", _Meaning("close others", worth_a_retry=True)),
+)
+_OTHER = _Meaning(_AGAIN)
+# Their text repeats their name.
+_WORDLESS = (
+    core.TimeoutError,
+    core.ConnectionClosedError,
+    core.NoServersError,
+    core.NoRespondersError,
+    core.SecureConnWantedError,
+    js.NoStreamResponseError,
+)
+
+
+def error_class(error: BaseException) -> ErrorClass:
+    """Tell whether a call that failed is worth another one."""
+    original = error.__cause__ if isinstance(error, MessagingError) else error
+    if original is None:
+        return Final()
+    return Retryable() if _meaning_of(original).worth_a_retry else Final()
+
+
+@contextmanager
+def translated(place: str) -> Iterator[None]:
+    """Turn what nats-py raises into ``MessagingError``, with its cause and what to do."""
+    try:
+        yield
+    except (core.Error, OSError, ValueError) as error:
+        meaning = _meaning_of(error)
+        said = _said_by(error)
+        problem = f"{meaning.problem}: {said}" if meaning.problem and said else meaning.problem
+        raise MessagingError(
+            problem=f"{place}: {problem or said or type(error).__name__}", remedy=meaning.remedy
+        ) from error
+
+
+def _meaning_of(error: BaseException) -> _Meaning:
+    if isinstance(error, js.APIError) and error.err_code in _BY_CODE:
+        return _BY_CODE[error.err_code]
+    for kind, meaning in _BY_TYPE:
+        if isinstance(error, kind):
+            return meaning
+    words = str(error).lower()
+    return next((meaning for sign, meaning in _BY_WORDS if sign in words), _OTHER)
+
+
+def _said_by(error: BaseException) -> str:
+    """Return what an error adds to its meaning."""
+    if isinstance(error, js.APIError):
+        return error.description or ""
+    if isinstance(error, _WORDLESS):
+        return ""
+    return str(error).removeprefix("nats: ").strip("'")

@@ -1,0 +1,203 @@
+"""Idempotency records in a JetStream bucket (decision 10 says what that promises)."""
+
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from logging import Logger
+
+from attrs import define
+from nats.errors import MaxPayloadError
+
+from tileferry.adapters.nats.bucket import Bucket
+from tileferry.adapters.nats.connection import NatsConnection
+from tileferry.adapters.nats.guarded import CONFLICTS_MAX, too_many_conflicts
+from tileferry.adapters.nats.record_format import decode, encode
+from tileferry.application.ports.clock import Clock
+from tileferry.domain.audit import AuditEvent
+from tileferry.domain.checks import is_unicode
+from tileferry.domain.errors import InvalidValueError, MessagingError, ResultNotStorableError
+from tileferry.domain.idempotency import IdempotencyRecord, claim, still_known
+
+BUCKET = "tileferry_idempotency"
+_TTL_MARGIN_S = 3_600
+"""The server drops a record so much later than it expires: its clock may be set meanwhile."""
+_Rule = Callable[[IdempotencyRecord | None, datetime], IdempotencyRecord]
+
+
+@define(kw_only=True, eq=False)
+class JetStreamIdempotencyStore:
+    """Reads a record, applies the domain's rule, and writes it if nobody was faster."""
+
+    bucket: Bucket
+    clock: Clock
+    """Tells when leases end: the clocks of all hosts that share a bucket must agree."""
+    audit_sink: None = None
+    """Nothing here can be one transaction with an event."""
+
+    @classmethod
+    def open(
+        cls,
+        connection: NatsConnection,
+        *,
+        clock: Clock,
+        logger: Logger,
+        bucket: str = BUCKET,
+        replicas: int = 1,
+        accept_weak_durability: bool = False,
+    ) -> "JetStreamIdempotencyStore":
+        """Open the bucket, or make it with so many ``replicas``."""
+        opened = Bucket.open(
+            connection,
+            bucket,
+            replicas=replicas,
+            accept_weak_durability=accept_weak_durability,
+            logger=logger,
+        )
+        return cls(bucket=opened, clock=clock)
+
+    def claim(
+        self, key: str, *, fingerprint: str, owner: str, lease: timedelta
+    ) -> IdempotencyRecord:
+        """Take a key, or return the outcome that is there."""
+        return self._change(
+            key,
+            lambda existing, now: claim(
+                existing, key=key, fingerprint=fingerprint, owner=owner, now=now, lease=lease
+            ),
+        )
+
+    def renew(self, held: IdempotencyRecord, *, lease: timedelta) -> IdempotencyRecord:
+        """Extend a lease."""
+        return self._change(
+            held.key,
+            lambda existing, now: still_known(existing, held).renewed(
+                held.owner, held.epoch, now=now, lease=lease
+            ),
+        )
+
+    def complete(
+        self,
+        held: IdempotencyRecord,
+        result: bytes,
+        *,
+        keep: timedelta | None,
+        event: AuditEvent | None = None,
+    ) -> IdempotencyRecord:
+        """Record a result; the event is for other sinks."""
+        del event
+        return self._change(
+            held.key,
+            lambda existing, now: still_known(existing, held).completed(
+                held.owner, held.epoch, result, now=now, keep=keep
+            ),
+        )
+
+    def fail(
+        self,
+        held: IdempotencyRecord,
+        error: Exception,
+        *,
+        keep: timedelta | None,
+        event: AuditEvent | None = None,
+    ) -> IdempotencyRecord:
+        """Record a failure; the event is for other sinks."""
+        del event
+        return self._change(
+            held.key,
+            lambda existing, now: still_known(existing, held).failed_for_good(
+                held.owner, held.epoch, error, now=now, keep=keep
+            ),
+        )
+
+    def release(self, held: IdempotencyRecord) -> None:
+        """Give a claim back."""
+        self._change(
+            held.key,
+            lambda existing, now: still_known(existing, held).released(
+                held.owner, held.epoch, now=now
+            ),
+        )
+
+    def find(self, key: str) -> IdempotencyRecord | None:
+        """Look a key up."""
+        record = _record_in(self.bucket.get(_place_of(key)).content, key)
+        return None if record is None or record.is_expired(self._now()) else record
+
+    def clear(self, key: str) -> bool:
+        """Forget a key."""
+        place = _place_of(key)
+        for _ in range(CONFLICTS_MAX):
+            found = self.bucket.get(place)
+            if found.content is None:
+                return False
+            # Read after it is gone: what cannot be read must be possible to clear.
+            if self.bucket.delete(place, revision=found.revision):
+                return not self._is_expired(found.content)
+        raise too_many_conflicts(f"idempotency key {key}")
+
+    def forget_expired(self, *, limit: int) -> int:
+        """Remove records that have expired and that the server has not dropped yet."""
+        removed = 0
+        if limit <= 0:
+            return removed
+        for place, value in self.bucket.values():
+            if value.content is not None and self._is_expired(value.content):
+                # One that was claimed again in the meantime has another revision, and stays.
+                removed += self.bucket.delete(place, revision=value.revision)
+                if removed == limit:
+                    break
+        return removed
+
+    def _change(self, key: str, rule: _Rule) -> IdempotencyRecord:
+        place = _place_of(key)
+        for _ in range(CONFLICTS_MAX):
+            found = self.bucket.get(place)
+            existing = _record_in(found.content, key)
+            changed = rule(existing, self._now())
+            if changed == existing or self._put(place, changed, found.revision):
+                return changed
+        raise too_many_conflicts(f"idempotency key {key}")
+
+    def _put(self, place: str, record: IdempotencyRecord, revision: int) -> bool:
+        content = encode(record)
+        try:
+            return self.bucket.put(place, content, revision=revision, ttl_s=self._ttl_s(record))
+        except MessagingError as error:
+            if not isinstance(error.__cause__, MaxPayloadError):
+                raise
+            raise ResultNotStorableError(
+                key=record.key,
+                problem=f"its record has {len(content)} bytes, more than this server takes",
+                remedy="return less, such as where the result is, or raise max_payload on the "
+                "server",
+            ) from error
+
+    def _ttl_s(self, record: IdempotencyRecord) -> int | None:
+        if record.expires_at is None:
+            return None
+        keep_s = (record.expires_at - self._now()).total_seconds()
+        return math.ceil(max(keep_s, 0)) + _TTL_MARGIN_S
+
+    def _is_expired(self, content: bytes) -> bool:
+        try:
+            record = decode(content)
+        except MessagingError:  # whatever it is, it says nothing of an end
+            return False
+        return record.is_expired(self._now())
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self.clock.now(), UTC)
+
+
+def _place_of(key: str) -> str:
+    """Return the name that a key has in the bucket, where few characters are allowed."""
+    if not (key and is_unicode(key)):
+        raise InvalidValueError(
+            field="key", value=key, problem="must be non-empty text in valid Unicode"
+        )
+    return sha256(key.encode()).hexdigest()
+
+
+def _record_in(content: bytes | None, key: str) -> IdempotencyRecord | None:
+    return None if content is None else decode(content, key=key)

@@ -1,0 +1,99 @@
+"""Threads, for what may wait and for what goes on beside."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+from typing import TypeVar
+
+from attrs import define, field
+
+from tileferry.domain.checks import integer
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+async def offload(call: Callable[[], Result], /) -> Result:
+    """Have a call that may wait made in a thread, off the event loop."""
+    return await asyncio.to_thread(call)
+
+
+class ThreadHeartbeat:
+    """Beats in a thread that ends with the block, and with the process."""
+
+    @contextmanager
+    def beating(self, beat: Callable[[], bool], *, every_s: float) -> Iterator[None]:
+        """Call ``beat`` every so often while the block lasts, or until it returns ``False``."""
+        ended = threading.Event()
+
+        def run() -> None:
+            while not ended.wait(every_s) and beat():
+                pass
+
+        thread = threading.Thread(target=run, name="tileferry-heartbeat", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+
+@define
+class ThreadWorkers:
+    """Works in daemon threads: one that waits for a provider does not keep the process alive."""
+
+    count: int = field(default=8, validator=integer(1, 256))
+
+    def run(
+        self, work: Callable[[Item], Result], items: Iterator[Item], *, idle_s: float
+    ) -> Generator[Result | None, None, None]:
+        """Yield results as they are done, and ``None`` whenever none came for ``idle_s``.
+
+        No more than twice as many items as there are threads are under way at a time.
+        """
+        inbox: SimpleQueue[tuple[Item] | None] = SimpleQueue()
+        outbox: SimpleQueue[tuple[Result | None, BaseException | None]] = SimpleQueue()
+
+        def loop() -> None:
+            while (item := inbox.get()) is not None and not ended.is_set():
+                try:
+                    outbox.put((work(item[0]), None))
+                except BaseException as error:  # noqa: BLE001  # raised again by the caller
+                    outbox.put((None, error))
+
+        ended = threading.Event()
+        started = under_way = 0
+        try:
+            for item in items:
+                inbox.put((item,))
+                under_way += 1
+                if started < min(under_way, self.count):
+                    threading.Thread(target=loop, name="tileferry-worker", daemon=True).start()
+                    started += 1
+                while under_way >= 2 * self.count:
+                    result = _next_of(outbox, idle_s)
+                    under_way -= result is not None
+                    yield result and result[0]
+            while under_way:
+                result = _next_of(outbox, idle_s)
+                under_way -= result is not None
+                yield result and result[0]
+        finally:
+            ended.set()
+            for _ in range(started):
+                inbox.put(None)
+
+
+def _next_of(
+    outbox: "SimpleQueue[tuple[Result | None, BaseException | None]]", idle_s: float
+) -> tuple[Result | None] | None:
+    try:
+        result, error = outbox.get(timeout=idle_s)
+    except Empty:
+        return None
+    if error is not None:
+        raise error
+    return (result,)

@@ -1,0 +1,60 @@
+"""Prometheus counters."""
+
+from attrs import define, field, frozen
+from prometheus_client import CollectorRegistry, Counter
+
+from tileferry.application.ports.telemetry import CallInfo
+from tileferry.domain.audit import IdempotencyAction
+from tileferry.domain.retry import FailedAttempt, RetryAt
+
+
+@define
+class PrometheusCounters:
+    """Counts calls, failed attempts, waits and stored results, by category."""
+
+    _registry: CollectorRegistry
+    calls: Counter = field(init=False)
+    failed_attempts: Counter = field(init=False)
+    waited_seconds: Counter = field(init=False)
+    idempotency: Counter = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(
+                f"tileferry_{name}", text, ["category", *labels], registry=self._registry
+            )
+
+        self.calls = counter("retry_calls", "Calls that ended, by how they ended", "outcome")
+        self.failed_attempts = counter(
+            "retry_failed_attempts", "Attempts that raised, by what was decided", "decision"
+        )
+        self.waited_seconds = counter("retry_waited_seconds", "Time waited between attempts")
+        self.idempotency = counter("idempotency", "Stored results given back or made", "action")
+
+    def begin(self, call: CallInfo) -> "_CountingObserver":
+        """Count one call."""
+        return _CountingObserver(self, call.category)
+
+
+@frozen
+class _CountingObserver:
+    """Sees one call through."""
+
+    _counters: PrometheusCounters
+    _category: str
+
+    def attempt_failed(self, attempt: FailedAttempt) -> None:
+        decision = attempt.decision
+        self._counters.failed_attempts.labels(self._category, decision.reason.value).inc()
+        if isinstance(decision, RetryAt):
+            self._counters.waited_seconds.labels(self._category).inc(decision.delay_s)
+
+    def idempotency(self, action: IdempotencyAction) -> None:
+        self._counters.idempotency.labels(self._category, action.value).inc()
+
+    def succeeded(self, attempts: int) -> None:
+        outcome = "succeeded" if attempts else "given_back"
+        self._counters.calls.labels(self._category, outcome).inc()
+
+    def failed(self, _error: BaseException) -> None:
+        self._counters.calls.labels(self._category, "failed").inc()

@@ -1,0 +1,126 @@
+"""The audit trail: every event to every sink, and no failure of a sink goes unnoticed."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from logging import Logger
+from typing import Any
+
+from attrs import define, field, frozen
+
+from tileferry.application.ports.audit import AuditSink
+from tileferry.application.ports.clock import Clock
+from tileferry.domain.audit import (
+    AuditEvent,
+    IdempotencyAction,
+    IdempotencyUsed,
+    RetryAttempted,
+    RetryExhausted,
+    RetrySucceeded,
+)
+from tileferry.domain.canonical import JsonValue
+from tileferry.domain.errors import AuditError
+from tileferry.domain.retry import DecisionRecord, FailedAttempt, GiveUp, RetryLoop, RetryPolicy
+from tileferry.domain.text import message_of
+
+
+@define(kw_only=True)
+class AuditTrail:
+    """Hands events to several sinks.
+
+    A sink that fails does not keep an event from the others. It is counted and logged; with
+    ``fail_closed`` the caller gets an ``AuditError`` as well, and does not go on.
+    """
+
+    logger: Logger
+    sinks: Sequence[AuditSink] = ()
+    fail_closed: bool = False
+    failures: Counter[str] = field(factory=Counter, init=False)
+    """Events that a sink did not take, by its name."""
+
+    def emit(self, *events: AuditEvent, written_to: AuditSink | None = None) -> None:
+        """Hand over events; ``written_to`` has them already, by the transaction they belong to."""
+        refusals: list[AuditError] = []
+        for sink in self.sinks:
+            if sink is written_to:
+                continue
+            try:
+                sink.emit(events)
+            except Exception as error:  # noqa: BLE001  # whatever it is, the others get the event
+                refusals.append(self._refused(sink, events, error))
+        if refusals and self.fail_closed:
+            raise refusals[0]
+
+    def _refused(
+        self, sink: AuditSink, events: Sequence[AuditEvent], error: Exception
+    ) -> AuditError:
+        self.failures[sink.name] += len(events)
+        self.logger.error(
+            "audit sink %s took none of %d events: %s",
+            sink.name,
+            len(events),
+            message_of(error),
+            extra={"kind": "audit.sink_failed", "sink": sink.name, "events": len(events)},
+        )
+        refusal = AuditError(sink=sink.name, problem=f"{type(error).__name__}: {message_of(error)}")
+        refusal.__cause__ = error
+        return refusal
+
+
+@frozen(kw_only=True)
+class CallContext:
+    """What all events of one call have in common."""
+
+    category: str
+    operation: str
+    tenant_id: str | None = None
+    correlation_id: str | None = None
+    trace_id: str | None = None
+    additional_context: Mapping[str, JsonValue] | None = None
+
+    def attempt_failed(
+        self, attempt: FailedAttempt, policy: RetryPolicy, clock: Clock
+    ) -> RetryAttempted | RetryExhausted:
+        """Return the event of a failed attempt, with the decision that followed it."""
+        decision = attempt.decision
+        record = DecisionRecord(policy=policy, failure=attempt.failure, decision=decision)
+        if isinstance(decision, GiveUp):
+            return RetryExhausted(
+                **self._common(clock),
+                total_attempts=decision.attempts,
+                final_exception_type=attempt.error_type,
+                final_exception_message=attempt.error_message,
+                decision_record=record,
+            )
+        return RetryAttempted(
+            **self._common(clock),
+            attempt_number=attempt.failure.attempt,
+            max_attempts=policy.max_attempts,
+            delay_seconds=decision.delay_s,
+            exception_type=attempt.error_type,
+            exception_message=attempt.error_message,
+            decision_record=record,
+        )
+
+    def succeeded(self, loop: RetryLoop, clock: Clock) -> RetrySucceeded:
+        """Return the event of a success that took more than one attempt."""
+        return RetrySucceeded(
+            **self._common(clock),
+            total_attempts=len(loop.history) + 1,
+            total_delay_seconds=loop.waited_s,
+        )
+
+    def idempotency(self, key: str, action: IdempotencyAction, clock: Clock) -> IdempotencyUsed:
+        """Return the event of a stored result that was given back, or of a new one."""
+        return IdempotencyUsed(**self._common(clock), idempotency_key=key, action=action)
+
+    def _common(self, clock: Clock) -> dict[str, Any]:
+        return {
+            "timestamp": datetime.fromtimestamp(clock.now(), UTC),
+            "retry_category": self.category,
+            "operation": self.operation,
+            "tenant_id": self.tenant_id,
+            "correlation_id": self.correlation_id,
+            "trace_id": self.trace_id,
+            "additional_context": self.additional_context,
+        }

@@ -1,0 +1,230 @@
+"""Reading the audit log: its newest entries, a stretch of time, one subject, and whether it holds.
+
+Nothing here holds more than a page of the log in memory. A page that cannot be read is read again,
+as the policy of REPLAY_VALIDATION says.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import chain, islice
+from typing import TypeVar
+
+from attrs import define, field, frozen
+
+from tileferry.application.ports.audit import AuditLog
+from tileferry.application.retry_manager import RetryManager
+from tileferry.domain.audit import (
+    AuditEvent,
+    ChainEntry,
+    ChainHead,
+    ChainProblem,
+    ChainReport,
+    event_from_bytes,
+    verify_chain,
+)
+from tileferry.domain.errors import DatabaseError, InvalidValueError, MessagingError
+from tileferry.domain.retry import (
+    DecisionRecord,
+    Difference,
+    ErrorClass,
+    Final,
+    Retryable,
+    RetryCategory,
+    replay,
+)
+from tileferry.domain.text import message_of
+
+PAGE = 1_000
+CLOCK_SKEW = timedelta(hours=1)
+"""Entries stand in the order they were written in; writers' clocks may differ by this much."""
+_DAMAGE_SHOWN_MAX = 20
+_SEQUENCE_DIGITS_MAX = 18
+Result = TypeVar("Result")
+Wanted = Callable[[AuditEvent], bool]
+
+
+@frozen(kw_only=True)
+class ReadEntry:
+    """An entry with the event in it, or why there is none."""
+
+    entry: ChainEntry
+    event: AuditEvent | None
+    problem: str | None = None
+
+    @classmethod
+    def of(cls, entry: ChainEntry) -> "ReadEntry":
+        """Read the event of an entry."""
+        try:
+            return cls(entry=entry, event=event_from_bytes(entry.body))
+        except InvalidValueError as error:
+            return cls(entry=entry, event=None, problem=message_of(error))
+
+    @property
+    def record(self) -> DecisionRecord | None:
+        """The retry decision that it tells of, if it does."""
+        record: DecisionRecord | None = getattr(self.event, "decision_record", None)
+        return record
+
+    @property
+    def difference(self) -> Difference | None:
+        """How its decision comes out when it is made again, if not as recorded."""
+        return None if self.record is None else replay(self.record)
+
+
+@define
+class Verification:
+    """What became of a verification."""
+
+    chain: ChainReport
+    broken_at: int | None = None
+    """The sequence number of the first entry that is not sound, as it is stored."""
+    unreadable: int = 0
+    """Entries of the sound part that hold no event this version can read."""
+    damage: list[ReadEntry] = field(factory=list)
+    """The first of them."""
+    misfiled: list[int] = field(factory=list)
+    """Sound entries that are found by something they do not say; the first of them."""
+
+    @property
+    def intact(self) -> bool:
+        """Whether all entries are sound and can be read."""
+        return self.chain.intact and not (self.unreadable or self.misfiled)
+
+
+@frozen(kw_only=True)
+class AuditReader:
+    """Reads an audit log for people."""
+
+    log: AuditLog
+    retries: RetryManager
+    false_copies: Callable[[], Iterable[int]] | None = None
+    """Yields the numbers of entries that the log would find by something they do not say."""
+
+    def entries(self, *, after: int = 0) -> Iterator[ChainEntry]:
+        """Yield the entries beyond a sequence number."""
+        while page := self._page(after, PAGE):
+            yield from page
+            if len(page) < PAGE or page[-1].sequence <= after:
+                return
+            after = page[-1].sequence
+
+    def newest(self, count: int, wanted: Wanted | None = None) -> Sequence[ReadEntry]:
+        """Return the last ``count`` entries, or the last ones that are wanted, oldest first.
+
+        What cannot be read is shown to who wants everything.
+        """
+        found: deque[ReadEntry] = deque()
+        end, size = self._head().sequence, max(count, PAGE)
+        while end > 0 and len(found) < count:
+            start = max(0, end - size)
+            block = map(ReadEntry.of, _up_to(end, self.entries(after=start)))
+            chosen = (read for read in block if _is_wanted(read, wanted))
+            found.extendleft(reversed(deque(chosen, maxlen=count - len(found))))
+            end, size = start, size * 2
+        return tuple(found)
+
+    def since(self, moment: datetime | None) -> Iterator[ReadEntry]:
+        """Yield the entries from a moment on; some that are a little older come along."""
+        start = 0 if moment is None else self._place_of(moment - CLOCK_SKEW)
+        return map(ReadEntry.of, self.entries(after=start))
+
+    def about(self, name: str) -> Iterator[ReadEntry]:
+        """Yield the entry with a sequence number, or those about an id, a key or a subject."""
+        if name.isascii() and name.isdecimal() and len(name) <= _SEQUENCE_DIGITS_MAX:
+            sequence = int(name)
+            for entry in self._page(sequence - 1, 1):
+                if entry.sequence == sequence:
+                    return iter([ReadEntry.of(entry)])
+        return map(ReadEntry.of, self._read(lambda: list(self.log.entries_about(name))))
+
+    def verify(self, noted: ChainHead | None = None) -> Verification:
+        """Walk the whole chain. It must pass ``noted``, and the head that the log itself claims."""
+        claimed = self._head()
+        result = Verification(ChainReport(checked=0, head=claimed))
+        last: list[ChainEntry] = []
+        passed = claimed.sequence == 0
+
+        def watched() -> Iterator[ChainEntry]:
+            nonlocal passed
+            for entry in self.entries():
+                last[:] = [entry]
+                yield entry
+                # Only a sound entry is followed by a request for the next.
+                passed = passed or entry.head == claimed
+                _note_unreadable(result, entry)
+
+        result.chain = verify_chain(watched(), expected_head=noted)
+        if not result.chain.intact:
+            is_there = last and result.chain.problem is not ChainProblem.CUT_OFF
+            result.broken_at = last[0].sequence if is_there else None
+        elif not passed:
+            result.chain = _cut_off(result.chain)
+        if self.false_copies is not None:
+            result.misfiled = self._read(partial(_first_of, self.false_copies))
+        return result
+
+    def _place_of(self, moment: datetime) -> int:
+        """Return a sequence number up to which all entries are older, by halving the log."""
+        low, high = 0, self._head().sequence
+        while high - low > PAGE:
+            middle = (low + high) // 2
+            at = next(self._times(after=middle), None)
+            if at is not None and at < moment:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def _times(self, *, after: int) -> Iterator[datetime]:
+        # One row tells the time, unless somebody spoiled it; then a neighbour does.
+        entries = chain(self._page(after, 1), self.entries(after=after + 1))
+        events = (ReadEntry.of(entry).event for entry in entries)
+        return (event.timestamp for event in events if event is not None)
+
+    def _head(self) -> ChainHead:
+        return self._read(self.log.head)
+
+    def _page(self, after: int, size: int) -> Sequence[ChainEntry]:
+        return self._read(partial(_listed, self.log, after, size))
+
+    def _read(self, call: Callable[[], Result]) -> Result:
+        return self.retries.execute_with_retry_sync(
+            RetryCategory.REPLAY_VALIDATION, "Read the audit log", call, classifier=_class_of
+        )
+
+
+def _listed(log: AuditLog, after: int, size: int) -> Sequence[ChainEntry]:
+    return list(islice(log.entries(after=after), size))
+
+
+def _first_of(numbers: Callable[[], Iterable[int]]) -> list[int]:
+    return list(islice(numbers(), _DAMAGE_SHOWN_MAX))
+
+
+def _class_of(error: BaseException) -> ErrorClass:
+    return Retryable() if isinstance(error, DatabaseError | MessagingError) else Final()
+
+
+def _up_to(last: int, entries: Iterator[ChainEntry]) -> Iterator[ChainEntry]:
+    for entry in entries:
+        if entry.sequence > last:
+            return
+        yield entry
+
+
+def _is_wanted(read: ReadEntry, wanted: Wanted | None) -> bool:
+    return wanted is None or (read.event is not None and wanted(read.event))
+
+
+def _note_unreadable(result: Verification, entry: ChainEntry) -> None:
+    read = ReadEntry.of(entry)
+    if read.event is None:
+        result.unreadable += 1
+        if len(result.damage) < _DAMAGE_SHOWN_MAX:
+            result.damage.append(read)
+
+
+def _cut_off(report: ChainReport) -> ChainReport:
+    return ChainReport(checked=report.checked, head=report.head, problem=ChainProblem.CUT_OFF)

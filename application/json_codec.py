@@ -1,0 +1,52 @@
+"""Results as canonical JSON: the codec that is used when no other is given."""
+
+import json
+from collections.abc import Mapping, Sequence
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
+
+from tileferry.domain.canonical import JsonValue, canonical_json
+from tileferry.domain.errors import InvalidValueError
+
+_PLAIN = (str, int, float, bool, NoneType)
+_LISTS = (list, tuple, Sequence)
+_OBJECTS = (dict, Mapping)
+_UNIONS = (Union, UnionType)
+
+
+class JsonCodec:
+    """Keeps what JSON can say: text, finite numbers, truth, nothing, lists, and objects by text.
+
+    Callers get back what JSON gives back, the first one too: of a tuple, a list.
+    """
+
+    def check_type(self, result_type: Any) -> None:
+        """Refuse a type that JSON has no form for; ``Any`` leaves it to the result itself."""
+        if not _has_form(result_type):
+            raise InvalidValueError(
+                field="result_type",
+                value=getattr(result_type, "__qualname__", result_type),
+                problem="has no form in JSON, so that its results could not be given back",
+                remedy="return plain JSON values, or give a codec for this type",
+            )
+
+    def encode(self, result: Any) -> bytes:
+        """Return the canonical bytes of a result."""
+        return canonical_json(result, field="result")
+
+    def decode(self, content: bytes) -> Any:
+        """Read them back."""
+        return json.loads(content)
+
+
+def _has_form(kind: Any) -> bool:
+    if kind in (Any, JsonValue, None) or kind in _PLAIN or kind in _LISTS or kind in _OBJECTS:
+        return True
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in _UNIONS:
+        return all(map(_has_form, arguments))
+    if origin in _LISTS:
+        return all(_has_form(item) for item in arguments if item is not Ellipsis)
+    if origin in _OBJECTS:
+        return arguments[0] in (str, Any) and _has_form(arguments[1])
+    return False

@@ -1,0 +1,51 @@
+"""The imagery provider."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+from attrs import frozen
+
+from tileferry.domain.tiles import BBox, ListingPage, TileId
+
+
+@frozen(kw_only=True)
+class FetchedTile:
+    """A tile as it came, complete and checked against what the provider said of it."""
+
+    tile_id: TileId
+    content: bytes
+    produced_at: datetime | None = None
+    """``None`` where the answer did not say; then the listing counts."""
+    resolution_m_per_px: float | None = None
+
+
+class TileProvider(Protocol):
+    """One call each; what goes wrong is a ``SatelliteProviderError`` that names its fault.
+
+    Any thread may call. Who retries is the caller.
+    """
+
+    @property
+    def source(self) -> str:
+        """The name that its tiles have in the cache."""
+        ...
+
+    @property
+    def key_hash(self) -> str:
+        """What tells two accounts apart, without giving the key away."""
+        ...
+
+    def url_of(self, tile_id: TileId) -> str:
+        """Return where a tile is, for messages."""
+        ...
+
+    def listing_page(
+        self, bbox: BBox, zoom_levels: Sequence[int], cursor: str | None
+    ) -> ListingPage:
+        """Return one page of what there is in an area."""
+        ...
+
+    def fetch_tile(self, tile_id: TileId) -> FetchedTile:
+        """Return one tile."""
+        ...

@@ -1,0 +1,127 @@
+"""Puts the events of retried calls back together: which failures were one call, and how it ended.
+
+The events of a call share its context, and each failure takes up where the decision before it left
+off. A success names no key; it is the call of its context that failed as often and waited as long.
+"""
+
+import math
+from typing import TypeAlias
+
+from attrs import define, field
+
+from tileferry.domain.audit.events import (
+    AuditEvent,
+    RetryAttempted,
+    RetryExhausted,
+    RetrySucceeded,
+)
+from tileferry.domain.retry import DecisionRecord, Failure, PastCall, RetryAt
+
+OPEN_CALLS_MAX = 10_000
+_Event: TypeAlias = RetryAttempted | RetryExhausted | RetrySucceeded
+_Context: TypeAlias = tuple[str, str, str | None, str | None, str | None]
+_Records: TypeAlias = list[DecisionRecord]
+
+
+def is_first(failure: Failure) -> bool:
+    """Tell whether a failure was the first of its call."""
+    return failure.attempt == 1 and failure.rate_limited == 0
+
+
+@define
+class CallCollector:
+    """Takes events in the order of the log, and gives back each call as it ends."""
+
+    incomplete: int = field(default=0, init=False)
+    """Calls that ended, but whose beginning was not among the events."""
+    _abandoned: int = field(default=0, init=False)
+    _open: dict[_Context, dict[str, _Records]] = field(factory=dict, init=False)
+    """Calls that have not ended, by their context and key."""
+    _open_count: int = field(default=0, init=False)
+
+    @property
+    def unfinished(self) -> int:
+        """Calls whose end was not among the events: still at it, or gone with their process."""
+        return self._abandoned + self._open_count
+
+    def add(self, event: AuditEvent) -> PastCall | None:
+        """Take one event in, and return the call that it ends, if it does."""
+        match event:
+            case RetryAttempted():
+                self._note_failure(event)
+                return None
+            case RetryExhausted():
+                return self._given_up(event)
+            case RetrySucceeded():
+                return self._succeeded(event)
+            case _:
+                return None
+
+    def _note_failure(self, event: RetryAttempted) -> None:
+        key = event.decision_record.failure.key
+        before = self._taken(_context_of(event), key)
+        if is_first(event.decision_record.failure):
+            self._abandoned += before is not None
+            self._keep(event, [event.decision_record])
+        elif before is not None and _follows(event.decision_record, before):
+            self._keep(event, [*before, event.decision_record])
+        # Else the call began before the events did; what ends it is counted.
+
+    def _given_up(self, event: RetryExhausted) -> PastCall | None:
+        record = event.decision_record
+        before = self._taken(_context_of(event), record.failure.key)
+        if is_first(record.failure):
+            self._abandoned += before is not None
+            return PastCall(records=(record,), succeeded=False)
+        if before is None or not _follows(record, before):
+            self.incomplete += 1
+            return None
+        return PastCall(records=(*before, record), succeeded=False)
+
+    def _succeeded(self, event: RetrySucceeded) -> PastCall | None:
+        context = _context_of(event)
+        for key, records in self._open.get(context, {}).items():
+            call = PastCall(records=tuple(records), succeeded=True)
+            if len(records) == event.total_attempts - 1 and math.isclose(
+                call.waited_s, event.total_delay_seconds, abs_tol=1e-9
+            ):
+                self._taken(context, key)
+                return call
+        self.incomplete += 1
+        return None
+
+    def _keep(self, event: _Event, records: _Records) -> None:
+        if self._open_count >= OPEN_CALLS_MAX:
+            context, calls = next(iter(self._open.items()))  # the oldest context
+            self._taken(context, next(iter(calls)))
+            self._abandoned += 1
+        self._open.setdefault(_context_of(event), {})[records[-1].failure.key] = records
+        self._open_count += 1
+
+    def _taken(self, context: _Context, key: str) -> _Records | None:
+        calls = self._open.get(context, {})
+        records = calls.pop(key, None)
+        if records is not None:
+            self._open_count -= 1
+            if not calls:
+                del self._open[context]
+        return records
+
+
+def _context_of(event: _Event) -> _Context:
+    return (
+        event.retry_category,
+        event.operation,
+        event.tenant_id,
+        event.correlation_id,
+        event.trace_id,
+    )
+
+
+def _follows(record: DecisionRecord, before: _Records) -> bool:
+    """Tell whether a failure carries the numbers that the decision before it gave out."""
+    decision, failure = before[-1].decision, record.failure
+    return isinstance(decision, RetryAt) and (decision.attempt, decision.rate_limited) == (
+        failure.attempt,
+        failure.rate_limited,
+    )

@@ -1,0 +1,213 @@
+"""What the audit log says about retries, added up by category, and when that is too much."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from attrs import define, field, frozen, validators
+
+from tileferry.domain.audit.calls import is_first
+from tileferry.domain.audit.events import (
+    AuditEvent,
+    IdempotencyAction,
+    IdempotencyUsed,
+    RetryAttempted,
+    RetryExhausted,
+    RetrySucceeded,
+)
+from tileferry.domain.checks import aware, number
+
+_MINUTE_S = 60
+
+
+def _minute_of(moment: datetime) -> int:
+    return int(moment.timestamp()) // _MINUTE_S
+
+
+def _moment_of(minute: int) -> datetime:
+    return datetime.fromtimestamp(minute * _MINUTE_S, UTC)
+
+
+@define
+class CategoryStatistics:
+    """The retries of one category. A call that succeeds at once leaves no event, and no trace."""
+
+    category: str
+    retried_calls: int = 0
+    """Calls whose first failure was worth a retry."""
+    attempts: int = 0
+    """Attempts that the log tells of: all that failed, and each success after a failure."""
+    retries: int = 0
+    succeeded: int = 0
+    """Calls that succeeded after at least one retry."""
+    given_up: int = 0
+    """Calls that failed in the end, with or without a retry."""
+    given_up_after_retries: int = 0
+    waited_s: float = 0.0
+    wait_s_max: float = 0.0
+    """The longest single wait."""
+    idempotency_hits: int = 0
+    idempotency_records: int = 0
+    retries_by_minute: Counter[int] = field(factory=Counter)
+    """Retries in each minute that had one, by its number since the epoch."""
+    _ended_attempts: int = field(default=0, init=False)
+
+    @property
+    def ended_calls(self) -> int:
+        """Retried calls whose end is in the log."""
+        return self.succeeded + self.given_up_after_retries
+
+    @property
+    def success_rate(self) -> float | None:
+        """Of the retried calls that ended, the share that succeeded."""
+        return self.succeeded / self.ended_calls if self.ended_calls else None
+
+    @property
+    def mean_attempts(self) -> float | None:
+        """How many attempts a retried call took until it ended."""
+        return self._ended_attempts / self.ended_calls if self.ended_calls else None
+
+    @property
+    def mean_wait_s(self) -> float | None:
+        """How long a single wait was."""
+        return self.waited_s / self.retries if self.retries else None
+
+    @property
+    def busiest_minute(self) -> tuple[datetime, int] | None:
+        """The minute with the most retries, the first such, and how many it had."""
+        if not self.retries_by_minute:
+            return None
+        minute = min(self.retries_by_minute, key=lambda m: (-self.retries_by_minute[m], m))
+        return _moment_of(minute), self.retries_by_minute[minute]
+
+    def add(self, event: AuditEvent) -> None:
+        """Take one event of this category in."""
+        match event:
+            case RetryAttempted():
+                self.attempts += 1
+                self.retries += 1
+                self.retried_calls += is_first(event.decision_record.failure)
+                self.waited_s += event.delay_seconds
+                self.wait_s_max = max(self.wait_s_max, event.delay_seconds)
+                self.retries_by_minute[_minute_of(event.timestamp)] += 1
+            case RetryExhausted():
+                self.attempts += 1
+                self.given_up += 1
+                if not is_first(event.decision_record.failure):
+                    self.given_up_after_retries += 1
+                    self._ended_attempts += event.total_attempts
+            case RetrySucceeded():
+                self.attempts += 1
+                self.succeeded += 1
+                self._ended_attempts += event.total_attempts
+            case IdempotencyUsed(action=IdempotencyAction.HIT):
+                self.idempotency_hits += 1
+            case IdempotencyUsed():
+                self.idempotency_records += 1
+            case _:  # kinds that have no category
+                pass
+
+
+@define(kw_only=True)
+class AuditStatistics:
+    """All categories over a stretch of time, added up event by event."""
+
+    until: datetime = field(validator=aware)
+    since: datetime | None = field(default=None, validator=validators.optional(aware))
+    """Where it begins; ``None`` for wherever the log does."""
+    events: int = field(default=0, init=False)
+    events_by_type: Counter[str] = field(factory=Counter, init=False)
+    by_category: dict[str, CategoryStatistics] = field(factory=dict, init=False)
+    _first: datetime | None = field(default=None, init=False)
+
+    def add(self, event: AuditEvent) -> None:
+        """Take one event in, unless it is older than ``since``."""
+        if self.since is not None and event.timestamp < self.since:
+            return
+        self.events += 1
+        self.events_by_type[event.event_type] += 1
+        self._first = event.timestamp if self._first is None else min(self._first, event.timestamp)
+        category = getattr(event, "retry_category", None)
+        if category is not None:
+            self._of(category).add(event)
+
+    def _of(self, category: str) -> CategoryStatistics:
+        if category not in self.by_category:
+            self.by_category[category] = CategoryStatistics(category)
+        return self.by_category[category]
+
+    @property
+    def begins(self) -> datetime:
+        """Where the stretch of time begins."""
+        return self.since or min(self._first or self.until, self.until)
+
+    @property
+    def minutes(self) -> float:
+        """How long it is; at least a minute, so that rates make sense."""
+        return max((self.until - self.begins).total_seconds() / _MINUTE_S, 1.0)
+
+    def rate_per_minute(self, category: str) -> float:
+        """Return how many retries a minute had, over all of the time."""
+        return self._known(category).retries / self.minutes
+
+    def series(self, category: str, buckets: int) -> "Series":
+        """Return the retries of a category over time, in at most ``buckets`` equal parts."""
+        first, last = _minute_of(self.begins), _minute_of(self.until)
+        width = -(-(last - first + 1) // buckets)
+        counts = [0] * -(-(last - first + 1) // width)
+        for minute, retries in self._known(category).retries_by_minute.items():
+            place = (minute - first) // width
+            # A writer whose clock is ahead belongs to the end, not to nowhere.
+            counts[min(max(place, 0), len(counts) - 1)] += retries
+        return Series(begins=_moment_of(first), width_minutes=width, counts=tuple(counts))
+
+    def _known(self, category: str) -> CategoryStatistics:
+        return self.by_category.get(category) or CategoryStatistics(category)
+
+
+@frozen(kw_only=True)
+class Series:
+    """Counts over time, each of the same number of whole minutes."""
+
+    begins: datetime
+    width_minutes: int
+    counts: tuple[int, ...]
+
+
+@frozen(kw_only=True)
+class AlertThresholds:
+    """How many retries a minute of one category may have before somebody should look."""
+
+    retries_per_minute: float | None = field(default=None, validator=validators.optional(number(0)))
+    """For every category without one of its own; ``None`` for no limit."""
+    by_category: Mapping[str, float] = field(factory=dict)
+
+    def of(self, category: str) -> float | None:
+        """Return the limit of a category, if it has one."""
+        return self.by_category.get(category, self.retries_per_minute)
+
+
+@frozen(kw_only=True)
+class Alert:
+    """A minute that had more retries than allowed: the busiest one of its category."""
+
+    category: str
+    minute: datetime
+    retries: int
+    threshold: float
+
+
+def alerts(statistics: AuditStatistics, thresholds: AlertThresholds) -> Sequence[Alert]:
+    """Return what is over its limit.
+
+    The busiest minute counts, not the average: a quiet day must not hide a storm of one minute.
+    """
+    found = []
+    for category, tally in statistics.by_category.items():
+        threshold, busiest = thresholds.of(category), tally.busiest_minute
+        if threshold is not None and busiest is not None and busiest[1] > threshold:
+            minute, retries = busiest
+            found.append(
+                Alert(category=category, minute=minute, retries=retries, threshold=threshold)
+            )
+    return found

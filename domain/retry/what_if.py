@@ -1,0 +1,125 @@
+"""Past calls under another policy: what would have become of them, as far as that is known.
+
+The same calls are taken to fail in the same way and to take as long, whenever they are made. A call
+that was given up might have succeeded had it been tried once more: nobody knows, and so it says.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from attrs import define, evolve, field, frozen
+
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.retry.decide import RetryAt, decide
+from tileferry.domain.retry.policy import RetryPolicy
+from tileferry.domain.retry.record import DecisionRecord
+
+
+@frozen(kw_only=True)
+class PastCall:
+    """A call that failed at least once, and how it ended."""
+
+    records: tuple[DecisionRecord, ...] = field()
+    """Its failures, in order."""
+    succeeded: bool
+
+    @records.validator
+    def _check_records(self, _attribute: object, value: tuple[DecisionRecord, ...]) -> None:
+        if not value:
+            raise InvalidValueError(
+                field="PastCall.records", value=value, problem="must hold at least one failure"
+            )
+
+    @property
+    def waited_s(self) -> float:
+        """What its waits added up to."""
+        return sum(_delay_of(record) for record in self.records)
+
+
+class Fate(StrEnum):
+    """What becomes of a past call under another policy."""
+
+    SUCCEEDS = "succeeds"
+    GIVEN_UP = "given_up"
+    UNKNOWN = "unknown"
+
+
+@frozen(kw_only=True)
+class Retold:
+    """A past call under another policy."""
+
+    fate: Fate
+    waited_s: float
+    """What its waits would have added up to; of an unknown fate, up to where it is known."""
+
+
+def retold(policy: RetryPolicy, call: PastCall) -> Retold:
+    """Decide each failure of a past call again, by another policy."""
+    attempt, rate_limited, elapsed_s, waited_s = 1, 0, 0.0, 0.0
+    ended_s = 0.0
+    for record in call.records:
+        failure = record.failure
+        # The call itself took as long as it did; only the waits before it are others.
+        elapsed_s += max(0.0, failure.elapsed_s - ended_s)
+        decision = decide(
+            policy,
+            evolve(failure, attempt=attempt, rate_limited=rate_limited, elapsed_s=elapsed_s),
+        )
+        if not isinstance(decision, RetryAt):
+            return Retold(fate=Fate.GIVEN_UP, waited_s=waited_s)
+        attempt, rate_limited = decision.attempt, decision.rate_limited
+        elapsed_s += decision.delay_s
+        waited_s += decision.delay_s
+        ended_s = failure.elapsed_s + _delay_of(record)
+    return Retold(fate=Fate.SUCCEEDS if call.succeeded else Fate.UNKNOWN, waited_s=waited_s)
+
+
+@define
+class WhatIf:
+    """Many past calls under another policy, added up call by call."""
+
+    policy: RetryPolicy
+    calls: int = field(default=0, init=False)
+    succeeded: int = field(default=0, init=False)
+    """Calls that succeeded after a retry."""
+    still_succeed: int = field(default=0, init=False)
+    given_up: int = field(default=0, init=False)
+    """Calls that were given up."""
+    still_given_up: int = field(default=0, init=False)
+    waited_s: float = field(default=0.0, init=False)
+    would_wait_s: float = field(default=0.0, init=False)
+
+    @property
+    def lost(self) -> int:
+        """Calls that succeeded, and would have been given up before they did."""
+        return self.succeeded - self.still_succeed
+
+    @property
+    def unknown(self) -> int:
+        """Calls that were given up, and would have been tried once more at least."""
+        return self.given_up - self.still_given_up
+
+    def add(self, call: PastCall) -> None:
+        """Take one call in."""
+        again = retold(self.policy, call)
+        self.calls += 1
+        self.waited_s += call.waited_s
+        self.would_wait_s += again.waited_s
+        if call.succeeded:
+            self.succeeded += 1
+            self.still_succeed += again.fate is Fate.SUCCEEDS
+        else:
+            self.given_up += 1
+            self.still_given_up += again.fate is Fate.GIVEN_UP
+
+
+def what_if(policy: RetryPolicy, calls: Iterable[PastCall]) -> WhatIf:
+    """Put past calls under another policy."""
+    result = WhatIf(policy)
+    for call in calls:
+        result.add(call)
+    return result
+
+
+def _delay_of(record: DecisionRecord) -> float:
+    return record.decision.delay_s if isinstance(record.decision, RetryAt) else 0.0

@@ -1,0 +1,45 @@
+"""Everything that can go wrong, by name: each fault is a small function in a table."""
+
+from tileferry.domain.errors import InvalidValueError
+from tileferry.entrypoints.provider.faults.bodies import BODY_FAULTS
+from tileferry.entrypoints.provider.faults.fault import (
+    Call,
+    Fault,
+    Options,
+    PageFault,
+    RequestFault,
+    TileFault,
+    UploadedTileFault,
+)
+from tileferry.entrypoints.provider.faults.pages import PAGE_FAULTS
+from tileferry.entrypoints.provider.faults.statuses import STATUS_FAULTS
+from tileferry.entrypoints.provider.faults.tiles import TILE_FAULTS
+
+__all__ = [
+    "FAULTS",
+    "Call",
+    "Fault",
+    "Options",
+    "PageFault",
+    "RequestFault",
+    "TileFault",
+    "UploadedTileFault",
+    "fault_named",
+]
+
+FAULTS: dict[str, Fault] = {
+    fault.name: fault for fault in (*STATUS_FAULTS, *BODY_FAULTS, *PAGE_FAULTS, *TILE_FAULTS)
+}
+
+
+def fault_named(name: object, *, field: str = "fault") -> Fault:
+    """Return the fault of that name."""
+    fault = FAULTS.get(name) if isinstance(name, str) else None
+    if fault is None:
+        raise InvalidValueError(
+            field=field,
+            value=name,
+            problem="is no fault that the provider knows",
+            remedy=f"use one of {', '.join(FAULTS)}",
+        )
+    return fault

@@ -1,0 +1,142 @@
+"""The listing: which tiles an area has, page by page, in a stable order."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any
+
+from attrs import frozen
+
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles import BBox, TileCoverage, TileId
+from tileferry.entrypoints.provider.answers import Answer, RefusalError, json_answer
+
+SOURCE = "reference"
+"""Of which source the tiles are, within this provider; its answers name none."""
+
+_CURSOR = re.compile(r"([0-9]{1,9})-([0-9]{1,18})-([0-9a-f]{12})", re.ASCII)
+_ZOOMS = re.compile(r"[0-9]{1,2}(,[0-9]{1,2})*", re.ASCII)
+_PARAMETERS = ("bbox", "zoom", "list-only", "cursor")
+
+
+@frozen(kw_only=True)
+class TileFacts:
+    """What the provider says of one tile, in the listing and in the tile's headers."""
+
+    tile: TileId
+    produced_at: datetime
+    resolution_m_per_px: float
+    estimated_bytes: int
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """Its line in the listing."""
+        return {
+            "z": self.tile.zoom,
+            "x": self.tile.x,
+            "y": self.tile.y,
+            "produced_at": moment(self.produced_at),
+            "resolution_m_per_px": self.resolution_m_per_px,
+            "estimated_bytes": self.estimated_bytes,
+        }
+
+
+def moment(at: datetime) -> str:
+    """Write a time as the provider does: UTC, whole seconds."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@frozen(kw_only=True)
+class Page:
+    """One page, with the cursor that it was asked for with and those that may follow."""
+
+    tiles: list[dict[str, Any]]
+    cursor: str | None
+    next: str | None
+    again: str
+    """Where the listing begins anew; for the fault that never lets it end."""
+
+    @property
+    def answer(self) -> Answer:
+        """The page as JSON."""
+        return json_answer({"tiles": self.tiles, "next": self.next})
+
+
+@frozen
+class Query:
+    """What the client asked for."""
+
+    coverage: TileCoverage
+    cursor: str | None
+    turn: int
+    offset: int
+
+    @classmethod
+    def of(cls, given: Mapping[str, str], count: int) -> "Query":
+        """Read the query; ``count`` is how many parameters came, repeated ones included."""
+        if count != len(given) or not set(given) <= set(_PARAMETERS):
+            message = f"the parameters are {', '.join(_PARAMETERS)}, each once"
+            raise RefusalError(400, "bad_query", message)
+        if given.get("list-only") != "true":
+            message = "areas can only be listed: list-only must be true"
+            raise RefusalError(400, "bad_query", message)
+        coverage = _coverage(given.get("bbox", ""), given.get("zoom", ""))
+        cursor = given.get("cursor")
+        turn, offset = (0, 0) if cursor is None else _position(cursor, coverage)
+        return cls(coverage, cursor, turn, offset)
+
+    def page(self, size: int, facts: Callable[[TileId], TileFacts]) -> Page:
+        """Return the page that the cursor stands for."""
+        end = min(self.offset + size, self.coverage.count)
+        tiles = _tiles(self.coverage, self.offset, end)
+        return Page(
+            tiles=[facts(tile).entry for tile in tiles],
+            cursor=self.cursor,
+            next=None if end == self.coverage.count else _cursor(self.turn, end, self.coverage),
+            again=_cursor(self.turn + 1, 0, self.coverage),
+        )
+
+
+def _coverage(bbox: str, zoom: str) -> TileCoverage:
+    if not _ZOOMS.fullmatch(zoom):
+        message = "zoom must be a list of whole numbers, such as 15,16"
+        raise RefusalError(400, "bad_zoom", message)
+    try:
+        box = BBox.parse(bbox)
+    except InvalidValueError as error:
+        raise RefusalError(400, "bad_bbox", str(error)) from error
+    try:
+        return TileCoverage(bbox=box, zoom_levels=[int(level) for level in zoom.split(",")])
+    except InvalidValueError as error:
+        raise RefusalError(400, "bad_zoom", str(error)) from error
+
+
+def _tiles(coverage: TileCoverage, begin: int, end: int) -> Iterator[TileId]:
+    """Yield the tiles from one position to another, in the order of ``coverage.tiles``.
+
+    The ranges tell where a position lies, so that the last page costs no more than the first.
+    """
+    for part in coverage.ranges:
+        rows = part.y_max - part.y_min + 1
+        for position in range(max(begin, 0), min(end, part.count)):
+            x, y = part.x_min + position // rows, part.y_min + position % rows
+            yield TileId(source=SOURCE, zoom=part.zoom, x=x, y=y)
+        begin, end = begin - part.count, end - part.count
+
+
+def _cursor(turn: int, offset: int, coverage: TileCoverage) -> str:
+    return f"{turn}-{offset}-{_check(coverage)}"
+
+
+def _position(cursor: str, coverage: TileCoverage) -> tuple[int, int]:
+    match = _CURSOR.fullmatch(cursor)
+    if match is None or match[3] != _check(coverage) or int(match[2]) >= coverage.count:
+        message = "cursor is not one that this listing gave"
+        raise RefusalError(400, "bad_cursor", message)
+    return int(match[1]), int(match[2])
+
+
+def _check(coverage: TileCoverage) -> str:
+    area = f"{coverage.bbox}|{coverage.zoom_levels}"
+    return sha256(area.encode()).hexdigest()[:12]

@@ -1,0 +1,121 @@
+"""The audit log: chained by the database, without gaps, and only ever appended to."""
+
+from alembic import op
+
+revision = "0004"
+down_revision = "0003"
+
+
+def upgrade() -> None:
+    """Make the log, its head, and the one function that writes both."""
+    op.execute(
+        """
+        CREATE TABLE audit_log (
+            sequence bigint NOT NULL CONSTRAINT audit_log_pkey PRIMARY KEY,
+            previous_hash bytea NOT NULL,
+            hash bytea NOT NULL,
+            body bytea NOT NULL,
+            event_type text COLLATE "C" NOT NULL,
+            occurred_at timestamptz NOT NULL,
+            correlation_id text COLLATE "C",
+            subject text COLLATE "C",
+            group_id uuid,
+            CONSTRAINT audit_log_sequence CHECK (sequence > 0)
+        )
+        """
+    )
+    # By a hash: what is asked for may be longer than an index takes.
+    for column, name in (("correlation_id", "correlation"), ("subject", "subject")):
+        op.execute(
+            f"CREATE INDEX audit_log_by_{name} ON audit_log"
+            f" (hashtextextended({column}, 0), sequence) WHERE {column} IS NOT NULL"
+        )
+    op.execute(
+        "CREATE UNIQUE INDEX audit_log_by_group ON audit_log (group_id) WHERE group_id IS NOT NULL"
+    )
+    op.execute(
+        """
+        CREATE TABLE audit_head (
+            one_row boolean NOT NULL DEFAULT true CONSTRAINT audit_head_pkey PRIMARY KEY,
+            sequence bigint NOT NULL,
+            hash bytea NOT NULL,
+            CONSTRAINT audit_head_one_row CHECK (one_row)
+        )
+        """
+    )
+    op.execute(
+        "INSERT INTO audit_head (sequence, hash) VALUES (0, decode(repeat('00', 32), 'hex'))"
+    )
+    op.execute(_APPEND)
+    op.execute(
+        """
+        CREATE FUNCTION audit_refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            RAISE EXCEPTION 'the audit log is only ever appended to: % is refused', TG_OP
+                USING ERRCODE = 'insufficient_privilege';
+        END
+        $$
+        """
+    )
+    op.execute(
+        "CREATE TRIGGER audit_log_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON audit_log"
+        " FOR EACH STATEMENT EXECUTE FUNCTION audit_refuse()"
+    )
+    op.execute(
+        "CREATE TRIGGER audit_head_stays BEFORE DELETE OR TRUNCATE ON audit_head"
+        " FOR EACH STATEMENT EXECUTE FUNCTION audit_refuse()"
+    )
+
+
+def downgrade() -> None:
+    """Drop them, with all that was logged."""
+    op.execute("DROP TABLE audit_head")
+    op.execute("DROP TABLE audit_log")
+    op.execute("DROP FUNCTION audit_refuse()")
+    op.execute("DROP FUNCTION audit_append(uuid, bytea[], text[], timestamptz[], text[], text[])")
+
+
+# The head's row is held from here to the end of the transaction: so there is one writer at a time,
+# and whoever calls this does so last. A group that is there is not written again: the one row of it
+# that bears its id was committed by whoever held the head before.
+_APPEND = """
+CREATE FUNCTION audit_append(
+    new_group uuid, bodies bytea[], event_types text[], moments timestamptz[],
+    correlation_ids text[], subjects text[]
+) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    head audit_head%ROWTYPE;
+    number bigint;
+    link bytea;
+    entry bytea;
+    hashes bytea[] := '{}';
+BEGIN
+    SELECT * INTO head FROM audit_head FOR UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'audit_head has no row: the chain cannot be continued';
+    END IF;
+    IF EXISTS (SELECT FROM audit_log WHERE group_id = new_group) THEN
+        RETURN head.sequence;
+    END IF;
+    number := head.sequence;
+    link := head.hash;
+    FOREACH entry IN ARRAY bodies LOOP
+        number := number + 1;
+        link := sha256(convert_to(
+            E'tileferry-audit-v1\\n' || number || E'\\n' || encode(link, 'hex') || E'\\n', 'UTF8'
+        ) || entry);
+        hashes := hashes || link;
+    END LOOP;
+    INSERT INTO audit_log (
+        sequence, previous_hash, hash, body, event_type, occurred_at, correlation_id, subject,
+        group_id
+    )
+    SELECT head.sequence + n, CASE WHEN n = 1 THEN head.hash ELSE hashes[n - 1] END, hashed, body,
+           event_type, moment, correlation_id, subject, CASE WHEN n = 1 THEN new_group END
+    FROM unnest(bodies, hashes, event_types, moments, correlation_ids, subjects)
+         WITH ORDINALITY AS new(body, hashed, event_type, moment, correlation_id, subject, n);
+    UPDATE audit_head SET sequence = number, hash = link;
+    RETURN number;
+END
+$$
+"""

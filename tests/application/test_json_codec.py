@@ -1,0 +1,54 @@
+"""Results as JSON: what has a form, and what is refused before it is made."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional, Union
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tileferry.application import JsonCodec
+from tileferry.domain.canonical import JsonValue
+from tileferry.domain.errors import InvalidValueError
+
+CODEC = JsonCodec()
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text()
+)
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(VALUES)
+def test_what_json_can_say_comes_back_equal(value: Any) -> None:
+    assert CODEC.decode(CODEC.encode(value)) == value
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        None, Any, JsonValue, str, int, float, bool, type(None), list, dict, list[int],
+        tuple[int, ...], tuple[str, int], dict[str, float], dict[str, Any], Mapping[str, list[int]],
+        Sequence[str], Optional[str], Union[int, str], int | None,  # noqa: UP007, UP045  # old forms too
+        dict[str, dict[str, list[bool]]],
+    ],
+)  # fmt: skip
+def test_types_with_a_form_are_accepted(kind: Any) -> None:
+    CODEC.check_type(kind)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [bytes, set, set[int], object, list[bytes], dict[int, str], dict[str, set[int]], int | bytes,
+     complex, type, tuple[bytes, ...], InvalidValueError],
+)  # fmt: skip
+def test_types_without_a_form_are_refused(kind: Any) -> None:
+    with pytest.raises(InvalidValueError, match="result_type: has no form in JSON"):
+        CODEC.check_type(kind)

@@ -1,0 +1,75 @@
+"""JSON from somebody else."""
+
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.json_input import parse_json
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**18), 10**18)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="utf-8", exclude_characters="\0")),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.text(st.characters(codec="utf-8", exclude_characters="\0")), inner, max_size=4
+        )
+    ),
+    max_leaves=10,
+)
+
+
+def parse(content: bytes, *, bytes_max: int = 100_000) -> Any:
+    return parse_json(content, field="body", bytes_max=bytes_max)
+
+
+@given(VALUES)
+def test_what_is_json_is_read(value: Any) -> None:
+    assert parse(json.dumps(value).encode()) == value
+
+
+@given(st.binary(max_size=60))
+def test_invariant_30_anything_else_is_refused_and_nothing_else_is_raised(content: bytes) -> None:
+    with contextlib.suppress(InvalidValueError):
+        assert parse(content) == json.loads(content)
+
+
+@pytest.mark.parametrize(
+    ("content", "field", "problem"),
+    [
+        (b"", "body", "is not JSON"),
+        (b"{", "body", "is not JSON"),
+        (b"\xff", "body", "is not UTF-8"),
+        (b"[1, NaN]", "body[1]", "is NaN, which JSON does not have"),
+        (b'{"a": {"b": -Infinity}}', "body.a.b", "is -Infinity"),
+        (b'{"a": 1e999}', "body.a", "is beyond what a number can be"),
+        (b"[" + b"9" * 5_000 + b"]", "body[0]", "is a whole number of 5000 digits"),
+        (b'{"a": {"b": 1, "c": 2, "b": 3}}', "body.a", "has the key 'b' twice"),
+        (b'["\\ud800"]', "body[0]", "is not valid Unicode"),
+        (b'["a\\u0000b"]', "body[0]", "holds a NUL character"),
+        (b'{"a\\u0000b": 1}', "body", "holds a NUL character"),
+        (b'{"\\udc00": 1}', "body", "is not valid Unicode"),
+        (b"[" * 40 + b"]" * 40, "body" + "[0]" * 33, "is nested over 32 deep"),
+        (b"[" * 100_000, "body", "is nested over 32 deep"),
+    ],
+)
+def test_invariant_30_what_is_wrong_is_refused_by_its_place(
+    content: bytes, field: str, problem: str
+) -> None:
+    with pytest.raises(InvalidValueError) as refusal:
+        parse(content, bytes_max=200_000)
+    assert refusal.value.field == field
+    assert problem in refusal.value.problem
+
+
+def test_invariant_30_what_is_too_long_is_not_looked_at() -> None:
+    with pytest.raises(InvalidValueError, match=r"body: is longer than 5 bytes \(got '6 bytes'\)"):
+        parse(b'"abcd"', bytes_max=5)

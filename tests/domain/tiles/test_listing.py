@@ -1,0 +1,146 @@
+"""The provider's listing: its schema, and listings that would not end."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles import (
+    BBox,
+    ListingLimits,
+    ListingPage,
+    ListingProgress,
+    TileCoverage,
+    TileId,
+    TileSummary,
+    moment_of,
+    parse_listing_page,
+)
+
+LINE = {
+    "z": 14,
+    "x": 9_830,
+    "y": 5_544,
+    "produced_at": "2026-10-01T12:00:00Z",
+    "resolution_m_per_px": 0.6,
+    "estimated_bytes": 20_480,
+}
+TILE = TileSummary(
+    tile_id=TileId(source="sat", zoom=14, x=9_830, y=5_544),
+    produced_at=datetime(2026, 10, 1, 12, tzinfo=UTC),
+    resolution_m_per_px=0.6,
+    estimated_bytes=20_480,
+)
+COVERAGE = TileCoverage(bbox=BBox(west=36.0, south=50.0, east=36.3, north=50.2), zoom_levels=[14])
+
+
+def parse(data: Any) -> ListingPage:
+    content = data if isinstance(data, bytes) else json.dumps(data).encode()
+    return parse_listing_page(content, source="sat", bytes_max=100_000)
+
+
+def page(*lines: Any, following: Any = None) -> Any:
+    return {"tiles": list(lines), "next": following}
+
+
+def test_a_page_is_read_and_fields_beyond_the_agreed_ones_are_left_aside() -> None:
+    found = parse({**page({**LINE, "cloud_cover": 0.1}, following="c2"), "total": 7})
+    assert found == ListingPage(tiles=(TILE,), next="c2")
+    assert parse(page()) == ListingPage(tiles=(), next=None)
+    assert parse({"tiles": []}).next is None
+    assert parse(page({**LINE, "resolution_m_per_px": 1})).tiles[0].resolution_m_per_px == 1.0
+
+
+@pytest.mark.parametrize(
+    ("data", "field", "problem"),
+    [
+        ([], "listing", "must be an object"),
+        ({}, "listing.tiles", "is missing"),
+        ({"tiles": {}}, "listing.tiles", "must be a list"),
+        (page(following=7), "listing.next", "must be null, or text"),
+        (page(following=""), "listing.next", "must be null, or text"),
+        (page(following="x" * 1_025), "listing.next", "must be null, or text"),
+        (page(7), "listing.tiles[0]", "must be an object"),
+        (page(LINE, {**LINE, "z": "14"}), "listing.tiles[1].z", "must be a whole number"),
+        (page({**LINE, "z": True}), "listing.tiles[0].z", "must be a whole number"),
+        (page({**LINE, "z": 22}), "listing.tiles[0].z", "from 0 to 21"),
+        (page({**LINE, "x": -1}), "listing.tiles[0].x", "from 0 to 16383"),
+        (page({**LINE, "y": 2**40}), "listing.tiles[0].y", "from 0 to 16383"),
+        (page({**LINE, "produced_at": 7}), "listing.tiles[0].produced_at", "must be text"),
+        (page({**LINE, "produced_at": "x"}), "listing.tiles[0].produced_at", "ISO 8601"),
+        (
+            page({**LINE, "resolution_m_per_px": "0.6"}),
+            "listing.tiles[0].resolution_m_per_px",
+            "must be a number",
+        ),
+        (
+            page({**LINE, "resolution_m_per_px": 0}),
+            "listing.tiles[0].resolution_m_per_px",
+            "above 0",
+        ),
+        (page({**LINE, "estimated_bytes": -1}), "listing.tiles[0].estimated_bytes", "from 0"),
+        (page({**LINE, "estimated_bytes": 1.5}), "listing.tiles[0].estimated_bytes", "a whole"),
+        (b'{"tiles": [NaN]}', "listing.tiles[0]", "is NaN"),
+    ],
+)
+def test_invariant_30_a_field_that_is_wrong_is_named(data: Any, field: str, problem: str) -> None:
+    with pytest.raises(InvalidValueError) as refusal:
+        parse(data)
+    assert refusal.value.field == field
+    assert problem in refusal.value.problem
+
+
+@pytest.mark.parametrize("missing", LINE)
+def test_invariant_30_a_field_that_is_missing_is_named(missing: str) -> None:
+    line = {name: value for name, value in LINE.items() if name != missing}
+    with pytest.raises(InvalidValueError, match="is missing") as refusal:
+        parse(page(line))
+    assert refusal.value.field == f"listing.tiles[0].{missing}"
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2026-10-01", "2026-10-01T00:00:00", "1e9"])
+def test_a_time_without_its_zone_is_none(text: str) -> None:
+    with pytest.raises(InvalidValueError, match="field: must be an ISO 8601 time with its zone"):
+        moment_of(text, field="field")
+
+
+def tile_at(number: int) -> TileSummary:
+    tiles = list(COVERAGE.tiles("sat"))
+    return evolve(TILE, tile_id=tiles[number])
+
+
+def test_tiles_that_were_listed_before_are_left_out() -> None:
+    progress = ListingProgress(coverage=COVERAGE)
+    first, second, third = (tile_at(number) for number in range(3))
+    assert progress.new_tiles(ListingPage(tiles=(first, second, first), next="2")) == [
+        first,
+        second,
+    ]
+    assert progress.new_tiles(ListingPage(tiles=(second, third), next=None)) == [third]
+
+
+def test_invariant_29_a_cursor_that_comes_again_ends_the_listing() -> None:
+    progress = ListingProgress(coverage=COVERAGE)
+    for cursor in ("a", "b"):
+        progress.new_tiles(ListingPage(tiles=(), next=cursor))
+    with pytest.raises(InvalidValueError, match="was given before: it goes round") as refusal:
+        progress.new_tiles(ListingPage(tiles=(), next="a"))
+    assert refusal.value.field == "listing.next"
+
+
+def test_invariant_29_a_listing_without_end_is_ended() -> None:
+    progress = ListingProgress(coverage=COVERAGE, limits=ListingLimits(pages_max=3))
+    for cursor in ("a", "b"):
+        progress.new_tiles(ListingPage(tiles=(), next=cursor))
+    with pytest.raises(InvalidValueError, match="leads beyond 3 pages"):
+        progress.new_tiles(ListingPage(tiles=(), next="c"))
+
+
+def test_a_tile_that_is_not_of_the_area_is_refused() -> None:
+    progress = ListingProgress(coverage=COVERAGE)
+    elsewhere = evolve(TILE, tile_id=evolve(TILE.tile_id, x=1))
+    with pytest.raises(InvalidValueError, match="is not of the area"):
+        progress.new_tiles(ListingPage(tiles=(elsewhere,), next=None))

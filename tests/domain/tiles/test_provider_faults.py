@@ -1,0 +1,68 @@
+"""What the provider's failures mean for retrying."""
+
+import pytest
+
+from tileferry.domain.errors import ResponseSchemaError, SatelliteProviderError
+from tileferry.domain.retry import Final, RateLimited, Retryable
+from tileferry.domain.tiles import (
+    ProviderFault,
+    class_of_error,
+    class_of_fault,
+    fault_of_status,
+)
+
+CLASSES = {
+    ProviderFault.UNREACHABLE: Retryable(),
+    ProviderFault.TIMED_OUT: Retryable(),
+    ProviderFault.TOO_SLOW: Retryable(),
+    ProviderFault.UNAVAILABLE: Retryable(),
+    ProviderFault.RATE_LIMITED: RateLimited(),
+    ProviderFault.TRUNCATED: Retryable(),
+    ProviderFault.DAMAGED: Retryable(),
+    ProviderFault.NOT_FOUND: Final(),
+    ProviderFault.UNAUTHORIZED: Final(),
+    ProviderFault.INSECURE: Final(),
+    ProviderFault.REDIRECTED: Final(),
+    ProviderFault.REFUSED: Final(),
+    ProviderFault.SCHEMA: Final(),
+    ProviderFault.TOO_LARGE: Final(),
+}
+
+
+@pytest.mark.parametrize("fault", ProviderFault)
+def test_each_fault_has_its_class(fault: ProviderFault) -> None:
+    assert class_of_fault(fault) == CLASSES[fault]
+    error = SatelliteProviderError(reason="x", fault=fault, retry_after_s=7.0)
+    limited = fault is ProviderFault.RATE_LIMITED
+    assert class_of_error(error) == (RateLimited(7.0) if limited else CLASSES[fault])
+
+
+def test_what_is_no_fault_of_the_provider_is_final() -> None:
+    assert class_of_error(ValueError()) == Final()
+    assert class_of_error(SatelliteProviderError(reason="x")) == Final()
+    assert class_of_error(
+        ResponseSchemaError(reason="x", field="f", fault=ProviderFault.SCHEMA)
+    ) == (Final())
+
+
+@pytest.mark.parametrize(
+    ("status", "fault"),
+    [
+        (204, "redirected"), (301, "redirected"), (308, "redirected"), (400, "refused"),
+        (401, "unauthorized"), (403, "unauthorized"), (404, "not_found"), (408, "timed_out"),
+        (410, "not_found"), (418, "refused"), (429, "rate_limited"), (500, "unavailable"),
+        (503, "unavailable"), (599, "unavailable"),
+    ],
+)  # fmt: skip
+def test_what_a_status_means(status: int, fault: str) -> None:
+    assert fault_of_status(status) == fault
+
+
+def test_which_faults_say_what() -> None:
+    assert [fault for fault in ProviderFault if fault.is_missing_tile] == [ProviderFault.NOT_FOUND]
+    assert [fault for fault in ProviderFault if fault.is_authentication] == [
+        ProviderFault.UNAUTHORIZED,
+        ProviderFault.INSECURE,
+    ]
+    assert not ProviderFault.UNAVAILABLE.concerns_one_tile
+    assert ProviderFault.DAMAGED.concerns_one_tile

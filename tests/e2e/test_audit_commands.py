@@ -1,0 +1,387 @@
+"""``tileferry audit``, run as an operator runs it, against a real database."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+from sqlalchemy import text
+from support.operator import Operator, Ran, run_here
+from support.retry_histories import call_events
+
+from tileferry.adapters.memory import ManualClock
+from tileferry.adapters.postgres import Database, PostgresAuditLog
+from tileferry.domain.audit import (
+    AuditEvent,
+    IdempotencyAction,
+    IdempotencyUsed,
+    RetryAttempted,
+    StateChanged,
+)
+from tileferry.domain.retry import Final, Retryable, RetryAt, RetryCategory
+
+HOSTILE = "\x1b[31m[bold]red\nnext\u202egpj"
+
+
+@pytest.fixture
+def operator(tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch) -> Operator:
+    person = Operator(tmp_path, database_url)
+    monkeypatch.chdir(tmp_path)
+    for name, value in person.environment().items():
+        monkeypatch.setenv(name, value)
+    return person
+
+
+def an_hour_of_calls() -> list[AuditEvent]:
+    """Return 10 calls: 6 that succeed in the end, 4 that do not; 20 retries in one minute."""
+    started = (datetime.now(UTC) - timedelta(minutes=30)).replace(second=0, microsecond=0)
+    events: list[AuditEvent] = []
+    for n in range(10):
+        failures = [Retryable()] * (2 if n < 6 else 3)
+        clock = ManualClock(started.timestamp())
+        events += call_events(failures, clock=clock, key=f"key-{n}", correlation_id=f"corr-{n}")
+    return events
+
+
+def stored(database: Database, events: Sequence[AuditEvent]) -> PostgresAuditLog:
+    log = PostgresAuditLog(database=database)
+    log.emit(events)
+    return log
+
+
+@contextmanager
+def behind_the_trigger(database: Database, *statements: str) -> Iterator[None]:
+    """Change rows as only somebody with all rights can, and put everything back afterwards."""
+    _run(database, "CREATE TABLE kept AS SELECT * FROM audit_log")
+    _run(database, "ALTER TABLE audit_log DISABLE TRIGGER USER", *statements)
+    yield
+    _run(database, "DELETE FROM audit_log", "INSERT INTO audit_log SELECT * FROM kept")
+    _run(database, "ALTER TABLE audit_log ENABLE TRIGGER USER", "DROP TABLE kept")
+
+
+def _run(database: Database, *statements: str) -> None:
+    with database.transaction() as connection:
+        for statement in statements:
+            connection.execute(text(statement))
+
+
+# tail
+
+
+@pytest.mark.usefixtures("operator")
+def test_tail_shows_one_line_an_entry(database: Database) -> None:
+    stored(database, an_hour_of_calls())
+    ran = run_here("audit", "tail", "-n", "2")
+    assert (ran.code, ran.err) == (0, "")
+    retry, gave_up = ran.out.splitlines()
+    assert "retry" in retry
+    assert "2/3" in retry
+    assert "API_REQUEST GET tile: TimeoutError: too slow" in retry
+    assert "gave up" in gave_up
+    assert "3/3" in gave_up
+
+
+@pytest.mark.usefixtures("operator")
+def test_tail_takes_what_is_wanted(database: Database) -> None:
+    now = datetime.now(UTC)
+    use = IdempotencyUsed(
+        timestamp=now,
+        retry_category=RetryCategory.KV_PUT,
+        operation="Store state",
+        idempotency_key="key-1",
+        action=IdempotencyAction.HIT,
+    )
+    stored(database, [use, *an_hour_of_calls()])
+    assert run_here("audit", "tail", "--category", "kv_put").out.count("\n") == 1
+    body = run_here("audit", "tail", "--event-type", "retry_exhausted", "--json").json
+    assert body["schema"] == "tileferry.audit.tail.v1"
+    assert [entry["event"]["event_type"] for entry in body["entries"]] == ["retry_exhausted"] * 4
+    none = run_here("audit", "tail", "--category", "KV_PUT", "--event-type", "retry_attempt")
+    assert (none.code, none.out) == (0, "")
+
+
+@pytest.mark.usefixtures("operator")
+def test_tail_shows_nothing_that_a_terminal_would_obey(database: Database) -> None:
+    change = StateChanged(
+        timestamp=datetime.now(UTC),
+        subject=HOSTILE,
+        transition="claim",
+        from_status="discovered",
+        to_status="processing",
+        actor="worker",
+        reason=HOSTILE,
+    )
+    stored(database, [change])
+    for command in ("tail", "replay"):
+        ran = run_here("audit", command, *(["1"] if command == "replay" else []))
+        assert "\\x1b[31m[bold]red\\nnext\\u202egpj" in ran.out
+        assert not set("\x1b\u202e") & set(ran.out)
+
+
+def test_tail_follows_until_it_is_interrupted(operator: Operator, database: Database) -> None:
+    events = an_hour_of_calls()
+    log = stored(database, events[:1])
+    following = subprocess.Popen(  # noqa: S603  # our own command
+        [*operator.command, "audit", "tail", "--follow", "--json"],
+        env=operator.environment(PYTHONUNBUFFERED="1"),
+        cwd=operator.home,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert following.stdout is not None
+    try:
+        assert json.loads(following.stdout.readline())["sequence"] == 1
+        log.emit(events[1:3])
+        assert json.loads(following.stdout.readline())["sequence"] == 2
+        third = json.loads(following.stdout.readline())
+        assert (third["schema"], third["sequence"]) == ("tileferry.audit.entry.v1", 3)
+        following.send_signal(signal.SIGINT)
+        out, err = following.communicate(timeout=30)
+    finally:
+        following.kill()
+        following.wait()
+    assert (following.returncode, out) == (130, "")
+    assert "Traceback" not in err
+
+
+# verify
+
+
+def test_invariant_21_a_sound_log_is_verified(operator: Operator, database: Database) -> None:
+    log = stored(database, an_hour_of_calls())
+    head = f"{log.head().sequence}:{log.head().hash}"
+    ran = operator.runs("audit", "verify")
+    assert (ran.code, ran.err) == (0, "")
+    assert f"head {head}\n" in ran.out
+    assert "intact" in ran.out
+    body = run_here("audit", "verify", "--expect-head", head, "--json").json
+    assert body["schema"] == "tileferry.audit.verify.v1"
+    assert (body["intact"], body["checked"], body["head"]) == (True, log.head().sequence, head)
+
+
+def verified() -> Ran:
+    return run_here("audit", "verify", "--json")
+
+
+@pytest.mark.parametrize("column", ["body", "hash", "previous_hash"])
+@pytest.mark.usefixtures("operator")
+def test_invariant_21_one_flipped_byte_is_found(database: Database, column: str) -> None:
+    log = stored(database, an_hour_of_calls())
+    size = len(next(iter(log.entries())).body) if column == "body" else 32
+    for sequence, byte in [(1, 0), (1, size - 1), (7, size // 2), (log.head().sequence, 3)]:
+        flip = (
+            f"UPDATE audit_log SET {column} = set_byte({column}, {byte},"  # noqa: S608  # ours
+            f" get_byte({column}, {byte}) # 1) WHERE sequence = {sequence}"
+        )
+        with behind_the_trigger(database, flip):
+            ran = verified()
+        assert ran.code == 3
+        assert (ran.json["intact"], ran.json["broken_at"]) == (False, sequence)
+        assert ran.json["checked"] == sequence - 1
+        assert ran.json["problem"] == ("not_linked" if column == "previous_hash" else "edited")
+    assert verified().code == 0
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem", "broken_at", "checked"),
+    [
+        ("DELETE FROM audit_log WHERE sequence = 5", "gap", 6, 4),
+        ("DELETE FROM audit_log WHERE sequence = 1", "gap", 2, 0),
+        ("UPDATE audit_log SET sequence = sequence + 1000 WHERE sequence = 5", "gap", 6, 4),
+        ("DELETE FROM audit_log WHERE sequence > 20", "cut_off", None, 20),
+        ("DELETE FROM audit_log", "cut_off", None, 0),
+    ],
+)
+@pytest.mark.usefixtures("operator")
+def test_invariant_21_what_is_missing_is_found(
+    database: Database,
+    statement: str,
+    problem: str,
+    broken_at: int | None,
+    checked: int,
+) -> None:
+    stored(database, an_hour_of_calls())
+    with behind_the_trigger(database, statement):
+        ran = verified()
+        shown = run_here("audit", "verify")
+    body = ran.json
+    assert (ran.code, body["problem"]) == (3, problem)
+    assert (body["broken_at"], body["checked"]) == (broken_at, checked)
+    assert shown.code == 3
+    assert body["explanation"] in " ".join(shown.out.split())
+
+
+@pytest.mark.usefixtures("operator")
+def test_invariant_21_an_end_cut_off_with_its_head_is_found_by_the_noted_one(
+    database: Database,
+) -> None:
+    log = stored(database, an_hour_of_calls())
+    noted = f"{log.head().sequence}:{log.head().hash}"
+    cut = "DELETE FROM audit_log WHERE sequence > 20"
+    move = (
+        "UPDATE audit_head SET (sequence, hash) ="
+        " (SELECT sequence, hash FROM audit_log WHERE sequence = 20)"
+    )
+    with behind_the_trigger(database, cut, move):
+        assert verified().code == 0
+        ran = run_here("audit", "verify", "--expect-head", noted)
+    assert ran.code == 3
+    assert "the entry that was noted elsewhere" in " ".join(ran.out.split())
+
+
+@pytest.mark.usefixtures("operator")
+def test_an_index_that_belies_its_entry_is_found(database: Database) -> None:
+    stored(database, an_hour_of_calls())
+    hide = "UPDATE audit_log SET correlation_id = 'x' WHERE sequence = 4"
+    with behind_the_trigger(database, hide):
+        ran = verified()
+    assert (ran.code, ran.json["problem"], ran.json["misfiled_entries"]) == (3, None, [4])
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_head_that_is_none_is_refused() -> None:
+    ran = run_here("audit", "verify", "--expect-head", "12")
+    assert (ran.code, ran.out) == (2, "")
+    assert "--expect-head: is not a head of the log (got '12')" in ran.err
+
+
+# stats
+
+
+def test_stats_add_up_and_draw(operator: Operator, database: Database) -> None:
+    stored(database, an_hour_of_calls())
+    ran = operator.runs("audit", "stats")
+    assert (ran.code, ran.err) == (0, "")
+    lines = ran.out.splitlines()
+    (row,) = (line for line in lines if line.startswith("API_REQUEST") and "%" in line)
+    assert row.split()[:6] == ["API_REQUEST", "10", "30", "60%", "3.0", "4"]
+    assert "█" in ran.out
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.usefixtures("operator")
+def test_stats_for_scripts(database: Database) -> None:
+    stored(database, an_hour_of_calls())
+    body = run_here("audit", "stats", "--since", "1h", "--json").json
+    assert body["schema"] == "tileferry.audit.stats.v1"
+    figures = body["categories"]["RETRY_API_REQUEST"]
+    assert (figures["total_attempts"], figures["retried_calls"]) == (30, 10)
+    assert (figures["success_rate"], figures["mean_attempts"]) == (0.6, 3.0)
+    assert figures["retries_per_minute"] == pytest.approx(20 / 60)
+    assert figures["busiest_minute_retries"] == 20
+    assert (figures["given_up"], body["alerts"]) == (4, [])
+    assert run_here("audit", "stats", "--since", "5m", "--json").json["events"] == 0
+    assert "No retries." in run_here("audit", "stats", "--since", "5m").out
+
+
+def test_spec2_a_high_retry_rate_ends_with_an_alert(operator: Operator, database: Database) -> None:
+    stored(database, an_hour_of_calls())
+    ran = run_here("audit", "stats", "--alert-rate", "19/min")
+    assert ran.code == 3
+    assert "ALERT  API_REQUEST: 20 retries in the minute" in ran.out
+    assert run_here("audit", "stats", "--alert-rate", "20/min").code == 0
+    operator.configures("[tileferry.audit]\nalert_retries_per_minute = 5\n")
+    body = run_here("audit", "stats", "--json")
+    assert (body.code, body.json["alerts"][0]["threshold_per_minute"]) == (3, 5)
+    operator.configures(
+        "[tileferry.audit]\nalert_retries_per_minute = 5\n"
+        "[tileferry.retry.API_REQUEST]\nalert_retries_per_minute = 100\n"
+    )
+    assert run_here("audit", "stats").code == 0
+
+
+# replay
+
+
+def test_replay_makes_each_decision_again(operator: Operator, database: Database) -> None:
+    stored(database, an_hour_of_calls())
+    ran = operator.runs("audit", "replay", "corr-9")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.count("decided") == 3
+    assert "give up after attempt 3: all attempts are used up" in ran.out
+    assert "3 decisions made again, all the same to the byte" in ran.out
+    body = run_here("audit", "replay", "1", "--json").json
+    assert body["schema"] == "tileferry.audit.replay.v1"
+    assert (body["same"], body["decisions"]) == (True, 1)
+    (entry,) = body["entries"]
+    assert entry["recomputed"] == entry["recorded"]["decision"]
+    by_key = run_here("audit", "replay", "key-2", "--json")
+    assert (by_key.code, by_key.json["same"]) == (0, True)
+
+
+@pytest.mark.usefixtures("operator")
+def test_invariant_20_a_decision_that_was_changed_is_shown(
+    database: Database,
+) -> None:
+    first = an_hour_of_calls()[0]
+    assert isinstance(first, RetryAttempted)
+    decision = first.decision_record.decision
+    assert isinstance(decision, RetryAt)
+    forged = evolve(first.decision_record, decision=evolve(decision, delay_s=7.5))
+    stored(database, [evolve(first, decision_record=forged, delay_seconds=7.5)])
+    assert verified().code == 0  # the chain does not know better; the replay does
+    ran = run_here("audit", "replay", "1")
+    assert ran.code == 3
+    assert "decided   wait 7.5 s" in ran.out
+    assert f"differs   it comes out as: wait {decision.delay_s!r} s" in ran.out
+    body = run_here("audit", "replay", "1", "--json").json
+    assert (body["same"], body["entries"][0]["same"]) == (False, False)
+
+
+@pytest.mark.usefixtures("operator")
+def test_replay_of_what_is_not_there() -> None:
+    ran = run_here("audit", "replay", "nobody")
+    assert (ran.code, ran.out) == (2, "")
+    assert "ID: is not in the audit log (got 'nobody')" in ran.err
+
+
+# All of them
+
+
+def test_a_database_without_the_schema_is_told_what_to_do(
+    empty_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEFERRY_DATABASE_URL", empty_database_url)
+    ran = run_here("audit", "tail")
+    assert (ran.code, ran.out) == (7, "")
+    assert "run tileferry db upgrade" in ran.err
+
+
+def test_a_database_that_is_away_is_an_error_of_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEFERRY_DATABASE_URL", "postgresql://me:canary@127.0.0.1:1/none")
+    ran = run_here("audit", "verify")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (7, "", 1)
+    assert "canary" not in ran.err
+
+
+@pytest.mark.usefixtures("operator")
+def test_design_5_16_reading_the_log_is_retried_and_audited(
+    database: Database,
+) -> None:
+    """One connection of the reader is cut in the middle: the page is read again."""
+    log = stored(database, call_events([Final()], clock=ManualClock()))
+    cutter = (
+        "CREATE FUNCTION cut() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN"
+        " IF nextval('cuts') = 1 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;"
+        " RETURN true; END $$"
+    )
+    _run(
+        database,
+        "CREATE SEQUENCE cuts",
+        cutter,
+        "ALTER TABLE audit_log RENAME TO audit_rows",
+        "CREATE VIEW audit_log AS SELECT * FROM audit_rows WHERE cut()",
+    )
+    ran = run_here("audit", "verify", "--json")
+    assert ran.code == 0, ran.err
+    assert ran.json["checked"] >= 1
+    types = [json.loads(entry.body)["event_type"] for entry in log.entries()]
+    assert types == ["retry_exhausted", "retry_attempt", "retry_succeeded"]
+    retried = json.loads([*log.entries()][1].body)
+    assert retried["retry_category"] == "REPLAY_REPLAY_VALIDATION"

@@ -1,0 +1,198 @@
+"""``tileferry policy``, as an operator uses it."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from support.operator import Operator, run_here
+from support.retry_histories import call_events
+
+from tileferry.adapters.memory import ManualClock
+from tileferry.adapters.postgres import Database, PostgresAuditLog
+from tileferry.domain.retry import RateLimited, Retryable, RetryCategory
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    # Nothing but simulate needs a database; this one is none.
+    monkeypatch.setenv("TILEFERRY_DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none")
+    return tmp_path
+
+
+# show
+
+
+def test_spec2_the_matrix_is_shown(home: Path) -> None:
+    ran = Operator(home, "postgresql://nobody@127.0.0.1:1/none").runs("policy", "show")
+    assert (ran.code, ran.err) == (0, "")
+    rows = {line.split()[0]: line for line in ran.out.splitlines() if line.strip()}
+    assert set(RetryCategory.__members__) <= set(rows)
+    assert rows["NATS_CONNECT"].split() == [
+        *("NATS_CONNECT", "5", "1", "s", "30", "s", "x2", "±10%", "16.5", "s")
+    ]
+    assert "*" not in ran.out
+    assert max(map(len, ran.out.splitlines())) <= 80
+
+
+def test_what_is_overridden_is_marked(home: Path) -> None:
+    (home / "tileferry.toml").write_text("[tileferry.retry.KV_GET]\nmax_attempts = 5\n")
+    ran = run_here("policy", "show")
+    (row,) = (line for line in ran.out.splitlines() if line.strip().startswith("KV_GET"))
+    assert row.split()[:2] == ["KV_GET*", "5*"]
+    assert "* retry.KV_GET.max_attempts is 5, usually 3" in ran.out
+    body = run_here("policy", "show", "--json").json
+    assert body["schema"] == "tileferry.policy.show.v1"
+    assert body["categories"]["KV_GET"]["overridden"] == ["max_attempts"]
+    assert body["categories"]["KV_PUT"] == {
+        "code": "RETRY_KV_PUT",
+        "max_attempts": 3,
+        "base_delay": 0.5,
+        "max_delay": 10.0,
+        "backoff_multiplier": 2.0,
+        "jitter_enabled": True,
+        "jitter_factor": 0.1,
+        "backoff": "exponential",
+        "deadline_s": None,
+        "max_rate_limited": 10,
+        "max_retry_after_s": 300.0,
+        "overridden": [],
+    }
+
+
+def test_an_override_that_makes_no_sense_is_refused_by_its_path(home: Path) -> None:
+    (home / "tileferry.toml").write_text("[tileferry.retry.KV_GET]\nmax_delay = 0.1\n")
+    ran = run_here("policy", "show")
+    assert (ran.code, ran.out) == (2, "")
+    assert "retry.KV_GET.max_delay: is below base_delay" in ran.err
+
+
+# explain
+
+
+def test_the_schedule_is_explained() -> None:
+    ran = run_here("policy", "explain", "--category", "API_REQUEST")
+    assert ran.code == 0
+    assert "It gives up after call 3: all attempts are used up." in ran.out
+    assert "Waiting adds 3.3 s at most" in ran.out
+    rows = [line.split() for line in ran.out.splitlines() if line.strip()[:1].isdigit()]
+    assert [row[:4] for row in rows] == [["1", "1", "1", "s"], ["2", "2", "2", "s"]]
+
+
+@pytest.mark.parametrize(
+    ("error", "calls", "ends_by", "worst_case_s"),
+    [
+        ("timeout", 3, "attempts_exhausted", 3.3),
+        ("503", 3, "attempts_exhausted", 3.3),
+        ("429", 3, "attempts_exhausted", 3.3),
+        ("429:30", 11, "rate_limit_exhausted", 300.0),
+        ("429:9999", 11, "rate_limit_exhausted", 3_000.0),
+        ("final", 1, "final", 0.0),
+        ("401", 1, "final", 0.0),
+        ("404", 1, "final", 0.0),
+    ],
+)
+def test_each_error_has_its_end(error: str, calls: int, ends_by: str, worst_case_s: float) -> None:
+    body = run_here(
+        "policy", "explain", "--category", "api_request", "--error", error, "--json"
+    ).json
+    assert body["schema"] == "tileferry.policy.explain.v1"
+    assert (body["calls"], body["ends_by"]) == (calls, ends_by)
+    assert body["worst_case_wait_s"] == pytest.approx(worst_case_s)
+    assert len(body["waits"]) == calls - 1
+
+
+def test_a_long_schedule_is_cut_in_the_middle(home: Path) -> None:
+    (home / "tileferry.toml").write_text("[tileferry.retry.KV_GET]\nmax_attempts = 100\n")
+    ran = run_here("policy", "explain", "--category", "KV_GET")
+    assert ran.out.count("\n") < 25
+    assert "\n   99 " in ran.out
+
+
+@pytest.mark.parametrize("error", ["", "boom", "999", "503:30", "429:-1", "429:x"])
+def test_an_error_that_nobody_knows_is_refused(error: str) -> None:
+    ran = run_here("policy", "explain", "--category", "KV_GET", "--error", error)
+    assert (ran.code, ran.out) == (2, "")
+    assert "--error: is not an error that can be explained" in ran.err
+
+
+# simulate
+
+
+@pytest.fixture
+def history(database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Store 6 calls: 3 succeed after one failure, 1 after two, 2 are given up after three."""
+    monkeypatch.setenv("TILEFERRY_DATABASE_URL", database_url)
+    start_s = (datetime.now(UTC) - timedelta(hours=1)).timestamp()
+    events = []
+    for n, failures in enumerate([1, 1, 1, 2, 3, 3]):
+        clock = ManualClock(start_s + n)
+        events += call_events([Retryable()] * failures, clock=clock, key=f"k{n}")
+    clock = ManualClock(start_s)
+    events += call_events([RateLimited()], clock=clock, category=RetryCategory.KV_GET)
+    events.sort(key=lambda event: event.timestamp)
+    PostgresAuditLog(database=database).emit(events)
+
+
+@pytest.mark.usefixtures("history")
+def test_fewer_attempts_lose_calls_that_succeeded() -> None:
+    arguments = ("policy", "simulate", "--category", "API_REQUEST", "--max-attempts", "2")
+    body = run_here(*arguments, "--json").json
+    assert body["schema"] == "tileferry.policy.simulate.v1"
+    assert (body["calls"], body["succeeded"], body["given_up"]) == (6, 4, 2)
+    assert (body["would_succeed"], body["would_be_lost"], body["unknown"]) == (3, 1, 0)
+    assert body["would_wait_s"] < body["waited_s"]
+    assert (body["unfinished"], body["incomplete"]) == (0, 0)
+    shown = run_here(*arguments)
+    assert shown.code == 0
+    assert "1 call succeeded, and would have been given up before that." in shown.out
+
+
+@pytest.mark.usefixtures("history")
+def test_more_attempts_lead_to_what_nobody_knows() -> None:
+    arguments = ("policy", "simulate", "--category", "API_REQUEST", "--max-attempts", "5")
+    body = run_here(*arguments, "--json").json
+    assert (body["would_succeed"], body["unknown"], body["would_be_given_up"]) == (4, 2, 0)
+    shown = run_here(*arguments)
+    assert "2 calls given up would have been tried again" in shown.out
+    assert "whether that helps is not known" in shown.out
+
+
+@pytest.mark.usefixtures("history")
+def test_the_policy_as_it_is_changes_nothing() -> None:
+    body = run_here("policy", "simulate", "--category", "API_REQUEST", "--json").json
+    assert (body["would_be_lost"], body["unknown"]) == (0, 0)
+    assert body["would_wait_s"] == pytest.approx(body["waited_s"])
+    shown = run_here("policy", "simulate", "--category", "API_REQUEST")
+    assert "Every call would have ended as it did." in shown.out
+
+
+@pytest.mark.usefixtures("history")
+def test_longer_waits_are_added_up() -> None:
+    before = run_here("policy", "simulate", "--category", "API_REQUEST", "--json").json
+    after = run_here(
+        "policy", "simulate", "--category", "API_REQUEST", "--base-delay", "2", "--json"
+    ).json
+    assert after["would_wait_s"] == pytest.approx(2 * before["waited_s"])
+
+
+@pytest.mark.usefixtures("history")
+def test_a_time_without_calls() -> None:
+    ran = run_here("policy", "simulate", "--category", "API_REQUEST", "--since", "5m")
+    assert ran.code == 0
+    assert "The audit log tells of no such call in that time." in ran.out
+
+
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [
+        (["--max-attempts", "0"], "max_attempts: must be a whole number from 1 to 1000 (got 0)"),
+        (["--max-delay", "0.5"], "max_delay: is below base_delay"),
+        (["--since", "soon"], "--since: is neither a duration nor a time"),
+    ],
+)
+@pytest.mark.usefixtures("history")
+def test_a_policy_that_makes_no_sense_is_refused(option: list[str], problem: str) -> None:
+    ran = run_here("policy", "simulate", "--category", "API_REQUEST", *option)
+    assert (ran.code, ran.out) == (2, "")
+    assert problem in ran.err

@@ -1,0 +1,203 @@
+"""``tileferry provider``, run as people run it."""
+
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+import trustme
+from support.provider import API_KEY, provider_process, running_provider
+from typer.testing import CliRunner
+
+from tileferry.domain.errors import InvalidValueError
+from tileferry.entrypoints.provider_commands import app
+
+TILES = "/api/satellite/tiles"
+TILE = f"{TILES}/15/19679/11098"
+AREA = {"bbox": "36.10,49.95,36.20,50.02", "zoom": "14", "list-only": "true"}
+BEARER = {"Authorization": f"Bearer {API_KEY}"}
+
+
+def runs(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
+    """Run a command that is expected to end by itself."""
+    environment = {name: text for name, text in os.environ.items() if "TILEFERRY" not in name}
+    done = subprocess.run(  # noqa: S603  # our own command
+        [sys.executable, "-m", "tileferry.entrypoints.cli", "provider", *arguments],
+        env={**environment, "NO_COLOR": "1", "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_it_serves_and_stops_on_a_signal(how: signal.Signals) -> None:
+    with provider_process("--fault", "stall=1") as provider:
+        announced = json.loads(provider.out)
+        assert announced["schema"] == "tileferry.provider.serve.v1"
+        assert announced["pid"] == provider.process.pid
+        assert announced["url"].startswith("http://127.0.0.1:")
+        with (
+            httpx.Client(headers=BEARER, trust_env=False) as client,
+            client.stream("GET", provider.url + TILE) as response,
+        ):
+            assert next(response.iter_raw())  # and now it stalls
+            started_s = time.monotonic()
+            assert provider.stop(how) == 0
+        assert time.monotonic() - started_s < 5
+        assert len(provider.out.splitlines()) == 1
+        assert provider.err == ""
+
+
+def test_without_json_it_prints_its_address() -> None:
+    command = (sys.executable, "-m", "tileferry.entrypoints.cli", "provider", "serve", "--demo")
+    process = subprocess.Popen(  # noqa: S603  # our own command
+        (*command, "--port", "0"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        headers = {"Authorization": "Bearer demo"}
+        response = httpx.get(url + TILES, params=AREA, headers=headers, trust_env=False)
+        assert response.status_code == 200
+    finally:
+        process.terminate()
+        out, err = process.communicate(timeout=20)
+    assert (process.returncode, out) == (0, "")
+    assert "Ctrl-C" in err
+
+
+def test_two_processes_serve_the_same_bytes() -> None:
+    contents = []
+    for _ in range(2):
+        with provider_process() as provider:
+            response = httpx.get(provider.url + TILE, headers=BEARER, trust_env=False)
+            contents.append(response.content)
+    assert contents[0] == contents[1]
+
+
+def test_the_record_file_tells_what_happened_and_never_the_key(tmp_path: Path) -> None:
+    file, script = tmp_path / "record.jsonl", tmp_path / "script.json"
+    script.write_text(json.dumps([{"tile": "15/19679/11098", "fault": "503", "times": 1}]))
+    with provider_process("--record", file, "--faults-file", script) as provider:
+        with httpx.Client(headers=BEARER, trust_env=False) as client:
+            for _ in range(2):
+                client.get(provider.url + TILE)
+            client.get(provider.url + TILE, headers={"Authorization": "Bearer wrong-canary"})
+        written = [json.loads(line) for line in file.read_text().splitlines()]
+        told = [(line["attempt"], line["status"], line["fault"]) for line in written]
+        assert told == [(1, 503, "503"), (2, 200, None), (3, 403, None)]
+        shown = provider.lines("record")
+        assert [{"kind": "request", **line} for line in shown] == written
+        provider.stop()
+        everything = file.read_text() + provider.out + provider.err + str(shown)
+    assert API_KEY not in everything
+    assert "wrong-canary" not in everything
+
+
+def test_tls_with_a_certificate_of_ones_own(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1")
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    cert.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+    issued.private_key_pem.write_to_path(key)
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    with running_provider({"fault": "reset", "times": 1}, tls=(cert, key)) as provider:
+        assert provider.url.startswith("https://127.0.0.1:")
+        with provider.client(verify=trusting) as client:
+            with pytest.raises(httpx.TransportError):
+                client.get(TILE)
+            assert client.get(TILE).status_code == 200
+        with provider.client() as stranger, pytest.raises(httpx.ConnectError, match="CERTIFICATE"):
+            stranger.get(TILE)
+
+
+def test_the_key_comes_from_a_private_file(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("key-of-a-file\n")
+    file.chmod(0o600)
+    with provider_process("--api-key-file", file) as provider:
+        for key, status in (("key-of-a-file", 200), (API_KEY, 403)):
+            headers = {"Authorization": f"Bearer {key}"}
+            response = httpx.get(provider.url + TILE, headers=headers, trust_env=False)
+            assert response.status_code == status
+    file.chmod(0o640)
+    refused = runs("serve", "--api-key-file", file)
+    assert refused.returncode == 2
+    assert "others may read it" in refused.stderr
+    assert "chmod 600" in refused.stderr
+    assert "key-of-a-file" not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--port", "0"], "TILEFERRY_PROVIDER_API_KEY: is not set"),
+        (["--demo", "--host", "0.0.0.0"], "must be set when others can reach"),  # noqa: S104  # refused
+        (["--demo", "--fault", "teapot=1"], "use one of 429, 429-date"),
+        (["--demo", "--resolution", "fine"], "--resolution: is neither"),
+        (["--demo", "--resolution", "-1"], "resolution_m_per_px: must be a finite number above 0"),
+        (["--demo", "--produced-at", "soon"], "--produced-at: is no time"),
+        (["--demo", "--page-size", "0"], "page_size: must be a whole number"),
+        (["--demo", "--port", "70000"], "port: must be a whole number"),
+        (["--demo", "--tls-cert", "a.pem"], "--tls-cert, --tls-key: go together"),
+        (["--demo", "--tls-cert", "a.pem", "--tls-key", "b.pem"], "--tls-cert, --tls-key: cannot"),
+        (["--demo", "--api-key-file", "none"], "--api-key-file: cannot be read"),
+        (["--demo", "--record", "/nowhere/record"], "--record: cannot be written"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_refused_by_name(arguments: list[str], said: str) -> None:
+    nothing_set = {"TILEFERRY_PROVIDER_API_KEY": None}
+    refused = CliRunner().invoke(app, ["serve", *arguments], env=nothing_set)
+    assert isinstance(refused.exception, InvalidValueError)
+    assert said in str(refused.exception)
+    assert refused.stdout == ""
+
+
+def test_a_port_that_is_taken_is_refused() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        refused = runs("serve", "--demo", "--port", str(taken.getsockname()[1]))
+    assert refused.returncode == 2
+    assert "cannot be listened on" in refused.stderr
+    assert "choose another port" in refused.stderr
+
+
+def test_without_the_extra_it_says_what_to_install() -> None:
+    program = (
+        "import sys; sys.modules['starlette'] = None; "
+        "sys.argv = ['tileferry', 'provider', 'serve', '--demo']; "
+        "from tileferry.entrypoints.cli import main; main()"
+    )
+    done = subprocess.run(  # noqa: S603  # as written above
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 2
+    assert "pip install 'tileferry[web]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_faults_can_be_listed() -> None:
+    listed = json.loads(runs("faults", "--json").stdout)
+    names = [fault["name"] for fault in listed["faults"]]
+    assert {"429", "503", "reset", "poison", "endless"} <= set(names)
+    table = runs("faults").stdout
+    assert all(name in table for name in names)
+
+
+def test_the_date_and_the_page_size_are_as_told() -> None:
+    with provider_process("--produced-at", "2026-09-01", "--page-size", "3") as provider:
+        response = httpx.get(provider.url + TILES, params=AREA, headers=BEARER, trust_env=False)
+    tiles = response.json()["tiles"]
+    assert [tile["produced_at"] for tile in tiles] == ["2026-09-01T00:00:00Z"] * 3

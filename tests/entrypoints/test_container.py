@@ -1,0 +1,101 @@
+"""The parts fit together as the configuration says."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typed_settings as ts
+
+from tileferry.adapters.postgres import Database
+from tileferry.domain.errors import RetryError
+from tileferry.domain.retry import RetryCategory
+from tileferry.entrypoints.config import AuditConfig, Config, SinkName
+from tileferry.entrypoints.container import Container
+from tileferry.entrypoints.retry_config import CategoryConfig, RetryConfig
+
+QUICK = RetryConfig(KV_GET=CategoryConfig(max_attempts=2, base_delay=0))
+
+
+@pytest.fixture
+def config(tmp_path: Path, database_url: str) -> Config:
+    return Config(
+        database_url=ts.Secret(database_url),
+        retry=QUICK,
+        audit=AuditConfig(sinks=[*SinkName], jsonl_path=tmp_path / "logs" / "audit.jsonl"),
+    )
+
+
+@pytest.fixture
+def container(config: Config) -> Iterator[Container]:
+    made = Container(config=config)
+    yield made
+    made.shutdown_resources()
+
+
+def fail() -> None:
+    raise TimeoutError("too slow")
+
+
+def test_a_retry_reaches_every_sink_that_is_set(
+    container: Container, config: Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(RetryError, match="gave up after 2 attempts"):
+        container.retry_manager().execute_with_retry_sync(RetryCategory.KV_GET, "Get", fail)
+    kinds = ["retry_attempt", "retry_exhausted"]
+    entries = list(container.audit_log().entries())
+    assert [json.loads(entry.body)["event_type"] for entry in entries] == kinds
+    assert config.audit.jsonl_path.read_bytes() == b"".join(e.body + b"\n" for e in entries)
+    captured = capsys.readouterr()
+    records = [json.loads(line) for line in captured.err.splitlines()]
+    assert captured.out == ""
+    assert [record["kind"] for record in records] == [f"audit.{kind}" for kind in kinds]
+    assert [*records[0]][:5] == ["timestamp", "level", "logger", "kind", "message"]
+    assert [record["level"] for record in records] == ["WARNING", "ERROR"]
+
+
+def test_a_result_and_its_event_are_one_transaction(container: Container) -> None:
+    manager = container.retry_manager()
+
+    def call() -> int:
+        return manager.execute_with_retry_sync(
+            RetryCategory.KV_PUT, "Put", lambda: 41, idempotency_key="k", result_type=int
+        )
+
+    assert (call(), call()) == (41, 41)
+    bodies = [json.loads(entry.body) for entry in container.audit_log().entries()]
+    assert [body["action"] for body in bodies] == ["record", "hit"]
+    assert container.idempotency_manager().store.audit_sink is container.audit_log()
+
+
+def test_without_postgres_as_a_sink_the_log_stays_empty(
+    tmp_path: Path, database: Database, database_url: str
+) -> None:
+    settings = AuditConfig(sinks=[SinkName.JSONL], jsonl_path=tmp_path / "audit.jsonl")
+    container = Container(config=Config(database_url=ts.Secret(database_url), audit=settings))
+    try:
+        container.retry_manager().execute_with_retry_sync(
+            RetryCategory.KV_PUT, "Put", lambda: 1, idempotency_key="k"
+        )
+        assert container.idempotency_manager().store.audit_sink is None
+        assert container.audit_log().head().sequence == 0
+        assert settings.jsonl_path.read_bytes().count(b"\n") == 1
+    finally:
+        container.shutdown_resources()
+    assert database.check_server()
+
+
+@pytest.mark.parametrize("fail_closed", [False, True])
+def test_a_sink_that_fails(tmp_path: Path, *, fail_closed: bool) -> None:
+    blocked = tmp_path / "audit.jsonl"
+    blocked.mkdir()
+    settings = AuditConfig(sinks=[SinkName.JSONL], jsonl_path=blocked, fail_closed=fail_closed)
+    config = Config(
+        database_url=ts.Secret("postgresql://nobody@127.0.0.1:1/x"), retry=QUICK, audit=settings
+    )
+    container = Container(config=config)
+    manager = container.retry_manager()
+    with pytest.raises(Exception, match="audit sink jsonl" if fail_closed else "gave up after 2"):
+        manager.execute_with_retry_sync(RetryCategory.KV_GET, "Get", fail)
+    assert manager.audit.failures["jsonl"] == (1 if fail_closed else 2)
+    container.shutdown_resources()

@@ -1,0 +1,299 @@
+"""The connection: errors that say what to do, time limits, secrets, and an end without leaks."""
+
+import asyncio
+import gc
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import trustme
+from support.nats_proxy import Loss, NatsProxy
+from support.nats_server import NatsServer, connection_to, manager, running
+
+from tileferry.adapters.memory import MemoryAuditSink
+from tileferry.adapters.nats import NatsAddress, NatsConnection
+from tileferry.adapters.nats.session import Session
+from tileferry.domain.audit import RetryAttempted, RetryExhausted
+from tileferry.domain.errors import InvalidValueError, MessagingError, RetryError
+from tileferry.domain.retry import RetryCategory
+
+CANARY = "hunter2"
+Connect = Callable[..., NatsConnection]
+
+
+async def account(session: Session) -> int:
+    return (await session.js.account_info()).streams
+
+
+def asked(connection: NatsConnection) -> int:
+    """Make the smallest call that JetStream must answer."""
+    return connection.call(RetryCategory.KV_GET, "ask", lambda: connection.ask(account))
+
+
+def refusal_of(connection: NatsConnection) -> MessagingError:
+    """Return the error of a connection that cannot work, whether it was retried or not."""
+    with connection, pytest.raises((MessagingError, RetryError)) as raised:
+        asked(connection)
+    error = raised.value
+    assert CANARY not in f"{error!r} {error} {connection!r}"
+    if isinstance(error, RetryError):
+        error = error.__cause__  # type: ignore[assignment]  # asserted below
+    assert isinstance(error, MessagingError)
+    return error
+
+
+# Errors
+
+
+def test_a_server_that_is_not_there_is_named_with_the_reason(retries: MemoryAuditSink) -> None:
+    connection = connection_to(f"nats://user:{CANARY}@127.0.0.1:1", retries)
+    error = refusal_of(connection)
+    assert "nats://127.0.0.1:1: cannot be reached" in error.problem
+    assert "refused" in error.problem.lower() or "Connect call failed" in error.problem
+    assert error.remedy == "start the server, or correct nats_url"
+    assert [event.event_type for event in retries.events] == ["retry_attempt"] * 4 + [
+        "retry_exhausted"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rule", "good", "bad"),
+    [
+        ('user: u, password: "p@:/, w"', "u:p%40%3A%2F%2C%20w@", f"u:{CANARY}@"),
+        ('token: "t@k"', "t%40k@", f"{CANARY}@"),
+        ("user: u, password: p", "u:p@", ""),
+    ],
+)
+def test_a_login_is_taken_from_the_address_and_a_wrong_one_is_final(
+    tmp_path: Path, retries: MemoryAuditSink, rule: str, good: str, bad: str
+) -> None:
+    with running(tmp_path / "server", f"authorization {{ {rule} }}\n") as server:
+        with connection_to(server.url.replace("//", f"//{good}")) as connection:
+            assert asked(connection) == 0
+        error = refusal_of(connection_to(server.url.replace("//", f"//{bad}"), retries))
+    assert "does not let us in: Authorization Violation" in error.problem
+    assert "check the credentials" in error.remedy
+    assert [type(event) for event in retries.events] == [RetryExhausted]  # and no other attempt
+
+
+def test_missing_rights_are_told_instead_of_the_silence_that_follows(
+    tmp_path: Path, retries: MemoryAuditSink
+) -> None:
+    rights = 'authorization { users: [{user: u, password: p, permissions: {publish: "x"}}] }\n'
+    with running(tmp_path / "server", rights) as server:
+        url = server.url.replace("//", "//u:p@")
+        error = refusal_of(connection_to(url, retries, timeout_s=0.3))
+    assert "permissions violation" in error.problem
+    assert len(retries.events) == 1
+
+
+def test_a_server_without_jetstream_is_told_apart(tmp_path: Path) -> None:
+    with running(tmp_path / "server", with_jetstream=False) as server:
+        error = refusal_of(connection_to(server.url))
+    assert "JetStream does not answer: it is not ready, or not enabled" in error.problem
+    assert "nats-server with -js" in error.remedy
+
+
+def test_an_account_without_jetstream_is_final(tmp_path: Path, retries: MemoryAuditSink) -> None:
+    accounts = (
+        "accounts: { A: {users: [{user: a, password: a}]},"
+        " B: {jetstream: enabled, users: [{user: b, password: b}]} }\n"
+    )
+    with running(tmp_path / "server", accounts) as server:
+        error = refusal_of(connection_to(server.url.replace("//", "//a:a@"), retries))
+    assert "JetStream is not enabled" in error.problem
+    assert [type(event) for event in retries.events] == [RetryExhausted]
+
+
+def test_a_server_that_falls_silent_costs_the_time_limit_and_no_more(
+    own_server: NatsServer, connection_of: Connect, retries: MemoryAuditSink
+) -> None:
+    connection = connection_of(own_server)
+    asked(connection)
+    own_server.pause()
+    connection.timeout_s = 0.2
+    started_s = time.monotonic()
+    with pytest.raises(RetryError, match="there was no answer in time"):
+        asked(connection)
+    assert 0.6 <= time.monotonic() - started_s < 10
+    assert len(retries.events) == 3
+    own_server.pause(paused=False)
+    connection.timeout_s = 10
+    assert asked(connection) == 0
+
+
+def test_silence_while_connecting_has_its_limit_too(own_server: NatsServer) -> None:
+    own_server.pause()
+    started_s = time.monotonic()
+    error = refusal_of(connection_to(own_server.url, timeout_s=0.1))
+    assert "there was no answer in time" in error.problem
+    assert time.monotonic() - started_s < 10
+
+
+def test_a_connection_that_is_lost_is_an_error_at_once_not_after_the_time_limit(
+    proxy: NatsProxy, connection_of: Connect, retries: MemoryAuditSink
+) -> None:
+    connection = connection_of(proxy, timeout_s=30)
+    asked(connection)
+    proxy.lose(b"$JS.API.INFO", Loss.ANSWER)
+    started_s = time.monotonic()
+    asked(connection)
+    assert time.monotonic() - started_s < 15
+    failed = retries.events[0]
+    assert isinstance(failed, RetryAttempted)
+    assert "the connection was lost" in failed.exception_message
+
+
+# TLS
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("certificates")
+    ca = trustme.CA()
+    issued = ca.issue_cert("127.0.0.1")
+    ca.cert_pem.write_to_path(folder / "ca.pem")
+    issued.private_key_pem.write_to_path(folder / "key.pem")
+    issued.cert_chain_pems[0].write_to_path(folder / "cert.pem")
+    return folder
+
+
+def test_tls_is_verified_against_the_given_ca(tmp_path: Path, certificates: Path) -> None:
+    settings = f'tls {{ cert_file: "{certificates}/cert.pem", key_file: "{certificates}/key.pem" }}'
+    ca_file = certificates / "ca.pem"
+    with running(tmp_path / "server", settings) as server:
+        url = server.url.replace("nats:", "tls:")
+        with NatsConnection.at(url, retry=manager(), ca_file=ca_file) as connection:
+            assert asked(connection) == 0
+        untrusted = refusal_of(NatsConnection.at(url, retry=manager()))
+        other_host = url.replace("127.0.0.1", "localhost")
+        misnamed = refusal_of(NatsConnection.at(other_host, retry=manager(), ca_file=ca_file))
+    assert "certificate verify failed" in untrusted.problem
+    assert "Hostname mismatch" in misnamed.problem
+    assert "check the server's certificate" in misnamed.remedy
+
+
+def test_an_address_that_insists_on_tls_says_nothing_in_the_clear(
+    nats_server: NatsServer, connection_of: Connect, proxy: NatsProxy
+) -> None:
+    del nats_server, connection_of
+    url = proxy.url.replace("nats://", f"tls://user:{CANARY}@")
+    error = refusal_of(connection_to(url))
+    assert "it offers no TLS, which tls:// insists on" in error.problem
+    assert proxy.sent_bytes == 0
+
+
+def test_a_ca_file_that_cannot_be_used_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "bad.pem").write_text("no certificate")
+    for name in ("none.pem", "bad.pem"):
+        with pytest.raises(InvalidValueError, match="ca_file: cannot be used"):
+            NatsConnection.at("tls://127.0.0.1", retry=manager(), ca_file=tmp_path / name)
+
+
+# Coming back
+
+
+def test_a_server_that_was_killed_and_started_again_is_connected_to_anew(
+    own_server: NatsServer, connection_of: Connect, retries: MemoryAuditSink
+) -> None:
+    connection = connection_of(own_server)
+    asked(connection)
+    own_server.restart()
+    assert asked(connection) == 0
+    own_server.kill()
+    with pytest.raises(RetryError):  # by the call, or by connecting, if the end was noticed before
+        asked(connection)
+    with pytest.raises(RetryError) as raised:
+        asked(connection)
+    assert raised.value.category == RetryCategory.NATS_CONNECT
+    own_server.start()
+    assert asked(connection) == 0
+    assert len(retries.events) >= 5
+
+
+def test_any_thread_may_call(own_server: NatsServer, connection_of: Connect) -> None:
+    connection = connection_of(own_server)
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda _: asked(connection), range(80))) == [0] * 80
+    own_server.restart()
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda _: asked(connection), range(80))) == [0] * 80
+
+
+# The end
+
+
+def test_closing_leaves_nothing_and_is_final(own_server: NatsServer) -> None:
+    before = threading.active_count()
+    connection = connection_to(own_server.url)
+    connection.close()  # before it was ever used
+    for _ in range(3):
+        with connection_to(own_server.url) as connection:
+            asked(connection)
+        connection.close()
+    own_server.kill()
+    with connection_to(own_server.url, timeout_s=0.5) as broken, pytest.raises(RetryError):
+        asked(broken)
+    with pytest.raises(MessagingError, match="this connection was closed; open another one"):
+        asked(connection)
+    assert threading.active_count() == before
+    gc.collect()  # an unclosed socket or loop would warn, and a warning is an error here
+
+
+def test_closing_ends_a_call_of_another_thread(own_server: NatsServer) -> None:
+    connection = connection_to(own_server.url, timeout_s=60)
+    asked(connection)
+    begun = threading.Event()
+
+    async def never(session: Session) -> None:
+        del session
+        begun.set()
+        await asyncio.Event().wait()
+
+    def wait() -> None:
+        connection.call(RetryCategory.KV_GET, "wait", lambda: connection.ask(never))
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(wait)
+        assert begun.wait(10)
+        connection.close()
+        with pytest.raises(MessagingError, match="this connection was closed"):
+            waiting.result(10)
+
+
+# Addresses
+
+
+def test_an_address_is_shown_without_its_credentials() -> None:
+    address = NatsAddress.parse(f"nats://u:{CANARY}@one, nats://u:{CANARY}@[::1]:5000/")
+    assert str(address) == "nats://one:4222, nats://[::1]:5000"
+    assert (address.user, address.password, address.token) == ("u", CANARY, None)
+    assert CANARY not in repr(address)
+    assert NatsAddress.parse("tls://host").wants_tls
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "",
+        "localhost:4222",
+        "http://localhost",
+        "ws://localhost",
+        f"nats://{CANARY}@",
+        f"nats://u:{CANARY}@host:port",
+        f"nats://u:{CANARY}/x@host",
+        "nats://host:0",
+        "nats://host/path",
+        "nats://host?tls=true",
+        "nats://a,tls://b",
+        f"nats://u:{CANARY}@a,nats://u:other@b",
+    ],
+)
+def test_what_is_no_address_is_refused_and_not_shown(wrong: str) -> None:
+    with pytest.raises(InvalidValueError, match=r"nats_url: .*nats://user:password@host") as raised:
+        NatsAddress.parse(wrong)
+    assert CANARY not in f"{raised.value} {raised.value!r}"
+    assert raised.value.__cause__ is None

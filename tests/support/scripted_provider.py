@@ -1,0 +1,132 @@
+"""A provider that answers as it is told: called directly, or over a real socket."""
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import httpx
+from attrs import define, field
+
+from tileferry.domain.tiles import BBox, TileCoverage, TileId
+
+Answer = Callable[[httpx.Request], httpx.Response]
+TILES = "/api/satellite/tiles"
+KEY = "canary-5f1e9d0c"
+
+
+def picture_of(tile: TileId) -> bytes:
+    """Return bytes that no other tile has."""
+    return f"{tile}".encode() * 20
+
+
+def path_of(tile: TileId) -> str:
+    return f"{TILES}/{tile.zoom}/{tile.x}/{tile.y}"
+
+
+@define(eq=False)
+class ScriptedProvider:
+    """Lists an area's tiles and serves them; single answers can be replaced, once or for good."""
+
+    tiles: Sequence[TileId]
+    produced_at: str = "2026-10-01T00:00:00Z"
+    resolution: float = 0.6
+    page_size: int = 1_000
+    lines: dict[TileId, dict[str, Any]] = field(factory=dict)
+    """What the listing says of a tile beyond, or instead of, the usual."""
+    headers: dict[TileId, dict[str, str]] = field(factory=dict)
+    once: dict[str, list[Answer]] = field(factory=lambda: defaultdict(list))
+    """Answers that a path gives first, one each."""
+    always: dict[str, Answer] = field(factory=dict)
+    requests: list[httpx.Request] = field(factory=list, init=False)
+    _guard: threading.Lock = field(factory=threading.Lock, init=False)
+
+    @classmethod
+    def of_area(cls, bbox: BBox, zoom: int, count: int) -> "ScriptedProvider":
+        """Serve the first tiles of an area."""
+        tiles = list(TileCoverage(bbox=bbox, zoom_levels=[zoom]).tiles("satellite"))[:count]
+        assert len(tiles) == count
+        return cls(tiles)
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        path = request.url.path
+        with self._guard:
+            self.requests.append(request)
+            scripted = self.once[path].pop(0) if self.once[path] else self.always.get(path)
+        if scripted is not None:
+            return scripted(request)
+        if request.headers.get("authorization") != f"Bearer {KEY}":
+            return httpx.Response(401, text="who are you?")
+        if path == TILES:
+            return self._page(int(request.url.params.get("cursor", "0")))
+        tile = next((tile for tile in self.tiles if path_of(tile) == path), None)
+        if tile is None:
+            return httpx.Response(404, text="no such tile")
+        return httpx.Response(
+            200,
+            content=picture_of(tile),
+            headers={
+                "content-type": "image/png",
+                "x-resolution-m-per-px": str(self.resolution),
+                "x-produced-at": self.produced_at,
+                **self.headers.get(tile, {}),
+            },
+        )
+
+    def _page(self, start: int) -> httpx.Response:
+        end = start + self.page_size
+        lines = [
+            {
+                "z": tile.zoom,
+                "x": tile.x,
+                "y": tile.y,
+                "produced_at": self.produced_at,
+                "resolution_m_per_px": self.resolution,
+                "estimated_bytes": len(picture_of(tile)),
+                **self.lines.get(tile, {}),
+            }
+            for tile in self.tiles[start:end]
+        ]
+        following = str(end) if end < len(self.tiles) else None
+        return httpx.Response(200, json={"tiles": lines, "next": following})
+
+    @property
+    def tile_gets(self) -> list[str]:
+        """The paths of tiles that were asked for."""
+        return [each.url.path for each in self.requests if each.url.path != TILES]
+
+    @contextmanager
+    def served(self) -> Iterator[str]:
+        """Answer over a real socket; yield its address."""
+        provider = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                url = f"http://127.0.0.1{self.path}"
+                response = provider(httpx.Request("GET", url, headers=dict(self.headers.items())))
+                content = response.content
+                self.send_response(response.status_code)
+                for name, value in response.headers.items():
+                    if name != "content-length":
+                        self.send_header(name, value)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *_args: object) -> None:
+                """Say nothing."""
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+            server.server_close()
