@@ -252,15 +252,15 @@ class IdempotencyManager:
 
     def _recorded(self, record: IdempotencyRecord, result: Any, call: IdempotentCall) -> Any:
         """Record a result, and return it as later callers will get it."""
+        event = call.context.idempotency(call.key, IdempotencyAction.RECORD, self.clock)
         try:
             content = self._encoded(result, call)
+            with _noting_the_effect():
+                self.store.complete(record, content, keep=self.keep, event=event)
         except ResultNotStorableError as error:
             # The effect is there: it must not happen again for want of a record.
             self._record_failure(record, error, call)
             raise
-        event = call.context.idempotency(call.key, IdempotencyAction.RECORD, self.clock)
-        with _noting_the_effect():
-            self.store.complete(record, content, keep=self.keep, event=event)
         self.audit.emit(event, written_to=self.store.audit_sink)
         if call.observe is not None:
             call.observe(IdempotencyAction.RECORD)

@@ -16,6 +16,7 @@ from dependency_injector import containers, providers
 
 from tileferry.adapters.filesystem import FileCacheLock, JsonLinesAuditSink, SegmentTileStore
 from tileferry.adapters.http import (
+    FastLane,
     HttpTileDownloader,
     HttpTileProvider,
     ProviderAddress,
@@ -91,7 +92,7 @@ def _budget(
     )
 
 
-def _http_client(config: Config) -> Iterator[httpx.Client]:
+def _provider_address(config: Config) -> ProviderAddress:
     c11 = config.c11
     if c11.satellite_provider_url is None:
         raise InvalidValueError(
@@ -100,22 +101,35 @@ def _http_client(config: Config) -> Iterator[httpx.Client]:
             problem="is not set",
             remedy="set it in tileferry.toml, or in TILEFERRY_C11_SATELLITE_PROVIDER_URL",
         )
-    address = ProviderAddress(
+    return ProviderAddress(
         url=c11.satellite_provider_url,
         service_api_key=service_api_key(c11),
         ca_file=c11.ca_file,
         timeout_s=c11.http_timeout_s,
         connections=c11.max_concurrent_requests,
     )
+
+
+def _http_client(address: ProviderAddress) -> Iterator[httpx.Client]:
     with new_client(address) as client:
         yield client
 
 
-def _provider(config: Config, client: httpx.Client, clock: SystemClock) -> HttpTileProvider:
+def _lane(address: ProviderAddress) -> Iterator[FastLane]:
+    lane = FastLane(address)
+    yield lane
+    lane.close()
+
+
+def _provider(
+    config: Config, client: httpx.Client, lane: FastLane, clock: SystemClock
+) -> HttpTileProvider:
     limits = ResponseLimits(
         tile_bytes_max=config.c11.max_tile_bytes, deadline_s=config.c11.response_deadline_s
     )
-    return HttpTileProvider(client=client, clock=clock, source=config.c11.source, limits=limits)
+    return HttpTileProvider(
+        client=client, lane=lane, clock=clock, source=config.c11.source, limits=limits
+    )
 
 
 def _download_settings(config: Config) -> DownloadSettings:
@@ -208,8 +222,10 @@ class Container(containers.DeclarativeContainer):
         policies=providers.Singleton(_policies, config),
         idempotency_manager=idempotency_manager,
     )
-    http_client = providers.Resource(_http_client, config)
-    provider = providers.Singleton(_provider, config, http_client, clock)
+    provider_address = providers.Singleton(_provider_address, config)
+    http_client = providers.Resource(_http_client, provider_address)
+    lane = providers.Resource(_lane, provider_address)
+    provider = providers.Singleton(_provider, config, http_client, lane, clock)
     provider_retry = providers.Singleton(
         RetryManager,
         clock=clock,

@@ -1,13 +1,17 @@
 """The imagery provider over HTTP."""
 
 from tileferry.adapters.http.client import ProviderAddress, new_client
+from tileferry.adapters.http.fast_lane import FastLane
+from tileferry.adapters.http.lanes import HttpxLane
 from tileferry.adapters.http.provider import HttpTileProvider
 from tileferry.adapters.http.responses import ResponseLimits
 from tileferry.adapters.http.tile_downloader import HttpTileDownloader
 
 __all__ = [
+    "FastLane",
     "HttpTileDownloader",
     "HttpTileProvider",
+    "HttpxLane",
     "ProviderAddress",
     "ResponseLimits",
     "new_client",

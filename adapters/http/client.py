@@ -22,7 +22,7 @@ class ProviderAddress:
     url: str
     service_api_key: str = field(repr=_secret)
     ca_file: Path | None = None
-    """A private authority to trust beside none other."""
+    """Certificates of a private authority, trusted beside those of the system."""
     timeout_s: float = field(default=10.0, validator=number(0.001, 3600))
     """How long to wait for a connection, and between two pieces of an answer."""
     connections: int = field(default=8, validator=integer(1, 256))
@@ -35,8 +35,7 @@ def new_client(
 
     TLS is verified and cannot be switched off; plain http reaches this machine only.
     """
-    check_url(address.url)
-    check_key(address.service_api_key)
+    check_address(address)
     return httpx.Client(
         base_url=address.url.rstrip("/"),
         headers={
@@ -55,10 +54,18 @@ def new_client(
     )
 
 
+def check_address(address: ProviderAddress) -> None:
+    """Refuse an address or a key that cannot be used safely."""
+    check_url(address.url)
+    check_key(address.service_api_key)
+
+
 def tls_context(ca_file: Path | None) -> ssl.SSLContext:
     """Return what verifies the provider: TLS 1.2 or later, its name, and who vouches for it."""
     try:
-        context = ssl.create_default_context(cafile=ca_file)
+        context = ssl.create_default_context()
+        if ca_file is not None:
+            context.load_verify_locations(ca_file)
     except (OSError, ssl.SSLError) as error:
         raise InvalidValueError(
             field="c11.ca_file",

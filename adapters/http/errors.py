@@ -1,10 +1,14 @@
-"""What httpx raises, in the product's words. No error of ours leads back to a request's headers."""
+"""What the HTTP libraries raise, in the product's words.
+
+No error of ours leads back to a request: its headers hold the key.
+"""
 
 import ssl
 from collections.abc import Callable
 from typing import TypeVar
 
 import httpx
+from pyreqwest import exceptions as fast
 
 from tileferry.domain.errors import SatelliteProviderError
 from tileferry.domain.text import printable
@@ -15,39 +19,44 @@ _FAULTS: tuple[tuple[type[Exception], ProviderFault, str], ...] = (
     (httpx.ConnectTimeout, ProviderFault.TIMED_OUT, "no connection in time"),
     (httpx.TimeoutException, ProviderFault.TIMED_OUT, "no answer in time"),
     (httpx.RemoteProtocolError, ProviderFault.TRUNCATED, "the answer broke off"),
-    (httpx.TransportError, ProviderFault.UNREACHABLE, "the connection failed"),
     (httpx.StreamError, ProviderFault.TRUNCATED, "the answer broke off"),
-    (httpx.HTTPError, ProviderFault.UNREACHABLE, "the call failed"),
+    (httpx.HTTPError, ProviderFault.UNREACHABLE, "the connection failed"),
+    (fast.ConnectTimeoutError, ProviderFault.TIMED_OUT, "no connection in time"),
+    (fast.RequestTimeoutError, ProviderFault.TIMED_OUT, "no answer in time"),
+    (fast.DecodeError, ProviderFault.TRUNCATED, "the answer broke off"),
+    (fast.ReadError, ProviderFault.TRUNCATED, "the answer broke off"),
+    (fast.PyreqwestError, ProviderFault.UNREACHABLE, "the connection failed"),
 )
+_FOREIGN = (httpx.HTTPError, httpx.StreamError, ssl.SSLError, fast.PyreqwestError)
+_BODY_SIGN = "response body"
+_TLS_SIGNS = ("certificate", "handshake", "tls", "fatal alert", "peer is incompatible")
 
 
 def answered(call: Callable[[], Result], url: str) -> Result:
-    """Return what ``call`` returns; what httpx raises becomes a ``SatelliteProviderError``.
+    """Return what ``call`` returns; what a library raises becomes a ``SatelliteProviderError``.
 
     It is raised outside of the handler on purpose: an exception that was being handled stays
-    attached to the next one, and httpx's own hold the request with its key.
+    attached to the next one, and httpx's own hold the request.
     """
     try:
         return call()
-    except (httpx.HTTPError, httpx.StreamError, ssl.SSLError) as error:
+    except _FOREIGN as error:
         translated = _translated(error, url)
     raise translated
 
 
 def _translated(error: Exception, url: str) -> SatelliteProviderError:
-    tls = _tls_problem(error)
+    tls = _tls_problem(error) or _fast_tls_problem(error)
     if tls is not None:
         return SatelliteProviderError(
             reason=f"TLS failed: {tls}", url=url, fault=ProviderFault.INSECURE
         )
-    for kind, fault, reason in _FAULTS:
-        if isinstance(error, kind):
-            return SatelliteProviderError(
-                reason=f"{reason}: {printable(str(error)) or kind.__name__}", url=url, fault=fault
-            )
-    return SatelliteProviderError(
-        reason=type(error).__name__, url=url, fault=ProviderFault.UNREACHABLE
-    )
+    kind, fault, reason = next(known for known in _FAULTS if isinstance(error, known[0]))
+    causes = _causes_of(error)
+    if fault is ProviderFault.UNREACHABLE and any(_BODY_SIGN in cause for cause in causes):
+        fault, reason = ProviderFault.TRUNCATED, "the answer broke off"
+    said = " / ".join(dict.fromkeys(causes)) or str(error) or kind.__name__
+    return SatelliteProviderError(reason=f"{reason}: {printable(said)}", url=url, fault=fault)
 
 
 def _tls_problem(error: BaseException) -> str | None:
@@ -58,3 +67,19 @@ def _tls_problem(error: BaseException) -> str | None:
             return printable(getattr(seen, "verify_message", "") or seen.reason or str(seen))
         seen = seen.__cause__ or seen.__context__
     return None
+
+
+def _fast_tls_problem(error: Exception) -> str | None:
+    """Tell by the words: there is no class for it, and the connection was not made."""
+    if not isinstance(error, fast.ConnectError):
+        return None
+    causes = _causes_of(error)
+    signs = (cause for cause in causes if any(sign in cause.lower() for sign in _TLS_SIGNS))
+    found = next(signs, None)
+    return None if found is None else printable(found)
+
+
+def _causes_of(error: Exception) -> list[str]:
+    details = getattr(error, "details", None)
+    causes = details.get("causes") if isinstance(details, dict) else None
+    return [str(cause["message"]) for cause in causes or ()]

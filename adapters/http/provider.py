@@ -1,7 +1,6 @@
 """The provider's calls over httpx: one request each, one answer, checked."""
 
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
@@ -11,6 +10,7 @@ import httpx
 from attrs import define, evolve, field
 
 from tileferry.adapters.http.errors import answered
+from tileferry.adapters.http.lanes import Answer, HttpxLane, Lane
 from tileferry.adapters.http.responses import (
     ResponseLimits,
     body_of,
@@ -49,6 +49,12 @@ class HttpTileProvider:
     source: str = "satellite"
     limits: ResponseLimits = field(factory=ResponseLimits)
     listing_limits: ListingLimits = field(factory=ListingLimits)
+    lane: Lane = field()
+    """What the requests go through; the client itself, where no other is given."""
+
+    @lane.default
+    def _through_the_client(self) -> Lane:
+        return HttpxLane(self.client)
 
     @property
     def key_hash(self) -> str:
@@ -80,15 +86,12 @@ class HttpTileProvider:
         """Ask for one tile."""
         return self._get(_path_of(tile_id), partial(self._tile_of, tile_id))
 
-    def _tile_of(self, tile_id: TileId, response: httpx.Response, started_s: float) -> FetchedTile:
-        check_content_type(response, family="image/")
-        content = self._body(response, started_s, self.limits.tile_bytes_max)
-        check_digest(response, content)
-        headers = response.headers
-        resolution, produced_at = (
-            headers.get("x-resolution-m-per-px"),
-            headers.get("x-produced-at"),
-        )
+    def _tile_of(self, tile_id: TileId, answer: Answer, started_s: float) -> FetchedTile:
+        check_content_type(answer, family="image/")
+        content = self._body(answer, started_s, self.limits.tile_bytes_max)
+        check_digest(answer, content)
+        resolution = answer.header("x-resolution-m-per-px")
+        produced_at = answer.header("x-produced-at")
         try:
             return FetchedTile(
                 tile_id=tile_id,
@@ -99,52 +102,43 @@ class HttpTileProvider:
                 else moment_of(produced_at, field="X-Produced-At"),
             )
         except InvalidValueError as error:
-            raise evolve(schema_error(error), url=str(response.url)) from None
+            raise evolve(schema_error(error), url=answer.url) from None
 
-    def _listing_body(self, response: httpx.Response, started_s: float, *, bytes_max: int) -> bytes:
-        check_content_type(response, family="application/json")
-        return self._body(response, started_s, bytes_max)
+    def _listing_body(self, answer: Answer, started_s: float, *, bytes_max: int) -> bytes:
+        check_content_type(answer, family="application/json")
+        return self._body(answer, started_s, bytes_max)
 
-    def _body(self, response: httpx.Response, started_s: float, bytes_max: int) -> bytes:
+    def _body(self, answer: Answer, started_s: float, bytes_max: int) -> bytes:
         return body_of(
-            response,
-            bytes_max=bytes_max,
-            limits=self.limits,
-            clock=self.clock,
-            started_s=started_s,
+            answer, bytes_max=bytes_max, limits=self.limits, clock=self.clock, started_s=started_s
         )
 
     def _get(
         self,
         path: str,
-        read: Callable[[httpx.Response, float], Result],
-        query: dict[str, str] | None = None,
+        read: Callable[[Answer, float], Result],
+        query: Mapping[str, str] | None = None,
     ) -> Result:
         """Make a request and have its answer read while it is open."""
 
         def call() -> Result:
             started_s = self.clock.monotonic()
-            request = self.client.build_request(
-                "GET", path, params=query, headers={"Accept-Encoding": "identity"}
-            )
-            response = self.client.send(request, stream=True, follow_redirects=False)
-            with closing(response):
-                if response.status_code != _OK:
-                    raise self._refusal(response)
-                return read(response, started_s)
+            with self.lane.get(path, query) as answer:
+                if answer.status != _OK:
+                    raise self._refusal(answer)
+                return read(answer, started_s)
 
         return answered(call, self._url(path))
 
-    def _refusal(self, response: httpx.Response) -> SatelliteProviderError:
-        status = response.status_code
+    def _refusal(self, answer: Answer) -> SatelliteProviderError:
         return SatelliteProviderError(
-            reason=response.reason_phrase.lower() or "refused",
-            url=str(response.url.copy_with(query=None)),
-            status=status,
-            body_excerpt=excerpt_of(response, secret=self._authorization.rpartition(" ")[2]),
-            fault=fault_of_status(status),
+            reason=answer.reason.lower() or "refused",
+            url=answer.url,
+            status=answer.status,
+            body_excerpt=excerpt_of(answer, secret=self._authorization.rpartition(" ")[2]),
+            fault=fault_of_status(answer.status),
             retry_after_s=parse_retry_after(
-                response.headers.get("retry-after"),
+                answer.header("retry-after"),
                 now=datetime.fromtimestamp(self.clock.now(), UTC),
                 cap_s=RETRY_AFTER_S_MAX,
             ),

@@ -4,11 +4,10 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Iterable
 
-import httpx
 from attrs import field, frozen
 
+from tileferry.adapters.http.lanes import Answer
 from tileferry.application.ports.clock import Clock
 from tileferry.domain.checks import integer, number
 from tileferry.domain.errors import ResponseSchemaError, SatelliteProviderError
@@ -32,7 +31,7 @@ class ResponseLimits:
 
 
 def body_of(
-    response: httpx.Response,
+    answer: Answer,
     *,
     bytes_max: int,
     limits: ResponseLimits,
@@ -40,16 +39,16 @@ def body_of(
     started_s: float,
 ) -> bytes:
     """Return the body, exactly as long as it was declared, and never more than ``bytes_max``."""
-    url = str(response.url)
-    encoding = response.headers.get("content-encoding", "identity")
+    url = answer.url
+    encoding = answer.header("content-encoding") or "identity"
     if encoding.strip().lower() not in {"", "identity"}:
         raise _schema(url, "Content-Encoding", f"{encoding} was not asked for")
-    declared = _declared_length(response, url)
+    declared = _declared_length(answer, url)
     if declared is not None and declared > bytes_max:
         raise _too_large(url, declared, bytes_max)
     parts: list[bytes] = []
     size = 0
-    for chunk in _chunks_of(response):
+    for chunk in answer.chunks():
         size += len(chunk)
         if size > bytes_max:
             raise _too_large(url, size, bytes_max)
@@ -66,28 +65,23 @@ def body_of(
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def excerpt_of(response: httpx.Response, *, secret: str) -> str:
+def excerpt_of(answer: Answer, *, secret: str) -> str:
     """Return the beginning of an error's body, in which our own key is never shown."""
     content = b""
     try:
-        for chunk in _chunks_of(response):
+        for chunk in answer.chunks():
             content += chunk
             if len(content) >= _EXCERPT_BYTES:
                 break
-    except (httpx.HTTPError, httpx.StreamError):
-        pass  # it is an error already; its text is a courtesy
+    except Exception:  # noqa: BLE001, S110  # it is an error already; its text is a courtesy
+        pass
     text = content[:_EXCERPT_BYTES].decode("utf-8", "replace")
     return printable(text.replace(secret, "***") if secret else text)
 
 
-def _chunks_of(response: httpx.Response) -> Iterable[bytes]:
-    """Return the body as it comes in; a transport that is not a network may have it all."""
-    return [response.content] if response.is_stream_consumed else response.iter_raw()
-
-
-def check_digest(response: httpx.Response, content: bytes) -> None:
+def check_digest(answer: Answer, content: bytes) -> None:
     """Check the bytes against ``Repr-Digest``, where there is one with a sha-256."""
-    header = response.headers.get("repr-digest")
+    header = answer.header("repr-digest")
     if header is None or "sha-256=" not in header:
         return
     match = _DIGEST.search(header)
@@ -96,24 +90,24 @@ def check_digest(response: httpx.Response, content: bytes) -> None:
     except binascii.Error:
         expected = None
     if expected is None:
-        raise _schema(str(response.url), "Repr-Digest", "is no digest")
+        raise _schema(answer.url, "Repr-Digest", "is no digest")
     if hashlib.sha256(content).digest() != expected:
         raise SatelliteProviderError(
             reason="the bytes are not those that Repr-Digest names",
-            url=str(response.url),
+            url=answer.url,
             fault=ProviderFault.DAMAGED,
         )
 
 
-def check_content_type(response: httpx.Response, *, family: str) -> None:
+def check_content_type(answer: Answer, *, family: str) -> None:
     """Refuse what is not of the family that was asked for, such as a page that says "sorry"."""
-    kind = response.headers.get("content-type", "")
+    kind = answer.header("content-type") or ""
     if not kind.lower().startswith(family):
-        raise _schema(str(response.url), "Content-Type", f"{kind!r} is not {family}")
+        raise _schema(answer.url, "Content-Type", f"{kind!r} is not {family}")
 
 
-def _declared_length(response: httpx.Response, url: str) -> int | None:
-    text = response.headers.get("content-length")
+def _declared_length(answer: Answer, url: str) -> int | None:
+    text = answer.header("content-length")
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 20):  # noqa: PLR2004  # 64 bits

@@ -6,17 +6,26 @@ import socket
 import ssl
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from types import NoneType
 from typing import Any
 
+import httpx
 import pytest
 import trustme
 from support.raw_server import Script, answering, raw_server
 
-from tileferry.adapters.http import HttpTileProvider, ProviderAddress, ResponseLimits, new_client
+from tileferry.adapters.http import (
+    FastLane,
+    HttpTileProvider,
+    HttpxLane,
+    ProviderAddress,
+    ResponseLimits,
+    new_client,
+)
+from tileferry.adapters.http.lanes import Lane
 from tileferry.adapters.system import SystemClock
 from tileferry.domain.errors import (
     InvalidValueError,
@@ -43,14 +52,31 @@ def list_page(provider: HttpTileProvider) -> Any:
 def asked(url: str, call: Call = fetch, *, limits: ResponseLimits = TIGHT, **options: Any) -> Any:
     address = ProviderAddress(url=url, service_api_key=KEY, timeout_s=0.5, **options)
     with new_client(address) as client:
+        lane = LANES[_chosen[-1]](client, address)
         return call(
             HttpTileProvider(
                 client=client,
+                lane=lane,
                 clock=SystemClock(),
                 limits=limits,
                 listing_limits=ListingLimits(page_bytes_max=20_000),
             )
         )
+
+
+LANES: dict[str, Callable[[httpx.Client, ProviderAddress], Lane]] = {
+    "httpx": lambda client, _: HttpxLane(client),
+    "fast": lambda _, address: FastLane(address),
+}
+_chosen = ["httpx"]
+
+
+@pytest.fixture(params=LANES, autouse=True)
+def lane(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Both ways to the provider are held to the same rules."""
+    _chosen.append(request.param)
+    yield
+    _chosen.pop()
 
 
 def refused(script: Script, call: Call = fetch) -> SatelliteProviderError:

@@ -1,0 +1,93 @@
+"""How a request gets to the provider: through an httpx client, or through a faster one."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+import httpx
+from attrs import define, frozen
+
+
+class Answer(Protocol):
+    """An answer whose body is still to be read."""
+
+    @property
+    def status(self) -> int:
+        """The status code."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """What the status means."""
+        ...
+
+    @property
+    def url(self) -> str:
+        """What was asked for, without its query."""
+        ...
+
+    def header(self, name: str) -> str | None:
+        """Return a header, whatever its case."""
+        ...
+
+    def chunks(self) -> Iterable[bytes]:
+        """Return the body as it comes in, nothing decoded."""
+        ...
+
+
+class Lane(Protocol):
+    """Makes requests. What goes wrong is the library's own error, for ``answered`` to translate."""
+
+    def get(
+        self, path: str, query: Mapping[str, str] | None = None
+    ) -> AbstractContextManager[Answer]:
+        """Ask for something below the provider's address."""
+        ...
+
+
+@frozen
+class _HttpxAnswer:
+    _response: httpx.Response
+
+    @property
+    def status(self) -> int:
+        return self._response.status_code
+
+    @property
+    def reason(self) -> str:
+        return self._response.reason_phrase
+
+    @property
+    def url(self) -> str:
+        return str(self._response.url.copy_with(query=None))
+
+    def header(self, name: str) -> str | None:
+        value: str | None = self._response.headers.get(name)
+        return value
+
+    def chunks(self) -> Iterable[bytes]:
+        # A transport that is no network may have it all by now.
+        response = self._response
+        return [response.content] if response.is_stream_consumed else response.iter_raw()
+
+
+@define
+class HttpxLane:
+    """Through a client that knows the address and the key; never beyond its first answer."""
+
+    client: httpx.Client
+
+    @contextmanager
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> Iterator[_HttpxAnswer]:
+        """Ask by httpx."""
+        request = self.client.build_request(
+            "GET",
+            path,
+            params=None if query is None else dict(query),
+            headers={"Accept-Encoding": "identity"},
+        )
+        response = self.client.send(request, stream=True, follow_redirects=False)
+        try:
+            yield _HttpxAnswer(response)
+        finally:
+            response.close()

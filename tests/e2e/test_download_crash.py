@@ -1,0 +1,106 @@
+"""Spec 5, AC-12: a real process over real HTTP, killed at any moment, goes on where it was."""
+
+import hashlib
+import logging
+import multiprocessing
+import random
+import signal
+import time
+from pathlib import Path
+
+from support.download_process import DownloadPlan, download
+from support.download_site import DERKACHI, ZOOM
+from support.scripted_provider import KEY, ScriptedProvider, path_of, picture_of
+from support.soak import TIMES
+
+from tileferry.adapters.filesystem import FileJournalStore, SegmentTileStore
+from tileferry.adapters.postgres import Database, PostgresBlobIndex
+from tileferry.domain.tiles import TileId, TileSet
+
+KILLS = 20 * TIMES
+TILES = 100
+processes = multiprocessing.get_context("forkserver")
+processes.set_forkserver_preload(
+    [
+        "httpx",
+        "sqlalchemy.dialects.postgresql.psycopg",
+        "tileferry.adapters.filesystem",
+        "tileferry.adapters.http",
+        "tileferry.adapters.postgres",
+        "tileferry.adapters.system",
+    ]
+)
+
+
+def journaled(plan: DownloadPlan) -> set[TileId] | None:
+    """Return the tiles that the journal vouches for; ``None`` once it is complete."""
+    journals = FileJournalStore(root=plan.root, logger=logging.getLogger("tests"))
+    key_hash = hashlib.sha256(f"Bearer {KEY}".encode()).hexdigest()
+    journal = journals.open(plan.request.journal_name(key_hash))
+    done = TileSet(plan.request.coverage)
+    journal.read_into(done)
+    complete = journal.complete
+    journal.close()
+    if complete:
+        return None
+    return {tile for tile in plan.request.coverage.tiles("satellite") if tile in done}
+
+
+def run(plan: DownloadPlan, *, kill_after_s: float | None) -> tuple[str, int] | None:
+    """Run a download; return its report, unless it was killed before that."""
+    here, there = processes.Pipe(duplex=False)
+    process = processes.Process(target=download, args=(plan, there))
+    process.start()
+    there.close()
+    with here:
+        assert here.poll(30)
+        assert here.recv() == "begun"
+        if kill_after_s is not None:
+            time.sleep(kill_after_s)
+            process.kill()
+        process.join()
+        report: tuple[str, int] | None = here.recv() if process.exitcode == 0 else None
+    assert process.exitcode in {0, -signal.SIGKILL}
+    return report
+
+
+def test_spec5_ac12_a_kill_at_any_moment_loses_no_journaled_tile(
+    tmp_path: Path, database: Database, database_url: str
+) -> None:
+    chance = random.Random(12)  # noqa: S311  # a repeatable test, not a secret
+    provider = ScriptedProvider.of_area(DERKACHI, ZOOM, TILES)
+    kills = resumed = flight = 0
+    with provider.served() as url:
+        while kills < KILLS:
+            flight += 1
+            plan = DownloadPlan(
+                root=tmp_path,
+                database_url=database_url,
+                provider_url=url,
+                flight_id=f"F{flight}",
+                group_tiles=chance.choice([3, 10, 30]),
+                in_background=chance.random() < 0.5,
+            )
+            known: set[TileId] | None = set()
+            report = None
+            while report is None:
+                provider.requests.clear()
+                report = run(plan, kill_after_s=chance.uniform(0.0, 0.4))
+                asked = set(provider.tile_gets)
+                assert not asked & {path_of(tile) for tile in known or ()}
+                kills += report is None
+                resumed += bool(known)
+                known = journaled(plan)
+                if known is None:
+                    break
+            provider.requests.clear()
+            report = report or run(plan, kill_after_s=None)
+            assert report in {("success", TILES), ("idempotent_no_op", TILES)}
+            check_tiles(tmp_path, database, provider)
+    assert resumed >= KILLS // 4  # otherwise the moments are badly chosen
+
+
+def check_tiles(root: Path, database: Database, provider: ScriptedProvider) -> None:
+    with SegmentTileStore(root=root, index=PostgresBlobIndex(database)) as store:
+        for tile in provider.tiles:
+            assert store.read_tile(tile) == picture_of(tile)
