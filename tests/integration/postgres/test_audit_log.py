@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
 import pytest
 from attrs import evolve
@@ -102,6 +103,17 @@ def test_what_entries_tell_of_is_found_through_an_index(
         plan = connection.execute(text(f"EXPLAIN {_ABOUT.text}"), asked).scalars().all()
     for index in ("audit_log_by_correlation", "audit_log_by_subject", "audit_log_pkey"):
         assert index in "\n".join(plan)
+
+
+def test_the_first_and_the_last_moment_there_is_are_kept(log: PostgresAuditLog) -> None:
+    times = [
+        datetime.min.replace(tzinfo=UTC),
+        datetime(1999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+        datetime.max.replace(tzinfo=UTC),
+    ]
+    events = [evolve(attempted(1), timestamp=moment) for moment in times]
+    log.emit(events)
+    check_holds(log, events)
 
 
 # As part of a transaction
