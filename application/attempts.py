@@ -28,6 +28,10 @@ from tileferry.domain.retry import FailedAttempt, GiveUp, RetryLoop, RetryPolicy
 from tileferry.domain.retry.loop import Classifier
 
 
+def _nothing(*_told: object) -> None:
+    """For when nobody looks on."""
+
+
 @define(kw_only=True)
 class Attempts:
     """Yields one attempt after the other, and waits between them; a success ends it."""
@@ -42,6 +46,10 @@ class Attempts:
     classifier: Classifier | None = None
     observer: Callable[[], RetryObserver] | None = None
     tokens: RetryTokens | None = None
+    begin: Callable[[], None] = _nothing
+    """Is told that the attempts begin."""
+    end: Callable[[BaseException | None], None] = _nothing
+    """Is told how they ended."""
     _loop: RetryLoop | None = field(default=None, init=False)
     _observing: RetryObserver | None = field(default=None, init=False)
     _started_s: float = field(default=0.0, init=False)
@@ -71,6 +79,7 @@ class Attempts:
         if self.tokens is not None:
             self.tokens.note_first_attempt()
         self._started_s = self.clock.monotonic()
+        self.begin()
 
     def note_failure(self, error: Exception) -> FailedAttempt:
         """Decide what follows a failed attempt."""
@@ -88,6 +97,7 @@ class Attempts:
         """Tell the observer of a success after failures."""
         if self._observing is not None and self._loop is not None:
             self._observing.succeeded(self._loop)
+        self.end(None)
 
     def delay_after(self, attempt: FailedAttempt, error: Exception) -> float:
         """Return how long to wait now, or raise that there is nothing to wait for."""
@@ -117,6 +127,10 @@ class Attempt:
         return self._delay_s
 
     def __enter__(self) -> Self:
+        if self._is_used:
+            raise InvalidValueError(
+                field="attempt", value="used", problem="is over", remedy="the loop makes the next"
+            )
         self._is_used = True
         return self
 
@@ -129,6 +143,8 @@ class Attempt:
         if not isinstance(error, Exception):
             if error is None:
                 self._attempts.tell_success()
+            else:
+                self._attempts.end(error)
             return False
         failed = self._attempts.note_failure(error)
         self._attempts.tell_failure(failed)
@@ -146,6 +162,8 @@ class Attempt:
         if not isinstance(error, Exception):
             if error is None:
                 await self._off_loop(self._attempts.tell_success)
+            else:
+                self._attempts.end(error)
             return False
         failed = self._attempts.note_failure(error)
         await self._off_loop(partial(self._attempts.tell_failure, failed))
@@ -153,8 +171,10 @@ class Attempt:
 
     def _goes_on(self, failed: FailedAttempt, error: Exception) -> bool:
         decision = failed.decision
-        if isinstance(decision, GiveUp) and decision.is_final:
-            return False  # the error goes its way, as it is
+        if isinstance(decision, GiveUp):
+            self._attempts.end(error)
+            if decision.is_final:
+                return False  # the error goes its way, as it is
         self._delay_s = self._attempts.delay_after(failed, error)
         return True
 

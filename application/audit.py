@@ -18,10 +18,11 @@ from tileferry.domain.audit import (
     RetryExhausted,
     RetrySucceeded,
 )
-from tileferry.domain.canonical import JsonValue
-from tileferry.domain.errors import AuditError
+from tileferry.domain.canonical import JsonValue, canonical_json
+from tileferry.domain.checks import is_unicode
+from tileferry.domain.errors import AuditError, InvalidValueError
 from tileferry.domain.retry import DecisionRecord, FailedAttempt, GiveUp, RetryLoop, RetryPolicy
-from tileferry.domain.text import message_of
+from tileferry.domain.text import message_of, shown
 
 
 @define(kw_only=True)
@@ -67,16 +68,40 @@ class AuditTrail:
         return refusal
 
 
+def _label(value: Any) -> Any:
+    """Bring a label into a form that can be written: it must not stand in the way of the work."""
+    return value if value is None or is_unicode(value) else shown(value)
+
+
+def _named(value: Any) -> str:
+    return str(_label(value) or "unnamed")
+
+
+def _context(value: Any) -> Any:
+    """Replace what cannot be written by how it shows itself, for the same reason."""
+    if value is None:
+        return None
+    try:
+        canonical_json(value, field="additional_context")
+    except InvalidValueError as error:
+        return {"not_json": shown(value), "problem": str(error)}
+    return value if isinstance(value, Mapping) else {"value": value}
+
+
 @frozen(kw_only=True)
 class CallContext:
-    """What all events of one call have in common."""
+    """What all events of one call have in common.
 
-    category: str
-    operation: str
-    tenant_id: str | None = None
-    correlation_id: str | None = None
-    trace_id: str | None = None
-    additional_context: Mapping[str, JsonValue] | None = None
+    What a caller gives here is for people who look back. None of it can make an event impossible:
+    by the time it is written the work is done, and an error would hide that.
+    """
+
+    category: str = field(converter=_named)
+    operation: str = field(converter=_named)
+    tenant_id: str | None = field(default=None, converter=_label)
+    correlation_id: str | None = field(default=None, converter=_label)
+    trace_id: str | None = field(default=None, converter=_label)
+    additional_context: Mapping[str, JsonValue] | None = field(default=None, converter=_context)
 
     def attempt_failed(
         self, attempt: FailedAttempt, policy: RetryPolicy, clock: Clock
@@ -116,7 +141,7 @@ class CallContext:
 
     def _common(self, clock: Clock) -> dict[str, Any]:
         return {
-            "timestamp": datetime.fromtimestamp(clock.now(), UTC),
+            "timestamp": _moment(clock),
             "retry_category": self.category,
             "operation": self.operation,
             "tenant_id": self.tenant_id,
@@ -124,3 +149,11 @@ class CallContext:
             "trace_id": self.trace_id,
             "additional_context": self.additional_context,
         }
+
+
+def _moment(clock: Clock) -> datetime:
+    """Return the time; a clock that shows a time before all calendars is at its beginning."""
+    try:
+        return datetime.fromtimestamp(clock.now(), UTC)
+    except (ValueError, OverflowError, OSError):
+        return datetime.fromtimestamp(0, UTC)

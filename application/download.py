@@ -103,6 +103,11 @@ class AreaDownload:
             self._log_end(report)
             return report
 
+    def start_over(self, request: DownloadRequest) -> None:
+        """Forget that a request was carried out, so that all of it is fetched again."""
+        self.lock.check_held()
+        self.journals.discard(request.journal_name(self.provider.key_hash))
+
     def calls(self, correlation_id: str) -> ProviderCalls:
         """Return the calls of one download, or of one look at what there is."""
         return ProviderCalls(

@@ -1,7 +1,7 @@
 """One download of an area, from its listing to its last tile."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
@@ -168,21 +168,31 @@ class DownloadRun:
         )
         wanted = self._worth_fetching(tile for tile in listed if tile.tile_id not in done)
         idle_s = uses.settings.group.age_ms_max / 1_000
-        with (
-            commit,
-            closing(uses.workers.run(partial(_attempted, calls), wanted, idle_s=idle_s)) as results,
-        ):
-            try:
-                for result in results:
-                    if result is None:  # nothing comes in: what is there becomes safe meanwhile
-                        commit.flush()
-                    else:
-                        self._take(result, commit)
-                    if self.failure is not None:
-                        break
-            except KeyboardInterrupt:
-                commit.flush()
-                raise
+        try:
+            with (
+                commit,
+                closing(
+                    uses.workers.run(partial(_attempted, calls), wanted, idle_s=idle_s)
+                ) as results,
+            ):
+                self._take_all(results, commit)
+        finally:
+            uses.observer.durable(commit.durable)
+
+    def _take_all(self, results: "Iterable[_Result | None]", commit: GroupCommit) -> None:
+        """Take results as they come. Who interrupts it gets what was taken made safe first."""
+        try:
+            for result in results:
+                if result is None:  # nothing comes in: what is there becomes safe meanwhile
+                    commit.flush()
+                else:
+                    self._take(result, commit)
+                self.uses.observer.durable(commit.durable)
+                if self.failure is not None:
+                    break
+        except KeyboardInterrupt:
+            commit.flush()
+            raise
 
     def _worth_fetching(self, tiles: Iterator[TileSummary]) -> Iterator[TileSummary]:
         """Leave out what the listing says is of no use: it need not be fetched to be refused."""
@@ -208,6 +218,7 @@ class DownloadRun:
                 tile.tile_id,
                 tile.content,
                 partial(self._described, tile, listed, resolution),
+                digest=tile.sha256,
             )
         except FreshnessRejectionError:
             self._count(TileFate.REJECTED_FRESHNESS)

@@ -63,6 +63,8 @@ class GroupCommit:
     clock: Clock
     limits: GroupLimits = field(factory=GroupLimits)
     background: Background | None = None
+    durable: int = field(default=0, init=False)
+    """How many tiles it has made durable so far, as far as this thread knows."""
     _group: _Group = field(factory=_Group, init=False)
     _committing: tuple[_Group, Task] | None = field(default=None, init=False)
 
@@ -71,14 +73,17 @@ class GroupCommit:
         tile_id: TileId,
         content: bytes | Iterable[bytes],
         describe: Callable[[BlobRef], NewTile],
+        *,
+        digest: bytes | None = None,
     ) -> FreshnessLabel:
         """Take a tile in; ``describe`` makes its metadata once it is known where its bytes are.
 
+        Who has just computed the sha256 of ``content`` says so by ``digest``.
         A tile that the freshness rule refuses is no part of the group: the error passes through.
         """
         if self._committing is not None and self._committing[1].done():
             self._await_commit()
-        blob = self.tile_store.write_tile(tile_id, content)
+        blob = self.tile_store.write_tile(tile_id, content, digest=digest)
         label = self.metadata_store.insert_metadata(describe(blob))
         group = self._group
         if not group.tiles:
@@ -95,6 +100,7 @@ class GroupCommit:
         if self._group.tiles:
             self._group.detached_rows.append(self.metadata_store.detach())
             self._commit(self._group)
+            self.durable += len(self._group.tiles)
             self._group = _Group()
 
     def _begin_commit(self) -> None:
@@ -120,6 +126,7 @@ class GroupCommit:
             group.size_bytes += self._group.size_bytes
             self._group = group
             raise error
+        self.durable += len(group.tiles)
 
     def _commit(self, group: _Group) -> None:
         """Make a group durable, in the one order that a crash cannot spoil."""

@@ -6,16 +6,23 @@ store cannot answer, nothing runs.
 """
 
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from datetime import timedelta
-from enum import StrEnum
 from functools import partial
 from typing import Any, TypeVar
 
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 
 from tileferry.application.audit import AuditTrail, CallContext
+from tileferry.application.idempotent_call import (
+    CancellableClaim,
+    IdempotentCall,
+    StoredResult,
+    WhenBusy,
+    checked_claim,
+    checked_content,
+)
 from tileferry.application.json_codec import JsonCodec
 from tileferry.application.ports.clock import AsyncSleep, Clock, Offload
 from tileferry.application.ports.idempotency import Heartbeat, IdempotencyStore, ResultCodec
@@ -44,6 +51,7 @@ from tileferry.domain.text import message_of
 
 Result = TypeVar("Result")
 _RENEWALS_PER_LEASE = 3
+WAIT_S_MAX = 900.0
 _WAITING = RetryPolicy(
     max_attempts=1_000,
     base_delay=0.05,
@@ -52,33 +60,6 @@ _WAITING = RetryPolicy(
     retryable_exceptions=(IdempotencyInProgressError,),
 )
 """How a caller waits for another one that holds the key."""
-
-
-class WhenBusy(StrEnum):
-    """What a caller wants whose key is in somebody else's hands."""
-
-    WAIT = "wait"
-    REFUSE = "refuse"
-
-
-@frozen
-class StoredResult:
-    """A result that is there; ``None`` may be one."""
-
-    value: Any
-
-
-@frozen(kw_only=True)
-class IdempotentCall:
-    """One call under a key."""
-
-    key: str
-    context: CallContext
-    payload: JsonValue | bytes = None
-    when_busy: WhenBusy = WhenBusy.WAIT
-    result_type: Any = Any
-    observe: Callable[[IdempotencyAction], None] | None = None
-    """Is told what the key led to."""
 
 
 def _duration(_instance: object, attribute: Any, value: timedelta | None) -> None:
@@ -104,8 +85,8 @@ class IdempotencyManager:
     lease: timedelta = field(default=timedelta(seconds=60), validator=_duration)
     keep: timedelta | None = field(default=timedelta(days=7), validator=_duration)
     """How long outcomes are kept; ``None`` for ever."""
-    wait_s_max: float = field(default=60.0, validator=number(0))
-    """How long a second caller waits for the first one."""
+    wait_s_max: float = field(default=90.0, validator=number(0, WAIT_S_MAX))
+    """How long a second caller waits for the first one; longer than a lease, to outlive a crash."""
 
     compute_idempotency_key = staticmethod(compute_idempotency_key)
 
@@ -134,7 +115,7 @@ class IdempotencyManager:
         record = await self._claim_async(call)
         if not isinstance(record.state, InProgress):
             return await self._off_loop(partial(self._given_back, record, call))
-        with self._renewing(record):
+        async with self._renewing_async(record):
             try:
                 result = await operation()
             except Exception as error:
@@ -156,6 +137,7 @@ class IdempotencyManager:
         record = self.store.find(idempotency_key)
         if record is None or isinstance(record.state, InProgress):
             return None
+        self._emit(idempotency_key, IdempotencyAction.HIT, "check_idempotency")
         return StoredResult(self._outcome(record))
 
     async def record_result(
@@ -184,11 +166,21 @@ class IdempotencyManager:
 
     async def clear_idempotency(self, idempotency_key: str) -> bool:
         """Forget a key, so that its operation can run again; tell whether there was one."""
-        return await self._off_loop(partial(self.store.clear, idempotency_key))
+        return await self._off_loop(partial(self.clear_idempotency_sync, idempotency_key))
 
     def clear_idempotency_sync(self, idempotency_key: str) -> bool:
         """Forget a key, so that its operation can run again; tell whether there was one."""
-        return self.store.clear(idempotency_key)
+        was_there = self.store.clear(idempotency_key)
+        if was_there:
+            self._emit(idempotency_key, IdempotencyAction.CLEAR, "clear_idempotency")
+        return was_there
+
+    def _emit(self, key: str, action: IdempotencyAction, operation: str) -> None:
+        category = (
+            RetryCategory.KV_DELETE if action is IdempotencyAction.CLEAR else RetryCategory.KV_GET
+        )
+        context = CallContext(category=category, operation=operation)
+        self.audit.emit(context.idempotency(key, action, self.clock))
 
     # The steps
 
@@ -207,30 +199,38 @@ class IdempotencyManager:
             )
 
     async def _claim_async(self, call: IdempotentCall) -> IdempotencyRecord:
-        attempt = self._claiming(call)
-        if call.when_busy is WhenBusy.REFUSE:
-            return await self._off_loop(attempt)
-        with _the_last_refusal():
-            return await call_with_retry_async(
-                partial(self._off_loop, attempt),
-                policy=self._waiting,
-                key=call.key,
-                category=RetryCategory.EXECUTION_INTENT,
-                operation="wait for an idempotency key",
-                clock=self.clock,
-                sleep=self._async_sleep,
-            )
+        claim = CancellableClaim(self._claiming(call), self._release)
+        try:
+            if call.when_busy is WhenBusy.REFUSE:
+                return await self._off_loop(claim)
+            with _the_last_refusal():
+                return await call_with_retry_async(
+                    partial(self._off_loop, claim),
+                    policy=self._waiting,
+                    key=call.key,
+                    category=RetryCategory.EXECUTION_INTENT,
+                    operation="wait for an idempotency key",
+                    clock=self.clock,
+                    sleep=self._async_sleep,
+                )
+        except Exception:
+            raise
+        except BaseException:  # cancelled: the thread that claims goes on without us
+            await self._off_loop(claim.cancel)
+            raise
 
     def _claiming(self, call: IdempotentCall) -> Callable[[], IdempotencyRecord]:
         """Check what can be checked beforehand, and return the claim for one call."""
         self.codec.check_type(call.result_type)
-        return partial(
-            self.store.claim,
-            call.key,
-            fingerprint=payload_fingerprint(call.payload),
-            owner=self.new_id(),
-            lease=self.lease,
-        )
+        fingerprint, owner = payload_fingerprint(call.payload), self.new_id()
+
+        def claim() -> IdempotencyRecord:
+            record = self.store.claim(
+                call.key, fingerprint=fingerprint, owner=owner, lease=self.lease
+            )
+            return checked_claim(record, call.key, fingerprint, owner)
+
+        return claim
 
     def _given_back(self, record: IdempotencyRecord, call: IdempotentCall) -> Any:
         self.audit.emit(call.context.idempotency(call.key, IdempotencyAction.HIT, self.clock))
@@ -268,7 +268,7 @@ class IdempotencyManager:
 
     def _encoded(self, result: Any, call: IdempotentCall) -> bytes:
         try:
-            return self.codec.encode(result)
+            content = checked_content(self.codec.encode(result))
         except Exception as error:
             raise ResultNotStorableError(
                 key=call.key,
@@ -276,15 +276,16 @@ class IdempotencyManager:
                 remedy="the operation was carried out and will not be again; return what the codec "
                 "can encode, and declare it as result_type to be told beforehand",
             ) from error
+        return content
 
     def _settle_failure(
         self, record: IdempotencyRecord, error: Exception, call: IdempotentCall
     ) -> None:
         """Keep a final failure for later callers; after any other, let them try."""
-        if isinstance(error, RetryError):
-            self._release(record)
-        else:
+        if call.is_final(error):
             self._record_failure(record, error, call)
+        else:
+            self._release(record)
 
     def _record_failure(
         self, record: IdempotencyRecord, error: Exception, call: IdempotentCall
@@ -296,6 +297,8 @@ class IdempotencyManager:
             error.add_note(f"its failure was not recorded: {message_of(problem)}")
         else:
             self.audit.emit(event, written_to=self.store.audit_sink)
+            if call.observe is not None:
+                call.observe(IdempotencyAction.RECORD)
 
     def _release(self, record: IdempotencyRecord) -> None:
         with contextlib.suppress(Exception):  # its lease ends by itself
@@ -306,6 +309,16 @@ class IdempotencyManager:
             return nullcontext()
         every_s = self.lease.total_seconds() / _RENEWALS_PER_LEASE
         return self.heartbeat.beating(partial(self._renew, record), every_s=every_s)
+
+    @asynccontextmanager
+    async def _renewing_async(self, record: IdempotencyRecord) -> AsyncIterator[None]:
+        """Renew as ``_renewing`` does; a renewal that hangs must not hold up the event loop."""
+        beating = self._renewing(record)
+        beating.__enter__()
+        try:
+            yield
+        finally:
+            await self._off_loop(partial(beating.__exit__, None, None, None))
 
     def _renew(self, record: IdempotencyRecord) -> bool:
         """Extend a lease; tell whether to go on doing so."""

@@ -1,9 +1,18 @@
-"""Results as canonical JSON: the codec that is used when no other is given."""
+"""Results as JSON: the codec that is used when no other is given."""
 
 import json
 from collections.abc import Mapping, Sequence
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 from tileferry.domain.canonical import JsonValue, canonical_json
 from tileferry.domain.errors import InvalidValueError
@@ -31,8 +40,11 @@ class JsonCodec:
             )
 
     def encode(self, result: Any) -> bytes:
-        """Return the canonical bytes of a result."""
-        return canonical_json(result, field="result")
+        """Return the bytes of a result that JSON has a form for; its numbers stay what they are."""
+        canonical_json(result, field="result")  # refuses what has none, by its place
+        return json.dumps(
+            result, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=dict
+        ).encode()
 
     def decode(self, content: bytes) -> Any:
         """Read them back."""
@@ -42,11 +54,18 @@ class JsonCodec:
 def _has_form(kind: Any) -> bool:
     if kind in (Any, JsonValue, None) or kind in _PLAIN or kind in _LISTS or kind in _OBJECTS:
         return True
-    origin, arguments = get_origin(kind), get_args(kind)
+    if is_typeddict(kind):
+        return all(map(_has_form, get_type_hints(kind).values()))
+    return _made_of_forms(get_origin(kind), get_args(kind))
+
+
+def _made_of_forms(origin: Any, arguments: tuple[Any, ...]) -> bool:
     if origin in _UNIONS:
         return all(map(_has_form, arguments))
     if origin in _LISTS:
         return all(_has_form(item) for item in arguments if item is not Ellipsis)
     if origin in _OBJECTS:
         return arguments[0] in (str, Any) and _has_form(arguments[1])
-    return False
+    if origin is Literal:
+        return all(_has_form(type(value)) for value in arguments)
+    return origin is Annotated and _has_form(arguments[0])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from attrs import define
 
 from tileferry.application.audit import CallContext
-from tileferry.application.idempotency import IdempotentCall, WhenBusy
+from tileferry.application.idempotent_call import IdempotentCall, WhenBusy
 from tileferry.application.observation import CallWatch, TrailObserver
 from tileferry.application.retrying import (
     RetryObserver,
@@ -19,7 +19,7 @@ from tileferry.application.retrying import (
     not_a_call,
 )
 from tileferry.domain.canonical import JsonValue
-from tileferry.domain.retry import RetryPolicy
+from tileferry.domain.retry import ErrorClass, Final, RetryPolicy, classify_exception
 from tileferry.domain.retry.loop import Classifier
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class ManagedCall:
     additional_context: Context | None
     classifier: Classifier | None
     watch: CallWatch | None = None
+    _final: BaseException | None = None
 
     def run(self, call: Callable[[], Result]) -> Result:
         """Call until it succeeds."""
@@ -55,7 +56,7 @@ class ManagedCall:
             category=self.category,
             operation=self.operation,
             clock=manager.clock,
-            classifier=self.classifier,
+            classifier=self._noting_final,
             observer=self.observer,
             tokens=manager.tokens,
         )
@@ -71,7 +72,7 @@ class ManagedCall:
             operation=self.operation,
             clock=manager.clock,
             sleep=manager.sleep,
-            classifier=self.classifier,
+            classifier=self._noting_final,
             observer=self.observer,
             offload=manager.offload,
             tokens=manager.tokens,
@@ -115,16 +116,16 @@ class ManagedCall:
         """Call under the key, if there is one, while telemetry looks on."""
         if not callable(call):
             raise not_a_call(call)
-        self._begin_watch()
+        self.begin_watch()
         try:
             if self.idempotency_key is None:
                 result = self.run(call)
             else:
                 result = self.manager.idempotency().once(partial(self.run, call), once(self))
         except BaseException as error:
-            self._end_watch(error)
+            self.end_watch(error)
             raise
-        self._end_watch(None)
+        self.end_watch(None)
         return result
 
     async def run_observed_async(
@@ -133,7 +134,7 @@ class ManagedCall:
         """Await under the key, if there is one, while telemetry looks on."""
         if not callable(call):
             raise not_a_call(call)
-        self._begin_watch()
+        self.begin_watch()
         try:
             if self.idempotency_key is None:
                 result = await self.run_async(call)
@@ -142,10 +143,27 @@ class ManagedCall:
                     partial(self.run_async, call), once(self)
                 )
         except BaseException as error:
-            self._end_watch(error)
+            self.end_watch(error)
             raise
-        self._end_watch(None)
+        self.end_watch(None)
         return result
+
+    def is_final(self, error: Exception) -> bool:
+        """Tell whether the operation raised this, and trying it again cannot help.
+
+        What we raise ourselves, for a sink that failed or a classifier that did, is not its end.
+        """
+        return error is self._final
+
+    def _noting_final(self, error: BaseException) -> ErrorClass:
+        self._final = None
+        found = (
+            classify_exception(error, self.policy)
+            if self.classifier is None
+            else self.classifier(error)
+        )
+        self._final = error if isinstance(found, Final) else None
+        return found
 
     @property
     def context(self) -> CallContext:
@@ -169,12 +187,14 @@ class ManagedCall:
             watch=self.watch,
         )
 
-    def _begin_watch(self) -> None:
+    def begin_watch(self) -> None:
+        """Have telemetry look on, if there is any."""
         manager = self.manager
         if manager.telemetry is not None:
             self.watch = CallWatch.begun(manager.telemetry, self.context, manager.audit.logger)
 
-    def _end_watch(self, error: BaseException | None) -> None:
+    def end_watch(self, error: BaseException | None) -> None:
+        """Tell telemetry how it ended."""
         if self.watch is None:
             return
         if error is None:
@@ -195,4 +215,5 @@ def idempotent(
         when_busy=when_busy,
         result_type=result_type,
         observe=None if call.watch is None else call.watch.idempotency,
+        is_final=call.is_final,
     )

@@ -10,7 +10,7 @@ from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.telemetry import CallInfo, CallObserver, Telemetry
 from tileferry.domain.audit import IdempotencyAction
 from tileferry.domain.retry import FailedAttempt, RetryAt, RetryLoop, RetryPolicy
-from tileferry.domain.text import message_of
+from tileferry.domain.text import message_of, printable
 
 
 @define(kw_only=True)
@@ -96,9 +96,10 @@ class TrailObserver:
 
     def _log(self, attempt: FailedAttempt) -> None:
         decision, failure = attempt.decision, attempt.failure
+        operation = printable(self.context.operation)
         fields = {
-            "category": self.context.category,
-            "operation": self.context.operation,
+            "category": printable(self.context.category),
+            "operation": operation,
             "attempt": failure.attempt,
             "error": attempt.summary,
             "reason": decision.reason.value,
@@ -106,7 +107,7 @@ class TrailObserver:
         if isinstance(decision, RetryAt):
             self.trail.logger.warning(
                 "%s: attempt %d of %d failed: %s; trying again in %.1f s",
-                self.context.operation,
+                operation,
                 failure.attempt,
                 self.policy.max_attempts,
                 attempt.summary,
@@ -116,7 +117,7 @@ class TrailObserver:
         else:
             self.trail.logger.error(
                 "%s: attempt %d failed: %s; %s",
-                self.context.operation,
+                operation,
                 failure.attempt,
                 attempt.summary,
                 decision.reason.explanation,

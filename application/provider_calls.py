@@ -97,7 +97,7 @@ class ProviderCalls:
                 classifier=self._class_of,
             )
         except RetryError as error:
-            raise _last_error(error) from error
+            raise last_error(error) from error
         return result, attempts - 1
 
     def _class_of(self, error: BaseException) -> ErrorClass:
@@ -123,7 +123,7 @@ def schema_error(error: InvalidValueError) -> ResponseSchemaError:
     )
 
 
-def _last_error(error: RetryError) -> Exception:
+def last_error(error: RetryError) -> Exception:
     """Return what the last attempt raised, and how many there were."""
     cause = error.__cause__
     if not isinstance(cause, SatelliteProviderError):

@@ -1,16 +1,17 @@
 """The retry manager: policies by category, idempotency, audit and telemetry around one loop."""
 
 import functools
-import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, TypeVar, cast, get_type_hints
+from typing import Any, TypeVar, cast
 
 from attrs import define, evolve, frozen
 
 from tileferry.application.attempts import Attempts
 from tileferry.application.audit import AuditTrail
-from tileferry.application.idempotency import IdempotencyManager, WhenBusy
+from tileferry.application.decorating import check_decorable, is_async, return_type_of
+from tileferry.application.idempotency import IdempotencyManager
+from tileferry.application.idempotent_call import WhenBusy
 from tileferry.application.managed_call import Context, ManagedCall, idempotent
 from tileferry.application.ports.clock import AsyncSleep, Clock, Offload
 from tileferry.application.ports.retry_tokens import RetryTokens
@@ -62,7 +63,9 @@ class RetryManager:
         """Return the policy of a category, by itself or by its code."""
         try:
             return self.policies[category]  # type: ignore[index]  # a code is equal to its member
-        except KeyError:
+        except (KeyError, TypeError):
+            if isinstance(category, str) and category in RetryCategory.__members__:
+                return self.policies[RetryCategory[category]]
             raise InvalidValueError(
                 field="category",
                 value=category,
@@ -72,7 +75,14 @@ class RetryManager:
 
     def without_waiting(self) -> "RetryManager":
         """Return a manager that decides the same and waits for nothing: for tests."""
-        return evolve(self, clock=_Impatient(self.clock), sleep=_at_once)
+        keys = self.idempotency_manager
+        clock = _Impatient(self.clock)
+        return evolve(
+            self,
+            clock=clock,
+            sleep=_at_once,
+            idempotency_manager=None if keys is None else evolve(keys, clock=clock, sleep=_at_once),
+        )
 
     async def execute_with_retry(  # noqa: PLR0917  # the signature that callers know
         self,
@@ -96,7 +106,7 @@ class RetryManager:
         With a key the result is recorded, and given back to whoever comes with the same key.
         ``payload`` is what the key stands for; the same key with another payload is refused.
         """
-        chosen = policy or self.get_policy(category)
+        chosen = self._chosen(policy, category)
         # Nearly every call succeeds at once and needs nothing of what follows.
         failure, started_s = None, self.clock.monotonic()
         if self.tokens is not None:
@@ -137,7 +147,7 @@ class RetryManager:
         result_type: Any = Any,
     ) -> Result:
         """Do what ``execute_with_retry`` does, for a plain function."""
-        chosen = policy or self.get_policy(category)
+        chosen = self._chosen(policy, category)
         failure, started_s = None, self.clock.monotonic()
         if self.tokens is not None:
             self.tokens.note_first_attempt()
@@ -171,13 +181,14 @@ class RetryManager:
         ``idempotency_key`` is given the call's arguments and returns its key. Then the function's
         return type is checked now: one whose values cannot be kept is refused here.
         """
-        chosen = policy or self.get_policy(category)
+        chosen = self._chosen(policy, category)
 
         def decorate(function: Function) -> Function:
-            name = operation or function.__qualname__
+            name = operation or getattr(function, "__qualname__", type(function).__name__)
+            check_decorable(function, idempotency_key)
             result_type = Any
             if idempotency_key is not None:
-                result_type = get_type_hints(function).get("return", Any)
+                result_type = return_type_of(function)
                 self.idempotency().codec.check_type(result_type)
 
             @functools.wraps(function)
@@ -194,7 +205,7 @@ class RetryManager:
                     result_type=result_type,
                 )
 
-            if not inspect.iscoroutinefunction(function):
+            if not is_async(function):
                 execute: Callable[..., Any] = self.execute_with_retry_sync
                 return cast("Function", retried)
             execute = self.execute_with_retry
@@ -221,7 +232,7 @@ class RetryManager:
     ) -> Attempts:
         """Return attempts to go through with ``for`` or ``async for``, each a context manager."""
         call = ManagedCall(
-            self, category, operation, policy or self.get_policy(category), None,
+            self, category, operation, self._chosen(policy, category), None,
             tenant_id, correlation_id, trace_id, additional_context, classifier,
         )  # fmt: skip
         return Attempts(
@@ -235,7 +246,16 @@ class RetryManager:
             classifier=classifier,
             observer=call.observer,
             tokens=self.tokens,
+            begin=call.begin_watch,
+            end=call.end_watch,
         )
+
+    def _chosen(self, policy: RetryPolicy | None, category: RetryCategory | str) -> RetryPolicy:
+        if policy is None:
+            return self.get_policy(category)
+        if not isinstance(policy, RetryPolicy):
+            raise InvalidValueError(field="policy", value=policy, problem="must be a RetryPolicy")
+        return policy
 
     def idempotency(self) -> IdempotencyManager:
         """Return the manager of keys, or say that there is none."""

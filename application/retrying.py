@@ -209,7 +209,12 @@ def after_failure(
     if tokens is None:
         loop.after_failure(error, now_s=now_s)
     else:
-        tokens.charged(lambda held: loop.after_failure(error, now_s=now_s, budget_tokens=held))
+        found = loop.class_of(error)
+        tokens.charged(
+            lambda held: loop.after_failure(
+                error, now_s=now_s, budget_tokens=held, error_class=found
+            )
+        )
     return loop.history[-1]
 
 

@@ -9,7 +9,7 @@ import attrs
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import audit, cache, idempotency, retry
+from benchmarks import audit, cache, download, idempotency, retry
 from benchmarks.harness import Ratio
 
 PARTS: dict[str, Callable[[], Iterator[Ratio]]] = {
@@ -17,6 +17,7 @@ PARTS: dict[str, Callable[[], Iterator[Ratio]]] = {
     "cache": cache.run,
     "audit": audit.run,
     "idempotency": idempotency.run,
+    "download": download.run,
 }
 REPORT = Path("build/bench.json")
 

@@ -2,9 +2,11 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
+
+from attrs import AttrsInstance, fields
 
 from tileferry.domain.errors import InvalidValueError
 
@@ -18,11 +20,24 @@ NAME_CHARS_MAX = 64
 DURATION_MAX = timedelta(days=3_650)
 _FLOAT_MAX = float.fromhex("0x1.fffffffffffffp+1023")
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_CHARS_MAX - 1}}}", re.ASCII)
+_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 def field_name(instance: object, attribute: "Attribute[Any]") -> str:
     """How an error message names a field."""
     return f"{type(instance).__name__}.{attribute.name}"
+
+
+def check_fields(instance: AttrsInstance, checks: Mapping[str, Validator]) -> None:
+    """Check field by field what did not pass as a whole.
+
+    For values of which there are millions: one expression lets the good ones pass, and only what it
+    does not know is looked at closely, to be refused by its field or to be right after all.
+    """
+    for attribute in fields(type(instance)):
+        check = checks.get(attribute.name)
+        if check is not None:
+            check(instance, attribute, getattr(instance, attribute.name))
 
 
 def is_name(value: object) -> bool:
@@ -66,6 +81,16 @@ def unicode(instance: object, attribute: "Attribute[Any]", value: object) -> Non
             field=field_name(instance, attribute),
             value=value,
             problem="must be text in valid Unicode",
+        )
+
+
+def sha256_hex(instance: object, attribute: "Attribute[Any]", value: object) -> None:
+    """Accept a sha256 as it is written: 64 lower-case hex digits."""
+    if not (isinstance(value, str) and _SHA256.fullmatch(value)):
+        raise InvalidValueError(
+            field=field_name(instance, attribute),
+            value=value,
+            problem="must be 64 lower-case hex digits",
         )
 
 

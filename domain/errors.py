@@ -389,6 +389,19 @@ class CacheLockError(TileManagerError):
 
 
 @define(kw_only=True, eq=False)
+class NothingToResumeError(TileManagerError):
+    """Somebody wants the rest of a download that was never begun."""
+
+    flight_id: str
+
+    def __str__(self) -> str:
+        return (
+            f"no earlier download of this area for flight {printable(self.flight_id)} stored "
+            f"anything; run without --only-failed, or check area, zoom, sector and flight"
+        )
+
+
+@define(kw_only=True, eq=False)
 class DatabaseError(TileManagerError):
     """The database cannot be used as it is."""
 

@@ -34,6 +34,12 @@ from tileferry.domain.text import message_of
 _KEY_PREFIX = b"tileferry-idempotency-key-v1\n"
 _FINGERPRINT_PREFIX = b"tileferry-payload-v1\n"
 
+ABANDONED_AFTER = timedelta(days=30)
+"""So long after the end of its lease a claim that led to nothing may be forgotten.
+
+Until then it keeps another payload from its key, and lets its owner record what was done late.
+"""
+
 
 def compute_idempotency_key(
     operation: str,
@@ -129,6 +135,18 @@ class IdempotencyRecord:
         """Tell whether the record may be treated as absent."""
         check_moment(now)
         return self.expires_at is not None and self.expires_at <= now
+
+    @property
+    def forgotten_at(self) -> datetime | None:
+        """When a store may remove it: an outcome at its end, a claim once it is abandoned."""
+        if isinstance(self.state, InProgress):
+            return self.state.lease_expires_at + ABANDONED_AFTER
+        return self.expires_at
+
+    def may_be_forgotten(self, now: datetime) -> bool:
+        """Tell whether a store may remove it by now."""
+        check_moment(now)
+        return self.forgotten_at is not None and self.forgotten_at <= now
 
     def renewed(
         self, owner: str, epoch: int, *, now: datetime, lease: timedelta

@@ -14,6 +14,7 @@ from tileferry.domain.canonical import DEPTH_MAX, JsonValue
 from tileferry.domain.errors import InvalidValueError
 
 _INTEGER_DIGITS_MAX = 20
+_PLAIN = frozenset({int, float, bool, type(None)})
 
 
 @frozen
@@ -56,7 +57,9 @@ def _check(value: Any, path: str, depth: int) -> None:
     elif isinstance(value, Mapping):
         for key, item in value.items():
             _check_text(key, path)
-            _check(item, f"{path}.{key}", depth + 1)
+            # A listing has millions of plain numbers: no path is written for those.
+            if type(item) not in _PLAIN or depth == DEPTH_MAX:
+                _check(item, f"{path}.{key}", depth + 1)
     elif isinstance(value, list):
         for index, item in enumerate(value):
             _check(item, f"{path}[{index}]", depth + 1)
@@ -65,6 +68,8 @@ def _check(value: Any, path: str, depth: int) -> None:
 def _check_text(value: str, path: str) -> None:
     if "\0" in value:
         _refuse(path, value, "holds a NUL character")
+    if value.isascii():
+        return
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -1,14 +1,19 @@
 """Text from elsewhere, made safe to show on a terminal and to put on one line of a log."""
 
+import re
+
 SHOWN_CHARS_MAX = 200
+_KEY = re.compile(r"(?i)(bearer\s+)[^\s'\"*]+")
 
 
 def printable(text: str, *, limit: int = SHOWN_CHARS_MAX) -> str:
     """Escape what is not plainly visible, and cut to ``limit`` characters of the original.
 
+    What stands where a key stands in a header is hidden: nobody may show one, whoever said it.
     ``str.isprintable`` is false for exactly the dangerous ones: line breaks, control and escape
     characters, bidirectional overrides, zero-width characters and lone surrogates.
     """
+    text = _KEY.sub(r"\1***", text)
     shown = "".join(char if char.isprintable() else _escaped(char) for char in text[:limit])
     hidden = len(text) - limit
     return f"{shown}… (+{hidden} characters)" if hidden > 0 else shown

@@ -16,6 +16,7 @@ from tileferry.domain.audit import (
     ChainHead,
     alerts,
 )
+from tileferry.domain.checks import is_unicode
 from tileferry.domain.errors import InvalidValueError
 from tileferry.entrypoints.audit_lines import entry_json, line_of
 from tileferry.entrypoints.audit_replay_view import replay_json, replay_view
@@ -29,6 +30,7 @@ from tileferry.entrypoints.output import (
     print_json,
     reading_audit,
 )
+from tileferry.entrypoints.reading_progress import showing
 from tileferry.entrypoints.retry_config import alert_thresholds, category_named
 from tileferry.entrypoints.times import since_of
 
@@ -39,6 +41,8 @@ app = typer.Typer(
     add_completion=False,
 )
 POLL_S = 1.0
+LINES_MAX = 1_000_000
+"""All of them are held in memory, to be shown the oldest first."""
 _HEAD = re.compile(r"(\d{1,18}):([0-9a-f]{64})")
 Since = Annotated[
     str, typer.Option("--since", help="How far back: 15m, 24h, 7d, a time with its zone, or all.")
@@ -51,7 +55,9 @@ Since = Annotated[
 @app.command("tail", epilog="Example: tileferry audit tail -n 50 --category API_REQUEST --follow")
 def tail_command(
     *,
-    count: Annotated[int, typer.Option("-n", "--lines", min=0, help="How many entries.")] = 20,
+    count: Annotated[
+        int, typer.Option("-n", "--lines", min=0, max=LINES_MAX, help="How many entries.")
+    ] = 20,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on with new entries until Ctrl-C.")
     ] = False,
@@ -72,7 +78,8 @@ def tail_command(
     wanted = _wanted(category, event_type)
     with reading_audit(config) as (container, reader):
         last = container.audit_log().head().sequence
-        newest = reader.newest(count, wanted)
+        with showing(reader) as counting:
+            newest = counting.newest(count, wanted)
         if json and not follow:
             print_json("tileferry.audit.tail.v1", {"entries": [*map(entry_json, newest)]})
             return
@@ -142,8 +149,8 @@ def verify_command(
     whose end was cut off or written anew.
     """
     noted = None if expect_head is None else _head_of(expect_head)
-    with reading_audit(config) as (_, reader):
-        result = reader.verify(noted)
+    with reading_audit(config) as (_, reader), showing(reader) as counting:
+        result = counting.verify(noted)
     if json:
         print_json("tileferry.audit.verify.v1", verification_json(result))
     else:
@@ -187,13 +194,14 @@ def stats_command(
     The flag holds for every category; without it, audit.alert_retries_per_minute and
     retry.<CATEGORY>.alert_retries_per_minute of the configuration do.
     """
-    flag = None if alert_rate is None else AlertThresholds(retries_per_minute=_rate_of(alert_rate))
+    flag = None if alert_rate is None else _threshold_of(alert_rate)
     with reading_audit(config) as (container, reader):
         now = datetime.fromtimestamp(container.clock().now(), UTC)
         statistics = AuditStatistics(since=since_of(since, now=now), until=now)
-        for read in reader.since(statistics.since):
-            if read.event is not None:
-                statistics.add(read.event)
+        with showing(reader) as counting:
+            for read in counting.since(statistics.since):
+                if read.event is not None:
+                    statistics.add(read.event)
         settings = container.config()
     set_up = alert_thresholds(settings.audit.alert_retries_per_minute, settings.retry)
     found = alerts(statistics, flag or set_up)
@@ -205,10 +213,11 @@ def stats_command(
         raise typer.Exit(ExitCode.PARTIAL)
 
 
-def _rate_of(text: str) -> float:
+def _threshold_of(text: str) -> AlertThresholds:
     try:
-        return float(text.strip().lower().removesuffix("/min"))
-    except ValueError:
+        rate = float(text.strip().lower().removesuffix("/min"))
+        return AlertThresholds(retries_per_minute=rate)
+    except (ValueError, InvalidValueError):
         raise InvalidValueError(
             field="--alert-rate",
             value=text,
@@ -233,6 +242,8 @@ def replay_command(
     json: JsonFlag = False,
 ) -> None:
     """Make each retry decision again from what was recorded. Exit code 3 when one differs."""
+    if not is_unicode(name):
+        raise InvalidValueError(field="ID", value=name, problem="must be text in valid Unicode")
     with reading_audit(config) as (_, reader):
         entries = list(reader.about(name))
     if not entries:

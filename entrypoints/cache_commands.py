@@ -1,7 +1,7 @@
 """``tileferry cache``: what the cache holds, and whether it is sound."""
 
 from pathlib import Path
-from typing import assert_never
+from typing import Annotated, assert_never
 
 import typer
 from attrs import define, field
@@ -14,6 +14,8 @@ from tileferry.adapters.filesystem.verification import (
     SegmentTally,
 )
 from tileferry.adapters.postgres import schema_status
+from tileferry.domain.tiles import SectorClass
+from tileferry.entrypoints.area import AreaOption, BboxOption
 from tileferry.entrypoints.container import Container
 from tileferry.entrypoints.exits import ExitCode
 from tileferry.entrypoints.output import (
@@ -25,6 +27,7 @@ from tileferry.entrypoints.output import (
     people,
     print_json,
 )
+from tileferry.entrypoints.readiness_command import AreaOptions, verify_area
 
 app = typer.Typer(
     name="cache",
@@ -109,13 +112,76 @@ class Verification:
         return not (self.damaged_tiles or self.damaged_segments)
 
 
-@app.command("verify")
-def verify_command(config: ConfigFile = None, json: JsonFlag = False) -> None:  # noqa: FBT002  # a flag
-    """Check every byte of every tile against its row. Exit code 3 when something is damaged.
+@app.command(
+    "verify",
+    epilog="Example: tileferry cache verify --bbox 36.1,49.9,36.4,50.1 --zoom 15,16 --flight F1",
+)
+def verify_command(
+    *,
+    bbox: BboxOption = None,
+    area: AreaOption = None,
+    zoom: Annotated[
+        str | None, typer.Option(help="Zoom levels of the area: 15,16 or 14-16.")
+    ] = None,
+    sector: Annotated[
+        SectorClass | None,
+        typer.Option(help="How fresh its tiles must be.", show_default="active_conflict"),
+    ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(metavar="DATE", help="The day of the flight (UTC); otherwise now."),
+    ] = None,
+    flight: Annotated[str | None, typer.Option(help="The flight that asks.")] = None,
+    source: Annotated[
+        str | None, typer.Option(help="The tiles' source.", show_default="c11.source")
+    ] = None,
+    max_holes: Annotated[
+        int | None, typer.Option(min=0, help="How many may be missing.", show_default="0")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Do not check bytes.")] = False,
+    geojson: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE|-", dir_okay=False, help="Draw what is wrong into this file."),
+    ] = None,
+    config: ConfigFile = None,
+    json: JsonFlag = False,
+) -> None:
+    """Check every byte of every tile against its row; or judge an area for a flight: GO or NO-GO.
 
-    Bytes that no row names (of tiles deleted, replaced or never confirmed) are counted as dead;
-    they are no damage, and compaction gives them back.
+    Exit code 3 when something is damaged, or the area is not ready. Bytes that no row names (of
+    tiles deleted, replaced or never confirmed) are counted as dead; they are no damage, and
+    compaction gives them back.
+
+    An area (--bbox or --area) is not ready when a tile is damaged, stale, of a resolution that is
+    not accepted, or missing beyond --max-holes. Downgraded tiles are a warning.
     """
+    if bbox is None and area is None:
+        area_only = (zoom, sector, on, flight, source, max_holes, quick or None, geojson)
+        if any(value is not None for value in area_only):
+            raise typer.BadParameter("this is about an area: give --bbox or --area as well")
+        _verify_all(config, json=json)
+        return
+    if zoom is None:
+        raise typer.BadParameter("an area has zoom levels: give --zoom as well")
+    verify_area(
+        AreaOptions(
+            bbox=bbox,
+            area=area,
+            zoom=zoom,
+            sector=sector or SectorClass.ACTIVE_CONFLICT,
+            on=on,
+            flight=flight,
+            source=source,
+            max_holes=max_holes or 0,
+            quick=quick,
+            geojson=geojson,
+            config=config,
+            json=json,
+        )
+    )
+
+
+def _verify_all(config: Path | None, *, json: bool) -> None:
     result = Verification()
     with opened(config) as container:
         _ready(container)

@@ -2,6 +2,7 @@
 
 import io
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
@@ -11,16 +12,21 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from tileferry.domain.errors import TileManagerError
+from tileferry.domain.text import printable
 from tileferry.entrypoints.exits import ExitCode, exit_code_of
 
 GROUPS = {
     "audit": "audit_commands",
     "cache": "cache_commands",
+    "coverage": "coverage_command",
     "db": "database_commands",
+    "download": "download_command",
+    "plan": "plan_command",
     "policy": "policy_commands",
     "provider": "provider_commands",
 }
-"""Each group of commands, and the module that has it."""
+"""Each command or group of commands, and the module that has it."""
+_LINE_CHARS_MAX = 1_000
 
 
 class LateGroup(TyperGroup):
@@ -65,10 +71,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         _say("tileferry: interrupted")
         sys.exit(ExitCode.INTERRUPTED)
+    except Exception as error:  # noqa: BLE001  # whatever it is, the operator gets to know
+        _say_crash(error)
+        sys.exit(ExitCode.FATAL)
 
 
 def _say(line: str) -> None:
-    Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print(line)
+    Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True).print(line)
+
+
+def _say_crash(error: Exception) -> None:
+    for line in "".join(traceback.format_exception(error)).splitlines():
+        _say(printable(line, limit=_LINE_CHARS_MAX))
+    _say("tileferry: an internal error; please report the lines above")
 
 
 if __name__ == "__main__":

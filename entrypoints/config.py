@@ -9,10 +9,12 @@ from pathlib import Path
 
 import typed_settings as ts
 from attrs import field, frozen, validators
-from platformdirs import user_data_path
+from platformdirs import user_data_path, user_log_path
 
 from tileferry.domain.checks import integer, number
 from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles import BBox
+from tileferry.entrypoints.config_names import unknown_setting
 from tileferry.entrypoints.retry_config import RetryConfig, alert_thresholds, configured_policies
 
 APP = "tileferry"
@@ -63,6 +65,8 @@ class C11Config:
     max_tile_bytes: int = field(default=16 * 1024 * 1024, validator=integer(1))
     min_resolution_m_per_px: float = field(default=0.5, validator=number(0))
     max_resolution_m_per_px: float | None = None
+    stop_grace_s: float = field(default=10.0, validator=number(0, 3600))
+    """How long a command that is told to stop may take to make safe what it has."""
 
 
 class SinkName(StrEnum):
@@ -94,6 +98,35 @@ class AuditConfig:
             )
 
 
+class LogLevel(StrEnum):
+    """How much is logged."""
+
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
+
+
+@frozen(kw_only=True)
+class LogConfig:
+    """The log. On the terminal only warnings are shown, whatever is set here."""
+
+    file: Path = field(factory=lambda: user_log_path(APP) / "tileferry.jsonl")
+    """Where records go, one JSON object a line."""
+    level: LogLevel = LogLevel.INFO
+    """The least that is written."""
+
+
+def _check_areas(_instance: object, _attribute: object, areas: dict[str, str]) -> None:
+    for area, box in areas.items():
+        try:
+            BBox.parse(box)
+        except InvalidValueError as error:
+            raise InvalidValueError(
+                field=f"areas.{area}", value=box, problem=f"is no box: {error.problem}"
+            ) from None
+
+
 @frozen(kw_only=True)
 class Config:
     """Everything that can be set."""
@@ -107,6 +140,9 @@ class Config:
     retry: RetryConfig = field(factory=RetryConfig)
     """What a deployment changes about the retry policies."""
     audit: AuditConfig = field(factory=AuditConfig)
+    log: LogConfig = field(factory=LogConfig)
+    areas: dict[str, str] = field(factory=dict, validator=_check_areas)
+    """Names for areas that are asked for often, each a box ``W,S,E,N``: ``--area NAME``."""
 
 
 def load_config(file: Path | None = None) -> Config:
@@ -117,6 +153,9 @@ def load_config(file: Path | None = None) -> Config:
         )
     except ts.exceptions.InvalidSettingsError as error:
         raise _first_problem(error) from None  # its own text may quote a secret
+    except ts.exceptions.InvalidOptionsError as error:
+        # Its text ends with the paths of all that it does not know.
+        raise unknown_setting(str(error).rpartition(": ")[2].split(", ")[0], Config) from None
     except (ts.exceptions.TsError, OSError) as error:
         raise InvalidValueError(
             field=CONFIG_FILE, value=str(file or CONFIG_FILE), problem=f"cannot be read: {error}"

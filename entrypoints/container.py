@@ -1,7 +1,6 @@
 """The composition root: the one place where ports meet their adapters."""
 
 import logging
-import os
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,12 @@ import httpx
 from attrs import evolve
 from dependency_injector import containers, providers
 
-from tileferry.adapters.filesystem import FileCacheLock, JsonLinesAuditSink, SegmentTileStore
+from tileferry.adapters.filesystem import (
+    FileCacheLock,
+    FileJournalStore,
+    JsonLinesAuditSink,
+    SegmentTileStore,
+)
 from tileferry.adapters.http import (
     FastLane,
     HttpTileDownloader,
@@ -82,11 +86,17 @@ def _budget(
 
     budget, reserve = config.c6.budget_bytes, config.c6.free_space_reserve_bytes
     size = disk.total_bytes()
+    journals = FileJournalStore(
+        root=config.c11.cache_root, logger=logging.getLogger("tileferry.c11")
+    )
     return CacheBudget(
         ledger=ledger,
         disk=disk,
         reclaim=reclaim,
-        reservation_id=f"{socket.gethostname()}:{os.getpid()}",
+        before_eviction=journals.discard_complete,
+        # One process at a time has the cache's lock, so a promise by this name that is found there
+        # was made by one that died.
+        reservation_id=f"{socket.gethostname()}:{config.c11.cache_root}",
         budget_bytes=default_budget_bytes(size) if budget is None else budget,
         free_space_reserve_bytes=default_reserve_bytes(size) if reserve is None else reserve,
     )
@@ -234,6 +244,8 @@ class Container(containers.DeclarativeContainer):
         policies=providers.Singleton(_policies, config),
         tokens=providers.Singleton(SharedRetryTokens, clock=clock),
     )
+    download_settings = providers.Singleton(_download_settings, config)
+    workers = providers.Singleton(ThreadWorkers, config.provided.c11.max_concurrent_requests)
     tile_downloader = providers.Factory(
         HttpTileDownloader,
         http_client=http_client,
@@ -242,10 +254,10 @@ class Container(containers.DeclarativeContainer):
         budget_enforcer=budget_enforcer,
         logger=providers.Callable(logging.getLogger, "tileferry.c11"),
         clock=clock,
-        settings=providers.Singleton(_download_settings, config),
+        settings=download_settings,
         provider=provider,
         retry=provider_retry,
-        workers=providers.Singleton(ThreadWorkers, config.provided.c11.max_concurrent_requests),
+        workers=workers,
         background=providers.Resource(_background),
     )
     audit_reader = providers.Singleton(

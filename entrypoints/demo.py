@@ -1,127 +1,145 @@
-"""``make demo``: see the product at work."""
+"""``make demo``: an operator's morning, with a provider that misbehaves and a laptop that dies.
 
-import io
+Everything is real: the commands are those that an operator types, the provider is a process on this
+machine, the database is an embedded Postgres, and the kill is a SIGKILL. All of it lives in a
+temporary folder that is gone at the end.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
 import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
-from rich import box
+from attrs import define, field
 from rich.console import Console
-from rich.table import Table
 
-from tileferry.domain.retry import (
-    DOWNLOAD_POLICY,
-    PARTITION_POLICY,
-    POLICY_MATRIX,
-    RUN_POLICY,
-    BackoffKind,
-    Decision,
-    ErrorClass,
-    Final,
-    GiveUp,
-    RateLimited,
-    Retryable,
-    RetryAt,
-    RetryCategory,
-    RetryPolicy,
-    RetryReason,
-    Simulation,
-    longest_backoff_s,
-    nominal_delay,
-    simulate,
-    upload_policy,
-)
-
-UPLOAD_POLICY = upload_policy(3, 2.0, 60.0)
-OWN_POLICIES = {
-    "tile download": DOWNLOAD_POLICY,
-    "tile upload": UPLOAD_POLICY,
-    "queued run": RUN_POLICY,
-    "failed partition": PARTITION_POLICY,
-}
-
-SCENES: list[tuple[str, RetryPolicy, list[ErrorClass]]] = [
-    ("tile download: two server errors", DOWNLOAD_POLICY, [Retryable(), Retryable()]),
-    (
-        "tile download: the provider says 429, Retry-After: 30",
-        DOWNLOAD_POLICY,
-        [RateLimited(retry_after_s=30.0)],
-    ),
-    ("tile download: the provider is down and stays down", DOWNLOAD_POLICY, [Retryable()] * 5),
-    ("tile download: the provider refuses our key (401)", DOWNLOAD_POLICY, [Final()]),
-    ("tile upload: one poisoned tile", UPLOAD_POLICY, [Retryable()] * 4),
-    ("queued run: the network is gone twice", RUN_POLICY, [Retryable(), Retryable()]),
-]
+AREA = ["--bbox", "36.20,49.90,36.42,50.04", "--zoom", "14-15"]
+SMALL_AREA = ["--bbox", "36.20,49.90,36.42,50.04", "--zoom", "14"]
+"""For whoever is in a hurry: ``--small``."""
+FLIGHT = ["--flight", "derkachi-07", "--sector", "stable_rear"]
+FAULTS = ["503=0.02", "429=0.004", "truncate=0.01", "wrong-digest=0.005", "reset=0.01"]
+KILL_AFTER_TILES = 80
+_PATIENCE_S = 60.0
+_MODULE = [sys.executable, "-m", "tileferry.entrypoints.cli"]
 
 
-def matrix() -> Table:
-    """Lay out every retry policy: of the product's own work, and of each category of calls."""
-    table = _table("Retry policies: how often, how long between, and for how long in all")
-    table.add_column("what is retried", no_wrap=True)
-    for heading in ("tries", "first", "longest", "growth", "jitter", "in all"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for name, policy in OWN_POLICIES.items():
-        table.add_row(name, *_figures(policy))
-    table.add_section()
-    for category in RetryCategory:
-        table.add_row(category.name, *_figures(POLICY_MATRIX[category]))
-    return table
+@define
+class Stage:
+    """Where the demo plays: a folder, its environment, and what was said so far."""
+
+    home: Path
+    console: Console
+    environment: dict[str, str] = field(factory=dict)
+
+    def say(self, *lines: str) -> None:
+        """Tell what comes next."""
+        self.console.print()
+        for line in lines:
+            self.console.print(line, style="bold")
+
+    def run(self, *arguments: str, may_end_with: tuple[int, ...] = (0,)) -> int:
+        """Show a command and run it; its output goes to the terminal as it is."""
+        self._show(arguments)
+        code = subprocess.run([*_MODULE, *arguments], env=self.environment, check=False).returncode  # noqa: S603  # our own command
+        if code not in may_end_with:
+            raise SystemExit(f"demo: tileferry {arguments[0]} ended with {code}")
+        return code
+
+    def run_and_kill(self, *arguments: str, requests: Path) -> None:
+        """Run a command, and take its power away once the provider was asked for enough tiles."""
+        self._show(arguments)
+        process = subprocess.Popen([*_MODULE, *arguments], env=self.environment)  # noqa: S603  # as above
+        deadline_s = time.monotonic() + _PATIENCE_S
+        while process.poll() is None and time.monotonic() < deadline_s:
+            if _tiles_asked_for(requests) >= KILL_AFTER_TILES:
+                break
+            time.sleep(0.02)
+        process.kill()
+        process.wait()
+
+    def _show(self, arguments: tuple[str, ...]) -> None:
+        self.console.print(f"$ tileferry {' '.join(arguments)}", style="cyan", soft_wrap=True)
 
 
-def _figures(policy: RetryPolicy) -> tuple[str, ...]:
-    power = policy.backoff is BackoffKind.POWER
-    growth = policy.base_delay if power else policy.backoff_multiplier
-    return (
-        str(policy.max_attempts),
-        f"{nominal_delay(policy, 1):g} s",
-        f"{policy.max_delay:g} s",
-        f"x{growth:g}",
-        f"±{policy.jitter_factor:.0%}" if policy.jitter_enabled else "-",
-        f"{longest_backoff_s(policy):.1f} s" if policy.max_attempts > 1 else "-",
-    )
+def _tiles_asked_for(requests: Path) -> int:
+    with contextlib.suppress(OSError):
+        lines = requests.read_text(encoding="utf-8").splitlines()
+        return sum('"tile":' in line and '"tile":null' not in line for line in lines)
+    return 0
 
 
-def schedule(title: str, simulation: Simulation) -> Table:
-    """Lay out what happens to one operation, and when."""
-    table = _table(title)
-    table.add_column("at", justify="right", width=7)
-    table.add_column("attempt", justify="right", width=7)
-    table.add_column("error", width=12)
-    table.add_column("decision", width=40)
-    for step in simulation.failures:
-        table.add_row(
-            f"{step.started_s:g} s",
-            str(step.failure.attempt),
-            step.failure.error.code,
-            _in_words(step.decision),
-        )
-    if simulation.succeeds:
-        last = simulation.failures[-1]
-        next_attempt = last.decision.attempt if isinstance(last.decision, RetryAt) else 1
-        table.add_row(f"{simulation.waited_s:g} s", str(next_attempt), "", "[green]done[/green]")
-    return table
-
-
-def _table(title: str) -> Table:
-    return Table(
-        title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
-    )
-
-
-def _in_words(decision: Decision) -> str:
-    if isinstance(decision, GiveUp):
-        return f"[red]give up[/red]: {decision.reason.explanation}"
-    told = " as it asked, at no charge" if decision.reason is RetryReason.RETRY_AFTER else ""
-    return f"wait {decision.delay_s:g} s{told}"
+@contextmanager
+def provider(home: Path) -> Iterator[tuple[str, Path]]:
+    """Run the reference provider for a while; yield its address and its record of requests."""
+    record = home / "requests.jsonl"
+    faults = [part for fault in FAULTS for part in ("--fault", fault)]
+    process = subprocess.Popen(  # noqa: S603  # our own command
+        [*_MODULE, "provider", "serve", "--demo", "--port", "0", "--json", "--seed", "7",
+         "--record", str(record), *faults],
+        stdout=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    try:
+        line = process.stdout.readline() if process.stdout else ""
+        if not line:
+            raise SystemExit("demo: the provider did not start")
+        yield json.loads(line)["url"], record
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=_PATIENCE_S)
 
 
 def main() -> None:
-    """Show the policies and play the scenes, without waiting."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal or a file of any encoding will do
-        sys.stdout.reconfigure(errors="replace")
+    """Play it."""
     console = Console(highlight=False)
-    console.print(matrix())
-    for title, policy, errors in SCENES:
-        console.print(schedule(title, simulate(policy, errors, key=title)))
-    console.print("Simulated by the rules the product runs on; nothing was sent and nobody waited.")
+    begun_s = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="tileferry-demo-") as folder:
+        home = Path(folder)
+        with provider(home) as (url, requests):
+            stage = Stage(
+                home,
+                console,
+                {
+                    **os.environ,
+                    "TILEFERRY_DATA_DIR": str(home / "postgres"),
+                    "TILEFERRY_C11_CACHE_ROOT": str(home / "cache"),
+                    "TILEFERRY_C11_SATELLITE_PROVIDER_URL": url,
+                    "TILEFERRY_C11_SERVICE_API_KEY": "demo",
+                    "TILEFERRY_LOG_FILE": str(home / "tileferry.log"),
+                },
+            )
+            play(stage, requests, SMALL_AREA if "--small" in sys.argv[1:] else AREA)
+    console.print(f"\nThat took {time.monotonic() - begun_s:.0f} seconds.", style="bold")
+
+
+def play(stage: Stage, requests: Path, area: list[str]) -> None:
+    """Download an area, lose power on the way, go on, and ask whether to fly."""
+    download = ("download", *area, *FLIGHT)
+    stage.say("A new laptop: the database is made.")
+    stage.run("db", "upgrade")
+    stage.say("What is there, what would it take?")
+    stage.run("plan", *area, *FLIGHT)
+    stage.say(
+        "The provider fails and throttles now and then, and some of what it sends is damaged.",
+        "In the middle of the download the laptop loses its power (SIGKILL).",
+    )
+    stage.run_and_kill(*download, requests=requests)
+    stage.say("The same command goes on where it was; nothing that is safe is fetched again.")
+    stage.run(*download, may_end_with=(0, 3))
+    stage.say("Once more: there is nothing left to do.")
+    stage.run(*download, may_end_with=(0, 3))
+    stage.say("Is the area ready for the flight?")
+    stage.run("cache", "verify", *area, "--sector", "stable_rear", may_end_with=(0, 3))
+    stage.say("Every retry was decided in one place, and is in an audit log that can be verified.")
+    stage.run("audit", "stats")
+    stage.run("audit", "verify")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from tileferry.domain.errors import (
     FlightStateNotOnGroundError,
     IllegalTransitionError,
     InvalidValueError,
+    NothingToResumeError,
     RateLimitedError,
     SatelliteProviderError,
     TileManagerError,
@@ -33,6 +34,7 @@ _CODES: tuple[tuple[type[TileManagerError], ExitCode], ...] = (
     (CacheBudgetExceededError, ExitCode.REFUSED),
     (FlightStateNotOnGroundError, ExitCode.REFUSED),
     (IllegalTransitionError, ExitCode.REFUSED),
+    (NothingToResumeError, ExitCode.REFUSED),
     (SatelliteProviderError, ExitCode.PROVIDER_FAILED),
     (RateLimitedError, ExitCode.PROVIDER_FAILED),
 )
@@ -40,6 +42,9 @@ _CODES: tuple[tuple[type[TileManagerError], ExitCode], ...] = (
 
 def exit_code_of(error: TileManagerError) -> ExitCode:
     """Return how a command ends that met ``error``."""
+    fault = error.fault if isinstance(error, SatelliteProviderError) else None
+    if fault is not None and fault.is_authentication:
+        return ExitCode.AUTHENTICATION
     for kind, code in _CODES:
         if isinstance(error, kind):
             return code

@@ -1,36 +1,169 @@
-"""Log records as their contract has them: one JSON object a line, on stderr."""
+"""The log: records as their contract has them in a file, and warnings for people on stderr."""
 
-import sys
-from collections.abc import MutableMapping
+import logging
+import os
+import traceback
+from collections import Counter
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from io import TextIOWrapper
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
 from typing import Any, cast
 
 import structlog
+from rich.console import Console
 
 from tileferry.adapters.logs.audit import StructuredLogger
+from tileferry.domain.text import message_of, printable
+from tileferry.entrypoints.config import LogConfig
 
-_ENVELOPE = ("timestamp", "level", "logger", "kind", "message")
+FILE_BYTES_MAX = 16 * 1024 * 1024
+FILES_KEPT = 4
+SHOWN_PER_KIND = 3
+"""What repeats for every tile would fill the terminal; the file has it all."""
+TEXT_CHARS_MAX = 2_000
+
+_TOLD_OTHERWISE = frozenset(
+    {
+        "retry.attempt",  # the progress counts it down
+        "retry.exhausted",
+        "audit.retry_attempt",
+        "audit.retry_exhausted",
+        "c11.download.provider_failed",
+        "c11.download.budget_exceeded",
+        "c11.download.interrupted",
+        "c11.download.failed",
+        "cli.crashed",
+    }
+)
+"""Kinds that a command tells of itself, in its own words."""
+
+_AS_JSON = structlog.processors.JSONRenderer(ensure_ascii=False, separators=(",", ":"))
 
 
 def structured_logger(name: str) -> StructuredLogger:
-    """Return a logger that writes to stderr: stdout is for data."""
-
-    def enveloped(_logger: Any, method: str, fields: MutableMapping[str, Any]) -> dict[str, Any]:
-        now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-        record = {
-            "timestamp": now,
-            **fields,
-            "level": method.upper(),
-            "logger": name,
-            "message": fields.get("event", ""),
-        }
-        record.pop("event", None)
-        first = {key: record.pop(key) for key in _ENVELOPE if key in record}
-        return {**first, **record}
-
+    """Return a structlog logger whose records go where all others go."""
     logger = structlog.wrap_logger(
-        structlog.PrintLogger(sys.stderr),
-        processors=[enveloped, structlog.processors.JSONRenderer(ensure_ascii=False)],
-        wrapper_class=structlog.BoundLogger,
+        logging.getLogger(name),
+        processors=[structlog.stdlib.render_to_log_kwargs],
+        wrapper_class=structlog.stdlib.BoundLogger,
     )
     return cast("StructuredLogger", logger)
+
+
+@contextmanager
+def logging_to(config: LogConfig, console: Console) -> Iterator[None]:
+    """Send what is logged while the block lasts to the file, and what people must see to them.
+
+    Of libraries, only warnings are kept: httpx alone has a line for every request.
+    """
+    root, ours = logging.getLogger(), logging.getLogger("tileferry")
+    level = ours.level
+    handlers = [RecordFile(config.file, console), PeopleHandler(console, config.file)]
+    ours.setLevel(config.level.value)
+    if not ours.handlers:
+        # It stays: a thread that was left waiting may speak when nobody listens any more.
+        ours.addHandler(logging.NullHandler())
+    for handler in handlers:
+        root.addHandler(handler)
+    try:
+        yield
+    finally:
+        ours.setLevel(level)
+        for handler in handlers:
+            root.removeHandler(handler)
+            handler.close()
+
+
+class RecordFile(RotatingFileHandler):
+    """A file of its owner's, begun with its first record; without it, the work goes on."""
+
+    def __init__(self, path: Path, console: Console) -> None:
+        super().__init__(
+            path, maxBytes=FILE_BYTES_MAX, backupCount=FILES_KEPT, encoding="utf-8", delay=True
+        )
+        self.setFormatter(
+            structlog.stdlib.ProcessorFormatter(
+                foreign_pre_chain=[structlog.stdlib.ExtraAdder()],
+                processors=[_enveloped, _AS_JSON],
+            )
+        )
+        self._path = path
+        self._console = console
+        self._told = False
+
+    def _open(self) -> TextIOWrapper:
+        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        return os.fdopen(descriptor, "a", encoding="utf-8")
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802  # as logging calls it
+        """Say once that there is no log."""
+        if not self._told:
+            self._told = True
+            self._console.print(
+                f"The log {self._path} cannot be written; going on without it. Set log.file"
+            )
+
+
+class PeopleHandler(logging.Handler):
+    """Shows warnings and errors, of each kind the first few."""
+
+    def __init__(self, console: Console, file: Path) -> None:
+        super().__init__(logging.WARNING)
+        self._console = console
+        self._file = file
+        self._shown: Counter[str] = Counter()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a line, if it is not one too many."""
+        kind = str(getattr(record, "kind", record.name))
+        if kind in _TOLD_OTHERWISE:
+            return
+        self._shown[kind] += 1
+        if self._shown[kind] <= SHOWN_PER_KIND:
+            self._console.print(f"{record.levelname.lower()}: {_text(record.getMessage())}")
+        elif self._shown[kind] == SHOWN_PER_KIND + 1:
+            self._console.print(f"There is more of this; see {kind} in {self._file}")
+
+
+def _enveloped(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -> dict[str, Any]:
+    """Put the fields of the envelope first, and make every text safe for a line of a log."""
+    record: logging.LogRecord = fields.pop("_record")
+    moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds")
+    envelope = {
+        "timestamp": fields.pop("timestamp", moment.replace("+00:00", "Z")),
+        "level": "ERROR" if record.levelno > logging.ERROR else record.levelname,
+        "logger": record.name,
+        "kind": fields.pop("kind", None),
+        "message": fields.pop("event", ""),
+    }
+    if envelope["kind"] is None:  # of a library
+        del envelope["kind"]
+    crash = fields.pop("exc_info", None)
+    for name in ("_from_structlog", "stack_info"):
+        fields.pop(name, None)
+    if crash and crash[1] is not None:
+        fields["traceback"] = "".join(traceback.format_exception(crash[1])).splitlines()
+    safe: dict[str, Any] = _safe({**envelope, **fields})
+    return safe
+
+
+def _safe(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else str(value)  # JSON has no infinities
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, Mapping):
+        return {_text(str(key)): _safe(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_safe(item) for item in value]
+    return _text(message_of(value) if isinstance(value, BaseException) else str(value))
+
+
+def _text(text: str) -> str:
+    return printable(text, limit=TEXT_CHARS_MAX)

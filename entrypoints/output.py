@@ -1,6 +1,7 @@
 """How commands talk: one JSON object with a versioned schema, or something for people."""
 
 import json
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,11 +13,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tileferry.domain.errors import TileManagerError
 from tileferry.entrypoints.config import load_config
 
 if TYPE_CHECKING:
     from tileferry.application.audit_reading import AuditReader
     from tileferry.entrypoints.container import Container
+
+_LOGGER = logging.getLogger("tileferry.cli")
+_ON_PURPOSE = (TileManagerError, typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError)
+"""What ends a command without being a mistake of ours."""
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object for scripts.")]
 ConfigFile = Annotated[
@@ -25,6 +31,8 @@ ConfigFile = Annotated[
 ]
 
 people = Console(highlight=False)
+notes = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
+"""For everything that is not data."""
 
 
 @contextmanager
@@ -32,12 +40,22 @@ def opened(config_file: Path | None) -> Iterator["Container"]:
     """Assemble the product for one command, and close it at the end."""
     # It brings every adapter with it, which a command that needs none should not wait for.
     from tileferry.entrypoints.container import Container  # noqa: PLC0415
+    from tileferry.entrypoints.logs import logging_to  # noqa: PLC0415  # as above
 
-    container = Container(config=load_config(config_file))
-    try:
-        yield container
-    finally:
-        container.shutdown_resources()
+    config = load_config(config_file)
+    with logging_to(config.log, notes):
+        container = Container(config=config)
+        try:
+            yield container
+        except _ON_PURPOSE:
+            raise
+        except Exception as error:
+            _LOGGER.exception(
+                "an internal error: %s", type(error).__name__, extra={"kind": "cli.crashed"}
+            )
+            raise
+        finally:
+            container.shutdown_resources()
 
 
 @contextmanager

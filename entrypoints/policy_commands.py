@@ -174,13 +174,22 @@ def simulate_command(
         "max_retry_after_s": max_retry_after_s,
     }
     given = {name: value for name, value in changes.items() if value is not None}
+    if not given:
+        raise InvalidValueError(
+            field="policy simulate",
+            value="no change",
+            problem="needs something to change about the policy",
+            remedy="give one option at least, such as --max-attempts 5; --help lists them",
+        )
     chosen = category_named(category)
     current = configured_policies(load_config(config).retry)[chosen]
     other = changed(current, given, "")
     result, collector = WhatIf(other), CallCollector()
-    with reading_audit(config) as (container, reader):
+    from tileferry.entrypoints.reading_progress import showing  # noqa: PLC0415  # reads the log
+
+    with reading_audit(config) as (container, reader), showing(reader) as counting:
         begin = since_of(since, now=datetime.fromtimestamp(container.clock().now(), UTC))
-        for event in _events_of(chosen, reader.since(begin), begin):
+        for event in _events_of(chosen, counting.since(begin), begin):
             call = collector.add(event)
             if call is not None:
                 result.add(call)

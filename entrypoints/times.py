@@ -1,7 +1,7 @@
 """Times and durations as operators write and read them."""
 
 import re
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from tileferry.domain.checks import DURATION_MAX
 from tileferry.domain.errors import InvalidValueError
@@ -9,6 +9,7 @@ from tileferry.domain.errors import InvalidValueError
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([smhdw])")
 _ALL = "all"
+_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def since_of(text: str, *, now: datetime) -> datetime | None:
@@ -25,14 +26,22 @@ def since_of(text: str, *, now: datetime) -> datetime | None:
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        raise InvalidValueError(
-            field="--since",
-            value=text,
-            problem="is neither a duration nor a time",
-            remedy="use 90s, 15m, 24h, 7d or 2w, all, or a time with its zone such as"
-            " 2026-11-16T08:00:00Z",
-        )
+        raise _no_beginning(text, "is neither a duration nor a time")
+    if moment < _EARLIEST:
+        raise _no_beginning(text, "is before anything can have been logged")
+    if moment > now:
+        raise _no_beginning(text, "is in the future")
     return moment
+
+
+def _no_beginning(text: str, problem: str) -> InvalidValueError:
+    return InvalidValueError(
+        field="--since",
+        value=text,
+        problem=problem,
+        remedy="use 90s, 15m, 24h, 7d or 2w, all, or a time with its zone such as"
+        " 2026-11-16T08:00:00Z",
+    )
 
 
 def in_seconds(seconds: float) -> str:

@@ -1,5 +1,6 @@
 """Audit events as JSON lines, for whoever reads files."""
 
+import fcntl
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,10 +31,13 @@ class JsonLinesAuditSink:
         lines = b"".join(event.canonical_bytes() + b"\n" for event in events)
         with self._guard:
             file = self._file or self._opened()
-            self._file = None  # after an error its end is not known: it is looked at again
-            os.lseek(file.fd, 0, os.SEEK_END)
-            file.write_all(lines)
-            file.fdatasync()
+            try:
+                file.write_all(lines)
+                file.fdatasync()
+            except BaseException:
+                file.close()
+                self._file = None  # its end is not known any more: it is looked at again
+                raise
             self._file = file
 
     def close(self) -> None:
@@ -47,8 +51,13 @@ class JsonLinesAuditSink:
         with Directory.open_root(self.path.parent, self.calls) as directory:
             file = directory.open_file(self.path.name, create=True)
             directory.sync()
-        size = file.size()
-        if size and file.pread(1, size - 1) != b"\n":
-            os.lseek(file.fd, 0, os.SEEK_END)
-            file.write_all(b"\n")
+        try:
+            # Several processes may append: each write goes to the end that the file has by then.
+            fcntl.fcntl(file.fd, fcntl.F_SETFL, os.O_APPEND | fcntl.fcntl(file.fd, fcntl.F_GETFL))
+            size = file.size()
+            if size and file.pread(1, size - 1) != b"\n":
+                file.write_all(b"\n")
+        except BaseException:
+            file.close()
+            raise
         return file

@@ -39,16 +39,40 @@ class FileJournalStore:
     def open(self, name: str) -> "FileJournal":
         """Open the journal of that name; a file is made by its first ``append``."""
         check_journal_name(name)
-        with (
-            Directory.open_root(self.root, self.calls) as root,
-            root.subdirectory(".c11") as ours,
-        ):
-            directory = ours.subdirectory("journal")
+        directory = self._directory()
         try:
             return FileJournal.opened(directory, name, logger=self.logger)
         except BaseException:
             directory.close()
             raise
+
+    def discard(self, name: str) -> None:
+        """Remove a journal's file, if there is one."""
+        check_journal_name(name)
+        with self._directory() as directory:
+            if name in directory.names():
+                directory.unlink(name)
+                directory.sync()
+
+    def discard_complete(self) -> None:
+        """Remove the files that say no more than that their request is complete."""
+        with self._directory() as directory:
+            for name in directory.names():
+                file = directory.find_file(name)
+                if file is None:
+                    continue
+                with file:
+                    complete = journal_format.read_terminal(file) is not None
+                if complete:
+                    directory.unlink(name)
+            directory.sync()
+
+    def _directory(self) -> Directory:
+        with (
+            Directory.open_root(self.root, self.calls) as root,
+            root.subdirectory(".c11") as ours,
+        ):
+            return ours.subdirectory("journal")
 
 
 @define(kw_only=True, eq=False)

@@ -17,7 +17,7 @@ from tileferry.adapters.filesystem.locations import LocationCache
 from tileferry.adapters.filesystem.segment_format import record_head
 from tileferry.adapters.filesystem.segment_reader import SegmentReader
 from tileferry.adapters.filesystem.segment_writer import SegmentWriter
-from tileferry.adapters.filesystem.verification import Finding, verify_segments
+from tileferry.adapters.filesystem.verification import Finding, problem_of, verify_segments
 from tileferry.application.ports.tile_store import BlobIndex
 from tileferry.domain.errors import DamagedTileError, TileNotFoundError, TileTooLargeError
 from tileferry.domain.tiles import TILE_BYTES_MAX, BlobRef, TileId
@@ -66,10 +66,12 @@ class SegmentTileStore:
     ) -> None:
         self.close()
 
-    def write_tile(self, tile_id: TileId, content: bytes | Iterable[bytes]) -> BlobRef:
+    def write_tile(
+        self, tile_id: TileId, content: bytes | Iterable[bytes], *, digest: bytes | None = None
+    ) -> BlobRef:
         """Store bytes and say where they are; they are durable after the next ``flush``."""
         payload = _collected(tile_id, content)
-        blob = self._append(tile_id, payload)
+        blob = self._append(tile_id, payload, digest)
         self._locations.note_written(tile_id, blob)
         return blob
 
@@ -124,14 +126,21 @@ class SegmentTileStore:
         """Check every bit of every visible tile; say what is wrong, and what each segment holds."""
         return verify_segments(directory=self._directory, index=self._index, read=self._read_all)
 
+    def problem_of(self, tile_id: TileId, blob: BlobRef) -> str | None:
+        """Check every bit of one tile, of which the row is known already; say what is wrong."""
+        return problem_of(tile_id, blob, self._read_all)
+
     def close(self) -> None:
         """Release the files. What was not flushed is given up; it has no rows."""
         self._writer.close()
         self._reader.close()
         self._directory.close()
 
-    def _append(self, tile_id: TileId, payload: bytes | bytearray) -> BlobRef:
-        digest = sha256(payload).digest()
+    def _append(
+        self, tile_id: TileId, payload: bytes | bytearray, digest: bytes | None = None
+    ) -> BlobRef:
+        if digest is None:
+            digest = sha256(payload).digest()
         head = record_head(str(tile_id).encode(), payload, digest)
         segment, offset = self._writer.append(head, payload)
         return BlobRef(segment=segment, offset=offset, length=len(payload), sha256=digest.hex())

@@ -59,7 +59,7 @@ def verify_segments(
     for segment in sorted(on_disk | with_rows):
         live_tiles = live_bytes = record_bytes_sum = 0
         for tile_id, blob in _blobs(index, segment):
-            problem = _problem(tile_id, blob, read)
+            problem = problem_of(tile_id, blob, read)
             if problem is None:
                 live_tiles += 1
                 live_bytes += blob.length
@@ -90,9 +90,10 @@ def _blobs(index: BlobIndex, segment: int) -> Iterator[tuple[TileId, BlobRef]]:
         after = page[-1][1].offset
 
 
-def _problem(
+def problem_of(
     tile_id: TileId, blob: BlobRef, read: Callable[[TileId, BlobRef], bytes]
 ) -> str | None:
+    """Return why a tile cannot be read as it was stored; ``None`` when it can."""
     try:
         read(tile_id, blob)
     except DamagedTileError as error:

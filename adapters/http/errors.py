@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import httpx
+from attrs import evolve, fields
 from pyreqwest import exceptions as fast
 
 from tileferry.domain.errors import SatelliteProviderError
@@ -32,7 +33,7 @@ _BODY_SIGN = "response body"
 _TLS_SIGNS = ("certificate", "handshake", "tls", "fatal alert", "peer is incompatible")
 
 
-def answered(call: Callable[[], Result], url: str) -> Result:
+def answered(call: Callable[[], Result], url: Callable[[], str]) -> Result:
     """Return what ``call`` returns; what a library raises becomes a ``SatelliteProviderError``.
 
     It is raised outside of the handler on purpose: an exception that was being handled stays
@@ -41,7 +42,7 @@ def answered(call: Callable[[], Result], url: str) -> Result:
     try:
         return call()
     except _FOREIGN as error:
-        translated = _translated(error, url)
+        translated = _translated(error, url())
     raise translated
 
 
@@ -83,3 +84,13 @@ def _causes_of(error: Exception) -> list[str]:
     details = getattr(error, "details", None)
     causes = details.get("causes") if isinstance(details, dict) else None
     return [str(cause["message"]) for cause in causes or ()]
+
+
+def without_secret(error: SatelliteProviderError, secret: str) -> SatelliteProviderError:
+    """Return the error without our key, which a provider may have put into any of its words."""
+    texts = {
+        item.name: getattr(error, item.name).replace(secret, "***")
+        for item in fields(type(error))
+        if isinstance(getattr(error, item.name), str) and item.name != "fault"
+    }
+    return evolve(error, **texts) if secret else error

@@ -14,6 +14,7 @@ from pyreqwest.client import SyncClient, SyncClientBuilder
 from pyreqwest.response import SyncResponse
 
 from tileferry.adapters.http.client import ProviderAddress, check_address, tls_context
+from tileferry.adapters.http.lanes import Chunk
 
 _OFF = False
 
@@ -37,10 +38,10 @@ class _FastAnswer:
     def header(self, name: str) -> str | None:
         return self._response.get_header(name)
 
-    def chunks(self) -> Iterable[bytes]:
+    def chunks(self) -> Iterable[Chunk]:
         reader = self._response.body_reader
         while (chunk := reader.read_chunk()) is not None:
-            yield bytes(chunk)
+            yield memoryview(chunk)  # not a copy: the body is put together from it once
 
 
 @define

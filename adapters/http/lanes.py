@@ -7,6 +7,8 @@ from typing import Protocol
 import httpx
 from attrs import define, frozen
 
+Chunk = bytes | memoryview
+
 
 class Answer(Protocol):
     """An answer whose body is still to be read."""
@@ -30,7 +32,7 @@ class Answer(Protocol):
         """Return a header, whatever its case."""
         ...
 
-    def chunks(self) -> Iterable[bytes]:
+    def chunks(self) -> Iterable[Chunk]:
         """Return the body as it comes in, nothing decoded."""
         ...
 
@@ -46,7 +48,9 @@ class Lane(Protocol):
 
 
 @frozen
-class _HttpxAnswer:
+class HttpxAnswer:
+    """An answer that httpx got."""
+
     _response: httpx.Response
 
     @property
@@ -78,7 +82,7 @@ class HttpxLane:
     client: httpx.Client
 
     @contextmanager
-    def get(self, path: str, query: Mapping[str, str] | None = None) -> Iterator[_HttpxAnswer]:
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> Iterator[HttpxAnswer]:
         """Ask by httpx."""
         request = self.client.build_request(
             "GET",
@@ -88,6 +92,6 @@ class HttpxLane:
         )
         response = self.client.send(request, stream=True, follow_redirects=False)
         try:
-            yield _HttpxAnswer(response)
+            yield HttpxAnswer(response)
         finally:
             response.close()

@@ -1,7 +1,6 @@
 """The provider's calls over httpx: one request each, one answer, checked."""
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
 from typing import TypeVar
@@ -9,34 +8,30 @@ from typing import TypeVar
 import httpx
 from attrs import define, evolve, field
 
-from tileferry.adapters.http.errors import answered
+from tileferry.adapters.http.errors import answered, without_secret
 from tileferry.adapters.http.lanes import Answer, HttpxLane, Lane
+from tileferry.adapters.http.refusals import authorization_of, refusal_of
 from tileferry.adapters.http.responses import (
     ResponseLimits,
     body_of,
     check_content_type,
     check_digest,
-    excerpt_of,
 )
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.provider import FetchedTile
 from tileferry.application.provider_calls import schema_error
 from tileferry.domain.errors import InvalidValueError, SatelliteProviderError
-from tileferry.domain.retry import parse_retry_after
 from tileferry.domain.tiles import (
     BBox,
     ListingLimits,
     ListingPage,
     TileId,
-    fault_of_status,
     moment_of,
     parse_listing_page,
 )
 
 Result = TypeVar("Result")
 TILES_PATH = "/api/satellite/tiles"
-RETRY_AFTER_S_MAX = 24 * 3600.0
-"""What is taken down; how much of it is waited is the policy's to say."""
 _OK = 200
 
 
@@ -59,7 +54,7 @@ class HttpTileProvider:
     @property
     def key_hash(self) -> str:
         """What tells two accounts apart, without giving the key away."""
-        return sha256(self._authorization.encode()).hexdigest()
+        return sha256(authorization_of(self.client).encode()).hexdigest()
 
     def url_of(self, tile_id: TileId) -> str:
         """Return where a tile is."""
@@ -76,11 +71,15 @@ class HttpTileProvider:
             **({} if cursor is None else {"cursor": cursor}),
         }
         bytes_max = self.listing_limits.page_bytes_max
-        content = self._get(TILES_PATH, partial(self._listing_body, bytes_max=bytes_max), query)
+        read = partial(self._listing_body, bytes_max=bytes_max)
+        # Whoever lists waits for it in the main thread, where a signal must reach it: through the
+        # client, which waits in Python.
+        content = self._get(TILES_PATH, read, query, lane=HttpxLane(self.client))
         try:
             return parse_listing_page(content, source=self.source, bytes_max=bytes_max)
         except InvalidValueError as error:
-            raise evolve(schema_error(error), url=self._url(TILES_PATH)) from None
+            told = evolve(schema_error(error), url=self._url(TILES_PATH))
+            raise without_secret(told, self._key) from None
 
     def fetch_tile(self, tile_id: TileId) -> FetchedTile:
         """Ask for one tile."""
@@ -89,7 +88,8 @@ class HttpTileProvider:
     def _tile_of(self, tile_id: TileId, answer: Answer, started_s: float) -> FetchedTile:
         check_content_type(answer, family="image/")
         content = self._body(answer, started_s, self.limits.tile_bytes_max)
-        check_digest(answer, content)
+        digest = sha256(content).digest()  # here, where threads do it side by side
+        check_digest(answer, digest)
         resolution = answer.header("x-resolution-m-per-px")
         produced_at = answer.header("x-produced-at")
         try:
@@ -100,6 +100,7 @@ class HttpTileProvider:
                 produced_at=None
                 if produced_at is None
                 else moment_of(produced_at, field="X-Produced-At"),
+                sha256=digest,
             )
         except InvalidValueError as error:
             raise evolve(schema_error(error), url=answer.url) from None
@@ -118,38 +119,30 @@ class HttpTileProvider:
         path: str,
         read: Callable[[Answer, float], Result],
         query: Mapping[str, str] | None = None,
+        *,
+        lane: Lane | None = None,
     ) -> Result:
         """Make a request and have its answer read while it is open."""
 
         def call() -> Result:
             started_s = self.clock.monotonic()
-            with self.lane.get(path, query) as answer:
+            with (lane or self.lane).get(path, query) as answer:
                 if answer.status != _OK:
-                    raise self._refusal(answer)
+                    raise refusal_of(answer, self.client, self.clock)
                 return read(answer, started_s)
 
-        return answered(call, self._url(path))
+        try:
+            return answered(call, partial(self._url, path))
+        except SatelliteProviderError as error:
+            told = error
+        raise without_secret(told, self._key)
 
-    def _refusal(self, answer: Answer) -> SatelliteProviderError:
-        return SatelliteProviderError(
-            reason=answer.reason.lower() or "refused",
-            url=answer.url,
-            status=answer.status,
-            body_excerpt=excerpt_of(answer, secret=self._authorization.rpartition(" ")[2]),
-            fault=fault_of_status(answer.status),
-            retry_after_s=parse_retry_after(
-                answer.header("retry-after"),
-                now=datetime.fromtimestamp(self.clock.now(), UTC),
-                cap_s=RETRY_AFTER_S_MAX,
-            ),
-        )
+    @property
+    def _key(self) -> str:
+        return authorization_of(self.client).rpartition(" ")[2]
 
     def _url(self, path: str) -> str:
         return f"{str(self.client.base_url).rstrip('/')}{path}"
-
-    @property
-    def _authorization(self) -> str:
-        return str(self.client.headers.get("authorization", "Bearer none"))
 
 
 def _path_of(tile_id: TileId) -> str:

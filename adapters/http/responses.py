@@ -2,12 +2,11 @@
 
 import base64
 import binascii
-import hashlib
 import re
 
 from attrs import field, frozen
 
-from tileferry.adapters.http.lanes import Answer
+from tileferry.adapters.http.lanes import Answer, Chunk
 from tileferry.application.ports.clock import Clock
 from tileferry.domain.checks import integer, number
 from tileferry.domain.errors import ResponseSchemaError, SatelliteProviderError
@@ -46,7 +45,7 @@ def body_of(
     declared = _declared_length(answer, url)
     if declared is not None and declared > bytes_max:
         raise _too_large(url, declared, bytes_max)
-    parts: list[bytes] = []
+    parts: list[Chunk] = []
     size = 0
     for chunk in answer.chunks():
         size += len(chunk)
@@ -62,7 +61,7 @@ def body_of(
             url=url,
             fault=ProviderFault.TRUNCATED,
         )
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return b"".join(parts)
 
 
 def excerpt_of(answer: Answer, *, secret: str) -> str:
@@ -79,8 +78,8 @@ def excerpt_of(answer: Answer, *, secret: str) -> str:
     return printable(text.replace(secret, "***") if secret else text)
 
 
-def check_digest(answer: Answer, content: bytes) -> None:
-    """Check the bytes against ``Repr-Digest``, where there is one with a sha-256."""
+def check_digest(answer: Answer, digest: bytes) -> None:
+    """Check what came against ``Repr-Digest``, where there is one with a sha-256."""
     header = answer.header("repr-digest")
     if header is None or "sha-256=" not in header:
         return
@@ -91,7 +90,7 @@ def check_digest(answer: Answer, content: bytes) -> None:
         expected = None
     if expected is None:
         raise _schema(answer.url, "Repr-Digest", "is no digest")
-    if hashlib.sha256(content).digest() != expected:
+    if digest != expected:
         raise SatelliteProviderError(
             reason="the bytes are not those that Repr-Digest names",
             url=answer.url,

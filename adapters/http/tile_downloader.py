@@ -65,6 +65,10 @@ class HttpTileDownloader:
         """Fetch what of the area is not in the cache yet, and say what became of it."""
         return self._download(Path(request.cache_root)).download_tiles_for_area(request)
 
+    def start_over(self, request: DownloadRequest) -> None:
+        """Forget that a request was carried out, so that all of it is fetched again."""
+        self._download(Path(request.cache_root)).start_over(request)
+
     def enumerate_remote_coverage(
         self, bbox: BBox, zoom_levels: Sequence[int]
     ) -> list[TileSummary]:

@@ -3,6 +3,7 @@
 from tileferry.adapters.memory.audit import MemoryAuditSink
 from tileferry.adapters.memory.cache_ledger import MemoryCacheLedger
 from tileferry.adapters.memory.clock import ManualClock
+from tileferry.adapters.memory.envelopes import MemoryEnvelopeStore
 from tileferry.adapters.memory.fdr import MemoryFdrClient
 from tileferry.adapters.memory.idempotency import MemoryIdempotencyStore
 from tileferry.adapters.memory.journal import MemoryJournal, MemoryJournalStore
@@ -17,6 +18,7 @@ __all__ = [
     "MemoryBlobIndex",
     "MemoryCacheLedger",
     "MemoryCacheLock",
+    "MemoryEnvelopeStore",
     "MemoryFdrClient",
     "MemoryIdempotencyStore",
     "MemoryJournal",

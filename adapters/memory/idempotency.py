@@ -96,13 +96,13 @@ class MemoryIdempotencyStore:
             return known is not None
 
     def forget_expired(self, *, limit: int) -> int:
-        """Remove records that have expired."""
+        """Remove records that have expired or were abandoned."""
         with self._guard:
             now = self._now()
-            expired = [key for key, record in self._records.items() if record.is_expired(now)]
-            for key in expired[:limit]:
+            over = [key for key, record in self._records.items() if record.may_be_forgotten(now)]
+            for key in over[:limit]:
                 del self._records[key]
-            return len(expired[:limit])
+            return len(over[:limit])
 
     def _change(
         self,

@@ -84,3 +84,12 @@ class MemoryJournalStore:
         """Open the journal of that name, new or with what was appended before."""
         content = self._contents.setdefault(check_journal_name(name), _Content())
         return MemoryJournal(name=name, content=content)
+
+    def discard(self, name: str) -> None:
+        """Forget a journal."""
+        self._contents.pop(check_journal_name(name), None)
+
+    def discard_complete(self) -> None:
+        """Forget every complete journal."""
+        for name in [name for name, content in self._contents.items() if content.complete]:
+            del self._contents[name]

@@ -22,7 +22,9 @@ class MemoryTileStore:
     _end: int = field(default=0, init=False)
     _lock: Lock = field(factory=Lock, init=False)
 
-    def write_tile(self, tile_id: TileId, content: bytes | Iterable[bytes]) -> BlobRef:
+    def write_tile(
+        self, tile_id: TileId, content: bytes | Iterable[bytes], *, digest: bytes | None = None
+    ) -> BlobRef:
         """Store bytes and say where they are."""
         collected = bytearray()
         for chunk in [content] if isinstance(content, bytes) else content:
@@ -30,10 +32,10 @@ class MemoryTileStore:
                 raise TileTooLargeError(tile=str(tile_id), limit_bytes=TILE_BYTES_MAX)
             collected += chunk
         payload = bytes(collected)
-        digest = sha256(payload).hexdigest()
+        known = (sha256(payload).digest() if digest is None else digest).hex()
         with self._lock:
             self._end += 1  # an empty tile has a place of its own, too
-            blob = BlobRef(segment=1, offset=self._end, length=len(payload), sha256=digest)
+            blob = BlobRef(segment=1, offset=self._end, length=len(payload), sha256=known)
             self._end += len(payload)
             self._contents[blob] = (tile_id, payload)
         return blob

@@ -137,12 +137,12 @@ class JetStreamIdempotencyStore:
         raise too_many_conflicts(f"idempotency key {key}")
 
     def forget_expired(self, *, limit: int) -> int:
-        """Remove records that have expired and that the server has not dropped yet."""
+        """Remove what has expired or was abandoned, and the server has not dropped yet."""
         removed = 0
         if limit <= 0:
             return removed
         for place, value in self.bucket.values():
-            if value.content is not None and self._is_expired(value.content):
+            if value.content is not None and self._may_be_forgotten(value.content):
                 # One that was claimed again in the meantime has another revision, and stays.
                 removed += self.bucket.delete(place, revision=value.revision)
                 if removed == limit:
@@ -174,17 +174,19 @@ class JetStreamIdempotencyStore:
             ) from error
 
     def _ttl_s(self, record: IdempotencyRecord) -> int | None:
-        if record.expires_at is None:
+        end = record.forgotten_at
+        if end is None:
             return None
-        keep_s = (record.expires_at - self._now()).total_seconds()
+        keep_s = (end - self._now()).total_seconds()
         return math.ceil(max(keep_s, 0)) + _TTL_MARGIN_S
 
     def _is_expired(self, content: bytes) -> bool:
-        try:
-            record = decode(content)
-        except MessagingError:  # whatever it is, it says nothing of an end
-            return False
-        return record.is_expired(self._now())
+        record = _readable(content)
+        return record is not None and record.is_expired(self._now())
+
+    def _may_be_forgotten(self, content: bytes) -> bool:
+        record = _readable(content)
+        return record is not None and record.may_be_forgotten(self._now())
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self.clock.now(), UTC)
@@ -197,6 +199,13 @@ def _place_of(key: str) -> str:
             field="key", value=key, problem="must be non-empty text in valid Unicode"
         )
     return sha256(key.encode()).hexdigest()
+
+
+def _readable(content: bytes) -> IdempotencyRecord | None:
+    try:
+        return decode(content)
+    except MessagingError:  # whatever it is, it says nothing of an end
+        return None
 
 
 def _record_in(content: bytes | None, key: str) -> IdempotencyRecord | None:

@@ -1,6 +1,5 @@
 """The audit log in Postgres, chained by the database itself."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID, uuid4
@@ -16,10 +15,10 @@ from tileferry.domain.audit import (
     AuditEvent,
     ChainEntry,
     ChainHead,
-    event_from_json,
+    FiledUnder,
     subject_of,
 )
-from tileferry.domain.errors import DatabaseError, InvalidValueError
+from tileferry.domain.errors import DatabaseError
 
 PAGE_ROWS = 1_000
 
@@ -119,17 +118,13 @@ def _entry_from(row: Row[Any]) -> ChainEntry:
 
 
 def _is_true(row: Row[Any]) -> bool:
-    try:
-        event = event_from_json(json.loads(bytes(row.body)))
-    except (InvalidValueError, ValueError, RecursionError):
-        return False
-    told = (
-        event.event_type,
-        event.timestamp,
-        _copy_of(event.correlation_id),
-        _copy_of(subject_of(event)),
-    )
-    return told == (row.event_type, row.occurred_at, row.correlation_id, row.subject)
+    told = FiledUnder.read_from(bytes(row.body))
+    return told is not None and (
+        told.event_type,
+        told.timestamp,
+        _copy_of(told.correlation_id),
+        _copy_of(told.subject),
+    ) == (row.event_type, row.occurred_at, row.correlation_id, row.subject)
 
 
 _HEAD = text("SELECT sequence, hash FROM audit_head")

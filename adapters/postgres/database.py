@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -17,6 +18,10 @@ from tileferry.domain.errors import DatabaseError, InvalidValueError
 SERVER_VERSION_MIN = 15
 POOL_SIZE = 8
 RESOLVE_S = 30.0
+LOCK_TIMEOUT_S = 30.0
+"""How long a statement waits for what another transaction holds."""
+STATEMENT_TIMEOUT_S = 120.0
+"""How long a statement takes in all."""
 _RESOLVE_PAUSE_S = 0.1
 _GRACE_S = 1.0
 _CONNECT_ARGS = {
@@ -31,15 +36,27 @@ _CONNECT_ARGS = {
 }
 
 
-def engine_for(url: str) -> Engine:
-    """Return an engine for a ``postgresql://`` address; nothing is connected yet."""
+def engine_for(
+    url: str,
+    *,
+    lock_timeout_s: float = LOCK_TIMEOUT_S,
+    statement_timeout_s: float = STATEMENT_TIMEOUT_S,
+) -> Engine:
+    """Return an engine for a ``postgresql://`` address; nothing is connected yet.
+
+    Nothing waits for ever: the limits hold unless the address, the server or the user has its own.
+    """
     parsed = _parsed(url)
+    limits = {
+        "lock_timeout": f"{lock_timeout_s * 1_000:.0f}",
+        "statement_timeout": f"{statement_timeout_s * 1_000:.0f}",
+    }
     engine = create_engine(
         parsed.set(drivername="postgresql+psycopg"),
         pool_size=POOL_SIZE,
         connect_args={key: _CONNECT_ARGS[key] for key in _CONNECT_ARGS.keys() - parsed.query},
     )
-    event.listen(engine, "connect", _insist_on_durability)
+    event.listen(engine, "connect", partial(_prepare, limits=limits))
     event.listen(engine, "checkout", _refuse_dead)
     return engine
 
@@ -72,13 +89,16 @@ def _parsed(url: str) -> URL:
     return parsed
 
 
-def _insist_on_durability(connection: psycopg.Connection[Any], _record: object) -> None:
-    """Have commits on the disk before they are confirmed, even where the server is set not to."""
+def _prepare(
+    connection: psycopg.Connection[Any], _record: object, *, limits: Mapping[str, str]
+) -> None:
+    """Set what the server leaves open, and one thing that it must not.
+
+    Commits are on the disk before they are confirmed, even where the server is set not to. Limits
+    are given where nobody has chosen any, in the address or elsewhere.
+    """
     connection.autocommit = True
-    connection.execute(
-        "SELECT set_config('synchronous_commit', 'on', false)"
-        " WHERE current_setting('synchronous_commit') = 'off'"
-    )
+    connection.execute(_PREPARE, {"names": [*limits], "values": [*limits.values()]})
     connection.autocommit = False
 
 
@@ -110,9 +130,17 @@ class Database:
     """How long a server may take to come back and say what became of a transaction."""
 
     @classmethod
-    def at(cls, url: str) -> "Database":
+    def at(
+        cls,
+        url: str,
+        *,
+        lock_timeout_s: float = LOCK_TIMEOUT_S,
+        statement_timeout_s: float = STATEMENT_TIMEOUT_S,
+    ) -> "Database":
         """Return the database at an address."""
-        return cls(engine_for(url))
+        return cls(
+            engine_for(url, lock_timeout_s=lock_timeout_s, statement_timeout_s=statement_timeout_s)
+        )
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
@@ -203,6 +231,15 @@ class Database:
         self.engine.dispose()
 
 
+_PREPARE = """
+    SELECT set_config('synchronous_commit', 'on', false)
+    WHERE current_setting('synchronous_commit') = 'off'
+    UNION ALL
+    SELECT set_config(name, value, false)
+    FROM pg_settings JOIN unnest(%(names)s::text[], %(values)s::text[]) AS own(name, value)
+         USING (name)
+    WHERE source = 'default'
+"""
 WITH_XID = "pg_current_xact_id()::text AS xid"
 _TRANSACTION_ID = text("SELECT pg_current_xact_id_if_assigned()::text")
 _STATUS_OF = text("SELECT pg_xact_status(CAST(:xid AS xid8))")

@@ -18,6 +18,15 @@ _LOGIN = "check the user and password in TILEFERRY_DATABASE_URL"
 _NAME = "create the database, or correct its name in TILEFERRY_DATABASE_URL"
 _CONNECTIONS = "the server has no connection left: close others, or raise max_connections"
 _START = "start the server, or correct TILEFERRY_DATABASE_URL; without it an embedded one is used"
+_RAISE = "in TILEFERRY_DATABASE_URL, such as ?options=-c%20{0}%3D5min"
+_LOCKED = (
+    "another session holds what this one needs: see pg_stat_activity and end it, or raise"
+    f" lock_timeout {_RAISE.format('lock_timeout')}"
+)
+_SLOW = (
+    "it took too long, or somebody cancelled it: see what keeps the server busy, or raise"
+    f" statement_timeout {_RAISE.format('statement_timeout')}"
+)
 # By SQLSTATE, or by its first two digits, which are its class.
 _REMEDIES = {
     "22": _DEFECT,
@@ -32,7 +41,9 @@ _REMEDIES = {
     "42P07": "use a database that holds nothing else",
     "53100": "the database's disk is full: free space, then run again",
     "53300": _CONNECTIONS,
+    "55P03": _LOCKED,
     "57": _AGAIN,
+    "57014": _SLOW,
 }
 # A failed connection carries no code, only libpq's words.
 _SIGNS = (

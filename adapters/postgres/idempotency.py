@@ -25,6 +25,7 @@ from tileferry.adapters.postgres.settle import settle
 from tileferry.domain.audit import AuditEvent
 from tileferry.domain.errors import DatabaseError
 from tileferry.domain.idempotency import (
+    ABANDONED_AFTER,
     Completed,
     FailedForGood,
     IdempotencyRecord,
@@ -144,8 +145,10 @@ class PostgresIdempotencyStore:
         return row is not None and row.was_known
 
     def forget_expired(self, *, limit: int) -> int:
-        """Remove records that have expired, those that somebody is just claiming aside."""
-        row = self.database.change(_FORGET_EXPIRED, {"limit": limit})
+        """Remove what has expired or was abandoned, unless somebody is just claiming it."""
+        row = self.database.change(
+            _FORGET_EXPIRED, {"limit": limit, "abandoned_after": ABANDONED_AFTER}
+        )
         return 0 if row is None else int(row.removed)
 
     def _end(

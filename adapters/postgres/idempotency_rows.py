@@ -138,12 +138,13 @@ CLEAR = (
     f" RETURNING coalesce(expires_at > now(), true) AS was_known, {WITH_XID}"
 )
 FORGET_EXPIRED = f"""
-    WITH expired AS (
-        SELECT key_sha256 FROM idempotency_records WHERE expires_at <= now()
-        ORDER BY expires_at LIMIT :limit FOR UPDATE SKIP LOCKED
+    WITH over AS (
+        SELECT key_sha256 FROM idempotency_records
+        WHERE expires_at <= now() OR lease_expires_at <= now() - CAST(:abandoned_after AS interval)
+        LIMIT :limit FOR UPDATE SKIP LOCKED
     ), gone AS (
-        DELETE FROM idempotency_records USING expired
-        WHERE idempotency_records.key_sha256 = expired.key_sha256 RETURNING 1
+        DELETE FROM idempotency_records USING over
+        WHERE idempotency_records.key_sha256 = over.key_sha256 RETURNING 1
     )
     SELECT count(*) AS removed, {WITH_XID} FROM gone
 """  # noqa: S608

@@ -81,6 +81,9 @@ def downgrade(database: Database, revision: str) -> None:
 def _changing(database: Database) -> Iterator[Connection]:
     """Hold the schema of a database that is not newer than we are, in one transaction."""
     with _ALEMBIC, database.transaction() as connection:
+        # A large table takes its time to be changed, and whoever came first may be at it.
+        connection.execute(text("SET LOCAL lock_timeout = 0"))
+        connection.execute(text("SET LOCAL statement_timeout = 0"))
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
         status = _status(connection)
         if status.is_newer:

@@ -147,6 +147,7 @@ audit_head = Table(
     Column("sequence", BigInteger, nullable=False),
     Column("hash", LargeBinary, nullable=False),
     CheckConstraint("one_row", name="audit_head_one_row"),
+    CheckConstraint("sequence >= 0 AND octet_length(hash) = 32", name="audit_head_place"),
 )
 
 idempotency_records = Table(
@@ -184,5 +185,10 @@ idempotency_records = Table(
         "idempotency_records_by_expiry",
         "expires_at",
         postgresql_where=text("expires_at IS NOT NULL"),
+    ),
+    Index(
+        "idempotency_records_by_lease",
+        "lease_expires_at",
+        postgresql_where=text("lease_expires_at IS NOT NULL"),
     ),
 )

@@ -14,7 +14,7 @@ from tileferry.domain.errors import DatabaseError
 
 _PAUSE_S = 0.1
 # Classes of SQLSTATE that say: not now. No code at all: the server did not speak.
-_NOT_NOW = {None, "08", "53", "57"}
+_NOT_NOW = {None, "08", "53", "55", "57"}
 
 
 @frozen(kw_only=True)

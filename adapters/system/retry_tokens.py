@@ -1,7 +1,7 @@
 """A retry budget that threads share."""
 
 from collections.abc import Callable
-from threading import Lock
+from threading import RLock
 
 from attrs import define, field
 
@@ -15,7 +15,7 @@ class SharedRetryTokens:
 
     clock: Clock
     budget: RetryBudget = field(factory=RetryBudget)
-    _guard: Lock = field(factory=Lock, init=False)
+    _guard: RLock = field(factory=RLock, init=False)
 
     def note_first_attempt(self) -> None:
         """Let an operation that is tried for the first time earn its share."""

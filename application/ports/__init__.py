@@ -25,6 +25,7 @@ from tileferry.application.ports.retry_tokens import RetryTokens
 from tileferry.application.ports.telemetry import CallInfo, CallObserver, Telemetry
 from tileferry.application.ports.tile_metadata import TileMetadataStore
 from tileferry.application.ports.tile_store import BlobIndex, TileStore
+from tileferry.application.ports.uploads import TileUploader
 
 __all__ = [
     "AsyncSleep",
@@ -58,5 +59,6 @@ __all__ = [
     "TileMetadataStore",
     "TileProvider",
     "TileStore",
+    "TileUploader",
     "Workers",
 ]

@@ -38,7 +38,12 @@ class TileFate(StrEnum):
 
 
 class DownloadObserver(Protocol):
-    """Sees a download go on. It is told from one thread, and must not take long."""
+    """Sees a download go on. It is told from one thread, and must not take long.
+
+    It may end the download by raising ``KeyboardInterrupt``, wherever it is told something: what
+    was taken in until then becomes safe. While tiles are fetched it is told something at least
+    every half second.
+    """
 
     def listing(self, tiles: int) -> None:
         """Note how many tiles are listed so far."""

@@ -62,6 +62,14 @@ class JournalStore(Protocol):
         """Open the journal of that name, new or with what an earlier run left."""
         ...
 
+    def discard(self, name: str) -> None:
+        """Forget a journal, durably: its request begins anew."""
+        ...
+
+    def discard_complete(self) -> None:
+        """Forget every complete journal, durably, since what they vouch for is about to change."""
+        ...
+
 
 def check_journal_name(name: str) -> str:
     """Return ``name`` when it is one that ``DownloadRequest.journal_name`` gives."""

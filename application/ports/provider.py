@@ -18,6 +18,8 @@ class FetchedTile:
     produced_at: datetime | None = None
     """``None`` where the answer did not say; then the listing counts."""
     resolution_m_per_px: float | None = None
+    sha256: bytes | None = None
+    """The digest of ``content``, computed by us as it came; ``None`` where nobody has."""
 
 
 class TileProvider(Protocol):

@@ -10,8 +10,14 @@ from tileferry.domain.tiles import BlobRef, TileId
 class TileStore(Protocol):
     """Keeps the bytes of tiles. A tile is visible once its metadata names its blob."""
 
-    def write_tile(self, tile_id: TileId, content: bytes | Iterable[bytes]) -> BlobRef:
-        """Store bytes and say where they are; they are durable after the next ``flush``."""
+    def write_tile(
+        self, tile_id: TileId, content: bytes | Iterable[bytes], *, digest: bytes | None = None
+    ) -> BlobRef:
+        """Store bytes and say where they are; they are durable after the next ``flush``.
+
+        ``digest`` is the sha256 of these bytes, from who has just computed it: it is not computed
+        again, so it is believed. Somebody else's word for it does not belong here.
+        """
         ...
 
     def tile_exists(self, tile_id: TileId) -> bool:

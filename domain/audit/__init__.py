@@ -31,7 +31,7 @@ from tileferry.domain.audit.statistics import (
     Series,
     alerts,
 )
-from tileferry.domain.audit.subjects import subject_of, tells_of
+from tileferry.domain.audit.subjects import FiledUnder, subject_of, tells_of
 
 __all__ = [
     "EVENT_KINDS",
@@ -46,6 +46,7 @@ __all__ = [
     "ChainHead",
     "ChainProblem",
     "ChainReport",
+    "FiledUnder",
     "IdempotencyAction",
     "IdempotencyUsed",
     "RetryAttempted",

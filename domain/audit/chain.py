@@ -1,14 +1,15 @@
 """The hash chain of the audit log: each entry vouches for all before it.
 
-An edit, a deletion, an insertion or a swap anywhere breaks the chain there. Entries cut off at the
-end leave a chain that is sound in itself; comparing its head with one noted elsewhere finds them.
+An edit, a deletion, an insertion or a swap anywhere breaks the chain there. Entries cut off or
+added at the end leave a chain that is sound in itself: the head that the log claims tells of them,
+and where that was moved along, one noted elsewhere.
 """
 
 from collections.abc import Iterable
 from enum import StrEnum
 from hashlib import sha256
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from tileferry.domain.checks import integer
 from tileferry.domain.errors import InvalidValueError
@@ -66,6 +67,7 @@ class ChainProblem(StrEnum):
     NOT_LINKED = "not_linked"
     EDITED = "edited"
     CUT_OFF = "cut_off"
+    HEAD_MOVED = "head_moved"
 
     @property
     def explanation(self) -> str:
@@ -78,6 +80,7 @@ _EXPLANATIONS = {
     ChainProblem.NOT_LINKED: "it does not follow from the entry before it",
     ChainProblem.EDITED: "its content is not what was written",
     ChainProblem.CUT_OFF: "the log does not hold the entry that was noted elsewhere",
+    ChainProblem.HEAD_MOVED: "the log's own head is not its last entry: either was forged",
 }
 
 
@@ -95,6 +98,18 @@ class ChainReport:
     def intact(self) -> bool:
         """Whether all entries are sound."""
         return self.problem is None
+
+    def held_against(self, claimed: ChainHead) -> "ChainReport":
+        """Return the report with what the log's own head makes of it.
+
+        ``claimed`` was read after the last entry. A log and its head grow as one, so the head can
+        be neither before that entry nor another at its place. What it is ahead must be in the
+        report as well, or it is missing.
+        """
+        if not self.intact or claimed == self.head:
+            return self
+        is_ahead = claimed.sequence > self.head.sequence
+        return evolve(self, problem=ChainProblem.CUT_OFF if is_ahead else ChainProblem.HEAD_MOVED)
 
 
 def verify_chain(

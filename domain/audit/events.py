@@ -25,6 +25,7 @@ class IdempotencyAction(StrEnum):
 
     HIT = "hit"
     RECORD = "record"
+    CLEAR = "clear"
 
 
 _OPTIONAL = "additional_context"
@@ -126,7 +127,7 @@ class RetryExhausted(AuditEvent):
 
 @frozen(kw_only=True)
 class IdempotencyUsed(AuditEvent):
-    """A stored result was given back, or a new one was stored."""
+    """A stored outcome was given back, a new one was stored, or a key was forgotten."""
 
     event_type: ClassVar[str] = "idempotency"
 

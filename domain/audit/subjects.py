@@ -2,12 +2,24 @@
 
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
-from tileferry.domain.audit.events import AuditEvent, RetryAttempted, RetryExhausted
+from attrs import field, frozen, validators
+
+from tileferry.domain.audit.events import (
+    EVENT_KINDS,
+    AuditEvent,
+    RetryAttempted,
+    RetryExhausted,
+)
+from tileferry.domain.checks import aware, unicode
+from tileferry.domain.errors import InvalidValueError
 
 _SUBJECTS = ("idempotency_key", "subject", "tile_id")
 """No kind of event has more than one of these fields."""
+_RETRIES = (RetryAttempted, RetryExhausted)
+_optional_text = validators.optional(unicode)
 
 
 def subject_of(event: AuditEvent) -> str | None:
@@ -15,9 +27,42 @@ def subject_of(event: AuditEvent) -> str | None:
 
     Of a retry it is the key that the decision was made with: an idempotency key, or the call's.
     """
-    if isinstance(event, RetryAttempted | RetryExhausted):
+    if isinstance(event, _RETRIES):
         return event.decision_record.failure.key
     return next((getattr(event, name) for name in _SUBJECTS if hasattr(event, name)), None)
+
+
+@frozen(kw_only=True)
+class FiledUnder:
+    """What an entry is found by."""
+
+    event_type: str
+    timestamp: datetime = field(validator=aware)
+    correlation_id: str | None = field(validator=_optional_text)
+    subject: str | None = field(validator=_optional_text)
+
+    @classmethod
+    def read_from(cls, body: bytes) -> "FiledUnder | None":
+        """Return what an entry's body is found by, without reading the rest of its event.
+
+        ``None`` when it does not say.
+        """
+        try:
+            data = json.loads(body)
+            kind = EVENT_KINDS[data["event_type"]]
+            subject = (
+                data["decision_record"]["failure"]["key"]
+                if kind in _RETRIES
+                else next((data[name] for name in _SUBJECTS if name in data), None)
+            )
+            return cls(
+                event_type=kind.event_type,
+                timestamp=datetime.fromisoformat(data["timestamp"]),
+                correlation_id=data["correlation_id"],
+                subject=subject,
+            )
+        except (KeyError, TypeError, ValueError, RecursionError, InvalidValueError):
+            return None
 
 
 def tells_of(body: bytes, subject: str) -> bool:

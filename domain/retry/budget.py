@@ -57,6 +57,8 @@ class RetryBudget:
 
     def after_first_attempt(self) -> "RetryBudget":
         """Return the bucket after an operation was tried for the first time."""
+        if self.tokens >= self.capacity:
+            return self  # as nearly always: a full bucket costs a download nothing
         return self._with(self.tokens + self.earned_per_attempt, updated_s=self.updated_s)
 
     def after_retry(self) -> "RetryBudget":

@@ -16,7 +16,7 @@ from tileferry.domain.errors import RetryError
 from tileferry.domain.retry.classify import ErrorClass, Final, classify_exception
 from tileferry.domain.retry.decide import Decision, Failure, GiveUp, RetryAt, decide
 from tileferry.domain.retry.policy import RetryPolicy
-from tileferry.domain.text import message_of
+from tileferry.domain.text import message_of, printable
 
 Classifier = Callable[[BaseException], ErrorClass]
 
@@ -57,13 +57,22 @@ class RetryLoop:
         return sum(decision.delay_s for decision in decisions if isinstance(decision, RetryAt))
 
     def after_failure(
-        self, error: BaseException, *, now_s: float, budget_tokens: float | None = None
+        self,
+        error: BaseException,
+        *,
+        now_s: float,
+        budget_tokens: float | None = None,
+        error_class: ErrorClass | None = None,
     ) -> Decision:
-        """Record that an attempt raised ``error``, and decide."""
+        """Record that an attempt raised ``error``, and decide.
+
+        Whoever has classified it already says so: a classifier is somebody else's code, and not to
+        be called while a lock is held.
+        """
         failure = Failure(
             key=self.key,
             attempt=self._attempt,
-            error=self._class_of(error),
+            error=error_class or self.class_of(error),
             rate_limited=self._rate_limited,
             elapsed_s=max(0.0, now_s - self.started_s),
             budget_tokens=budget_tokens,
@@ -76,7 +85,7 @@ class RetryLoop:
             FailedAttempt(
                 failure=failure,
                 decision=decision,
-                error_type=type(error).__name__,
+                error_type=printable(type(error).__name__),
                 error_message=message_of(error),
             )
         )
@@ -93,7 +102,8 @@ class RetryLoop:
             history=tuple(self.history),
         )
 
-    def _class_of(self, error: BaseException) -> ErrorClass:
+    def class_of(self, error: BaseException) -> ErrorClass:
+        """Classify an error, by the classifier or by the policy's lists."""
         # An interrupt or a cancellation is nobody's to reclassify.
         if not isinstance(error, Exception):
             return Final()

@@ -1,6 +1,7 @@
 """A retry decision with all that it was made from, so that it can be made again."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, assert_never
 
 from attrs import frozen
@@ -97,6 +98,13 @@ def _policy_json(policy: RetryPolicy) -> Json:
 
 
 def _policy_from(data: Mapping[str, Any]) -> RetryPolicy:
+    return _policy(*[data[name] for name in _POLICY_FIELDS])
+
+
+# A long log tells of few policies again and again. By type as well: 1 is not True.
+@lru_cache(maxsize=256, typed=True)
+def _policy(*values: Any) -> RetryPolicy:
+    data = dict(zip(_POLICY_FIELDS, values, strict=True))
     # Canonical JSON writes 1.0 as 1; reading it back as a float keeps the arithmetic the same.
     return RetryPolicy(
         max_attempts=data["max_attempts"],
@@ -110,6 +118,9 @@ def _policy_from(data: Mapping[str, Any]) -> RetryPolicy:
         max_rate_limited=data["max_rate_limited"],
         max_retry_after_s=_number(data["max_retry_after_s"]),
     )
+
+
+_POLICY_FIELDS = tuple(_policy_json(RetryPolicy()))
 
 
 def _failure_json(failure: Failure) -> Json:

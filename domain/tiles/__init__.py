@@ -1,5 +1,6 @@
 """Tiles: identity, area, gates, the cache's budget, and what downloads and uploads report."""
 
+from tileferry.domain.tiles.area_marks import AreaMarks, Patch, Picture
 from tileferry.domain.tiles.bbox import MERCATOR_LAT_MAX, BBox
 from tileferry.domain.tiles.blob import TILE_BYTES_MAX, BlobRef
 from tileferry.domain.tiles.coverage import TileCoverage, TileRange, count_tiles, tile_ranges
@@ -10,6 +11,13 @@ from tileferry.domain.tiles.download_report import (
     download_outcome,
 )
 from tileferry.domain.tiles.download_request import DownloadRequest, TileSummary
+from tileferry.domain.tiles.envelope import (
+    BATCH_TILES_MAX,
+    Batch,
+    EnvelopeTile,
+    SignedEnvelope,
+    signed_lines,
+)
 from tileferry.domain.tiles.eviction import (
     KEPT_STATUSES,
     CachedTile,
@@ -19,7 +27,9 @@ from tileferry.domain.tiles.eviction import (
     default_reserve_bytes,
     plan_eviction,
 )
+from tileferry.domain.tiles.flight_record import FlightRecord, FlightState
 from tileferry.domain.tiles.freshness import FreshnessLabel, FreshnessRule, SectorClass
+from tileferry.domain.tiles.geojson import bbox_of_geojson
 from tileferry.domain.tiles.listing import (
     ListingLimits,
     ListingPage,
@@ -35,6 +45,14 @@ from tileferry.domain.tiles.provider_faults import (
     class_of_fault,
     fault_of_status,
 )
+from tileferry.domain.tiles.readiness import (
+    Defect,
+    Flaw,
+    FlightStandard,
+    ReadinessCount,
+    Verdict,
+    judge_area,
+)
 from tileferry.domain.tiles.resolution import ResolutionGate, ResolutionVerdict
 from tileferry.domain.tiles.tile_id import ZOOM_MAX, TileId
 from tileferry.domain.tiles.tile_set import AREA_TILES_MAX, TileSet
@@ -46,6 +64,7 @@ from tileferry.domain.tiles.upload import (
     UploadRequest,
     next_retry_hint,
 )
+from tileferry.domain.tiles.upload_answer import parse_upload_answer
 from tileferry.domain.tiles.upload_passes import UploadPasses, aggregate_passes
 from tileferry.domain.tiles.voting import (
     MAX_PER_TILE_ATTEMPTS,
@@ -57,32 +76,45 @@ from tileferry.domain.tiles.voting import (
 
 __all__ = [
     "AREA_TILES_MAX",
+    "BATCH_TILES_MAX",
     "KEPT_STATUSES",
     "MAX_PER_TILE_ATTEMPTS",
     "MERCATOR_LAT_MAX",
     "TILE_BYTES_MAX",
     "VOTING_MOVES",
     "ZOOM_MAX",
+    "AreaMarks",
     "BBox",
+    "Batch",
     "BlobRef",
     "CacheSpace",
     "CachedTile",
+    "Defect",
     "DownloadBatchReport",
     "DownloadOutcome",
     "DownloadRequest",
     "DownloadTally",
+    "EnvelopeTile",
     "EvictionResult",
+    "Flaw",
+    "FlightRecord",
+    "FlightStandard",
+    "FlightState",
     "FreshnessLabel",
     "FreshnessRule",
     "ListingLimits",
     "ListingPage",
     "ListingProgress",
     "NewTile",
+    "Patch",
     "PerTileStatus",
+    "Picture",
     "ProviderFault",
+    "ReadinessCount",
     "ResolutionGate",
     "ResolutionVerdict",
     "SectorClass",
+    "SignedEnvelope",
     "TileCoverage",
     "TileId",
     "TileMetadata",
@@ -94,8 +126,10 @@ __all__ = [
     "UploadOutcome",
     "UploadPasses",
     "UploadRequest",
+    "Verdict",
     "VotingStatus",
     "aggregate_passes",
+    "bbox_of_geojson",
     "class_of_error",
     "class_of_fault",
     "count_tiles",
@@ -103,13 +137,16 @@ __all__ = [
     "default_reserve_bytes",
     "download_outcome",
     "fault_of_status",
+    "judge_area",
     "moment_of",
     "move_status",
     "next_retry_hint",
     "parse_listing_page",
+    "parse_upload_answer",
     "plan_eviction",
     "replaces",
     "should_give_up",
+    "signed_lines",
     "tile_at",
     "tile_bounds",
     "tile_ranges",

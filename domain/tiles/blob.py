@@ -1,35 +1,30 @@
 """Where a tile's bytes are, and how to tell that they are the right ones."""
 
-import re
-from typing import TYPE_CHECKING, Any
-
 from attrs import field, frozen
 
-from tileferry.domain.checks import field_name, integer
-from tileferry.domain.errors import InvalidValueError
-
-if TYPE_CHECKING:
-    from attrs import Attribute
+from tileferry.domain.checks import check_fields, integer, sha256_hex
 
 TILE_BYTES_MAX = 64 * 1024 * 1024
 """No tile is larger: what claims to be is refused before it is read."""
-_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
-
-
-def _sha256(instance: object, attribute: "Attribute[Any]", value: object) -> None:
-    if not (isinstance(value, str) and _SHA256.fullmatch(value)):
-        raise InvalidValueError(
-            field=field_name(instance, attribute),
-            value=value,
-            problem="must be 64 lower-case hex digits",
-        )
 
 
 @frozen(kw_only=True)
 class BlobRef:
     """A tile's bytes inside the cache: which segment, where in it, how long, which digest."""
 
-    segment: int = field(validator=integer(1))
-    offset: int = field(validator=integer(0))
-    length: int = field(validator=integer(0, TILE_BYTES_MAX))
-    sha256: str = field(validator=_sha256)
+    segment: int
+    offset: int
+    length: int
+    sha256: str = field(validator=sha256_hex)
+
+    def __attrs_post_init__(self) -> None:
+        if not (
+            type(self.segment) is type(self.offset) is type(self.length) is int
+            and self.segment >= 1
+            and self.offset >= 0
+            and 0 <= self.length <= TILE_BYTES_MAX
+        ):
+            check_fields(self, _CHECKS)
+
+
+_CHECKS = {"segment": integer(1), "offset": integer(0), "length": integer(0, TILE_BYTES_MAX)}

@@ -6,7 +6,7 @@ from attrs import field, frozen
 
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles.bbox import BBox
-from tileferry.domain.tiles.mercator import across, down, first_index, last_index
+from tileferry.domain.tiles.mercator import across, block_bounds, down, first_index, last_index
 from tileferry.domain.tiles.tile_id import TileId, check_zoom, normalised_zooms
 
 
@@ -34,6 +34,13 @@ class TileRange:
     def count(self) -> int:
         """How many tiles there are."""
         return (self.x_max - self.x_min + 1) * (self.y_max - self.y_min + 1)
+
+    @property
+    def bounds(self) -> BBox:
+        """The box that the tiles cover, to their outer edges."""
+        return block_bounds(
+            self.zoom, x_min=self.x_min, x_max=self.x_max, y_min=self.y_min, y_max=self.y_max
+        )
 
     def contains(self, tile: TileId) -> bool:
         """Tell whether the tile lies inside, whatever its source."""

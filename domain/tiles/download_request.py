@@ -1,12 +1,22 @@
 """What an operator asks to be downloaded, and what the provider lists for it."""
 
-from datetime import datetime
+import math
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import PurePath
 
 from attrs import field, frozen
 
-from tileferry.domain.checks import as_float, aware, instance, integer, is_unicode, name, positive
+from tileferry.domain.checks import (
+    as_float,
+    aware,
+    check_fields,
+    instance,
+    integer,
+    is_unicode,
+    name,
+    positive,
+)
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles.bbox import BBox
 from tileferry.domain.tiles.blob import TILE_BYTES_MAX
@@ -61,7 +71,27 @@ class DownloadRequest:
 class TileSummary:
     """One line of the provider's listing."""
 
-    tile_id: TileId = field(validator=instance(TileId))
-    produced_at: datetime = field(validator=aware)
-    resolution_m_per_px: float = field(converter=as_float, validator=positive)
-    estimated_bytes: int = field(validator=integer(0, TILE_BYTES_MAX))
+    tile_id: TileId
+    produced_at: datetime
+    resolution_m_per_px: float = field(converter=as_float)
+    estimated_bytes: int
+
+    def __attrs_post_init__(self) -> None:
+        if not (
+            type(self.tile_id) is TileId
+            and type(self.produced_at) is datetime
+            and self.produced_at.tzinfo is UTC
+            and type(self.resolution_m_per_px) is float
+            and 0.0 < self.resolution_m_per_px < math.inf
+            and type(self.estimated_bytes) is int
+            and 0 <= self.estimated_bytes <= TILE_BYTES_MAX
+        ):
+            check_fields(self, _SUMMARY_CHECKS)
+
+
+_SUMMARY_CHECKS = {
+    "tile_id": instance(TileId),
+    "produced_at": aware,
+    "resolution_m_per_px": positive,
+    "estimated_bytes": integer(0, TILE_BYTES_MAX),
+}

@@ -46,11 +46,24 @@ def parse_listing_page(content: bytes, *, source: str, bytes_max: int) -> Listin
             value=cursor,
             problem=f"must be null, or text of 1 to {_CURSOR_CHARS_MAX} characters",
         )
-    lines = (_tile_of(line, f"listing.tiles[{index}]", source) for index, line in enumerate(tiles))
+    lines = (_tile_of(line, index, source) for index, line in enumerate(tiles))
     return ListingPage(tiles=tuple(lines), next=cursor)
 
 
-def _tile_of(line: Any, path: str, source: str) -> TileSummary:
+def _tile_of(line: Any, index: int, source: str) -> TileSummary:
+    try:
+        # The values check themselves; what they do not take is looked at again, to name its field.
+        return TileSummary(
+            tile_id=TileId(source=source, zoom=line["z"], x=line["x"], y=line["y"]),
+            produced_at=datetime.fromisoformat(line["produced_at"]),
+            resolution_m_per_px=line["resolution_m_per_px"],
+            estimated_bytes=line["estimated_bytes"],
+        )
+    except (LookupError, TypeError, ValueError):
+        return _tile_by_field(line, f"listing.tiles[{index}]", source)
+
+
+def _tile_by_field(line: Any, path: str, source: str) -> TileSummary:
     zoom, x, y = (_of(line, path, name, int) for name in ("z", "x", "y"))
     produced_at = moment_of(_of(line, path, "produced_at", str), field=f"{path}.produced_at")
     resolution = _of(line, path, "resolution_m_per_px", int, float)

@@ -28,12 +28,17 @@ def tile_at(lon: float, lat: float, zoom: int) -> tuple[int, int]:
 
 def tile_bounds(tile: TileId) -> BBox:
     """Return the box that a tile covers."""
-    tiles = 1 << tile.zoom
+    return block_bounds(tile.zoom, x_min=tile.x, x_max=tile.x, y_min=tile.y, y_max=tile.y)
+
+
+def block_bounds(zoom: int, *, x_min: int, x_max: int, y_min: int, y_max: int) -> BBox:
+    """Return the box that a rectangle of tiles covers, both ends included."""
+    tiles = 1 << zoom
     return BBox(
-        west=_longitude(tile.x / tiles),
-        south=_latitude((tile.y + 1) / tiles),
-        east=_longitude((tile.x + 1) / tiles),
-        north=_latitude(tile.y / tiles),
+        west=_longitude(x_min / tiles),
+        south=_latitude((y_max + 1) / tiles),
+        east=_longitude((x_max + 1) / tiles),
+        north=_latitude(y_min / tiles),
     )
 
 

@@ -1,11 +1,22 @@
 """What the cache knows of a tile, and which of two versions of it stays."""
 
-from datetime import datetime
+import math
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from tileferry.domain.checks import as_float, aware, field_name, instance, integer, name, positive
+from tileferry.domain.checks import (
+    as_float,
+    aware,
+    check_fields,
+    field_name,
+    instance,
+    integer,
+    is_name,
+    name,
+    positive,
+)
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles.blob import BlobRef
 from tileferry.domain.tiles.freshness import FreshnessLabel, SectorClass
@@ -32,15 +43,40 @@ def _first_status(instance: object, attribute: "Attribute[Any]", value: object) 
 class NewTile:
     """A tile whose bytes are stored and which asks to become visible."""
 
-    tile_id: TileId = field(validator=instance(TileId))
-    flight_id: str = field(validator=name)
+    tile_id: TileId
+    flight_id: str
     """The flight it was fetched for, or captured on."""
-    produced_at: datetime = field(validator=aware)
-    resolution_m_per_px: float = field(converter=as_float, validator=positive)
-    sector_class: SectorClass = field(validator=instance(SectorClass))
-    blob: BlobRef = field(validator=instance(BlobRef))
-    voting_status: VotingStatus = field(default=VotingStatus.TRUSTED, validator=_first_status)
+    produced_at: datetime
+    resolution_m_per_px: float = field(converter=as_float)
+    sector_class: SectorClass
+    blob: BlobRef
+    voting_status: VotingStatus = VotingStatus.TRUSTED
     """Trusted when it comes from the provider, pending when the aircraft captured it."""
+
+    def __attrs_post_init__(self) -> None:
+        if not (
+            type(self.tile_id) is TileId
+            and is_name(self.flight_id)
+            and type(self.produced_at) is datetime
+            and self.produced_at.tzinfo is UTC
+            and type(self.resolution_m_per_px) is float
+            and 0.0 < self.resolution_m_per_px < math.inf
+            and type(self.sector_class) is SectorClass
+            and type(self.blob) is BlobRef
+            and self.voting_status is VotingStatus.TRUSTED
+        ):
+            check_fields(self, _NEW_TILE_CHECKS)
+
+
+_NEW_TILE_CHECKS = {
+    "tile_id": instance(TileId),
+    "flight_id": name,
+    "produced_at": aware,
+    "resolution_m_per_px": positive,
+    "sector_class": instance(SectorClass),
+    "blob": instance(BlobRef),
+    "voting_status": _first_status,
+}
 
 
 @frozen(kw_only=True)

@@ -12,6 +12,17 @@ AREA_TILES_MAX = 50_000_000
 """That is 6 MB of bits, and a terabyte of tiles: more is a mistake."""
 
 
+def check_area_size(coverage: TileCoverage) -> None:
+    """Refuse an area that nobody can mean."""
+    if coverage.count > AREA_TILES_MAX:
+        raise InvalidValueError(
+            field="area",
+            value=coverage.count,
+            problem=f"has more than {AREA_TILES_MAX:,} tiles",
+            remedy="ask for a smaller area, or for fewer zoom levels at a time",
+        )
+
+
 @define
 class TileSet:
     """Tiles of one area, of one source. What lies outside the area cannot be added."""
@@ -23,13 +34,7 @@ class TileSet:
 
     def __attrs_post_init__(self) -> None:
         start = 0
-        if self.coverage.count > AREA_TILES_MAX:
-            raise InvalidValueError(
-                field="area",
-                value=self.coverage.count,
-                problem=f"has more than {AREA_TILES_MAX:,} tiles",
-                remedy="ask for a smaller area, or for fewer zoom levels at a time",
-            )
+        check_area_size(self.coverage)
         for tiles in self.coverage.ranges:
             self._starts.setdefault(tiles.zoom, []).append((start, tiles))
             start += tiles.count

@@ -39,7 +39,8 @@ def upgrade() -> None:
             one_row boolean NOT NULL DEFAULT true CONSTRAINT audit_head_pkey PRIMARY KEY,
             sequence bigint NOT NULL,
             hash bytea NOT NULL,
-            CONSTRAINT audit_head_one_row CHECK (one_row)
+            CONSTRAINT audit_head_one_row CHECK (one_row),
+            CONSTRAINT audit_head_place CHECK (sequence >= 0 AND octet_length(hash) = 32)
         )
         """
     )
@@ -51,20 +52,28 @@ def upgrade() -> None:
         """
         CREATE FUNCTION audit_refuse() RETURNS trigger LANGUAGE plpgsql AS $$
         BEGIN
-            RAISE EXCEPTION 'the audit log is only ever appended to: % is refused', TG_OP
-                USING ERRCODE = 'insufficient_privilege';
+            RAISE EXCEPTION 'the audit log is only ever appended to: % of % is refused',
+                TG_OP, TG_TABLE_NAME USING ERRCODE = 'restrict_violation';
         END
         $$
         """
     )
-    op.execute(
-        "CREATE TRIGGER audit_log_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON audit_log"
-        " FOR EACH STATEMENT EXECUTE FUNCTION audit_refuse()"
-    )
-    op.execute(
-        "CREATE TRIGGER audit_head_stays BEFORE DELETE OR TRUNCATE ON audit_head"
-        " FOR EACH STATEMENT EXECUTE FUNCTION audit_refuse()"
-    )
+    for table, refused, appends in (
+        ("audit_log", "UPDATE OR DELETE OR TRUNCATE", "INSERT"),
+        ("audit_head", "INSERT OR DELETE OR TRUNCATE", "UPDATE"),
+    ):
+        op.execute(
+            f"CREATE TRIGGER {table}_append_only BEFORE {refused} ON {table}"
+            " FOR EACH STATEMENT EXECUTE FUNCTION audit_refuse()"
+        )
+        # Rows and head move together, so only the function that moves both may move either. It
+        # says that it is at work by a setting that holds the transaction's id.
+        op.execute(
+            f"CREATE TRIGGER {table}_by_function BEFORE {appends} ON {table} FOR EACH STATEMENT"
+            " WHEN (current_setting('tileferry.audit_append', true)"
+            " IS DISTINCT FROM pg_current_xact_id()::text)"
+            " EXECUTE FUNCTION audit_refuse()"
+        )
 
 
 def downgrade() -> None:
@@ -97,6 +106,7 @@ BEGIN
     IF EXISTS (SELECT FROM audit_log WHERE group_id = new_group) THEN
         RETURN head.sequence;
     END IF;
+    PERFORM set_config('tileferry.audit_append', pg_current_xact_id()::text, true);
     number := head.sequence;
     link := head.hash;
     FOREACH entry IN ARRAY bodies LOOP
@@ -115,6 +125,7 @@ BEGIN
     FROM unnest(bodies, hashes, event_types, moments, correlation_ids, subjects)
          WITH ORDINALITY AS new(body, hashed, event_type, moment, correlation_id, subject, n);
     UPDATE audit_head SET sequence = number, hash = link;
+    PERFORM set_config('tileferry.audit_append', '', true);
     RETURN number;
 END
 $$

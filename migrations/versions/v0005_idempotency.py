@@ -45,6 +45,10 @@ def upgrade() -> None:
         "CREATE INDEX idempotency_records_by_expiry ON idempotency_records (expires_at)"
         " WHERE expires_at IS NOT NULL"
     )
+    op.execute(
+        "CREATE INDEX idempotency_records_by_lease ON idempotency_records (lease_expires_at)"
+        " WHERE lease_expires_at IS NOT NULL"
+    )
 
 
 def downgrade() -> None:

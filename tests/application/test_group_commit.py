@@ -425,3 +425,22 @@ def test_what_failed_in_the_background_is_told_and_tried_again_whole(
     taken_in = (1, 2, 3, 4) if notice == "next group" else (1, 2)
     assert bench.journaled == tiles(*taken_in)
     assert all(bench.visible(*taken_in)), "a journaled tile has its row"
+
+
+def test_it_knows_how_many_are_durable() -> None:
+    later = Later()
+    bench = Bench(GroupLimits(tiles_max=2), later)
+    for number in range(5):
+        bench.add(number)
+    assert len(later.tasks) == 2
+    assert bench.group.durable == 2  # of the second group nobody has heard yet
+    bench.group.flush()
+    assert bench.group.durable == len(bench.journaled) == 5
+
+
+def test_what_failed_is_not_counted_as_durable(bench: Bench) -> None:
+    bench.add(1)
+    bench.steps.failing = "journal"
+    with pytest.raises(StorageError):
+        bench.group.flush()
+    assert bench.group.durable == 0

@@ -8,13 +8,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from attrs import evolve
 from support.managers import Bench, Script
 
 from tileferry.adapters.memory import MemoryIdempotencyStore
 from tileferry.adapters.system import SystemClock, ThreadHeartbeat, new_id, offload
 from tileferry.application import AuditTrail, IdempotencyManager, StoredResult, WhenBusy
 from tileferry.application.audit import CallContext
-from tileferry.application.idempotency import IdempotentCall
+from tileferry.application.idempotent_call import IdempotentCall
 from tileferry.domain.audit import IdempotencyUsed
 from tileferry.domain.errors import (
     DatabaseError,
@@ -282,7 +283,9 @@ def test_spec2_results_are_checked_recorded_and_cleared_by_hand() -> None:
         assert await manager.check_idempotency(key) is None
         await manager.record_result(key, None, {"by": "operator"})
         assert await manager.check_idempotency(key) == StoredResult(None)
-        (event,) = bench.events
+        event, hit = bench.events
+        assert isinstance(hit, IdempotencyUsed)
+        assert hit.action == "hit"
         assert isinstance(event, IdempotencyUsed)
         assert (event.idempotency_key, event.action) == (key, "record")
         assert event.additional_context == {"by": "operator"}
@@ -291,6 +294,9 @@ def test_spec2_results_are_checked_recorded_and_cleared_by_hand() -> None:
             await manager.record_result(key, "other")
         assert await manager.clear_idempotency(key)
         assert not await manager.clear_idempotency(key)
+        cleared = bench.events[-1]
+        assert isinstance(cleared, IdempotencyUsed)
+        assert (cleared.action, cleared.retry_category) == ("clear", "RETRY_KV_DELETE")
         assert await manager.check_idempotency(key) is None
 
     asyncio.run(main())
@@ -389,3 +395,117 @@ def test_a_cancelled_call_gives_the_key_back() -> None:
         assert record.state.lease_expires_at.timestamp() <= SystemClock.now()
 
     asyncio.run(main())
+
+
+# What must not go wrong around the operation
+
+
+@both
+def test_a_store_that_answers_something_else_keeps_the_operation_from_running(form: Form) -> None:
+    bench, script = Bench(), Script()
+    right = bench.store.claim("other", fingerprint="f", owner="x", lease=LEASE)
+
+    class Lying(MemoryIdempotencyStore):
+        answer: Any = None
+
+        def claim(self, *_args: object, **_named: object) -> Any:
+            return self.answer
+
+    lying = Lying(clock=bench.clock)
+    for answer in (None, right, evolve(right, key="k")):
+        Lying.answer = answer
+        with pytest.raises(InvalidValueError, match="does not answer what was asked of key k"):
+            form(bench.idempotency(store=lying), script)
+    assert script.calls == 0
+
+
+@both
+def test_a_codec_that_makes_no_bytes_does_not_lead_to_a_second_effect(form: Form) -> None:
+    class Texts:
+        def check_type(self, _type: object) -> None: ...
+
+        def encode(self, _result: object) -> Any:
+            return "text"
+
+        def decode(self, content: bytes) -> Any:
+            return content
+
+    bench, second = Bench(), Script()
+    with pytest.raises(ResultNotStorableError, match="the codec made a str of it"):
+        form(bench.idempotency(codec=Texts()), Script())
+    with pytest.raises(RecordedFailureError):
+        form(bench.idempotency(), second)
+    assert second.calls == 0
+
+
+def test_what_to_do_when_busy_may_be_said_in_words() -> None:
+    assert call(when_busy="refuse").when_busy is WhenBusy.REFUSE
+    with pytest.raises(InvalidValueError, match="when_busy: must be one of wait, refuse"):
+        call(when_busy="perhaps")
+
+
+def test_who_waits_by_default_outlives_a_caller_that_died() -> None:
+    manager = IdempotencyManager(
+        store=Bench().store, clock=Bench().clock, new_id=new_id, audit=Bench().trail
+    )
+    assert manager.wait_s_max > manager.lease.total_seconds() + 2
+    with pytest.raises(InvalidValueError, match="wait_s_max"):
+        Bench().idempotency(wait_s_max=1e9)
+
+
+def test_a_renewal_that_hangs_does_not_hold_up_the_event_loop() -> None:
+    class Slow(MemoryIdempotencyStore):
+        def renew(self, *args: Any, **named: Any) -> Any:
+            SystemClock.sleep(0.6)
+            return super().renew(*args, **named)
+
+    async def main() -> float:
+        manager = real_manager(Slow(clock=SystemClock()), Bench())
+        gaps = [0.0]
+
+        async def tick() -> None:
+            while True:
+                before = SystemClock.monotonic()
+                await asyncio.sleep(0.01)
+                gaps.append(SystemClock.monotonic() - before)
+
+        ticking = asyncio.ensure_future(tick())
+
+        async def work() -> None:
+            await asyncio.sleep(0.1)  # until a renewal is under way
+
+        await manager.once_async(work, call())
+        ticking.cancel()
+        return max(gaps)
+
+    assert asyncio.run(main()) < 0.5
+
+
+def test_a_claim_that_comes_after_its_caller_was_cancelled_is_given_back() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Slow(MemoryIdempotencyStore):
+        def claim(self, *args: Any, **named: Any) -> Any:
+            begun.set()
+            go_on.wait(10)
+            return super().claim(*args, **named)
+
+    async def main() -> None:
+        store = Slow(clock=SystemClock())
+        task = asyncio.ensure_future(
+            real_manager(store, Bench()).once_async(Script().awaited, call())
+        )
+        await offload(lambda: begun.wait(10))
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        go_on.set()
+        while (record := store.find("k")) is None or (  # noqa: ASYNC110  # nobody tells
+            isinstance(record.state, InProgress)
+            and record.state.lease_expires_at.timestamp() > SystemClock.now()
+        ):
+            await asyncio.sleep(0.005)
+
+    begun_s = SystemClock.monotonic()
+    asyncio.run(main())
+    assert SystemClock.monotonic() - begun_s < 5

@@ -1,7 +1,8 @@
 """Results as JSON: what has a form, and what is refused before it is made."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Optional, Union
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, Optional, TypedDict, Union
 
 import pytest
 from hypothesis import given
@@ -31,9 +32,26 @@ def test_what_json_can_say_comes_back_equal(value: Any) -> None:
     assert CODEC.decode(CODEC.encode(value)) == value
 
 
+class Point(TypedDict):
+    x: float
+    names: list[str]
+
+
+class Picture(TypedDict):
+    content: bytes
+
+
+def test_numbers_stay_what_they_are() -> None:
+    for value in (1.0, -0.0, 1e300, 1, 2**60, {"a": (1.0, 2)}):
+        again = CODEC.decode(CODEC.encode(value))
+        assert repr(again) == repr(value).replace("(", "[").replace(")", "]")
+    assert CODEC.decode(CODEC.encode(MappingProxyType({"a": 1}))) == {"a": 1}
+
+
 @pytest.mark.parametrize(
     "kind",
     [
+        Literal["a", 1], Annotated[int, "x"], Point, list[Point],
         None, Any, JsonValue, str, int, float, bool, type(None), list, dict, list[int],
         tuple[int, ...], tuple[str, int], dict[str, float], dict[str, Any], Mapping[str, list[int]],
         Sequence[str], Optional[str], Union[int, str], int | None,  # noqa: UP007, UP045  # old forms too
@@ -47,7 +65,8 @@ def test_types_with_a_form_are_accepted(kind: Any) -> None:
 @pytest.mark.parametrize(
     "kind",
     [bytes, set, set[int], object, list[bytes], dict[int, str], dict[str, set[int]], int | bytes,
-     complex, type, tuple[bytes, ...], InvalidValueError],
+     Literal[b"a"], Annotated[bytes, 1], Picture, complex, type, tuple[bytes, ...],
+     InvalidValueError],
 )  # fmt: skip
 def test_types_without_a_form_are_refused(kind: Any) -> None:
     with pytest.raises(InvalidValueError, match="result_type: has no form in JSON"):

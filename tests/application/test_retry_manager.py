@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import functools
 import inspect
 import logging
+import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, get_type_hints
 
 import pytest
@@ -14,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.managers import Bench, Script
 
-from tileferry.adapters.memory import MemoryAuditSink
+from tileferry.adapters.memory import MemoryAuditSink, MemoryIdempotencyStore
 from tileferry.adapters.system import SharedRetryTokens
 from tileferry.application import AuditTrail, RetryManager
 from tileferry.domain.audit import (
@@ -25,12 +27,19 @@ from tileferry.domain.audit import (
     RetrySucceeded,
     event_from_json,
 )
-from tileferry.domain.errors import AuditError, InvalidValueError, RetryError
+from tileferry.domain.errors import (
+    AuditError,
+    IdempotencyConflictError,
+    IdempotencyInProgressError,
+    InvalidValueError,
+    RetryError,
+)
 from tileferry.domain.retry import (
     POLICY_MATRIX,
     ErrorClass,
     GiveUpReason,
     RateLimited,
+    Retryable,
     RetryBudget,
     RetryCategory,
     RetryPolicy,
@@ -609,3 +618,177 @@ def test_invariant_22_what_succeeds_earns_retries_again() -> None:
     for _ in range(10):
         sync_form(manager, Script())
     assert sync_form(manager, Script(OSError())) == "done"
+
+
+# What must not get in the way
+
+
+BAD_LABELS: list[dict[str, Any]] = [
+    {"tenant_id": 123},
+    {"correlation_id": "\ud800"},
+    {"trace_id": object()},
+    {"additional_context": "x"},
+    {"additional_context": {"when": datetime(2026, 1, 1, tzinfo=UTC)}},
+    {"additional_context": {1: 2}},
+]
+
+
+@both
+@pytest.mark.parametrize("labels", BAD_LABELS)
+def test_a_label_that_makes_no_sense_hides_no_error_and_costs_no_effect(
+    form: Form, labels: dict[str, Any]
+) -> None:
+    bench, script = Bench(), Script(OSError())
+    bench.store = MemoryIdempotencyStore(clock=bench.clock, audit_sink=bench.sink)
+    manager = bench.manager()
+    assert form(manager, script, idempotency_key="k", **labels) == "done"
+    assert form(manager, Script(), idempotency_key="k", **labels) == "done"
+    assert bench.kinds == ["retry_attempt", "retry_succeeded", "idempotency", "idempotency"]
+    with pytest.raises(RetryError) as failure:
+        form(manager, Script(*[OSError("real")] * 9), **labels)
+    assert str(failure.value.__cause__) == "real"
+    assert bench.trail.failures == {}
+
+
+@pytest.mark.parametrize("operation", [None, 5, "", "\ud800"])
+def test_an_operation_without_a_name_is_retried_all_the_same(operation: Any) -> None:
+    bench = Bench()
+    bench.clock.set_wall_clock(-1e15)
+    manager = bench.manager()
+    assert manager.execute_with_retry_sync(PUBLISH, operation, Script(OSError())) == "done"
+    assert bench.kinds == ["retry_attempt", "retry_succeeded"]
+
+
+@both
+def test_our_own_errors_are_not_kept_as_the_end_of_the_operation(form: Form) -> None:
+    bench = Bench()
+    closed = AuditTrail(logger=logging.getLogger("x"), sinks=[BrokenSink()], fail_closed=True)
+    with pytest.raises(AuditError):
+        form(bench.manager(audit=closed), Script(OSError()), idempotency_key="k")
+
+    def broken(_error: BaseException) -> ErrorClass:
+        raise RuntimeError("classifier")
+
+    with pytest.raises(RuntimeError, match="classifier"):
+        form(bench.manager(), Script(OSError()), idempotency_key="k", classifier=broken)
+    assert form(bench.manager(), Script(), idempotency_key="k") == "done"
+
+
+def test_the_wrong_form_leaves_the_key_free() -> None:
+    bench = Bench()
+    manager = bench.manager()
+
+    async def work() -> str:
+        return "done"
+
+    with pytest.raises(InvalidValueError, match="cannot be tried again"):
+        _ = manager.execute_with_retry_sync(PUBLISH, "x", work, idempotency_key="k")
+    assert (
+        asyncio.run(manager.execute_with_retry(PUBLISH, "x", work, idempotency_key="k")) == "done"
+    )
+
+
+def test_a_classifier_may_use_the_manager_itself() -> None:
+    bench = Bench()
+    manager = bench.manager(tokens=SharedRetryTokens(clock=bench.clock))
+
+    def classify(_error: BaseException) -> ErrorClass:
+        manager.execute_with_retry_sync(PUBLISH, "look it up", Script(OSError()))
+        return Retryable()
+
+    done: list[Any] = []
+    thread = threading.Thread(
+        target=lambda: done.append(sync_form(manager, Script(OSError()), classifier=classify)),
+        daemon=True,
+    )
+    thread.start()
+    thread.join(10)
+    assert done == ["done"]
+
+
+def test_the_test_mode_does_not_wait_for_a_busy_key_either() -> None:
+    bench = Bench()
+    bench.store.claim("k", fingerprint="other", owner="x", lease=timedelta(hours=1))
+    quick = bench.manager().without_waiting()
+    with pytest.raises(IdempotencyConflictError):
+        sync_form(quick, Script(), idempotency_key="k")
+    sync_form(quick, Script(), idempotency_key="free")
+    record = bench.store.find("free")
+    assert record is not None
+    bench.store.clear("free")
+    bench.store.claim("free", fingerprint=record.fingerprint, owner="x", lease=timedelta(hours=1))
+    with pytest.raises(IdempotencyInProgressError):
+        sync_form(quick, Script(), idempotency_key="free")
+    assert bench.clock.slept == []
+
+
+def test_telemetry_sees_loops_too() -> None:
+    for form in (loop_form, async_loop_form):
+        recorder = Recorder()
+        manager = Bench().manager(telemetry=recorder)
+        begun = ("RETRY_NATS_PUBLISH", OPERATION, None)
+        form(manager, Script(OSError()))
+        with pytest.raises(RetryError):
+            form(manager, Script(*[OSError()] * 9), policy=PLAIN)
+        with pytest.raises(KeyboardInterrupt):
+            form(manager, Script(KeyboardInterrupt()))
+        assert recorder.told == [
+            begun, "OSError", 2, begun, "OSError", "OSError", "OSError", OSError,
+            begun, KeyboardInterrupt,
+        ]  # fmt: skip
+
+
+def test_an_attempt_is_entered_once() -> None:
+    def loop() -> None:
+        for attempt in Bench().manager().attempts(PUBLISH, OPERATION):
+            with attempt:
+                pass
+            with attempt:
+                pass
+
+    with pytest.raises(InvalidValueError, match="attempt: is over"):
+        loop()
+
+
+def test_what_is_decorated_must_do_its_work_when_it_is_called() -> None:
+    manager = Bench().manager()
+
+    def items() -> Any:
+        yield 1
+
+    async def items_async() -> Any:
+        yield 1
+
+    for function in (items, items_async):
+        with pytest.raises(InvalidValueError, match="is a generator"):
+            manager.retries(PUBLISH)(function)
+    with pytest.raises(InvalidValueError, match="idempotency_key: must be a function"):
+        manager.retries(PUBLISH, idempotency_key=5)(lambda: 1)  # type: ignore[arg-type]  # the point
+    assert manager.retries(PUBLISH)(functools.partial(max, 1))(2) == 2
+
+    def unknown() -> "Nowhere":  # type: ignore[name-defined]  # noqa: F821  # the point
+        return 1
+
+    keyed = manager.retries(PUBLISH, idempotency_key=lambda: "k")(unknown)
+    assert keyed() == 1
+
+
+@pytest.mark.parametrize("policy", [{}, 0, "3", RetryPolicy])
+def test_a_policy_that_is_none_is_refused_at_once(policy: Any) -> None:
+    with pytest.raises(InvalidValueError, match="policy: must be a RetryPolicy"):
+        sync_form(Bench().manager(), Script(), policy=policy)
+
+
+def test_a_category_goes_by_its_name_as_well_and_by_nothing_else() -> None:
+    manager = Bench().manager()
+    assert manager.get_policy("API_REQUEST") is POLICY_MATRIX[RetryCategory.API_REQUEST]
+    with pytest.raises(InvalidValueError, match="category: has no retry policy"):
+        manager.get_policy([])  # type: ignore[arg-type]  # the point
+
+
+def test_names_with_control_characters_are_shown_escaped(caplog: pytest.LogCaptureFixture) -> None:
+    evil = type("Evil\x1b[2J\n", (OSError,), {})
+    with pytest.raises(RetryError) as failure:
+        Bench().manager().execute_with_retry_sync(PUBLISH, "op\x1b[2J\n", Script(*[evil()] * 9))
+    assert "\x1b" not in f"{failure.value}{caplog.text}"
+    assert all("\n" not in record.getMessage() for record in caplog.records)

@@ -5,29 +5,48 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
 from zlib import crc32
 
+import attrs
 import pytest
 import xxhash
 from sqlalchemy import text
 
 from tileferry.adapters.filesystem.segment_format import FILE_HEADER, record_head
+from tileferry.adapters.http import HttpTileDownloader
 from tileferry.adapters.memory import ManualClock
 from tileferry.adapters.postgres import Database, PostgresTileMetadataStore
-from tileferry.application.ports import FdrClient, TileMetadataStore, TileStore
+from tileferry.application.ports import (
+    DownloadObserver,
+    FdrClient,
+    TileDownloader,
+    TileFate,
+    TileMetadataStore,
+    TileStore,
+)
 from tileferry.domain.errors import IllegalTransitionError
+from tileferry.domain.retry import Final
 from tileferry.domain.tiles import (
     MAX_PER_TILE_ATTEMPTS,
     VOTING_MOVES,
+    BBox,
     BlobRef,
+    DownloadBatchReport,
+    DownloadOutcome,
+    DownloadRequest,
     NewTile,
+    ProviderFault,
     SectorClass,
     TileId,
+    TileSummary,
     VotingStatus,
+    class_of_fault,
     should_give_up,
 )
+from tileferry.entrypoints.exits import ExitCode
 
 ROOT = Path(__file__).parents[2]
 CONTRACTS = ROOT / "_docs/02_document/contracts"
@@ -36,11 +55,14 @@ METADATA_STORE = "c6_tile_cache/tile_metadata_store.md"
 FDR_RECORDS = "shared_fdr_client/fdr_record_schema.md"
 LOG_RECORDS = "shared_logging/log_record_schema.md"
 
+TILE_DOWNLOADER = "c11_tilemanager/tile_downloader.md"
+
 VERSIONS = {
+    TILE_DOWNLOADER: "1.0.0",
     TILE_STORE: "1.0.0",
     METADATA_STORE: "1.1.0",
     FDR_RECORDS: "1.0.0",
-    LOG_RECORDS: "1.1.0",
+    LOG_RECORDS: "1.2.0",
 }
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 TILE = TileId(source="cam", zoom=15, x=19_000, y=11_000)
@@ -95,7 +117,13 @@ def test_spec1_ac6_the_change_log_shows_v1_1_0() -> None:
 
 @pytest.mark.parametrize(
     ("document", "port"),
-    [(TILE_STORE, TileStore), (METADATA_STORE, TileMetadataStore), (FDR_RECORDS, FdrClient)],
+    [
+        (TILE_STORE, TileStore),
+        (METADATA_STORE, TileMetadataStore),
+        (FDR_RECORDS, FdrClient),
+        (TILE_DOWNLOADER, TileDownloader),
+        (TILE_DOWNLOADER, DownloadObserver),
+    ],
 )
 def test_a_contract_names_every_method_of_its_port(document: str, port: type) -> None:
     methods = [name for name, member in vars(port).items() if name[0] != "_" and callable(member)]
@@ -210,6 +238,74 @@ def test_the_documented_statements_leave_an_acknowledged_tile_alone(
     store.mark_uploaded(TILE)
     with database.transaction() as connection:
         assert connection.execute(text(statement)).rowcount == 0
+
+
+# Downloads
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("request", DownloadRequest),
+        ("summary", TileSummary),
+        ("report", DownloadBatchReport),
+    ],
+)
+def test_the_fields_of_a_download_are_the_documented_ones(name: str, kind: type) -> None:
+    documented = [(row[0].strip("`"), row[1].strip("`")) for row in marked(TILE_DOWNLOADER, name)]
+    assert documented == [(item.name, _type_of(item.type)) for item in attrs.fields(kind)]
+
+
+def _type_of(kind: object) -> str:
+    named = isinstance(kind, type) and kind.__module__ != "types"
+    return kind.__name__ if named else str(kind).replace(" | ", " or ")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("outcomes", DownloadOutcome), ("faults", ProviderFault), ("fates", TileFate)],
+)
+def test_the_values_of_a_download_are_the_documented_ones(name: str, kind: type[StrEnum]) -> None:
+    documented = [row[0].strip("`") for row in marked(TILE_DOWNLOADER, name)]
+    assert documented == [member.value for member in kind]
+
+
+def test_the_faults_of_a_provider_are_treated_as_documented() -> None:
+    for fault, _, again, ends in marked(TILE_DOWNLOADER, "faults"):
+        known = ProviderFault(fault.strip("`"))
+        retried = not isinstance(class_of_fault(known), Final)
+        assert again == ("yes" if retried else "no"), known
+        assert ends == ("no" if known.concerns_one_tile else "yes"), known
+
+
+def test_the_exit_codes_of_a_download_are_the_documented_ones() -> None:
+    documented = {int(row[0]) for row in marked(TILE_DOWNLOADER, "exit codes")}
+    assert documented == {code.value for code in ExitCode}
+
+
+def test_the_downloader_is_constructed_as_documented() -> None:
+    (line,) = re.findall(r"^HttpTileDownloader\((.*)\)$", page(TILE_DOWNLOADER), re.MULTILINE)
+    needed = [
+        item.name
+        for item in attrs.fields(HttpTileDownloader)
+        if item.init and item.default is attrs.NOTHING
+    ]
+    assert re.findall(r"(\w+)=", line) == needed
+
+
+def test_a_journal_is_named_as_documented() -> None:
+    request = DownloadRequest(
+        flight_id="F1",
+        bbox=BBox.parse("36.0,50.0,36.3,50.2"),
+        zoom_levels=[15, 14],
+        sector_class=SectorClass.STABLE_REAR,
+        cache_root=Path("cache"),
+    )
+    (identity,) = re.findall(r"^    (36\.0.*)$", page(TILE_DOWNLOADER), re.MULTILINE)
+    key_hash = identity.rpartition("|")[2]
+    hashed = sha256(identity.encode()).hexdigest()[:16]
+    assert request.journal_name(key_hash) == f"F1__{hashed}.json"
+    assert f"`F1__{hashed}.json`" in page(TILE_DOWNLOADER)
 
 
 # Log records

@@ -165,6 +165,21 @@ def test_promises_add_up_and_are_given_back(cache: Cache) -> None:
     assert not yours.reserve_headroom(1_000).insufficient
 
 
+def test_a_preview_says_what_reserving_would_come_to_and_changes_nothing(cache: Cache) -> None:
+    cache.fill(1, 2, 3)
+    budget = cache.budget(350)
+    previewed = budget.preview_headroom(200)
+    assert (previewed.evicted, previewed.freed_bytes) == (
+        (evolve(TILE, x=1), evolve(TILE, x=2)),
+        200,
+    )
+    assert budget.preview_headroom(351).insufficient
+    assert cache.visible() == [1, 2, 3]
+    with cache.ledger.exclusively() as books:
+        assert books.reserved_bytes() == 0
+    assert budget.reserve_headroom(200) == previewed
+
+
 def test_a_negative_request_is_refused(cache: Cache) -> None:
     with pytest.raises(InvalidValueError, match="requested_bytes"):
         cache.budget(1_000).reserve_headroom(-1)
@@ -195,3 +210,14 @@ def test_a_promise_of_a_dead_process_lapses(database: Database) -> None:
         books.reserve("dead", 10**9)
     with ledger.exclusively() as books:
         assert books.reserved_bytes() == 0
+
+
+def test_somebody_hears_of_an_eviction_before_it_counts(cache: Cache) -> None:
+    cache.fill(1, 2, 3)
+    told: list[list[int]] = []
+    budget = cache.budget(300, before_eviction=lambda: told.append(cache.visible()))
+    budget.reserve_headroom(0)
+    assert told == []
+    budget.reserve_headroom(150)
+    assert told == [[1, 2, 3]]
+    assert cache.visible() == [3]

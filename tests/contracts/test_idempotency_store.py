@@ -26,6 +26,7 @@ from tileferry.domain.errors import (
     InvalidValueError,
 )
 from tileferry.domain.idempotency import (
+    ABANDONED_AFTER,
     Completed,
     FailedForGood,
     IdempotencyRecord,
@@ -372,6 +373,26 @@ def test_expired_records_are_removed_a_few_at_a_time_and_no_others(kept: Kept) -
     kept.store.complete(claimed(kept, "new"), b"1", keep=kept.keep)
     assert [kept.store.forget_expired(limit=3) for _ in range(3)] == [3, 2, 0]
     assert all(kept.store.find(key) is not None for key in ("held", "for ever", "new"))
+
+
+def test_claims_that_nobody_came_back_to_are_removed_at_last(kept: Kept) -> None:
+    abandoned = claimed(kept, "abandoned")
+    kept.store.release(claimed(kept, "given back"))
+    kept.pass_time(kept.lease + ABANDONED_AFTER - kept.step)
+    claimed(kept, "held")
+    assert kept.store.forget_expired(limit=10) == 1  # the one given back had no lease left
+    assert kept.store.find("given back") is None
+    assert kept.store.find("abandoned") is not None
+    with pytest.raises(IdempotencyConflictError):
+        claimed(kept, "abandoned", owner="you", fingerprint="g")
+    kept.pass_time(kept.step)
+    assert [kept.store.forget_expired(limit=10) for _ in range(2)] == [1, 0]
+    assert kept.store.find("abandoned") is None
+    assert kept.store.find("held") is not None
+    with pytest.raises(IdempotencyLostError, match="the key was cleared"):
+        kept.store.complete(abandoned, b"1", keep=None)
+    again = claimed(kept, "abandoned", owner="you", fingerprint="g")
+    assert (again.owner, again.fingerprint, again.epoch) == ("you", "g", 1)
 
 
 # Audit

@@ -211,3 +211,31 @@ def test_invariant_26_only_a_plain_name_of_the_agreed_form_is_taken(
 ) -> None:
     with pytest.raises(InvalidValueError, match="journal name"):
         store.open(name)
+
+
+def test_a_discarded_journal_begins_anew(store: JournalStore, journal: Journal) -> None:
+    journal.append(TILES[:3])
+    journal.flush()
+    journal.close()
+    store.discard(NAME)
+    store.discard(NAME)  # there is none any more
+    again = store.open(NAME)
+    assert (again.complete, again.count, tiles_in(again)) == (False, 0, [])
+    again.close()
+
+
+def test_complete_journals_are_discarded_and_others_are_not(store: JournalStore) -> None:
+    other = "flight-8__0123456789abcdef.json"
+    for name in (NAME, other):
+        journal = store.open(name)
+        journal.append(TILES[:3])
+        journal.flush()
+        if name == NAME:
+            journal.finish()
+        journal.close()
+    store.discard_complete()
+    done, begun = store.open(NAME), store.open(other)
+    assert (done.complete, done.count) == (False, 0)
+    assert tiles_in(begun) == TILES[:3]
+    done.close()
+    begun.close()

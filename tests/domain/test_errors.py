@@ -21,6 +21,7 @@ from tileferry.domain.errors import (
     IllegalTransitionError,
     InvalidValueError,
     MessagingError,
+    NothingToResumeError,
     RateLimitedError,
     RecordedFailureError,
     ResolutionRejectionError,
@@ -177,6 +178,13 @@ EXAMPLES: list[tuple[TileManagerError, str]] = [
     (
         CacheLockError(path=".c11/lock", problem="held by 7", remedy="wait for it"),
         "lock .c11/lock: held by 7; wait for it",
+    ),
+    (
+        NothingToResumeError(flight_id=EVIL),
+        (
+            f"no earlier download of this area for flight {EVIL_SHOWN} stored anything; "
+            "run without --only-failed, or check area, zoom, sector and flight"
+        ),
     ),
     (
         DatabaseError(problem="cannot be reached", remedy="start it"),

@@ -18,6 +18,7 @@ from tileferry.domain.errors import (
     InvalidValueError,
 )
 from tileferry.domain.idempotency import (
+    ABANDONED_AFTER,
     Completed,
     FailedForGood,
     IdempotencyRecord,
@@ -201,6 +202,19 @@ def test_a_final_failure_is_given_back_unchanged() -> None:
     assert claimed(failed, owner="you", now=NOW + LEASE * 2) is failed
 
 
+def test_a_claim_is_abandoned_long_after_its_lease_and_an_outcome_never() -> None:
+    end = NOW + LEASE + ABANDONED_AFTER
+    assert claimed().forgotten_at == end
+    assert not claimed().may_be_forgotten(end - SECOND)
+    assert claimed().may_be_forgotten(end)
+    assert claimed().released("me", 1, now=NOW).may_be_forgotten(NOW + ABANDONED_AFTER)
+    for_ever = claimed().completed("me", 1, b"1", now=NOW, keep=None)
+    assert (for_ever.forgotten_at, for_ever.may_be_forgotten(end)) == (None, False)
+    done = claimed().completed("me", 1, b"1", now=NOW, keep=KEEP)
+    assert not done.may_be_forgotten(NOW + KEEP - SECOND)
+    assert done.may_be_forgotten(NOW + KEEP)
+
+
 def test_an_expired_record_is_as_good_as_none_but_its_epoch_goes_on() -> None:
     done = claimed().completed("me", 1, b"1", now=NOW, keep=KEEP)
     assert not done.is_expired(NOW + KEEP - SECOND)
@@ -282,6 +296,8 @@ def test_records_that_make_no_sense_are_refused() -> None:
         claimed(now=NOW.replace(tzinfo=None))
     with pytest.raises(InvalidValueError, match="now: must be a time with its zone"):
         claimed().is_expired(NOW.replace(tzinfo=None))
+    with pytest.raises(InvalidValueError, match="now: must be a time with its zone"):
+        claimed().may_be_forgotten(NOW.replace(tzinfo=None))
     with pytest.raises(InvalidValueError, match=r"Completed\.result: must be a bytes"):
         claimed().completed("me", 1, "text", now=NOW, keep=None)  # type: ignore[arg-type]  # the point
 

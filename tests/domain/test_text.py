@@ -1,5 +1,6 @@
 """Foreign text on a terminal and in a log."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,3 +31,16 @@ def test_the_result_is_always_one_visible_line_of_bounded_length(text: str) -> N
     shown = printable(text)
     assert shown.isprintable()
     assert len(shown) <= SHOWN_CHARS_MAX * 10 + 40
+
+
+@pytest.mark.parametrize(
+    ("text", "shown_as"),
+    [
+        ("Authorization: Bearer abc-123 was refused", "Authorization: Bearer *** was refused"),
+        ("{'authorization': 'bearer abc'}", "{'authorization': 'bearer ***'}"),
+        ("Bearer ***", "Bearer ***"),
+        (f"{'x' * 190} Bearer {'k' * 40}", f"{'x' * 190} Bearer **… (+1 characters)"),
+    ],
+)
+def test_invariant_34_a_key_is_hidden_where_a_header_shows_it(text: str, shown_as: str) -> None:
+    assert printable(text) == shown_as

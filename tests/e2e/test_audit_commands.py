@@ -57,11 +57,15 @@ def stored(database: Database, events: Sequence[AuditEvent]) -> PostgresAuditLog
 @contextmanager
 def behind_the_trigger(database: Database, *statements: str) -> Iterator[None]:
     """Change rows as only somebody with all rights can, and put everything back afterwards."""
-    _run(database, "CREATE TABLE kept AS SELECT * FROM audit_log")
-    _run(database, "ALTER TABLE audit_log DISABLE TRIGGER USER", *statements)
+    tables = ("audit_log", "audit_head")
+    for table in tables:
+        _run(database, f"CREATE TABLE kept_{table} AS TABLE {table}")
+        _run(database, f"ALTER TABLE {table} DISABLE TRIGGER USER")
+    _run(database, *statements)
     yield
-    _run(database, "DELETE FROM audit_log", "INSERT INTO audit_log SELECT * FROM kept")
-    _run(database, "ALTER TABLE audit_log ENABLE TRIGGER USER", "DROP TABLE kept")
+    for table in tables:
+        _run(database, f"TRUNCATE {table}", f"INSERT INTO {table} TABLE kept_{table}")
+        _run(database, f"ALTER TABLE {table} ENABLE TRIGGER USER", f"DROP TABLE kept_{table}")
 
 
 def _run(database: Database, *statements: str) -> None:
@@ -296,6 +300,14 @@ def test_spec2_a_high_retry_rate_ends_with_an_alert(operator: Operator, database
     assert run_here("audit", "stats").code == 0
 
 
+@pytest.mark.parametrize("rate", ["nan", "inf/min", "-1", "many", ""])
+@pytest.mark.usefixtures("operator")
+def test_a_rate_that_is_none_is_refused_by_its_flag(rate: str) -> None:
+    ran = run_here("audit", "stats", "--alert-rate", rate)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"--alert-rate: is not a rate (got {rate!r}); give retries per minute" in ran.err
+
+
 # replay
 
 
@@ -342,6 +354,23 @@ def test_replay_of_what_is_not_there() -> None:
 
 
 # All of them
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["stats", "--since", "0001-01-01T00:00:00Z"], "--since: is before anything can have been"),
+        (["stats", "--since", "9999-12-31T23:59:59Z"], "--since: is in the future"),
+        (["tail", "-n", "99999999999999999999"], "1000000"),
+        (["replay", "\udcff"], "ID: must be text in valid Unicode"),
+    ],
+)
+def test_what_nobody_can_ask_for_is_refused_and_does_not_crash(
+    operator: Operator, arguments: list[str], problem: str
+) -> None:
+    ran = operator.runs("audit", *arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert problem in " ".join(ran.err.replace("│", " ").split())
 
 
 def test_a_database_without_the_schema_is_told_what_to_do(

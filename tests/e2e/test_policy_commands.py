@@ -118,6 +118,8 @@ def test_an_error_that_nobody_knows_is_refused(error: str) -> None:
 
 # simulate
 
+SIMULATE = ("policy", "simulate", "--category", "API_REQUEST")
+
 
 @pytest.fixture
 def history(database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +138,7 @@ def history(database: Database, database_url: str, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.usefixtures("history")
 def test_fewer_attempts_lose_calls_that_succeeded() -> None:
-    arguments = ("policy", "simulate", "--category", "API_REQUEST", "--max-attempts", "2")
+    arguments = (*SIMULATE, "--max-attempts", "2")
     body = run_here(*arguments, "--json").json
     assert body["schema"] == "tileferry.policy.simulate.v1"
     assert (body["calls"], body["succeeded"], body["given_up"]) == (6, 4, 2)
@@ -150,7 +152,7 @@ def test_fewer_attempts_lose_calls_that_succeeded() -> None:
 
 @pytest.mark.usefixtures("history")
 def test_more_attempts_lead_to_what_nobody_knows() -> None:
-    arguments = ("policy", "simulate", "--category", "API_REQUEST", "--max-attempts", "5")
+    arguments = (*SIMULATE, "--max-attempts", "5")
     body = run_here(*arguments, "--json").json
     assert (body["would_succeed"], body["unknown"], body["would_be_given_up"]) == (4, 2, 0)
     shown = run_here(*arguments)
@@ -160,25 +162,23 @@ def test_more_attempts_lead_to_what_nobody_knows() -> None:
 
 @pytest.mark.usefixtures("history")
 def test_the_policy_as_it_is_changes_nothing() -> None:
-    body = run_here("policy", "simulate", "--category", "API_REQUEST", "--json").json
+    arguments = (*SIMULATE, "--max-attempts", "3")
+    body = run_here(*arguments, "--json").json
     assert (body["would_be_lost"], body["unknown"]) == (0, 0)
     assert body["would_wait_s"] == pytest.approx(body["waited_s"])
-    shown = run_here("policy", "simulate", "--category", "API_REQUEST")
+    shown = run_here(*arguments)
     assert "Every call would have ended as it did." in shown.out
 
 
 @pytest.mark.usefixtures("history")
 def test_longer_waits_are_added_up() -> None:
-    before = run_here("policy", "simulate", "--category", "API_REQUEST", "--json").json
-    after = run_here(
-        "policy", "simulate", "--category", "API_REQUEST", "--base-delay", "2", "--json"
-    ).json
-    assert after["would_wait_s"] == pytest.approx(2 * before["waited_s"])
+    body = run_here(*SIMULATE, "--base-delay", "2", "--json").json
+    assert body["would_wait_s"] == pytest.approx(2 * body["waited_s"])
 
 
 @pytest.mark.usefixtures("history")
 def test_a_time_without_calls() -> None:
-    ran = run_here("policy", "simulate", "--category", "API_REQUEST", "--since", "5m")
+    ran = run_here(*SIMULATE, "--max-attempts", "2", "--since", "5m")
     assert ran.code == 0
     assert "The audit log tells of no such call in that time." in ran.out
 
@@ -188,11 +188,13 @@ def test_a_time_without_calls() -> None:
     [
         (["--max-attempts", "0"], "max_attempts: must be a whole number from 1 to 1000 (got 0)"),
         (["--max-delay", "0.5"], "max_delay: is below base_delay"),
-        (["--since", "soon"], "--since: is neither a duration nor a time"),
+        (["--max-attempts", "2", "--since", "soon"], "--since: is neither a duration nor a time"),
+        (["--max-attempts", "2", "--since", "2999-01-01T00:00:00Z"], "--since: is in the future"),
+        ([], "policy simulate: needs something to change about the policy"),
     ],
 )
 @pytest.mark.usefixtures("history")
 def test_a_policy_that_makes_no_sense_is_refused(option: list[str], problem: str) -> None:
-    ran = run_here("policy", "simulate", "--category", "API_REQUEST", *option)
+    ran = run_here(*SIMULATE, *option)
     assert (ran.code, ran.out) == (2, "")
     assert problem in ran.err

@@ -50,7 +50,16 @@ def test_the_address_of_the_database_is_a_secret(monkeypatch: pytest.MonkeyPatch
     [
         ("[tileferry.c6]\nbudget_bytes = 'lots'\n", "c6.budget_bytes: cannot be read"),
         ("[tileferry.c6]\nbudget_bytes = -1\n", "C6Config.budget_bytes: must be a whole number"),
-        ("[tileferry.c6]\nbudgt = 1\n", "c6.budgt"),
+        (
+            "[tileferry.c6]\nbudget_byte = 1\n",
+            "c6.budget_byte: is not a setting (got 'budget_byte'); did you mean budget_bytes? c6",
+        ),
+        ("[tileferry.c6]\nzzz = 1\n", "c6.zzz: is not a setting (got 'zzz'); c6 has budget_bytes"),
+        ("[tileferry.audti]\nsinks = 1\n", "is not a setting (got 'audti'); did you mean audit?"),
+        ("[tileferry]\ndata_dri = 1\n", "did you mean data_dir? the configuration has database"),
+        ("[tileferry]\ndata_dir.x = 1\n", "data_dir"),
+        ("[tileferry.retry.KV_GOT]\nmax_delay = 1\n", "did you mean KV_GET? retry has NATS_"),
+        ("[tileferry.retry.KV_GET]\nmax_dely = 1\n", "did you mean max_delay? retry.KV_GET has"),
         ("[tileferry", "tileferry.toml: cannot be read"),
     ],
 )

@@ -2,16 +2,19 @@
 
 import json
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 
 import pytest
 import typed_settings as ts
+from rich.console import Console
 
 from tileferry.adapters.postgres import Database
 from tileferry.domain.errors import RetryError
 from tileferry.domain.retry import RetryCategory
-from tileferry.entrypoints.config import AuditConfig, Config, SinkName
+from tileferry.entrypoints.config import AuditConfig, Config, LogConfig, SinkName
 from tileferry.entrypoints.container import Container
+from tileferry.entrypoints.logs import logging_to
 from tileferry.entrypoints.retry_config import CategoryConfig, RetryConfig
 
 QUICK = RetryConfig(KV_GET=CategoryConfig(max_attempts=2, base_delay=0))
@@ -38,17 +41,20 @@ def fail() -> None:
 
 
 def test_a_retry_reaches_every_sink_that_is_set(
-    container: Container, config: Config, capsys: pytest.CaptureFixture[str]
+    container: Container, config: Config, tmp_path: Path
 ) -> None:
-    with pytest.raises(RetryError, match="gave up after 2 attempts"):
+    log = LogConfig(file=tmp_path / "log.jsonl")
+    with (
+        logging_to(log, Console(file=StringIO())),
+        pytest.raises(RetryError, match="gave up after 2 attempts"),
+    ):
         container.retry_manager().execute_with_retry_sync(RetryCategory.KV_GET, "Get", fail)
     kinds = ["retry_attempt", "retry_exhausted"]
     entries = list(container.audit_log().entries())
     assert [json.loads(entry.body)["event_type"] for entry in entries] == kinds
     assert config.audit.jsonl_path.read_bytes() == b"".join(e.body + b"\n" for e in entries)
-    captured = capsys.readouterr()
-    records = [json.loads(line) for line in captured.err.splitlines()]
-    assert captured.out == ""
+    lines = [json.loads(line) for line in log.file.read_text("utf-8").splitlines()]
+    records = [record for record in lines if record["kind"].startswith("audit.")]
     assert [record["kind"] for record in records] == [f"audit.{kind}" for kind in kinds]
     assert [*records[0]][:5] == ["timestamp", "level", "logger", "kind", "message"]
     assert [record["level"] for record in records] == ["WARNING", "ERROR"]

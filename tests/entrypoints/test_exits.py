@@ -9,12 +9,14 @@ from tileferry.domain.errors import (
     FlightStateNotOnGroundError,
     IllegalTransitionError,
     InvalidValueError,
+    NothingToResumeError,
     RateLimitedError,
     ResponseSchemaError,
     SatelliteProviderError,
     StorageError,
     TileManagerError,
 )
+from tileferry.domain.tiles import ProviderFault
 from tileferry.entrypoints.exits import ExitCode, exit_code_of
 
 
@@ -31,7 +33,11 @@ from tileferry.entrypoints.exits import ExitCode, exit_code_of
             ),
             4,
         ),
+        (NothingToResumeError(flight_id="F"), 4),
         (SatelliteProviderError(reason="down"), 5),
+        (SatelliteProviderError(reason="down", fault=ProviderFault.UNAVAILABLE), 5),
+        (SatelliteProviderError(reason="no", fault=ProviderFault.UNAUTHORIZED), 6),
+        (SatelliteProviderError(reason="no", fault=ProviderFault.INSECURE), 6),
         (ResponseSchemaError(reason="odd", field="x"), 5),
         (RateLimitedError(url="u", attempts=2), 5),
         (DatabaseError(problem="gone", remedy="start it"), 7),

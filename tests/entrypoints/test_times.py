@@ -39,6 +39,26 @@ def test_anything_else_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("2026-11-16T09:00:01Z", "is in the future"),
+        ("9999-12-31T23:59:59-12:00", "is in the future"),
+        ("0001-01-01T00:00:00Z", "is before anything can have been logged"),
+        ("0001-01-01T00:00:00+14:00", "is before anything can have been logged"),
+        ("1969-12-31T23:59:59Z", "is before anything can have been logged"),
+    ],
+)
+def test_a_time_that_nothing_can_be_since_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(InvalidValueError, match=f"--since: {problem}"):
+        since_of(text, now=NOW)
+
+
+def test_the_edges_of_time_are_taken() -> None:
+    assert since_of("2026-11-16T09:00:00Z", now=NOW) == NOW
+    assert since_of("1970-01-01T00:00:00Z", now=NOW) == datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
     ("seconds", "text"),
     [
         (0, "0 s"),

@@ -58,9 +58,9 @@ class SpyStore:
         self._store = store
         self.written: list[TileId] = []
 
-    def write_tile(self, tile_id: TileId, content: Any) -> Any:
+    def write_tile(self, tile_id: TileId, content: Any, *, digest: bytes | None = None) -> Any:
         self.written.append(tile_id)
-        return self._store.write_tile(tile_id, content)
+        return self._store.write_tile(tile_id, content, digest=digest)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)

@@ -132,6 +132,27 @@ def test_a_rewritten_tail_is_found_by_the_noted_head() -> None:
     assert verify_chain(chain_of([b"a", b"x"]), expected_head=noted).problem is ChainProblem.CUT_OFF
 
 
+def test_invariant_21_the_head_that_a_log_claims_is_its_last_entry() -> None:
+    entries = chain_of([b"a", b"b", b"c"])
+    report = verify_chain(entries)
+    assert report.held_against(entries[-1].head) == report
+    forged = evolve(entries[-1].head, hash="0" * 64)
+    for moved in (entries[1].head, forged, GENESIS, ChainHead(sequence=0, hash="f" * 64)):
+        assert report.held_against(moved).problem is ChainProblem.HEAD_MOVED
+    missing = next_entry(entries[-1].head, b"d").head
+    assert report.held_against(missing).problem is ChainProblem.CUT_OFF
+    nothing = verify_chain([])
+    assert nothing.held_against(GENESIS).intact
+    odd = nothing.held_against(ChainHead(sequence=0, hash="f" * 64))
+    assert odd.problem is ChainProblem.HEAD_MOVED
+
+
+def test_what_is_broken_before_its_end_stays_as_it_was_found() -> None:
+    entries = chain_of([b"a", b"b", b"c"])
+    report = verify_chain([entries[0], entries[2]])
+    assert report.held_against(entries[-1].head) == report
+
+
 def test_an_entry_renumbered_to_hide_a_deletion_is_found() -> None:
     first, _, third = chain_of([b"a", b"b", b"c"])
     moved = evolve(third, sequence=2)

@@ -47,6 +47,15 @@ EXAMPLE = record_of(
 )
 
 
+def test_policies_that_differ_by_a_type_only_are_not_taken_for_each_other() -> None:
+    form: Any = record_of(RetryPolicy(max_attempts=1), Failure(key="k", attempt=1, error=Final()))
+    data = form.as_json()
+    assert DecisionRecord.from_json(data).policy.max_attempts == 1
+    for name, value in (("max_attempts", True), ("max_attempts", 1.0), ("jitter_enabled", 1)):
+        with pytest.raises(InvalidValueError, match=name):
+            DecisionRecord.from_json({**data, "policy": {**data["policy"], name: value}})
+
+
 def test_the_stored_form() -> None:
     assert EXAMPLE.as_json() == {
         "policy": {

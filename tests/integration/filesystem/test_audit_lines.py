@@ -1,6 +1,7 @@
 """Audit events as JSON lines."""
 
 import json
+import multiprocessing
 import os
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from support.failing_calls import CallLog
 from support.managers import Bench, Script
 
-from tileferry.adapters.filesystem import JsonLinesAuditSink
+from tileferry.adapters.filesystem import FileCalls, JsonLinesAuditSink
 from tileferry.application import AuditTrail
 from tileferry.application.ports import AuditSink
 from tileferry.domain.audit import AuditEvent, event_from_json
@@ -86,3 +87,36 @@ def test_a_planted_link_is_not_followed(tmp_path: Path) -> None:
     assert bench.trail.failures == {"jsonl": 3}
     assert victim.read_text() == "mine"
     assert os.readlink(path) == str(victim)  # noqa: PTH115  # the link itself
+
+
+def _emit_many(path: Path, count: int) -> None:
+    sink = JsonLinesAuditSink(path=path)
+    for event in some_events()[:1] * count:
+        sink.emit([event])
+    sink.close()
+
+
+def test_several_processes_lose_no_line(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    context = multiprocessing.get_context("spawn")
+    writers = [context.Process(target=_emit_many, args=(path, 60)) for _ in range(3)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0, 0, 0]
+    assert len(lines_of(path)) == 180
+
+
+def test_failures_leave_no_descriptor_open(tmp_path: Path) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    calls = FileCalls(fdatasync=_fails)
+    sink = JsonLinesAuditSink(path=tmp_path / "a.jsonl", calls=calls)
+    for _ in range(20):
+        with pytest.raises(StorageError):
+            sink.emit(some_events())
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before + 1
+
+
+def _fails(_fd: int) -> None:
+    raise OSError(5, "Input/output error")

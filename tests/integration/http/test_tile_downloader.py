@@ -310,6 +310,16 @@ def test_a_listed_tile_that_is_not_there_is_missing_and_no_outage(new_site: NewS
     assert len(site.provider.tile_gets) == 2
 
 
+def test_a_finished_download_is_repeated_when_it_is_asked_for(new_site: NewSite) -> None:
+    site = new_site(5)
+    site.downloader().download_tiles_for_area(site.request())
+    site.provider.requests.clear()
+    site.downloader().start_over(site.request())
+    report = site.downloader().download_tiles_for_area(site.request())
+    assert (report.outcome, report.tiles_downloaded) == (DownloadOutcome.SUCCESS, 5)
+    assert len(site.provider.tile_gets) == 5
+
+
 def test_without_the_lock_it_does_not_start(tmp_path: Path) -> None:
     provider = ScriptedProvider.of_area(DERKACHI, ZOOM, 1)
     with memory_site(tmp_path, provider) as site:

@@ -31,6 +31,7 @@ from tileferry.domain.errors import (
     RetryError,
 )
 from tileferry.domain.idempotency import (
+    ABANDONED_AFTER,
     Completed,
     FailedForGood,
     IdempotencyRecord,
@@ -297,7 +298,8 @@ def test_the_server_is_told_to_drop_a_record_long_after_it_expired_and_never_bef
     plain_store: JetStreamIdempotencyStore, clock: ManualClock
 ) -> None:
     held = claimed(plain_store)
-    assert "Nats-TTL" not in (raw(plain_store).headers or {})
+    abandoned_s = (LEASE + ABANDONED_AFTER).total_seconds()
+    assert (raw(plain_store).headers or {})["Nats-TTL"] == f"{abandoned_s + 3_600:.0f}"
     plain_store.complete(held, b"1", keep=timedelta(seconds=90.5))
     assert (raw(plain_store).headers or {})["Nats-TTL"] == "3691"
     clock.pass_time(91)

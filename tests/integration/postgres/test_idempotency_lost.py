@@ -180,7 +180,7 @@ def test_invariant_19_a_result_whose_event_the_log_refuses_is_not_recorded(
 ) -> None:
     held = claimed(store)
     with database.transaction() as connection:
-        connection.execute(text("ALTER TABLE audit_head DISABLE TRIGGER audit_head_stays"))
+        connection.execute(text("ALTER TABLE audit_head DISABLE TRIGGER USER"))
         connection.execute(text("DELETE FROM audit_head"))
     with pytest.raises(DatabaseError, match="the chain cannot be continued"):
         store.complete(held, b"5", keep=None, event=used(1, "k"))

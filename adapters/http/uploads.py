@@ -1,0 +1,75 @@
+"""Batches of captured tiles, posted to the provider."""
+
+import base64
+from collections.abc import Iterable
+
+import httpx
+from attrs import define, evolve, field
+
+from tileferry.adapters.http.errors import answered
+from tileferry.adapters.http.lanes import HttpxAnswer
+from tileferry.adapters.http.provider import TILES_PATH
+from tileferry.adapters.http.refusals import refusal_of
+from tileferry.adapters.http.responses import ResponseLimits, body_of, check_content_type
+from tileferry.application.ports.clock import Clock
+from tileferry.application.provider_calls import schema_error
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles import PerTileStatus, SignedEnvelope, parse_upload_answer
+
+_OK = 200
+_ANSWER_BYTES_MAX = 4 * 1024 * 1024
+
+
+@define(kw_only=True)
+class HttpUploadProvider:
+    """Posts through a client that knows the address and the key."""
+
+    client: httpx.Client
+    clock: Clock
+    limits: ResponseLimits = field(factory=ResponseLimits)
+    path: str = TILES_PATH
+
+    def post_batch(
+        self, envelope: SignedEnvelope, contents: Iterable[bytes]
+    ) -> tuple[PerTileStatus, ...]:
+        """Send a batch, streamed, and read what the provider made of each tile."""
+        url = f"{str(self.client.base_url).rstrip('/')}{self.path}"
+        content = answered(lambda: self._posted(envelope, contents), lambda: url)
+        try:
+            return parse_upload_answer(content, envelope.batch, bytes_max=_ANSWER_BYTES_MAX)
+        except InvalidValueError as error:
+            raise evolve(schema_error(error), url=url) from None
+
+    def _posted(self, envelope: SignedEnvelope, contents: Iterable[bytes]) -> bytes:
+        batch = envelope.batch
+        started_s = self.clock.monotonic()
+        request = self.client.build_request(
+            "POST",
+            self.path,
+            content=batch.body(contents),
+            headers={
+                "Accept-Encoding": "identity",
+                "Content-Type": f"multipart/form-data; boundary={batch.boundary}",
+                "Content-Length": str(batch.size),
+                "Idempotency-Key": batch.key,
+                "X-Flight-Id": batch.flight_id,
+                "X-Timestamp": envelope.timestamp,
+                "X-Public-Key": base64.b64encode(envelope.public_key).decode(),
+                "X-Signature": base64.b64encode(envelope.signature).decode(),
+            },
+        )
+        response = self.client.send(request, stream=True, follow_redirects=False)
+        try:
+            answer = HttpxAnswer(response)
+            if answer.status != _OK:
+                raise refusal_of(answer, self.client, self.clock)
+            check_content_type(answer, family="application/json")
+            return body_of(
+                answer,
+                bytes_max=_ANSWER_BYTES_MAX,
+                limits=self.limits,
+                clock=self.clock,
+                started_s=started_s,
+            )
+        finally:
+            response.close()

@@ -1,0 +1,34 @@
+"""Signed envelopes in memory."""
+
+from collections.abc import Sequence
+
+from attrs import define, field
+
+from tileferry.domain.errors import IdempotencyConflictError
+from tileferry.domain.tiles import SignedEnvelope
+
+
+@define
+class MemoryEnvelopeStore:
+    """Keeps envelopes in a dictionary, in the order of their coming."""
+
+    _envelopes: dict[str, SignedEnvelope] = field(factory=dict, init=False)
+
+    def save(self, envelope: SignedEnvelope) -> None:
+        """Keep an envelope; a key that is known with other content is refused."""
+        key = envelope.batch.key
+        known = self._envelopes.setdefault(key, envelope)
+        if known != envelope:
+            raise IdempotencyConflictError(
+                key=key,
+                recorded_fingerprint=known.body_sha256,
+                offered_fingerprint=envelope.body_sha256,
+            )
+
+    def open_envelopes(self, flight_id: str) -> Sequence[SignedEnvelope]:
+        """Return those of a flight, oldest first."""
+        return [each for each in self._envelopes.values() if each.batch.flight_id == flight_id]
+
+    def close(self, envelope: SignedEnvelope) -> None:
+        """Forget an envelope."""
+        self._envelopes.pop(envelope.batch.key, None)

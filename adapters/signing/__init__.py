@@ -1,0 +1,5 @@
+"""Signatures: Ed25519."""
+
+from tileferry.adapters.signing.ed25519 import Ed25519Keys
+
+__all__ = ["Ed25519Keys"]

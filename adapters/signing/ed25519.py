@@ -1,0 +1,53 @@
+"""A key for one session, by ``cryptography``."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from attrs import define, field
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tileferry.domain.errors import InvalidValueError
+
+_SEED_BYTES = 32
+
+
+@define(eq=False)
+class _Session:
+    """Signs while it is open. Neither half of it shows the key."""
+
+    _seed: bytearray = field(repr=False)
+    _key: Ed25519PrivateKey | None = field(repr=False)
+
+    @property
+    def public_key(self) -> bytes:
+        return self._held().public_key().public_bytes_raw()
+
+    def sign(self, message: bytes) -> bytes:
+        return self._held().sign(message)
+
+    def wipe(self) -> None:
+        """Overwrite the seed and let go of the key; what OpenSSL holds of it is freed with that."""
+        self._seed[:] = bytes(len(self._seed))
+        self._key = None
+
+    def _held(self) -> Ed25519PrivateKey:
+        if self._key is None:
+            raise InvalidValueError(
+                field="signing session", value="ended", problem="has no key any more"
+            )
+        return self._key
+
+
+class Ed25519Keys:
+    """Makes a new key for each session."""
+
+    @contextmanager
+    def session(self) -> Iterator[_Session]:
+        """Make a key; when the block ends, however it does, it is wiped."""
+        seed = bytearray(secrets.token_bytes(_SEED_BYTES))
+        session = _Session(seed, Ed25519PrivateKey.from_private_bytes(seed))
+        try:
+            yield session
+        finally:
+            session.wipe()

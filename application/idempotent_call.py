@@ -1,0 +1,99 @@
+"""One call under an idempotency key: what its caller wants, and what its claim must be."""
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any, cast
+
+from attrs import define, field, frozen
+
+from tileferry.application.audit import CallContext
+from tileferry.domain.audit import IdempotencyAction
+from tileferry.domain.canonical import JsonValue
+from tileferry.domain.errors import InvalidValueError, RetryError
+from tileferry.domain.idempotency import IdempotencyRecord, InProgress
+
+
+class WhenBusy(StrEnum):
+    """What a caller wants whose key is in somebody else's hands."""
+
+    WAIT = "wait"
+    REFUSE = "refuse"
+
+
+def _when_busy(value: Any) -> WhenBusy:
+    try:
+        return WhenBusy(value)
+    except ValueError:
+        raise InvalidValueError(
+            field="when_busy", value=value, problem=f"must be one of {', '.join(WhenBusy)}"
+        ) from None
+
+
+@frozen
+class StoredResult:
+    """A result that is there; ``None`` may be one."""
+
+    value: Any
+
+
+@frozen(kw_only=True)
+class IdempotentCall:
+    """One call under a key."""
+
+    key: str
+    context: CallContext
+    payload: JsonValue | bytes = None
+    when_busy: WhenBusy = field(default=WhenBusy.WAIT, converter=_when_busy)
+    result_type: Any = Any
+    observe: Callable[[IdempotencyAction], None] | None = None
+    """Is told what the key led to."""
+    is_final: Callable[[Exception], bool] = lambda error: not isinstance(error, RetryError)
+    """Tells which failures of the operation every later caller shall get."""
+
+
+@define
+class CancellableClaim:
+    """A claim made in a thread, that is given back when whoever wanted it is gone by then."""
+
+    _claim: Callable[[], IdempotencyRecord]
+    _release: Callable[[IdempotencyRecord], None]
+    _granted: IdempotencyRecord | None = field(default=None, init=False)
+    _is_cancelled: bool = field(default=False, init=False)
+
+    def __call__(self) -> IdempotencyRecord:
+        self._granted = self._claim()
+        if self._is_cancelled:
+            self._give_back()
+        return self._granted
+
+    def cancel(self) -> None:
+        """Give the claim back: now if it was granted, and otherwise as soon as it is."""
+        self._is_cancelled = True
+        self._give_back()
+
+    def _give_back(self) -> None:
+        if self._granted is not None and isinstance(self._granted.state, InProgress):
+            self._release(self._granted)
+
+
+def checked_claim(record: Any, key: str, fingerprint: str, owner: str) -> IdempotencyRecord:
+    """Refuse the answer of a store that speaks of something else: then nothing runs."""
+    is_ours = isinstance(record, IdempotencyRecord) and (
+        (record.key, record.fingerprint) == (key, fingerprint)
+        and (not isinstance(record.state, InProgress) or record.owner == owner)
+    )
+    if not is_ours:
+        raise InvalidValueError(
+            field="IdempotencyStore.claim",
+            value=record,
+            problem=f"does not answer what was asked of key {key}",
+            remedy="the store is defective: nothing was done",
+        )
+    return cast("IdempotencyRecord", record)
+
+
+def checked_content(content: Any) -> bytes:
+    """Refuse what a codec made that cannot be kept."""
+    if not isinstance(content, bytes):
+        raise TypeError(f"the codec made a {type(content).__name__} of it, no bytes")
+    return content

@@ -1,0 +1,191 @@
+"""Is an area ready to be flown? Goes through what the cache has of it, one tile at a time."""
+
+import heapq
+from collections.abc import Callable, Iterator
+from functools import cached_property
+
+from attrs import define, field, frozen
+
+from tileferry.application.ports.tile_metadata import TileMetadataStore
+from tileferry.domain.tiles import (
+    AreaMarks,
+    BBox,
+    BlobRef,
+    Defect,
+    Flaw,
+    FlightStandard,
+    Patch,
+    ReadinessCount,
+    TileCoverage,
+    TileId,
+    Verdict,
+    judge_area,
+)
+from tileferry.domain.tiles.readiness import NO_TILES
+
+EXAMPLES_MAX = 3
+"""Of each flaw."""
+PATCHES_MAX = 1_000
+"""Of each flaw and zoom level: an area full of holes is still a map that opens."""
+
+BytesCheck = Callable[[TileId, BlobRef], str | None]
+"""Reads all bytes of a tile, and says what is wrong with them."""
+
+
+@frozen(kw_only=True)
+class Example:
+    """A tile with a flaw, or with its neighbours that have it too."""
+
+    flaw: Flaw
+    tile_id: TileId
+    tiles: int
+    detail: str
+
+
+@define(kw_only=True, slots=False)  # without slots, for what is worked out once
+class ReadinessReport:
+    """What was found of an area, and what follows."""
+
+    coverage: TileCoverage
+    source: str
+    standard: FlightStandard
+    bytes_checked: bool
+    marks: AreaMarks
+    defective: tuple[Example, ...]
+
+    @cached_property
+    def by_zoom(self) -> dict[int, ReadinessCount]:
+        """How many tiles there are of each zoom level, and how many have which flaw."""
+        return self.marks.counts()
+
+    @cached_property
+    def total(self) -> ReadinessCount:
+        """The same of all levels."""
+        return sum(self.by_zoom.values(), NO_TILES)
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """GO or NO-GO."""
+        return judge_area(self.total, self.standard)
+
+    def patches(self) -> Iterator[Patch]:
+        """Yield where the flaws are, as rectangles; their number is bounded."""
+        for zoom, count in self.by_zoom.items():
+            for flaw, tiles in count.flaws.items():
+                if tiles:
+                    yield from self.marks.patches(zoom, flaw, limit=PATCHES_MAX)
+
+    @cached_property
+    def examples(self) -> tuple[Example, ...]:
+        """The worst of each flaw, the worst flaw first; of the holes, the widest."""
+        holes = (patch for patch in self.patches() if patch.flaw is Flaw.HOLE)
+        widest = heapq.nlargest(EXAMPLES_MAX, holes, key=lambda patch: patch.flawed)
+        found = [*self.defective, *(_gap(patch, self.source) for patch in widest)]
+        order = list(Flaw)
+        return tuple(sorted(found, key=lambda example: order.index(example.flaw)))
+
+    def boxes_to_mend(self) -> tuple[tuple[BBox, tuple[int, ...]], ...]:
+        """Return the boxes, with their levels, that hold all that keeps the aircraft grounded.
+
+        There is one, or one on either side of the antimeridian.
+        """
+        sides: dict[bool, list[Patch]] = {}
+        for patch in self.patches() if not self.verdict.is_go else ():
+            if patch.flaw.grounds:
+                east = patch.tiles.x_min * 2 < 1 << patch.tiles.zoom
+                crosses = self.coverage.bbox.crosses_antimeridian
+                sides.setdefault(crosses and east, []).append(patch)
+        return tuple(_around(patches) for _, patches in sorted(sides.items()))
+
+
+@define(kw_only=True)
+class FlightReadiness:
+    """The use case. To check bytes it needs the cache's lock: a writer would look like damage."""
+
+    tile_metadata_store: TileMetadataStore
+    check_bytes: BytesCheck | None = None
+    """Nothing is read when it is left out."""
+
+    def report(
+        self,
+        coverage: TileCoverage,
+        standard: FlightStandard,
+        *,
+        source: str,
+        on_tile: Callable[[], None] = lambda: None,
+    ) -> ReadinessReport:
+        """Judge each tile of the area; memory holds a byte for each, and one page of rows."""
+        marks, worst = AreaMarks(coverage), _Worst()
+        for tile in self.tile_metadata_store.query_by_bbox(
+            coverage.bbox, coverage.zoom_levels, source=source
+        ):
+            defects = standard.defects_of(tile)
+            problem = self.check_bytes and self.check_bytes(tile.tile_id, tile.blob)
+            if problem:
+                defects += (Defect(Flaw.DAMAGED, 0.0, problem),)
+            marks.mark(tile.tile_id, [defect.flaw for defect in defects])
+            for defect in defects:
+                worst.add(tile.tile_id, defect)
+            on_tile()
+        return ReadinessReport(
+            coverage=coverage,
+            source=source,
+            standard=standard,
+            bytes_checked=self.check_bytes is not None,
+            marks=marks,
+            defective=worst.examples(),
+        )
+
+
+@define
+class _Worst:
+    """The few worst tiles of each flaw; of equals, the first."""
+
+    _kept: dict[Flaw, list[tuple[float, int, TileId, Defect]]] = field(factory=dict, init=False)
+    _number: int = field(default=0, init=False)
+
+    def add(self, tile_id: TileId, defect: Defect) -> None:
+        """Keep a tile if it is among them."""
+        kept = self._kept.setdefault(defect.flaw, [])
+        self._number -= 1  # the later, the less: it decides between equals
+        entry = (defect.severity, self._number, tile_id, defect)
+        if len(kept) < EXAMPLES_MAX:
+            heapq.heappush(kept, entry)
+        elif entry > kept[0]:
+            heapq.heapreplace(kept, entry)
+
+    def examples(self) -> tuple[Example, ...]:
+        """Return them, of each flaw the worst first."""
+        return tuple(
+            Example(flaw=flaw, tile_id=tile_id, tiles=1, detail=defect.detail)
+            for flaw, kept in self._kept.items()
+            for _, _, tile_id, defect in sorted(kept, reverse=True)
+        )
+
+
+def _gap(patch: Patch, source: str) -> Example:
+    tiles = patch.tiles
+    width, height = tiles.x_max - tiles.x_min + 1, tiles.y_max - tiles.y_min + 1
+    if tiles.count == 1:
+        detail = "not in the cache"
+    elif patch.is_exact:
+        detail = f"{width:,} x {height:,} tiles from here to the south-east are not in the cache"
+    else:
+        detail = f"{patch.flawed:,} of {width:,} x {height:,} tiles from here are not in the cache"
+    return Example(
+        flaw=Flaw.HOLE,
+        tile_id=TileId(source=source, zoom=tiles.zoom, x=tiles.x_min, y=tiles.y_min),
+        tiles=patch.flawed,
+        detail=detail,
+    )
+
+
+def _around(patches: list[Patch]) -> tuple[BBox, tuple[int, ...]]:
+    boxes = [patch.tiles.bounds for patch in patches]
+    box = BBox(
+        west=min(box.west for box in boxes),
+        south=min(box.south for box in boxes),
+        east=max(box.east for box in boxes),
+        north=max(box.north for box in boxes),
+    )
+    return box, tuple(sorted({patch.tiles.zoom for patch in patches}))

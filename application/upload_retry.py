@@ -1,0 +1,167 @@
+"""Uploading again what the provider refused: within one call, and within each tile's budget."""
+
+from collections.abc import Iterator
+from logging import Logger
+from typing import TYPE_CHECKING
+
+from attrs import define, evolve, field, frozen
+
+from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.fdr import FdrClient
+from tileferry.application.ports.tile_metadata import TileMetadataStore
+from tileferry.application.ports.uploads import TileUploader
+from tileferry.domain.checks import as_float, integer, number
+from tileferry.domain.retry import Failure, GiveUp, Retryable, decide, upload_policy
+from tileferry.domain.tiles import (
+    MAX_PER_TILE_ATTEMPTS,
+    PerTileStatus,
+    TileMetadata,
+    UploadBatchReport,
+    UploadOutcome,
+    UploadPasses,
+    UploadRequest,
+    VotingStatus,
+    next_retry_hint,
+    should_give_up,
+)
+
+if TYPE_CHECKING:
+    from tileferry.domain.canonical import JsonValue
+
+GIVEUP_KIND = "c11.upload.giveup"
+
+
+@frozen(kw_only=True)
+class C11RetryConfig:
+    """How often is tried again: in one call, and each tile in its life."""
+
+    max_in_call_retries: int = field(default=3, validator=integer(0, 100))
+    max_per_tile_attempts: int = field(default=MAX_PER_TILE_ATTEMPTS, validator=integer(1, 1_000))
+    backoff_base_s: float = field(default=2.0, converter=as_float, validator=number(0, 3_600))
+    backoff_cap_s: float = field(default=60.0, converter=as_float, validator=number(0, 86_400))
+
+
+@define(kw_only=True)
+class IdempotentRetryTileUploader:
+    """Wraps an uploader, and is one. What was acknowledged is not sent again: it waits no more."""
+
+    inner: TileUploader
+    tile_metadata_store: TileMetadataStore
+    fdr_client: FdrClient
+    logger: Logger
+    clock: Clock
+    config: C11RetryConfig
+
+    def upload_pending_tiles(self, request: UploadRequest) -> UploadBatchReport:
+        """Send what waits, again and again while some of it is refused and may still be tried.
+
+        What the inner uploader raises passes through: that is no partial success.
+        """
+        self._log_start(request)
+        passes = UploadPasses()
+        retries_used = 0
+        while True:
+            report = self.inner.upload_pending_tiles(request)
+            if report.outcome is not UploadOutcome.PARTIAL:
+                passes.add(report)
+                return passes.report()
+            given_up = self._count_rejections(report)
+            passes.add(evolve(report, tiles_given_up=report.tiles_given_up + given_up))
+            if not self._is_any_pending(request):
+                return passes.report()  # all are given up: there is nothing to wait for
+            remaining = report.tiles_rejected - given_up
+            delay_s = self._delay_before_retry(request, retries_used)
+            if delay_s is None:
+                hint_s = next_retry_hint(self.clock.now(), self.config.backoff_cap_s)
+                return passes.report(next_retry_at_s=hint_s)
+            retries_used += 1
+            self._log_retry(request, retries_used, delay_s, remaining)
+            self.clock.sleep(delay_s)
+
+    def enumerate_pending_tiles(self, flight_id: str) -> Iterator[TileMetadata]:
+        """Yield what waits."""
+        return self.inner.enumerate_pending_tiles(flight_id)
+
+    def confirm_flight_state(self) -> None:
+        """Refuse unless the aircraft is on the ground."""
+        self.inner.confirm_flight_state()
+
+    def _count_rejections(self, report: UploadBatchReport) -> int:
+        """Charge each tile that was refused; return how many have spent their budget by that."""
+        given_up = 0
+        for entry in report.per_tile_status:
+            if entry.status.acknowledged:
+                continue
+            attempts = self.tile_metadata_store.increment_upload_attempts(entry.tile_id)
+            if should_give_up(attempts, self.config.max_per_tile_attempts):
+                self._give_up(report.flight_id, entry, attempts)
+                given_up += 1
+        return given_up
+
+    def _give_up(self, flight_id: str, entry: PerTileStatus, attempts: int) -> None:
+        """Leave a tile to a human, and see to it that a human hears of it.
+
+        The recorder comes first: a crash in between records a giveup twice, and loses none.
+        """
+        payload: dict[str, JsonValue] = {
+            "tile_id": str(entry.tile_id),
+            "attempts": attempts,
+            "last_rejection_reason": entry.reason,
+        }
+        self.fdr_client.record(GIVEUP_KIND, payload, durable=True)
+        self.tile_metadata_store.update_voting_status(entry.tile_id, VotingStatus.UPLOAD_GIVEUP)
+        self.logger.error(
+            "tile %s is given up after %d attempts: %s",
+            entry.tile_id,
+            attempts,
+            entry.reason or "no reason given",
+            extra={"kind": "c11.upload.giveup", "flight_id": flight_id, **payload},
+        )
+
+    def _is_any_pending(self, request: UploadRequest) -> bool:
+        return next(self.tile_metadata_store.pending_uploads(request.flight_id), None) is not None
+
+    def _delay_before_retry(self, request: UploadRequest, retries_used: int) -> float | None:
+        """Ask the one retry decision how long to wait; ``None`` when the call's budget is spent."""
+        config = self.config
+        policy = upload_policy(
+            config.max_in_call_retries, config.backoff_base_s, config.backoff_cap_s
+        )
+        failure = Failure(key=request.flight_id, attempt=retries_used + 1, error=Retryable())
+        decision = decide(policy, failure)
+        return None if isinstance(decision, GiveUp) else decision.delay_s
+
+    def _log_start(self, request: UploadRequest) -> None:
+        config = self.config
+        self.logger.info(
+            "upload of flight %s: up to %d retries, %d attempts a tile",
+            request.flight_id,
+            config.max_in_call_retries,
+            config.max_per_tile_attempts,
+            extra={
+                "kind": "c11.upload.session.start",
+                "flight_id": request.flight_id,
+                "max_in_call_retries": config.max_in_call_retries,
+                "max_per_tile_attempts": config.max_per_tile_attempts,
+                "backoff_base_s": config.backoff_base_s,
+                "backoff_cap_s": config.backoff_cap_s,
+            },
+        )
+
+    def _log_retry(
+        self, request: UploadRequest, attempt_number: int, sleep_s: float, remaining: int
+    ) -> None:
+        self.logger.info(
+            "upload of flight %s: retry %d in %.1f s, %d tiles are left",
+            request.flight_id,
+            attempt_number,
+            sleep_s,
+            remaining,
+            extra={
+                "kind": "c11.upload.retry",
+                "flight_id": request.flight_id,
+                "attempt_number": attempt_number,
+                "sleep_s": sleep_s,
+                "remaining_pending_count": remaining,
+            },
+        )

@@ -1,0 +1,143 @@
+"""A signed batch of captured tiles: what is sent, to the byte, however often it is sent.
+
+A batch is ``multipart/form-data``: first the manifest, then each tile, in the manifest's order. The
+signature covers method, path, the body's hash, the idempotency key, the time and the flight.
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from hashlib import sha256
+from typing import Any
+
+from attrs import field, frozen
+
+from tileferry.domain.canonical import JsonValue, canonical_json
+from tileferry.domain.checks import (
+    as_tuple,
+    aware,
+    each,
+    instance,
+    integer,
+    name,
+    positive,
+    sha256_hex,
+    text,
+)
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles.blob import TILE_BYTES_MAX
+from tileferry.domain.tiles.metadata import TileMetadata
+from tileferry.domain.tiles.tile_id import TileId
+
+BATCH_TILES_MAX = 1_000
+PUBLIC_KEY_BYTES, SIGNATURE_BYTES = 32, 64
+
+
+@frozen(kw_only=True)
+class EnvelopeTile:
+    """One line of the manifest."""
+
+    tile_id: TileId = field(validator=instance(TileId))
+    captured_at: datetime = field(validator=aware)
+    resolution_m_per_px: float = field(validator=positive)
+    sha256: str = field(validator=sha256_hex)
+    size: int = field(validator=integer(0, TILE_BYTES_MAX))
+
+    @classmethod
+    def of(cls, tile: TileMetadata) -> "EnvelopeTile":
+        """Return the line of a tile that waits for its upload."""
+        return cls(
+            tile_id=tile.tile_id,
+            captured_at=tile.produced_at,
+            resolution_m_per_px=tile.resolution_m_per_px,
+            sha256=tile.blob.sha256,
+            size=tile.blob.length,
+        )
+
+    def as_json(self) -> dict[str, JsonValue]:
+        """Return the line in JSON's terms."""
+        return {
+            "tile_id": str(self.tile_id),
+            "captured_at": self.captured_at.isoformat(),
+            "resolution_m_per_px": self.resolution_m_per_px,
+            "sha256": self.sha256,
+            "size": self.size,
+        }
+
+
+@frozen(kw_only=True)
+class Batch:
+    """Tiles that are sent together, under one key."""
+
+    key: str = field(validator=text)
+    flight_id: str = field(validator=name)
+    tiles: tuple[EnvelopeTile, ...] = field(
+        converter=as_tuple, validator=each(instance(EnvelopeTile))
+    )
+
+    def __attrs_post_init__(self) -> None:
+        if not 0 < len(self.tiles) <= BATCH_TILES_MAX:
+            raise InvalidValueError(
+                field="Batch.tiles",
+                value=len(self.tiles),
+                problem=f"must be 1 to {BATCH_TILES_MAX} tiles",
+            )
+
+    @property
+    def boundary(self) -> str:
+        """What parts the body; of the key, so that a repeat has the same bytes."""
+        return f"tileferry-{sha256(self.key.encode()).hexdigest()[:32]}"
+
+    @property
+    def manifest(self) -> bytes:
+        """The first part."""
+        lines: list[JsonValue] = [tile.as_json() for tile in self.tiles]
+        return canonical_json({"flight_id": self.flight_id, "tiles": lines}, field="manifest")
+
+    @property
+    def size(self) -> int:
+        """How many bytes the body has, without reading a tile."""
+        frame = sum(map(len, self.body(b"" for _ in self.tiles)))
+        return frame + sum(tile.size for tile in self.tiles)
+
+    def body(self, contents: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield the body piece by piece; ``contents`` are the tiles' bytes, in their order."""
+        yield self._head("manifest", "application/json") + self.manifest
+        for tile, content in zip(self.tiles, contents, strict=True):
+            yield b"\r\n" + self._head(str(tile.tile_id), "application/octet-stream")
+            yield content
+        yield f"\r\n--{self.boundary}--\r\n".encode()
+
+    def _head(self, part: str, content_type: str) -> bytes:
+        return (
+            f"--{self.boundary}\r\n"
+            f'Content-Disposition: form-data; name="{part}"; filename="{part}"\r\n'
+            f"Content-Type: {content_type}\r\n\r\n"
+        ).encode()
+
+
+def signed_lines(
+    *, method: str, path: str, body_sha256: str, key: str, timestamp: str, flight_id: str
+) -> bytes:
+    """Return the bytes that a signature is over."""
+    return "\n".join((method, path, body_sha256, key, timestamp, flight_id)).encode()
+
+
+def _of_length(length: int) -> Any:
+    def check(_instance: object, attribute: Any, value: object) -> None:
+        if not (isinstance(value, bytes) and len(value) == length):
+            raise InvalidValueError(
+                field=attribute.name, value="…", problem=f"must be {length} bytes"
+            )
+
+    return check
+
+
+@frozen(kw_only=True)
+class SignedEnvelope:
+    """A batch that is ready to be sent, and to be sent again without a private key."""
+
+    batch: Batch = field(validator=instance(Batch))
+    body_sha256: str = field(validator=sha256_hex)
+    timestamp: str = field(validator=text)
+    public_key: bytes = field(validator=_of_length(PUBLIC_KEY_BYTES))
+    signature: bytes = field(validator=_of_length(SIGNATURE_BYTES), repr=lambda _: "…")

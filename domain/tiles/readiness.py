@@ -1,0 +1,185 @@
+"""Whether an area is ready to be flown: what is wrong with its tiles, and GO or NO-GO."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from attrs import field, frozen
+
+from tileferry.domain.checks import aware, instance, integer
+from tileferry.domain.errors import FreshnessRejectionError, InvalidValueError
+from tileferry.domain.tiles.freshness import FreshnessLabel, FreshnessRule, SectorClass
+from tileferry.domain.tiles.metadata import TileMetadata
+from tileferry.domain.tiles.resolution import ResolutionGate, ResolutionVerdict
+
+_DAY = timedelta(days=1)
+
+
+class Flaw(StrEnum):
+    """What can be wrong with a tile of an area, the worst first."""
+
+    DAMAGED = "damaged"
+    HOLE = "hole"
+    STALE = "stale"
+    SUB_SPEC = "sub_spec"
+    DOWNGRADED = "downgraded"
+
+    @property
+    def grounds(self) -> bool:
+        """Whether it keeps the aircraft on the ground; the rest is worth a warning."""
+        return self is not Flaw.DOWNGRADED
+
+    @property
+    def meaning(self) -> str:
+        """What it says about a tile, for people."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Flaw.DAMAGED: "cannot be read as stored",
+    Flaw.HOLE: "not in the cache",
+    Flaw.STALE: "too old for the sector",
+    Flaw.SUB_SPEC: "of a resolution that is not accepted",
+    Flaw.DOWNGRADED: "downgraded for age",
+}
+
+
+@frozen
+class Defect:
+    """One flaw of one tile: how bad it is among others of its kind, and what to tell people."""
+
+    flaw: Flaw
+    severity: float
+    detail: str
+
+
+@frozen(kw_only=True)
+class FlightStandard:
+    """What the tiles of an area must be like on the day of the flight."""
+
+    sector: SectorClass = field(validator=instance(SectorClass))
+    now: datetime = field(validator=aware)
+    flown_at: datetime = field(validator=aware)
+    """When the tiles are needed: a tile that is fresh today may be stale by then."""
+    holes_max: int = field(default=0, validator=integer(0))
+    freshness: FreshnessRule = field(factory=FreshnessRule, validator=instance(FreshnessRule))
+    resolution: ResolutionGate = field(factory=ResolutionGate, validator=instance(ResolutionGate))
+
+    def __attrs_post_init__(self) -> None:
+        if self.flown_at < self.now:
+            raise InvalidValueError(
+                field="FlightStandard.flown_at",
+                value=self.flown_at.isoformat(),
+                problem=f"lies before now, {self.now.isoformat()}",
+                remedy="judge for today or a day to come",
+            )
+
+    def defects_of(self, tile: TileMetadata) -> tuple[Defect, ...]:
+        """Return what is wrong with a tile, going by what is known of it."""
+        age = self._defect_of_age(tile)
+        verdict = self.resolution.judge(tile.resolution_m_per_px)
+        if verdict is ResolutionVerdict.ACCEPTED:
+            return () if age is None else (age,)
+        resolution = self._defect_of_resolution(tile.resolution_m_per_px, verdict)
+        return (resolution,) if age is None else (age, resolution)
+
+    def _defect_of_age(self, tile: TileMetadata) -> Defect | None:
+        try:
+            label = self._label(tile)
+        except FreshnessRejectionError:
+            return self._aged(Flaw.STALE, tile)
+        if label is FreshnessLabel.DOWNGRADED:
+            return self._aged(Flaw.DOWNGRADED, tile)
+        if tile.freshness is FreshnessLabel.DOWNGRADED:
+            return Defect(Flaw.DOWNGRADED, 0.0, "was downgraded when it was stored")
+        return None
+
+    def _label(self, tile: TileMetadata) -> FreshnessLabel:
+        """Judge by the age at the flight; whether a date lies ahead of us is judged today."""
+        label = self._label_at(tile, self.now)
+        if label is FreshnessLabel.FRESH and self.flown_at != self.now:
+            return self._label_at(tile, self.flown_at)
+        return label
+
+    def _label_at(self, tile: TileMetadata, moment: datetime) -> FreshnessLabel:
+        return self.freshness.judge(
+            tile.tile_id, self.sector, produced_at=tile.produced_at, now=moment
+        )
+
+    def _aged(self, flaw: Flaw, tile: TileMetadata) -> Defect:
+        allowed_days = self.freshness.max_age_days(self.sector)
+        age_days = (self.flown_at - tile.produced_at) / _DAY
+        if age_days > allowed_days:
+            detail = f"{age_days:.0f} days old, {allowed_days:g} allowed"
+            return Defect(flaw, age_days - allowed_days, detail)
+        ahead_days = (tile.produced_at - self.now) / _DAY
+        return Defect(flaw, ahead_days, f"dated {ahead_days:.0f} days ahead of now")
+
+    def _defect_of_resolution(self, m_per_px: float, verdict: ResolutionVerdict) -> Defect:
+        detail = f"{m_per_px:g} m/px, {verdict.value.replace('_', ' ')}"
+        if verdict is ResolutionVerdict.BELOW_MINIMUM:
+            return Defect(Flaw.SUB_SPEC, self.resolution.min_m_per_px / m_per_px, detail)
+        return Defect(Flaw.SUB_SPEC, m_per_px, detail)
+
+
+@frozen(kw_only=True)
+class ReadinessCount:
+    """How many tiles an area has, or one zoom level of it, and how many have which flaw."""
+
+    tiles: int = field(validator=integer(0))
+    flaws: Mapping[Flaw, int]
+
+    @property
+    def present(self) -> int:
+        """How many are in the cache, whatever their state."""
+        return self.tiles - self.flaws[Flaw.HOLE]
+
+    def __add__(self, other: "ReadinessCount") -> "ReadinessCount":
+        return ReadinessCount(
+            tiles=self.tiles + other.tiles,
+            flaws={flaw: self.flaws[flaw] + other.flaws[flaw] for flaw in Flaw},
+        )
+
+
+NO_TILES = ReadinessCount(tiles=0, flaws=dict.fromkeys(Flaw, 0))
+
+
+@frozen(kw_only=True)
+class Verdict:
+    """GO or NO-GO, with what speaks against it and what is only to be known."""
+
+    reasons: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def is_go(self) -> bool:
+        """Whether nothing speaks against the flight."""
+        return not self.reasons
+
+    def __str__(self) -> str:
+        return "GO" if self.is_go else "NO-GO"
+
+
+def judge_area(count: ReadinessCount, standard: FlightStandard) -> Verdict:
+    """Decide: one damaged, stale or sub-spec tile is NO-GO, and so is a hole more than allowed.
+
+    An area of which nothing is there is never ready, however many holes are allowed.
+    """
+    reasons: list[str] = []
+    warnings: list[str] = []
+    for flaw in Flaw:
+        tiles = count.flaws[flaw]
+        if not tiles:
+            continue
+        says = f"{_tiles(tiles)} {flaw.meaning}"
+        if flaw is Flaw.HOLE:
+            says += f", {standard.holes_max:,} allowed"
+            grounds = tiles > standard.holes_max or not count.present
+        else:
+            grounds = flaw.grounds
+        (reasons if grounds else warnings).append(says)
+    return Verdict(reasons=tuple(reasons), warnings=tuple(warnings))
+
+
+def _tiles(count: int) -> str:
+    return "1 tile" if count == 1 else f"{count:,} tiles"

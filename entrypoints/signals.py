@@ -1,0 +1,81 @@
+"""Stopping: the first signal asks a command to come to an orderly end, the second ends it."""
+
+import contextlib
+import os
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from attrs import define, field
+
+from tileferry.entrypoints.exits import ExitCode
+
+GRACE_S = 10.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_LAST_WORDS = b"\nStopped at once. What was stored is safe; run the same command to go on.\n"
+_STDERR = 2
+_SHOW_CURSOR = b"\x1b[?25h"
+
+
+@define(eq=False)
+class StopSignals:
+    """Turns SIGINT and SIGTERM into one ``KeyboardInterrupt``, where it does no harm.
+
+    Until ``defer`` is called that is right away, also in the middle of a wait. From then on it is
+    where the command itself calls ``check``: an interrupt in the middle of a write would spoil the
+    store for the flush that is to follow. Whoever does not come to an end within the grace, or
+    gets a second signal, ends at once, which any crash may do as well.
+    """
+
+    grace_s: float = GRACE_S
+    asked: bool = field(default=False, init=False)
+    _deferring: bool = field(default=False, init=False)
+    _raised: bool = field(default=False, init=False)
+    _timer: threading.Timer | None = field(default=None, init=False)
+    _before: dict[signal.Signals, Any] = field(factory=dict, init=False)
+
+    def defer(self) -> None:
+        """From now on, interrupt only where ``check`` is called."""
+        self._deferring = True
+
+    def check(self) -> None:
+        """Raise ``KeyboardInterrupt`` if a signal came, once."""
+        if self.asked and not self._raised:
+            self._raised = True
+            raise KeyboardInterrupt
+
+    def __enter__(self) -> Self:
+        for number in _SIGNALS:
+            self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _handle(self, _number: int, _frame: FrameType | None) -> None:
+        if self.asked:
+            stop_at_once()
+        self.asked = True
+        self._timer = threading.Timer(self.grace_s, stop_at_once)
+        self._timer.daemon = True
+        self._timer.start()
+        if not self._deferring:
+            self.check()
+
+
+def stop_at_once() -> None:
+    """End the process without tidying up: no lock is waited for, and nothing is flushed."""
+    with contextlib.suppress(OSError):
+        if os.isatty(_STDERR):
+            os.write(_STDERR, _SHOW_CURSOR)  # a progress bar hides it
+        os.write(_STDERR, _LAST_WORDS)
+    os._exit(ExitCode.INTERRUPTED)

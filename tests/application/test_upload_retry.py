@@ -1,0 +1,300 @@
+"""Spec 1 with fakes: the retry around an uploader, its two budgets, and giveups."""
+
+import logging
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from attrs import define, field
+
+from tileferry.adapters.memory import ManualClock, MemoryFdrClient, MemoryTileMetadataStore
+from tileferry.application import C11RetryConfig, IdempotentRetryTileUploader
+from tileferry.application.ports import TileUploader
+from tileferry.domain.errors import (
+    FlightStateNotOnGroundError,
+    InvalidValueError,
+    SatelliteProviderError,
+)
+from tileferry.domain.tiles import (
+    BlobRef,
+    NewTile,
+    PerTileStatus,
+    SectorClass,
+    TileId,
+    TileMetadata,
+    TileUploadStatus,
+    UploadBatchReport,
+    UploadOutcome,
+    UploadRequest,
+    VotingStatus,
+)
+
+REQUEST = UploadRequest(flight_id="F1")
+Rejects = Callable[[int, TileId], str | None]
+"""Says of a pass and a tile why it is refused, if it is."""
+
+
+def tile(number: int) -> TileId:
+    return TileId(source="cam", zoom=15, x=100 + number, y=200)
+
+
+@define
+class FakeUploader:
+    """Sends what waits to a provider that is a function; acknowledgements are recorded at once."""
+
+    store: MemoryTileMetadataStore
+    rejects: Rejects = lambda _pass, _tile: None
+    sent: list[list[TileId]] = field(factory=list)
+    confirmed: int = 0
+
+    def upload_pending_tiles(self, request: UploadRequest) -> UploadBatchReport:
+        statuses = []
+        number = len(self.sent) + 1
+        pending = [row.tile_id for row in self.store.pending_uploads(request.flight_id)]
+        self.sent.append(pending)
+        for tile_id in pending:
+            reason = self.rejects(number, tile_id)
+            if reason is None:
+                self.store.mark_uploaded(tile_id)
+            status = TileUploadStatus.ACCEPTED if reason is None else TileUploadStatus.REJECTED
+            statuses.append(PerTileStatus(tile_id=tile_id, status=status, reason=reason))
+        return UploadBatchReport.from_statuses(request.flight_id, statuses)
+
+    def enumerate_pending_tiles(self, flight_id: str) -> Iterator[TileMetadata]:
+        return self.store.pending_uploads(flight_id)
+
+    def confirm_flight_state(self) -> None:
+        self.confirmed += 1
+
+
+@define
+class Hangar:
+    """A flight with captured tiles, and what its upload needs."""
+
+    count: int = 10
+    clock: ManualClock = field(factory=ManualClock)
+    store: MemoryTileMetadataStore = field(init=False)
+    inner: FakeUploader = field(init=False)
+    fdr: MemoryFdrClient = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.store = MemoryTileMetadataStore(clock=self.clock)
+        self.inner = FakeUploader(self.store)
+        self.fdr = MemoryFdrClient(clock=self.clock, records_max=1_000)
+        for number in range(self.count):
+            self.store.insert_metadata(
+                NewTile(
+                    tile_id=tile(number),
+                    flight_id="F1",
+                    produced_at=datetime(2025, 6, 1, tzinfo=UTC),
+                    resolution_m_per_px=0.6,
+                    sector_class=SectorClass.STABLE_REAR,
+                    blob=BlobRef(segment=1, offset=number, length=1, sha256="0" * 64),
+                    voting_status=VotingStatus.PENDING,
+                )
+            )
+        self.store.flush()
+
+    def uploader(self, inner: Any = None, **config: Any) -> IdempotentRetryTileUploader:
+        return IdempotentRetryTileUploader(
+            inner=inner or self.inner,
+            tile_metadata_store=self.store,
+            fdr_client=self.fdr,
+            logger=logging.getLogger("tests.upload"),
+            clock=self.clock,
+            config=C11RetryConfig(**config),
+        )
+
+    def attempts(self) -> list[int]:
+        return [row.upload_attempts for row in self.store.all_tiles()]
+
+    def statuses(self) -> list[VotingStatus]:
+        return [row.voting_status for row in self.store.all_tiles()]
+
+
+def of_kind(caplog: pytest.LogCaptureFixture, kind: str) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if getattr(record, "kind", None) == kind]
+
+
+def test_spec1_ac1_success_at_first_is_passed_through() -> None:
+    hangar = Hangar()
+    report = hangar.uploader().upload_pending_tiles(REQUEST)
+    assert report == UploadBatchReport.from_statuses(
+        "F1", [PerTileStatus(tile_id=tile(n), status=TileUploadStatus.ACCEPTED) for n in range(10)]
+    )
+    assert (hangar.clock.slept, hangar.attempts()) == ([], [0] * 10)
+    assert len(hangar.inner.sent) == 1
+
+
+def test_spec1_ac2_what_was_refused_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    hangar = Hangar()
+    bad = {tile(1), tile(4), tile(7)}
+    hangar.inner.rejects = lambda number, tile_id: (
+        "blurred" if number == 1 and tile_id in bad else None
+    )
+    report = hangar.uploader(max_in_call_retries=3).upload_pending_tiles(REQUEST)
+    assert (report.outcome, report.retry_count) == (UploadOutcome.SUCCESS, 1)
+    assert (report.tiles_acknowledged, report.next_retry_at_s) == (10, None)
+    assert hangar.clock.slept == [2.0]
+    assert sum(hangar.attempts()) == 3
+    assert [set(sent) for sent in hangar.inner.sent] == [{tile(n) for n in range(10)}, bad]
+    (start,) = of_kind(caplog, "c11.upload.session.start")
+    assert (start.levelno, vars(start)["max_in_call_retries"]) == (logging.INFO, 3)
+    (retry,) = of_kind(caplog, "c11.upload.retry")
+    assert (retry.levelno, vars(retry)["attempt_number"]) == (logging.INFO, 1)
+    assert (vars(retry)["sleep_s"], vars(retry)["remaining_pending_count"]) == (2.0, 3)
+
+
+def test_spec1_ac3_a_tile_whose_budget_is_spent_is_given_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    hangar = Hangar(count=3)
+    poison = tile(1)
+    for _ in range(4):
+        hangar.store.increment_upload_attempts(poison)
+    hangar.inner.rejects = lambda _, tile_id: "truncated" if tile_id == poison else None
+    report = hangar.uploader(max_per_tile_attempts=5).upload_pending_tiles(REQUEST)
+    assert hangar.statuses()[1] is VotingStatus.UPLOAD_GIVEUP
+    (record,) = hangar.fdr.records()
+    assert (record.kind, record.payload) == (
+        "c11.upload.giveup",
+        {"tile_id": str(poison), "attempts": 5, "last_rejection_reason": "truncated"},
+    )
+    (error,) = of_kind(caplog, "c11.upload.giveup")
+    assert error.levelno == logging.ERROR
+    # All that is left is given up: nothing is waited for, nothing is sent again.
+    assert (len(hangar.inner.sent), hangar.clock.slept) == (1, [])
+    assert (report.outcome, report.tiles_given_up) == (UploadOutcome.PARTIAL, 1)
+    assert report.next_retry_at_s is None
+    assert hangar.uploader().upload_pending_tiles(REQUEST).per_tile_status == ()
+
+
+def test_spec1_ac4_the_budget_of_a_call_ends_it_with_a_hint() -> None:
+    hangar = Hangar()
+    hangar.inner.rejects = lambda _, tile_id: "no" if tile_id == tile(0) else None
+    report = hangar.uploader(max_in_call_retries=3).upload_pending_tiles(REQUEST)
+    assert len(hangar.inner.sent) == 4
+    assert hangar.clock.slept == [2.0, 4.0, 8.0]
+    assert (report.outcome, report.retry_count) == (UploadOutcome.PARTIAL, 3)
+    assert report.next_retry_at_s == hangar.clock.now() + 60.0
+    assert hangar.attempts()[0] == 4
+
+
+def test_spec1_ac5_the_backoff_has_a_cap() -> None:
+    hangar = Hangar(count=1)
+    hangar.inner.rejects = lambda _number, _tile: "no"
+    uploader = hangar.uploader(
+        max_in_call_retries=10, backoff_cap_s=10.0, max_per_tile_attempts=100
+    )
+    uploader.upload_pending_tiles(REQUEST)
+    assert hangar.clock.slept == [2.0, 4.0, 8.0, *[10.0] * 7]
+
+
+def test_spec1_ac9_it_is_an_uploader() -> None:
+    assert isinstance(Hangar().uploader(), TileUploader)
+    assert isinstance(Hangar().inner, TileUploader)
+    assert not isinstance(object(), TileUploader)
+
+
+def test_spec1_ac11_the_other_methods_are_the_inner_ones() -> None:
+    hangar = Hangar(count=2)
+    uploader = hangar.uploader()
+    assert [row.tile_id for row in uploader.enumerate_pending_tiles("F1")] == [tile(0), tile(1)]
+    uploader.confirm_flight_state()
+    assert hangar.inner.confirmed == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FlightStateNotOnGroundError(flight_id="F1", state="airborne"),
+        SatelliteProviderError(reason="down"),
+        KeyboardInterrupt(),
+    ],
+)
+def test_spec1_ac12_what_the_inner_uploader_raises_is_not_retried(error: BaseException) -> None:
+    hangar = Hangar()
+
+    class Raising:
+        calls = 0
+
+        def upload_pending_tiles(self, _request: UploadRequest) -> UploadBatchReport:
+            self.calls += 1
+            raise error
+
+    inner = Raising()
+    with pytest.raises(type(error)) as raised:
+        hangar.uploader(inner).upload_pending_tiles(REQUEST)
+    assert raised.value is error
+    assert (inner.calls, hangar.clock.slept, sum(hangar.attempts())) == (1, [], 0)
+
+
+def test_spec1_ac13_a_second_call_sends_only_what_was_not_acknowledged() -> None:
+    hangar = Hangar(count=50)
+    hangar.inner.rejects = lambda number, tile_id: (
+        "later" if number == 1 and tile_id.x % 5 < 2 else None
+    )
+    uploader = hangar.uploader(max_in_call_retries=0)
+    first = uploader.upload_pending_tiles(REQUEST)
+    assert (first.tiles_acknowledged, first.tiles_rejected) == (30, 20)
+    hangar.clock.pass_time(300)
+    second = uploader.upload_pending_tiles(REQUEST)
+    assert (second.outcome, second.tiles_acknowledged) == (UploadOutcome.SUCCESS, 20)
+    sent_first, sent_second = map(set, hangar.inner.sent)
+    assert (len(sent_first), len(sent_second)) == (50, 20)
+    acked = {tile_id for tile_id in sent_first if tile_id.x % 5 >= 2}
+    assert not acked & sent_second
+
+
+def test_invariant_9_attempts_rise_by_one_for_each_refusal_and_never_pass_their_bound() -> None:
+    hangar = Hangar(count=6)
+    hangar.inner.rejects = lambda _number, tile_id: "no" if tile_id.x % 2 else None
+    refused = 0
+    for _ in range(7):  # calls of an operator who does not give up either
+        before = sum(hangar.attempts())
+        report = hangar.uploader(max_in_call_retries=1).upload_pending_tiles(REQUEST)
+        passes = hangar.inner.sent[-(report.retry_count + 1) :]
+        refused = sum(tile_id.x % 2 for sent in passes for tile_id in sent)
+        assert sum(hangar.attempts()) - before == refused
+        assert max(hangar.attempts()) <= 5
+    assert hangar.attempts() == [0, 5, 0, 5, 0, 5]
+    assert hangar.statuses().count(VotingStatus.UPLOAD_GIVEUP) == 3
+    assert len(list(hangar.fdr.records())) == 3
+
+
+def test_a_failure_of_the_whole_pass_is_not_retried() -> None:
+    hangar = Hangar()
+    failed = UploadBatchReport(flight_id="F1", outcome=UploadOutcome.FAILURE, per_tile_status=())
+
+    class Failing:
+        def upload_pending_tiles(self, _request: UploadRequest) -> UploadBatchReport:
+            return failed
+
+    assert hangar.uploader(Failing()).upload_pending_tiles(REQUEST) == failed
+    assert hangar.clock.slept == []
+
+
+def test_a_tile_that_is_refused_and_then_accepted_counts_once() -> None:
+    hangar = Hangar(count=4)
+    hangar.inner.rejects = lambda number, tile_id: "no" if number <= tile_id.x - 100 else None
+    report = hangar.uploader().upload_pending_tiles(REQUEST)
+    assert (report.outcome, report.tiles_acknowledged, report.retry_count) == (
+        UploadOutcome.SUCCESS,
+        4,
+        3,
+    )
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"max_in_call_retries": -1}, {"max_in_call_retries": 1.5}, {"max_per_tile_attempts": 0},
+        {"backoff_base_s": float("nan")}, {"backoff_cap_s": -1.0}, {"backoff_base_s": "2"},
+    ],
+)  # fmt: skip
+def test_a_configuration_that_makes_no_sense_is_refused(config: dict[str, Any]) -> None:
+    (name,) = config
+    with pytest.raises(InvalidValueError, match=rf"C11RetryConfig\.{name}"):
+        C11RetryConfig(**config)

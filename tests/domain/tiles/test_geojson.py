@@ -1,0 +1,140 @@
+"""The box around an area that somebody drew."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles import BBox, bbox_of_geojson
+
+
+def ring(west: float, south: float, east: float, north: float) -> list[list[float]]:
+    return [[west, south], [east, south], [east, north], [west, north], [west, south]]
+
+
+def polygon(*box: float) -> dict[str, Any]:
+    return {"type": "Polygon", "coordinates": [ring(*box)]}
+
+
+def read(document: Any) -> BBox:
+    return bbox_of_geojson(json.dumps(document).encode())
+
+
+HERE = (36.0, 50.0, 36.3, 50.2)
+BOX = BBox(west=36.0, south=50.0, east=36.3, north=50.2)
+HOLE = ring(36.1, 50.05, 36.2, 50.1)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        polygon(*HERE),
+        {"type": "Polygon", "coordinates": [ring(*HERE), HOLE]},
+        {"type": "Feature", "geometry": polygon(*HERE), "properties": {"name": "x"}},
+        {
+            "type": "FeatureCollection",
+            "features": [
+                {"type": "Feature", "geometry": polygon(36.0, 50.0, 36.1, 50.1)},
+                {"type": "Feature", "geometry": polygon(36.2, 50.1, 36.3, 50.2)},
+            ],
+        },
+        {
+            "type": "MultiPolygon",
+            "coordinates": [[ring(36.2, 50.1, 36.3, 50.2)], [ring(36.0, 50.0, 36.1, 50.1)]],
+        },
+        {"type": "Polygon", "coordinates": [[[*place, 120.5] for place in ring(*HERE)]]},
+    ],
+    ids=["polygon", "with a hole", "feature", "collection", "multi", "with heights"],
+)
+def test_every_form_of_an_area_gives_its_box(document: Any) -> None:
+    assert read(document) == BOX
+
+
+def test_an_area_that_was_cut_at_the_antimeridian_crosses_it() -> None:
+    cut = {
+        "type": "MultiPolygon",
+        "coordinates": [[ring(179.5, -17.0, 180.0, -16.0)], [ring(-180.0, -17.5, -179.8, -16.0)]],
+    }
+    assert read(cut) == BBox(west=179.5, south=-17.5, east=-179.8, north=-16.0)
+
+
+def test_one_polygon_inside_another_adds_nothing() -> None:
+    nested = {
+        "type": "MultiPolygon",
+        "coordinates": [[ring(10, 1, 40, 5)], [ring(20, 2, 21, 3)], [ring(30, 2, 41, 3)]],
+    }
+    assert read(nested) == BBox(west=10, south=1, east=41, north=5)
+
+
+@given(
+    boxes=st.lists(
+        st.tuples(
+            st.integers(-179, 178), st.integers(-80, 78), st.integers(1, 20), st.integers(1, 2)
+        ),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_the_box_holds_all_polygons_and_no_narrower_one_of_its_kind_does(
+    boxes: list[tuple[int, int, int, int]],
+) -> None:
+    placed = [(w, s, min(w + width, 180), s + height) for w, s, width, height in boxes]
+    found = read({"type": "MultiPolygon", "coordinates": [[ring(*box)] for box in placed]})
+    for west, south, east, north in placed:
+        assert found.south <= south
+        assert found.north >= north
+        for edge in (west, east):
+            offset = (edge - found.west) % 360
+            assert offset <= found.width or edge in {-180, 180}
+    assert found.width <= max(east for _, _, east, _ in placed) - min(box[0] for box in placed)
+
+
+def wrong(**changes: Any) -> dict[str, Any]:
+    return {**polygon(*HERE), **changes}
+
+
+@pytest.mark.parametrize(
+    ("document", "place", "problem"),
+    [
+        ([1, 2], "area", "must be a GeoJSON object"),
+        ({"coordinates": []}, "area.type", "is missing"),
+        ({"type": "Point", "coordinates": [1, 2]}, "area.type", "is no area"),
+        ({"type": "Feature"}, "area.geometry", "is missing"),
+        ({"type": "Feature", "geometry": None}, "area.geometry", "must be a GeoJSON object"),
+        ({"type": "FeatureCollection", "features": {}}, "area.features", "must be a list"),
+        ({"type": "FeatureCollection", "features": []}, "area", "holds no area"),
+        (
+            {"type": "FeatureCollection", "features": [{"type": "Feature", "geometry": {}}]},
+            "area.features[0].geometry.type",
+            "is missing",
+        ),
+        (wrong(coordinates=[]), "area.coordinates", "must be a list of rings"),
+        (wrong(coordinates=[3]), "area.coordinates", "must be a list of rings"),
+        (wrong(coordinates=[[[0, 0]] * 3]), "area.coordinates[0]", "is no ring"),
+        (wrong(coordinates=[ring(*HERE)[:4]]), "area.coordinates[0]", "is no ring"),
+        (wrong(coordinates=[[[0, 0], 7]]), "area.coordinates[0][1]", "a longitude"),
+        (wrong(coordinates=[[[0]]]), "area.coordinates[0][0]", "a longitude"),
+        (wrong(coordinates=[[[0, "1"]]]), "area.coordinates[0][0]", "a longitude"),
+        (wrong(coordinates=[[[0, True]]]), "area.coordinates[0][0]", "a longitude"),
+        (wrong(coordinates=[[[181, 1]]]), "area.coordinates[0][0]", "is not on the globe"),
+        (wrong(coordinates=[[[50, 136]]]), "area.coordinates[0][0]", "is not on the globe"),
+        (wrong(coordinates=[[[5, 5]] * 4]), "area", "is no area"),
+    ],
+)
+def test_what_is_no_area_is_refused_by_its_place(document: Any, place: str, problem: str) -> None:
+    with pytest.raises(InvalidValueError) as refusal:
+        read(document)
+    assert refusal.value.field == place
+    assert problem in refusal.value.problem
+
+
+@pytest.mark.parametrize(
+    "content", [b"<kml/>", b"\xff", b'{"type": "Polygon", "type": "Point"}', b" " * 5_000_000]
+)
+def test_what_is_no_json_is_refused(content: bytes) -> None:
+    with pytest.raises(InvalidValueError) as refusal:
+        bbox_of_geojson(content, field="area.json")
+    assert refusal.value.field.startswith("area.json")

@@ -1,0 +1,402 @@
+"""``tileferry cache verify --bbox``, run as an operator runs it: a real cache, a real database."""
+
+import json
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import frozen
+from sqlalchemy import text
+from support.operator import Operator, Ran, run_here
+from support.provider import API_KEY, running_provider
+
+from tileferry.adapters.filesystem import FileCacheLock, SegmentTileStore
+from tileferry.adapters.postgres import Database, PostgresBlobIndex, PostgresTileMetadataStore
+from tileferry.adapters.system import SystemClock
+from tileferry.domain.tiles import BBox, NewTile, SectorClass, TileCoverage, TileId
+
+BOX = "36.1,49.9,36.4,50.1"
+AREA = TileCoverage(bbox=BBox.parse(BOX), zoom_levels=[11, 13])
+TILES = list(AREA.tiles("satellite"))
+ACROSS_BOX = "178.0,-2.0,-178.0,2.0"
+ACROSS = TileCoverage(bbox=BBox.parse(ACROSS_BOX), zoom_levels=[8])
+VERIFY = ("cache", "verify", f"--bbox={BOX}", "--zoom", "11,13")
+
+
+@frozen
+class Site:
+    """An operator's cache."""
+
+    operator: Operator
+    database: Database
+
+    @property
+    def root(self) -> Path:
+        return self.operator.home / "cache"
+
+    def stores(
+        self,
+        tiles: Iterable[TileId],
+        *,
+        days: Mapping[TileId, float] | None = None,
+        m_per_px: float = 0.6,
+    ) -> None:
+        """Put tiles into the cache, of these ages."""
+        self.root.mkdir(exist_ok=True)
+        rows = PostgresTileMetadataStore(database=self.database, clock=SystemClock())
+        index = PostgresBlobIndex(self.database)
+        with SegmentTileStore(root=self.root, index=index) as blobs:
+            for tile_id in tiles:
+                age = timedelta(days=(days or {}).get(tile_id, 1))
+                rows.insert_metadata(
+                    NewTile(
+                        tile_id=tile_id,
+                        flight_id="F1",
+                        produced_at=datetime.now(UTC) - age,
+                        resolution_m_per_px=m_per_px,
+                        sector_class=SectorClass.STABLE_REAR,
+                        blob=blobs.write_tile(tile_id, f"<{tile_id}>".encode() * 20),
+                    )
+                )
+            blobs.flush()
+            rows.flush()
+
+    def damages(self, tile_id: TileId) -> None:
+        """Flip a bit of a tile's bytes."""
+        (segment,) = (self.root / ".c6/segments").iterdir()
+        content = bytearray(segment.read_bytes())
+        content[content.index(f"<{tile_id}>".encode()) + 3] ^= 1
+        segment.write_bytes(content)
+
+
+@pytest.fixture
+def site(
+    tmp_path: Path, database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> Site:
+    operator = Operator(tmp_path, database_url)
+    monkeypatch.chdir(tmp_path)
+    settings = {"TILEFERRY_C11_CACHE_ROOT": str(tmp_path / "cache")}
+    for name, value in operator.environment(**settings).items():
+        monkeypatch.setenv(name, value)
+    return Site(operator, database)
+
+
+def flawed(ran: Ran) -> dict[str, int]:
+    """Return the flaws that there are."""
+    kinds = ("holes", "stale", "downgraded", "sub_spec", "damaged")
+    return {kind: ran.json["total"][kind] for kind in kinds if ran.json["total"][kind]}
+
+
+# The verdict
+
+
+def test_a_whole_area_is_go(site: Site) -> None:
+    site.stores(TILES)
+    ran = run_here(*VERIFY, "--flight", "F7", "--json")
+    assert (ran.code, ran.err) == (0, "")
+    body = ran.json
+    assert body["schema"] == "tileferry.cache.readiness.v1"
+    assert (body["verdict"], body["go"], body["reasons"], body["mend"]) == ("GO", True, [], [])
+    assert (body["flight_id"], body["source"]) == ("F7", "satellite")
+    assert body["sector_class"] == "active_conflict"
+    assert body["bytes_checked"] is True
+    assert [line["zoom"] for line in body["zooms"]] == [11, 13]
+    assert body["total"]["present"] == body["total"]["tiles"] == AREA.count
+    assert flawed(ran) == {}
+    shown = run_here(*VERIFY, "--flight", "F7")
+    assert shown.code == 0
+    assert "GO for flight F7" in shown.out
+    assert "NO-GO" not in shown.out
+
+
+def test_holes_are_no_go_unless_they_are_allowed(site: Site) -> None:
+    site.stores(TILES[:-3])
+    ran = run_here(*VERIFY, "--json")
+    assert (ran.code, ran.json["verdict"], flawed(ran)) == (3, "NO-GO", {"holes": 3})
+    allowed = run_here(*VERIFY, "--json", "--max-holes", "3")
+    assert (allowed.code, allowed.json["go"]) == (0, True)
+    assert allowed.json["warnings"] == ["3 tiles not in the cache, 3 allowed"]
+
+
+def test_what_it_says_to_run_covers_what_is_wrong_and_is_another_request(site: Site) -> None:
+    missing = TILES[-3:]
+    site.stores(TILES[:-3])
+    (line,) = run_here(*VERIFY, "--json", "--flight", "F7").json["mend"]
+    command = shlex.split(line)
+    assert command[:2] == ["tileferry", "download"]
+    options = dict(zip(command[3::2], command[4::2], strict=True))
+    assert options == {"--zoom": "13", "--flight": "F7", "--sector": "active_conflict"}
+    box = BBox.parse(command[2].removeprefix("--bbox="))
+    assert list(TileCoverage(bbox=box, zoom_levels=[13]).tiles("satellite")) == missing
+    assert line in run_here(*VERIFY, "--flight", "F7").out.splitlines()
+
+
+def test_what_it_says_to_run_does_mend_the_area(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recent = datetime.now(UTC) - timedelta(days=30)
+    with running_provider(produced_at=recent) as provider:
+        monkeypatch.setenv("TILEFERRY_C11_SATELLITE_PROVIDER_URL", provider.url)
+        monkeypatch.setenv("TILEFERRY_C11_SERVICE_API_KEY", API_KEY)
+        monkeypatch.setenv("TILEFERRY_LOG_FILE", str(site.operator.home / "log.jsonl"))
+        download = ("download", *VERIFY[2:], "--flight", "F7", "--sector", "active_conflict")
+        assert run_here(*download).code == 0
+        assert run_here(*VERIFY).code == 0
+        with site.database.transaction() as connection:
+            connection.execute(text("DELETE FROM tiles WHERE zoom = 13 AND x = 4917"))
+            connection.execute(
+                text("UPDATE tiles SET produced_at = now() - interval '1 year' WHERE zoom = 11")
+            )
+        broken = run_here(*VERIFY, "--flight", "F7", "--json")
+        assert broken.code == 3
+        assert set(flawed(broken)) == {"holes", "stale"}
+        for line in broken.json["mend"]:
+            assert run_here(*shlex.split(line)[1:]).code == 0
+    assert run_here(*VERIFY).code == 0
+
+
+def test_a_source_that_download_does_not_fetch_has_no_command_to_run(site: Site) -> None:
+    site.stores(TILES)
+    ran = run_here(*VERIFY, "--json", "--source", "other")
+    assert (ran.code, ran.json["source"], ran.json["mend"]) == (3, "other", [])
+    assert flawed(ran) == {"holes": AREA.count}
+
+
+def test_the_sector_and_the_day_of_the_flight_decide_on_age(site: Site) -> None:
+    site.stores(TILES, days={TILES[0]: 170, TILES[1]: 170, TILES[2]: 400})
+    today = run_here(*VERIFY, "--json")
+    assert (today.code, flawed(today)) == (3, {"stale": 1})
+    rear = run_here(*VERIFY, "--json", "--sector", "stable_rear")
+    assert (rear.code, flawed(rear)) == (0, {"downgraded": 1})
+    assert rear.json["warnings"] == ["1 tile downgraded for age"]
+    day = (datetime.now(UTC) + timedelta(days=20)).date().isoformat()
+    later = run_here(*VERIFY, "--json", "--on", day)
+    assert (later.code, flawed(later)) == (3, {"stale": 3})
+    assert later.json["flown_at"].startswith(f"{day}T23:59:59")
+    worst = later.json["examples"][0]
+    assert worst["tile"] == str(TILES[2])
+    assert "days old, 183 allowed" in worst["detail"]
+
+
+def test_the_resolution_that_is_accepted_is_the_one_in_force_now(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.stores(TILES)
+    monkeypatch.setenv("TILEFERRY_C11_MIN_RESOLUTION_M_PER_PX", "0.7")
+    ran = run_here(*VERIFY, "--json")
+    assert (ran.code, flawed(ran)) == (3, {"sub_spec": AREA.count})
+
+
+def test_a_damaged_tile_is_found_unless_nobody_looks(site: Site) -> None:
+    site.stores(TILES)
+    site.damages(TILES[4])
+    ran = run_here(*VERIFY, "--json")
+    assert (ran.code, flawed(ran)) == (3, {"damaged": 1})
+    assert ran.json["examples"][0]["tile"] == str(TILES[4])
+    quick = run_here(*VERIFY, "--json", "--quick")
+    assert (quick.code, quick.json["bytes_checked"]) == (0, False)
+    assert quick.json["total"]["damaged"] is None
+    assert "bytes were not checked" in run_here(*VERIFY, "--quick").out
+
+
+def test_a_cache_in_use_is_judged_only_by_its_rows(site: Site) -> None:
+    site.stores(TILES)
+    lock = FileCacheLock(root=site.root)
+    lock.acquire()
+    try:
+        refused, quick = run_here(*VERIFY), run_here(*VERIFY, "--quick")
+    finally:
+        lock.release()
+    assert (refused.code, refused.out) == (4, "")
+    assert quick.code == 0
+    assert run_here(*VERIFY).code == 0, "the lock was not given back"
+
+
+def test_it_changes_nothing(site: Site) -> None:
+    site.stores(TILES[1:])
+    before = _rows(site.database)
+    run_here(*VERIFY)
+    assert _rows(site.database) == before
+
+
+def _rows(database: Database) -> Sequence[Any]:
+    with database.reading() as connection:
+        return connection.execute(text("SELECT * FROM tiles ORDER BY source, zoom, x, y")).all()
+
+
+# For people
+
+
+def test_the_map_and_the_table_are_readable_on_the_plainest_terminal(site: Site) -> None:
+    coarse = [tile for tile in TILES if tile.zoom == 13]
+    hole, stale = coarse[0], coarse[1]
+    site.stores((tile for tile in TILES if tile != hole), days={stale: 200})
+    site.damages(coarse[2])
+    ran = site.operator.runs(*VERIFY, PYTHONIOENCODING="ascii", COLUMNS="80")
+    assert ran.code == 3
+    assert ran.out.isascii()
+    assert "?" not in ran.out
+    assert all(len(line) <= 80 for line in ran.out.splitlines() if "tileferry download" not in line)
+    (part,) = [part for part in AREA.ranges if part.zoom == 13]
+    width, height = part.x_max - part.x_min + 1, part.y_max - part.y_min + 1
+    lines = ran.out.splitlines()
+    top = lines.index("Zoom 13, north up") + 1
+    drawn = [line.strip() for line in lines[top : top + height]]
+    assert (
+        drawn
+        == [first + "##" * (width - 1) for first in ("..", "SS", "XX", *["##"] * height)][:height]
+    )
+    assert "NO-GO" in ran.out
+    for reason in ("1 tile not in the cache, 0 allowed", "1 tile too old for the sector"):
+        assert reason in ran.out
+
+
+def test_a_large_area_is_drawn_small(site: Site) -> None:
+    ran = site.operator.runs("cache", "verify", f"--bbox={BOX}", "--zoom", "18", COLUMNS="60")
+    assert ran.code == 3
+    assert "tiles, the worst shown" in ran.out
+    lines = [line for line in ran.out.splitlines() if set(line.strip()) == {"·"}]
+    assert 5 <= len(lines) <= 16
+    assert len(lines[0]) <= 60
+
+
+# GeoJSON
+
+
+def features(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """Hold a FeatureCollection to RFC 7946, and return its features."""
+    assert body["type"] == "FeatureCollection"
+    for feature in body["features"]:
+        assert feature["type"] == "Feature"
+        assert feature["geometry"]["type"] == "Polygon"
+        (ring,) = feature["geometry"]["coordinates"]
+        assert len(ring) == 5
+        assert ring[0] == ring[-1]
+        twice_the_area = sum(x1 * y2 - x2 * y1 for (x1, y1), (x2, y2) in pairwise(ring))
+        assert twice_the_area > 0, "an outer ring goes against the clock"
+        longitudes, latitudes = zip(*ring, strict=True)
+        assert -180 <= min(longitudes) < max(longitudes) <= 180
+        assert -86 <= min(latitudes) < max(latitudes) <= 86
+        assert max(longitudes) - min(longitudes) < 180, "nothing goes round the world"
+        assert feature["bbox"] == [
+            min(longitudes),
+            min(latitudes),
+            max(longitudes),
+            max(latitudes),
+        ]
+    found: list[dict[str, Any]] = body["features"]
+    return found
+
+
+def test_what_is_wrong_is_drawn_as_geojson(site: Site) -> None:
+    stale = TILES[-1]
+    site.stores((tile for tile in TILES if tile.zoom == 13), days={stale: 200})
+    ran = run_here(*VERIFY, "--geojson", "flaws.geojson", "--json")
+    assert (ran.code, ran.json["verdict"]) == (3, "NO-GO")
+    body = json.loads((site.operator.home / "flaws.geojson").read_text(encoding="utf-8"))
+    assert body["bbox"] == [36.1, 49.9, 36.4, 50.1]
+    drawn = {
+        (feature["properties"]["kind"], feature["properties"]["zoom"]): feature
+        for feature in features(body)
+    }
+    (whole,) = [part for part in AREA.ranges if part.zoom == 11]
+    assert set(drawn) == {("hole", 11), ("stale", 13)}
+    assert drawn["hole", 11]["properties"]["tiles"] == whole.count
+    bounds = whole.bounds
+    assert drawn["hole", 11]["bbox"] == pytest.approx(
+        [bounds.west, bounds.south, bounds.east, bounds.north], abs=1e-8
+    )
+
+
+def test_geojson_on_stdout_is_alone_there(site: Site) -> None:
+    site.stores(TILES[1:])
+    ran = run_here(*VERIFY, "--geojson", "-")
+    assert ran.code == 3
+    (feature,) = features(ran.json)
+    assert feature["properties"]["kind"] == "hole"
+    assert "NO-GO" in ran.err
+
+
+def test_a_file_that_cannot_be_written_is_told_of(site: Site) -> None:
+    site.stores(TILES[1:])
+    ran = run_here(*VERIFY, "--geojson", "/dev/full")
+    assert (ran.code, ran.out) == (7, "")
+    assert "could not write /dev/full" in ran.err
+
+
+def test_across_the_antimeridian_everything_lies_on_one_side(site: Site) -> None:
+    tiles = list(ACROSS.tiles("satellite"))
+    site.stores(tile for tile in tiles if tile.y != tiles[0].y)
+    verify = ("cache", "verify", f"--bbox={ACROSS_BOX}", "--zoom", "8")
+    ran = run_here(*verify, "--geojson", "-")
+    found = features(ran.json)
+    assert ran.json["bbox"] == [178.0, -2.0, -178.0, 2.0]
+    assert sorted(feature["bbox"][0] > 0 for feature in found) == [False, True]
+    assert max(feature["bbox"][2] for feature in found) == 180.0
+    body = run_here(*verify, "--json").json
+    assert len(body["mend"]) == 2
+    assert body["total"]["holes"] == sum(feature["properties"]["tiles"] for feature in found)
+
+
+def test_a_chequered_area_is_a_bounded_number_of_features(site: Site) -> None:
+    area = TileCoverage(bbox=AREA.bbox, zoom_levels=[16])
+    site.stores(tile for tile in area.tiles("satellite") if (tile.x + tile.y) % 2)
+    verify = ("cache", "verify", f"--bbox={BOX}", "--zoom", "16", "--quick")
+    found = features(run_here(*verify, "--geojson", "-").json)
+    holes = run_here(*verify, "--json").json["total"]["holes"]
+    assert holes > 1_000 >= len(found)
+    assert sum(feature["properties"]["tiles"] for feature in found) == holes
+
+
+# Usage
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--bbox", BOX], "give --zoom as well"),
+        (["--zoom", "15"], "give --bbox or --area as well"),
+        (["--quick"], "give --bbox or --area as well"),
+        (["--max-holes", "0"], "give --bbox or --area as well"),
+        (["--bbox", BOX, "--area", "here", "--zoom", "15"], "either as --bbox or as --area"),
+        (["--area", "nowhere", "--zoom", "15"], "--area: is neither a name"),
+        (["--bbox", "1,2,3", "--zoom", "15"], "is not of the form W,S,E,N"),
+        (["--bbox", BOX, "--zoom", "15,x"], "is not a list of zoom levels"),
+        (["--bbox", BOX, "--zoom", "16-14"], "is not a list of zoom levels"),
+        (["--bbox", BOX, "--zoom", "15,22"], "must be a whole number from 0 to 21"),
+        (["--bbox=-180,-80,180,80", "--zoom", "18"], "has more than 50,000,000 tiles"),
+        (["--bbox", BOX, "--zoom", "15", "--max-holes", "-1"], "max-holes"),
+        (["--bbox", BOX, "--zoom", "15", "--sector", "front"], "sector"),
+        (["--bbox", BOX, "--zoom", "15", "--on", "tomorrow"], "--on: is not a date"),
+        (["--bbox", BOX, "--zoom", "15", "--on", "2020-01-01"], "--on: is over"),
+        (["--bbox", BOX, "--zoom", "15", "--flight", "../x"], "--flight: is not a plain name"),
+        (["--bbox", BOX, "--zoom", "15", "--source", "Sat/1"], "source"),
+        (["--bbox", BOX, "--zoom", "15", "--json", "--geojson", "-"], "cannot both go to stdout"),
+        (["--bbox", BOX, "--zoom", "15", "--geojson", "no/where"], "does not exist"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_is_read(
+    arguments: list[str], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TILEFERRY_DATABASE_URL", "postgresql://nobody@127.0.0.1:1/nothing")
+    monkeypatch.setenv("COLUMNS", "200")
+    ran = run_here("cache", "verify", *arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert problem in ran.err
+
+
+def test_an_area_may_be_given_by_its_name(site: Site) -> None:
+    site.operator.configures(f'[tileferry.areas]\nkharkiv = "{BOX}"\n')
+    ran = run_here("cache", "verify", "--area", "kharkiv", "--zoom", "11", "--json")
+    assert (ran.code, ran.json["bbox"]) == (3, [36.1, 49.9, 36.4, 50.1])
+
+
+def test_zoom_levels_may_be_given_from_to(site: Site) -> None:
+    site.stores(TILES)
+    ran = run_here("cache", "verify", f"--bbox={BOX}", "--zoom", "13,11-12, 13", "--json")
+    assert ran.json["zoom_levels"] == [11, 12, 13]

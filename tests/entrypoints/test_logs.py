@@ -1,0 +1,180 @@
+"""The log: its records' form, what people see of it, and what stays out of both."""
+
+import json
+import logging
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import define
+from rich.console import Console
+
+from tileferry.entrypoints import logs
+from tileferry.entrypoints.config import LogConfig, LogLevel
+from tileferry.entrypoints.logs import SHOWN_PER_KIND, logging_to, structured_logger
+
+EVIL = "\x1b[2J\u202egpj\nINFO forged"
+OURS = logging.getLogger("tileferry.tests")
+
+
+@define
+class Log:
+    """A log to look into."""
+
+    config: LogConfig
+    console: Console
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        if not self.config.file.exists():
+            return []
+        text = self.config.file.read_text("utf-8")
+        assert text.replace("\n", "").isprintable()
+        return [json.loads(line) for line in text.splitlines()]
+
+    @property
+    def shown(self) -> list[str]:
+        assert isinstance(self.console.file, StringIO)
+        return self.console.file.getvalue().splitlines()
+
+
+def new_log(file: Path, level: LogLevel = LogLevel.INFO) -> Log:
+    console = Console(file=StringIO(), markup=False, highlight=False, soft_wrap=True)
+    return Log(LogConfig(file=file, level=level), console)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    made = new_log(tmp_path / "state" / "log.jsonl")
+    with logging_to(made.config, made.console):
+        yield made
+
+
+def test_a_record_has_its_envelope_first_and_its_fields_after(log: Log) -> None:
+    OURS.info("%d tiles", 3, extra={"kind": "c11.x", "tiles": 3, "share": 0.5, "of": ["a", None]})
+    (record,) = log.records
+    assert [*record] == ["timestamp", "level", "logger", "kind", "message", "tiles", "share", "of"]
+    assert record["timestamp"].endswith("Z")
+    assert (record["level"], record["logger"]) == ("INFO", "tileferry.tests")
+    assert (record["kind"], record["message"]) == ("c11.x", "3 tiles")
+    assert (record["tiles"], record["share"], record["of"]) == (3, 0.5, ["a", None])
+    assert log.shown == []
+
+
+def test_the_file_is_its_owners(log: Log) -> None:
+    OURS.info("x", extra={"kind": "a.b"})
+    assert log.config.file.stat().st_mode & 0o777 == 0o600
+    assert log.config.file.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_structlog_writes_the_same_form(log: Log) -> None:
+    structured_logger("tileferry.audit").warning("audit: x", kind="audit.x", attempt=2)
+    (record,) = log.records
+    assert [*record] == ["timestamp", "level", "logger", "kind", "message", "attempt"]
+    assert (record["level"], record["message"]) == ("WARNING", "audit: x")
+
+
+def test_of_libraries_only_warnings_are_kept(log: Log) -> None:
+    logging.getLogger("httpx").info("HTTP Request: GET http://127.0.0.1/")
+    logging.getLogger("httpx").warning("odd")
+    (record,) = log.records
+    assert (record["logger"], record["message"]) == ("httpx", "odd")
+    assert "kind" not in record
+
+
+@pytest.mark.parametrize(("level", "count"), [(LogLevel.DEBUG, 3), (LogLevel.ERROR, 1)])
+def test_the_level_is_as_set(tmp_path: Path, level: LogLevel, count: int) -> None:
+    log = new_log(tmp_path / "log.jsonl", level)
+    with logging_to(log.config, log.console):
+        for number in (logging.DEBUG, logging.INFO, logging.CRITICAL):
+            OURS.log(number, "x", extra={"kind": "a.b"})
+    assert len(log.records) == count
+    assert log.records[-1]["level"] == "ERROR"
+
+
+def test_when_it_is_over_nothing_is_left(tmp_path: Path) -> None:
+    before = list(logging.getLogger().handlers)
+    log = new_log(tmp_path / "log.jsonl")
+    with logging_to(log.config, log.console):
+        pass
+    OURS.warning("late", extra={"kind": "a.b"})
+    assert logging.getLogger().handlers == before
+    assert (log.records, log.shown) == ([], [])
+    assert not log.config.file.exists()
+
+
+def test_invariant_36_whatever_is_logged_stays_on_its_line(log: Log) -> None:
+    OURS.warning(
+        "it said %s", EVIL, extra={"kind": "a.b", "reason": EVIL, "deep": {EVIL: [EVIL, object()]}}
+    )
+    (record,) = log.records  # which checks every character
+    assert record["message"] == "it said \\x1b[2J\\u202egpj\\nINFO forged"
+    assert record["reason"] in record["deep"]
+    (line,) = log.shown
+    assert line == "warning: it said \\x1b[2J\\u202egpj\\nINFO forged"
+
+
+def _crash(value: object) -> None:
+    raise RuntimeError(value)
+
+
+def test_invariant_34_a_header_is_hidden_wherever_it_turns_up(log: Log) -> None:
+    headers = {"authorization": "Bearer canary-1"}
+    try:
+        _crash(headers)
+    except RuntimeError:
+        OURS.exception("crashed with %s", headers, extra={"kind": "a.b", "headers": headers})
+    (record,) = log.records
+    assert record["headers"] == {"authorization": "Bearer ***"}
+    assert record["traceback"][0] == "Traceback (most recent call last):"
+    assert "Bearer ***" in record["traceback"][-1]
+    assert "canary-1" not in json.dumps(record) + "".join(log.shown)
+
+
+def test_numbers_that_json_does_not_have_are_written_as_text(log: Log) -> None:
+    OURS.info("x", extra={"kind": "a.b", "rate": float("nan"), "limit": float("inf")})
+    (record,) = log.records
+    assert (record["rate"], record["limit"]) == ("nan", "inf")
+
+
+def test_people_see_a_few_of_each_kind_and_where_the_rest_is(log: Log) -> None:
+    for number in range(20):
+        OURS.warning("tile %d", number, extra={"kind": "c11.rejected"})
+    OURS.error("disk", extra={"kind": "c6.disk"})
+    assert len(log.shown) == SHOWN_PER_KIND + 2
+    assert log.shown[0] == "warning: tile 0"
+    assert "c11.rejected" in log.shown[SHOWN_PER_KIND]
+    assert log.config.file.name in log.shown[SHOWN_PER_KIND]
+    assert log.shown[-1] == "error: disk"
+    assert len(log.records) == 21
+
+
+def test_what_a_command_tells_itself_is_not_told_twice(log: Log) -> None:
+    OURS.warning("again in 3 s", extra={"kind": "retry.attempt"})
+    assert log.shown == []
+    assert len(log.records) == 1
+
+
+def test_without_a_place_for_the_log_the_work_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    log = new_log(tmp_path / "file" / "log.jsonl")
+    with logging_to(log.config, log.console):
+        OURS.info("a", extra={"kind": "a.b"})
+        OURS.info("b", extra={"kind": "a.b"})
+    (line,) = log.shown
+    assert "going on without it" in line
+
+
+def test_the_log_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "FILE_BYTES_MAX", 2_000)
+    log = new_log(tmp_path / "log.jsonl")
+    with logging_to(log.config, log.console):
+        for number in range(200):
+            OURS.info("number %d", number, extra={"kind": "a.b"})
+    files = sorted(tmp_path.iterdir())
+    assert len(files) == logs.FILES_KEPT + 1
+    assert all(file.stat().st_size <= 2_000 for file in files)
+    assert all(file.stat().st_mode & 0o077 == 0 for file in files)
+    assert log.records[-1]["message"] == "number 199"

@@ -1,0 +1,310 @@
+"""Uploading a flight over real HTTP, to the reference provider, which verifies every signature."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from attrs import define, evolve, field
+from support.managers import Bench
+from support.provider import API_KEY, RunningProvider, running_provider
+
+from tileferry.adapters.filesystem.flight_records import FlightRecordFile, OperatorsWord
+from tileferry.adapters.http import ProviderAddress, new_client
+from tileferry.adapters.http.uploads import HttpUploadProvider
+from tileferry.adapters.memory import (
+    MemoryBlobIndex,
+    MemoryEnvelopeStore,
+    MemoryTileMetadataStore,
+    MemoryTileStore,
+)
+from tileferry.adapters.signing import Ed25519Keys
+from tileferry.adapters.system import SystemClock
+from tileferry.application import FlightUpload, UploadSettings
+from tileferry.application.ports import TileUploader
+from tileferry.domain.errors import (
+    FlightStateNotOnGroundError,
+    IdempotencyConflictError,
+    InvalidValueError,
+    SatelliteProviderError,
+)
+from tileferry.domain.tiles import (
+    NewTile,
+    ProviderFault,
+    SectorClass,
+    TileId,
+    UploadOutcome,
+    UploadRequest,
+    VotingStatus,
+)
+
+REQUEST = UploadRequest(flight_id="F1")
+CAPTURED = datetime(2026, 10, 20, tzinfo=UTC)
+
+
+def tile(number: int) -> TileId:
+    return TileId(source="cam", zoom=15, x=19_000 + number, y=11_000)
+
+
+def picture(number: int, version: int = 0) -> bytes:
+    return f"tile {number} version {version}".encode() * 50
+
+
+class WatchedKeys(Ed25519Keys):
+    """Keeps the sessions it made, to look at them afterwards."""
+
+    def __init__(self) -> None:
+        self.sessions: list[Any] = []
+
+    @contextmanager
+    def session(self) -> Iterator[Any]:
+        with super().session() as made:
+            self.sessions.append(made)
+            yield made
+
+
+CLIENTS: list[httpx.Client] = []
+
+
+@pytest.fixture(autouse=True)
+def _closing() -> Iterator[None]:
+    yield
+    while CLIENTS:
+        CLIENTS.pop().close()
+
+
+@define
+class Flight:
+    """A flight's captured tiles, and the provider they go to."""
+
+    provider: RunningProvider
+    count: int = 10
+    clock: SystemClock = field(factory=SystemClock)
+    store: MemoryTileStore = field(init=False)
+    metadata: MemoryTileMetadataStore = field(init=False)
+    envelopes: MemoryEnvelopeStore = field(factory=MemoryEnvelopeStore)
+    bench: Bench = field(factory=Bench)
+
+    def __attrs_post_init__(self) -> None:
+        index = MemoryBlobIndex()
+        self.store = MemoryTileStore(index)
+        self.metadata = MemoryTileMetadataStore(clock=self.clock, index=index)
+        for number in range(self.count):
+            self.capture(number)
+
+    def capture(self, number: int, version: int = 0) -> None:
+        blob = self.store.write_tile(tile(number), picture(number, version))
+        self.metadata.insert_metadata(
+            NewTile(
+                tile_id=tile(number),
+                flight_id="F1",
+                produced_at=CAPTURED,
+                resolution_m_per_px=0.6,
+                sector_class=SectorClass.STABLE_REAR,
+                blob=blob,
+                voting_status=VotingStatus.PENDING,
+            )
+        )
+        self.metadata.flush()
+
+    def upload(self, **options: Any) -> FlightUpload:
+        address = ProviderAddress(url=self.provider.url, service_api_key=API_KEY, timeout_s=5.0)
+        client = new_client(address)
+        CLIENTS.append(client)
+        given: dict[str, Any] = {
+            "provider": HttpUploadProvider(client=client, clock=self.clock),
+            "tile_store": self.store,
+            "tile_metadata_store": self.metadata,
+            "envelopes": self.envelopes,
+            "flight_records": OperatorsWord(flight_id="F1", said_at=CAPTURED),
+            "keys": Ed25519Keys(),
+            "retry": self.bench.manager(),
+            "clock": self.clock,
+            "logger": logging.getLogger("tests.upload"),
+            "settings": UploadSettings(batch_tiles_max=4),
+        }
+        return FlightUpload(**(given | options))
+
+    def statuses(self) -> list[VotingStatus]:
+        return [row.voting_status for row in self.metadata.all_tiles()]
+
+    def posts(self) -> int:
+        return sum(line.method == "POST" for line in self.provider.requests)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningProvider]:
+    with running_provider() as provider:
+        yield provider
+
+
+@pytest.fixture
+def provider(server: RunningProvider) -> RunningProvider:
+    server.start_over()
+    return server
+
+
+def accepted(provider: RunningProvider) -> list[str]:
+    return [line.tile_id for line in provider.uploads if line.status == "accepted"]
+
+
+def test_a_flight_is_uploaded_in_signed_batches(provider: RunningProvider) -> None:
+    flight = Flight(provider)
+    upload = flight.upload()
+    assert isinstance(upload, TileUploader)
+    report = upload.upload_pending_tiles(REQUEST)
+    assert (report.outcome, report.tiles_acknowledged) == (UploadOutcome.SUCCESS, 10)
+    assert flight.statuses() == [VotingStatus.UPLOADED] * 10
+    assert sorted(accepted(provider)) == sorted(str(tile(number)) for number in range(10))
+    assert flight.posts() == 3
+    assert flight.envelopes.open_envelopes("F1") == []
+    assert list(upload.enumerate_pending_tiles("F1")) == []
+    assert upload.upload_pending_tiles(REQUEST).per_tile_status == ()
+    assert flight.posts() == 3
+
+
+def test_batches_are_bounded_in_bytes_too(provider: RunningProvider) -> None:
+    flight = Flight(provider, count=6)
+    size = len(picture(0))
+    settings = UploadSettings(batch_tiles_max=100, batch_bytes_max=2 * size)
+    flight.upload(settings=settings).upload_pending_tiles(REQUEST)
+    assert flight.posts() == 3
+
+
+def test_what_is_refused_is_reported_and_stays_pending(provider: RunningProvider) -> None:
+    flight = Flight(provider)
+    poison = tile(3)
+    provider.misbehave({"fault": "poison", "tile": str(poison)})
+    report = flight.upload().upload_pending_tiles(REQUEST)
+    assert (report.outcome, report.tiles_rejected) == (UploadOutcome.PARTIAL, 1)
+    (refused,) = [entry for entry in report.per_tile_status if not entry.status.acknowledged]
+    assert refused.tile_id == poison
+    assert refused.reason
+    assert flight.statuses().count(VotingStatus.PENDING) == 1
+
+
+@pytest.mark.parametrize("state", ["airborne", "unknown"])
+def test_nothing_is_sent_while_the_aircraft_is_not_on_the_ground(
+    provider: RunningProvider, tmp_path: Path, state: str
+) -> None:
+    flight = Flight(provider, count=1)
+    path = tmp_path / "record.json"
+    path.write_text(
+        f'{{"flight_id": "F1", "state": "{state}", "recorded_at": "2026-10-20T10:00:00Z"}}'
+    )
+    upload = flight.upload(flight_records=FlightRecordFile(path=path))
+    for refused in (upload.confirm_flight_state, lambda: upload.upload_pending_tiles(REQUEST)):
+        with pytest.raises(FlightStateNotOnGroundError, match=state):
+            refused()
+    path.write_text(
+        '{"flight_id": "F2", "state": "on_ground", "recorded_at": "2026-10-20T10:00:00Z"}'
+    )
+    upload.confirm_flight_state()
+    with pytest.raises(FlightStateNotOnGroundError, match="the record is of F2"):
+        upload.upload_pending_tiles(REQUEST)
+    assert flight.posts() == 0
+
+
+@pytest.mark.parametrize("fault", ["lost-answer", "cut", "503"])
+def test_invariant_8_a_repeat_has_the_same_key_bytes_and_signature(
+    provider: RunningProvider, fault: str
+) -> None:
+    flight = Flight(provider, count=3)
+    provider.misbehave({"fault": fault, "call": "upload", "times": 2})
+    report = flight.upload().upload_pending_tiles(REQUEST)
+    assert (report.outcome, report.tiles_acknowledged) == (UploadOutcome.SUCCESS, 3)
+    # Another body under one key would be refused with a 409, another signature with a 403.
+    posts = [line for line in provider.requests if line.method == "POST"]
+    assert [line.status for line in posts[:-1]] == [503 if fault == "503" else None] * 2
+    assert len({line.idempotency_key for line in posts}) == 1
+    assert sorted(accepted(provider)) == sorted(str(tile(number)) for number in range(3))
+
+
+def test_invariant_7_what_a_crash_left_open_is_sent_as_it_was_and_never_after_its_ack(
+    provider: RunningProvider,
+) -> None:
+    flight = Flight(provider, count=8)
+
+    class Crash(BaseException):
+        pass
+
+    class CrashingStore(MemoryTileMetadataStore):
+        """The process dies once the first two acknowledgements are recorded."""
+
+        acked = 0
+
+        def mark_uploaded(self, tile_id: TileId) -> None:
+            if self.acked == 2:
+                raise Crash
+            self.acked += 1
+            super().mark_uploaded(tile_id)
+
+    crashing = CrashingStore(clock=flight.clock)
+    crashing._tiles = flight.metadata._tiles
+    with pytest.raises(Crash):
+        flight.upload(tile_metadata_store=crashing).upload_pending_tiles(REQUEST)
+    (left,) = flight.envelopes.open_envelopes("F1")
+    report = flight.upload().upload_pending_tiles(REQUEST)
+    assert report.outcome is UploadOutcome.SUCCESS
+    assert flight.statuses() == [VotingStatus.UPLOADED] * 8
+    posts = [line for line in provider.requests if line.method == "POST"]
+    assert [line.idempotency_key for line in posts[:2]] == [left.batch.key] * 2
+    assert len(posts) == 3
+    assert sorted(accepted(provider)) == sorted(str(tile(number)) for number in range(8))
+
+
+def test_invariant_8_other_bytes_never_go_out_under_a_used_key(
+    provider: RunningProvider, caplog: pytest.LogCaptureFixture
+) -> None:
+    flight = Flight(provider, count=2)
+    provider.misbehave({"fault": "503", "call": "upload"})
+    with pytest.raises(SatelliteProviderError) as failure:
+        flight.upload().upload_pending_tiles(REQUEST)
+    assert failure.value.fault is ProviderFault.UNAVAILABLE
+    (left,) = flight.envelopes.open_envelopes("F1")
+    flight.capture(0, version=1)
+    provider.start_over()
+    report = flight.upload().upload_pending_tiles(REQUEST)
+    assert report.outcome is UploadOutcome.SUCCESS
+    keys = {line.idempotency_key for line in provider.requests if line.method == "POST"}
+    assert left.batch.key not in keys
+    assert "its tiles have changed" in caplog.text
+    flight.envelopes.save(left)
+    with pytest.raises(IdempotencyConflictError):
+        flight.envelopes.save(evolve(left, body_sha256="0" * 64))
+
+
+def test_the_key_lives_for_one_session_and_is_wiped_also_when_interrupted(
+    provider: RunningProvider,
+) -> None:
+    flight = Flight(provider, count=2)
+    keys = WatchedKeys()
+    provider.misbehave({"fault": "503", "call": "upload", "times": 1})
+
+    def interrupted(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    manager = flight.bench.manager(clock=evolve_clock(flight.bench.clock, interrupted))
+    with pytest.raises(KeyboardInterrupt):
+        flight.upload(keys=keys, retry=manager).upload_pending_tiles(REQUEST)
+    (session,) = keys.sessions
+    assert session._seed == bytes(32)
+    assert "seed" not in repr(session)
+    with pytest.raises(InvalidValueError, match="has no key any more"):
+        session.sign(b"x")
+    # The envelope was durable before its first byte: it is sent again without that key.
+    assert flight.upload().upload_pending_tiles(REQUEST).outcome is UploadOutcome.SUCCESS
+
+
+def evolve_clock(clock: Any, sleep: Any) -> Any:
+    class Interrupting:
+        now, monotonic = clock.now, clock.monotonic
+
+        def sleep(self, seconds: float) -> None:
+            sleep(seconds)
+
+    return Interrupting()
