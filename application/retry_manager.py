@@ -64,8 +64,9 @@ class RetryManager:
         try:
             return self.policies[category]  # type: ignore[index]  # a code is equal to its member
         except (KeyError, TypeError):
-            if isinstance(category, str) and category in RetryCategory.__members__:
-                return self.policies[RetryCategory[category]]
+            named = RetryCategory.__members__.get(str(category))
+            if named is not None:
+                return self.policies[named]
             raise InvalidValueError(
                 field="category",
                 value=category,

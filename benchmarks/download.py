@@ -18,7 +18,7 @@ from contextlib import closing
 from logging import getLogger
 from pathlib import Path
 
-from benchmarks.cache import MEMORY_KIB_MAX, MEMORY_TILES
+from benchmarks.cache import CHANCE, MEMORY_KIB_MAX, MEMORY_TILES
 from benchmarks.cache_site import Site, opened
 from benchmarks.download_site import (
     BIN,
@@ -37,7 +37,7 @@ from tileferry.adapters.system import SystemClock
 from tileferry.domain.tiles import DownloadOutcome, ResolutionGate, ResolutionVerdict
 
 SMALL_TILES, SMALL_BYTES = 4_000, 20_480
-LARGE_TILES, LARGE_BYTES = 200, 1024 * 1024
+LARGE_TILES, LARGE_BYTES = 300, 1024 * 1024
 ROUNDS = 5
 TRANSFERS = (4, 8, 16)
 GATE_MICROS_MAX = 50.0
@@ -117,11 +117,11 @@ def best_transfers(server: TileServer) -> int:
 
 
 def medians(contenders: dict[str, Callable[[], float]]) -> dict[str, float]:
-    """Let contenders, which time themselves, take turns."""
+    """Let contenders, which time themselves, take turns, in another order each time."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(ROUNDS):
-        for name, contender in contenders.items():
-            times[name].append(contender())
+        for name in CHANCE.sample(list(contenders), len(contenders)):
+            times[name].append(contenders[name]())
     return {name: statistics.median(values) for name, values in times.items()}
 
 

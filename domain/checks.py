@@ -34,10 +34,9 @@ def check_fields(instance: AttrsInstance, checks: Mapping[str, Validator]) -> No
     For values of which there are millions: one expression lets the good ones pass, and only what it
     does not know is looked at closely, to be refused by its field or to be right after all.
     """
-    for attribute in fields(type(instance)):
-        check = checks.get(attribute.name)
-        if check is not None:
-            check(instance, attribute, getattr(instance, attribute.name))
+    known = fields(type(instance))
+    for name_of_field, check in checks.items():
+        check(instance, getattr(known, name_of_field), getattr(instance, name_of_field))
 
 
 def is_name(value: object) -> bool:

@@ -10,7 +10,6 @@ import typer
 from tileferry.application.audit_reading import ReadEntry
 from tileferry.domain.audit import (
     EVENT_KINDS,
-    AlertThresholds,
     AuditEvent,
     AuditStatistics,
     ChainHead,
@@ -31,7 +30,7 @@ from tileferry.entrypoints.output import (
     reading_audit,
 )
 from tileferry.entrypoints.reading_progress import showing
-from tileferry.entrypoints.retry_config import alert_thresholds, category_named
+from tileferry.entrypoints.retry_config import alert_rate_named, alert_thresholds, category_named
 from tileferry.entrypoints.times import since_of
 
 app = typer.Typer(
@@ -74,7 +73,6 @@ def tail_command(
 
     With --follow and --json every entry is an object on a line of its own.
     """
-
     wanted = _wanted(category, event_type)
     with reading_audit(config) as (container, reader):
         last = container.audit_log().head().sequence
@@ -96,7 +94,6 @@ def tail_command(
 
 
 def _wanted(category: str | None, event_type: str | None) -> Callable[[AuditEvent], bool] | None:
-
     if event_type is not None and event_type not in EVENT_KINDS:
         raise InvalidValueError(
             field="--event-type",
@@ -114,7 +111,6 @@ def _wanted(category: str | None, event_type: str | None) -> Callable[[AuditEven
 
 
 def _show_entries(entries: Sequence[ReadEntry], *, json: bool) -> None:
-
     for read in entries:
         if json:
             print_json("tileferry.audit.entry.v1", entry_json(read))
@@ -194,7 +190,7 @@ def stats_command(
     The flag holds for every category; without it, audit.alert_retries_per_minute and
     retry.<CATEGORY>.alert_retries_per_minute of the configuration do.
     """
-    flag = None if alert_rate is None else _threshold_of(alert_rate)
+    flag = None if alert_rate is None else alert_rate_named(alert_rate)
     with reading_audit(config) as (container, reader):
         now = datetime.fromtimestamp(container.clock().now(), UTC)
         statistics = AuditStatistics(since=since_of(since, now=now), until=now)
@@ -211,19 +207,6 @@ def stats_command(
         people.print(statistics_view(statistics, found, people))
     if found:
         raise typer.Exit(ExitCode.PARTIAL)
-
-
-def _threshold_of(text: str) -> AlertThresholds:
-    try:
-        rate = float(text.strip().lower().removesuffix("/min"))
-        return AlertThresholds(retries_per_minute=rate)
-    except (ValueError, InvalidValueError):
-        raise InvalidValueError(
-            field="--alert-rate",
-            value=text,
-            problem="is not a rate",
-            remedy="give retries per minute, such as 10/min",
-        ) from None
 
 
 # replay

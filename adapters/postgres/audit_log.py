@@ -79,7 +79,7 @@ class PostgresAuditLog:
 
     def entries(self, *, after: int = 0) -> Iterator[ChainEntry]:
         """Yield the entries beyond a number."""
-        return map(_entry_from, self._rows(_ENTRIES, {}, after))
+        return map(_entry_from, self._rows(_CHAIN, {}, after))
 
     def entries_about(self, subject: str) -> Iterator[ChainEntry]:
         """Find the entries by the copies beside their bodies."""
@@ -87,7 +87,7 @@ class PostgresAuditLog:
 
     def false_copies(self, *, after: int = 0) -> Iterator[int]:
         """Yield the numbers of entries whose copies, which no hash covers, belie the body."""
-        for row in self._rows(_ENTRIES, {}, after):
+        for row in self._rows(_COPIES, {}, after):
             if not _is_true(row):
                 yield row.sequence
 
@@ -128,7 +128,9 @@ def _is_true(row: Row[Any]) -> bool:
 
 
 _HEAD = text("SELECT sequence, hash FROM audit_head")
-_ENTRIES = text("SELECT * FROM audit_log WHERE sequence > :after ORDER BY sequence LIMIT :limit")
+_PAGE = "FROM audit_log WHERE sequence > :after ORDER BY sequence LIMIT :limit"
+_CHAIN = text(f"SELECT sequence, previous_hash, hash, body {_PAGE}")
+_COPIES = text(f"SELECT sequence, body, event_type, occurred_at, correlation_id, subject {_PAGE}")
 _HAS_SUBJECT = """
     SELECT sequence FROM audit_log
     WHERE hashtextextended({column}, 0) = hashtextextended(CAST(:subject AS text) COLLATE "C", 0)

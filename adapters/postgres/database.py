@@ -115,6 +115,10 @@ def _refuse_dead(connection: psycopg.Connection[Any], _record: object, _proxy: o
         raise DisconnectionError(str(error)) from error
 
 
+def _refuse_closed(*_args: object) -> None:
+    raise DatabaseError(problem="it was closed", remedy="open it anew")
+
+
 def _shown(engine: Engine) -> str:
     url = engine.url
     place = {name: url.query[name] for name in ("host", "port") if name in url.query}
@@ -228,6 +232,8 @@ class Database:
 
     def close(self) -> None:
         """Give back every connection."""
+        # A thread that comes too late must not open it again: nobody would close it.
+        event.listen(self.engine, "do_connect", _refuse_closed)
         self.engine.dispose()
 
 

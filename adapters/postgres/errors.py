@@ -24,7 +24,7 @@ _LOCKED = (
     f" lock_timeout {_RAISE.format('lock_timeout')}"
 )
 _SLOW = (
-    "it took too long, or somebody cancelled it: see what keeps the server busy, or raise"
+    "run again; if it takes too long, see what keeps the server busy, or raise"
     f" statement_timeout {_RAISE.format('statement_timeout')}"
 )
 # By SQLSTATE, or by its first two digits, which are its class.

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
@@ -13,6 +14,8 @@ from tileferry.domain.checks import integer
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+LEAVE_S = 0.5
+"""How long workers are waited for that were told to end."""
 
 
 async def offload(call: Callable[[], Result], /) -> Result:
@@ -65,14 +68,16 @@ class ThreadWorkers:
                     outbox.put((None, error))
 
         ended = threading.Event()
-        started = under_way = 0
+        threads: list[threading.Thread] = []
+        under_way = 0
         try:
             for item in items:
                 inbox.put((item,))
                 under_way += 1
-                if started < min(under_way, self.count):
-                    threading.Thread(target=loop, name="tileferry-worker", daemon=True).start()
-                    started += 1
+                if len(threads) < min(under_way, self.count):
+                    thread = threading.Thread(target=loop, name="tileferry-worker", daemon=True)
+                    threads.append(thread)
+                    thread.start()
                 while under_way >= 2 * self.count:
                     result = _next_of(outbox, idle_s)
                     under_way -= result is not None
@@ -83,8 +88,11 @@ class ThreadWorkers:
                 yield result and result[0]
         finally:
             ended.set()
-            for _ in range(started):
+            for _ in threads:
                 inbox.put(None)
+            deadline_s = time.monotonic() + LEAVE_S
+            for thread in threads:  # what is nearly done ends before what it uses is closed
+                thread.join(max(0.0, deadline_s - time.monotonic()))
 
 
 def _next_of(

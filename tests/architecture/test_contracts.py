@@ -59,7 +59,7 @@ TILE_DOWNLOADER = "c11_tilemanager/tile_downloader.md"
 
 VERSIONS = {
     TILE_DOWNLOADER: "1.0.0",
-    TILE_STORE: "1.0.0",
+    TILE_STORE: "1.1.0",
     METADATA_STORE: "1.1.0",
     FDR_RECORDS: "1.0.0",
     LOG_RECORDS: "1.2.0",
@@ -257,8 +257,9 @@ def test_the_fields_of_a_download_are_the_documented_ones(name: str, kind: type)
 
 
 def _type_of(kind: object) -> str:
-    named = isinstance(kind, type) and kind.__module__ != "types"
-    return kind.__name__ if named else str(kind).replace(" | ", " or ")
+    if isinstance(kind, type) and kind.__module__ != "types":
+        return kind.__name__
+    return str(kind).replace(" | ", " or ")
 
 
 @pytest.mark.parametrize(

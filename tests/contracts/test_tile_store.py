@@ -65,6 +65,22 @@ def test_a_tile_may_come_in_chunks(store: TileStore, index: MemoryBlobIndex) -> 
     assert store.read_tile(TILE) == b"abcde"
 
 
+@pytest.mark.parametrize("content", [b"", b"bytes", [b"by", b"tes"]])
+def test_a_digest_that_is_known_gives_the_same_blob(
+    store: TileStore, index: MemoryBlobIndex, content: bytes | list[bytes]
+) -> None:
+    whole = b"".join(content) if isinstance(content, list) else content
+    blob = store.write_tile(TILE, content, digest=sha256(whole).digest())
+    index.add(TILE, blob)
+    assert (blob.length, blob.sha256) == (len(whole), sha256(whole).hexdigest())
+    assert store.read_tile(TILE) == whole
+
+
+def test_a_digest_that_is_given_is_not_computed_again(store: TileStore) -> None:
+    told = sha256(b"what somebody says").digest()
+    assert store.write_tile(TILE, b"bytes", digest=told).sha256 == told.hex()
+
+
 def test_a_tile_without_a_row_is_not_there(store: TileStore) -> None:
     store.write_tile(TILE, b"bytes")
     store.flush()

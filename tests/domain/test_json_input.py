@@ -58,6 +58,7 @@ def test_invariant_30_anything_else_is_refused_and_nothing_else_is_raised(conten
         (b'{"a\\u0000b": 1}', "body", "holds a NUL character"),
         (b'{"\\udc00": 1}', "body", "is not valid Unicode"),
         (b"[" * 40 + b"]" * 40, "body" + "[0]" * 33, "is nested over 32 deep"),
+        (b'{"a":' * 33 + b"1" + b"}" * 33, "body" + ".a" * 33, "is nested over 32 deep"),
         (b"[" * 100_000, "body", "is nested over 32 deep"),
     ],
 )

@@ -1,62 +1,29 @@
-"""``tileferry download``, ``coverage`` and ``plan``, as an operator runs them, over real HTTP."""
+"""``tileferry download``, as an operator runs them, over real HTTP."""
 
 import json
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import attrs
-import httpx
 import pytest
 import trustme
 from support.area_operator import AREA, DOWNLOAD, FLIGHT, AreaOperator
 from support.download_site import DERKACHI, ZOOM
 from support.operator import run_here
 from support.raw_server import answering, raw_server
-from support.scripted_provider import TILES, Answer, ScriptedProvider, path_of, picture_of
+from support.scripted_provider import (
+    TILES,
+    ScriptedProvider,
+    answering_with,
+    path_of,
+    picture_of,
+)
 
-from tileferry.adapters.filesystem import FileCacheLock, SegmentTileStore
-from tileferry.adapters.postgres import Database, PostgresBlobIndex, PostgresCacheLedger
+from tileferry.adapters.filesystem import FileCacheLock
+from tileferry.adapters.postgres import Database
 from tileferry.adapters.postgres.migrate import downgrade
 from tileferry.domain.tiles import DownloadBatchReport, DownloadOutcome
 
 FIELDS = {item.name for item in attrs.fields(DownloadBatchReport)}
-
-
-def answer(status: int, text: str = "", **headers: str) -> Answer:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return lambda _request: httpx.Response(status, text=text, headers=named)
-
-
-@pytest.fixture
-def provider() -> ScriptedProvider:
-    return ScriptedProvider.of_area(DERKACHI, ZOOM, 20)
-
-
-@pytest.fixture
-def operator(
-    tmp_path: Path,
-    database_url: str,
-    provider: ScriptedProvider,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[AreaOperator]:
-    """An operator in this process; each call to the provider is made once."""
-    with provider.served() as url:
-        person = AreaOperator(tmp_path, database_url, url)
-        monkeypatch.chdir(tmp_path)
-        for name, value in person.environment.items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setenv("TILEFERRY_C11_MAX_5XX_RETRIES", "0")
-        yield person
-
-
-def stored(operator: AreaOperator, provider: ScriptedProvider) -> list[bytes]:
-    """Return what the cache has of the provider's tiles."""
-    database = Database.at(operator.database_url)
-    with SegmentTileStore(root=operator.cache_root, index=PostgresBlobIndex(database)) as store:
-        found = [store.read_tile(tile) for tile in provider.tiles if store.tile_exists(tile)]
-    database.close()
-    return found
 
 
 # download
@@ -68,7 +35,7 @@ def test_an_area_is_downloaded_once(operator: AreaOperator, provider: ScriptedPr
     assert set(first.json) == FIELDS | {"schema"}
     assert (first.json["schema"], first.json["outcome"]) == ("tileferry.download.v1", "success")
     assert (first.json["tiles_downloaded"], first.json["tiles_requested"]) == (20, 20)
-    assert stored(operator, provider) == [picture_of(tile) for tile in provider.tiles]
+    assert operator.stored(provider.tiles) == [picture_of(tile) for tile in provider.tiles]
     provider.requests.clear()
     again = run_here(*DOWNLOAD, "--json")
     assert (again.code, again.json["outcome"]) == (0, DownloadOutcome.IDEMPOTENT_NO_OP.value)
@@ -89,7 +56,7 @@ def test_people_get_a_table_and_what_to_do_next() -> None:
 def test_missing_tiles_make_it_partial_and_it_says_when_to_come_back(
     provider: ScriptedProvider,
 ) -> None:
-    provider.always[path_of(provider.tiles[0])] = answer(404)
+    provider.always[path_of(provider.tiles[0])] = answering_with(404)
     ran = run_here(*DOWNLOAD, "--json")
     assert (ran.code, ran.json["outcome"], ran.json["tiles_missing"]) == (3, "partial", 1)
     assert ran.json["next_retry_at_s"] > 0
@@ -101,7 +68,7 @@ def test_missing_tiles_make_it_partial_and_it_says_when_to_come_back(
 
 @pytest.mark.usefixtures("operator")
 def test_a_provider_that_fails_ends_it_with_what_is_safe(provider: ScriptedProvider) -> None:
-    provider.always[path_of(provider.tiles[-1])] = answer(503, "maintenance")
+    provider.always[path_of(provider.tiles[-1])] = answering_with(503, "maintenance")
     ran = run_here(*DOWNLOAD, "--json")
     assert ran.code == 5
     assert set(ran.json) == FIELDS | {"schema", "error"}
@@ -117,7 +84,7 @@ def test_a_provider_that_fails_ends_it_with_what_is_safe(provider: ScriptedProvi
 def test_a_key_that_is_refused_has_its_own_exit_code(
     provider: ScriptedProvider, path: str | None
 ) -> None:
-    provider.always[path or path_of(provider.tiles[0])] = answer(401, "no")
+    provider.always[path or path_of(provider.tiles[0])] = answering_with(401, "no")
     ran = run_here(*DOWNLOAD, "--json")
     assert (ran.code, ran.json["outcome"]) == (6, "failure")
     assert "TILEFERRY_C11_SERVICE_API_KEY" in ran.err
@@ -180,7 +147,7 @@ def test_only_failed_needs_an_earlier_run(provider: ScriptedProvider) -> None:
     refused = run_here(*DOWNLOAD, "--only-failed", "--json")
     assert (refused.code, refused.json["error"]["type"]) == (4, "NothingToResumeError")
     assert provider.requests == []
-    provider.once[path_of(provider.tiles[3])] = [answer(404)]
+    provider.once[path_of(provider.tiles[3])] = [answering_with(404)]
     assert run_here(*DOWNLOAD).code == 3
     provider.requests.clear()
     ran = run_here(*DOWNLOAD, "--only-failed", "--json")
@@ -204,7 +171,7 @@ def test_max_failures_bounds_what_may_fail(
     provider: ScriptedProvider, percent: str, code: int, failed: int | None
 ) -> None:
     for tile in provider.tiles[:2]:
-        provider.always[path_of(tile)] = answer(503)
+        provider.always[path_of(tile)] = answering_with(503)
     ran = run_here(*DOWNLOAD, "--max-failures", percent, "--json")
     assert ran.code == code
     if failed is not None:
@@ -214,7 +181,7 @@ def test_max_failures_bounds_what_may_fail(
 @pytest.mark.usefixtures("operator")
 def test_all_tiles_failing_within_the_bound_is_a_failure(provider: ScriptedProvider) -> None:
     for tile in provider.tiles:
-        provider.always[path_of(tile)] = answer(503)
+        provider.always[path_of(tile)] = answering_with(503)
     ran = run_here(*DOWNLOAD, "--max-failures", "100", "--json")
     assert (ran.code, ran.json["outcome"], ran.json["tiles_failed"]) == (5, "failure", 20)
 
@@ -268,105 +235,6 @@ def test_an_area_is_a_name_or_a_file(operator: AreaOperator, provider: ScriptedP
     point = run_here("coverage", "--area", "point.json", "--zoom", "14")
     assert point.code == 2
     assert "point.json.type" in point.err
-
-
-# coverage
-
-
-@pytest.mark.usefixtures("operator")
-def test_coverage_adds_up_what_there_is(provider: ScriptedProvider) -> None:
-    old, coarse = provider.tiles[:2]
-    provider.page_size = 7
-    provider.lines[old] = {"produced_at": "2020-01-01T00:00:00Z"}
-    provider.lines[coarse] = {"resolution_m_per_px": 0.3}
-    ran = run_here("coverage", *AREA, "--json")
-    assert (ran.code, ran.json["schema"]) == (0, "tileferry.coverage.v1")
-    (line,) = ran.json["zoom_levels"]
-    assert line == {
-        "zoom": ZOOM,
-        "tiles": 20,
-        "bytes": sum(len(picture_of(tile)) for tile in provider.tiles),
-        "oldest": "2020-01-01T00:00:00+00:00",
-        "newest": "2026-10-01T00:00:00+00:00",
-        "finest_m_per_px": 0.3,
-        "coarsest_m_per_px": 0.6,
-        "refused_resolution": 1,
-        "stale": {"active_conflict": 1, "stable_rear": 1},
-    }
-    assert provider.tile_gets == []
-    shown = run_here("coverage", *AREA)
-    for text in ("20 of ", "2020-01-01", "2026-10-01", "0.3-0.6"):
-        assert text in shown.out
-
-
-@pytest.mark.usefixtures("operator")
-def test_coverage_of_an_empty_area(provider: ScriptedProvider) -> None:
-    provider.tiles = []
-    ran = run_here("coverage", *AREA)
-    assert ran.code == 0
-    assert "has nothing there" in ran.err
-
-
-# plan
-
-
-def test_a_plan_says_what_a_download_would_do_and_does_nothing(
-    operator: AreaOperator, provider: ScriptedProvider
-) -> None:
-    provider.lines[provider.tiles[0]] = {"resolution_m_per_px": 0.3}
-    for tile in provider.tiles[1:6]:
-        provider.once[path_of(tile)] = [answer(404)]
-    assert run_here(*DOWNLOAD).code == 3
-    provider.requests.clear()
-    ran = run_here("plan", *AREA, *FLIGHT, "--rate", "1k", "--json")
-    assert (ran.code, ran.json["schema"]) == (0, "tileferry.plan.v1")
-    assert (ran.json["tiles_listed"], ran.json["tiles_stored"]) == (20, 14)
-    assert (ran.json["tiles_refused_resolution"], ran.json["tiles_to_fetch"]) == (1, 5)
-    to_fetch = sum(len(picture_of(tile)) for tile in provider.tiles[1:6])
-    assert ran.json["bytes_to_fetch"] == to_fetch
-    assert ran.json["estimated_s"] == to_fetch / 1_000
-    assert (ran.json["fits"], ran.json["evicted_tiles"]) == (True, 0)
-    assert provider.tile_gets == []
-    assert len(stored(operator, provider)) == 14
-    # Without a rate, it is measured on the tiles that are to come; none is stored.
-    measured = run_here("plan", *AREA, *FLIGHT)
-    assert "as fast as 5 tiles came just now" in " ".join(measured.out.split())
-    assert set(provider.tile_gets) == {path_of(tile) for tile in provider.tiles[1:6]}
-    assert len(stored(operator, provider)) == 14
-    assert run_here(*DOWNLOAD).code == 0
-    assert "all 19 tiles were downloaded before" in run_here("plan", *AREA, *FLIGHT).out
-
-
-@pytest.mark.usefixtures("operator")
-def test_a_plan_without_a_measurement_still_stands(provider: ScriptedProvider) -> None:
-    for tile in provider.tiles:
-        provider.always[path_of(tile)] = answer(429, retry_after="200")
-    ran = run_here("plan", *AREA, *FLIGHT, "--json")
-    assert (ran.code, ran.json["estimated_s"], ran.json["tiles_to_fetch"]) == (0, None, 20)
-    assert "limits our rate" in ran.json["estimate_basis"]
-
-
-def test_a_plan_names_what_would_be_evicted_and_refuses_what_cannot_fit(
-    operator: AreaOperator, provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert run_here(*DOWNLOAD).code == 0
-    size = sum(len(picture_of(tile)) for tile in provider.tiles)
-    other = ("plan", *AREA, "--flight", "F2", "--sector", "stable_rear", "--rate", "1M", "--json")
-    monkeypatch.setenv("TILEFERRY_C6_FREE_SPACE_RESERVE_BYTES", "0")
-    monkeypatch.setenv("TILEFERRY_C6_BUDGET_BYTES", str(size + 100))
-    fits = run_here(*other)
-    assert (fits.code, fits.json["fits"]) == (0, True)
-    assert fits.json["evicted_bytes"] >= size - 100
-    assert fits.json["evicted_examples"][0].startswith("satellite/14/")
-    monkeypatch.setenv("TILEFERRY_C6_BUDGET_BYTES", str(size - 1))
-    refused = run_here(*other)
-    assert (refused.code, refused.json["fits"], refused.json["shortfall_bytes"]) == (4, False, 1)
-    assert "1 short" in refused.err
-    assert len(stored(operator, provider)) == 20
-    database = Database.at(operator.database_url)
-    with PostgresCacheLedger(database=database).exclusively() as books:
-        assert books.reserved_bytes() == 0
-    database.close()
 
 
 # Logs

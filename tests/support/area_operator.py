@@ -5,8 +5,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,9 @@ from attrs import define, field
 from support.download_site import DERKACHI, ZOOM
 from support.operator import Operator, Ran, run_here
 from support.scripted_provider import KEY
+from tileferry.adapters.filesystem import SegmentTileStore
+from tileferry.adapters.postgres import Database, PostgresBlobIndex
+from tileferry.domain.tiles import TileId
 
 AREA = ("--bbox", str(DERKACHI), "--zoom", str(ZOOM))
 FLIGHT = ("--flight", "F1", "--sector", "stable_rear")
@@ -129,3 +132,11 @@ class AreaOperator:
                 path = Path(folder, name)
                 found += str(path).encode() + b"\n" + path.read_bytes() + b"\n"
         return found
+
+    def stored(self, tiles: Iterable[TileId]) -> list[bytes]:
+        """Return what the cache has of these tiles."""
+        with (
+            closing(Database.at(self.database_url)) as database,
+            SegmentTileStore(root=self.cache_root, index=PostgresBlobIndex(database)) as store,
+        ):
+            return [store.read_tile(tile) for tile in tiles if store.tile_exists(tile)]

@@ -26,6 +26,12 @@ def path_of(tile: TileId) -> str:
     return f"{TILES}/{tile.zoom}/{tile.x}/{tile.y}"
 
 
+def answering_with(status: int, text: str = "", **headers: str) -> Answer:
+    """Return a script that always gives this answer."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return lambda _request: httpx.Response(status, text=text, headers=named)
+
+
 @define(eq=False)
 class ScriptedProvider:
     """Lists an area's tiles and serves them; single answers can be replaced, once or for good."""

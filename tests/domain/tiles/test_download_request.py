@@ -1,7 +1,7 @@
 """Download requests: what they normalise, their hash, and the provider's listing."""
 
 import math
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from hashlib import sha256
 from pathlib import PurePath, PurePosixPath
 from typing import Any
@@ -134,6 +134,16 @@ def summary(**changed: Any) -> TileSummary:
 def test_a_listing_s_line_keeps_what_it_says(when: datetime, scale: float, size: int) -> None:
     line = summary(produced_at=when, resolution_m_per_px=scale, estimated_bytes=size)
     assert (line.produced_at, line.resolution_m_per_px, line.estimated_bytes) == (when, scale, size)
+
+
+class Whole(int):
+    """A whole number of another class, as libraries have them."""
+
+
+def test_a_line_may_say_the_same_in_other_classes() -> None:
+    kyiv = datetime(2026, 1, 1, 2, tzinfo=timezone(timedelta(hours=2)))
+    assert summary(produced_at=kyiv, estimated_bytes=Whole(20_000)) == summary()
+    assert type(summary(resolution_m_per_px=1).resolution_m_per_px) is float
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,13 @@ def test_a_flipped_bit_of_the_file_header_is_found(tmp_path: Path, index: Memory
             assert store.read_tile(tile(1)) == content(1)  # the tile itself is sound
 
 
+def test_a_digest_that_was_told_wrong_is_found(tmp_path: Path, index: MemoryBlobIndex) -> None:
+    with SegmentTileStore(root=tmp_path, index=index) as store:
+        index.add(tile(1), store.write_tile(tile(1), b"bytes", digest=bytes(32)))
+        (damage,) = damages(store.verify())
+        assert "sha256" in damage.problem
+
+
 def test_a_forged_checksum_is_found_by_the_digest(tmp_path: Path, index: MemoryBlobIndex) -> None:
     """Bytes and fast checksum changed together pass a read, and not a verification."""
     with SegmentTileStore(root=tmp_path, index=index) as store:

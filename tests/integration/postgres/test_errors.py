@@ -253,3 +253,10 @@ def test_commits_are_durable_even_where_the_server_is_set_otherwise(
             found = connection.execute(text("SHOW synchronous_commit")).scalar_one()
         assert found == expected
         other.close()
+
+
+def test_a_database_that_was_closed_is_not_opened_again(database_url: str) -> None:
+    database = Database.at(database_url)
+    assert database.check_server()
+    database.close()
+    assert "it was closed" in _refusal(database.check_server)

@@ -1,0 +1,183 @@
+"""Signed batches: the same bytes each time, and nothing left out of the signature."""
+
+import json
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles import (
+    BATCH_TILES_MAX,
+    Batch,
+    BlobRef,
+    EnvelopeTile,
+    FreshnessLabel,
+    SectorClass,
+    SignedEnvelope,
+    TileId,
+    TileMetadata,
+    VotingStatus,
+    parse_upload_answer,
+    signed_lines,
+)
+
+CAPTURED = datetime(2026, 10, 20, 8, 30, tzinfo=UTC)
+CONTENTS = [b"one", b"", b"three\r\n--x"]
+
+
+def tile(number: int) -> TileId:
+    return TileId(source="cam", zoom=15, x=100 + number, y=200)
+
+
+def line(number: int, content: bytes = b"one") -> EnvelopeTile:
+    return EnvelopeTile(
+        tile_id=tile(number),
+        captured_at=CAPTURED,
+        resolution_m_per_px=0.6,
+        sha256=sha256(content).hexdigest(),
+        size=len(content),
+    )
+
+
+BATCH = Batch(
+    key="k1",
+    flight_id="F1",
+    tiles=[line(number, content) for number, content in enumerate(CONTENTS)],
+)
+
+
+def test_a_line_says_what_is_known_of_a_tile() -> None:
+    blob = BlobRef(segment=1, offset=0, length=3, sha256=sha256(b"one").hexdigest())
+    stored = TileMetadata(
+        tile_id=tile(0),
+        flight_id="F1",
+        produced_at=CAPTURED,
+        resolution_m_per_px=0.6,
+        sector_class=SectorClass.STABLE_REAR,
+        freshness=FreshnessLabel.FRESH,
+        blob=blob,
+        voting_status=VotingStatus.PENDING,
+        stored_at=CAPTURED,
+        last_used_at=CAPTURED,
+    )
+    assert EnvelopeTile.of(stored) == line(0)
+    assert line(0).as_json() == {
+        "tile_id": "cam/15/100/200",
+        "captured_at": "2026-10-20T08:30:00+00:00",
+        "resolution_m_per_px": 0.6,
+        "sha256": sha256(b"one").hexdigest(),
+        "size": 3,
+    }
+
+
+def test_the_body_is_the_manifest_and_then_the_tiles_in_their_order() -> None:
+    body = b"".join(BATCH.body(CONTENTS))
+    assert body == b"".join(BATCH.body(CONTENTS))
+    assert len(body) == BATCH.size
+    first, *parts, end = body.split(f"--{BATCH.boundary}".encode())
+    assert (first, end) == (b"", b"--\r\n")
+    contents = [part.split(b"\r\n\r\n", 1)[1].removesuffix(b"\r\n") for part in parts]
+    assert contents == [BATCH.manifest, *CONTENTS]
+    names = [part.split(b'name="')[1].split(b'"')[0].decode() for part in parts]
+    assert names == ["manifest", *(str(tile(number)) for number in range(3))]
+
+
+def test_the_boundary_comes_from_the_key() -> None:
+    assert BATCH.boundary != evolve(BATCH, key="k2").boundary
+    assert BATCH.boundary == evolve(BATCH, flight_id="F2").boundary
+
+
+def test_contents_that_do_not_fit_the_manifest_are_refused() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        list(BATCH.body(CONTENTS[:2]))
+
+
+@pytest.mark.parametrize("count", [0, BATCH_TILES_MAX + 1])
+def test_a_batch_has_a_sensible_number_of_tiles(count: int) -> None:
+    with pytest.raises(InvalidValueError, match=r"Batch\.tiles: must be 1 to 1000 tiles"):
+        Batch(key="k", flight_id="F1", tiles=[line(0)] * count)
+
+
+def test_invariant_35_every_line_is_under_the_signature() -> None:
+    parts: dict[str, str] = {
+        "method": "POST",
+        "path": "/api/satellite/tiles",
+        "body_sha256": "0" * 64,
+        "key": "k1",
+        "timestamp": "2026-10-20T08:30:00+00:00",
+        "flight_id": "F1",
+    }
+    message = signed_lines(**parts)
+    assert message.decode().split("\n") == list(parts.values())
+    for name, value in parts.items():
+        assert signed_lines(**{**parts, name: f"{value}x"}) != message
+
+
+def test_an_envelope_is_complete_or_none() -> None:
+    whole: dict[str, Any] = {
+        "batch": BATCH,
+        "body_sha256": "0" * 64,
+        "timestamp": "t",
+        "public_key": bytes(32),
+        "signature": bytes(64),
+    }
+    assert "signature=…" in repr(SignedEnvelope(**whole))
+    for name, value in (
+        ("public_key", bytes(31)), ("signature", b""), ("signature", "x" * 64),
+        ("body_sha256", "0"), ("timestamp", ""), ("batch", None),
+    ):  # fmt: skip
+        with pytest.raises(InvalidValueError):
+            SignedEnvelope(**{**whole, name: value})
+
+
+# Answers
+
+
+def answer(*lines: Any) -> bytes:
+    return json.dumps({"results": list(lines)}).encode()
+
+
+def result(number: int, status: str = "accepted", **more: Any) -> dict[str, Any]:
+    return {"tile_id": str(tile(number)), "status": status, **more}
+
+
+def parse(content: bytes) -> Any:
+    return parse_upload_answer(content, BATCH, bytes_max=10_000)
+
+
+def test_an_answer_is_read_in_the_order_of_the_batch() -> None:
+    found = parse(
+        answer(result(2, "rejected", reason="bl\x1burred"), result(0), result(1, "duplicate"))
+    )
+    assert [(entry.tile_id, entry.status.value) for entry in found] == [
+        (tile(0), "accepted"),
+        (tile(1), "duplicate"),
+        (tile(2), "rejected"),
+    ]
+    assert found[2].reason == "bl\\x1burred"
+
+
+@pytest.mark.parametrize(
+    ("content", "field"),
+    [
+        (b"[]", "answer.results"),
+        (b'{"results": {}}', "answer.results"),
+        (answer(7), "answer.results[0].tile_id"),
+        (answer({"status": "accepted"}), "answer.results[0].tile_id"),
+        (answer(result(9)), "answer.results[0].tile_id"),
+        (answer(result(0), result(0)), "answer.results[1].tile_id"),
+        (answer(result(0, "maybe")), "answer.results[0].status"),
+        (answer({"tile_id": str(tile(0))}), "answer.results[0].status"),
+        (answer(result(0, reason=7)), "answer.results[0].reason"),
+        (answer(result(0), result(1)), "answer.results"),
+    ],
+)
+def test_an_answer_that_is_not_as_agreed_is_refused_by_its_field(
+    content: bytes, field: str
+) -> None:
+    with pytest.raises(InvalidValueError) as refusal:
+        parse(content)
+    assert refusal.value.field == field
