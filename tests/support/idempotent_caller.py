@@ -15,7 +15,7 @@ from tileferry.adapters.postgres import Database, PostgresAuditLog, PostgresIdem
 from tileferry.adapters.system import SystemClock
 from tileferry.application import AuditTrail, IdempotencyManager
 from tileferry.application.audit import CallContext
-from tileferry.application.idempotency import IdempotentCall
+from tileferry.application.idempotent_call import IdempotentCall
 from tileferry.application.ports.idempotency import IdempotencyStore
 
 PAUSE_S_MAX = 0.02

@@ -22,7 +22,8 @@ from tileferry.adapters.nats.bucket import Bucket, Value
 from tileferry.adapters.nats.record_format import decode, encode
 from tileferry.adapters.nats.session import Session
 from tileferry.application.audit import AuditTrail, CallContext
-from tileferry.application.idempotency import IdempotencyManager, IdempotentCall, WhenBusy
+from tileferry.application.idempotency import IdempotencyManager
+from tileferry.application.idempotent_call import IdempotentCall, WhenBusy
 from tileferry.domain.errors import (
     IdempotencyInProgressError,
     InvalidValueError,
