@@ -1,7 +1,8 @@
 """Reading the audit log: its newest entries, a stretch of time, one subject, and whether it holds.
 
-Nothing here holds more than a page of the log in memory. A page that cannot be read is read again,
-as the policy of REPLAY_VALIDATION says.
+What is held in memory is a page of the log, or what was asked for: so many of the newest entries,
+or all about one subject. A page that cannot be read is read again, as the policy of
+REPLAY_VALIDATION says.
 """
 
 from collections import deque
@@ -16,6 +17,7 @@ from attrs import define, field, frozen
 from tileferry.application.ports.audit import AuditLog
 from tileferry.application.retry_manager import RetryManager
 from tileferry.domain.audit import (
+    GENESIS,
     AuditEvent,
     ChainEntry,
     ChainHead,
@@ -110,25 +112,31 @@ class AuditReader:
                 return
             after = page[-1].sequence
 
-    def newest(self, count: int, wanted: Wanted | None = None) -> Sequence[ReadEntry]:
+    def newest(
+        self, count: int, wanted: Wanted | None = None, *, holding: Sequence[str] = ()
+    ) -> Sequence[ReadEntry]:
         """Return the last ``count`` entries, or the last ones that are wanted, oldest first.
 
-        What cannot be read is shown to who wants everything.
+        What cannot be read is shown to who wants everything. Entries without a value of
+        ``holding`` are passed over unread.
         """
         found: deque[ReadEntry] = deque()
         end, size = self._head().sequence, max(count, PAGE)
         while end > 0 and len(found) < count:
             start = max(0, end - size)
-            block = map(ReadEntry.of, _up_to(end, self.entries(after=start)))
+            block = map(ReadEntry.of, _holding(holding, _up_to(end, self.entries(after=start))))
             chosen = (read for read in block if _is_wanted(read, wanted))
             found.extendleft(reversed(deque(chosen, maxlen=count - len(found))))
             end, size = start, size * 2
         return tuple(found)
 
-    def since(self, moment: datetime | None) -> Iterator[ReadEntry]:
-        """Yield the entries from a moment on; some that are a little older come along."""
+    def since(self, moment: datetime | None, *, holding: Sequence[str] = ()) -> Iterator[ReadEntry]:
+        """Yield the entries from a moment on; some that are a little older come along.
+
+        Entries without a value of ``holding`` are passed over unread.
+        """
         start = 0 if moment is None else self._place_of(moment - CLOCK_SKEW)
-        return map(ReadEntry.of, self.entries(after=start))
+        return map(ReadEntry.of, _holding(holding, self.entries(after=start)))
 
     def about(self, name: str) -> Iterator[ReadEntry]:
         """Yield the entry with a sequence number, or those about an id, a key or a subject."""
@@ -140,27 +148,29 @@ class AuditReader:
         return map(ReadEntry.of, self._read(lambda: list(self.log.entries_about(name))))
 
     def verify(self, noted: ChainHead | None = None) -> Verification:
-        """Walk the whole chain. It must pass ``noted``, and the head that the log itself claims."""
-        claimed = self._head()
-        result = Verification(ChainReport(checked=0, head=claimed))
-        last: list[ChainEntry] = []
-        passed = claimed.sequence == 0
+        """Walk the whole chain. It must pass ``noted``, and end at the head that the log claims."""
+        result = Verification(ChainReport(checked=0, head=GENESIS))
+        claimed, last = GENESIS, 0
+
+        def all_there_is() -> Iterator[ChainEntry]:
+            nonlocal claimed
+            yield from self.entries()
+            claimed = self._head()
+            # What was appended since the last page was read.
+            yield from _up_to(claimed.sequence, self.entries(after=last))
 
         def watched() -> Iterator[ChainEntry]:
-            nonlocal passed
-            for entry in self.entries():
-                last[:] = [entry]
+            nonlocal last
+            for entry in all_there_is():
+                last = entry.sequence
                 yield entry
                 # Only a sound entry is followed by a request for the next.
-                passed = passed or entry.head == claimed
                 _note_unreadable(result, entry)
 
-        result.chain = verify_chain(watched(), expected_head=noted)
-        if not result.chain.intact:
-            is_there = last and result.chain.problem is not ChainProblem.CUT_OFF
-            result.broken_at = last[0].sequence if is_there else None
-        elif not passed:
-            result.chain = _cut_off(result.chain)
+        walked = verify_chain(watched(), expected_head=noted)
+        result.chain = walked.held_against(claimed)
+        if walked.problem not in {None, ChainProblem.CUT_OFF}:
+            result.broken_at = last
         if self.false_copies is not None:
             result.misfiled = self._read(partial(_first_of, self.false_copies))
         return result
@@ -226,5 +236,7 @@ def _note_unreadable(result: Verification, entry: ChainEntry) -> None:
             result.damage.append(read)
 
 
-def _cut_off(report: ChainReport) -> ChainReport:
-    return ChainReport(checked=report.checked, head=report.head, problem=ChainProblem.CUT_OFF)
+def _holding(values: Sequence[str], entries: Iterator[ChainEntry]) -> Iterator[ChainEntry]:
+    """Yield the entries whose bodies have all of these values, which are plain, somewhere."""
+    marks = [f'"{value}"'.encode() for value in values]
+    return (entry for entry in entries if all(mark in entry.body for mark in marks))

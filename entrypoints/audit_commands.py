@@ -77,7 +77,7 @@ def tail_command(
     with reading_audit(config) as (container, reader):
         last = container.audit_log().head().sequence
         with showing(reader) as counting:
-            newest = counting.newest(count, wanted)
+            newest = counting.newest(count, wanted, holding=_held(category, event_type))
         if json and not follow:
             print_json("tileferry.audit.tail.v1", {"entries": [*map(entry_json, newest)]})
             return
@@ -108,6 +108,11 @@ def _wanted(category: str | None, event_type: str | None) -> Callable[[AuditEven
         (event_type in {None, event.event_type})
         and (code in {None, getattr(event, "retry_category", "")})
     )
+
+
+def _held(category: str | None, event_type: str | None) -> Sequence[str]:
+    code = None if category is None else category_named(category).value
+    return [value for value in (code, event_type) if value is not None]
 
 
 def _show_entries(entries: Sequence[ReadEntry], *, json: bool) -> None:

@@ -60,7 +60,7 @@ def stats_command(config: ConfigFile = None, json: JsonFlag = False) -> None:  #
             "budget_bytes": budget.budget_bytes,
             "free_disk_bytes": container.disk().free_bytes(),
             "free_space_reserve_bytes": budget.free_space_reserve_bytes,
-            "pinned_flights": list(ledger.pinned_flights()),
+            "pinned_flights": (pinned := list(ledger.pinned_flights())),
         }
     if json:
         print_json("tileferry.cache.stats.v1", body)
@@ -71,7 +71,7 @@ def stats_command(config: ConfigFile = None, json: JsonFlag = False) -> None:  #
         else value
         for name, value in body.items()
     }
-    shown["pinned flights"] = ", ".join(ledger.pinned_flights()) or "none"
+    shown["pinned flights"] = ", ".join(pinned) or "none"
     people.print(facts("Cache", shown))
 
 

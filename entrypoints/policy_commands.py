@@ -189,7 +189,7 @@ def simulate_command(
 
     with reading_audit(config) as (container, reader), showing(reader) as counting:
         begin = since_of(since, now=datetime.fromtimestamp(container.clock().now(), UTC))
-        for event in _events_of(chosen, counting.since(begin), begin):
+        for event in _events_of(chosen, counting.since(begin, holding=[chosen.value]), begin):
             call = collector.add(event)
             if call is not None:
                 result.add(call)

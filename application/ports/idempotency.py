@@ -69,7 +69,7 @@ class IdempotencyStore(Protocol):
         ...
 
     def forget_expired(self, *, limit: int) -> int:
-        """Remove up to ``limit`` records that have expired, and return how many there were."""
+        """Remove up to ``limit`` records that may be forgotten, and return how many there were."""
         ...
 
 

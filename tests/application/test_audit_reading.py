@@ -148,6 +148,15 @@ def test_the_newest_that_are_wanted_may_lie_far_back() -> None:
     assert sequences(reader.newest(9, is_use)) == [2, 3, 40]
 
 
+def test_what_does_not_hold_a_value_is_passed_over_unread() -> None:
+    bodies: list[bytes | AuditEvent] = [b"garbage", attempted(2), used(3, "k"), attempted(4)]
+    reader = reader_of(log_of(*bodies))
+    assert sequences(reader.newest(5, holding=["idempotency"])) == [3]
+    assert sequences(reader.since(None, holding=["retry_attempt"])) == [2, 4]
+    assert sequences(reader.since(None, holding=["retry_attempt", "TimeoutError"])) == [2, 4]
+    assert sequences(reader.since(None, holding=["retry_attemp"])) == []
+
+
 def test_who_wants_everything_sees_what_cannot_be_read() -> None:
     reader = reader_of(log_of(attempted(1), b"{garbage", attempted(3)))
     newest = reader.newest(2)
@@ -296,7 +305,52 @@ def test_entries_that_are_misfiled_are_told() -> None:
     assert (result.intact, result.misfiled) == (False, [4, 7])
 
 
+@define
+class GrowingLog(ListedLog):
+    """A log that others append to whenever its head is asked for, before and after the answer."""
+
+    later: list[ChainEntry] = field(factory=list)
+
+    def head(self) -> ChainHead:
+        self.listed += self.later[:15]
+        claimed = super().head()
+        self.listed += self.later[15:]
+        return claimed
+
+
 def test_a_log_that_grows_meanwhile_is_intact() -> None:
+    entries = log_of(*MANY).listed
+    log = GrowingLog(entries[:60], later=entries[60:])
+    result = reader_of(log).verify()
+    assert (result.intact, result.chain.checked) == (True, 75)
+    assert result.chain.head == entries[74].head
+
+
+def test_invariant_21_a_break_in_what_was_appended_meanwhile_is_found() -> None:
+    entries = log_of(*MANY).listed
+    entries[70] = evolve(entries[70], body=b"{}")
+    result = reader_of(GrowingLog(entries[:60], later=entries[60:])).verify()
+    assert (result.chain.problem, result.broken_at) == (ChainProblem.EDITED, 71)
+
+
+def test_invariant_21_an_entry_added_beyond_the_head_is_found() -> None:
     log = log_of(*MANY)
-    log.claimed = log.listed[60].head  # it stood here when the verification began
-    assert reader_of(log).verify().intact
+    log.claimed = log.listed[-2].head
+    result = reader_of(log).verify()
+    assert (result.intact, result.chain.problem) == (False, ChainProblem.HEAD_MOVED)
+
+
+@pytest.mark.parametrize("sequence", [0, 10, 95])
+def test_invariant_21_a_head_that_was_moved_is_found(sequence: int) -> None:
+    log = log_of(*MANY)
+    real = log.listed[sequence - 1].head if sequence else GENESIS
+    for moved in (real, evolve(real, hash="f" * 64)):
+        log.claimed = moved
+        intact = moved == log.listed[-1].head
+        expected = None if intact else ChainProblem.HEAD_MOVED
+        assert reader_of(log).verify().chain.problem is expected
+
+
+def test_invariant_21_an_empty_log_begins_at_its_one_beginning() -> None:
+    log = ListedLog([], claimed=ChainHead(sequence=0, hash="f" * 64))
+    assert reader_of(log).verify().chain.problem is ChainProblem.HEAD_MOVED

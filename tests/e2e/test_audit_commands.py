@@ -239,6 +239,42 @@ def test_invariant_21_an_end_cut_off_with_its_head_is_found_by_the_noted_one(
     assert "the entry that was noted elsewhere" in " ".join(ran.out.split())
 
 
+FORGED = (
+    "INSERT INTO audit_log SELECT sequence + 1, hash, sha256(convert_to('tileferry-audit-v1'"
+    " || chr(10) || sequence + 1 || chr(10) || encode(hash, 'hex') || chr(10), 'UTF8') || body),"
+    " body, event_type, occurred_at, correlation_id, subject FROM audit_log"
+    " ORDER BY sequence DESC LIMIT 1"
+)
+MOVED = (
+    "UPDATE audit_head SET (sequence, hash) ="
+    " (SELECT sequence, hash FROM audit_log WHERE sequence = 10)"
+)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        FORGED,
+        MOVED,
+        "UPDATE audit_head SET sequence = 0",
+        "UPDATE audit_head SET sequence = 0, hash = decode(repeat('00', 32), 'hex')",
+        "UPDATE audit_head SET hash = sha256('')",
+    ],
+)
+@pytest.mark.usefixtures("operator")
+def test_invariant_21_a_forged_entry_and_a_moved_head_are_found(
+    database: Database, statement: str
+) -> None:
+    log = stored(database, an_hour_of_calls())
+    sound = log.head().sequence + (statement is FORGED)
+    with behind_the_trigger(database, statement):
+        ran = verified()
+        shown = run_here("audit", "verify")
+    assert (ran.code, ran.json["problem"], ran.json["checked"]) == (3, "head_moved", sound)
+    assert "the log's own head is not its last entry" in " ".join(shown.out.split())
+    assert verified().code == 0
+
+
 @pytest.mark.usefixtures("operator")
 def test_an_index_that_belies_its_entry_is_found(database: Database) -> None:
     stored(database, an_hour_of_calls())
