@@ -44,11 +44,11 @@ bench: $(READY)  ## measure against peers; writes build/bench.json
 	@mkdir -p build
 	$(BIN)/python -m benchmarks
 
-CRASH_TESTS := tests/e2e/test_cache_crash.py tests/e2e/test_download_crash.py tests/e2e/test_idempotency_crash.py tests/integration/filesystem/test_journal_crash.py \
+SOAK_TESTS := tests/e2e/test_memory.py tests/e2e/test_cache_crash.py tests/e2e/test_download_crash.py tests/e2e/test_idempotency_crash.py tests/integration/filesystem/test_journal_crash.py \
 	tests/integration/filesystem/test_segment_crash.py
 
 soak: $(READY)  ## many more crashes, many more examples
-	TILEFERRY_SOAK=1 $(BIN)/python -m pytest -n $(JOBS) $(CRASH_TESTS) --timeout=1800
+	TILEFERRY_SOAK=1 $(BIN)/python -m pytest -n $(JOBS) $(SOAK_TESTS) --timeout=1800
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n $(JOBS) tests/domain --timeout=1800
 
 lock:  ## resolve requirements.lock anew: versions and hashes, no index address
