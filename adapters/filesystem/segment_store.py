@@ -34,7 +34,7 @@ class SegmentTileStore:
         root: Path,
         index: BlobIndex,
         segment_bytes_max: int = 256 * _MIB,
-        buffer_bytes_max: int = _MIB,  # what waits longer has left the processor's cache
+        buffer_bytes_max: int = _MIB,  # twice as much made tiles of 1 MB a third slower
         open_files_max: int = 128,
         locations_max: int = 16_384,
         calls: FileCalls | None = None,
