@@ -24,8 +24,7 @@ from tileferry.application.retrying import (
     new_loop,
 )
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.retry import FailedAttempt, GiveUp, RetryLoop, RetryPolicy
-from tileferry.domain.retry.loop import Classifier
+from tileferry.domain.retry import Classifier, FailedAttempt, GiveUp, RetryLoop, RetryPolicy
 
 
 def _nothing(*_told: object) -> None:

@@ -82,6 +82,9 @@ class AreaDownload:
     def download_tiles_for_area(self, request: DownloadRequest) -> DownloadBatchReport:
         """Fetch what of the area is not in the cache yet, and say what became of it."""
         self.lock.check_held()
+        # Who has the lock is the only one that may be promised space: an older promise is of a
+        # process that died, and would be in our way for a day.
+        self.budget_enforcer.release_headroom()
         request_hash = request.request_hash(self.provider.key_hash)
         with closing(self.journals.open(request.journal_name(self.provider.key_hash))) as journal:
             if journal.complete:

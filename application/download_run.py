@@ -33,6 +33,7 @@ from tileferry.domain.tiles import (
     ResolutionVerdict,
     TileSet,
     TileSummary,
+    ends_download,
 )
 
 if TYPE_CHECKING:
@@ -258,7 +259,7 @@ class DownloadRun:
         return False
 
     def _note_failure(self, error: Exception) -> None:
-        """Count a tile that did not come; end the run when that is no matter of single tiles."""
+        """Count a tile that did not come, and end the run where that is due."""
         if not isinstance(error, SatelliteProviderError | RateLimitedError):
             self.failure = error
             return
@@ -268,13 +269,12 @@ class DownloadRun:
             self._count(TileFate.MISSING)
             return
         self._count(TileFate.FAILED)
-        share = self.uses.settings.max_failures_share
-        if fault is not None and fault.is_authentication:
-            self.failure = error
-        elif share is not None:
-            if self.fates[TileFate.FAILED] > share * self.requested:
-                self.failure = error
-        elif fault is None or not fault.concerns_one_tile:
+        if ends_download(
+            fault,
+            tiles_failed=self.fates[TileFate.FAILED],
+            tiles_requested=self.requested,
+            max_failures_share=self.uses.settings.max_failures_share,
+        ):
             self.failure = error
 
     def _count(self, fate: TileFate, size_bytes: int = 0) -> None:

@@ -40,6 +40,7 @@ from tileferry.domain.errors import (
     RetryError,
 )
 from tileferry.domain.idempotency import (
+    Completed,
     FailedForGood,
     IdempotencyRecord,
     InProgress,
@@ -157,11 +158,14 @@ class IdempotencyManager:
         record = self._claim(call)
         if isinstance(record.state, InProgress):
             self._recorded(record, result, call)
-        elif self._outcome(record) != self.codec.decode(self._encoded(result, call)):
+            return
+        content = self._encoded(result, call)
+        if self._outcome(record) != self.codec.decode(content):
+            known = record.state.result if isinstance(record.state, Completed) else b""
             raise IdempotencyConflictError(
                 key=idempotency_key,
-                recorded_fingerprint="another result",
-                offered_fingerprint="this one",
+                recorded_fingerprint=payload_fingerprint(known),
+                offered_fingerprint=payload_fingerprint(content),
             )
 
     async def clear_idempotency(self, idempotency_key: str) -> bool:

@@ -19,8 +19,7 @@ from tileferry.application.retrying import (
     not_a_call,
 )
 from tileferry.domain.canonical import JsonValue
-from tileferry.domain.retry import ErrorClass, Final, RetryPolicy, classify_exception
-from tileferry.domain.retry.loop import Classifier
+from tileferry.domain.retry import Classifier, ErrorClass, Final, RetryPolicy, class_of_failure
 
 if TYPE_CHECKING:
     from tileferry.application.retry_manager import RetryManager
@@ -31,7 +30,10 @@ Context = Mapping[str, JsonValue]
 
 @define
 class ManagedCall:
-    """One call with all that belongs to it. Made for every call, so it only holds."""
+    """One call with all that belongs to it; made for those that do not succeed at once.
+
+    Also for every call with a key, or that telemetry looks at.
+    """
 
     manager: "RetryManager"
     category: str
@@ -157,11 +159,7 @@ class ManagedCall:
 
     def _noting_final(self, error: BaseException) -> ErrorClass:
         self._final = None
-        found = (
-            classify_exception(error, self.policy)
-            if self.classifier is None
-            else self.classifier(error)
-        )
+        found = class_of_failure(error, self.policy, self.classifier)
         self._final = error if isinstance(found, Final) else None
         return found
 

@@ -19,8 +19,7 @@ from tileferry.application.ports.telemetry import Telemetry
 from tileferry.application.retrying import not_a_call, plain
 from tileferry.domain.canonical import JsonValue
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.retry import POLICY_MATRIX, RetryCategory, RetryPolicy
-from tileferry.domain.retry.loop import Classifier
+from tileferry.domain.retry import POLICY_MATRIX, Classifier, RetryCategory, RetryPolicy
 
 Result = TypeVar("Result")
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -60,19 +59,11 @@ class RetryManager:
     """What retries are paid from, so that an outage is not made worse; ``None`` for no limit."""
 
     def get_policy(self, category: RetryCategory | str) -> RetryPolicy:
-        """Return the policy of a category, by itself or by its code."""
+        """Return the policy of a category, by itself, by its code or by its name."""
         try:
             return self.policies[category]  # type: ignore[index]  # a code is equal to its member
         except (KeyError, TypeError):
-            named = RetryCategory.__members__.get(str(category))
-            if named is not None:
-                return self.policies[named]
-            raise InvalidValueError(
-                field="category",
-                value=category,
-                problem="has no retry policy",
-                remedy=f"use one of {', '.join(self.policies)}",
-            ) from None
+            return self.policies[RetryCategory.named(category)]
 
     def without_waiting(self) -> "RetryManager":
         """Return a manager that decides the same and waits for nothing: for tests."""
@@ -110,9 +101,9 @@ class RetryManager:
         chosen = self._chosen(policy, category)
         # Nearly every call succeeds at once and needs nothing of what follows.
         failure, started_s = None, self.clock.monotonic()
-        if self.tokens is not None:
-            self.tokens.note_first_attempt()
         if idempotency_key is None and self.telemetry is None and callable(coro):
+            if self.tokens is not None:
+                self.tokens.note_first_attempt()
             try:
                 pending = coro()
                 if hasattr(type(pending), "__await__"):
@@ -150,9 +141,9 @@ class RetryManager:
         """Do what ``execute_with_retry`` does, for a plain function."""
         chosen = self._chosen(policy, category)
         failure, started_s = None, self.clock.monotonic()
-        if self.tokens is not None:
-            self.tokens.note_first_attempt()
         if idempotency_key is None and self.telemetry is None and callable(call):
+            if self.tokens is not None:
+                self.tokens.note_first_attempt()
             try:
                 result = call()
             except Exception as error:  # noqa: BLE001  # the policy says which errors count

@@ -12,12 +12,12 @@ from tileferry.application.ports.clock import AsyncSleep, Clock, Offload
 from tileferry.application.ports.retry_tokens import RetryTokens
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import (
+    Classifier,
     FailedAttempt,
     GiveUp,
     RetryLoop,
     RetryPolicy,
 )
-from tileferry.domain.retry.loop import Classifier
 
 Result = TypeVar("Result")
 Key = str | Callable[[], str]
@@ -55,6 +55,8 @@ def call_with_retry(
     """
     if not callable(call):
         raise not_a_call(call)
+    if tokens is not None:
+        tokens.note_first_attempt()
     started_s = clock.monotonic()
     try:
         result = call()
@@ -124,6 +126,8 @@ async def call_with_retry_async(
     """
     if not callable(call):
         raise not_a_call(call)
+    if tokens is not None:
+        tokens.note_first_attempt()
     started_s = clock.monotonic()
     try:
         pending = call()

@@ -6,7 +6,13 @@ from typing import Annotated
 import typer
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.tiles import BBox, TileCoverage, bbox_of_geojson
+from tileferry.domain.tiles import (
+    BBox,
+    DownloadRequest,
+    SectorClass,
+    TileCoverage,
+    bbox_of_geojson,
+)
 from tileferry.domain.tiles.geojson import GEOJSON_BYTES_MAX
 from tileferry.entrypoints.config import Config
 from tileferry.entrypoints.zooms import zooms_of
@@ -23,6 +29,8 @@ AreaOption = Annotated[
         help="The area by its name in the configuration, or the box around a GeoJSON file.",
     ),
 ]
+FlightOption = Annotated[str, typer.Option("--flight", help="The flight that the tiles are for.")]
+SectorOption = Annotated[SectorClass, typer.Option("--sector", help="How fresh the tiles must be.")]
 ZoomOption = Annotated[str, typer.Option("--zoom", help="Zoom levels: 15,16 or 14-16.")]
 
 
@@ -32,6 +40,19 @@ def coverage_of(config: Config, bbox: str | None, area: str | None, zoom: str) -
         raise typer.BadParameter("give the area either as --bbox or as --area")
     box = BBox.parse(bbox) if bbox is not None else _named(config, area or "")
     return TileCoverage(bbox=box, zoom_levels=zooms_of(zoom))
+
+
+def request_for(
+    config: Config, coverage: TileCoverage, flight: str, sector: SectorClass
+) -> DownloadRequest:
+    """Return the request to have an area in the configured cache."""
+    return DownloadRequest(
+        flight_id=flight,
+        bbox=coverage.bbox,
+        zoom_levels=coverage.zoom_levels,
+        sector_class=sector,
+        cache_root=config.c11.cache_root,
+    )
 
 
 def _named(config: Config, area: str) -> BBox:

@@ -17,6 +17,7 @@ from tileferry.domain.audit import (
 )
 from tileferry.domain.checks import is_unicode
 from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.retry import RetryCategory
 from tileferry.entrypoints.audit_lines import entry_json, line_of
 from tileferry.entrypoints.audit_replay_view import replay_json, replay_view
 from tileferry.entrypoints.audit_statistics_view import statistics_json, statistics_view
@@ -30,7 +31,7 @@ from tileferry.entrypoints.output import (
     reading_audit,
 )
 from tileferry.entrypoints.reading_progress import showing
-from tileferry.entrypoints.retry_config import alert_rate_named, alert_thresholds, category_named
+from tileferry.entrypoints.retry_config import alert_rate_named, alert_thresholds
 from tileferry.entrypoints.times import since_of
 
 app = typer.Typer(
@@ -101,7 +102,7 @@ def _wanted(category: str | None, event_type: str | None) -> Callable[[AuditEven
             problem="is not a type of event",
             remedy=f"use one of {', '.join(EVENT_KINDS)}",
         )
-    code = None if category is None else category_named(category).value
+    code = None if category is None else RetryCategory.named(category).value
     if code is None and event_type is None:
         return None
     return lambda event: (
@@ -111,7 +112,7 @@ def _wanted(category: str | None, event_type: str | None) -> Callable[[AuditEven
 
 
 def _held(category: str | None, event_type: str | None) -> Sequence[str]:
-    code = None if category is None else category_named(category).value
+    code = None if category is None else RetryCategory.named(category).value
     return [value for value in (code, event_type) if value is not None]
 
 

@@ -23,6 +23,7 @@ from tileferry.entrypoints.output import (
     JsonFlag,
     facts,
     in_bytes,
+    locked,
     opened,
     people,
     print_json,
@@ -185,13 +186,9 @@ def _verify_all(config: Path | None, *, json: bool) -> None:
     result = Verification()
     with opened(config) as container:
         _ready(container)
-        lock = container.cache_lock()
-        lock.acquire()  # a writer at work would look like damage
-        try:
+        with locked(container):  # a writer at work would look like damage
             for finding in container.tile_store().verify():
                 result.add(finding)
-        finally:
-            lock.release()
     if json:
         print_json("tileferry.cache.verify.v1", _json_of(result))
     else:

@@ -78,7 +78,11 @@ def _tile_store(root: Path, index: PostgresBlobIndex) -> Iterator[SegmentTileSto
 
 
 def _budget(
-    config: Config, ledger: PostgresCacheLedger, disk: SystemDisk, store: SegmentTileStore
+    config: Config,
+    ledger: PostgresCacheLedger,
+    disk: SystemDisk,
+    store: SegmentTileStore,
+    journals: FileJournalStore,
 ) -> CacheBudget:
     def reclaim() -> None:
         store.forget_locations()
@@ -86,9 +90,6 @@ def _budget(
 
     budget, reserve = config.c6.budget_bytes, config.c6.free_space_reserve_bytes
     size = disk.total_bytes()
-    journals = FileJournalStore(
-        root=config.c11.cache_root, logger=logging.getLogger("tileferry.c11")
-    )
     return CacheBudget(
         ledger=ledger,
         disk=disk,
@@ -206,7 +207,9 @@ class Container(containers.DeclarativeContainer):
     cache_lock = providers.Singleton(FileCacheLock, root=cache_root)
     disk = providers.Singleton(SystemDisk, cache_root)
     cache_ledger = providers.Singleton(PostgresCacheLedger, database=database)
-    budget_enforcer = providers.Singleton(_budget, config, cache_ledger, disk, tile_store)
+    logger = providers.Callable(logging.getLogger, "tileferry.c11")
+    journals = providers.Singleton(FileJournalStore, root=cache_root, logger=logger)
+    budget_enforcer = providers.Singleton(_budget, config, cache_ledger, disk, tile_store, journals)
     audit_log = providers.Singleton(PostgresAuditLog, database=database)
     audit_trail = providers.Resource(_audit_trail, config, audit_log.provider)
     idempotency_store = providers.Singleton(
@@ -252,7 +255,7 @@ class Container(containers.DeclarativeContainer):
         tile_store=tile_store,
         tile_metadata_store=metadata_store,
         budget_enforcer=budget_enforcer,
-        logger=providers.Callable(logging.getLogger, "tileferry.c11"),
+        logger=logger,
         clock=clock,
         settings=download_settings,
         provider=provider,

@@ -1,15 +1,11 @@
 """``tileferry download``: brings an area into the cache."""
 
-import logging
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from pathlib import Path
+from contextlib import closing
 from typing import Annotated
 
 import typer
 from attrs import asdict, evolve, frozen
 
-from tileferry.adapters.filesystem import FileJournalStore
 from tileferry.adapters.postgres import schema_status
 from tileferry.domain.errors import NothingToResumeError, TileManagerError
 from tileferry.domain.text import message_of
@@ -18,9 +14,16 @@ from tileferry.domain.tiles import (
     DownloadOutcome,
     DownloadRequest,
     DownloadTally,
-    SectorClass,
 )
-from tileferry.entrypoints.area import AreaOption, BboxOption, ZoomOption, coverage_of
+from tileferry.entrypoints.area import (
+    AreaOption,
+    BboxOption,
+    FlightOption,
+    SectorOption,
+    ZoomOption,
+    coverage_of,
+    request_for,
+)
 from tileferry.entrypoints.container import Container
 from tileferry.entrypoints.download_progress import DownloadProgress
 from tileferry.entrypoints.download_view import next_step, report_table
@@ -28,6 +31,7 @@ from tileferry.entrypoints.exits import ExitCode, exit_code_of
 from tileferry.entrypoints.output import (
     ConfigFile,
     JsonFlag,
+    locked,
     notes,
     opened,
     people,
@@ -38,9 +42,6 @@ from tileferry.entrypoints.signals import StopSignals
 
 SCHEMA = "tileferry.download.v1"
 app = typer.Typer(add_completion=False)
-
-FlightOption = Annotated[str, typer.Option("--flight", help="The flight that the tiles are for.")]
-SectorOption = Annotated[SectorClass, typer.Option("--sector", help="How fresh the tiles must be.")]
 
 
 @app.command(
@@ -84,13 +85,7 @@ def download_command(
         settings = container.config()
         stop.grace_s = settings.c11.stop_grace_s
         coverage = coverage_of(settings, bbox, area, zoom)
-        request = DownloadRequest(
-            flight_id=flight,
-            bbox=coverage.bbox,
-            zoom_levels=coverage.zoom_levels,
-            sector_class=sector,
-            cache_root=settings.c11.cache_root,
-        )
+        request = request_for(settings, coverage, flight, sector)
         if area is not None:
             notes.print(f"{area}: {coverage.bbox}")
         share = None if max_failures is None else max_failures / 100
@@ -145,7 +140,7 @@ class Session:
         """Carry it out; errors come back as well, with how far it got."""
         key_hash = self.container.provider().key_hash
         try:
-            with self._locked():
+            with locked(self.container):
                 schema_status(self.container.database()).check()
                 if self.only_failed:
                     self._check_begun(key_hash)
@@ -162,9 +157,6 @@ class Session:
 
     def _downloaded(self) -> DownloadBatchReport:
         container = self.container
-        # Who has the lock is the only one that may be promised space: an older promise is of a
-        # process that died, and would be in our way for a day.
-        container.budget_enforcer().release_headroom()
         settings = evolve(container.download_settings(), max_failures_share=self.max_failures_share)
         trail = container.audit_trail()
         trail.sinks = [self.progress, *trail.sinks]
@@ -174,20 +166,8 @@ class Session:
         with ProgressView(self.progress, notes):
             return downloader.download_tiles_for_area(self.request)
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        Path(self.request.cache_root).mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = self.container.cache_lock()
-        lock.acquire()
-        try:
-            yield
-        finally:
-            lock.release()
-
     def _check_begun(self, key_hash: str) -> None:
-        journals = FileJournalStore(
-            root=Path(self.request.cache_root), logger=logging.getLogger("tileferry.c11")
-        )
+        journals = self.container.journals()
         with closing(journals.open(self.request.journal_name(key_hash))) as journal:
             if not (journal.complete or journal.count):
                 raise NothingToResumeError(flight_id=self.request.flight_id)

@@ -59,6 +59,18 @@ def opened(config_file: Path | None) -> Iterator["Container"]:
 
 
 @contextmanager
+def locked(container: "Container") -> Iterator[None]:
+    """Hold the cache for a while: nobody else writes to it, and there is a folder to hold."""
+    Path(container.cache_root()).mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = container.cache_lock()
+    lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
 def reading_audit(config_file: Path | None) -> Iterator[tuple["Container", "AuditReader"]]:
     """Open the audit log of a database whose schema is current."""
     from tileferry.adapters.postgres import schema_status  # noqa: PLC0415  # as above

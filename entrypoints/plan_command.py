@@ -1,6 +1,5 @@
 """``tileferry plan``: what a download would do, before it does it."""
 
-import logging
 import re
 from pathlib import Path
 from typing import Annotated
@@ -8,12 +7,19 @@ from typing import Annotated
 import typer
 from attrs import frozen
 
-from tileferry.adapters.filesystem import FileJournalStore
 from tileferry.application.survey import DownloadPlan, Measured, Planning, probe
 from tileferry.domain.errors import CacheBudgetExceededError, InvalidValueError
 from tileferry.domain.text import message_of
-from tileferry.domain.tiles import DownloadRequest, SectorClass
-from tileferry.entrypoints.area import AreaOption, BboxOption, ZoomOption, coverage_of
+from tileferry.domain.tiles import DownloadRequest
+from tileferry.entrypoints.area import (
+    AreaOption,
+    BboxOption,
+    FlightOption,
+    SectorOption,
+    ZoomOption,
+    coverage_of,
+    request_for,
+)
 from tileferry.entrypoints.container import Container
 from tileferry.entrypoints.output import (
     ConfigFile,
@@ -44,8 +50,8 @@ def plan_command(
     bbox: BboxOption = None,
     area: AreaOption = None,
     zoom: ZoomOption,
-    flight: Annotated[str, typer.Option("--flight", help="The flight that the tiles are for.")],
-    sector: Annotated[SectorClass, typer.Option("--sector", help="How fresh they must be.")],
+    flight: FlightOption,
+    sector: SectorOption,
     rate: Annotated[
         str | None,
         typer.Option(
@@ -63,13 +69,7 @@ def plan_command(
     with opened(config) as container:
         settings = container.config()
         coverage = coverage_of(settings, bbox, area, zoom)
-        request = DownloadRequest(
-            flight_id=flight,
-            bbox=coverage.bbox,
-            zoom_levels=coverage.zoom_levels,
-            sector_class=sector,
-            cache_root=settings.c11.cache_root,
-        )
+        request = request_for(settings, coverage, flight, sector)
         plan, estimate = _planned(container, request, rate_bytes_s)
     if json:
         print_json(SCHEMA, _json_of(plan, estimate))
@@ -98,7 +98,7 @@ def _planned(
     calls = provider_calls(container, f"plan {request.flight_id}")
     plan = Planning(
         calls=calls,
-        journals=FileJournalStore(root=root, logger=logging.getLogger("tileferry.c11")),
+        journals=container.journals(),
         headroom=container.budget_enforcer(),
         settings=container.download_settings(),
         freshness=container.metadata_store().freshness,

@@ -20,6 +20,7 @@ from tileferry.domain.retry import (
     WhatIf,
     schedule,
 )
+from tileferry.domain.tiles import class_of_fault, fault_of_status
 from tileferry.entrypoints.config import load_config
 from tileferry.entrypoints.output import ConfigFile, JsonFlag, people, print_json, reading_audit
 from tileferry.entrypoints.policy_views import (
@@ -29,7 +30,7 @@ from tileferry.entrypoints.policy_views import (
     overridden,
     what_if_view,
 )
-from tileferry.entrypoints.retry_config import category_named, changed, configured_policies
+from tileferry.entrypoints.retry_config import changed, configured_policies
 from tileferry.entrypoints.times import since_of
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def explain_command(
     json: JsonFlag = False,
 ) -> None:
     """Show what happens when an error does not go away: each wait, the worst case, and the end."""
-    chosen = category_named(category)
+    chosen = RetryCategory.named(category)
     error_class = error_named(error)
     policy = configured_policies(load_config(config).retry)[chosen]
     plan = schedule(policy, error_class)
@@ -105,19 +106,19 @@ def explain_command(
         people.print(explanation_view(chosen, policy, error_class, plan))
 
 
-_SERVER_ERRORS = range(500, 600)
-_STATUSES = range(100, 600)
-_TOO_MANY = 429
+_FAILURES = range(300, 600)
 
 
 def error_named(text: str) -> ErrorClass:
     """Return what an error, as an operator writes it, means for retrying."""
     asked = text.strip().lower()
     match = re.fullmatch(r"(\d{3})(?::(\d{1,9}(?:\.\d{1,6})?))?", asked)
-    if match and int(match[1]) == _TOO_MANY:
-        return RateLimited(retry_after_s=None if match[2] is None else float(match[2]))
-    if match and match[2] is None and int(match[1]) in _STATUSES:
-        return Retryable() if int(match[1]) in _SERVER_ERRORS else Final()
+    if match and int(match[1]) in _FAILURES:
+        found = class_of_fault(
+            fault_of_status(int(match[1])), None if match[2] is None else float(match[2])
+        )
+        if match[2] is None or isinstance(found, RateLimited):  # only that one is told when
+            return found
     if asked in {"timeout", "reset", Retryable.code}:
         return Retryable()
     if asked == Final.code:
@@ -181,7 +182,7 @@ def simulate_command(
             problem="needs something to change about the policy",
             remedy="give one option at least, such as --max-attempts 5; --help lists them",
         )
-    chosen = category_named(category)
+    chosen = RetryCategory.named(category)
     current = configured_policies(load_config(config).retry)[chosen]
     other = changed(current, given, "")
     result, collector = WhatIf(other), CallCollector()

@@ -27,7 +27,7 @@ from tileferry.domain.tiles.tile_set import check_area_size
 from tileferry.entrypoints.area import coverage_of
 from tileferry.entrypoints.container import Container
 from tileferry.entrypoints.exits import ExitCode
-from tileferry.entrypoints.output import opened, people, print_json
+from tileferry.entrypoints.output import locked, opened, people, print_json
 from tileferry.entrypoints.readiness_geojson import geojson_lines
 from tileferry.entrypoints.readiness_view import readiness_json, readiness_view
 
@@ -132,14 +132,9 @@ def _report(
     with _progress(coverage.count, container.clock()) as on_tile:
         if quick:
             return use_case.report(coverage, standard, source=source, on_tile=on_tile)
-        Path(container.cache_root()).mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = container.cache_lock()
-        lock.acquire()  # a writer at work would look like damage
-        try:
+        with locked(container):  # a writer at work would look like damage
             use_case.check_bytes = container.tile_store().problem_of
             return use_case.report(coverage, standard, source=source, on_tile=on_tile)
-        finally:
-            lock.release()
 
 
 def _end_of(text: str, now: datetime) -> datetime:

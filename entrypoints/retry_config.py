@@ -120,20 +120,6 @@ def _threshold(limit: float, where: str) -> float:
     return limit
 
 
-def category_named(name: str) -> RetryCategory:
-    """Return a category by its name or its code, in any case."""
-    wanted = name.strip().upper()
-    for category in RetryCategory:
-        if wanted in {category.name, category.value}:
-            return category
-    raise InvalidValueError(
-        field="category",
-        value=name,
-        problem="is not a category of retries",
-        remedy=f"use one of {', '.join(RetryCategory.__members__)}",
-    )
-
-
 def _by_path(error: InvalidValueError, where: str) -> InvalidValueError:
     name = error.field.removeprefix(f"{RetryPolicy.__name__}.")
     return attrs.evolve(error, field=f"{where}.{name}" if where else name)

@@ -33,17 +33,20 @@ _BODY_SIGN = "response body"
 _TLS_SIGNS = ("certificate", "handshake", "tls", "fatal alert", "peer is incompatible")
 
 
-def answered(call: Callable[[], Result], url: Callable[[], str]) -> Result:
+def answered(call: Callable[[], Result], url: Callable[[], str], *, secret: str) -> Result:
     """Return what ``call`` returns; what a library raises becomes a ``SatelliteProviderError``.
 
-    It is raised outside of the handler on purpose: an exception that was being handled stays
-    attached to the next one, and httpx's own hold the request.
+    Our key is taken out of every error: a provider may have put it into any of its words. It is
+    raised outside of the handler on purpose: an exception that was being handled stays attached to
+    the next one, and httpx's own hold the request.
     """
     try:
         return call()
+    except SatelliteProviderError as error:
+        told = error
     except _FOREIGN as error:
-        translated = _translated(error, url())
-    raise translated
+        told = _translated(error, url())
+    raise _without_secret(told, secret)
 
 
 def _translated(error: Exception, url: str) -> SatelliteProviderError:
@@ -86,8 +89,7 @@ def _causes_of(error: Exception) -> list[str]:
     return [str(cause["message"]) for cause in causes or ()]
 
 
-def without_secret(error: SatelliteProviderError, secret: str) -> SatelliteProviderError:
-    """Return the error without our key, which a provider may have put into any of its words."""
+def _without_secret(error: SatelliteProviderError, secret: str) -> SatelliteProviderError:
     texts = {
         item.name: getattr(error, item.name).replace(secret, "***")
         for item in fields(type(error))

@@ -1,7 +1,6 @@
 """Requests through pyreqwest: Rust makes them, so that threads do not wait for each other.
 
-Measured against a local server with tiles of 20 KB, four threads: 133 µs of processor time a tile,
-where httpx takes 960 (_docs/decisions/0012).
+What that is worth was measured: _docs/decisions/0012.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -8,9 +8,9 @@ from typing import TypeVar
 import httpx
 from attrs import define, evolve, field
 
-from tileferry.adapters.http.errors import answered, without_secret
+from tileferry.adapters.http.errors import answered
 from tileferry.adapters.http.lanes import Answer, HttpxLane, Lane
-from tileferry.adapters.http.refusals import authorization_of, refusal_of
+from tileferry.adapters.http.refusals import authorization_of, key_of, refusal_of
 from tileferry.adapters.http.responses import (
     ResponseLimits,
     body_of,
@@ -20,7 +20,7 @@ from tileferry.adapters.http.responses import (
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.provider import FetchedTile
 from tileferry.application.provider_calls import schema_error
-from tileferry.domain.errors import InvalidValueError, SatelliteProviderError
+from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import (
     BBox,
     ListingLimits,
@@ -56,10 +56,6 @@ class HttpTileProvider:
         """What tells two accounts apart, without giving the key away."""
         return sha256(authorization_of(self.client).encode()).hexdigest()
 
-    def url_of(self, tile_id: TileId) -> str:
-        """Return where a tile is."""
-        return f"{str(self.client.base_url).rstrip('/')}{_path_of(tile_id)}"
-
     def listing_page(
         self, bbox: BBox, zoom_levels: Sequence[int], cursor: str | None
     ) -> ListingPage:
@@ -70,16 +66,9 @@ class HttpTileProvider:
             "list-only": "true",
             **({} if cursor is None else {"cursor": cursor}),
         }
-        bytes_max = self.listing_limits.page_bytes_max
-        read = partial(self._listing_body, bytes_max=bytes_max)
         # Whoever lists waits for it in the main thread, where a signal must reach it: through the
         # client, which waits in Python.
-        content = self._get(TILES_PATH, read, query, lane=HttpxLane(self.client))
-        try:
-            return parse_listing_page(content, source=self.source, bytes_max=bytes_max)
-        except InvalidValueError as error:
-            told = evolve(schema_error(error), url=self._url(TILES_PATH))
-            raise without_secret(told, self._key) from None
+        return self._get(TILES_PATH, self._page_of, query, lane=HttpxLane(self.client))
 
     def fetch_tile(self, tile_id: TileId) -> FetchedTile:
         """Ask for one tile."""
@@ -105,9 +94,14 @@ class HttpTileProvider:
         except InvalidValueError as error:
             raise evolve(schema_error(error), url=answer.url) from None
 
-    def _listing_body(self, answer: Answer, started_s: float, *, bytes_max: int) -> bytes:
+    def _page_of(self, answer: Answer, started_s: float) -> ListingPage:
         check_content_type(answer, family="application/json")
-        return self._body(answer, started_s, bytes_max)
+        bytes_max = self.listing_limits.page_bytes_max
+        content = self._body(answer, started_s, bytes_max)
+        try:
+            return parse_listing_page(content, source=self.source, bytes_max=bytes_max)
+        except InvalidValueError as error:
+            raise evolve(schema_error(error), url=answer.url) from None
 
     def _body(self, answer: Answer, started_s: float, bytes_max: int) -> bytes:
         return body_of(
@@ -131,15 +125,7 @@ class HttpTileProvider:
                     raise refusal_of(answer, self.client, self.clock)
                 return read(answer, started_s)
 
-        try:
-            return answered(call, partial(self._url, path))
-        except SatelliteProviderError as error:
-            told = error
-        raise without_secret(told, self._key)
-
-    @property
-    def _key(self) -> str:
-        return authorization_of(self.client).rpartition(" ")[2]
+        return answered(call, partial(self._url, path), secret=key_of(self.client))
 
     def _url(self, path: str) -> str:
         return f"{str(self.client.base_url).rstrip('/')}{path}"

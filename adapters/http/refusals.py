@@ -20,13 +20,18 @@ def authorization_of(client: httpx.Client) -> str:
     return str(client.headers.get("authorization", "Bearer none"))
 
 
+def key_of(client: httpx.Client) -> str:
+    """Return the key in it."""
+    return authorization_of(client).rpartition(" ")[2]
+
+
 def refusal_of(answer: Answer, client: httpx.Client, clock: Clock) -> SatelliteProviderError:
     """Return the error of an answer that is no success; the key is not in it."""
     return SatelliteProviderError(
         reason=answer.reason.lower() or "refused",
         url=answer.url,
         status=answer.status,
-        body_excerpt=excerpt_of(answer, secret=authorization_of(client).rpartition(" ")[2]),
+        body_excerpt=excerpt_of(answer, secret=key_of(client)),
         fault=fault_of_status(answer.status),
         retry_after_s=parse_retry_after(
             answer.header("retry-after"),

@@ -9,7 +9,7 @@ from attrs import define, evolve, field
 from tileferry.adapters.http.errors import answered
 from tileferry.adapters.http.lanes import HttpxAnswer
 from tileferry.adapters.http.provider import TILES_PATH
-from tileferry.adapters.http.refusals import refusal_of
+from tileferry.adapters.http.refusals import key_of, refusal_of
 from tileferry.adapters.http.responses import ResponseLimits, body_of, check_content_type
 from tileferry.application.ports.clock import Clock
 from tileferry.application.provider_calls import schema_error
@@ -34,13 +34,13 @@ class HttpUploadProvider:
     ) -> tuple[PerTileStatus, ...]:
         """Send a batch, streamed, and read what the provider made of each tile."""
         url = f"{str(self.client.base_url).rstrip('/')}{self.path}"
-        content = answered(lambda: self._posted(envelope, contents), lambda: url)
-        try:
-            return parse_upload_answer(content, envelope.batch, bytes_max=_ANSWER_BYTES_MAX)
-        except InvalidValueError as error:
-            raise evolve(schema_error(error), url=url) from None
+        return answered(
+            lambda: self._posted(envelope, contents), lambda: url, secret=key_of(self.client)
+        )
 
-    def _posted(self, envelope: SignedEnvelope, contents: Iterable[bytes]) -> bytes:
+    def _posted(
+        self, envelope: SignedEnvelope, contents: Iterable[bytes]
+    ) -> tuple[PerTileStatus, ...]:
         batch = envelope.batch
         started_s = self.clock.monotonic()
         request = self.client.build_request(
@@ -59,17 +59,20 @@ class HttpUploadProvider:
             },
         )
         response = self.client.send(request, stream=True, follow_redirects=False)
+        answer = HttpxAnswer(response)
         try:
-            answer = HttpxAnswer(response)
             if answer.status != _OK:
                 raise refusal_of(answer, self.client, self.clock)
             check_content_type(answer, family="application/json")
-            return body_of(
+            content = body_of(
                 answer,
                 bytes_max=_ANSWER_BYTES_MAX,
                 limits=self.limits,
                 clock=self.clock,
                 started_s=started_s,
             )
+            return parse_upload_answer(content, batch, bytes_max=_ANSWER_BYTES_MAX)
+        except InvalidValueError as error:
+            raise evolve(schema_error(error), url=answer.url) from None
         finally:
             response.close()

@@ -38,10 +38,6 @@ class TileProvider(Protocol):
         """What tells two accounts apart, without giving the key away."""
         ...
 
-    def url_of(self, tile_id: TileId) -> str:
-        """Return where a tile is, for messages."""
-        ...
-
     def listing_page(
         self, bbox: BBox, zoom_levels: Sequence[int], cursor: str | None
     ) -> ListingPage:

@@ -5,10 +5,12 @@ from tileferry.domain.retry.backoff import jittered_delay, nominal_delay
 from tileferry.domain.retry.budget import RetryBudget
 from tileferry.domain.retry.category import RetryCategory
 from tileferry.domain.retry.classify import (
+    Classifier,
     ErrorClass,
     Final,
     RateLimited,
     Retryable,
+    class_of_failure,
     classify_exception,
 )
 from tileferry.domain.retry.decide import (
@@ -48,6 +50,7 @@ __all__ = [
     "POLICY_MATRIX",
     "RUN_POLICY",
     "BackoffKind",
+    "Classifier",
     "Decision",
     "DecisionRecord",
     "Difference",
@@ -74,6 +77,7 @@ __all__ = [
     "Wait",
     "WhatIf",
     "calculate_next_retry",
+    "class_of_failure",
     "classify_exception",
     "compute_idempotency_key",
     "decide",

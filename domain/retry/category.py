@@ -2,6 +2,8 @@
 
 from enum import StrEnum
 
+from tileferry.domain.errors import InvalidValueError
+
 
 class RetryCategory(StrEnum):
     """What kind of call to the infrastructure is tried; the value is its code in the audit log.
@@ -34,3 +36,17 @@ class RetryCategory(StrEnum):
 
     API_REQUEST = "RETRY_API_REQUEST"
     API_VALIDATION = "RETRY_API_VALIDATION"
+
+    @classmethod
+    def named(cls, text: str) -> "RetryCategory":
+        """Return a category by its name or by its code, in any case."""
+        wanted = str(text).strip().upper()
+        for category in cls:
+            if wanted in (category.name, category.value):
+                return category
+        raise InvalidValueError(
+            field="category",
+            value=text,
+            problem="is not a category of retries",
+            remedy=f"use one of {', '.join(cls.__members__)}",
+        )

@@ -1,5 +1,6 @@
 """What an error means for retrying: never, again, or again when the other side says so."""
 
+from collections.abc import Callable
 from typing import ClassVar, TypeAlias
 
 from attrs import field, frozen, validators
@@ -31,6 +32,22 @@ class RateLimited:
 
 
 ErrorClass: TypeAlias = Final | Retryable | RateLimited
+
+
+Classifier = Callable[[BaseException], "ErrorClass"]
+"""Tells more than a policy's lists can, such as a wait that a server asked for."""
+
+
+def class_of_failure(
+    error: BaseException, policy: RetryPolicy, classifier: Classifier | None
+) -> ErrorClass:
+    """Classify by the classifier, where there is one, and otherwise by the policy's lists.
+
+    An interrupt or a cancellation is nobody's to reclassify.
+    """
+    if classifier is None or not isinstance(error, Exception):
+        return classify_exception(error, policy)
+    return classifier(error)
 
 
 def classify_exception(error: BaseException, policy: RetryPolicy) -> ErrorClass:

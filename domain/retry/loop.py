@@ -8,17 +8,13 @@ A driver, synchronous or not, calls the operation; only when that raises does it
 and then sleeps ``decision.delay_s`` and calls again, or gives up.
 """
 
-from collections.abc import Callable
-
 from attrs import define, field, frozen
 
 from tileferry.domain.errors import RetryError
-from tileferry.domain.retry.classify import ErrorClass, Final, classify_exception
+from tileferry.domain.retry.classify import Classifier, ErrorClass, class_of_failure
 from tileferry.domain.retry.decide import Decision, Failure, GiveUp, RetryAt, decide
 from tileferry.domain.retry.policy import RetryPolicy
 from tileferry.domain.text import message_of, printable
-
-Classifier = Callable[[BaseException], ErrorClass]
 
 
 @frozen(kw_only=True)
@@ -45,7 +41,6 @@ class RetryLoop:
     started_s: float
     """Monotonic time at which the first attempt began."""
     classifier: Classifier | None = None
-    """Tells more than the policy's lists can, such as a wait that a server asked for."""
     history: list[FailedAttempt] = field(factory=list, init=False)
     _attempt: int = field(default=1, init=False)
     _rate_limited: int = field(default=0, init=False)
@@ -104,9 +99,4 @@ class RetryLoop:
 
     def class_of(self, error: BaseException) -> ErrorClass:
         """Classify an error, by the classifier or by the policy's lists."""
-        # An interrupt or a cancellation is nobody's to reclassify.
-        if not isinstance(error, Exception):
-            return Final()
-        if self.classifier is not None:
-            return self.classifier(error)
-        return classify_exception(error, self.policy)
+        return class_of_failure(error, self.policy, self.classifier)

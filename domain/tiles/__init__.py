@@ -43,6 +43,7 @@ from tileferry.domain.tiles.provider_faults import (
     ProviderFault,
     class_of_error,
     class_of_fault,
+    ends_download,
     fault_of_status,
 )
 from tileferry.domain.tiles.readiness import (
@@ -136,6 +137,7 @@ __all__ = [
     "default_budget_bytes",
     "default_reserve_bytes",
     "download_outcome",
+    "ends_download",
     "fault_of_status",
     "judge_area",
     "moment_of",

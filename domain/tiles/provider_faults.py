@@ -81,6 +81,25 @@ def fault_of_status(status: int) -> ProviderFault:
     return ProviderFault.REFUSED if status >= _CLIENT_ERRORS else ProviderFault.REDIRECTED
 
 
+def ends_download(
+    fault: ProviderFault | None,
+    *,
+    tiles_failed: int,
+    tiles_requested: int,
+    max_failures_share: float | None,
+) -> bool:
+    """Tell whether a tile that did not come ends the whole download.
+
+    A refused key always does. Otherwise so many may fail as the operator allows; where nothing is
+    said, single tiles may, and an outage or a rate limit (``None``) is the end.
+    """
+    if fault is not None and fault.is_authentication:
+        return True
+    if max_failures_share is not None:
+        return tiles_failed > max_failures_share * tiles_requested
+    return fault is None or not fault.concerns_one_tile
+
+
 def class_of_error(error: BaseException) -> ErrorClass:
     """Classify what a call to the provider raised; what is no fault of the provider is final."""
     if isinstance(error, SatelliteProviderError) and error.fault is not None:

@@ -290,8 +290,10 @@ def test_spec2_results_are_checked_recorded_and_cleared_by_hand() -> None:
         assert (event.idempotency_key, event.action) == (key, "record")
         assert event.additional_context == {"by": "operator"}
         await manager.record_result(key, None)  # the same again changes nothing
-        with pytest.raises(IdempotencyConflictError):
+        with pytest.raises(IdempotencyConflictError) as conflict:
             await manager.record_result(key, "other")
+        told = (conflict.value.recorded_fingerprint, conflict.value.offered_fingerprint)
+        assert [len(text) for text in set(told)] == [64, 64]
         assert await manager.clear_idempotency(key)
         assert not await manager.clear_idempotency(key)
         cleared = bench.events[-1]

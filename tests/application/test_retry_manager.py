@@ -118,7 +118,7 @@ def test_spec2_each_category_has_its_policy_by_name_and_by_code(category: RetryC
 
 def test_a_category_that_does_not_exist_is_refused_before_anything_runs() -> None:
     bench, script = Bench(), Script()
-    with pytest.raises(InvalidValueError, match=r"has no retry policy .*RETRY_NATS_CONNECT"):
+    with pytest.raises(InvalidValueError, match=r"is not a category of retries .*NATS_CONNECT"):
         bench.manager().execute_with_retry_sync("RETRY_SOMETHING", "x", script)
     assert script.calls == 0
 
@@ -611,6 +611,16 @@ def test_invariant_22_retries_are_paid_from_a_bucket_that_all_calls_share(form: 
     assert second.calls == 1
 
 
+def test_invariant_22_what_is_given_back_earns_nothing() -> None:
+    bench = Bench()
+    tokens = SharedRetryTokens(clock=bench.clock, budget=RetryBudget(capacity=1.0, tokens=0.0))
+    manager = bench.manager(tokens=tokens)
+    for form in (sync_form, async_form):
+        for _ in range(20):
+            form(manager, Script(), idempotency_key="k")
+    assert tokens.budget.tokens == pytest.approx(0.1)
+
+
 def test_invariant_22_what_succeeds_earns_retries_again() -> None:
     bench = Bench()
     budget = RetryBudget(capacity=1.0, tokens=0.0)
@@ -782,7 +792,7 @@ def test_a_policy_that_is_none_is_refused_at_once(policy: Any) -> None:
 def test_a_category_goes_by_its_name_as_well_and_by_nothing_else() -> None:
     manager = Bench().manager()
     assert manager.get_policy("API_REQUEST") is POLICY_MATRIX[RetryCategory.API_REQUEST]
-    with pytest.raises(InvalidValueError, match="category: has no retry policy"):
+    with pytest.raises(InvalidValueError, match="category: is not a category of retries"):
         manager.get_policy([])  # type: ignore[arg-type]  # the point
 
 

@@ -12,7 +12,6 @@ from tileferry.entrypoints.retry_config import (
     CategoryConfig,
     RetryConfig,
     alert_thresholds,
-    category_named,
     configured_policies,
 )
 
@@ -114,12 +113,12 @@ def test_thresholds_of_all_and_of_one() -> None:
     "name", ["REPLAY_VALIDATION", "replay_replay_validation", " Replay_Validation"]
 )
 def test_a_category_has_a_name_and_a_code(name: str) -> None:
-    assert category_named(name) is RetryCategory.REPLAY_VALIDATION
+    assert RetryCategory.named(name) is RetryCategory.REPLAY_VALIDATION
 
 
 def test_another_name_is_refused_with_those_there_are() -> None:
     with pytest.raises(
         InvalidValueError, match="category: is not a category of retries"
     ) as refusal:
-        category_named("KV_GOT")
+        RetryCategory.named("KV_GOT")
     assert "KV_GET" in refusal.value.remedy

@@ -41,14 +41,15 @@ class Budget:
 
     available_bytes: int = 10**12
     asked: list[int] = field(factory=list, init=False)
-    released: int = field(default=0, init=False)
+    calls: list[str] = field(factory=list, init=False)
 
     def reserve_headroom(self, estimated_bytes: int) -> EvictionResult:
+        self.calls.append("reserve")
         self.asked.append(estimated_bytes)
         return EvictionResult(requested_bytes=estimated_bytes, available_bytes=self.available_bytes)
 
     def release_headroom(self) -> None:
-        self.released += 1
+        self.calls.append("release")
 
 
 class SpyStore:

@@ -25,6 +25,7 @@ class Ran:
     @property
     def json(self) -> Any:
         """Its one object."""
+        assert self.out, f"exit code {self.code}, no output, but: {self.err}"
         return json.loads(self.out)
 
 

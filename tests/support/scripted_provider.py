@@ -110,6 +110,7 @@ class ScriptedProvider:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # the body waits for no acknowledgement of the head
 
             def do_GET(self) -> None:
                 url = f"http://127.0.0.1{self.path}"

@@ -8,6 +8,7 @@ from tileferry.domain.tiles import (
     ProviderFault,
     class_of_error,
     class_of_fault,
+    ends_download,
     fault_of_status,
 )
 
@@ -66,3 +67,19 @@ def test_which_faults_say_what() -> None:
     ]
     assert not ProviderFault.UNAVAILABLE.concerns_one_tile
     assert ProviderFault.DAMAGED.concerns_one_tile
+
+
+@pytest.mark.parametrize("fault", [*ProviderFault, None])
+@pytest.mark.parametrize("share", [None, 0.0, 0.1, 1.0])
+def test_what_ends_a_download(fault: ProviderFault | None, share: float | None) -> None:
+    def ends(tiles_failed: int) -> bool:
+        return ends_download(
+            fault, tiles_failed=tiles_failed, tiles_requested=100, max_failures_share=share
+        )
+
+    if fault in {ProviderFault.UNAUTHORIZED, ProviderFault.INSECURE}:
+        assert ends(1)
+    elif share is None:
+        assert ends(1) == ends(100) == (fault is None or not fault.concerns_one_tile)
+    else:
+        assert [ends(int(100 * share)), ends(int(100 * share) + 1)] == [False, True]
