@@ -5,7 +5,7 @@ is recorded before the envelope is forgotten. What a crash leaves open is sent a
 the same key, bytes and signature, and the provider answers the same.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from logging import Logger
@@ -13,6 +13,7 @@ from logging import Logger
 from attrs import define, field, frozen
 
 from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.lock import CacheLock
 from tileferry.application.ports.tile_metadata import TileMetadataStore
 from tileferry.application.ports.tile_store import TileStore
 from tileferry.application.ports.uploads import (
@@ -20,6 +21,7 @@ from tileferry.application.ports.uploads import (
     FlightRecords,
     SigningKeys,
     SigningSession,
+    UploadObserver,
     UploadProvider,
 )
 from tileferry.application.provider_calls import last_error
@@ -38,9 +40,19 @@ from tileferry.domain.tiles import (
     TileMetadata,
     UploadBatchReport,
     UploadRequest,
+    VotingStatus,
     class_of_error,
     signed_lines,
 )
+
+
+class _Unseen:
+    """An observer for when nobody looks."""
+
+    def answered(self, answers: Sequence[PerTileStatus], size_bytes: int) -> None: ...
+
+
+UNSEEN: UploadObserver = _Unseen()
 
 
 @frozen(kw_only=True)
@@ -54,7 +66,7 @@ class UploadSettings:
 
 @define(kw_only=True)
 class FlightUpload:
-    """The use case."""
+    """The use case. Needs the cache's lock: two at once would send the same tiles."""
 
     provider: UploadProvider
     tile_store: TileStore
@@ -62,10 +74,12 @@ class FlightUpload:
     envelopes: EnvelopeStore
     flight_records: FlightRecords
     keys: SigningKeys
+    lock: CacheLock
     retry: RetryManager
     clock: Clock
     logger: Logger
     settings: UploadSettings = field(factory=UploadSettings)
+    observer: UploadObserver = UNSEEN
 
     def confirm_flight_state(self) -> None:
         """Refuse unless the aircraft is on the ground."""
@@ -77,6 +91,7 @@ class FlightUpload:
 
     def upload_pending_tiles(self, request: UploadRequest) -> UploadBatchReport:
         """Send what waits; what an earlier run left open comes first, as it was signed then."""
+        self.lock.check_held()
         flight_id = request.flight_id
         self.flight_records.current().confirm_on_ground(flight_id)
         statuses: dict[TileId, PerTileStatus] = {}
@@ -153,18 +168,24 @@ class FlightUpload:
             )
         except RetryError as error:
             raise last_error(error) from error
-        for answer in answers:
-            if answer.status.acknowledged:
-                self.tile_metadata_store.mark_uploaded(answer.tile_id)
+        # Together: were only some recorded when we crash, the envelope could neither be sent again
+        # (some of its tiles are acknowledged) nor be left (of others nothing is known).
+        acknowledged = [answer.tile_id for answer in answers if answer.status.acknowledged]
+        self.tile_metadata_store.mark_uploaded(*acknowledged)
         self.envelopes.close(envelope)
+        self.observer.answered(answers, sum(tile.size for tile in envelope.batch.tiles))
         return answers
 
     def _repeated(self, envelope: SignedEnvelope) -> tuple[PerTileStatus, ...]:
         """Send again what an earlier run left open, if its bytes are still what was signed.
 
-        A tile that was replaced or is gone makes other bytes: they must not go out under this key.
-        Then the envelope is dropped, and what waits is signed anew.
+        Where an acknowledgement is recorded the answer had come, and only to forget the envelope
+        was left. A tile that was replaced or is gone makes other bytes: they must not go out under
+        this key. Then the envelope is dropped, and what waits is signed anew.
         """
+        if self._is_answered(envelope.batch):
+            self.envelopes.close(envelope)
+            return ()
         try:
             is_same = self._body_sha256(envelope.batch) == envelope.body_sha256
         except (TileNotFoundError, DamagedTileError):
@@ -178,6 +199,12 @@ class FlightUpload:
         )
         self.envelopes.close(envelope)
         return ()
+
+    def _is_answered(self, batch: Batch) -> bool:
+        found = (self.tile_metadata_store.get_metadata(tile.tile_id) for tile in batch.tiles)
+        return any(
+            row is not None and row.voting_status is not VotingStatus.PENDING for row in found
+        )
 
     def _contents(self, batch: Batch) -> Iterator[bytes]:
         return (self.tile_store.read_tile(tile.tile_id) for tile in batch.tiles)

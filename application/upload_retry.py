@@ -6,12 +6,23 @@ from typing import TYPE_CHECKING
 
 from attrs import define, evolve, field, frozen
 
+from tileferry.application.audit import AuditTrail, CallContext
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.fdr import FdrClient
 from tileferry.application.ports.tile_metadata import TileMetadataStore
 from tileferry.application.ports.uploads import TileUploader
 from tileferry.domain.checks import as_float, integer, number
-from tileferry.domain.retry import Failure, GiveUp, Retryable, decide, upload_policy
+from tileferry.domain.retry import (
+    FailedAttempt,
+    Failure,
+    GiveUp,
+    Retryable,
+    RetryAt,
+    RetryCategory,
+    RetryPolicy,
+    decide,
+    upload_policy,
+)
 from tileferry.domain.tiles import (
     MAX_PER_TILE_ATTEMPTS,
     PerTileStatus,
@@ -51,6 +62,8 @@ class IdempotentRetryTileUploader:
     logger: Logger
     clock: Clock
     config: C11RetryConfig
+    audit: AuditTrail | None = None
+    """Where each decision is written, to be explained and replayed."""
 
     def upload_pending_tiles(self, request: UploadRequest) -> UploadBatchReport:
         """Send what waits, again and again while some of it is refused and may still be tried.
@@ -70,13 +83,13 @@ class IdempotentRetryTileUploader:
             if not self._is_any_pending(request):
                 return passes.report()  # all are given up: there is nothing to wait for
             remaining = report.tiles_rejected - given_up
-            delay_s = self._delay_before_retry(request, retries_used)
-            if delay_s is None:
+            decision = self._decided_on_retry(request, retries_used, report.tiles_rejected)
+            if isinstance(decision, GiveUp):
                 hint_s = next_retry_hint(self.clock.now(), self.config.backoff_cap_s)
                 return passes.report(next_retry_at_s=hint_s)
             retries_used += 1
-            self._log_retry(request, retries_used, delay_s, remaining)
-            self.clock.sleep(delay_s)
+            self._log_retry(request, retries_used, decision.delay_s, remaining)
+            self.clock.sleep(decision.delay_s)
 
     def enumerate_pending_tiles(self, flight_id: str) -> Iterator[TileMetadata]:
         """Yield what waits."""
@@ -109,6 +122,14 @@ class IdempotentRetryTileUploader:
             "last_rejection_reason": entry.reason,
         }
         self.fdr_client.record(GIVEUP_KIND, payload, durable=True)
+        self._decided(
+            upload_policy(self.config.max_per_tile_attempts - 1, 0.0, 0.0),
+            operation=f"Upload tile {entry.tile_id}",
+            key=str(entry.tile_id),
+            attempt=attempts,
+            problem=entry.reason or "no reason given",
+            flight_id=flight_id,
+        )
         self.tile_metadata_store.update_voting_status(entry.tile_id, VotingStatus.UPLOAD_GIVEUP)
         self.logger.error(
             "tile %s is given up after %d attempts: %s",
@@ -121,15 +142,43 @@ class IdempotentRetryTileUploader:
     def _is_any_pending(self, request: UploadRequest) -> bool:
         return next(self.tile_metadata_store.pending_uploads(request.flight_id), None) is not None
 
-    def _delay_before_retry(self, request: UploadRequest, retries_used: int) -> float | None:
-        """Ask the one retry decision how long to wait; ``None`` when the call's budget is spent."""
+    def _decided_on_retry(
+        self, request: UploadRequest, retries_used: int, rejected: int
+    ) -> RetryAt | GiveUp:
+        """Ask the one retry decision whether this call goes on, and after how long."""
         config = self.config
-        policy = upload_policy(
-            config.max_in_call_retries, config.backoff_base_s, config.backoff_cap_s
+        return self._decided(
+            upload_policy(config.max_in_call_retries, config.backoff_base_s, config.backoff_cap_s),
+            operation=f"Upload flight {request.flight_id}",
+            key=request.flight_id,
+            attempt=retries_used + 1,
+            problem=f"{rejected} tiles were rejected",
+            flight_id=request.flight_id,
         )
-        failure = Failure(key=request.flight_id, attempt=retries_used + 1, error=Retryable())
+
+    def _decided(
+        self,
+        policy: RetryPolicy,
+        *,
+        operation: str,
+        key: str,
+        attempt: int,
+        problem: str,
+        flight_id: str,
+    ) -> RetryAt | GiveUp:
+        failure = Failure(key=key, attempt=attempt, error=Retryable())
         decision = decide(policy, failure)
-        return None if isinstance(decision, GiveUp) else decision.delay_s
+        if self.audit is not None:
+            failed = FailedAttempt(
+                failure=failure, decision=decision, error_type="Rejected", error_message=problem
+            )
+            context = CallContext(
+                category=RetryCategory.API_VALIDATION.value,
+                operation=operation,
+                correlation_id=flight_id,
+            )
+            self.audit.emit(context.attempt_failed(failed, policy, self.clock))
+        return decision
 
     def _log_start(self, request: UploadRequest) -> None:
         config = self.config

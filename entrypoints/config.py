@@ -13,7 +13,7 @@ from platformdirs import user_data_path, user_log_path
 
 from tileferry.domain.checks import integer, number
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.tiles import BBox
+from tileferry.domain.tiles import BATCH_TILES_MAX, BBox
 from tileferry.entrypoints.config_names import unknown_setting
 from tileferry.entrypoints.retry_config import RetryConfig, alert_thresholds, configured_policies
 
@@ -65,6 +65,20 @@ class C11Config:
     max_tile_bytes: int = field(default=16 * 1024 * 1024, validator=integer(1))
     min_resolution_m_per_px: float = field(default=0.5, validator=number(0))
     max_resolution_m_per_px: float | None = None
+    max_in_call_retries: int = field(default=3, validator=integer(0, 100))
+    """How often one upload command tries again what the provider rejected."""
+    max_per_tile_attempts: int = field(default=5, validator=integer(1, 1_000))
+    """How often a tile may be rejected in its life before a human has to decide."""
+    backoff_base_s: float = field(default=2.0, validator=number(0, 3_600))
+    """The n-th retry of an upload waits this to the power of n."""
+    backoff_cap_s: float = field(default=60.0, validator=number(0, 86_400))
+    """No such wait is longer than this."""
+    flight_record_file: Path | None = None
+    """What says where the aircraft is; only ``on_ground`` opens an upload."""
+    upload_batch_tiles: int = field(default=100, validator=integer(1, BATCH_TILES_MAX))
+    upload_batch_bytes: int = field(default=16 * 1024 * 1024, validator=integer(1))
+    disable_retry_decorator: bool = False
+    """For debugging: an upload makes one pass, counts no rejection and gives nothing up."""
     stop_grace_s: float = field(default=10.0, validator=number(0, 3600))
     """How long a command that is told to stop may take to make safe what it has."""
 

@@ -15,7 +15,9 @@ from dependency_injector import containers, providers
 
 from tileferry.adapters.filesystem import (
     FileCacheLock,
+    FileFdrClient,
     FileJournalStore,
+    FlightRecordFile,
     JsonLinesAuditSink,
     SegmentTileStore,
 )
@@ -23,6 +25,7 @@ from tileferry.adapters.http import (
     FastLane,
     HttpTileDownloader,
     HttpTileProvider,
+    HttpTileUploader,
     ProviderAddress,
     ResponseLimits,
     new_client,
@@ -33,10 +36,12 @@ from tileferry.adapters.postgres import (
     PostgresAuditLog,
     PostgresBlobIndex,
     PostgresCacheLedger,
+    PostgresEnvelopeStore,
     PostgresIdempotencyStore,
     PostgresTileMetadataStore,
     start_embedded,
 )
+from tileferry.adapters.signing import Ed25519Keys
 from tileferry.adapters.system import (
     SharedRetryTokens,
     SystemClock,
@@ -48,13 +53,18 @@ from tileferry.adapters.system import (
 )
 from tileferry.application import (
     AuditTrail,
+    C11RetryConfig,
     CacheBudget,
     DownloadSettings,
     IdempotencyManager,
+    IdempotentRetryTileUploader,
     RetryManager,
+    UploadSettings,
 )
 from tileferry.application.audit_reading import AuditReader
-from tileferry.application.ports import AuditSink, TileDownloader
+from tileferry.application.ports import AuditSink, TileDownloader, TileUploader
+from tileferry.application.ports.uploads import FlightRecords, UploadObserver
+from tileferry.application.upload import UNSEEN
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import DOWNLOAD_POLICY, RetryCategory, RetryPolicy
 from tileferry.domain.tiles import ResolutionGate, default_budget_bytes, default_reserve_bytes
@@ -133,11 +143,12 @@ def _lane(address: ProviderAddress) -> Iterator[FastLane]:
 
 
 def _provider(
-    config: Config, client: httpx.Client, lane: FastLane, clock: SystemClock
+    config: Config,
+    client: httpx.Client,
+    lane: FastLane,
+    clock: SystemClock,
+    limits: ResponseLimits,
 ) -> HttpTileProvider:
-    limits = ResponseLimits(
-        tile_bytes_max=config.c11.max_tile_bytes, deadline_s=config.c11.response_deadline_s
-    )
     return HttpTileProvider(
         client=client, lane=lane, clock=clock, source=config.c11.source, limits=limits
     )
@@ -155,6 +166,34 @@ def _download_settings(config: Config) -> DownloadSettings:
             min_m_per_px=c11.min_resolution_m_per_px, max_m_per_px=c11.max_resolution_m_per_px
         ),
     )
+
+
+def _fdr(root: Path, clock: SystemClock) -> Iterator[FileFdrClient]:
+    recorder = FileFdrClient(root=root, clock=clock)
+    yield recorder
+    recorder.close()
+
+
+def _retry_config(config: Config) -> C11RetryConfig:
+    c11 = config.c11
+    return C11RetryConfig(
+        max_in_call_retries=c11.max_in_call_retries,
+        max_per_tile_attempts=c11.max_per_tile_attempts,
+        backoff_base_s=c11.backoff_base_s,
+        backoff_cap_s=c11.backoff_cap_s,
+    )
+
+
+def _upload_settings(config: Config) -> UploadSettings:
+    c11 = config.c11
+    return UploadSettings(
+        batch_tiles_max=c11.upload_batch_tiles, batch_bytes_max=c11.upload_batch_bytes
+    )
+
+
+def _response_limits(config: Config) -> ResponseLimits:
+    c11 = config.c11
+    return ResponseLimits(tile_bytes_max=c11.max_tile_bytes, deadline_s=c11.response_deadline_s)
 
 
 def _background() -> Iterator[ThreadPoolExecutor]:
@@ -238,7 +277,8 @@ class Container(containers.DeclarativeContainer):
     provider_address = providers.Singleton(_provider_address, config)
     http_client = providers.Resource(_http_client, provider_address)
     lane = providers.Resource(_lane, provider_address)
-    provider = providers.Singleton(_provider, config, http_client, lane, clock)
+    response_limits = providers.Singleton(_response_limits, config)
+    provider = providers.Singleton(_provider, config, http_client, lane, clock, response_limits)
     provider_retry = providers.Singleton(
         RetryManager,
         clock=clock,
@@ -263,6 +303,30 @@ class Container(containers.DeclarativeContainer):
         workers=workers,
         background=providers.Resource(_background),
     )
+    fdr = providers.Resource(_fdr, cache_root, clock)
+    http_tile_uploader = providers.Factory(
+        HttpTileUploader,
+        http_client=http_client,
+        tile_store=tile_store,
+        tile_metadata_store=metadata_store,
+        envelope_store=providers.Singleton(PostgresEnvelopeStore, database),
+        lock=cache_lock,
+        keys=providers.Singleton(Ed25519Keys),
+        retry=provider_retry,
+        logger=logger,
+        clock=clock,
+        settings=providers.Singleton(_upload_settings, config),
+        limits=response_limits,
+    )
+    retrying_tile_uploader = providers.Factory(
+        IdempotentRetryTileUploader,
+        tile_metadata_store=metadata_store,
+        fdr_client=fdr,
+        logger=logger,
+        clock=clock,
+        config=providers.Singleton(_retry_config, config),
+        audit=audit_trail,
+    )
     audit_reader = providers.Singleton(
         AuditReader,
         log=audit_log,
@@ -274,3 +338,29 @@ class Container(containers.DeclarativeContainer):
 def build_tile_downloader(config: Config) -> TileDownloader:
     """Return a downloader for a configuration; whoever uses it holds the cache's lock meanwhile."""
     return cast("TileDownloader", Container(config=config).tile_downloader())
+
+
+def build_tile_uploader(config: Config) -> TileUploader:
+    """Return an uploader for a configuration; whoever uses it holds the cache's lock meanwhile.
+
+    It tries again what the provider rejects, unless ``c11.disable_retry_decorator`` is set.
+    """
+    return tile_uploader_of(Container(config=config))
+
+
+def tile_uploader_of(
+    container: Container,
+    *,
+    flight_records: FlightRecords | None = None,
+    observer: UploadObserver = UNSEEN,
+) -> TileUploader:
+    """Return the uploader of a container that somebody else closes."""
+    records = flight_records or FlightRecordFile(path=container.config().c11.flight_record_file)
+    bare: TileUploader = container.http_tile_uploader(flight_records=records, observer=observer)
+    if container.config().c11.disable_retry_decorator:
+        container.logger().info(
+            "uploads make one pass: c11.disable_retry_decorator is set",
+            extra={"kind": "c11.upload.retry_disabled"},
+        )
+        return bare
+    return cast("TileUploader", container.retrying_tile_uploader(inner=bare))

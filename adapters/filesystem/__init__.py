@@ -3,6 +3,7 @@
 from tileferry.adapters.filesystem.audit_lines import JsonLinesAuditSink
 from tileferry.adapters.filesystem.fdr import FileFdrClient
 from tileferry.adapters.filesystem.files import FileCalls
+from tileferry.adapters.filesystem.flight_records import FlightRecordFile, OperatorsWord
 from tileferry.adapters.filesystem.journal import FileJournalStore
 from tileferry.adapters.filesystem.lock import FileCacheLock
 from tileferry.adapters.filesystem.segment_store import SegmentTileStore
@@ -14,6 +15,8 @@ __all__ = [
     "FileFdrClient",
     "FileJournalStore",
     "FileSpoolStore",
+    "FlightRecordFile",
     "JsonLinesAuditSink",
+    "OperatorsWord",
     "SegmentTileStore",
 ]

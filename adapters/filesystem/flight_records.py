@@ -6,6 +6,7 @@ from pathlib import Path
 from attrs import frozen
 
 from tileferry.adapters.filesystem.files import translated
+from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import FlightRecord, FlightState
 
 _BYTES_MAX = 65_537
@@ -15,10 +16,17 @@ _BYTES_MAX = 65_537
 class FlightRecordFile:
     """Reads the file each time it is asked: it may have changed."""
 
-    path: Path
+    path: Path | None
 
     def current(self) -> FlightRecord:
         """Return what the file says now."""
+        if self.path is None:
+            raise InvalidValueError(
+                field="c11.flight_record_file",
+                value=None,
+                problem="is not set, so nothing says that the aircraft has landed",
+                remedy="give --flight-record FILE, or --on-ground if you see it stand there",
+            )
         with translated("read", self.path), self.path.open("rb") as file:
             content = file.read(_BYTES_MAX)
         return FlightRecord.parse(content)

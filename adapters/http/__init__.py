@@ -6,11 +6,13 @@ from tileferry.adapters.http.lanes import HttpxLane
 from tileferry.adapters.http.provider import HttpTileProvider
 from tileferry.adapters.http.responses import ResponseLimits
 from tileferry.adapters.http.tile_downloader import HttpTileDownloader
+from tileferry.adapters.http.tile_uploader import HttpTileUploader
 
 __all__ = [
     "FastLane",
     "HttpTileDownloader",
     "HttpTileProvider",
+    "HttpTileUploader",
     "HttpxLane",
     "ProviderAddress",
     "ResponseLimits",

@@ -102,9 +102,14 @@ class MemoryTileMetadataStore:
             if tile.flight_id == flight_id and tile.voting_status is VotingStatus.PENDING:
                 yield tile
 
-    def mark_uploaded(self, tile_id: TileId) -> None:
-        """Record an acknowledgement."""
-        self.update_voting_status(tile_id, VotingStatus.UPLOADED)
+    def mark_uploaded(self, *tile_ids: TileId) -> None:
+        """Record acknowledgements."""
+        moved = {
+            tile_id: move_status(tile_id, self._known(tile_id).voting_status, VotingStatus.UPLOADED)
+            for tile_id in tile_ids
+        }
+        for tile_id, status in moved.items():
+            self.update_voting_status(tile_id, status)
 
     def update_voting_status(self, tile_id: TileId, status: VotingStatus) -> None:
         """Move a tile where the domain allows it."""

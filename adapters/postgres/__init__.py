@@ -5,6 +5,7 @@ from tileferry.adapters.postgres.blob_index import PostgresBlobIndex
 from tileferry.adapters.postgres.cache_ledger import PostgresCacheLedger
 from tileferry.adapters.postgres.database import Database
 from tileferry.adapters.postgres.embedded import start_embedded
+from tileferry.adapters.postgres.envelopes import PostgresEnvelopeStore
 from tileferry.adapters.postgres.idempotency import PostgresIdempotencyStore
 from tileferry.adapters.postgres.migrate import SchemaStatus, downgrade, schema_status, upgrade
 from tileferry.adapters.postgres.tile_metadata import PostgresTileMetadataStore
@@ -14,6 +15,7 @@ __all__ = [
     "PostgresAuditLog",
     "PostgresBlobIndex",
     "PostgresCacheLedger",
+    "PostgresEnvelopeStore",
     "PostgresIdempotencyStore",
     "PostgresTileMetadataStore",
     "SchemaStatus",

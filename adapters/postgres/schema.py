@@ -7,6 +7,7 @@ from sqlalchemy import (
     Column,
     DateTime,
     Double,
+    Identity,
     Index,
     Integer,
     LargeBinary,
@@ -79,6 +80,15 @@ tiles = Table(
     Index("tiles_by_place", "zoom", "x", "y"),
     Index("tiles_by_blob", "segment", "byte_offset", unique=True),
     Index("tiles_by_use", "last_used_at"),
+    Index(
+        "tiles_given_up",
+        "flight_id",
+        "source",
+        "zoom",
+        "x",
+        "y",
+        postgresql_where=text("voting_status = 'upload_giveup'"),
+    ),
     Index(
         "tiles_pending",
         "flight_id",
@@ -191,4 +201,21 @@ idempotency_records = Table(
         "lease_expires_at",
         postgresql_where=text("lease_expires_at IS NOT NULL"),
     ),
+)
+
+upload_envelopes = Table(
+    "upload_envelopes",
+    metadata,
+    Column("key", _NAME, nullable=False, primary_key=True),
+    Column("flight_id", _NAME, nullable=False),
+    Column("number", BigInteger, Identity(always=True), nullable=False),
+    Column("manifest", LargeBinary, nullable=False),
+    Column("body_sha256", LargeBinary, nullable=False),
+    Column("signed_at", _NAME, nullable=False),
+    Column("public_key", LargeBinary, nullable=False),
+    Column("signature", LargeBinary, nullable=False),
+    CheckConstraint("octet_length(body_sha256) = 32", name="upload_envelopes_body"),
+    CheckConstraint("octet_length(public_key) = 32", name="upload_envelopes_public_key"),
+    CheckConstraint("octet_length(signature) = 64", name="upload_envelopes_signature"),
+    Index("upload_envelopes_by_flight", "flight_id", "number"),
 )

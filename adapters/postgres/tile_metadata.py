@@ -20,6 +20,7 @@ from tileferry.adapters.postgres.tile_rows import (
     id_columns,
     id_values,
     metadata_from,
+    tile_id_from,
     upsert_columns,
 )
 from tileferry.application.ports.clock import Clock
@@ -176,9 +177,17 @@ class PostgresTileMetadataStore:
             end = [rows[-1][column.name] for column in key]
             page_query = query.where(tuple_(*key) > tuple_(*end)).limit(PAGE_ROWS)
 
-    def mark_uploaded(self, tile_id: TileId) -> None:
-        """Record an acknowledgement; recording it again changes nothing."""
-        self.update_voting_status(tile_id, VotingStatus.UPLOADED)
+    def mark_uploaded(self, *tile_ids: TileId) -> None:
+        """Record acknowledgements in one transaction; recording one again changes nothing."""
+        with self.database.transaction() as connection:
+            wanted = id_columns(tile_ids)
+            rows = connection.execute(_HOLD, wanted).mappings().all()
+            current = {tile_id_from(row): VotingStatus(row["voting_status"]) for row in rows}
+            for tile_id in tile_ids:
+                if tile_id not in current:
+                    raise TileNotFoundError(tile=str(tile_id))
+                move_status(tile_id, current[tile_id], VotingStatus.UPLOADED)
+            connection.execute(_MARK_UPLOADED, wanted)
 
     def update_voting_status(self, tile_id: TileId, status: VotingStatus) -> None:
         """Move a tile where the domain allows it; its row is held meanwhile."""
@@ -217,6 +226,14 @@ _COUNT_ATTEMPT = text(
     "UPDATE tiles SET upload_attempts = upload_attempts + 1"  # noqa: S608  # names of ours
     " WHERE source = :source AND zoom = :zoom AND x = :x AND y = :y"
     f" RETURNING upload_attempts, {WITH_XID}"
+)
+_HOLD = text(
+    f"{holding()} SELECT tiles.source, tiles.zoom, tiles.x, tiles.y, tiles.voting_status"  # noqa: S608  # as above
+    f" FROM tiles JOIN held ON {IS_HELD}"
+)
+_MARK_UPLOADED = text(
+    f"{holding()} UPDATE tiles SET voting_status = 'uploaded', uploaded_at = now() FROM held"  # noqa: S608  # as above
+    f" WHERE {IS_HELD} AND voting_status = 'pending'"
 )
 _MARK_USED = text(
     f"{holding()} UPDATE tiles SET last_used_at = now() FROM held WHERE {IS_HELD}"  # noqa: S608  # names of ours

@@ -39,8 +39,8 @@ class TileMetadataStore(Protocol):
         """Yield a flight's tiles that wait for their upload, in the order of their ids."""
         ...
 
-    def mark_uploaded(self, tile_id: TileId) -> None:
-        """Record, durably, that the provider has the tile."""
+    def mark_uploaded(self, *tile_ids: TileId) -> None:
+        """Record, durably, that the provider has these tiles: all of them, or none."""
         ...
 
     def update_voting_status(self, tile_id: TileId, status: VotingStatus) -> None:

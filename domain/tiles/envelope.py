@@ -24,12 +24,14 @@ from tileferry.domain.checks import (
     text,
 )
 from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.json_input import parse_json
 from tileferry.domain.tiles.blob import TILE_BYTES_MAX
 from tileferry.domain.tiles.metadata import TileMetadata
 from tileferry.domain.tiles.tile_id import TileId
 
 BATCH_TILES_MAX = 1_000
 PUBLIC_KEY_BYTES, SIGNATURE_BYTES = 32, 64
+_MANIFEST_BYTES_MAX = BATCH_TILES_MAX * 1_024
 
 
 @frozen(kw_only=True)
@@ -51,6 +53,17 @@ class EnvelopeTile:
             resolution_m_per_px=tile.resolution_m_per_px,
             sha256=tile.blob.sha256,
             size=tile.blob.length,
+        )
+
+    @classmethod
+    def parse(cls, line: Any) -> "EnvelopeTile":
+        """Read a line as ``as_json`` writes it."""
+        return cls(
+            tile_id=TileId.parse(line["tile_id"]),
+            captured_at=datetime.fromisoformat(line["captured_at"]),
+            resolution_m_per_px=line["resolution_m_per_px"],
+            sha256=line["sha256"],
+            size=line["size"],
         )
 
     def as_json(self) -> dict[str, JsonValue]:
@@ -81,6 +94,24 @@ class Batch:
                 value=len(self.tiles),
                 problem=f"must be 1 to {BATCH_TILES_MAX} tiles",
             )
+
+    @classmethod
+    def parse(cls, key: str, manifest: bytes) -> "Batch":
+        """Read a batch from its manifest; of what this makes, ``manifest`` is the same again."""
+        data = parse_json(manifest, field="manifest", bytes_max=_MANIFEST_BYTES_MAX)
+        match data:
+            case {"flight_id": str(flight_id), "tiles": list(lines)}:
+                pass
+            case _:
+                raise InvalidValueError(
+                    field="manifest", value="…", problem="has no flight_id, or no tiles"
+                )
+        try:
+            return cls(key=key, flight_id=flight_id, tiles=map(EnvelopeTile.parse, lines))
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidValueError(
+                field="manifest", value="…", problem=f"has a line that is none: {error}"
+            ) from error
 
     @property
     def boundary(self) -> str:

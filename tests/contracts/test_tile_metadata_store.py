@@ -244,6 +244,21 @@ def test_an_acknowledged_tile_is_uploaded_and_no_longer_pending(kept: Kept) -> N
     assert known(kept, tile.tile_id).voting_status is VotingStatus.TRUSTED
 
 
+def test_several_are_acknowledged_together_or_not_at_all(kept: Kept) -> None:
+    tiles = [captured(x) for x in range(4)]
+    stored(kept, *tiles)
+    ids = [tile.tile_id for tile in tiles]
+    kept.store.update_voting_status(ids[3], VotingStatus.UPLOAD_GIVEUP)
+    with pytest.raises(IllegalTransitionError):
+        kept.store.mark_uploaded(*ids)
+    with pytest.raises(TileNotFoundError):
+        kept.store.mark_uploaded(ids[0], TileId(source="cam", zoom=3, x=1, y=1))
+    assert known(kept, ids[0]).voting_status is VotingStatus.PENDING
+    kept.store.mark_uploaded(*ids[:3])
+    kept.store.mark_uploaded()
+    assert list(kept.store.pending_uploads("F1")) == []
+
+
 @pytest.mark.parametrize("target", [status for status in VotingStatus if status != "upload_giveup"])
 def test_nothing_moves_a_giveup_back(kept: Kept, target: VotingStatus) -> None:
     tile = captured()

@@ -85,6 +85,32 @@ def test_the_body_is_the_manifest_and_then_the_tiles_in_their_order() -> None:
     assert names == ["manifest", *(str(tile(number)) for number in range(3))]
 
 
+def test_a_batch_is_read_back_from_its_manifest() -> None:
+    read = Batch.parse("k1", BATCH.manifest)
+    assert read == BATCH
+    assert read.manifest == BATCH.manifest
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        b"",
+        b"[]",
+        b'{"flight_id": "F1"}',
+        b'{"flight_id": 1, "tiles": []}',
+        b'{"flight_id": "F1", "tiles": []}',
+        b'{"flight_id": "F1", "tiles": [1]}',
+        b'{"flight_id": "F1", "tiles": [{}]}',
+        BATCH.manifest.replace(b"cam/15", b"cam/99"),
+        BATCH.manifest.replace(b"2026-10", b"2026-13"),
+        BATCH.manifest.replace(b'"size":3', b'"size":-3'),
+    ],
+)
+def test_what_is_no_manifest_is_refused(manifest: bytes) -> None:
+    with pytest.raises(InvalidValueError):
+        Batch.parse("k1", manifest)
+
+
 def test_the_boundary_comes_from_the_key() -> None:
     assert BATCH.boundary != evolve(BATCH, key="k2").boundary
     assert BATCH.boundary == evolve(BATCH, flight_id="F2").boundary

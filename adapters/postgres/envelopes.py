@@ -1,0 +1,68 @@
+"""Signed batches in Postgres, kept until their answers are recorded."""
+
+from collections.abc import Sequence
+
+from attrs import frozen
+from sqlalchemy import RowMapping, delete, select
+from sqlalchemy.dialects.postgresql import insert
+
+from tileferry.adapters.postgres.database import Database
+from tileferry.adapters.postgres.schema import upload_envelopes
+from tileferry.domain.errors import IdempotencyConflictError
+from tileferry.domain.tiles import Batch, SignedEnvelope
+
+
+@frozen
+class PostgresEnvelopeStore:
+    """Keeps an envelope as a row; the tiles' bytes stay where they are."""
+
+    database: Database
+
+    def save(self, envelope: SignedEnvelope) -> None:
+        """Keep an envelope; a key that is known with other content is refused."""
+        key = envelope.batch.key
+        row = insert(upload_envelopes).values(
+            key=key,
+            flight_id=envelope.batch.flight_id,
+            manifest=envelope.batch.manifest,
+            body_sha256=bytes.fromhex(envelope.body_sha256),
+            signed_at=envelope.timestamp,
+            public_key=envelope.public_key,
+            signature=envelope.signature,
+        )
+        known = select(upload_envelopes).where(upload_envelopes.c.key == key)
+        with self.database.transaction() as connection:
+            connection.execute(row.on_conflict_do_nothing(index_elements=["key"]))
+            kept = _envelope_from(connection.execute(known).mappings().one())
+        if kept != envelope:
+            raise IdempotencyConflictError(
+                key=key,
+                recorded_fingerprint=kept.body_sha256,
+                offered_fingerprint=envelope.body_sha256,
+            )
+
+    def open_envelopes(self, flight_id: str) -> Sequence[SignedEnvelope]:
+        """Return those of a flight, oldest first."""
+        query = (
+            select(upload_envelopes)
+            .where(upload_envelopes.c.flight_id == flight_id)
+            .order_by(upload_envelopes.c.number)
+        )
+        with self.database.reading() as connection:
+            return [_envelope_from(row) for row in connection.execute(query).mappings()]
+
+    def close(self, envelope: SignedEnvelope) -> None:
+        """Forget an envelope."""
+        known = upload_envelopes.c.key == envelope.batch.key
+        with self.database.transaction() as connection:
+            connection.execute(delete(upload_envelopes).where(known))
+
+
+def _envelope_from(row: RowMapping) -> SignedEnvelope:
+    return SignedEnvelope(
+        batch=Batch.parse(row["key"], bytes(row["manifest"])),
+        body_sha256=bytes(row["body_sha256"]).hex(),
+        timestamp=row["signed_at"],
+        public_key=bytes(row["public_key"]),
+        signature=bytes(row["signature"]),
+    )
