@@ -349,7 +349,7 @@ def test_a_rate_that_is_none_is_refused_by_its_flag(rate: str) -> None:
 
 def test_replay_makes_each_decision_again(operator: Operator, database: Database) -> None:
     stored(database, an_hour_of_calls())
-    ran = operator.runs("audit", "replay", "corr-9")
+    ran = operator.runs_here("audit", "replay", "corr-9")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.count("decided") == 3
     assert "give up after attempt 3: all attempts are used up" in ran.out
@@ -398,13 +398,20 @@ def test_replay_of_what_is_not_there() -> None:
         (["stats", "--since", "0001-01-01T00:00:00Z"], "--since: is before anything can have been"),
         (["stats", "--since", "9999-12-31T23:59:59Z"], "--since: is in the future"),
         (["tail", "-n", "99999999999999999999"], "1000000"),
-        (["replay", "\udcff"], "ID: must be text in valid Unicode"),
     ],
 )
 def test_what_nobody_can_ask_for_is_refused_and_does_not_crash(
     operator: Operator, arguments: list[str], problem: str
 ) -> None:
-    ran = operator.runs("audit", *arguments)
+    refused_by_name(operator.runs_here("audit", *arguments), problem)
+
+
+def test_bytes_that_are_no_text_are_refused_and_do_not_crash(operator: Operator) -> None:
+    """In a process of its own: only there an argument is bytes before it is text."""
+    refused_by_name(operator.runs("audit", "replay", "\udcff"), "ID: must be text in valid Unicode")
+
+
+def refused_by_name(ran: Ran, problem: str) -> None:
     assert (ran.code, ran.out) == (2, "")
     assert problem in " ".join(ran.err.replace("│", " ").split())
 

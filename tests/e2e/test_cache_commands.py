@@ -6,10 +6,10 @@ import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from attrs import frozen
+from support.operator import Operator
 
 from tileferry.adapters.filesystem import FileCacheLock, SegmentTileStore
 from tileferry.adapters.postgres import Database, PostgresBlobIndex, PostgresTileMetadataStore
@@ -17,54 +17,23 @@ from tileferry.adapters.system import SystemClock
 from tileferry.domain.tiles import NewTile, SectorClass, TileId
 
 CANARY = "canary-password"
-HEAD = "0005"
+HEAD = "0006"
 """The schema that this version needs."""
 
 
 @frozen
-class Ran:
-    """What a command did."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        """Its one object."""
-        return json.loads(self.out)
-
-
-@frozen
-class Operator:
-    """Somebody with a database, a cache folder and a shell."""
-
-    home: Path
-    database_url: str
+class CacheOperator(Operator):
+    """Somebody who has a cache folder as well."""
 
     @property
     def cache_root(self) -> Path:
         """Where the cache is."""
         return self.home / "cache"
 
-    def runs(self, *arguments: str, **environment: str) -> Ran:
-        """Run ``tileferry`` with these arguments."""
-        settings = {
-            "TILEFERRY_DATABASE_URL": self.database_url,
-            "TILEFERRY_C11_CACHE_ROOT": str(self.cache_root),
-            "NO_COLOR": "1",
-            **environment,
-        }
-        done = subprocess.run(  # noqa: S603  # our own command
-            [sys.executable, "-m", "tileferry.entrypoints.cli", *arguments],
-            env={**os.environ, **settings},
-            cwd=self.home,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert "Traceback" not in done.stderr, done.stderr
-        return Ran(done.returncode, done.stdout, done.stderr)
+    def environment(self, **settings: str) -> dict[str, str]:
+        """Return what a command finds set."""
+        root = {"TILEFERRY_C11_CACHE_ROOT": str(self.cache_root)}
+        return super().environment(**{**root, **settings})
 
     def stores(self, count: int) -> None:
         """Put tiles into the cache."""
@@ -90,24 +59,24 @@ class Operator:
 
 
 @pytest.fixture
-def operator(tmp_path: Path, database_url: str) -> Operator:
-    return Operator(tmp_path, database_url)
+def operator(tmp_path: Path, database_url: str) -> CacheOperator:
+    return CacheOperator(tmp_path, database_url)
 
 
 def test_a_new_database_is_upgraded_once(tmp_path: Path, empty_database_url: str) -> None:
-    operator = Operator(tmp_path, empty_database_url)
-    status = operator.runs("db", "status", "--json")
+    operator = CacheOperator(tmp_path, empty_database_url)
+    status = operator.runs_here("db", "status", "--json")
     assert (status.code, status.json["found"], status.json["is_current"]) == (7, None, False)
-    refused = operator.runs("cache", "stats")
+    refused = operator.runs_here("cache", "stats")
     assert refused.code == 7
     assert "run tileferry db upgrade" in refused.err
-    upgraded = operator.runs("db", "upgrade", "--json")
+    upgraded = operator.runs_here("db", "upgrade", "--json")
     assert upgraded.json == {"schema": "tileferry.db.upgrade.v1", "from": None, "to": HEAD}
-    assert "already" in operator.runs("db", "upgrade").out
-    assert operator.runs("db", "status").code == 0
+    assert "already" in operator.runs_here("db", "upgrade").out
+    assert operator.runs_here("db", "status").code == 0
 
 
-def test_stats_tell_what_the_cache_holds(operator: Operator) -> None:
+def test_stats_tell_what_the_cache_holds(operator: CacheOperator) -> None:
     operator.stores(3)
     ran = operator.runs("cache", "stats", "--json", TILEFERRY_C6_BUDGET_BYTES="5000")
     assert ran.code == 0
@@ -115,33 +84,33 @@ def test_stats_tell_what_the_cache_holds(operator: Operator) -> None:
     body = ran.json
     assert body["schema"] == "tileferry.cache.stats.v1"
     assert (body["tiles"], body["used_bytes"], body["budget_bytes"]) == (3, 3_000, 5_000)
-    assert "2.9 KiB" in operator.runs("cache", "stats").out
+    assert "2.9 KiB" in operator.runs_here("cache", "stats").out
 
 
-def test_a_sound_cache_is_verified(operator: Operator) -> None:
+def test_a_sound_cache_is_verified(operator: CacheOperator) -> None:
     operator.stores(5)
-    ran = operator.runs("cache", "verify", "--json")
+    ran = operator.runs_here("cache", "verify", "--json")
     assert ran.code == 0
     assert (ran.json["sound"], ran.json["tiles"], ran.json["live_bytes"]) == (True, 5, 5_000)
-    assert "sound" in operator.runs("cache", "verify").out
+    assert "sound" in operator.runs_here("cache", "verify").out
 
 
-def test_one_flipped_bit_is_found_and_named(operator: Operator) -> None:
+def test_one_flipped_bit_is_found_and_named(operator: CacheOperator) -> None:
     operator.stores(5)
     (segment,) = (operator.cache_root / ".c6/segments").iterdir()
     content = bytearray(segment.read_bytes())
     content[content.index(bytes([3]) * 1_000) + 500] ^= 1
     segment.write_bytes(content)
-    ran = operator.runs("cache", "verify", "--json")
+    ran = operator.runs_here("cache", "verify", "--json")
     assert ran.code == 3
     assert (ran.json["sound"], ran.json["damaged_tiles"]) == (False, 1)
     assert ran.json["damage"][0]["tile"] == "sat/15/3/1"
-    shown = operator.runs("cache", "verify")
+    shown = operator.runs_here("cache", "verify")
     assert shown.code == 3
     assert "sat/15/3/1" in shown.out
 
 
-def test_a_cache_in_use_is_left_alone(operator: Operator) -> None:
+def test_a_cache_in_use_is_left_alone(operator: CacheOperator) -> None:
     operator.stores(1)
     lock = FileCacheLock(root=operator.cache_root)
     lock.acquire()
@@ -153,15 +122,15 @@ def test_a_cache_in_use_is_left_alone(operator: Operator) -> None:
     assert str(os.getpid()) in ran.err
 
 
-def test_bad_settings_are_refused_by_name(operator: Operator) -> None:
-    negative = operator.runs("cache", "stats", TILEFERRY_C6_BUDGET_BYTES="-4")
+def test_bad_settings_are_refused_by_name(operator: CacheOperator) -> None:
+    negative = operator.runs_here("cache", "stats", TILEFERRY_C6_BUDGET_BYTES="-4")
     assert (negative.code, negative.out) == (2, "")
     assert "budget_bytes: must be a whole number from 0 up" in negative.err
-    garbage = operator.runs("cache", "stats", TILEFERRY_C6_BUDGET_BYTES="lots")
+    garbage = operator.runs_here("cache", "stats", TILEFERRY_C6_BUDGET_BYTES="lots")
     assert garbage.code == 2
     assert "c6.budget_bytes: cannot be read" in garbage.err
-    (operator.home / "tileferry.toml").write_text("[tileferry.c6]\nbudgt = 1\n", encoding="utf-8")
-    assert "c6.budgt" in operator.runs("cache", "stats").err
+    operator.configures("[tileferry.c6]\nbudgt = 1\n")
+    assert "c6.budgt" in operator.runs_here("cache", "stats").err
 
 
 @pytest.mark.parametrize(
@@ -173,7 +142,7 @@ def test_bad_settings_are_refused_by_name(operator: Operator) -> None:
     ],
 )
 def test_a_database_that_cannot_be_used_is_told_of_without_its_password(
-    operator: Operator, url: str
+    operator: CacheOperator, url: str
 ) -> None:
     ran = operator.runs("db", "status", TILEFERRY_DATABASE_URL=url)
     assert ran.code in {2, 7}
@@ -181,11 +150,9 @@ def test_a_database_that_cannot_be_used_is_told_of_without_its_password(
     assert CANARY not in ran.out + ran.err
 
 
-def test_the_settings_file_is_read_and_the_environment_wins(operator: Operator) -> None:
-    (operator.home / "tileferry.toml").write_text(
-        "[tileferry.c6]\nbudget_bytes = 1000\nfree_space_reserve_bytes = 7\n", encoding="utf-8"
-    )
-    body = operator.runs("cache", "stats", "--json", TILEFERRY_C6_BUDGET_BYTES="2000").json
+def test_the_settings_file_is_read_and_the_environment_wins(operator: CacheOperator) -> None:
+    operator.configures("[tileferry.c6]\nbudget_bytes = 1000\nfree_space_reserve_bytes = 7\n")
+    body = operator.runs_here("cache", "stats", "--json", TILEFERRY_C6_BUDGET_BYTES="2000").json
     assert (body["budget_bytes"], body["free_space_reserve_bytes"]) == (2_000, 7)
 
 

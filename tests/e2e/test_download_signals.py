@@ -226,5 +226,5 @@ def test_a_killed_download_leaves_no_promise_of_space_behind(
         run.signalled(signal.SIGKILL)
         assert run.ended().code == -signal.SIGKILL
     provider.always.clear()
-    ran = operator.runs(*DOWNLOAD, "--json")
+    ran = operator.runs_here(*DOWNLOAD, "--json")
     assert (ran.code, ran.json["tiles_downloaded"]) == (0, COUNT)

@@ -256,7 +256,8 @@ def test_the_map_and_the_table_are_readable_on_the_plainest_terminal(site: Site)
 
 
 def test_a_large_area_is_drawn_small(site: Site) -> None:
-    ran = site.operator.runs("cache", "verify", f"--bbox={BOX}", "--zoom", "18", COLUMNS="60")
+    verify = ("cache", "verify", f"--bbox={BOX}", "--zoom", "18")
+    ran = site.operator.runs_here(*verify, COLUMNS="60")
     assert ran.code == 3
     assert "tiles, the worst shown" in ran.out
     lines = [line for line in ran.out.splitlines() if set(line.strip()) == {"·"}]

@@ -9,6 +9,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import pytest
 from attrs import frozen
 
 from tileferry.entrypoints.cli import main
@@ -63,6 +64,16 @@ class Operator:
         )
         assert "Traceback" not in done.stderr, done.stderr
         return Ran(done.returncode, done.stdout, done.stderr)
+
+    def runs_here(self, *arguments: str, **settings: str) -> Ran:
+        """Run one command in this process, much faster, with what a process would find set."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(self.home)
+            for name, value in self.environment(**settings).items():
+                patch.setenv(name, value)
+            ran = run_here(*arguments)
+        assert "Traceback" not in ran.err, ran.err
+        return ran
 
     def configures(self, text: str) -> None:
         """Write the configuration file."""

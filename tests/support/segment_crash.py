@@ -10,6 +10,7 @@ from typing import Any
 
 from attrs import evolve
 
+from support.failing_calls import UNSYNCED
 from support.segments import LoggedBlobIndex, content, tile
 from tileferry.adapters.filesystem.files import FileCalls
 from tileferry.adapters.filesystem.segment_store import SegmentTileStore
@@ -26,7 +27,7 @@ def deadly(calls_left: int, chance: random.Random) -> FileCalls:
             if left != 0:
                 return real(*args, **named)
             if chance.random() < 0.5:
-                if real is os.writev:
+                if real is UNSYNCED.writev:
                     whole = b"".join(args[1])
                     os.write(args[0], whole[: chance.randrange(len(whole))])
                 else:
@@ -37,12 +38,12 @@ def deadly(calls_left: int, chance: random.Random) -> FileCalls:
         return call
 
     kinds = ("open", "writev", "fdatasync", "fsync", "unlink", "mkdir")
-    return evolve(FileCalls(), **{kind: wrapped(getattr(os, kind)) for kind in kinds})
+    return evolve(UNSYNCED, **{kind: wrapped(getattr(UNSYNCED, kind)) for kind in kinds})
 
 
 def main(root: Path, seed: int, calls_left: int) -> None:
     chance = random.Random(seed)  # noqa: S311  # a repeatable test, not a secret
-    calls = deadly(calls_left, chance) if calls_left else FileCalls()
+    calls = deadly(calls_left, chance) if calls_left else UNSYNCED
     index = LoggedBlobIndex(root.with_suffix(".log"))
     number = 0
     while True:

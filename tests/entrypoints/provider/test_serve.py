@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 import trustme
+from support.operator import Ran, run_here
 from support.provider import API_KEY, provider_process, running_provider
 from typer.testing import CliRunner
 
@@ -25,19 +26,16 @@ AREA = {"bbox": "36.10,49.95,36.20,50.02", "zoom": "14", "list-only": "true"}
 BEARER = {"Authorization": f"Bearer {API_KEY}"}
 
 
-def runs(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
-    """Run a command that is expected to end by itself."""
-    environment = {name: text for name, text in os.environ.items() if "TILEFERRY" not in name}
-    done = subprocess.run(  # noqa: S603  # our own command
-        [sys.executable, "-m", "tileferry.entrypoints.cli", "provider", *arguments],
-        env={**environment, "NO_COLOR": "1", "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert "Traceback" not in done.stderr, done.stderr
-    return done
+def runs(*arguments: str) -> Ran:
+    """Run a command that is expected to end by itself, where nothing is set."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if "TILEFERRY" in name]:
+            patch.delenv(name)
+        patch.setenv("NO_COLOR", "1")
+        patch.setenv("COLUMNS", "200")
+        ran = run_here("provider", *arguments)
+    assert "Traceback" not in ran.err, ran.err
+    return ran
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
@@ -133,11 +131,11 @@ def test_the_key_comes_from_a_private_file(tmp_path: Path) -> None:
             response = httpx.get(provider.url + TILE, headers=headers, trust_env=False)
             assert response.status_code == status
     file.chmod(0o640)
-    refused = runs("serve", "--api-key-file", file)
-    assert refused.returncode == 2
-    assert "others may read it" in refused.stderr
-    assert "chmod 600" in refused.stderr
-    assert "key-of-a-file" not in refused.stderr
+    refused = runs("serve", "--api-key-file", str(file))
+    assert refused.code == 2
+    assert "others may read it" in refused.err
+    assert "chmod 600" in refused.err
+    assert "key-of-a-file" not in refused.err
 
 
 @pytest.mark.parametrize(
@@ -169,9 +167,9 @@ def test_what_cannot_be_is_refused_by_name(arguments: list[str], said: str) -> N
 def test_a_port_that_is_taken_is_refused() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         refused = runs("serve", "--demo", "--port", str(taken.getsockname()[1]))
-    assert refused.returncode == 2
-    assert "cannot be listened on" in refused.stderr
-    assert "choose another port" in refused.stderr
+    assert refused.code == 2
+    assert "cannot be listened on" in refused.err
+    assert "choose another port" in refused.err
 
 
 def test_without_the_extra_it_says_what_to_install() -> None:
@@ -189,10 +187,10 @@ def test_without_the_extra_it_says_what_to_install() -> None:
 
 
 def test_the_faults_can_be_listed() -> None:
-    listed = json.loads(runs("faults", "--json").stdout)
+    listed = runs("faults", "--json").json
     names = [fault["name"] for fault in listed["faults"]]
     assert {"429", "503", "reset", "poison", "endless"} <= set(names)
-    table = runs("faults").stdout
+    table = runs("faults").out
     assert all(name in table for name in names)
 
 

@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from support.failing_calls import UNSYNCED
 from support.segments import LoggedBlobIndex, content, damages, tile
 from support.soak import TIMES
 
@@ -32,7 +33,7 @@ def run_until_killed(root: Path, *, seed: int, calls_left: int, groups: int) -> 
 
 def assert_nothing_is_lost(root: Path) -> None:
     index = LoggedBlobIndex(root.with_suffix(".log"))
-    with SegmentTileStore(root=root, index=index) as store:
+    with SegmentTileStore(root=root, index=index, calls=UNSYNCED) as store:
         for tile_id, blob in index.tiles().items():
             found = store.read_tile(tile_id)
             assert found == content(tile_id.x, tile_id.x % 3_000)
