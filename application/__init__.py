@@ -7,6 +7,7 @@ from tileferry.application.download_run import DownloadSettings
 from tileferry.application.group_commit import GroupCommit, GroupLimits
 from tileferry.application.idempotency import IdempotencyManager
 from tileferry.application.idempotent_call import StoredResult, WhenBusy
+from tileferry.application.ingest import CaptureIngest, IngestReport
 from tileferry.application.json_codec import JsonCodec
 from tileferry.application.retry_manager import RetryManager
 from tileferry.application.retrying import call_with_retry, call_with_retry_async
@@ -18,12 +19,14 @@ __all__ = [
     "AuditTrail",
     "C11RetryConfig",
     "CacheBudget",
+    "CaptureIngest",
     "DownloadSettings",
     "FlightUpload",
     "GroupCommit",
     "GroupLimits",
     "IdempotencyManager",
     "IdempotentRetryTileUploader",
+    "IngestReport",
     "JsonCodec",
     "RetryManager",
     "StoredResult",

@@ -29,7 +29,7 @@ from tileferry.application.retry_manager import RetryManager
 from tileferry.domain.checks import integer
 from tileferry.domain.errors import DamagedTileError, RetryError, TileNotFoundError
 from tileferry.domain.idempotency import compute_idempotency_key
-from tileferry.domain.retry import POLICY_MATRIX, RetryCategory, RetryPolicy
+from tileferry.domain.retry import RetryCategory
 from tileferry.domain.tiles import (
     BATCH_TILES_MAX,
     Batch,
@@ -57,11 +57,10 @@ UNSEEN: UploadObserver = _Unseen()
 
 @frozen(kw_only=True)
 class UploadSettings:
-    """How large a batch may be, and how a call is retried."""
+    """How large a batch may be."""
 
     batch_tiles_max: int = field(default=100, validator=integer(1, BATCH_TILES_MAX))
     batch_bytes_max: int = field(default=16 * 1024 * 1024, validator=integer(1))
-    policy: RetryPolicy = POLICY_MATRIX[RetryCategory.API_REQUEST]
 
 
 @define(kw_only=True)
@@ -162,7 +161,6 @@ class FlightUpload:
                 RetryCategory.API_REQUEST,
                 f"POST {len(envelope.batch.tiles)} tiles of flight {envelope.batch.flight_id}",
                 lambda: self.provider.post_batch(envelope, self._contents(envelope.batch)),
-                self.settings.policy,
                 correlation_id=envelope.batch.flight_id,
                 classifier=class_of_error,
             )

@@ -152,7 +152,7 @@ class IdempotentRetryTileUploader:
             operation=f"Upload flight {request.flight_id}",
             key=request.flight_id,
             attempt=retries_used + 1,
-            problem=f"{rejected} tiles were rejected",
+            problem="1 tile was rejected" if rejected == 1 else f"{rejected} tiles were rejected",
             flight_id=request.flight_id,
         )
 

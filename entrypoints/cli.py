@@ -21,9 +21,12 @@ GROUPS = {
     "coverage": "coverage_command",
     "db": "database_commands",
     "download": "download_command",
+    "giveups": "giveups_commands",
+    "ingest": "ingest_command",
     "plan": "plan_command",
     "policy": "policy_commands",
     "provider": "provider_commands",
+    "upload": "upload_command",
 }
 """Each command or group of commands, and the module that has it."""
 _LINE_CHARS_MAX = 1_000

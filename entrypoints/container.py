@@ -19,6 +19,7 @@ from tileferry.adapters.filesystem import (
     FileJournalStore,
     FlightRecordFile,
     JsonLinesAuditSink,
+    PictureFolder,
     SegmentTileStore,
 )
 from tileferry.adapters.http import (
@@ -55,6 +56,7 @@ from tileferry.application import (
     AuditTrail,
     C11RetryConfig,
     CacheBudget,
+    CaptureIngest,
     DownloadSettings,
     IdempotencyManager,
     IdempotentRetryTileUploader,
@@ -62,6 +64,7 @@ from tileferry.application import (
     UploadSettings,
 )
 from tileferry.application.audit_reading import AuditReader
+from tileferry.application.giveups import GiveupReader
 from tileferry.application.ports import AuditSink, TileDownloader, TileUploader
 from tileferry.application.ports.uploads import FlightRecords, UploadObserver
 from tileferry.application.upload import UNSEEN
@@ -327,6 +330,16 @@ class Container(containers.DeclarativeContainer):
         config=providers.Singleton(_retry_config, config),
         audit=audit_trail,
     )
+    capture_ingest = providers.Factory(
+        CaptureIngest,
+        tile_store=tile_store,
+        tile_metadata_store=metadata_store,
+        budget_enforcer=budget_enforcer,
+        lock=cache_lock,
+        logger=logger,
+    )
+    giveup_reader = providers.Factory(GiveupReader, fdr_client=fdr)
+    pictures = providers.Factory(PictureFolder, cache_root)
     audit_reader = providers.Singleton(
         AuditReader,
         log=audit_log,

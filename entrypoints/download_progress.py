@@ -1,24 +1,15 @@
 """How a download gets on: what it was told so far, in lines that people read at a glance."""
 
-import re
-import threading
-import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
 
 from attrs import define, field, frozen
 
 from tileferry.application.ports.downloads import TileFate
-from tileferry.domain.audit import AuditEvent, RetryAttempted
-from tileferry.domain.retry import RateLimited
-from tileferry.domain.text import printable
 from tileferry.domain.tiles import DownloadBatchReport
 from tileferry.entrypoints.output import in_bytes
-from tileferry.entrypoints.signals import StopSignals
+from tileferry.entrypoints.waits import Waits
 
 RATE_WINDOW_S = 10.0
-_CAUSE_CHARS_MAX = 60
-_STATUS = re.compile(r"\bHTTP (\d{3})\b")
 _NAMES = {
     TileFate.STORED: "stored",
     TileFate.DOWNGRADED: "downgraded",
@@ -29,19 +20,6 @@ _NAMES = {
 }
 
 
-@frozen(kw_only=True)
-class Wait:
-    """Something that is waited for, and until when."""
-
-    reason: str
-    until_s: float
-
-    def line(self, now_s: float) -> str:
-        """Count down."""
-        left_s = max(0.0, self.until_s - now_s)
-        return f"{self.reason}{left_s:.0f} s"
-
-
 @frozen
 class _Sample:
     at_s: float
@@ -50,15 +28,9 @@ class _Sample:
 
 
 @define(eq=False)
-class DownloadProgress:
-    """Observes a download, and its retries as a sink of the audit trail.
+class DownloadProgress(Waits):
+    """Observes a download, and its retries as a sink of the audit trail."""
 
-    Whatever it is told is also where a signal may end the download.
-    """
-
-    stop: StopSignals
-    clock_s: Callable[[], float] = time.monotonic
-    name: str = field(default="progress", init=False)
     listed: int = field(default=0, init=False)
     tiles: int | None = field(default=None, init=False)
     """How many there are, once they are listed."""
@@ -69,9 +41,7 @@ class DownloadProgress:
     safe: int = field(default=0, init=False)
     """How many tiles of this run are durable."""
     report: DownloadBatchReport | None = field(default=None, init=False)
-    _wait: Wait | None = field(default=None, init=False)
     _samples: deque[_Sample] = field(factory=deque, init=False)
-    _guard: threading.Lock = field(factory=threading.Lock, init=False)
 
     # As an observer of the download, in the thread that carries it out
 
@@ -102,17 +72,6 @@ class DownloadProgress:
     def ended(self, report: DownloadBatchReport) -> None:
         """Keep the report: after an error it comes no other way."""
         self.report = report
-
-    # As a sink of retry events, in any thread
-
-    def emit(self, events: Sequence[AuditEvent]) -> None:
-        """Note what is waited for, if it is the longest wait."""
-        for event in events:
-            if isinstance(event, RetryAttempted):
-                wait = Wait(reason=_reason(event), until_s=self.clock_s() + event.delay_seconds)
-                with self._guard:
-                    if self._wait is None or wait.until_s > self._wait.until_s:
-                        self._wait = wait
 
     # For whoever shows it
 
@@ -148,13 +107,6 @@ class DownloadProgress:
             counts.insert(0, f"{self.already_stored:,} from before")
         return ", ".join(counts)
 
-    def waiting(self, now_s: float) -> str:
-        """Tell what it waits for, if it does."""
-        if self.stop.asked:
-            return "stopping: what was fetched is made safe; Ctrl-C again stops at once"
-        wait = self._wait
-        return wait.line(now_s) if wait is not None and wait.until_s > now_s else ""
-
     def _rates(self, now_s: float) -> tuple[float, float]:
         """Return tiles and bytes a second, lately."""
         samples = self._samples
@@ -169,19 +121,6 @@ class DownloadProgress:
             (last.tiles - first.tiles) / elapsed_s,
             (last.size_bytes - first.size_bytes) / elapsed_s,
         )
-
-
-def _reason(event: RetryAttempted) -> str:
-    if isinstance(event.decision_record.failure.error, RateLimited):
-        return "the provider asks for patience: "
-    status = _STATUS.search(event.exception_message)
-    cause = status[1] if status else _cause(event.exception_message)
-    return f"{cause}, attempt {event.attempt_number} of {event.max_attempts}, again in "
-
-
-def _cause(message: str) -> str:
-    said = message.removeprefix("satellite-provider: ").partition(", ")[0]
-    return printable(said, limit=_CAUSE_CHARS_MAX)
 
 
 def _in_minutes(seconds: float) -> str:

@@ -35,6 +35,7 @@ _TOLD_OTHERWISE = frozenset(
         "c11.download.budget_exceeded",
         "c11.download.interrupted",
         "c11.download.failed",
+        "c11.ingest.refused",
         "cli.crashed",
     }
 )

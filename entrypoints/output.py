@@ -88,6 +88,7 @@ def print_json(schema: str, body: Mapping[str, Any]) -> None:
 def facts(title: str, rows: Mapping[str, object]) -> Table:
     """Lay out a few named facts."""
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE)
+    table.min_width = len(title)  # or it would be folded
     table.show_header = False
     table.add_column()
     table.add_column(overflow="fold")

@@ -1,8 +1,8 @@
-"""Showing a download: a bar that moves on a terminal, and a line now and then anywhere else."""
+"""Showing how a transfer gets on: a bar on a terminal, a line now and then anywhere else."""
 
 import threading
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from attrs import define, field
 from rich.console import Console
@@ -11,19 +11,47 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tileferry.entrypoints.download_progress import DownloadProgress
-
 SILENT_S = 1.0
 """What takes no longer is not worth a bar."""
 LINE_EVERY_S = 10.0
 REFRESH_PER_S = 4
 
 
+class Progress(Protocol):
+    """What can be shown."""
+
+    @property
+    def tiles(self) -> int | None:
+        """How many there are, once that is known."""
+        ...
+
+    @property
+    def done(self) -> int:
+        """How many there is an answer for."""
+        ...
+
+    def clock_s(self) -> float:
+        """Return the time it counts by."""
+        ...
+
+    def headline(self, now_s: float) -> str:
+        """Tell how far it is."""
+        ...
+
+    def outcomes(self) -> str:
+        """Tell what became of the tiles."""
+        ...
+
+    def waiting(self, now_s: float) -> str:
+        """Tell what it waits for, if it does."""
+        ...
+
+
 @define(eq=False)
 class ProgressView:
     """Draws in a thread of its own while the block lasts; nothing is left of a bar."""
 
-    progress: DownloadProgress
+    progress: Progress
     console: Console
     silent_s: float = SILENT_S
     line_every_s: float = LINE_EVERY_S

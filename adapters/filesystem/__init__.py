@@ -1,15 +1,18 @@
 """The filesystem: segments of tiles, journals, the flight data recorder, the cache's lock."""
 
 from tileferry.adapters.filesystem.audit_lines import JsonLinesAuditSink
+from tileferry.adapters.filesystem.captures import CaptureFolderFiles
 from tileferry.adapters.filesystem.fdr import FileFdrClient
 from tileferry.adapters.filesystem.files import FileCalls
 from tileferry.adapters.filesystem.flight_records import FlightRecordFile, OperatorsWord
 from tileferry.adapters.filesystem.journal import FileJournalStore
 from tileferry.adapters.filesystem.lock import FileCacheLock
+from tileferry.adapters.filesystem.pictures import PictureFolder
 from tileferry.adapters.filesystem.segment_store import SegmentTileStore
 from tileferry.adapters.filesystem.spool import FileSpoolStore
 
 __all__ = [
+    "CaptureFolderFiles",
     "FileCacheLock",
     "FileCalls",
     "FileFdrClient",
@@ -18,5 +21,6 @@ __all__ = [
     "FlightRecordFile",
     "JsonLinesAuditSink",
     "OperatorsWord",
+    "PictureFolder",
     "SegmentTileStore",
 ]

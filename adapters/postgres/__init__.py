@@ -8,7 +8,7 @@ from tileferry.adapters.postgres.embedded import start_embedded
 from tileferry.adapters.postgres.envelopes import PostgresEnvelopeStore
 from tileferry.adapters.postgres.idempotency import PostgresIdempotencyStore
 from tileferry.adapters.postgres.migrate import SchemaStatus, downgrade, schema_status, upgrade
-from tileferry.adapters.postgres.tile_metadata import PostgresTileMetadataStore
+from tileferry.adapters.postgres.tile_metadata import PostgresTileMetadataStore, reopening_sql
 
 __all__ = [
     "Database",
@@ -20,6 +20,7 @@ __all__ = [
     "PostgresTileMetadataStore",
     "SchemaStatus",
     "downgrade",
+    "reopening_sql",
     "schema_status",
     "start_embedded",
     "upgrade",

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from attrs import define, evolve, field
-from sqlalchemy import Column, Connection, Select, func, select, text, tuple_, update
+from sqlalchemy import Column, ColumnElement, Connection, Select, func, select, text, tuple_, update
 
 from tileferry.adapters.postgres.database import WITH_XID, Database
 from tileferry.adapters.postgres.schema import tiles
@@ -43,6 +43,19 @@ PAGE_ROWS = 2_000
 LabelledTile = tuple[NewTile, FreshnessLabel]
 _ID = (tiles.c.source, tiles.c.zoom, tiles.c.x, tiles.c.y)
 _key = attrgetter("source", "zoom", "x", "y")
+
+
+def _of(flight_id: str, status: VotingStatus) -> tuple[ColumnElement[bool], ...]:
+    return tiles.c.flight_id == flight_id, tiles.c.voting_status == status.value
+
+
+def reopening_sql(tile_id: TileId) -> str:
+    """Return the statement by which a human gives a tile one more try; no code of ours runs it."""
+    return (
+        "UPDATE tiles SET voting_status = 'pending'"  # noqa: S608  # shown, not run; names of ours
+        f" WHERE source = '{tile_id.source}' AND zoom = {tile_id.zoom} AND x = {tile_id.x}"
+        f" AND y = {tile_id.y} AND voting_status = 'upload_giveup';"
+    )
 
 
 @define(kw_only=True)
@@ -152,14 +165,23 @@ class PostgresTileMetadataStore:
 
     def pending_uploads(self, flight_id: str) -> Iterator[TileMetadata]:
         """Page through what waits by key: rows that leave the status meanwhile shift nothing."""
-        query = (
-            select(tiles)
-            .where(
-                tiles.c.flight_id == flight_id, tiles.c.voting_status == VotingStatus.PENDING.value
-            )
-            .order_by(*_ID)
-        )
+        query = select(tiles).where(*_of(flight_id, VotingStatus.PENDING)).order_by(*_ID)
         for page in self._pages(query, _ID):
+            yield from page
+
+    def count_pending(self, flight_id: str) -> int:
+        """Return how many tiles of a flight wait."""
+        query = select(func.count()).where(*_of(flight_id, VotingStatus.PENDING))
+        with self.database.reading() as connection:
+            return int(connection.execute(query).scalar_one())
+
+    def given_up(self, flight_id: str | None = None) -> Iterator[TileMetadata]:
+        """Yield the tiles that wait for a human, of one flight or of all, flight by flight."""
+        key = (tiles.c.flight_id, *_ID)
+        query = select(tiles).where(tiles.c.voting_status == VotingStatus.UPLOAD_GIVEUP.value)
+        if flight_id is not None:
+            query = query.where(tiles.c.flight_id == flight_id)
+        for page in self._pages(query.order_by(*key), key):
             yield from page
 
     def _pages(

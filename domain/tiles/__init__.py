@@ -3,6 +3,14 @@
 from tileferry.domain.tiles.area_marks import AreaMarks, Patch, Picture
 from tileferry.domain.tiles.bbox import MERCATOR_LAT_MAX, BBox
 from tileferry.domain.tiles.blob import TILE_BYTES_MAX, BlobRef
+from tileferry.domain.tiles.capture import (
+    FACTS_BYTES_MAX,
+    CaptureFacts,
+    capture_source,
+    captured_tile,
+    ground_resolution,
+    image_kind,
+)
 from tileferry.domain.tiles.coverage import TileCoverage, TileRange, count_tiles, tile_ranges
 from tileferry.domain.tiles.download_report import (
     DownloadBatchReport,
@@ -78,6 +86,7 @@ from tileferry.domain.tiles.voting import (
 __all__ = [
     "AREA_TILES_MAX",
     "BATCH_TILES_MAX",
+    "FACTS_BYTES_MAX",
     "KEPT_STATUSES",
     "MAX_PER_TILE_ATTEMPTS",
     "MERCATOR_LAT_MAX",
@@ -90,6 +99,7 @@ __all__ = [
     "BlobRef",
     "CacheSpace",
     "CachedTile",
+    "CaptureFacts",
     "Defect",
     "DownloadBatchReport",
     "DownloadOutcome",
@@ -131,6 +141,8 @@ __all__ = [
     "VotingStatus",
     "aggregate_passes",
     "bbox_of_geojson",
+    "capture_source",
+    "captured_tile",
     "class_of_error",
     "class_of_fault",
     "count_tiles",
@@ -139,6 +151,8 @@ __all__ = [
     "download_outcome",
     "ends_download",
     "fault_of_status",
+    "ground_resolution",
+    "image_kind",
     "judge_area",
     "moment_of",
     "move_status",

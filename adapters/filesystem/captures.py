@@ -1,0 +1,57 @@
+"""A folder of captured tiles on a disk."""
+
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from attrs import frozen
+
+from tileferry.adapters.filesystem.files import translated
+from tileferry.application.ports.captures import CaptureFile
+from tileferry.domain.tiles import FACTS_BYTES_MAX
+
+_FACTS = "metadata.json"
+
+
+@frozen
+class CaptureFolderFiles:
+    """Reads a folder as it lies there. Links are not followed: they may lead anywhere."""
+
+    root: Path
+
+    def facts(self) -> bytes | None:
+        """Return what ``metadata.json`` holds, if there is one."""
+        path = self.root / _FACTS
+        if not path.exists():
+            return None
+        with translated("read", path), path.open("rb") as file:
+            return file.read(FACTS_BYTES_MAX + 1)
+
+    def files(self) -> Iterator[CaptureFile]:
+        """Yield all other files, a folder at a time, in the order of their names."""
+        yield from self._below(self.root, ())
+
+    def read(self, file: CaptureFile, *, bytes_max: int) -> bytes:
+        """Return a file's bytes, and one more than ``bytes_max`` at most."""
+        path = self.root.joinpath(*file.parts)
+        with translated("read", path):
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with os.fdopen(descriptor, "rb") as opened:
+                return opened.read(bytes_max + 1)
+
+    def _below(self, folder: Path, parts: tuple[str, ...]) -> Iterator[CaptureFile]:
+        with translated("list", folder), os.scandir(folder) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+        for entry in entries:
+            inner = (*parts, entry.name)
+            if entry.is_dir(follow_symlinks=False):
+                yield from self._below(folder / entry.name, inner)
+            elif entry.is_file(follow_symlinks=False) and inner != (_FACTS,):
+                with translated("look at", folder / entry.name):
+                    status = entry.stat(follow_symlinks=False)
+                yield CaptureFile(
+                    parts=inner,
+                    size_bytes=status.st_size,
+                    changed_at=datetime.fromtimestamp(status.st_mtime, UTC),
+                )

@@ -1,0 +1,38 @@
+"""A folder of captured tiles."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Protocol
+
+from attrs import frozen
+
+
+@frozen(kw_only=True)
+class CaptureFile:
+    """A file that may be a tile."""
+
+    parts: tuple[str, ...]
+    """Its path below the folder."""
+    size_bytes: int
+    changed_at: datetime
+
+    @property
+    def path(self) -> str:
+        """Its path, for people."""
+        return "/".join(self.parts)
+
+
+class CaptureFolder(Protocol):
+    """Reads what an aircraft's storage was copied to."""
+
+    def facts(self) -> bytes | None:
+        """Return what ``metadata.json`` holds, if there is one."""
+        ...
+
+    def files(self) -> Iterator[CaptureFile]:
+        """Yield all other files, in order; links and devices are no files."""
+        ...
+
+    def read(self, file: CaptureFile, *, bytes_max: int) -> bytes:
+        """Return a file's bytes, and one more than ``bytes_max`` at most."""
+        ...

@@ -1,0 +1,154 @@
+"""Invariants 7 and 8: an upload killed at any moment, over links that break, loses nothing."""
+
+import multiprocessing
+import random
+import signal
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from attrs import define, field
+from sqlalchemy import text
+from support.provider import API_KEY, RunningProvider, running_provider
+from support.soak import TIMES
+from support.upload_process import UploadPlan, captured, ingest, upload
+
+from tileferry.adapters.filesystem import FileFdrClient
+from tileferry.adapters.postgres import Database, PostgresEnvelopeStore
+from tileferry.adapters.system import SystemClock
+from tileferry.domain.tiles import capture_source
+
+KILLS = 10 * TIMES
+TILES = 45
+POISONED = 3
+SOURCE = capture_source("F1")
+processes = multiprocessing.get_context("forkserver")
+processes.set_forkserver_preload(["tileferry.entrypoints.container"])
+
+
+@pytest.fixture
+def provider() -> Iterator[RunningProvider]:
+    with running_provider() as running:
+        yield running
+
+
+def run(plan: UploadPlan, kill_when: Callable[[], bool] | None, after_s: float = 0.0) -> str | None:
+    """Run an upload; return its outcome, unless it was killed, or the provider failed for good."""
+    here, there = processes.Pipe(duplex=False)
+    process = processes.Process(target=upload, args=(plan, there))
+    process.start()
+    there.close()
+    with here:
+        assert here.poll(60)
+        assert here.recv() == "begun"
+        if kill_when is not None:
+            while process.is_alive() and not kill_when():
+                time.sleep(0.001)
+            time.sleep(after_s)
+            process.kill()
+        process.join()
+        assert process.exitcode in {0, 1, -signal.SIGKILL}
+        outcome: str | None = here.recv() if process.exitcode == 0 else None
+        return outcome
+
+
+@define
+class Books:
+    """What must not happen after each moment, and the means to see that it did not."""
+
+    database: Database
+    provider: RunningProvider
+    acknowledged: dict[str, int] = field(factory=dict)
+    """Each tile whose ack is recorded, and the provider's line at which that was seen."""
+
+    def statuses(self) -> Counter[str]:
+        query = text("SELECT voting_status, count(*) FROM tiles GROUP BY 1")
+        with self.database.reading() as connection:
+            return Counter({row[0]: row[1] for row in connection.execute(query)})
+
+    def look(self) -> None:
+        """Note which acks are recorded by now; the uploading process is dead."""
+        query = text("SELECT zoom, x, y FROM tiles WHERE voting_status = 'uploaded'")
+        with self.database.reading() as connection:
+            found = [f"{SOURCE}/{row.zoom}/{row.x}/{row.y}" for row in connection.execute(query)]
+        last = max((line.seq for line in self.provider.requests), default=0)
+        for tile in found:
+            self.acknowledged.setdefault(tile, last)
+
+    def check(self) -> None:
+        """No POST of a tile after its ack; each tile there once; no key with two bodies."""
+        tiles_of: dict[str, set[str]] = defaultdict(set)
+        for line in self.provider.uploads:
+            tiles_of[line.idempotency_key].add(line.tile_id)
+        posts = [line for line in self.provider.requests if line.method == "POST"]
+        for post in posts:
+            assert post.status in {200, None, 503}  # a 409 would be another body, a 403 a signature
+            for tile in tiles_of[post.idempotency_key or ""]:
+                assert post.seq <= self.acknowledged.get(tile, post.seq), tile
+        accepted = Counter(
+            line.tile_id for line in self.provider.uploads if line.status == "accepted"
+        )
+        assert set(accepted.values()) <= {1}
+
+
+def poison(place: str) -> dict[str, object]:
+    return {"fault": "poison", "tile": f"{SOURCE}/{place}"}
+
+
+def test_invariants_7_8_a_kill_at_any_moment_over_a_link_that_breaks(
+    tmp_path: Path, database: Database, database_url: str, provider: RunningProvider
+) -> None:
+    chance = random.Random(7)  # noqa: S311  # a repeatable test, not a secret
+    kills = rounds = 0
+    while kills < KILLS:
+        rounds += 1
+        provider.start_over()
+        with database.transaction() as connection:
+            connection.execute(text("TRUNCATE tiles"))
+        root = tmp_path / str(rounds)
+        plan = UploadPlan(
+            root=root / "cache",
+            database_url=database_url,
+            provider_url=provider.url,
+            api_key=API_KEY,
+            batch_tiles=chance.choice([3, 7, 20]),
+            max_in_call_retries=chance.choice([1, 3]),
+        )
+        places = captured(root / "card", TILES)
+        ingest(plan, root / "card")
+        provider.misbehave(
+            *map(poison, places[5::15][:POISONED]),
+            {"fault": "lost-answer", "call": "upload", "rate": 0.15},
+            {"fault": "cut", "call": "upload", "rate": 0.15},
+        )
+        books = Books(database, provider)
+        while books.statuses()["pending"]:
+            before = len(provider.requests)
+            posts = chance.randint(0, 10)
+            outcome = run(
+                plan,
+                lambda n=before + posts: len(provider.requests) >= n,  # type: ignore[misc]  # bound now
+                after_s=chance.uniform(0.0, 0.02),
+            )
+            kills += outcome is None
+            books.look()
+            books.check()
+        assert books.statuses() == Counter(uploaded=TILES - POISONED, upload_giveup=POISONED)
+        assert check_giveups(plan, database) == {f"{SOURCE}/{place}" for place in places[5::15]}
+        # What a crash left open between an ack and its envelope is forgotten, not sent.
+        run(plan, None)
+        books.check()
+        assert PostgresEnvelopeStore(database).open_envelopes("F1") == []
+
+
+def check_giveups(plan: UploadPlan, database: Database) -> set[str]:
+    """Each giveup has spent its budget, no more, and is on the recorder."""
+    query = text("SELECT DISTINCT upload_attempts FROM tiles WHERE voting_status = 'upload_giveup'")
+    with database.reading() as connection:
+        assert list(connection.execute(query).scalars()) == [5]
+    recorder = FileFdrClient(root=plan.root, clock=SystemClock())
+    found = {str(record.payload["tile_id"]) for record in recorder.records()}
+    recorder.close()
+    return found
