@@ -289,6 +289,29 @@ def test_invariant_8_other_bytes_never_go_out_under_a_used_key(
         flight.envelopes.save(evolve(left, body_sha256="0" * 64))
 
 
+@pytest.mark.parametrize(
+    ("status", "content"),
+    [(400, API_KEY), (401, f"Bearer {API_KEY}"), (500, API_KEY), (200, API_KEY), (200, "{}")],
+)
+def test_invariant_36_a_key_that_the_provider_repeats_is_in_no_error(
+    provider: RunningProvider, status: int, content: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    flight = Flight(provider, count=1)
+    kind = {"content-type": "application/json"}
+    transport = httpx.MockTransport(lambda _: httpx.Response(status, text=content, headers=kind))
+    address = ProviderAddress(url=provider.url, service_api_key=API_KEY)
+    with new_client(address, transport=transport) as client:
+        upload = flight.upload(provider=HttpUploadProvider(client=client, clock=flight.clock))
+        with pytest.raises(SatelliteProviderError) as failure:
+            upload.upload_pending_tiles(REQUEST)
+    cause: BaseException | None = failure.value
+    while cause is not None:
+        assert API_KEY not in f"{cause} {cause!r}"
+        cause = cause.__cause__
+    assert API_KEY not in caplog.text
+    assert len(flight.envelopes.open_envelopes("F1")) == 1
+
+
 def test_the_key_lives_for_one_session_and_is_wiped_also_when_interrupted(
     provider: RunningProvider,
 ) -> None:
