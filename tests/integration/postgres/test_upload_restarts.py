@@ -1,0 +1,96 @@
+"""Invariants 7 and 8: the server restarts at the worst moments of an upload."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import define
+from support.postgres_server import OwnServer
+from support.provider import RunningProvider, running_provider
+from support.upload_site import LANDED, REQUEST, UploadSite
+
+from tileferry.application.ports.uploads import UploadProvider
+from tileferry.domain.errors import DatabaseError
+from tileferry.domain.tiles import PerTileStatus, SignedEnvelope, VotingStatus
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[RunningProvider]:
+    with running_provider() as running:
+        yield running
+
+
+@define
+class Around:
+    """A provider around whose answers something happens."""
+
+    inner: UploadProvider
+    before: Callable[[], None]
+    after: Callable[[], None]
+
+    @property
+    def path(self) -> str:
+        return self.inner.path
+
+    def post_batch(
+        self, envelope: SignedEnvelope, contents: Iterable[bytes]
+    ) -> tuple[PerTileStatus, ...]:
+        self.before()
+        answers = self.inner.post_batch(envelope, contents)
+        self.after()
+        return answers
+
+
+def nothing() -> None:
+    """Let it be."""
+
+
+def uploaded(site: UploadSite, *, before: Callable[[], None], after: Callable[[], None]) -> Any:
+    with site.container(upload_batch_tiles=4) as container:
+        uploader = container.http_tile_uploader(flight_records=LANDED)
+        uploader._upload.provider = Around(uploader._upload.provider, before, after)
+        return uploader.upload_pending_tiles(REQUEST)
+
+
+@pytest.mark.parametrize("mode", ["fast", "immediate"])
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_invariants_7_8_a_restart_around_an_answer_loses_and_repeats_nothing(
+    server: OwnServer, tmp_path: Path, provider: RunningProvider, moment: str, mode: str
+) -> None:
+    provider.start_over()
+    site = UploadSite(tmp_path, server.url, provider)
+    site.captures(12)
+    steps: dict[str, Callable[[], None]] = {"before": nothing, "after": nothing}
+    report = uploaded(site, **{**steps, moment: lambda: server.restart(mode)})
+    assert report.tiles_acknowledged == 12
+    assert {row.voting_status for row in site.rows().values()} == {VotingStatus.UPLOADED}
+    assert Counter(site.sent()) == Counter(site.places)
+    assert site.posts == 3
+
+
+def test_invariants_7_8_an_answer_that_cannot_be_recorded_is_asked_for_again(
+    server: OwnServer, tmp_path: Path, provider: RunningProvider
+) -> None:
+    provider.start_over()
+    site = UploadSite(tmp_path, server.url, provider)
+    site.captures(12)
+    answers: list[Sequence[PerTileStatus]] = []
+
+    def stop_at_the_second() -> None:
+        answers.append(())
+        if len(answers) == 2:
+            server.stop("immediate")
+
+    with pytest.raises(DatabaseError):
+        uploaded(site, before=nothing, after=stop_at_the_second)
+    server.start()
+    statuses = Counter(row.voting_status for row in site.rows().values())
+    assert statuses == Counter({VotingStatus.UPLOADED: 4, VotingStatus.PENDING: 8})
+    report = uploaded(site, before=nothing, after=nothing)
+    assert report.tiles_acknowledged == 8
+    assert Counter(site.sent()) == Counter(site.places)  # the second batch was carried out once
+    keys = [line.idempotency_key for line in provider.requests if line.method == "POST"]
+    assert keys[1] == keys[2]
+    assert len(keys) == 4
