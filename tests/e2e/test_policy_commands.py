@@ -84,6 +84,7 @@ def test_the_schedule_is_explained() -> None:
     [
         ("timeout", 3, "attempts_exhausted", 3.3),
         ("503", 3, "attempts_exhausted", 3.3),
+        ("408", 3, "attempts_exhausted", 3.3),
         ("429", 3, "attempts_exhausted", 3.3),
         ("429:30", 11, "rate_limit_exhausted", 300.0),
         ("429:9999", 11, "rate_limit_exhausted", 3_000.0),
