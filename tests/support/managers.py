@@ -1,5 +1,6 @@
 """Retry and idempotency managers over memory, whose time passes only when they wait."""
 
+import asyncio
 import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -7,11 +8,13 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
+import pytest
 from attrs import define, field
 
 from tileferry.adapters.memory import ManualClock, MemoryAuditSink, MemoryIdempotencyStore
 from tileferry.application import AuditTrail, IdempotencyManager, RetryManager
 from tileferry.domain.audit import AuditEvent
+from tileferry.domain.retry import RetryCategory, RetryPolicy
 
 Result = TypeVar("Result")
 LOGGER = logging.getLogger("tests.managers")
@@ -108,3 +111,101 @@ class Bench:
     def kinds(self) -> list[str]:
         """The types of the events, in order."""
         return [event.event_type for event in self.events]
+
+
+class BrokenSink:
+    """A sink that takes nothing."""
+
+    name = "broken"
+
+    def emit(self, _events: object) -> None:
+        raise OSError("disk full")
+
+
+class Recorder:
+    """Notes what it is told of each call."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def begin(self, call: Any) -> "Recorder":
+        self.told.append((call.category, call.operation, call.correlation_id))
+        return self
+
+    def attempt_failed(self, attempt: Any) -> None:
+        self.told.append(attempt.error_type)
+
+    def idempotency(self, action: Any) -> None:
+        self.told.append(str(action))
+
+    def succeeded(self, attempts: int) -> None:
+        self.told.append(attempts)
+
+    def failed(self, error: BaseException) -> None:
+        self.told.append(type(error))
+
+
+def logged(caplog: pytest.LogCaptureFixture, kind: str) -> list[str]:
+    """Return the messages of one kind."""
+    return [
+        record.getMessage() for record in caplog.records if getattr(record, "kind", None) == kind
+    ]
+
+
+# Every way in which the retry manager is called, as one kind of function
+
+PUBLISH = RetryCategory.NATS_PUBLISH
+PLAIN = RetryPolicy(max_attempts=3, jitter_enabled=False)
+OPERATION = "Publish to exoarmur.audit.append.v1"
+
+Form = Callable[..., Any]
+
+
+def sync_form(manager: RetryManager, script: Script, **options: Any) -> Any:
+    return manager.execute_with_retry_sync(PUBLISH, OPERATION, script, **options)
+
+
+def async_form(manager: RetryManager, script: Script, **options: Any) -> Any:
+    return asyncio.run(manager.execute_with_retry(PUBLISH, OPERATION, script.awaited, **options))
+
+
+both = pytest.mark.parametrize("form", [sync_form, async_form])
+
+
+def loop_form(manager: RetryManager, script: Script, **options: Any) -> Any:
+    for attempt in manager.attempts(PUBLISH, OPERATION, **options):
+        with attempt:
+            return script()
+    raise AssertionError
+
+
+def async_loop_form(manager: RetryManager, script: Script, **options: Any) -> Any:
+    async def main() -> Any:
+        async for attempt in manager.attempts(PUBLISH, OPERATION, **options):
+            async with attempt:
+                return await script.awaited()
+        raise AssertionError
+
+    return asyncio.run(main())
+
+
+def decorator_form(manager: RetryManager, script: Script, **options: Any) -> Any:
+    @manager.retries(PUBLISH, operation=OPERATION, **options)
+    def work() -> Any:
+        return script()
+
+    return work()
+
+
+def async_decorator_form(manager: RetryManager, script: Script, **options: Any) -> Any:
+    @manager.retries(PUBLISH, operation=OPERATION, **options)
+    async def work() -> Any:
+        return await script.awaited()
+
+    return asyncio.run(work())
+
+
+every_form = pytest.mark.parametrize(
+    "form",
+    [sync_form, async_form, loop_form, async_loop_form, decorator_form, async_decorator_form],
+)
