@@ -22,6 +22,7 @@ from tileferry.application.ports.provider import TileProvider
 from tileferry.application.ports.tile_metadata import TileMetadataStore
 from tileferry.application.ports.tile_store import TileStore
 from tileferry.application.provider_calls import ProviderCalls
+from tileferry.application.resuming import EarlierRun
 from tileferry.application.retry_manager import RetryManager
 from tileferry.domain.errors import (
     CacheBudgetExceededError,
@@ -86,7 +87,8 @@ class AreaDownload:
         # process that died, and would be in our way for a day.
         self.budget_enforcer.release_headroom()
         request_hash = request.request_hash(self.provider.key_hash)
-        with closing(self.journals.open(request.journal_name(self.provider.key_hash))) as journal:
+        journal, done = self._earlier_run(request).resumed(self.logger)
+        with closing(journal):
             if journal.complete:
                 report = DownloadBatchReport.no_op(
                     flight_id=request.flight_id,
@@ -95,7 +97,7 @@ class AreaDownload:
                 )
                 self._log_end(report)
                 return report
-            run = DownloadRun(self, request, request_hash, journal)
+            run = DownloadRun(self, request, request_hash, journal, done)
             try:
                 report = run.carried_out()
             except BaseException as error:
@@ -110,6 +112,15 @@ class AreaDownload:
         """Forget that a request was carried out, so that all of it is fetched again."""
         self.lock.check_held()
         self.journals.discard(request.journal_name(self.provider.key_hash))
+
+    def _earlier_run(self, request: DownloadRequest) -> EarlierRun:
+        return EarlierRun(
+            journals=self.journals,
+            name=request.journal_name(self.provider.key_hash),
+            coverage=request.coverage,
+            tile_metadata_store=self.tile_metadata_store,
+            source=self.provider.source,
+        )
 
     def calls(self, correlation_id: str) -> ProviderCalls:
         """Return the calls of one download, or of one look at what there is."""

@@ -62,6 +62,8 @@ class DownloadRun:
     request: DownloadRequest
     request_hash: str
     journal: Journal
+    done: TileSet
+    """What is in the cache already, of an earlier run."""
     requested: int = field(default=0, init=False)
     fates: Counter[TileFate] = field(factory=Counter, init=False)
     already_stored: int = field(default=0, init=False)
@@ -73,15 +75,13 @@ class DownloadRun:
     def carried_out(self) -> DownloadBatchReport:
         """Carry it out, or raise what ended it; either way ``report`` tells how far it got."""
         uses = self.uses
-        done = TileSet(self.request.coverage)
-        self.journal.read_into(done)
         calls = uses.calls(f"{self.request.flight_id}/{self.request_hash}")
         with uses.spools.new(uses.provider.source) as listed:
-            estimated_bytes = self._list(calls, listed, done)
+            estimated_bytes = self._list(calls, listed)
             self._begin(estimated_bytes)
             self._reserve(estimated_bytes)
             try:
-                self._fetch(calls, listed, done)
+                self._fetch(calls, listed)
             finally:
                 uses.budget_enforcer.release_headroom()
         self._warn_of_stale_tiles()
@@ -116,12 +116,12 @@ class DownloadRun:
 
     # The steps
 
-    def _list(self, calls: ProviderCalls, listed: ListingSpool, done: TileSet) -> int:
+    def _list(self, calls: ProviderCalls, listed: ListingSpool) -> int:
         """Spool the listing, and return how many bytes are still to come."""
         estimated_bytes = 0
         for page in calls.pages(self.request.coverage, self.uses.settings.listing):
             for tile in page:
-                if tile.tile_id in done:
+                if tile.tile_id in self.done:
                     self.already_stored += 1
                 else:
                     estimated_bytes += tile.estimated_bytes
@@ -151,13 +151,13 @@ class DownloadRun:
         )
 
     def _reserve(self, estimated_bytes: int) -> None:
-        result = self.uses.budget_enforcer.reserve_headroom(estimated_bytes)
+        result = self.uses.budget_enforcer.reserve_headroom(estimated_bytes, keep=self.done)
         if result.insufficient:
             raise CacheBudgetExceededError(
                 requested_bytes=estimated_bytes, available_bytes=result.available_bytes
             )
 
-    def _fetch(self, calls: ProviderCalls, listed: ListingSpool, done: TileSet) -> None:
+    def _fetch(self, calls: ProviderCalls, listed: ListingSpool) -> None:
         uses = self.uses
         commit = GroupCommit(
             tile_store=uses.tile_store,
@@ -167,7 +167,7 @@ class DownloadRun:
             limits=uses.settings.group,
             background=uses.background,
         )
-        wanted = self._worth_fetching(tile for tile in listed if tile.tile_id not in done)
+        wanted = self._worth_fetching(tile for tile in listed if tile.tile_id not in self.done)
         idle_s = uses.settings.group.age_ms_max / 1_000
         try:
             with (

@@ -1,7 +1,7 @@
 """Looking before downloading: what a provider has in an area, and what fetching it comes to."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import Protocol
@@ -12,7 +12,9 @@ from tileferry.application.download_run import DownloadSettings
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.downloads import Workers
 from tileferry.application.ports.journal import JournalStore
+from tileferry.application.ports.tile_metadata import TileMetadataStore
 from tileferry.application.provider_calls import ProviderCalls
+from tileferry.application.resuming import EarlierRun
 from tileferry.domain.errors import (
     FreshnessRejectionError,
     RateLimitedError,
@@ -27,6 +29,7 @@ from tileferry.domain.tiles import (
     ResolutionVerdict,
     SectorClass,
     TileCoverage,
+    TileId,
     TileSet,
     TileSummary,
 )
@@ -101,7 +104,9 @@ def survey(
 class HeadroomPreview(Protocol):
     """Says what making room would come to."""
 
-    def preview_headroom(self, estimated_bytes: int) -> EvictionResult:
+    def preview_headroom(
+        self, estimated_bytes: int, *, keep: Container[TileId] = ()
+    ) -> EvictionResult:
         """Return what would be evicted; nothing changes."""
         ...
 
@@ -131,6 +136,7 @@ class Planning:
 
     calls: ProviderCalls
     journals: JournalStore
+    tile_metadata_store: TileMetadataStore
     headroom: HeadroomPreview
     settings: DownloadSettings
     freshness: FreshnessRule
@@ -138,16 +144,22 @@ class Planning:
 
     def plan(self, request: DownloadRequest) -> DownloadPlan:
         """Go through the listing once."""
-        done = TileSet(request.coverage)
-        key_hash = self.calls.provider.key_hash
-        with closing(self.journals.open(request.journal_name(key_hash))) as journal:
-            if journal.complete:
+        provider = self.calls.provider
+        earlier = EarlierRun(
+            journals=self.journals,
+            name=request.journal_name(provider.key_hash),
+            coverage=request.coverage,
+            tile_metadata_store=self.tile_metadata_store,
+            source=provider.source,
+        )
+        with closing(self.journals.open(earlier.name)) as journal:
+            if journal.complete and earlier.is_borne_out(journal):
                 return DownloadPlan(
                     complete=True,
                     tiles_stored=journal.count,
                     eviction=self.headroom.preview_headroom(0),
                 )
-            journal.read_into(done)
+            done = earlier.still_stored(journal)
         return self._add_up(request, done)
 
     def _add_up(self, request: DownloadRequest, done: TileSet) -> DownloadPlan:
@@ -175,7 +187,7 @@ class Planning:
                 sample.append(tile)
         return DownloadPlan(
             complete=False,
-            eviction=self.headroom.preview_headroom(reserved_bytes),
+            eviction=self.headroom.preview_headroom(reserved_bytes, keep=done),
             sample=tuple(sample),
             **counts,
         )

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from logging import getLogger
@@ -95,7 +95,12 @@ def line_of(tile: TileId, size_bytes: int) -> dict[str, object]:
 class _RoomEnough:
     """A budget that is never used up: what it costs to keep one is measured elsewhere."""
 
-    def reserve_headroom(self, estimated_bytes: int) -> EvictionResult:
+    def reserve_headroom(
+        self,
+        estimated_bytes: int,
+        *,
+        keep: Container[TileId] = (),  # noqa: ARG002  # all is kept
+    ) -> EvictionResult:
         return EvictionResult(requested_bytes=estimated_bytes, available_bytes=10**15)
 
     def release_headroom(self) -> None:

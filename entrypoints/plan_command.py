@@ -99,6 +99,7 @@ def _planned(
     plan = Planning(
         calls=calls,
         journals=container.journals(),
+        tile_metadata_store=container.metadata_store(),
         headroom=container.budget_enforcer(),
         settings=container.download_settings(),
         freshness=container.metadata_store().freshness,

@@ -1,6 +1,6 @@
 """The cache's budget: who asks for space, and the books it is decided from."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, runtime_checkable
 
@@ -11,8 +11,13 @@ from tileferry.domain.tiles import CachedTile, EvictionResult, TileId
 class CacheBudgetEnforcer(Protocol):
     """Makes room before a batch begins, or says how much is missing."""
 
-    def reserve_headroom(self, estimated_bytes: int) -> EvictionResult:
-        """Promise space for a batch, evicting what must go; when it cannot fit, nothing changes."""
+    def reserve_headroom(
+        self, estimated_bytes: int, *, keep: Container[TileId] = ()
+    ) -> EvictionResult:
+        """Promise space for a batch, evicting what must go; when it cannot fit, nothing changes.
+
+        What is in ``keep`` is not evicted: it is of the batch, and was stored before.
+        """
         ...
 
     def release_headroom(self) -> None:

@@ -51,8 +51,8 @@ class TileSet:
             self._size += 1
         return True
 
-    def __contains__(self, tile: TileId) -> bool:
-        index = self._index(tile)
+    def __contains__(self, tile: object) -> bool:
+        index = self._index(tile) if isinstance(tile, TileId) else None
         return index is not None and bool(self._bits[index // 8] >> index % 8 & 1)
 
     def __len__(self) -> int:

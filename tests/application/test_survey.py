@@ -1,6 +1,6 @@
 """Looking before downloading, over a provider that is a function."""
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -43,7 +43,12 @@ class Preview:
     def __init__(self, available_bytes: int = 10**9) -> None:
         self.available_bytes = available_bytes
 
-    def preview_headroom(self, estimated_bytes: int) -> EvictionResult:
+    def preview_headroom(
+        self,
+        estimated_bytes: int,
+        *,
+        keep: Container[TileId] = (),  # noqa: ARG002  # all is kept
+    ) -> EvictionResult:
         return EvictionResult(requested_bytes=estimated_bytes, available_bytes=self.available_bytes)
 
 
@@ -68,6 +73,7 @@ def planned(site: DownloadSite) -> DownloadPlan:
     return Planning(
         calls=calls_of(site),
         journals=FileJournalStore(root=site.root, logger=site.logger),
+        tile_metadata_store=site.metadata,
         headroom=Preview(),
         settings=DownloadSettings(),
         freshness=FreshnessRule(),

@@ -221,3 +221,16 @@ def test_somebody_hears_of_an_eviction_before_it_counts(cache: Cache) -> None:
     budget.reserve_headroom(150)
     assert told == [[1, 2, 3]]
     assert cache.visible() == [3]
+
+
+def test_what_is_kept_for_the_batch_itself_stays(cache: Cache) -> None:
+    cache.fill(1, 2)
+    cache.clock.pass_time(1.0)
+    cache.fill(3)
+    budget = cache.budget(300)
+    keep = {evolve(TILE, x=1), evolve(TILE, x=2)}
+    assert [tile.x for tile in budget.preview_headroom(100, keep=keep).evicted] == [3]
+    assert budget.reserve_headroom(101, keep=keep).insufficient
+    assert cache.visible() == [1, 2, 3]
+    assert [tile.x for tile in budget.reserve_headroom(100, keep=keep).evicted] == [3]
+    assert cache.visible() == [1, 2]

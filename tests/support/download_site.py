@@ -1,7 +1,7 @@
 """A place to download to: all of it in memory, or a real cache on Postgres and files."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -41,11 +41,15 @@ class Budget:
 
     available_bytes: int = 10**12
     asked: list[int] = field(factory=list, init=False)
+    kept: list[Container[TileId]] = field(factory=list, init=False)
     calls: list[str] = field(factory=list, init=False)
 
-    def reserve_headroom(self, estimated_bytes: int) -> EvictionResult:
+    def reserve_headroom(
+        self, estimated_bytes: int, *, keep: Container[TileId] = ()
+    ) -> EvictionResult:
         self.calls.append("reserve")
         self.asked.append(estimated_bytes)
+        self.kept.append(keep)
         return EvictionResult(requested_bytes=estimated_bytes, available_bytes=self.available_bytes)
 
     def release_headroom(self) -> None:

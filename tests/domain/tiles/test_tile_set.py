@@ -103,3 +103,12 @@ def test_an_area_beyond_all_measure_is_refused() -> None:
     )
     with pytest.raises(InvalidValueError, match="area: has more than 50,000,000 tiles"):
         TileSet(world)
+
+
+def test_only_a_tile_is_in_it() -> None:
+    area = TileCoverage(bbox=BBox(west=30.0, south=45.0, east=31.0, north=46.0), zoom_levels=[4])
+    tiles = TileSet(area)
+    (tile,) = area.tiles("sat")
+    tiles.add(tile)
+    assert tile in tiles
+    assert str(tile) not in tiles

@@ -1,0 +1,87 @@
+"""What an earlier run of a download left: its journal, as far as the cache bears it out.
+
+A journaled tile may be gone by now: evicted for another area, or with a database that was replaced.
+Whoever goes on must fetch it again, so the cache is asked and not only the journal.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from logging import Logger
+
+from attrs import define
+
+from tileferry.application.ports.journal import Journal, JournalStore
+from tileferry.application.ports.tile_metadata import TileMetadataStore
+from tileferry.domain.tiles import TileCoverage, TileId, TileSet
+
+_GROUP_TILES = 4_096
+
+
+@define(kw_only=True)
+class EarlierRun:
+    """The journal of one request, by its name, beside what the cache has of its area."""
+
+    journals: JournalStore
+    name: str
+    coverage: TileCoverage
+    tile_metadata_store: TileMetadataStore
+    source: str
+
+    def is_borne_out(self, journal: Journal) -> bool:
+        """Tell whether a complete journal may be believed.
+
+        Eviction discards complete journals, so a look at the first tile will do: it finds a cache
+        or a database that is not the one the journal was written for.
+        """
+        return journal.count == 0 or any(True for _ in islice(self._cached(), 1))
+
+    def still_stored(self, journal: Journal) -> TileSet:
+        """Return the journaled tiles that the cache has."""
+        journaled, found = TileSet(self.coverage), TileSet(self.coverage)
+        journal.read_into(journaled)
+        if len(journaled):  # most downloads are new: nobody is asked then
+            for tile_id in self._cached():
+                if tile_id in journaled:
+                    found.add(tile_id)
+        return found
+
+    def resumed(self, logger: Logger) -> tuple[Journal, TileSet]:
+        """Open the journal, and return it with the tiles that need not be fetched again.
+
+        One that says more than the cache has is written anew, so that its count is true.
+        """
+        journal = self.journals.open(self.name)
+        try:
+            if journal.complete and self.is_borne_out(journal):
+                return journal, TileSet(self.coverage)
+            found = self.still_stored(journal)
+            gone = journal.count - len(found)
+        except BaseException:
+            journal.close()
+            raise
+        if not gone:
+            return journal, found
+        journal.close()
+        logger.warning(
+            "journal %s: %d of its tiles are not in the cache any more; they are fetched again",
+            self.name,
+            gone,
+            extra={"kind": "c11.journal.tiles_gone", "journal": self.name, "tiles": gone},
+        )
+        return self._rewritten(found), found
+
+    def _rewritten(self, found: TileSet) -> Journal:
+        self.journals.discard(self.name)
+        journal = self.journals.open(self.name)
+        tiles = (tile for tile in self.coverage.tiles(self.source) if tile in found)
+        while group := list(islice(tiles, _GROUP_TILES)):
+            journal.append(group)
+        journal.flush()
+        return journal
+
+    def _cached(self) -> Iterator[TileId]:
+        coverage = self.coverage
+        rows = self.tile_metadata_store.query_by_bbox(
+            coverage.bbox, coverage.zoom_levels, source=self.source
+        )
+        return (row.tile_id for row in rows)
