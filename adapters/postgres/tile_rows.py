@@ -89,7 +89,10 @@ UPSERT = text(
         sha256 = excluded.sha256,
         stored_at = excluded.stored_at,
         last_used_at = excluded.last_used_at
-    WHERE excluded.produced_at >= tiles.produced_at
+    WHERE (
+          excluded.produced_at >= tiles.produced_at
+          OR tiles.produced_at > tiles.stored_at + INTERVAL '1 day'
+      )
       AND tiles.voting_status <> 'upload_giveup'
       AND (
           CASE WHEN tiles.voting_status = 'pending'

@@ -10,6 +10,8 @@ from tileferry.domain.checks import as_float, check_moment, number
 from tileferry.domain.errors import FreshnessRejectionError, InvalidValueError
 from tileferry.domain.tiles.tile_id import TileId
 
+FUTURE_TOLERANCE = timedelta(days=1)
+"""How far a date may be ahead of us: clocks differ, and so do zones."""
 _DAYS_MAX = 36_525.0  # a century; keeps the arithmetic within what timedelta holds
 
 
@@ -38,7 +40,9 @@ class FreshnessRule:
         default=365.0, converter=as_float, validator=number(0, _DAYS_MAX)
     )
     future_tolerance_days: float = field(
-        default=1.0, converter=as_float, validator=number(0, _DAYS_MAX)
+        default=FUTURE_TOLERANCE / timedelta(days=1),
+        converter=as_float,
+        validator=number(0, _DAYS_MAX),
     )
 
     def max_age_days(self, sector: SectorClass) -> float:

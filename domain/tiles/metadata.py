@@ -19,7 +19,7 @@ from tileferry.domain.checks import (
 )
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles.blob import BlobRef
-from tileferry.domain.tiles.freshness import FreshnessLabel, SectorClass
+from tileferry.domain.tiles.freshness import FUTURE_TOLERANCE, FreshnessLabel, SectorClass
 from tileferry.domain.tiles.tile_id import TileId
 from tileferry.domain.tiles.voting import VotingStatus
 
@@ -100,9 +100,10 @@ def replaces(new: NewTile, existing: TileMetadata) -> bool:
     """Tell whether ``new`` takes the place of ``existing``, which has the same id.
 
     The later production wins, and of equals the later arrival, which is how a damaged tile is
-    mended. What still waits for its upload is replaced only by the same flight's own capture, and
-    a tile that was given up only by a human. A capture that the provider has already, to the byte,
-    is not taken in again: it would be sent twice.
+    mended. A date that lay ahead when its tile was stored cannot be true: it wins nothing. What
+    still waits for its upload is replaced only by the same flight's own capture, and a tile that
+    was given up only by a human. A capture that the provider has already, to the byte, is not
+    taken in again: it would be sent twice.
     """
     if existing.voting_status is VotingStatus.UPLOAD_GIVEUP:
         return False
@@ -112,4 +113,5 @@ def replaces(new: NewTile, existing: TileMetadata) -> bool:
             return False
     elif captured and new.blob.sha256 == existing.blob.sha256:
         return False
-    return new.produced_at >= existing.produced_at
+    dated_ahead = existing.produced_at > existing.stored_at + FUTURE_TOLERANCE
+    return dated_ahead or new.produced_at >= existing.produced_at

@@ -365,3 +365,12 @@ def test_what_was_set_aside_becomes_visible_without_what_came_later(kept: Kept) 
 def test_setting_nothing_aside_is_no_error(kept: Kept) -> None:
     kept.store.detach()()
     assert kept.store.get_metadata(TILE) is None
+
+
+def test_a_date_that_cannot_be_true_does_not_keep_a_tile_for_good(kept: Kept) -> None:
+    far_ahead = NOW + 3_000 * DAY
+    stored(kept, new_tile(produced_at=far_ahead, sector_class=SectorClass.STABLE_REAR))
+    assert known(kept).produced_at == far_ahead
+    true = new_tile()
+    stored(kept, true)
+    assert (known(kept).blob, known(kept).produced_at) == (true.blob, NOW - DAY)

@@ -197,3 +197,9 @@ def test_only_a_human_replaces_what_was_given_up(
         produced_at=NOON + timedelta(days=days), flight_id=flight_id, voting_status=status
     )
     assert not replaces(new, stored(voting_status=VotingStatus.UPLOAD_GIVEUP, upload_attempts=5))
+
+
+def test_a_date_that_lay_ahead_when_it_was_stored_wins_nothing() -> None:
+    true = new_tile(produced_at=NOON - timedelta(days=30))
+    assert replaces(true, stored(produced_at=NOON + timedelta(days=2)))
+    assert not replaces(true, stored(produced_at=NOON + timedelta(days=1)))
