@@ -66,7 +66,7 @@ class ReadinessReport:
     @cached_property
     def verdict(self) -> Verdict:
         """GO or NO-GO."""
-        return judge_area(self.total, self.standard)
+        return judge_area(self.by_zoom, self.standard)
 
     def patches(self) -> Iterator[Patch]:
         """Yield where the flaws are, as rectangles; their number is bounded."""

@@ -8,7 +8,12 @@ from attrs import field, frozen
 
 from tileferry.domain.checks import aware, instance, integer
 from tileferry.domain.errors import FreshnessRejectionError, InvalidValueError
-from tileferry.domain.tiles.freshness import FreshnessLabel, FreshnessRule, SectorClass
+from tileferry.domain.tiles.freshness import (
+    FUTURE_TOLERANCE,
+    FreshnessLabel,
+    FreshnessRule,
+    SectorClass,
+)
 from tileferry.domain.tiles.metadata import TileMetadata
 from tileferry.domain.tiles.resolution import ResolutionGate, ResolutionVerdict
 
@@ -84,6 +89,12 @@ class FlightStandard:
         return (resolution,) if age is None else (age, resolution)
 
     def _defect_of_age(self, tile: TileMetadata) -> Defect | None:
+        ahead = tile.stored_at - self.now
+        if ahead > FUTURE_TOLERANCE:  # then no age can be told: the clock was set back
+            days = ahead / _DAY
+            return Defect(
+                Flaw.STALE, days, f"stored {days:.0f} days after now: is the clock right?"
+            )
         try:
             label = self._label(tile)
         except FreshnessRejectionError:
@@ -160,13 +171,14 @@ class Verdict:
         return "GO" if self.is_go else "NO-GO"
 
 
-def judge_area(count: ReadinessCount, standard: FlightStandard) -> Verdict:
+def judge_area(by_zoom: Mapping[int, ReadinessCount], standard: FlightStandard) -> Verdict:
     """Decide: one damaged, stale or sub-spec tile is NO-GO, and so is a hole more than allowed.
 
-    An area of which nothing is there is never ready, however many holes are allowed.
+    A zoom level of which nothing is there is never ready, however many holes are allowed.
     """
     reasons: list[str] = []
     warnings: list[str] = []
+    count = sum(by_zoom.values(), NO_TILES)
     for flaw in Flaw:
         tiles = count.flaws[flaw]
         if not tiles:
@@ -174,7 +186,10 @@ def judge_area(count: ReadinessCount, standard: FlightStandard) -> Verdict:
         says = f"{_tiles(tiles)} {flaw.meaning}"
         if flaw is Flaw.HOLE:
             says += f", {standard.holes_max:,} allowed"
-            grounds = tiles > standard.holes_max or not count.present
+            empty = [zoom for zoom, level in by_zoom.items() if level.tiles and not level.present]
+            if empty:
+                says += f"; nothing at all of zoom {', '.join(map(str, empty))}"
+            grounds = tiles > standard.holes_max or bool(empty)
         else:
             grounds = flaw.grounds
         (reasons if grounds else warnings).append(says)

@@ -162,7 +162,7 @@ def counted(tiles: int = 100, **flaws: int) -> ReadinessCount:
 
 
 def test_an_area_without_a_flaw_is_go() -> None:
-    verdict = judge_area(counted(), standard())
+    verdict = judge_area({15: counted()}, standard())
     assert (str(verdict), verdict.reasons, verdict.warnings) == ("GO", (), ())
 
 
@@ -176,24 +176,24 @@ def test_an_area_without_a_flaw_is_go() -> None:
     ],
 )
 def test_one_flawed_tile_is_enough_for_no_go(flaw: str, reason: str) -> None:
-    verdict = judge_area(counted(**{flaw: 1}), standard())
+    verdict = judge_area({15: counted(**{flaw: 1})}, standard())
     assert (str(verdict), verdict.reasons) == ("NO-GO", (reason,))
 
 
 def test_downgraded_tiles_are_go_with_a_warning() -> None:
-    verdict = judge_area(counted(downgraded=1_234, tiles=5_000), standard(REAR))
+    verdict = judge_area({15: counted(downgraded=1_234, tiles=5_000)}, standard(REAR))
     assert (str(verdict), verdict.warnings) == ("GO", ("1,234 tiles downgraded for age",))
 
 
 def test_so_many_holes_are_allowed_and_not_one_more() -> None:
     three = standard(holes_max=3)
-    allowed = judge_area(counted(hole=3), three)
+    allowed = judge_area({15: counted(hole=3)}, three)
     assert (str(allowed), allowed.warnings) == ("GO", ("3 tiles not in the cache, 3 allowed",))
-    assert str(judge_area(counted(hole=4), three)) == "NO-GO"
+    assert str(judge_area({15: counted(hole=4)}, three)) == "NO-GO"
 
 
 def test_an_area_of_which_nothing_is_there_is_never_ready() -> None:
-    assert str(judge_area(counted(hole=100), standard(holes_max=1_000))) == "NO-GO"
+    assert str(judge_area({15: counted(hole=100)}, standard(holes_max=1_000))) == "NO-GO"
 
 
 counts = st.builds(
@@ -206,7 +206,7 @@ counts = st.builds(
 def test_go_means_that_every_flaw_that_grounds_is_absent(
     count: ReadinessCount, holes_max: int
 ) -> None:
-    verdict = judge_area(count, standard(holes_max=holes_max))
+    verdict = judge_area({15: count}, standard(holes_max=holes_max))
     flaws = count.flaws
     ready = (
         flaws[Flaw.HOLE] <= holes_max
@@ -224,3 +224,23 @@ def test_counts_add_up(one: ReadinessCount, other: ReadinessCount) -> None:
     assert both.tiles == one.tiles + other.tiles
     assert both.present == one.present + other.present
     assert all(both.flaws[flaw] == one.flaws[flaw] + other.flaws[flaw] for flaw in Flaw)
+
+
+def test_a_zoom_level_of_which_nothing_is_there_is_no_go_however_many_holes_are_allowed() -> None:
+    levels = {5: counted(tiles=1, hole=1), 15: counted()}
+    verdict = judge_area(levels, standard(holes_max=10))
+    assert str(verdict) == "NO-GO"
+    assert verdict.reasons == ("1 tile not in the cache, 10 allowed; nothing at all of zoom 5",)
+    some = {5: counted(tiles=2, hole=1), 15: counted()}
+    assert str(judge_area(some, standard(holes_max=10))) == "GO"
+
+
+@pytest.mark.parametrize("sector", SectorClass)
+def test_on_a_clock_that_was_set_back_nothing_is_fresh(sector: SectorClass) -> None:
+    tile = aged(0)
+    set_back = NOW - 100 * DAY
+    judged_by = standard(sector, now=set_back, flown_at=set_back)
+    expected = [(Flaw.STALE, "stored 100 days after now: is the clock right?")]
+    assert found(judged_by, tile) == expected
+    an_hour_off = NOW - DAY / 24
+    assert found(standard(sector, now=an_hour_off, flown_at=an_hour_off), tile) == []
