@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import cast
 
 import httpx
-from attrs import evolve
 from dependency_injector import containers, providers
 
 from tileferry.adapters.filesystem import (
@@ -69,11 +68,12 @@ from tileferry.application.ports import AuditSink, TileDownloader, TileUploader
 from tileferry.application.ports.uploads import FlightRecords, UploadObserver
 from tileferry.application.upload import UNSEEN
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.retry import DOWNLOAD_POLICY, RetryCategory, RetryPolicy
+from tileferry.domain.retry import RetryCategory, RetryPolicy
 from tileferry.domain.tiles import ResolutionGate, default_budget_bytes, default_reserve_bytes
 from tileferry.entrypoints.api_key import service_api_key
 from tileferry.entrypoints.config import Config, SinkName
 from tileferry.entrypoints.logs import structured_logger
+from tileferry.entrypoints.named_policies import download_policy
 from tileferry.entrypoints.retry_config import configured_policies
 
 
@@ -160,11 +160,7 @@ def _provider(
 def _download_settings(config: Config) -> DownloadSettings:
     c11 = config.c11
     return DownloadSettings(
-        policy=evolve(
-            DOWNLOAD_POLICY,
-            max_attempts=c11.max_5xx_retries + 1,
-            max_retry_after_s=c11.max_retry_after_s,
-        ),
+        policy=download_policy(c11),
         gate=ResolutionGate(
             min_m_per_px=c11.min_resolution_m_per_px, max_m_per_px=c11.max_resolution_m_per_px
         ),

@@ -15,22 +15,20 @@ from tileferry.domain.retry import (
     Final,
     RateLimited,
     Retryable,
-    RetryCategory,
-    RetryPolicy,
     WhatIf,
     schedule,
 )
 from tileferry.domain.tiles import class_of_fault, fault_of_status
 from tileferry.entrypoints.config import load_config
-from tileferry.entrypoints.output import ConfigFile, JsonFlag, people, print_json, reading_audit
-from tileferry.entrypoints.policy_views import (
+from tileferry.entrypoints.named_policies import (
     POLICY_FIELDS,
-    explanation_view,
-    matrix_view,
-    overridden,
-    what_if_view,
+    NamedPolicy,
+    named_policies,
+    policy_named,
 )
-from tileferry.entrypoints.retry_config import changed, configured_policies
+from tileferry.entrypoints.output import ConfigFile, JsonFlag, people, print_json, reading_audit
+from tileferry.entrypoints.policy_views import explanation_view, matrix_view, what_if_view
+from tileferry.entrypoints.retry_config import changed
 from tileferry.entrypoints.times import since_of
 
 if TYPE_CHECKING:
@@ -43,7 +41,7 @@ app = typer.Typer(
     add_completion=False,
 )
 Category = Annotated[
-    str, typer.Option("--category", help="Such as API_REQUEST; policy show lists them.")
+    str, typer.Option("--category", help="Such as API_REQUEST or DOWNLOAD; policy show lists them.")
 ]
 
 
@@ -53,17 +51,17 @@ Category = Annotated[
 @app.command("show", epilog="Example: tileferry policy show")
 def show_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
     """Show the policy of every category; what the configuration changed is marked with a star."""
-    policies = configured_policies(load_config(config).retry)
+    policies = named_policies(load_config(config))
     if json:
-        body = {category.name: _policy_json(category, policies[category]) for category in policies}
+        body = {name: _policy_json(named) for name, named in policies.items()}
         print_json("tileferry.policy.show.v1", {"categories": body})
     else:
-        people.print(matrix_view(policies))
+        people.print(matrix_view(policies.values()))
 
 
-def _policy_json(category: RetryCategory, policy: RetryPolicy) -> dict[str, Any]:
-    values = {name: getattr(policy, name) for name in POLICY_FIELDS}
-    return {"code": category.value, **values, "overridden": overridden(category, policy)}
+def _policy_json(named: NamedPolicy) -> dict[str, Any]:
+    values = {name: getattr(named.policy, name) for name in POLICY_FIELDS}
+    return {"code": named.category.value, **values, "overridden": named.changed}
 
 
 # explain
@@ -87,10 +85,9 @@ def explain_command(
     json: JsonFlag = False,
 ) -> None:
     """Show what happens when an error does not go away: each wait, the worst case, and the end."""
-    chosen = RetryCategory.named(category)
+    chosen = policy_named(load_config(config), category)
     error_class = error_named(error)
-    policy = configured_policies(load_config(config).retry)[chosen]
-    plan = schedule(policy, error_class)
+    plan = schedule(chosen.policy, error_class)
     if json:
         body = {
             "category": chosen.name,
@@ -103,7 +100,7 @@ def explain_command(
         }
         print_json("tileferry.policy.explain.v1", body)
     else:
-        people.print(explanation_view(chosen, policy, error_class, plan))
+        people.print(explanation_view(chosen.name, chosen.policy, error_class, plan))
 
 
 _FAILURES = range(300, 600)
@@ -182,15 +179,16 @@ def simulate_command(
             problem="needs something to change about the policy",
             remedy="give one option at least, such as --max-attempts 5; --help lists them",
         )
-    chosen = RetryCategory.named(category)
-    current = configured_policies(load_config(config).retry)[chosen]
-    other = changed(current, given, "")
+    chosen = policy_named(load_config(config), category)
+    other = changed(chosen.policy, given, "")
     result, collector = WhatIf(other), CallCollector()
     from tileferry.entrypoints.reading_progress import showing  # noqa: PLC0415  # reads the log
 
     with reading_audit(config) as (container, reader), showing(reader) as counting:
         begin = since_of(since, now=datetime.fromtimestamp(container.clock().now(), UTC))
-        for event in _events_of(chosen, counting.since(begin, holding=[chosen.value]), begin):
+        for event in _events_of(
+            chosen, counting.since(begin, holding=[chosen.category.value]), begin
+        ):
             call = collector.add(event)
             if call is not None:
                 result.add(call)
@@ -198,25 +196,23 @@ def simulate_command(
         body = _what_if_json(chosen, result, collector)
         print_json("tileferry.policy.simulate.v1", body)
     else:
-        people.print(what_if_view(chosen, current, result, collector))
+        people.print(what_if_view(chosen.name, chosen.policy, result, collector))
 
 
 def _events_of(
-    category: RetryCategory, entries: Iterable["ReadEntry"], begin: datetime | None
+    chosen: NamedPolicy, entries: Iterable["ReadEntry"], begin: datetime | None
 ) -> Iterator[AuditEvent]:
     for read in entries:
         event = read.event
-        if event is None or getattr(event, "retry_category", None) != category:
+        if event is None or not chosen.tells_of(event):
             continue
         if begin is None or event.timestamp >= begin:
             yield event
 
 
-def _what_if_json(
-    category: RetryCategory, result: WhatIf, collector: CallCollector
-) -> dict[str, Any]:
+def _what_if_json(chosen: NamedPolicy, result: WhatIf, collector: CallCollector) -> dict[str, Any]:
     return {
-        "category": category.name,
+        "category": chosen.name,
         "policy": {name: getattr(result.policy, name) for name in POLICY_FIELDS},
         "calls": result.calls,
         "succeeded": result.succeeded,

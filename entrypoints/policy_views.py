@@ -1,8 +1,7 @@
 """``tileferry policy`` for people."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
-import attrs
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -10,12 +9,10 @@ from rich.text import Text
 
 from tileferry.domain.audit import CallCollector
 from tileferry.domain.retry import (
-    POLICY_MATRIX,
     BackoffKind,
     ErrorClass,
     RateLimited,
     Retryable,
-    RetryCategory,
     RetryPolicy,
     Schedule,
     Wait,
@@ -23,13 +20,10 @@ from tileferry.domain.retry import (
     schedule,
 )
 from tileferry.entrypoints.audit_replay_view import policy_in_words
+from tileferry.entrypoints.named_policies import NamedPolicy
 from tileferry.entrypoints.times import in_seconds
 
 _WAITS_SHOWN_MAX = 12
-POLICY_FIELDS = [
-    field.name for field in attrs.fields(RetryPolicy) if not field.name.endswith("_exceptions")
-]
-"""What can be set; which exceptions count is the program's business."""
 
 
 def _table(title: str | None) -> Table:
@@ -47,35 +41,33 @@ def _table(title: str | None) -> Table:
 # show
 
 
-def matrix_view(policies: Mapping[RetryCategory, RetryPolicy]) -> RenderableType:
+def matrix_view(policies: Iterable[NamedPolicy]) -> RenderableType:
     """Lay out every policy; what is not the product's own has a star, and is told below."""
     table = _table("Retry policies")
     table.add_column("category", no_wrap=True)
     for heading in ("tries", "first", "cap", "growth", "jitter", "in all"):
         table.add_column(heading, justify="right", no_wrap=True)
     notes = []
-    for category, policy in policies.items():
-        usual = POLICY_MATRIX[category]
+    for named in policies:
         marked = [
             Text(f"{one}*", "bold yellow") if one != other else Text(one)
-            for one, other in zip(_figures(policy), _figures(usual), strict=True)
+            for one, other in zip(_figures(named.policy), _figures(named.usual), strict=True)
         ]
-        changes = overridden(category, policy)
-        table.add_row(f"{category.name}*" if changes else category.name, *marked)
+        table.add_row(f"{named.name}*" if named.changed else named.name, *marked)
         notes += [
             Text(
-                f"* retry.{category.name}.{name} is {getattr(policy, name)},"
-                f" usually {getattr(usual, name)}"
+                f"* {named.table}: {named.name.lower()} has {name}"
+                f" {getattr(named.policy, name)}, usually {getattr(named.usual, name)}"
+                if named.operations
+                else f"* {named.table}.{name} is {getattr(named.policy, name)},"
+                f" usually {getattr(named.usual, name)}"
             )
-            for name in changes
+            for name in named.changed
         ]
+    notes.append(
+        Text("DOWNLOAD is for listings and tiles, UPLOAD for rejected tiles; both are set in c11.")
+    )
     return Group(table, *notes)
-
-
-def overridden(category: RetryCategory, policy: RetryPolicy) -> Sequence[str]:
-    """Return the fields in which a policy differs from the product's own."""
-    usual = POLICY_MATRIX[category]
-    return [name for name in POLICY_FIELDS if getattr(policy, name) != getattr(usual, name)]
 
 
 def _figures(policy: RetryPolicy) -> tuple[str, ...]:
@@ -95,14 +87,14 @@ def _figures(policy: RetryPolicy) -> tuple[str, ...]:
 
 
 def explanation_view(
-    category: RetryCategory, policy: RetryPolicy, error: ErrorClass, plan: Schedule
+    name: str, policy: RetryPolicy, error: ErrorClass, plan: Schedule
 ) -> RenderableType:
     """Lay out the schedule, and say in words what it comes to."""
     kind = error.code.replace("_", " ")
     if isinstance(error, RateLimited) and error.retry_after_s is not None:
         kind += f", come back in {in_seconds(error.retry_after_s)}"
     parts: list[RenderableType] = [
-        Text(f"{category.name}: {policy_in_words(policy)}", "bold"),
+        Text(f"{name}: {policy_in_words(policy)}", "bold"),
         Text(f"Every call ends in the same error: {kind}."),
     ]
     if plan.waits:
@@ -141,11 +133,11 @@ def _add_wait(table: Table, wait: Wait) -> None:
 
 
 def what_if_view(
-    category: RetryCategory, current: RetryPolicy, result: WhatIf, collector: CallCollector
+    name: str, current: RetryPolicy, result: WhatIf, collector: CallCollector
 ) -> RenderableType:
     """Lay out what was, what would have been, and what nobody knows."""
     head = [
-        Text(f"{category.name} under another policy", "bold"),
+        Text(f"{name} under another policy", "bold"),
         Text(f"set now   {policy_in_words(current)}"),
         Text(f"what if   {policy_in_words(result.policy)}"),
     ]

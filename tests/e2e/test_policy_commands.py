@@ -60,6 +60,20 @@ def test_what_is_overridden_is_marked(home: Path) -> None:
     }
 
 
+def test_transfers_have_policies_of_their_own(home: Path) -> None:
+    """What explains a download is what the downloader does, not what its category has."""
+    (home / "tileferry.toml").write_text("[tileferry.c11]\nmax_5xx_retries = 2\n")
+    shown = run_here("policy", "show")
+    (row,) = (line for line in shown.out.splitlines() if line.strip().startswith("DOWNLOAD*"))
+    assert row.split()[1] == "3*"
+    assert "* c11: download has max_attempts 3, usually 5" in shown.out
+    explain = ("policy", "explain", "--json", "--category")
+    assert run_here(*explain, "download", "--error", "503").json["worst_case_wait_s"] == 3.0
+    assert run_here(*explain, "DOWNLOAD", "--error", "429:30").json["calls"] == 2
+    upload = run_here(*explain, "upload", "--error", "timeout").json
+    assert [wait["delay_s"] for wait in upload["waits"]] == [2.0, 4.0, 8.0]
+
+
 def test_an_override_that_makes_no_sense_is_refused_by_its_path(home: Path) -> None:
     (home / "tileferry.toml").write_text("[tileferry.retry.KV_GET]\nmax_delay = 0.1\n")
     ran = run_here("policy", "show")
