@@ -1,9 +1,13 @@
-"""A process that writes, deletes and compacts until it is killed, or kills itself at a call."""
+"""Processes that write, delete and compact until they are killed, or kill themselves at a call.
+
+One process starts them all, by ``fork``: what takes long, the imports, it does only once.
+"""
 
 import os
 import random
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,7 +45,7 @@ def deadly(calls_left: int, chance: random.Random) -> FileCalls:
     return evolve(UNSYNCED, **{kind: wrapped(getattr(UNSYNCED, kind)) for kind in kinds})
 
 
-def main(root: Path, seed: int, calls_left: int) -> None:
+def write_until_killed(root: Path, seed: int, calls_left: int) -> None:
     chance = random.Random(seed)  # noqa: S311  # a repeatable test, not a secret
     calls = deadly(calls_left, chance) if calls_left else UNSYNCED
     index = LoggedBlobIndex(root.with_suffix(".log"))
@@ -57,12 +61,32 @@ def main(root: Path, seed: int, calls_left: int) -> None:
                 for tile_id, blob in rows:
                     index.add(tile_id, blob)
                 number += 8
-                sys.stdout.write("group\n")
-                sys.stdout.flush()
+                say("group")
             for victim in chance.sample(sorted(index.tiles()), 20):
                 store.delete_tile(victim)
             store.compact(live_share_min=0.9)
 
 
+def main() -> None:
+    """Start a writer for each line that comes in, and say how it ended."""
+    for line in sys.stdin:
+        root, seed, calls_left = line.rstrip("\n").split("\t")
+        pid = os.fork()
+        if pid == 0:
+            try:
+                say(f"{os.getpid()}")
+                write_until_killed(Path(root), int(seed), int(calls_left))
+            finally:
+                traceback.print_exc()
+                os._exit(1)  # it does not go on as a second starter
+        _, status = os.waitpid(pid, 0)
+        say(f"ended {os.waitstatus_to_exitcode(status)}")
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    main()

@@ -1,9 +1,11 @@
 """SIGKILL at any moment: every tile with a row is whole afterwards."""
 
+import os
 import random
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
@@ -17,18 +19,29 @@ from tileferry.adapters.filesystem.segment_store import SegmentTileStore
 TESTS = Path(__file__).parents[2]
 
 
-def run_until_killed(root: Path, *, seed: int, calls_left: int, groups: int) -> None:
+@pytest.fixture(scope="module")
+def starter() -> Iterator["subprocess.Popen[str]"]:
+    """Run the process that starts the writers."""
+    command = [sys.executable, "-m", "support.segment_crash"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=TESTS, stdin=pipe, stdout=pipe, text=True) as process:  # noqa: S603  # our own
+        yield process
+
+
+def run_until_killed(
+    starter: "subprocess.Popen[str]", root: Path, *, seed: int, calls_left: int = 0, groups: int = 0
+) -> None:
     """Start a writer and see it killed: by itself at a call, or by us after some groups."""
-    command = [sys.executable, "-m", "support.segment_crash", str(root), str(seed), str(calls_left)]
-    with subprocess.Popen(command, cwd=TESTS, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603  # our own
-        assert process.stdout is not None
-        for _ in range(groups):
-            if not process.stdout.readline():
-                break
-        if not calls_left:
-            process.kill()
-        process.stdout.read()
-    assert process.returncode == -signal.SIGKILL
+    assert starter.stdin is not None
+    assert starter.stdout is not None
+    starter.stdin.write(f"{root}\t{seed}\t{calls_left}\n")
+    starter.stdin.flush()
+    pid, written = int(starter.stdout.readline()), 0
+    while (said := starter.stdout.readline()) == "group\n":
+        written += 1
+        if written == groups and not calls_left:
+            os.kill(pid, signal.SIGKILL)
+    assert said == f"ended {-signal.SIGKILL}\n"
 
 
 def assert_nothing_is_lost(root: Path) -> None:
@@ -48,14 +61,18 @@ def assert_nothing_is_lost(root: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12 * TIMES))
-def test_a_kill_from_outside_loses_no_visible_tile(tmp_path: Path, seed: int) -> None:
+def test_a_kill_from_outside_loses_no_visible_tile(
+    starter: "subprocess.Popen[str]", tmp_path: Path, seed: int
+) -> None:
     groups = random.Random(seed).randrange(1, 60)  # noqa: S311  # a repeatable test, not a secret
-    run_until_killed(tmp_path / "cache", seed=seed, calls_left=0, groups=groups)
+    run_until_killed(starter, tmp_path / "cache", seed=seed, groups=groups)
     assert_nothing_is_lost(tmp_path / "cache")
 
 
 @pytest.mark.parametrize("seed", range(20 * TIMES))
-def test_a_kill_at_a_call_loses_no_visible_tile(tmp_path: Path, seed: int) -> None:
+def test_a_kill_at_a_call_loses_no_visible_tile(
+    starter: "subprocess.Popen[str]", tmp_path: Path, seed: int
+) -> None:
     calls_left = random.Random(seed).randrange(1, 400)  # noqa: S311  # as above
-    run_until_killed(tmp_path / "cache", seed=seed, calls_left=calls_left, groups=10_000)
+    run_until_killed(starter, tmp_path / "cache", seed=seed, calls_left=calls_left)
     assert_nothing_is_lost(tmp_path / "cache")
