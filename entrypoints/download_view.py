@@ -68,6 +68,7 @@ def next_step(
         return (
             "Before the flight: tileferry cache verify "
             f"--bbox {request.bbox} --zoom {zooms} --sector {request.sector_class.value}"
+            f" --flight {request.flight_id}"
         )
     return f"{safe}. Come back{_when(report)}; {again}, for the tiles that are missing."
 

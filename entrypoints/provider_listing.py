@@ -3,12 +3,16 @@
 from tileferry.adapters.postgres import schema_status
 from tileferry.application.provider_calls import ProviderCalls
 from tileferry.entrypoints.container import Container
+from tileferry.entrypoints.output import notes
+from tileferry.entrypoints.waits import WaitLines
 
 
 def provider_calls(container: Container, purpose: str) -> ProviderCalls:
-    """Return calls to the provider; their retries go to the audit log, which must be there."""
+    """Return calls to the provider; their retries are told, and go to the audit log."""
     provider = container.provider()  # what is wrong with its settings is said first
     schema_status(container.database()).check()
+    trail = container.audit_trail()
+    trail.sinks = [WaitLines(notes), *trail.sinks]
     return ProviderCalls(
         provider=provider,
         retry=container.provider_retry(),

@@ -159,7 +159,7 @@ def _end_of(text: str, now: datetime) -> datetime:
 def _mending(report: ReadinessReport, options: AreaOptions) -> list[str]:
     """Return the commands that fetch what is missing or unfit, and little else.
 
-    Each asks for the box around it: a download of the whole area may have been finished, and its
+    Each asks for the box around it, again: a download of it may have been finished before, and its
     journal would say that nothing is left to do.
     """
     config = [] if options.config is None else ["--config", str(options.config)]
@@ -169,7 +169,7 @@ def _mending(report: ReadinessReport, options: AreaOptions) -> list[str]:
                 *("tileferry", "download", f"--bbox={box}"),
                 *("--zoom", ",".join(map(str, zooms))),
                 *("--flight", options.flight or "FLIGHT"),
-                *("--sector", options.sector.value),
+                *("--sector", options.sector.value, "--again"),
                 *config,
             ]
         )

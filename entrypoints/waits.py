@@ -1,11 +1,13 @@
 """What a command waits for: told by the audit trail's retries, counted down for people."""
 
+import math
 import re
 import threading
 import time
 from collections.abc import Callable, Sequence
 
 from attrs import define, field, frozen
+from rich.console import Console
 
 from tileferry.domain.audit import AuditEvent, RetryAttempted
 from tileferry.domain.retry import RateLimited
@@ -13,6 +15,7 @@ from tileferry.domain.text import printable
 from tileferry.entrypoints.signals import StopSignals
 
 _CAUSE_CHARS_MAX = 60
+_IN_TIME = "no answer in time"
 _STATUS = re.compile(r"\bHTTP (\d{3})\b")
 
 
@@ -26,7 +29,7 @@ class Wait:
     def line(self, now_s: float) -> str:
         """Count down."""
         left_s = max(0.0, self.until_s - now_s)
-        return f"{self.reason}{left_s:.0f} s"
+        return f"{self.reason}{math.ceil(left_s)} s"
 
 
 @define(eq=False)
@@ -59,6 +62,20 @@ class Waits:
         return wait.line(now_s) if wait is not None and wait.until_s > now_s else ""
 
 
+@frozen
+class WaitLines:
+    """Tells each wait in a line of its own, for commands that show no progress."""
+
+    console: Console
+    name: str = "waits"
+
+    def emit(self, events: Sequence[AuditEvent]) -> None:
+        """Say what is waited for."""
+        for event in events:
+            if isinstance(event, RetryAttempted):
+                self.console.print(Wait(reason=_reason(event), until_s=event.delay_seconds).line(0))
+
+
 def _reason(event: RetryAttempted) -> str:
     if isinstance(event.decision_record.failure.error, RateLimited):
         return "the provider asks for patience: "
@@ -69,4 +86,6 @@ def _reason(event: RetryAttempted) -> str:
 
 def _cause(message: str) -> str:
     said = message.removeprefix("satellite-provider: ").partition(", ")[0]
+    if said.startswith(_IN_TIME):
+        said = _IN_TIME  # what follows are a library's words, longer than a line
     return printable(said, limit=_CAUSE_CHARS_MAX)

@@ -4,7 +4,7 @@ import pytest
 from support.area_operator import AREA, DOWNLOAD, FLIGHT, AreaOperator
 from support.download_site import ZOOM
 from support.operator import run_here
-from support.scripted_provider import ScriptedProvider, answering_with, path_of, picture_of
+from support.scripted_provider import TILES, ScriptedProvider, answering_with, path_of, picture_of
 
 from tileferry.adapters.postgres import Database, PostgresCacheLedger
 
@@ -105,3 +105,9 @@ def test_a_plan_names_what_would_be_evicted_and_refuses_what_cannot_fit(
     with PostgresCacheLedger(database=database).exclusively() as books:
         assert books.reserved_bytes() == 0
     database.close()
+
+
+def test_a_wait_is_told(operator: AreaOperator, provider: ScriptedProvider) -> None:
+    provider.once[TILES] = [answering_with(503)]
+    shown = operator.runs_here("coverage", *AREA)
+    assert (shown.code, shown.err) == (0, "503, attempt 1 of 5, again in 1 s\n")
