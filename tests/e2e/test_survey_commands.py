@@ -109,5 +109,6 @@ def test_a_plan_names_what_would_be_evicted_and_refuses_what_cannot_fit(
 
 def test_a_wait_is_told(operator: AreaOperator, provider: ScriptedProvider) -> None:
     provider.once[TILES] = [answering_with(503)]
+    operator.settings["TILEFERRY_C11_MAX_5XX_RETRIES"] = "4"
     shown = operator.runs_here("coverage", *AREA)
     assert (shown.code, shown.err) == (0, "503, attempt 1 of 5, again in 1 s\n")
