@@ -26,6 +26,8 @@ class _Answer:
     status: int = 200
     reason: str = "OK"
 
+    ends_by_itself = True
+
     def header(self, name: str) -> str | None:
         return {"content-type": "image/png", "content-length": str(len(self.content))}.get(name)
 
@@ -35,6 +37,8 @@ class _Answer:
 
 class TinyTiles:
     """A lane to tiles that are their own paths."""
+
+    waits_for_ever = False
 
     @contextmanager
     def get(self, path: str, _query: Mapping[str, str] | None = None) -> Iterator[_Answer]:

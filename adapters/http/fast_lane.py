@@ -34,8 +34,15 @@ class _FastAnswer:
         except ValueError:
             return ""
 
+    @property
+    def ends_by_itself(self) -> bool:
+        headers = self._response.headers
+        framed = "content-length" in headers or "transfer-encoding" in headers
+        return framed or not self._response.version.startswith("HTTP/1")
+
     def header(self, name: str) -> str | None:
-        return self._response.get_header(name)
+        values = self._response.get_header_all(name)
+        return ", ".join(values) if values else None
 
     def chunks(self) -> Iterable[Chunk]:
         reader = self._response.body_reader
@@ -48,6 +55,7 @@ class FastLane:
     """A client of its own, under the same rules as ``new_client``."""
 
     _address: ProviderAddress
+    waits_for_ever: bool = field(default=False, init=False)
     _base: str = field(init=False)
     _client: SyncClient = field(init=False)
 

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 import httpx
-from attrs import define, frozen
+from attrs import define, field, frozen
 
 Chunk = bytes | memoryview
 
@@ -28,8 +28,13 @@ class Answer(Protocol):
         """What was asked for, without its query."""
         ...
 
+    @property
+    def ends_by_itself(self) -> bool:
+        """Whether the body says where it ends; else it ends with the connection, or breaks off."""
+        ...
+
     def header(self, name: str) -> str | None:
-        """Return a header, whatever its case."""
+        """Return a header, whatever its case; of one that is there twice, all with commas."""
         ...
 
     def chunks(self) -> Iterable[Chunk]:
@@ -39,6 +44,11 @@ class Answer(Protocol):
 
 class Lane(Protocol):
     """Makes requests. What goes wrong is the library's own error, for ``answered`` to translate."""
+
+    @property
+    def waits_for_ever(self) -> bool:
+        """Whether an answer that comes in little pieces can take any time."""
+        ...
 
     def get(
         self, path: str, query: Mapping[str, str] | None = None
@@ -65,6 +75,12 @@ class HttpxAnswer:
     def url(self) -> str:
         return str(self._response.url.copy_with(query=None))
 
+    @property
+    def ends_by_itself(self) -> bool:
+        headers = self._response.headers
+        framed = "content-length" in headers or "transfer-encoding" in headers
+        return framed or self._response.http_version == "HTTP/2"
+
     def header(self, name: str) -> str | None:
         value: str | None = self._response.headers.get(name)
         return value
@@ -80,6 +96,7 @@ class HttpxLane:
     """Through a client that knows the address and the key; never beyond its first answer."""
 
     client: httpx.Client
+    waits_for_ever: bool = field(default=True, init=False)
 
     @contextmanager
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Iterator[HttpxAnswer]:

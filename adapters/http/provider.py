@@ -1,5 +1,7 @@
 """The provider's calls over httpx: one request each, one answer, checked."""
 
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
@@ -8,6 +10,7 @@ from typing import TypeVar
 import httpx
 from attrs import define, evolve, field
 
+from tileferry.adapters.http.deadlines import within
 from tileferry.adapters.http.errors import answered
 from tileferry.adapters.http.lanes import Answer, HttpxLane, Lane
 from tileferry.adapters.http.refusals import authorization_of, key_of, refusal_of
@@ -16,6 +19,7 @@ from tileferry.adapters.http.responses import (
     body_of,
     check_content_type,
     check_digest,
+    check_whole,
 )
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.provider import FetchedTile
@@ -33,6 +37,8 @@ from tileferry.domain.tiles import (
 Result = TypeVar("Result")
 TILES_PATH = "/api/satellite/tiles"
 _OK = 200
+_LEEWAY_S = 1.0
+_NUMBER = re.compile(r"[0-9]{1,20}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
 
 
 @define(kw_only=True)
@@ -77,6 +83,7 @@ class HttpTileProvider:
     def _tile_of(self, tile_id: TileId, answer: Answer, started_s: float) -> FetchedTile:
         check_content_type(answer, family="image/")
         content = self._body(answer, started_s, self.limits.tile_bytes_max)
+        check_whole(answer, content)
         digest = sha256(content).digest()  # here, where threads do it side by side
         check_digest(answer, digest)
         resolution = answer.header("x-resolution-m-per-px")
@@ -118,14 +125,19 @@ class HttpTileProvider:
     ) -> Result:
         """Make a request and have its answer read while it is open."""
 
+        through = lane or self.lane
+
         def call() -> Result:
             started_s = self.clock.monotonic()
-            with (lane or self.lane).get(path, query) as answer:
+            with through.get(path, query) as answer:
                 if answer.status != _OK:
                     raise refusal_of(answer, self.client, self.clock)
                 return read(answer, started_s)
 
-        return answered(call, partial(self._url, path), secret=key_of(self.client))
+        bounded = call
+        if through.waits_for_ever:  # what is merely slow is given up before that, and told so
+            bounded = partial(within, self.limits.deadline_s + _LEEWAY_S, call)
+        return answered(bounded, partial(self._url, path), secret=key_of(self.client))
 
     def _url(self, path: str) -> str:
         return f"{str(self.client.base_url).rstrip('/')}{path}"
@@ -136,9 +148,9 @@ def _path_of(tile_id: TileId) -> str:
 
 
 def _number_of(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
+    number = float(text) if _NUMBER.fullmatch(text) else 0.0
+    if not 0 < number < math.inf:
         raise InvalidValueError(
-            field="X-Resolution-M-Per-Px", value=text, problem="must be a number"
-        ) from None
+            field="X-Resolution-M-Per-Px", value=text, problem="must be a number above 0"
+        )
+    return number

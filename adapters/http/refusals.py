@@ -31,7 +31,7 @@ def refusal_of(answer: Answer, client: httpx.Client, clock: Clock) -> SatelliteP
         reason=answer.reason.lower() or "refused",
         url=answer.url,
         status=answer.status,
-        body_excerpt=excerpt_of(answer, secret=key_of(client)),
+        body_excerpt=excerpt_of(answer, secret=key_of(client), clock=clock),
         fault=fault_of_status(answer.status),
         retry_after_s=parse_retry_after(
             answer.header("retry-after"),

@@ -14,7 +14,10 @@ from tileferry.domain.text import printable
 from tileferry.domain.tiles import TILE_BYTES_MAX, ProviderFault
 
 _EXCERPT_BYTES = 512
-_DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/=]{1,128}):")
+_EXCERPT_S = 2.0
+_KEY_CHARS_SHOWN_MAX = 3
+_DIGEST = re.compile(r"sha-256 *= *:([A-Za-z0-9+/=]{1,128}):", re.IGNORECASE)
+_NAMED = re.compile(r"sha-256 *=", re.IGNORECASE)
 
 
 @frozen(kw_only=True)
@@ -64,33 +67,56 @@ def body_of(
     return b"".join(parts)
 
 
-def excerpt_of(answer: Answer, *, secret: str) -> str:
-    """Return the beginning of an error's body, in which our own key is never shown."""
+def excerpt_of(answer: Answer, *, secret: str, clock: Clock) -> str:
+    """Return the beginning of an error's body, in which our own key is never shown.
+
+    It is not waited for: what comes within a moment will do.
+    """
     content = b""
+    until_s = clock.monotonic() + _EXCERPT_S
     try:
         for chunk in answer.chunks():
             content += chunk
-            if len(content) >= _EXCERPT_BYTES:
+            if len(content) >= _EXCERPT_BYTES or clock.monotonic() > until_s:
                 break
     except Exception:  # noqa: BLE001, S110  # it is an error already; its text is a courtesy
         pass
     text = content[:_EXCERPT_BYTES].decode("utf-8", "replace")
-    return printable(text.replace(secret, "***") if secret else text)
+    return printable(_without(text, secret) if secret else text)
+
+
+def _without(text: str, secret: str) -> str:
+    """Take the key out, also one that the text ends in the middle of."""
+    text = text.replace(secret, "***")
+    for length in range(len(secret) - 1, _KEY_CHARS_SHOWN_MAX, -1):
+        if text.endswith(secret[:length]):
+            return text[:-length] + "***"
+    return text
+
+
+def check_whole(answer: Answer, content: bytes) -> None:
+    """Refuse what is no tile, or may be part of one: nobody could tell later."""
+    problem = None
+    if not content:
+        problem = "the answer is empty"
+    elif answer.header("content-range") is not None:
+        problem = "the answer is a part only, which was not asked for"
+    elif not answer.ends_by_itself and answer.header("repr-digest") is None:
+        problem = "the answer has neither a length nor a digest: it may have broken off"
+    if problem is not None:
+        raise SatelliteProviderError(reason=problem, url=answer.url, fault=ProviderFault.TRUNCATED)
 
 
 def check_digest(answer: Answer, digest: bytes) -> None:
-    """Check what came against ``Repr-Digest``, where there is one with a sha-256."""
-    header = answer.header("repr-digest")
-    if header is None or "sha-256=" not in header:
-        return
-    match = _DIGEST.search(header)
+    """Check what came against ``Repr-Digest``, against each sha-256 that it names."""
+    header = answer.header("repr-digest") or ""
     try:
-        expected = base64.b64decode(match[1], validate=True) if match else None
+        expected = [base64.b64decode(text, validate=True) for text in _DIGEST.findall(header)]
     except binascii.Error:
-        expected = None
-    if expected is None:
+        expected = []
+    if len(expected) != len(_NAMED.findall(header)):
         raise _schema(answer.url, "Repr-Digest", "is no digest")
-    if digest != expected:
+    if any(digest != each for each in expected):
         raise SatelliteProviderError(
             reason="the bytes are not those that Repr-Digest names",
             url=answer.url,

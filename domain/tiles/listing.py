@@ -1,7 +1,7 @@
 """The provider's listing of an area: its pages, their schema, and how far they may go on."""
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from attrs import define, field, frozen
@@ -53,9 +53,12 @@ def parse_listing_page(content: bytes, *, source: str, bytes_max: int) -> Listin
 def _tile_of(line: Any, index: int, source: str) -> TileSummary:
     try:
         # The values check themselves; what they do not take is looked at again, to name its field.
+        produced_at = datetime.fromisoformat(line["produced_at"])
+        if produced_at.tzinfo is not UTC:
+            return _tile_by_field(line, f"listing.tiles[{index}]", source)
         return TileSummary(
             tile_id=TileId(source=source, zoom=line["z"], x=line["x"], y=line["y"]),
-            produced_at=datetime.fromisoformat(line["produced_at"]),
+            produced_at=produced_at,
             resolution_m_per_px=line["resolution_m_per_px"],
             estimated_bytes=line["estimated_bytes"],
         )
@@ -103,16 +106,16 @@ def _named(kinds: tuple[type, ...]) -> str:
 
 
 def moment_of(text: str, *, field: str) -> datetime:
-    """Read a time that the provider wrote: ISO 8601 with its zone."""
+    """Read a time that the provider wrote, ISO 8601 with its zone; what we keep is UTC."""
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.utcoffset() is None:
-        raise InvalidValueError(
-            field=field, value=text, problem="must be an ISO 8601 time with its zone"
-        )
-    return moment
+        if moment.utcoffset() is not None:
+            return moment.astimezone(UTC)
+    except (ValueError, OverflowError):  # at either end of the calendar there is no other zone
+        pass
+    raise InvalidValueError(
+        field=field, value=text, problem="must be an ISO 8601 time with its zone"
+    )
 
 
 @define(kw_only=True)

@@ -72,6 +72,11 @@ def test_a_page_is_read_and_fields_beyond_the_agreed_ones_are_left_aside() -> No
         (page({**LINE, "produced_at": 7}), "listing.tiles[0].produced_at", "must be text"),
         (page({**LINE, "produced_at": "x"}), "listing.tiles[0].produced_at", "ISO 8601"),
         (
+            page({**LINE, "produced_at": "9999-12-31T23:59:59-23:59"}),
+            "listing.tiles[0].produced_at",
+            "ISO 8601",
+        ),
+        (
             page({**LINE, "resolution_m_per_px": "0.6"}),
             "listing.tiles[0].resolution_m_per_px",
             "must be a number",
@@ -144,3 +149,10 @@ def test_a_tile_that_is_not_of_the_area_is_refused() -> None:
     elsewhere = evolve(TILE, tile_id=evolve(TILE.tile_id, x=1))
     with pytest.raises(InvalidValueError, match="is not of the area"):
         progress.new_tiles(ListingPage(tiles=(elsewhere,), next=None))
+
+
+def test_a_time_of_another_zone_is_kept_as_utc() -> None:
+    line = {**LINE, "produced_at": "2026-10-01T15:00:00+03:00"}
+    (tile,) = parse(page(line)).tiles
+    assert tile.produced_at == datetime(2026, 10, 1, 12, tzinfo=UTC)
+    assert tile.produced_at.tzinfo is UTC

@@ -1,5 +1,6 @@
 """A provider that lies, stalls, floods or is somebody else: every call ends, and says why."""
 
+import base64
 import gzip
 import json
 import socket
@@ -102,7 +103,7 @@ def test_a_sound_tile_comes_with_what_its_headers_say() -> None:
     with raw_server(answering(head, b"abc")) as server:
         tile = asked(server.url)
     assert (tile.content, tile.resolution_m_per_px) == (b"abc", 0.75)
-    assert tile.produced_at.isoformat() == "2026-10-01T00:00:00+02:00"
+    assert tile.produced_at.isoformat() == "2026-09-30T22:00:00+00:00"
     (request,) = server.requests
     assert b"Accept-Encoding: identity" in request
     assert f"Authorization: Bearer {KEY}".encode() in request
@@ -370,3 +371,102 @@ def test_an_address_where_nobody_is_can_be_tried_again() -> None:
     with pytest.raises(SatelliteProviderError) as failure:
         asked(f"http://127.0.0.1:{port}")
     assert failure.value.fault is ProviderFault.UNREACHABLE
+
+
+# What never ends, and what is no tile
+
+
+def dripping(head: bytes, *, drop: bytes = b"a") -> Script:
+    """Return a script that sends a beginning, and then a little for ever."""
+
+    def script(connection: socket.socket) -> None:
+        connection.sendall(head)
+        until_s = time.monotonic() + 6
+        while time.monotonic() < until_s:
+            connection.sendall(drop)
+            time.sleep(0.1)
+
+    return script
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        dripping(b"HTTP/1.1 200 OK\r\nX-Slow: "),
+        dripping(b"", drop=b"HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\n"),
+        dripping(b"HTTP/1.1 503 Busy\r\nContent-Length: 9000\r\n\r\n"),
+        dripping(
+            b"HTTP/1.1 200 OK\r\nContent-Type: image/png\r\nTransfer-Encoding: chunked\r\n\r\n5;"
+        ),
+    ],
+    ids=["headers", "early hints", "error", "chunk extension"],
+)
+def test_invariant_24_no_answer_takes_for_ever_whatever_part_of_it_is_slow(
+    script: Script,
+) -> None:
+    refused(script, list_page if _chosen[-1] == "httpx" else fetch)
+
+
+@pytest.mark.parametrize("bytes_before", [0, 480, 495, 508])
+def test_invariant_34_a_key_that_the_excerpt_ends_in_is_not_shown(bytes_before: int) -> None:
+    body = "\N{GRINNING FACE}".encode() * (bytes_before // 4) + KEY.encode()
+    shown = refused(
+        answering(f"HTTP/1.1 401 No\nContent-Length: {len(body)}", body[: bytes_before + 10])
+    )
+    assert KEY[:4] not in f"{shown} {shown!r}"
+    assert "***" in str(shown) or bytes_before > 500
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "said"),
+    [
+        (IMAGE.format(0), b"", "empty"),
+        (IMAGE.format(3) + "\nContent-Range: bytes 0-2/3000", b"abc", "a part only"),
+        ("HTTP/1.1 200 OK\nContent-Type: image/png\nConnection: close", b"abc", "neither a length"),
+    ],
+)
+def test_invariant_31_what_may_be_part_of_a_tile_is_not_taken(
+    head: str, body: bytes, said: str
+) -> None:
+    error = refused(answering(head, body))
+    assert error.fault is ProviderFault.TRUNCATED
+    assert said in error.reason
+
+
+def test_a_body_that_ends_with_the_connection_is_taken_when_its_digest_is_right() -> None:
+    digest = base64.b64encode(sha256(b"abc").digest()).decode()
+    head = f"HTTP/1.1 200 OK\nContent-Type: image/png\nRepr-Digest: sha-256=:{digest}:"
+    with raw_server(answering(f"{head}\nConnection: close", b"abc")) as server:
+        assert asked(server.url).content == b"abc"
+
+
+@pytest.mark.parametrize(
+    "digests",
+    [
+        "Repr-Digest: sha-512=:AAAA:\nRepr-Digest: sha-256=:AAAA:",
+        "Repr-Digest: sha-256=:{right}:, sha-256=:AAAA:",
+        "Repr-Digest: SHA-256 = :AAAA:",
+    ],
+)
+def test_invariant_31_every_digest_counts(digests: str) -> None:
+    right = base64.b64encode(sha256(b"abc").digest()).decode()
+    error = refused(answering(f"{IMAGE.format(3)}\n{digests.format(right=right)}", b"abc"))
+    assert error.fault is ProviderFault.DAMAGED
+
+
+@pytest.mark.parametrize(
+    "text", ["nan", "inf", "-1", "0", "1e400", "1_0", "", "0.6\nX-Resolution-M-Per-Px: 0.3"]
+)
+def test_a_resolution_that_is_none_is_a_fault_and_no_decision(text: str) -> None:
+    error = refused(answering(f"{IMAGE.format(3)}\nX-Resolution-M-Per-Px: {text}", b"abc"))
+    assert isinstance(error, ResponseSchemaError)
+    assert error.field == "X-Resolution-M-Per-Px"
+
+
+@pytest.mark.parametrize(
+    "text", ["9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59", "2026-10-20"]
+)
+def test_a_time_that_no_calendar_has_is_refused_by_its_header(text: str) -> None:
+    error = refused(answering(f"{IMAGE.format(3)}\nX-Produced-At: {text}", b"abc"))
+    assert isinstance(error, ResponseSchemaError)
+    assert error.field == "X-Produced-At"
