@@ -10,9 +10,9 @@ from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
 
+import psycopg
 import pytest
 from filelock import FileLock
-from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
 from support.nats_server import NatsServer, connection_to, running
 
@@ -100,9 +100,6 @@ def _at(url: str, name: str) -> str:
 
 
 def _execute(url: str, statement: str) -> None:
-    engine = create_engine(
-        make_url(url).set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT"
-    )
-    with engine.connect() as connection:
-        connection.execute(text(statement))
-    engine.dispose()
+    """Run one statement by the driver alone: an engine asks the server much before it begins."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(statement.encode())
