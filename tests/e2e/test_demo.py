@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tileferry.entrypoints.demo import FAULTS
+
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.timeout(300)  # a dozen commands, each a process, beside other tests
+POISONED = [str(fault["tile"]) for fault in FAULTS if fault["fault"] == "poison"]
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +24,7 @@ def demo() -> str:
         capture_output=True,
         text=True,
         check=True,
-        timeout=100,
+        timeout=280,
     )
     return done.stdout
 
@@ -31,6 +35,7 @@ def test_the_demo_tells_the_whole_story(demo: str) -> None:
         "to fetch",
         "done before; nothing was left to do",
         "GO",
+        "taken in             48",
         "verdict         intact",
     ):
         assert line in demo
@@ -41,6 +46,20 @@ def test_the_demo_tells_the_whole_story(demo: str) -> None:
     planned = re.search(r"121 tiles, ([\d.]+) (\w+)", demo)
     assert planned is not None
     assert fetched[2] != planned[2] or float(fetched[1]) < float(planned[1])
+
+
+def test_the_demo_delivers_a_flight_and_leaves_the_poison_to_a_human(demo: str) -> None:
+    first, second = demo.split("$ tileferry upload ")[1:]
+    assert re.search(r"delivered\s+45\s+rejected\s+3\s+retries\s+3\s", first)
+    assert "given up" not in first
+    upload, listed, shown = re.split(
+        r"\$ tileferry giveups \w+", second.split("$ tileferry audit")[0]
+    )
+    assert re.search(r"delivered\s+0\s+rejected\s+3\s+given up by this\s+3\s", upload)
+    assert len(re.findall(r"derkachi-07\s+5\s+", listed)) == len(POISONED)
+    assert re.search(r"the provider said\s+clouds: 93 %", shown)
+    for tile in POISONED:
+        assert f"flight-derkachi-07/{tile}" in upload
 
 
 def test_the_readme_shows_what_the_demo_prints(demo: str) -> None:

@@ -1,0 +1,83 @@
+"""The page for operators: its files can be read, its settings are there, its commands exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+import typer
+
+from tileferry.adapters.postgres import reopening_sql
+from tileferry.domain.tiles import (
+    BATCH_TILES_MAX,
+    CaptureFacts,
+    FlightRecord,
+    TileId,
+    capture_source,
+    captured_tile,
+)
+from tileferry.entrypoints.cli import app
+from tileferry.entrypoints.config import C11Config
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "_docs/operations.md").read_text(encoding="utf-8")
+PAGES = ("README.md", "_docs/operations.md")
+
+
+def commands(page: str) -> list[list[str]]:
+    """Return the commands in a page's blocks, each as its words after ``tileferry``."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    lines = "".join(block for language, block in fenced if not language).splitlines()
+    begins = re.compile(r"(?:\$ |\.venv/bin/)?tileferry ([^#&]*)")
+    found = (matched[1] for line in lines if (matched := begins.match(line)))
+    return [line.split() for line in found]
+
+
+@pytest.mark.parametrize(
+    ("page", "words"), [(page, words) for page in PAGES for words in commands(page)]
+)
+def test_a_command_and_its_options_exist(page: str, words: list[str]) -> None:
+    command = typer.main.get_command(app)
+    context = command.make_context("tileferry", [], resilient_parsing=True)
+    names = iter(words)
+    while hasattr(command, "get_command"):
+        command = command.get_command(context, next(names))
+        assert command is not None, page
+    known = {option for parameter in command.params for option in parameter.opts}
+    assert {word for word in words if word.startswith("--")} <= known
+
+
+def test_both_pages_have_commands() -> None:
+    assert {"ingest", "upload", "giveups"} <= {words[0] for words in commands("README.md")}
+    assert {"ingest", "upload", "giveups"} <= {words[0] for words in commands(PAGES[1])}
+
+
+def test_the_settings_have_the_documented_defaults() -> None:
+    table = PAGE.split("<!-- settings -->")[1].split("<!-- end -->")[0]
+    rows = [row.strip("| ").split(" | ") for row in table.strip().splitlines()[2:]]
+    assert len(rows) == 8
+    for name, default, _meaning in rows:
+        stated = str(getattr(C11Config(), name.strip("`"))).lower()
+        assert stated == default, name
+    assert f"{BATCH_TILES_MAX:,} is the limit" in PAGE
+
+
+def test_the_example_files_are_read() -> None:
+    facts, record = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    assert CaptureFacts.parse(facts.encode()).resolution_m_per_px == 0.6
+    FlightRecord.parse(record.encode()).confirm_on_ground("F7")
+
+
+def test_a_flight_s_tiles_have_the_documented_names() -> None:
+    assert f"`{capture_source('F7')}` for\nF7" in PAGE
+    assert f"`{capture_source('derkachi-07')}` for derkachi-07" in PAGE
+    tile = captured_tile(("16", "39000", "22000.jpg"), "F7")
+    for page in PAGES:
+        shown = [words[2] for words in commands(page) if words[:2] == ["giveups", "show"]]
+        assert str(tile) in shown
+
+
+def test_the_statement_for_a_human_is_the_one_that_is_shown() -> None:
+    (statement,) = re.findall(r"```sql\n(.*?)\n```", PAGE, re.DOTALL)
+    tile = TileId(source=capture_source("F7"), zoom=16, x=39_000, y=22_000)
+    assert statement == reopening_sql(tile)
