@@ -103,7 +103,8 @@ class AreaDownload:
             except BaseException as error:
                 self._log_failure(run.report(aborted=True), error)
                 raise
-            if report.outcome is DownloadOutcome.SUCCESS:
+            # What lists nothing may list something tomorrow: that is not to be remembered as done.
+            if report.outcome is DownloadOutcome.SUCCESS and report.tiles_requested:
                 journal.finish()
             self._log_end(report)
             return report

@@ -69,6 +69,8 @@ class DownloadRun:
     already_stored: int = field(default=0, init=False)
     bytes_downloaded: int = field(default=0, init=False)
     retries: int = field(default=0, init=False)
+    durable: int | None = field(default=None, init=False)
+    """How many tiles of this run are safe, once it has come to fetching."""
     failure: Exception | None = field(default=None, init=False)
     """What ends the run, once that is known."""
 
@@ -90,15 +92,16 @@ class DownloadRun:
         return self.report()
 
     def report(self, *, aborted: bool = False) -> DownloadBatchReport:
-        """Add up what became of the tiles."""
+        """Add up what became of the tiles. After an error only those count that are safe."""
         fates = self.fates
+        stored = fates[TileFate.STORED] + fates[TileFate.DOWNGRADED]
+        if aborted and self.durable is not None:
+            stored = min(stored, self.durable)
         tally = DownloadTally(
-            tiles_downloaded=self.already_stored
-            + fates[TileFate.STORED]
-            + fates[TileFate.DOWNGRADED],
+            tiles_downloaded=self.already_stored + stored,
             tiles_rejected_resolution=fates[TileFate.REJECTED_RESOLUTION],
             tiles_rejected_freshness=fates[TileFate.REJECTED_FRESHNESS],
-            tiles_downgraded=fates[TileFate.DOWNGRADED],
+            tiles_downgraded=min(fates[TileFate.DOWNGRADED], stored),
             tiles_missing=fates[TileFate.MISSING],
             tiles_failed=fates[TileFate.FAILED],
             bytes_downloaded=self.bytes_downloaded,
@@ -178,6 +181,7 @@ class DownloadRun:
             ):
                 self._take_all(results, commit)
         finally:
+            self.durable = commit.durable
             uses.observer.durable(commit.durable)
 
     def _take_all(self, results: "Iterable[_Result | None]", commit: GroupCommit) -> None:
@@ -276,6 +280,16 @@ class DownloadRun:
             max_failures_share=self.uses.settings.max_failures_share,
         ):
             self.failure = error
+        else:
+            self._warn_of_failed_tile(error)
+
+    def _warn_of_failed_tile(self, error: SatelliteProviderError | RateLimitedError) -> None:
+        """Say why: a tile that fails by itself ends no run, so no error tells of it."""
+        self.uses.logger.warning(
+            "a tile failed: %s",
+            error,
+            extra={"kind": "c11.download.tile_failed", "flight_id": self.request.flight_id},
+        )
 
     def _count(self, fate: TileFate, size_bytes: int = 0) -> None:
         self.fates[fate] += 1

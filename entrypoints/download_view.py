@@ -63,6 +63,11 @@ def next_step(
         return f"{safe}. Come back{_when(report)}; {again}."
     if error is not None:
         return None if progress.tiles is None else f"{safe}; {again} when that is mended."
+    if report.outcome is DownloadOutcome.SUCCESS and not report.tiles_requested:
+        return (
+            "The provider lists no tile there: nothing was stored. Check the area and its zoom "
+            "levels; the same command asks again."
+        )
     if report.outcome in {DownloadOutcome.SUCCESS, DownloadOutcome.IDEMPOTENT_NO_OP}:
         zooms = ",".join(map(str, request.zoom_levels))
         return (

@@ -1,5 +1,6 @@
 """What a download says of the cache is so: with fakes, and over real HTTP into a real cache."""
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,7 +11,8 @@ from support.scripted_provider import ScriptedProvider, answering_with, path_of
 
 from tileferry.adapters.memory import MemoryCacheLedger, MemoryTileMetadataStore
 from tileferry.adapters.postgres import PostgresCacheLedger, PostgresTileMetadataStore
-from tileferry.domain.errors import SatelliteProviderError
+from tileferry.application import DownloadSettings, GroupLimits
+from tileferry.domain.errors import SatelliteProviderError, StorageError
 from tileferry.domain.tiles import DownloadOutcome, TileId
 
 NewSite = Callable[[int], DownloadSite]
@@ -67,7 +69,7 @@ def test_invariant_01_a_journaled_tile_that_was_evicted_is_fetched_again(
     fetched = set(site.provider.tile_gets)
     assert {path_of(tile) for tile in evicted} <= fetched
     assert not {path_of(tile) for tile in still_there} & fetched
-    (gone,) = (record for record in caplog.records if "tiles_gone" in vars(record).get("kind", ""))
+    (gone,) = of_kind(caplog, "c11.journal.tiles_gone")
     assert vars(gone)["tiles"] == 5
     # The journal's count is of tiles, also of those that were fetched twice.
     again = site.downloader().download_tiles_for_area(site.request())
@@ -89,3 +91,50 @@ def test_what_is_stored_of_the_area_is_not_evicted_for_the_rest(new_site: NewSit
     kept = set(site.stored())
     site.downloader().download_tiles_for_area(site.request())
     assert {tile for tile in site.provider.tiles if tile in site.budget.kept[-1]} == kept
+
+
+def test_a_listing_without_a_tile_is_not_remembered_as_done(new_site: NewSite) -> None:
+    site = new_site(3)
+    tiles, site.provider.tiles = site.provider.tiles, []
+    report = site.downloader().download_tiles_for_area(site.request())
+    assert (report.outcome, report.tiles_requested) == (DownloadOutcome.SUCCESS, 0)
+    site.provider.tiles = tiles
+    report = site.downloader().download_tiles_for_area(site.request())
+    assert (report.outcome, report.tiles_downloaded) == (DownloadOutcome.SUCCESS, 3)
+
+
+def test_the_report_of_a_failed_run_counts_what_is_safe(
+    new_site: NewSite, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO)
+    site = new_site(40)
+    flushes = iter([site.tile_store.flush])
+
+    def until_the_disk_is_full() -> None:
+        for flush in flushes:
+            flush()
+            return
+        raise StorageError(action="write", path="seg", problem="No space left", remedy="free some")
+
+    monkeypatch.setattr(site.tile_store, "flush", until_the_disk_is_full, raising=False)
+    settings = DownloadSettings(group=GroupLimits(tiles_max=4, age_ms_max=1e9))
+    with pytest.raises(StorageError):
+        site.downloader(settings=settings).download_tiles_for_area(site.request())
+    (end,) = of_kind(caplog, "c11.download.session.end")
+    assert vars(end)["tiles_downloaded"] == len(site.stored()) == 4
+
+
+def test_why_a_tile_failed_by_itself_is_told(
+    new_site: NewSite, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = new_site(5)
+    site.provider.headers[site.provider.tiles[2]] = {"content-type": "text/html"}
+    report = site.downloader().download_tiles_for_area(site.request())
+    assert (report.outcome, report.tiles_failed) == (DownloadOutcome.PARTIAL, 1)
+    (warning,) = of_kind(caplog, "c11.download.tile_failed")
+    assert path_of(site.provider.tiles[2]) in warning.getMessage()
+    assert "'text/html' is not image/" in warning.getMessage()
+
+
+def of_kind(caplog: pytest.LogCaptureFixture, kind: str) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if getattr(record, "kind", None) == kind]
