@@ -1,5 +1,6 @@
 """The provider's key: from the environment or a file that only its owner may read."""
 
+import os
 import stat
 from pathlib import Path
 
@@ -28,8 +29,9 @@ def service_api_key(config: C11Config) -> str:
 def _read(path: Path) -> str:
     field = "c11.service_api_key_file"
     try:
-        mode = path.stat().st_mode
-        content = path.read_bytes()[: _KEY_BYTES_MAX + 1]
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            content = file.read(_KEY_BYTES_MAX + 1)  # no more: it may be a device without end
     except OSError as error:
         raise InvalidValueError(
             field=field, value=str(path), problem=f"cannot be read: {error.strerror}"
@@ -42,8 +44,8 @@ def _read(path: Path) -> str:
             remedy=f"chmod 600 {path}",
         )
     try:
-        return content.decode("ascii").strip()
+        if len(content) <= _KEY_BYTES_MAX:
+            return content.decode("ascii").strip()
     except UnicodeDecodeError:
-        raise InvalidValueError(
-            field=field, value=str(path), problem="does not hold a key"
-        ) from None
+        pass
+    raise InvalidValueError(field=field, value=str(path), problem="does not hold a key")
