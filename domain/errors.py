@@ -55,7 +55,9 @@ class InvalidValueError(TileManagerError, ValueError):
     remedy: str = ""
 
     def __str__(self) -> str:
-        text = f"{printable(self.field)}: {_line(self.problem)} (got {shown(self.value)})"
+        text = f"{printable(self.field)}: {_line(self.problem)}"
+        if self.value is not None:  # nothing was given: there is nothing to show
+            text += f" (got {shown(self.value)})"
         return f"{text}; {_line(self.remedy)}" if self.remedy else text
 
 

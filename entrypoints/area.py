@@ -15,6 +15,7 @@ from tileferry.domain.tiles import (
 )
 from tileferry.domain.tiles.geojson import GEOJSON_BYTES_MAX
 from tileferry.entrypoints.config import Config
+from tileferry.entrypoints.output import option
 from tileferry.entrypoints.zooms import zooms_of
 
 BboxOption = Annotated[
@@ -38,21 +39,28 @@ def coverage_of(config: Config, bbox: str | None, area: str | None, zoom: str) -
     """Return the tiles that the options ask for."""
     if (bbox is None) == (area is None):
         raise typer.BadParameter("give the area either as --bbox or as --area")
-    box = BBox.parse(bbox) if bbox is not None else _named(config, area or "")
-    return TileCoverage(bbox=box, zoom_levels=zooms_of(zoom))
+    if bbox is None:
+        box = _named(config, area or "")
+    else:
+        with option("--bbox"):
+            box = BBox.parse(bbox)
+    levels = zooms_of(zoom)
+    with option("--zoom"):
+        return TileCoverage(bbox=box, zoom_levels=levels)
 
 
 def request_for(
     config: Config, coverage: TileCoverage, flight: str, sector: SectorClass
 ) -> DownloadRequest:
     """Return the request to have an area in the configured cache."""
-    return DownloadRequest(
-        flight_id=flight,
-        bbox=coverage.bbox,
-        zoom_levels=coverage.zoom_levels,
-        sector_class=sector,
-        cache_root=config.c11.cache_root,
-    )
+    with option("--flight"):  # the rest has been looked at
+        return DownloadRequest(
+            flight_id=flight,
+            bbox=coverage.bbox,
+            zoom_levels=coverage.zoom_levels,
+            sector_class=sector,
+            cache_root=config.c11.cache_root,
+        )
 
 
 def _named(config: Config, area: str) -> BBox:

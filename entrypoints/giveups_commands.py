@@ -20,6 +20,7 @@ from tileferry.entrypoints.output import (
     in_bytes,
     notes,
     opened,
+    option,
     people,
     print_json,
 )
@@ -73,7 +74,8 @@ def show_command(
     json: JsonFlag = False,
 ) -> None:
     """Show one tile: why it was given up, its picture, and how a human gives it another try."""
-    tile_id = TileId.parse(tile)
+    with option("TILE"):
+        tile_id = TileId.parse(tile)
     with opened(config) as container:
         schema_status(container.database()).check()
         known = container.metadata_store().get_metadata(tile_id)

@@ -21,6 +21,7 @@ from tileferry.entrypoints.output import (
     locked,
     notes,
     opened,
+    option,
     people,
     print_json,
 )
@@ -49,7 +50,8 @@ def ingest_command(
     without it a file's time and the tile's size on the ground count. Run again, it takes in what
     is new. Exit codes: 0 done; 3 some files are no tiles; 4 the cache is in use, or too small.
     """
-    request = UploadRequest(flight_id=flight)  # refuses what is no name
+    with option("--flight"):
+        request = UploadRequest(flight_id=flight)
     with opened(config) as container, locked(container):
         schema_status(container.database()).check()
         report = container.capture_ingest().ingest(request.flight_id, CaptureFolderFiles(folder))

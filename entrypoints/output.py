@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from attrs import evolve
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tileferry.domain.errors import TileManagerError
+from tileferry.domain.errors import InvalidValueError, TileManagerError
 from tileferry.entrypoints.config import load_config
 
 if TYPE_CHECKING:
@@ -78,6 +79,15 @@ def reading_audit(config_file: Path | None) -> Iterator[tuple["Container", "Audi
     with opened(config_file) as container:
         schema_status(container.database()).check()
         yield container, container.audit_reader()
+
+
+@contextmanager
+def option(name: str) -> Iterator[None]:
+    """Call what is refused within by the name that the operator gave it."""
+    try:
+        yield
+    except InvalidValueError as error:
+        raise evolve(error, field=name) from None
 
 
 def print_json(schema: str, body: Mapping[str, Any]) -> None:

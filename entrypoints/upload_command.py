@@ -25,6 +25,7 @@ from tileferry.entrypoints.output import (
     locked,
     notes,
     opened,
+    option,
     people,
     print_json,
 )
@@ -72,7 +73,8 @@ def upload_command(
     """
     if on_ground and flight_record is not None:
         raise typer.BadParameter("give either --on-ground or --flight-record")
-    request = UploadRequest(flight_id=flight)
+    with option("--flight"):
+        request = UploadRequest(flight_id=flight)
     with StopSignals() as stop, opened(config) as container:
         stop.grace_s = container.config().c11.stop_grace_s
         progress = UploadProgress(stop)

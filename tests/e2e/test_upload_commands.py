@@ -205,8 +205,8 @@ def test_a_stop_in_a_backoff_loses_nothing(
 def test_bad_input_is_refused_by_its_name(operator: AreaOperator) -> None:
     for arguments, said in (
         (("ingest", "--flight", "F1", "nowhere"), "nowhere"),
-        (("upload", "--flight", "no/name", "--on-ground"), "flight_id"),
-        (("giveups", "show", "nonsense"), "nonsense"),
+        (("upload", "--flight", "no/name", "--on-ground"), "--flight: "),
+        (("giveups", "show", "nonsense"), "TILE: "),
         (("giveups", "show", "cam/1/0/0"), "is not in the cache"),
     ):
         ran = operator.runs_here(*arguments)

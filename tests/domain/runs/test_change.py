@@ -173,7 +173,7 @@ def test_a_shape_says_what_a_status_fills() -> None:
     check_shape(Shaped(), Light.GREEN, SHAPES)
     check_shape(Shaped(plug=1), Light.GREEN, SHAPES)
     refusals = {
-        (None, 0, Light.RED): "Shaped.wire: must be filled while the status is red (got None)",
+        (None, 0, Light.RED): "Shaped.wire: must be filled while the status is red",
         ("w", 1, Light.RED): "Shaped.plug: must be empty while the status is red (got 1)",
         ("w", 0, Light.GREEN): "Shaped.wire: must be empty while the status is green (got 'w')",
     }
