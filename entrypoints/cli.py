@@ -1,6 +1,7 @@
 """``tileferry``: the operator's commands. Data goes to stdout, everything else to stderr."""
 
 import io
+import json
 import sys
 import traceback
 from collections.abc import Sequence
@@ -29,6 +30,7 @@ GROUPS = {
     "upload": "upload_command",
 }
 """Each command or group of commands, and the module that has it."""
+ERROR_SCHEMA = "tileferry.error.v1"
 _LINE_CHARS_MAX = 1_000
 
 
@@ -69,6 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         app(arguments)
     except TileManagerError as error:
+        if "--json" in (sys.argv[1:] if arguments is None else arguments):
+            _print_error(error)
         _say(f"tileferry: {error}")
         sys.exit(exit_code_of(error))
     except KeyboardInterrupt:
@@ -77,6 +81,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Exception as error:  # noqa: BLE001  # whatever it is, the operator gets to know
         _say_crash(error)
         sys.exit(ExitCode.FATAL)
+
+
+def _print_error(error: TileManagerError) -> None:
+    """Print the one object that a script waits for. A command that has printed its own exits."""
+    told = {"type": type(error).__name__, "message": str(error), "exit_code": exit_code_of(error)}
+    typer.echo(json.dumps({"schema": ERROR_SCHEMA, "error": told}, ensure_ascii=False))
 
 
 def _say(line: str) -> None:

@@ -21,11 +21,13 @@ from tileferry.entrypoints.area import (
     request_for,
 )
 from tileferry.entrypoints.container import Container
+from tileferry.entrypoints.exits import exit_code_of
 from tileferry.entrypoints.output import (
     ConfigFile,
     JsonFlag,
     facts,
     in_bytes,
+    notes,
     opened,
     people,
     print_json,
@@ -77,9 +79,11 @@ def plan_command(
         people.print(facts(f"Plan for flight {flight}", _rows(plan, estimate)))
     eviction = plan.eviction
     if eviction.insufficient:
-        raise CacheBudgetExceededError(
+        error = CacheBudgetExceededError(
             requested_bytes=eviction.requested_bytes, available_bytes=eviction.available_bytes
         )
+        notes.print(f"tileferry: {error}")
+        raise typer.Exit(exit_code_of(error))
 
 
 @frozen(kw_only=True)

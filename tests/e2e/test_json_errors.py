@@ -1,0 +1,38 @@
+"""``--json`` prints one object, also when a command fails."""
+
+import pytest
+from support.area_operator import AREA, DOWNLOAD, FLIGHT
+from support.operator import run_here
+from support.scripted_provider import TILES, ScriptedProvider, answering_with
+
+WRONG = ("--bbox", "1,2,3", "--zoom", "3")
+
+
+@pytest.mark.usefixtures("operator", "provider")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("coverage", *WRONG),
+        ("plan", *WRONG, *FLIGHT),
+        ("download", *WRONG, *FLIGHT),
+        ("cache", "verify", *WRONG),
+    ],
+    ids=["coverage", "plan", "download", "verify"],
+)
+def test_a_wrong_option_is_told_as_an_object(command: tuple[str, ...]) -> None:
+    ran = run_here(*command, "--json")
+    assert (ran.code, ran.json["schema"]) == (2, "tileferry.error.v1")
+    assert ran.json["error"]["type"] == "InvalidValueError"
+    assert ran.json["error"]["exit_code"] == 2
+    assert ran.json["error"]["message"] in ran.err
+    assert run_here(*command).out == ""
+
+
+@pytest.mark.usefixtures("operator")
+@pytest.mark.parametrize("command", [("coverage", *AREA), ("plan", *AREA, *FLIGHT), DOWNLOAD])
+def test_a_provider_that_refuses_is_told_as_one_object(
+    provider: ScriptedProvider, command: tuple[str, ...]
+) -> None:
+    provider.always[TILES] = answering_with(401)
+    ran = run_here(*command, "--json")
+    assert (ran.code, ran.json["error"]["type"]) == (6, "SatelliteProviderError")
