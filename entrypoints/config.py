@@ -13,7 +13,7 @@ from platformdirs import user_data_path, user_log_path
 
 from tileferry.domain.checks import integer, number
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.tiles import BATCH_TILES_MAX, BBox
+from tileferry.domain.tiles import BATCH_TILES_MAX, BBox, TileId
 from tileferry.entrypoints.config_names import unknown_setting
 from tileferry.entrypoints.retry_config import RetryConfig, alert_thresholds, configured_policies
 
@@ -24,6 +24,13 @@ ENV_PREFIX = "TILEFERRY_"
 
 def _own_data(name: str) -> Path:
     return user_data_path(APP) / name
+
+
+def _check_source(_instance: object, _attribute: object, source: str) -> None:
+    try:
+        TileId(source=source, zoom=0, x=0, y=0)
+    except InvalidValueError as error:
+        raise InvalidValueError(field="c11.source", value=source, problem=error.problem) from None
 
 
 @frozen(kw_only=True)
@@ -52,7 +59,7 @@ class C11Config:
     """A file that holds the key and that nobody else may read (mode 0600)."""
     ca_file: Path | None = None
     """Certificates of a private authority, in PEM form."""
-    source: str = "satellite"
+    source: str = field(default="satellite", validator=_check_source)
     """The name of the provider's tiles in the cache."""
     http_timeout_s: float = field(default=10.0, validator=number(0.001, 3600))
     """How long to wait for a connection, and between two pieces of an answer."""

@@ -1,5 +1,6 @@
 """The log: records as their contract has them in a file, and warnings for people on stderr."""
 
+import contextlib
 import logging
 import os
 import traceback
@@ -99,6 +100,11 @@ class RecordFile(RotatingFileHandler):
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         return os.fdopen(descriptor, "a", encoding="utf-8")
+
+    def close(self) -> None:
+        """Close the file; what a full disk did not take is lost, and nothing else."""
+        with contextlib.suppress(OSError):
+            super().close()
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802  # as logging calls it
         """Say once that there is no log."""

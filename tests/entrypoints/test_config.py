@@ -69,3 +69,12 @@ def test_what_cannot_be_is_refused_by_name(tmp_path: Path, text: str, problem: s
     with pytest.raises(InvalidValueError) as refusal:
         load_config(file)
     assert problem in str(refusal.value)
+
+
+@pytest.mark.parametrize("source", ["a/b", "", "Sat", ".."])
+def test_a_source_that_no_tile_can_have_is_refused_by_its_name(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEFERRY_C11_SOURCE", source)
+    with pytest.raises(InvalidValueError, match=r"c11\.source"):
+        load_config()

@@ -178,3 +178,12 @@ def test_the_log_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert all(file.stat().st_size <= 2_000 for file in files)
     assert all(file.stat().st_mode & 0o077 == 0 for file in files)
     assert log.records[-1]["message"] == "number 199"
+
+
+def test_a_log_on_a_full_disk_stops_nothing() -> None:
+    console = Console(file=StringIO())
+    with logging_to(LogConfig(file=Path("/dev/full")), console):
+        OURS.info("one", extra={"kind": "tests.one"})
+        OURS.info("two", extra={"kind": "tests.two"})
+    assert isinstance(console.file, StringIO)
+    assert console.file.getvalue().count("going on without it") == 1
