@@ -63,19 +63,23 @@ def next_step(
         return f"{safe}. Come back{_when(report)}; {again}."
     if error is not None:
         return None if progress.tiles is None else f"{safe}; {again} when that is mended."
+    if report.outcome in {DownloadOutcome.SUCCESS, DownloadOutcome.IDEMPOTENT_NO_OP}:
+        return _after_success(report, request)
+    return f"{safe}. Come back{_when(report)}; {again}, for the tiles that are missing."
+
+
+def _after_success(report: DownloadBatchReport, request: DownloadRequest) -> str:
     if report.outcome is DownloadOutcome.SUCCESS and not report.tiles_requested:
         return (
             "The provider lists no tile there: nothing was stored. Check the area and its zoom "
             "levels; the same command asks again."
         )
-    if report.outcome in {DownloadOutcome.SUCCESS, DownloadOutcome.IDEMPOTENT_NO_OP}:
-        zooms = ",".join(map(str, request.zoom_levels))
-        return (
-            "Before the flight: tileferry cache verify "
-            f"--bbox {request.bbox} --zoom {zooms} --sector {request.sector_class.value}"
-            f" --flight {request.flight_id}"
-        )
-    return f"{safe}. Come back{_when(report)}; {again}, for the tiles that are missing."
+    zooms = ",".join(map(str, request.zoom_levels))
+    return (
+        "Before the flight: tileferry cache verify "
+        f"--bbox {request.bbox} --zoom {zooms} --sector {request.sector_class.value}"
+        f" --flight {request.flight_id}"
+    )
 
 
 def _when(report: DownloadBatchReport) -> str:
