@@ -5,13 +5,16 @@ is recorded before the envelope is forgotten. What a crash leaves open is sent a
 the same key, bytes and signature, and the provider answers the same.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from hashlib import sha256
 from logging import Logger
 
 from attrs import define, field, frozen
 
+from tileferry.application.ahead import one_ahead
+from tileferry.application.ports.background import Background
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.lock import CacheLock
 from tileferry.application.ports.tile_metadata import TileMetadataStore
@@ -53,6 +56,8 @@ class _Unseen:
 
 
 UNSEEN: UploadObserver = _Unseen()
+KEPT_BYTES_MAX = 16 * 1024 * 1024
+"""Up to this size a batch stays in memory from its signing until its answer."""
 
 
 @frozen(kw_only=True)
@@ -79,6 +84,8 @@ class FlightUpload:
     logger: Logger
     settings: UploadSettings = field(factory=UploadSettings)
     observer: UploadObserver = UNSEEN
+    background: Background | None = None
+    """Where the next batch is signed and kept while the one before is sent."""
 
     def confirm_flight_state(self) -> None:
         """Refuse unless the aircraft is on the ground."""
@@ -93,22 +100,34 @@ class FlightUpload:
         self.lock.check_held()
         flight_id = request.flight_id
         self.flight_records.current().confirm_on_ground(flight_id)
-        statuses: dict[TileId, PerTileStatus] = {}
+        repeated: dict[TileId, PerTileStatus] = {}
         for envelope in self.envelopes.open_envelopes(flight_id):
-            self._note(statuses, self._repeated(envelope))
-        refused = {tile for tile, status in statuses.items() if not status.status.acknowledged}
-        with self.keys.session() as key:
-            for tiles in self._batches(flight_id):
-                fresh = [tile for tile in tiles if tile.tile_id not in refused]
-                if fresh:
-                    self._note(statuses, self._sent(self._signed(flight_id, fresh, key)))
-        return UploadBatchReport.from_statuses(flight_id, statuses.values())
+            repeated |= {answer.tile_id: answer for answer in self._repeated(envelope)}
+        refused = {tile for tile, answer in repeated.items() if not answer.status.acknowledged}
+        # What was repeated is refused, or waits no more: no tile comes twice.
+        statuses = list(repeated.values())
+        with (
+            self.keys.session() as key,
+            closing(one_ahead(self._outgoing(flight_id, refused, key), self.background)) as batches,
+        ):
+            for envelope, contents in batches:
+                statuses += self._sent(envelope, contents)
+        return UploadBatchReport.from_statuses(flight_id, statuses)
 
     # The steps
 
-    def _batches(self, flight_id: str) -> Iterator[list[EnvelopeTile]]:
+    def _outgoing(
+        self, flight_id: str, refused: set[TileId], session: SigningSession
+    ) -> Iterator[tuple[SignedEnvelope, Sequence[bytes] | None]]:
+        """Yield what waits as batches, each signed and kept; not what was just refused."""
+        for tiles in self._batches(flight_id):
+            fresh = [tile for tile in tiles if tile.tile_id not in refused]
+            if fresh:
+                yield self._signed(flight_id, fresh, session)
+
+    def _batches(self, flight_id: str) -> Iterator[list[TileMetadata]]:
         """Part what waits into batches, each within its bounds; every tile comes once."""
-        batch: list[EnvelopeTile] = []
+        batch: list[TileMetadata] = []
         size = 0
         for tile in self.tile_metadata_store.pending_uploads(flight_id):
             length = tile.blob.length
@@ -116,26 +135,29 @@ class FlightUpload:
             if batch and (full or size + length > self.settings.batch_bytes_max):
                 yield batch
                 batch, size = [], 0
-            batch.append(EnvelopeTile.of(tile))
+            batch.append(tile)
             size += length
         if batch:
             yield batch
 
     def _signed(
-        self, flight_id: str, tiles: list[EnvelopeTile], session: SigningSession
-    ) -> SignedEnvelope:
-        """Sign a batch, and keep it before any of it is sent."""
+        self, flight_id: str, tiles: list[TileMetadata], session: SigningSession
+    ) -> tuple[SignedEnvelope, Sequence[bytes] | None]:
+        """Sign a batch, and keep it before any of it is sent; return its tiles too, if they fit."""
         key = compute_idempotency_key(
             "upload_batch",
             correlation_id=flight_id,
-            additional_params={
-                "session": self.retry.new_id(),
-                "tiles": [[str(tile.tile_id), tile.sha256] for tile in tiles],
-            },
+            additional_params={"session": self.retry.new_id()},
         )
-        batch = Batch(key=key, flight_id=flight_id, tiles=tiles)
+        batch = Batch(key=key, flight_id=flight_id, tiles=map(EnvelopeTile.of, tiles))
+        contents: Iterable[bytes] = (
+            self.tile_store.read_tile(tile.tile_id, blob=tile.blob) for tile in tiles
+        )
+        kept = None
+        if sum(tile.blob.length for tile in tiles) <= KEPT_BYTES_MAX:
+            contents = kept = list(contents)
         timestamp = datetime.fromtimestamp(self.clock.now(), UTC).isoformat()
-        body_sha256 = self._body_sha256(batch)
+        body_sha256 = _sha256_of(batch.body(contents))
         message = signed_lines(
             method="POST",
             path=self.provider.path,
@@ -152,15 +174,17 @@ class FlightUpload:
             signature=session.sign(message),
         )
         self.envelopes.save(envelope)
-        return envelope
+        return envelope, kept
 
-    def _sent(self, envelope: SignedEnvelope) -> tuple[PerTileStatus, ...]:
+    def _sent(
+        self, envelope: SignedEnvelope, kept: Sequence[bytes] | None = None
+    ) -> tuple[PerTileStatus, ...]:
         """Send an envelope, record every answer, and only then forget the envelope."""
         try:
             answers = self.retry.execute_with_retry_sync(
                 RetryCategory.API_REQUEST,
                 f"POST {len(envelope.batch.tiles)} tiles of flight {envelope.batch.flight_id}",
-                lambda: self.provider.post_batch(envelope, self._contents(envelope.batch)),
+                lambda: self.provider.post_batch(envelope, kept or self._contents(envelope.batch)),
                 correlation_id=envelope.batch.flight_id,
                 classifier=class_of_error,
             )
@@ -185,7 +209,8 @@ class FlightUpload:
             self.envelopes.close(envelope)
             return ()
         try:
-            is_same = self._body_sha256(envelope.batch) == envelope.body_sha256
+            body = envelope.batch.body(self._contents(envelope.batch))
+            is_same = _sha256_of(body) == envelope.body_sha256
         except (TileNotFoundError, DamagedTileError):
             is_same = False
         if is_same:
@@ -207,13 +232,9 @@ class FlightUpload:
     def _contents(self, batch: Batch) -> Iterator[bytes]:
         return (self.tile_store.read_tile(tile.tile_id) for tile in batch.tiles)
 
-    def _body_sha256(self, batch: Batch) -> str:
-        digest = sha256()
-        for piece in batch.body(self._contents(batch)):
-            digest.update(piece)
-        return digest.hexdigest()
 
-    @staticmethod
-    def _note(statuses: dict[TileId, PerTileStatus], answers: tuple[PerTileStatus, ...]) -> None:
-        for answer in answers:
-            statuses[answer.tile_id] = answer
+def _sha256_of(pieces: Iterable[bytes]) -> str:
+    digest = sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()

@@ -76,6 +76,8 @@ class IdempotentRetryTileUploader:
         while True:
             report = self.inner.upload_pending_tiles(request)
             if report.outcome is not UploadOutcome.PARTIAL:
+                if not retries_used:
+                    return report  # there is nothing to add up
                 passes.add(report)
                 return passes.report()
             given_up = self._count_rejections(report)

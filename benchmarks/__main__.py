@@ -9,7 +9,7 @@ import attrs
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import audit, cache, download, idempotency, retry
+from benchmarks import audit, cache, download, idempotency, retry, upload
 from benchmarks.harness import Ratio
 
 PARTS: dict[str, Callable[[], Iterator[Ratio]]] = {
@@ -18,6 +18,7 @@ PARTS: dict[str, Callable[[], Iterator[Ratio]]] = {
     "audit": audit.run,
     "idempotency": idempotency.run,
     "download": download.run,
+    "upload": upload.run,
 }
 REPORT = Path("build/bench.json")
 

@@ -288,6 +288,7 @@ class Container(containers.DeclarativeContainer):
     )
     download_settings = providers.Singleton(_download_settings, config)
     workers = providers.Singleton(ThreadWorkers, config.provided.c11.max_concurrent_requests)
+    background = providers.Resource(_background)
     tile_downloader = providers.Factory(
         HttpTileDownloader,
         http_client=http_client,
@@ -300,7 +301,7 @@ class Container(containers.DeclarativeContainer):
         provider=provider,
         retry=provider_retry,
         workers=workers,
-        background=providers.Resource(_background),
+        background=background,
     )
     fdr = providers.Resource(_fdr, cache_root, clock)
     http_tile_uploader = providers.Factory(
@@ -316,6 +317,7 @@ class Container(containers.DeclarativeContainer):
         clock=clock,
         settings=providers.Singleton(_upload_settings, config),
         limits=response_limits,
+        background=background,
     )
     retrying_tile_uploader = providers.Factory(
         IdempotentRetryTileUploader,

@@ -79,9 +79,9 @@ class SegmentTileStore:
         """Tell whether the tile is visible."""
         return self._index.locate(tile_id) is not None
 
-    def read_tile(self, tile_id: TileId) -> bytes:
+    def read_tile(self, tile_id: TileId, *, blob: BlobRef | None = None) -> bytes:
         """Return the bytes of a visible tile, every one of them checked."""
-        blob = self._locations.get(tile_id) or self._located(tile_id)
+        blob = blob or self._locations.get(tile_id) or self._located(tile_id)
         try:
             return self._read(tile_id, blob)
         except DamagedTileError:

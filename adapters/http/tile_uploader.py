@@ -9,6 +9,7 @@ from attrs import define, field
 from tileferry.adapters.http.responses import ResponseLimits
 from tileferry.adapters.http.uploads import HttpUploadProvider
 from tileferry.application import FlightUpload, RetryManager, UploadSettings
+from tileferry.application.ports.background import Background
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.lock import CacheLock
 from tileferry.application.ports.tile_metadata import TileMetadataStore
@@ -44,6 +45,7 @@ class HttpTileUploader:
     settings: UploadSettings = field(factory=UploadSettings)
     limits: ResponseLimits = field(factory=ResponseLimits)
     observer: UploadObserver = UNSEEN
+    background: Background | None = None
     _upload: FlightUpload = field(init=False)
 
     @_upload.default
@@ -63,6 +65,7 @@ class HttpTileUploader:
             logger=self.logger,
             settings=self.settings,
             observer=self.observer,
+            background=self.background,
         )
 
     def upload_pending_tiles(self, request: UploadRequest) -> UploadBatchReport:

@@ -44,9 +44,10 @@ class MemoryTileStore:
         """Tell whether the tile is visible."""
         return self._index.locate(tile_id) is not None
 
-    def read_tile(self, tile_id: TileId) -> bytes:
+    def read_tile(self, tile_id: TileId, *, blob: BlobRef | None = None) -> bytes:
         """Return the bytes of a visible tile."""
-        blob = self._index.locate(tile_id)
+        if blob not in self._contents:
+            blob = self._index.locate(tile_id)
         if blob is None:
             raise TileNotFoundError(tile=str(tile_id))
         owner, payload = self._contents.get(blob, (None, b""))

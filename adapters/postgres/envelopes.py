@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 
 from attrs import frozen
-from sqlalchemy import RowMapping, delete, select
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import RowMapping, select, text
 
-from tileferry.adapters.postgres.database import Database
+from tileferry.adapters.postgres.database import WITH_XID, Database
 from tileferry.adapters.postgres.schema import upload_envelopes
 from tileferry.domain.errors import IdempotencyConflictError
 from tileferry.domain.tiles import Batch, SignedEnvelope
@@ -21,18 +20,19 @@ class PostgresEnvelopeStore:
     def save(self, envelope: SignedEnvelope) -> None:
         """Keep an envelope; a key that is known with other content is refused."""
         key = envelope.batch.key
-        row = insert(upload_envelopes).values(
-            key=key,
-            flight_id=envelope.batch.flight_id,
-            manifest=envelope.batch.manifest,
-            body_sha256=bytes.fromhex(envelope.body_sha256),
-            signed_at=envelope.timestamp,
-            public_key=envelope.public_key,
-            signature=envelope.signature,
-        )
+        row = {
+            "key": key,
+            "flight_id": envelope.batch.flight_id,
+            "manifest": envelope.batch.manifest,
+            "body_sha256": bytes.fromhex(envelope.body_sha256),
+            "signed_at": envelope.timestamp,
+            "public_key": envelope.public_key,
+            "signature": envelope.signature,
+        }
+        if self.database.change(_SAVE, row) is not None:
+            return  # nobody had the key
         known = select(upload_envelopes).where(upload_envelopes.c.key == key)
-        with self.database.transaction() as connection:
-            connection.execute(row.on_conflict_do_nothing(index_elements=["key"]))
+        with self.database.reading() as connection:
             kept = _envelope_from(connection.execute(known).mappings().one())
         if kept != envelope:
             raise IdempotencyConflictError(
@@ -53,9 +53,15 @@ class PostgresEnvelopeStore:
 
     def close(self, envelope: SignedEnvelope) -> None:
         """Forget an envelope."""
-        known = upload_envelopes.c.key == envelope.batch.key
-        with self.database.transaction() as connection:
-            connection.execute(delete(upload_envelopes).where(known))
+        self.database.change(_CLOSE, {"key": envelope.batch.key})
+
+
+_COLUMNS = "key, flight_id, manifest, body_sha256, signed_at, public_key, signature"
+_SAVE = text(
+    f"INSERT INTO upload_envelopes ({_COLUMNS}) VALUES (:{_COLUMNS.replace(', ', ', :')})"  # noqa: S608  # names of ours
+    f" ON CONFLICT (key) DO NOTHING RETURNING {WITH_XID}"
+)
+_CLOSE = text(f"DELETE FROM upload_envelopes WHERE key = :key RETURNING {WITH_XID}")  # noqa: S608  # as above
 
 
 def _envelope_from(row: RowMapping) -> SignedEnvelope:

@@ -40,6 +40,7 @@ from tileferry.domain.tiles import (
 
 BUFFERED_MAX = 65_536
 PAGE_ROWS = 2_000
+PENDING_PAGE_ROWS = 1_000
 LabelledTile = tuple[NewTile, FreshnessLabel]
 _ID = (tiles.c.source, tiles.c.zoom, tiles.c.x, tiles.c.y)
 _key = attrgetter("source", "zoom", "x", "y")
@@ -166,7 +167,7 @@ class PostgresTileMetadataStore:
     def pending_uploads(self, flight_id: str) -> Iterator[TileMetadata]:
         """Page through what waits by key: rows that leave the status meanwhile shift nothing."""
         query = select(tiles).where(*_of(flight_id, VotingStatus.PENDING)).order_by(*_ID)
-        for page in self._pages(query, _ID):
+        for page in self._pages(query, _ID, rows_max=PENDING_PAGE_ROWS):
             yield from page
 
     def count_pending(self, flight_id: str) -> int:
@@ -185,31 +186,33 @@ class PostgresTileMetadataStore:
             yield from page
 
     def _pages(
-        self, query: Select[Any], key: Sequence[Column[Any]]
+        self, query: Select[Any], key: Sequence[Column[Any]], *, rows_max: int = PAGE_ROWS
     ) -> Iterator[list[TileMetadata]]:
         """Yield what a query finds in pages, each found by the key at which the last one ended."""
-        page_query = query.limit(PAGE_ROWS)
+        page_query = query.limit(rows_max)
         while True:
             with self.database.reading() as connection:
                 rows = connection.execute(page_query).mappings().all()
             if rows:
                 yield [metadata_from(row) for row in rows]
-            if len(rows) < PAGE_ROWS:
+            if len(rows) < rows_max:
                 return
             end = [rows[-1][column.name] for column in key]
-            page_query = query.where(tuple_(*key) > tuple_(*end)).limit(PAGE_ROWS)
+            page_query = query.where(tuple_(*key) > tuple_(*end)).limit(rows_max)
 
     def mark_uploaded(self, *tile_ids: TileId) -> None:
         """Record acknowledgements in one transaction; recording one again changes nothing."""
+        wanted = id_columns(tile_ids)
         with self.database.transaction() as connection:
-            wanted = id_columns(tile_ids)
+            if connection.execute(_MARK_UPLOADED, wanted).rowcount == len(tile_ids):
+                return
+            # Some did not wait: all may stay as they are now, or the transaction is undone.
             rows = connection.execute(_HOLD, wanted).mappings().all()
             current = {tile_id_from(row): VotingStatus(row["voting_status"]) for row in rows}
             for tile_id in tile_ids:
                 if tile_id not in current:
                     raise TileNotFoundError(tile=str(tile_id))
                 move_status(tile_id, current[tile_id], VotingStatus.UPLOADED)
-            connection.execute(_MARK_UPLOADED, wanted)
 
     def update_voting_status(self, tile_id: TileId, status: VotingStatus) -> None:
         """Move a tile where the domain allows it; its row is held meanwhile."""

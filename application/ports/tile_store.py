@@ -24,8 +24,12 @@ class TileStore(Protocol):
         """Tell whether the tile is visible."""
         ...
 
-    def read_tile(self, tile_id: TileId) -> bytes:
-        """Return the bytes of a visible tile, checked against their digest."""
+    def read_tile(self, tile_id: TileId, *, blob: BlobRef | None = None) -> bytes:
+        """Return the bytes of a visible tile, checked against their digest.
+
+        ``blob`` is where they are, from who has just read the tile's row. The index is asked only
+        if they are there no more.
+        """
         ...
 
     def delete_tile(self, tile_id: TileId) -> bool:

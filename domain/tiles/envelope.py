@@ -4,15 +4,18 @@ A batch is ``multipart/form-data``: first the manifest, then each tile, in the m
 signature covers method, path, the body's hash, the idempotency key, the time and the flight.
 """
 
+import json
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
 from attrs import field, frozen
 
-from tileferry.domain.canonical import JsonValue, canonical_json
+from tileferry.domain.canonical import JsonValue
 from tileferry.domain.checks import (
+    as_float,
     as_tuple,
     aware,
     each,
@@ -32,6 +35,7 @@ from tileferry.domain.tiles.tile_id import TileId
 BATCH_TILES_MAX = 1_000
 PUBLIC_KEY_BYTES, SIGNATURE_BYTES = 32, 64
 _MANIFEST_BYTES_MAX = BATCH_TILES_MAX * 1_024
+_PIECE_BYTES = 256 * 1024
 
 
 @frozen(kw_only=True)
@@ -40,7 +44,8 @@ class EnvelopeTile:
 
     tile_id: TileId = field(validator=instance(TileId))
     captured_at: datetime = field(validator=aware)
-    resolution_m_per_px: float = field(validator=positive)
+    # Equal numbers are written alike, so a whole one is read back as an integer.
+    resolution_m_per_px: float = field(converter=as_float, validator=positive)
     sha256: str = field(validator=sha256_hex)
     size: int = field(validator=integer(0, TILE_BYTES_MAX))
 
@@ -67,11 +72,12 @@ class EnvelopeTile:
         )
 
     def as_json(self) -> dict[str, JsonValue]:
-        """Return the line in JSON's terms."""
+        """Return the line in JSON's terms, its number in the canonical form."""
+        metres = self.resolution_m_per_px
         return {
             "tile_id": str(self.tile_id),
             "captured_at": self.captured_at.isoformat(),
-            "resolution_m_per_px": self.resolution_m_per_px,
+            "resolution_m_per_px": int(metres) if metres.is_integer() else metres,
             "sha256": self.sha256,
             "size": self.size,
         }
@@ -113,30 +119,39 @@ class Batch:
                 field="manifest", value="…", problem=f"has a line that is none: {error}"
             ) from error
 
-    @property
+    @cached_property
     def boundary(self) -> str:
         """What parts the body; of the key, so that a repeat has the same bytes."""
         return f"tileferry-{sha256(self.key.encode()).hexdigest()[:32]}"
 
-    @property
+    @cached_property
     def manifest(self) -> bytes:
-        """The first part."""
-        lines: list[JsonValue] = [tile.as_json() for tile in self.tiles]
-        return canonical_json({"flight_id": self.flight_id, "tiles": lines}, field="manifest")
+        """The first part: canonical JSON, of values of which nothing else has to be looked at."""
+        lines = [tile.as_json() for tile in self.tiles]
+        return json.dumps(
+            {"flight_id": self.flight_id, "tiles": lines}, sort_keys=True, separators=(",", ":")
+        ).encode()
 
-    @property
+    @cached_property
     def size(self) -> int:
         """How many bytes the body has, without reading a tile."""
         frame = sum(map(len, self.body(b"" for _ in self.tiles)))
         return frame + sum(tile.size for tile in self.tiles)
 
     def body(self, contents: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield the body piece by piece; ``contents`` are the tiles' bytes, in their order."""
-        yield self._head("manifest", "application/json") + self.manifest
+        """Yield the body in pieces; ``contents`` are the tiles' bytes, in their order.
+
+        A piece is several small tiles: what it costs to send one does not depend on its size.
+        """
+        piece = [self._head("manifest", "application/json"), self.manifest]
+        waiting = len(self.manifest)
         for tile, content in zip(self.tiles, contents, strict=True):
-            yield b"\r\n" + self._head(str(tile.tile_id), "application/octet-stream")
-            yield content
-        yield f"\r\n--{self.boundary}--\r\n".encode()
+            piece += (b"\r\n", self._head(str(tile.tile_id), "application/octet-stream"), content)
+            waiting += len(content)
+            if waiting >= _PIECE_BYTES:
+                yield b"".join(piece)
+                piece, waiting = [], 0
+        yield b"".join([*piece, f"\r\n--{self.boundary}--\r\n".encode()])
 
     def _head(self, part: str, content_type: str) -> bytes:
         return (

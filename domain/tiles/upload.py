@@ -45,7 +45,7 @@ def _safe(reason: str | None) -> str | None:
     return printable(reason) if isinstance(reason, str) else reason
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, weakref_slot=False)  # a report has one for each tile of a flight
 class PerTileStatus:
     """One tile's answer."""
 

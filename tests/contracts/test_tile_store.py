@@ -58,6 +58,18 @@ def test_a_tile_reads_back_as_it_was_written(
     assert store.read_tile(TILE) == store.read_tile(TILE) == content
 
 
+def test_who_knows_the_row_need_not_ask_the_index(store: TileStore, index: MemoryBlobIndex) -> None:
+    blob = store.write_tile(TILE, b"bytes")
+    index.add(TILE, blob)
+    assert store.read_tile(TILE, blob=blob) == b"bytes"
+    # What is there no more is where the index says.
+    gone = BlobRef(segment=7, offset=99, length=5, sha256=blob.sha256)
+    assert store.read_tile(TILE, blob=gone) == b"bytes"
+    index.forget([TILE])
+    with pytest.raises(TileNotFoundError):
+        store.read_tile(TILE, blob=gone)
+
+
 def test_a_tile_may_come_in_chunks(store: TileStore, index: MemoryBlobIndex) -> None:
     blob = store.write_tile(TILE, (chunk for chunk in [b"ab", b"", b"cde"]))
     index.add(TILE, blob)

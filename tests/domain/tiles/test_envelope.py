@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
+from tileferry.domain.canonical import JsonValue, canonical_json
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import (
     BATCH_TILES_MAX,
@@ -89,6 +90,24 @@ def test_a_batch_is_read_back_from_its_manifest() -> None:
     read = Batch.parse("k1", BATCH.manifest)
     assert read == BATCH
     assert read.manifest == BATCH.manifest
+
+
+@pytest.mark.parametrize("metres", [1.0, 0.1 + 0.2, 2.5e-7, 30.0, 1e6])
+def test_a_manifest_is_canonical_and_read_back_whatever_the_resolution(metres: float) -> None:
+    batch = evolve(BATCH, tiles=[evolve(line(0), resolution_m_per_px=metres)])
+    lines: list[JsonValue] = [each.as_json() for each in batch.tiles]
+    assert batch.manifest == canonical_json({"flight_id": "F1", "tiles": lines})
+    assert f'"resolution_m_per_px":{canonical_json(metres).decode()}'.encode() in batch.manifest
+    read = Batch.parse("k1", batch.manifest)
+    assert (read, read.manifest) == (batch, batch.manifest)
+
+
+def test_a_large_body_comes_in_pieces() -> None:
+    contents = [bytes(200_000)] * 5
+    batch = evolve(BATCH, tiles=[line(number, bytes(200_000)) for number in range(5)])
+    pieces = list(batch.body(contents))
+    assert [len(piece) > 400_000 for piece in pieces] == [True, True, False]
+    assert sum(map(len, pieces)) == batch.size
 
 
 @pytest.mark.parametrize(

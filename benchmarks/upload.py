@@ -1,0 +1,264 @@
+"""Uploads against a loop that does nothing but POST, and what the retries around them cost.
+
+All is real: captured tiles in segment files on the disk of this repository, an embedded Postgres
+that syncs as it does by default, a connection over loopback to a sink in a process of its own. The
+bare loop has its batches signed and in memory, marks nothing and remembers nothing; ours begins
+with a cache that was just opened, and ends when every acknowledgement is durable.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from logging import NullHandler, getLogger
+from pathlib import Path
+
+from attrs import define, field
+
+from benchmarks.cache import MEMORY_KIB_MAX
+from benchmarks.cache_site import Site, fill_rows, opened, tile_at
+from benchmarks.download import medians
+from benchmarks.harness import Ratio, seconds_per_call
+from benchmarks.upload_site import FLIGHT, REQUEST, capture, make_pending, sinking, uploading
+from tileferry.adapters.memory import MemoryEnvelopeStore, MemoryFdrClient, MemoryTileMetadataStore
+from tileferry.adapters.system import SystemClock
+from tileferry.application import C11RetryConfig, IdempotentRetryTileUploader
+from tileferry.application.ports import TileMetadataStore, TileUploader
+from tileferry.domain.tiles import (
+    PerTileStatus,
+    SignedEnvelope,
+    TileMetadata,
+    TileUploadStatus,
+    UploadBatchReport,
+    UploadRequest,
+)
+
+TILES, TILE_BYTES = 4_000, 20_480
+LINK_TILES, LINK_MBIT_S = 1_000, 100
+MEMORY_TILES, TINY_BYTES = 100_000, 200
+DECORATOR_MICROS_MAX = 50.0
+QUERY_ROWS = {"1,000": 1_000, "100,000": 100_000}
+
+
+@define
+class KeptEnvelopes(MemoryEnvelopeStore):
+    """Remembers all that were signed."""
+
+    kept: list[SignedEnvelope] = field(factory=list, init=False)
+
+    def save(self, envelope: SignedEnvelope) -> None:
+        """Keep an envelope for good."""
+        super().save(envelope)
+        self.kept.append(envelope)
+
+
+def signed_batches(
+    folder: Path, url: str, sink_url: str
+) -> list[tuple[SignedEnvelope, list[bytes]]]:
+    """Return the batches of a flight as ours signs them, with their tiles."""
+    envelopes = KeptEnvelopes()
+    with opened(folder, url) as cache, uploading(folder, cache, sink_url, envelopes) as ours:
+        ours.uploader.upload_pending_tiles(REQUEST)
+        return [
+            (envelope, [cache.tiles.read_tile(tile.tile_id) for tile in envelope.batch.tiles])
+            for envelope in envelopes.kept
+        ]
+
+
+def ours(folder: Path, url: str, sink_url: str, tiles: int) -> float:
+    """Upload all tiles; return the seconds until every answer was durable."""
+    make_pending(url)
+    with opened(folder, url) as cache, uploading(folder, cache, sink_url) as site:
+        os.sync()
+        begun = time.perf_counter()
+        report = site.uploader.upload_pending_tiles(REQUEST)
+        took_s = time.perf_counter() - begun
+        assert report.tiles_acknowledged == tiles
+        assert cache.metadata.count_pending(FLIGHT) == 0
+    return took_s
+
+
+def bare(
+    folder: Path, url: str, sink_url: str, batches: list[tuple[SignedEnvelope, list[bytes]]]
+) -> float:
+    """POST the same batches by the same client, and do nothing else."""
+    with opened(folder, url) as cache, uploading(folder, cache, sink_url) as site:
+        os.sync()
+        begun = time.perf_counter()
+        answers = [site.provider.post_batch(envelope, tiles) for envelope, tiles in batches]
+        took_s = time.perf_counter() - begun
+    assert sum(map(len, answers)) == sum(len(tiles) for _, tiles in batches)
+    return took_s
+
+
+def against_bare_loop(site: Site) -> Iterator[Ratio]:
+    """Measure tiles as aircraft capture them: over loopback, and over a link as operators have it.
+
+    Over loopback the bare loop is a processor that copies memory, so every statement of ours shows.
+    """
+    for name, tiles, bytes_per_s in (
+        ("loopback", TILES, 0.0),
+        (f"a link of {LINK_MBIT_S} Mbit/s", LINK_TILES, LINK_MBIT_S * 1e6 / 8),
+    ):
+        with site.place() as (folder, url), sinking(bytes_per_s) as sink_url:
+            times = _times(folder, url, sink_url, tiles)
+        yield Ratio(
+            name=f"upload of 20 KB tiles a second, {name}: ours, durable / a bare loop of POSTs",
+            ratio=times["bare loop"] / times["ours"],
+            goal=0.85,
+            at_least=True,
+            detail=", ".join(f"{who} {tiles / seconds:,.0f}/s" for who, seconds in times.items()),
+        )
+
+
+def _times(folder: Path, url: str, sink_url: str, tiles: int) -> dict[str, float]:
+    capture(folder, url, tiles, TILE_BYTES)
+    batches = signed_batches(folder, url, sink_url)
+    return medians(
+        {
+            "ours": lambda: ours(folder, url, sink_url, tiles),
+            "bare loop": lambda: bare(folder, url, sink_url, batches),
+        }
+    )
+
+
+@define
+class Delivered:
+    """An uploader that has always just delivered everything."""
+
+    report: UploadBatchReport
+
+    def upload_pending_tiles(self, _request: UploadRequest) -> UploadBatchReport:
+        """Report success."""
+        return self.report
+
+    def enumerate_pending_tiles(self, _flight_id: str) -> Iterator[TileMetadata]:
+        """Nothing waits."""
+        return iter(())
+
+    def confirm_flight_state(self) -> None:
+        """It is on the ground."""
+
+
+def retrying(inner: TileUploader, metadata: TileMetadataStore) -> IdempotentRetryTileUploader:
+    """Put the retries around an uploader, with a logger that is on, as the product's is."""
+    logger = getLogger("benchmarks.upload")
+    logger.setLevel("INFO")
+    logger.handlers, logger.propagate = [NullHandler()], False
+    clock = SystemClock()
+    return IdempotentRetryTileUploader(
+        inner=inner,
+        tile_metadata_store=metadata,
+        fdr_client=MemoryFdrClient(clock=clock, records_max=1),
+        logger=logger,
+        clock=clock,
+        config=C11RetryConfig(),
+    )
+
+
+def decorator() -> Ratio:
+    """Measure what the retries add to an upload of a hundred tiles that succeeds at once."""
+    answers = [
+        PerTileStatus(tile_id=tile_at(number), status=TileUploadStatus.ACCEPTED)
+        for number in range(100)
+    ]
+    inner = Delivered(UploadBatchReport.from_statuses(FLIGHT, answers))
+    outer = retrying(inner, MemoryTileMetadataStore(clock=SystemClock()))
+
+    def calling(uploader: TileUploader) -> Callable[[int], None]:
+        def contender(calls: int) -> None:
+            for _ in range(calls):
+                assert uploader.upload_pending_tiles(REQUEST) is not None
+
+        return contender
+
+    times = seconds_per_call({"inner": calling(inner), "outer": calling(outer)}, calls=100)
+    micros = (times["outer"] - times["inner"]) * 1e6
+    return Ratio(
+        name="retries around an upload that succeeds at once: µs added / 50 µs",
+        ratio=micros / DECORATOR_MICROS_MAX,
+        goal=1.0,
+        detail=f"{micros:.1f} µs, for a report of {len(answers)} tiles",
+    )
+
+
+def queries(site: Site) -> Iterator[Ratio]:
+    """Measure what is asked of Postgres, with few and with many tiles waiting."""
+    with ExitStack() as stack:
+        stores = {}
+        for name, count in QUERY_ROWS.items():
+            folder, url = stack.enter_context(site.place())
+            fill_rows(url, count, [])
+            make_pending(url)
+            stores[name] = stack.enter_context(opened(folder, url)).metadata
+
+        def first_page(store: TileMetadataStore) -> Callable[[int], None]:
+            def contender(calls: int) -> None:
+                for _ in range(calls):
+                    assert next(store.pending_uploads(FLIGHT), None) is not None
+
+            return contender
+
+        def look(store: TileMetadataStore) -> Callable[[int], None]:
+            outer = retrying(Delivered(UploadBatchReport.from_statuses(FLIGHT, ())), store)
+
+            def contender(calls: int) -> None:
+                for _ in range(calls):
+                    assert outer._is_any_pending(REQUEST)  # noqa: SLF001  # no public step has it alone
+
+            return contender
+
+        for title, asking in (
+            ("first page of what waits", first_page),
+            ("whether any waits, between two passes", look),
+        ):
+            times = seconds_per_call(
+                {name: asking(store) for name, store in stores.items()}, calls=3, rounds=21
+            )
+            yield Ratio(
+                name=f"{title}: 100,000 tiles / 1,000 tiles",
+                ratio=times["100,000"] / times["1,000"],
+                goal=1.5,
+                detail=", ".join(f"{name} {s * 1e3:.1f} ms" for name, s in times.items()),
+            )
+
+
+def memory(site: Site) -> Iterator[Ratio]:
+    """Measure the peak memory of a process that uploads tiny tiles."""
+    few, many = peak_kib(site, 1_000), peak_kib(site, MEMORY_TILES)
+    each = (many - few) * 1024 / (MEMORY_TILES - 1_000)
+    detail = f"{few / 1024:.1f} and {many / 1024:.1f} MiB: {each:.0f} bytes a tile"
+    yield Ratio(
+        name=f"peak memory of an upload: {MEMORY_TILES:,} tiles / 1,000 tiles",
+        ratio=many / few,
+        goal=1.1,
+        detail=detail,
+    )
+    yield Ratio(
+        name=f"peak memory of an upload: {MEMORY_TILES:,} tiles / 150 MB",
+        ratio=max(few, many) / MEMORY_KIB_MAX,
+        goal=1.0,
+        detail=detail,
+    )
+
+
+def peak_kib(site: Site, count: int) -> int:
+    """Return the peak of a process of its own."""
+    with site.place() as (folder, url), sinking() as sink_url:
+        capture(folder, url, count, TINY_BYTES)
+        command = [sys.executable, "-m", "benchmarks.upload_memory", str(folder), url, sink_url]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603  # our own module
+    peak, tiles = map(int, done.stdout.split())
+    assert tiles == count
+    return peak
+
+
+def run() -> Iterator[Ratio]:
+    """All measurements of this file."""
+    site = Site.prepared("upload")
+    yield from against_bare_loop(site)
+    yield decorator()
+    yield from queries(site)
+    yield from memory(site)
