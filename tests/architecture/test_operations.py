@@ -1,17 +1,23 @@
 """The page for operators: its files can be read, its settings are there, its commands exist."""
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import typer
 
-from tileferry.adapters.postgres import reopening_sql
+from tileferry.adapters.memory import ManualClock
+from tileferry.adapters.postgres import Database, PostgresTileMetadataStore, reopening_sql
 from tileferry.domain.tiles import (
     BATCH_TILES_MAX,
+    BlobRef,
     CaptureFacts,
     FlightRecord,
+    NewTile,
+    SectorClass,
     TileId,
+    VotingStatus,
     capture_source,
     captured_tile,
 )
@@ -20,6 +26,9 @@ from tileferry.entrypoints.config import C11Config
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "_docs/operations.md").read_text(encoding="utf-8")
+NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
+TILE = TileId(source=capture_source("F7"), zoom=16, x=39_000, y=22_000)
+"""The tile in the documented statements."""
 PAGES = ("README.md", "_docs/operations.md")
 
 
@@ -79,5 +88,34 @@ def test_a_flight_s_tiles_have_the_documented_names() -> None:
 
 def test_the_statement_for_a_human_is_the_one_that_is_shown() -> None:
     (statement,) = re.findall(r"```sql\n(.*?)\n```", PAGE, re.DOTALL)
-    tile = TileId(source=capture_source("F7"), zoom=16, x=39_000, y=22_000)
-    assert statement == reopening_sql(tile)
+    assert statement == reopening_sql(TILE)
+
+
+def test_the_python_for_a_human_gives_a_tile_one_more_try(
+    database: Database,
+    database_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    store = PostgresTileMetadataStore(database=database, clock=ManualClock(NOW.timestamp()))
+    store.insert_metadata(
+        NewTile(
+            tile_id=TILE,
+            flight_id="F7",
+            produced_at=NOW,
+            resolution_m_per_px=0.6,
+            sector_class=SectorClass.STABLE_REAR,
+            blob=BlobRef(segment=1, offset=16, length=5, sha256="ab" * 32),
+            voting_status=VotingStatus.PENDING,
+        )
+    )
+    store.flush()
+    store.update_voting_status(TILE, VotingStatus.UPLOAD_GIVEUP)
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TILEFERRY_DATABASE_URL", database_url)
+    for waits in (1, 0):
+        exec(compile(example, "operations.md", "exec"), {})  # noqa: S102  # what the page tells people to run
+        assert capsys.readouterr().out == f"{waits} tile waits again\n"
+    assert [tile.tile_id for tile in store.pending_uploads("F7")] == [TILE]
