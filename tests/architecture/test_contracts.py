@@ -73,7 +73,7 @@ TILE_UPLOADER = "c11_tilemanager/tile_uploader.md"
 VERSIONS = {
     TILE_DOWNLOADER: "1.0.0",
     TILE_UPLOADER: "1.0.0",
-    TILE_STORE: "1.1.0",
+    TILE_STORE: "1.2.0",
     METADATA_STORE: "1.1.0",
     FDR_RECORDS: "1.0.0",
     LOG_RECORDS: "1.3.0",
