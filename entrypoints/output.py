@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tileferry.domain.errors import InvalidValueError, TileManagerError
+from tileferry.domain.errors import InvalidValueError, StorageError, TileManagerError
 from tileferry.entrypoints.config import load_config
 
 if TYPE_CHECKING:
@@ -59,10 +59,23 @@ def opened(config_file: Path | None) -> Iterator["Container"]:
             container.shutdown_resources()
 
 
+def make_folder(path: Path) -> None:
+    """Make the cache's folder, if there is none."""
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise StorageError(
+            action="make the folder",
+            path=str(path),
+            problem=error.strerror or type(error).__name__,
+            remedy="set c11.cache_root to a folder that can be made and written",
+        ) from error
+
+
 @contextmanager
 def locked(container: "Container") -> Iterator[None]:
     """Hold the cache for a while: nobody else writes to it, and there is a folder to hold."""
-    Path(container.cache_root()).mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folder(Path(container.cache_root()))
     lock = container.cache_lock()
     lock.acquire()
     try:

@@ -27,6 +27,7 @@ from tileferry.entrypoints.output import (
     JsonFlag,
     facts,
     in_bytes,
+    make_folder,
     notes,
     opened,
     people,
@@ -97,8 +98,7 @@ class Estimate:
 def _planned(
     container: Container, request: DownloadRequest, rate_bytes_s: float | None
 ) -> tuple[DownloadPlan, Estimate]:
-    root = Path(request.cache_root)
-    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folder(Path(request.cache_root))
     calls = provider_calls(container, f"plan {request.flight_id}")
     plan = Planning(
         calls=calls,

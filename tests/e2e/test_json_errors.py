@@ -1,5 +1,7 @@
 """``--json`` prints one object, also when a command fails."""
 
+from pathlib import Path
+
 import pytest
 from support.area_operator import AREA, DOWNLOAD, FLIGHT
 from support.operator import run_here
@@ -36,3 +38,18 @@ def test_a_provider_that_refuses_is_told_as_one_object(
     provider.always[TILES] = answering_with(401)
     ran = run_here(*command, "--json")
     assert (ran.code, ran.json["error"]["type"]) == (6, "SatelliteProviderError")
+
+
+@pytest.mark.usefixtures("operator", "provider")
+@pytest.mark.parametrize(
+    "command", [DOWNLOAD, ("plan", *AREA, *FLIGHT), ("cache", "verify", *AREA)]
+)
+def test_a_cache_root_that_is_no_folder_is_told_and_no_crash(
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TILEFERRY_C11_CACHE_ROOT", str(tmp_path / "file"))
+    ran = run_here(*command, "--json")
+    assert (ran.code, ran.json["error"]["type"]) == (7, "StorageError")
+    assert "Traceback" not in ran.err
+    assert "c11.cache_root" in ran.err
