@@ -1,6 +1,7 @@
 """The composition root: the one place where ports meet their adapters."""
 
 import logging
+import weakref
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -348,7 +349,11 @@ class Container(containers.DeclarativeContainer):
 
 def build_tile_downloader(config: Config) -> TileDownloader:
     """Return a downloader for a configuration; whoever uses it holds the cache's lock meanwhile."""
-    return cast("TileDownloader", Container(config=config).tile_downloader())
+    container = Container(config=config)
+    downloader: TileDownloader = container.tile_downloader()
+    # A container that nobody holds is collected, and closes what it made; this one lives as long.
+    weakref.finalize(downloader, container.shutdown_resources)
+    return downloader
 
 
 def build_tile_uploader(config: Config) -> TileUploader:

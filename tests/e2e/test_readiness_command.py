@@ -389,7 +389,8 @@ def test_what_makes_no_sense_is_refused_before_anything_is_read(
     monkeypatch.setenv("TILEFERRY_DATABASE_URL", "postgresql://nobody@127.0.0.1:1/nothing")
     monkeypatch.setenv("COLUMNS", "200")
     ran = run_here("cache", "verify", *arguments)
-    assert (ran.code, ran.out) == (2, "")
+    assert ran.code == 2
+    assert ("tileferry.error.v1" in ran.out) == bool(ran.out) == ("--json" in arguments)
     assert problem in ran.err
 
 
