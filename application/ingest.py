@@ -13,8 +13,10 @@ from tileferry.application.ports.tile_metadata import TileMetadataStore
 from tileferry.application.ports.tile_store import TileStore
 from tileferry.domain.errors import (
     CacheBudgetExceededError,
+    DamagedTileError,
     FreshnessRejectionError,
     InvalidValueError,
+    TileNotFoundError,
 )
 from tileferry.domain.tiles import (
     TILE_BYTES_MAX,
@@ -22,6 +24,7 @@ from tileferry.domain.tiles import (
     CaptureFacts,
     NewTile,
     SectorClass,
+    TileMetadata,
     VotingStatus,
     captured_tile,
     ground_resolution,
@@ -109,7 +112,7 @@ class CaptureIngest:
         image_kind(content)
         digest = sha256(content).digest()
         known = self.tile_metadata_store.get_metadata(tile_id)
-        if known is not None and known.blob.sha256 == digest.hex():
+        if known is not None and known.blob.sha256 == digest.hex() and self._is_sound(known):
             return False
         tile = NewTile(
             tile_id=tile_id,
@@ -128,6 +131,16 @@ class CaptureIngest:
             )
         blob = self.tile_store.write_tile(tile_id, content, digest=digest)
         self.tile_metadata_store.insert_metadata(evolve(tile, blob=blob))
+        return True
+
+    def _is_sound(self, known: TileMetadata) -> bool:
+        """Look whether a tile that waits can be sent; what was delivered is not needed any more."""
+        if known.voting_status is not VotingStatus.PENDING:
+            return True
+        try:
+            self.tile_store.read_tile(known.tile_id, blob=known.blob)
+        except (TileNotFoundError, DamagedTileError):
+            return False
         return True
 
     def _flush(self) -> None:

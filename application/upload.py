@@ -41,6 +41,7 @@ from tileferry.domain.tiles import (
     SignedEnvelope,
     TileId,
     TileMetadata,
+    TileUploadStatus,
     UploadBatchReport,
     UploadRequest,
     VotingStatus,
@@ -106,24 +107,45 @@ class FlightUpload:
         refused = {tile for tile, answer in repeated.items() if not answer.status.acknowledged}
         # What was repeated is refused, or waits no more: no tile comes twice.
         statuses = list(repeated.values())
-        with (
-            self.keys.session() as key,
-            closing(one_ahead(self._outgoing(flight_id, refused, key), self.background)) as batches,
-        ):
-            for envelope, contents in batches:
-                statuses += self._sent(envelope, contents)
-        return UploadBatchReport.from_statuses(flight_id, statuses)
+        unreadable: list[PerTileStatus] = []
+        with self.keys.session() as key:
+            outgoing = self._outgoing(flight_id, refused, key, unreadable)
+            with closing(one_ahead(outgoing, self.background)) as batches:
+                for envelope, contents in batches:
+                    statuses += self._sent(envelope, contents)
+        return UploadBatchReport.from_statuses(flight_id, [*statuses, *unreadable])
 
     # The steps
 
     def _outgoing(
-        self, flight_id: str, refused: set[TileId], session: SigningSession
+        self,
+        flight_id: str,
+        refused: set[TileId],
+        session: SigningSession,
+        unreadable: list[PerTileStatus],
     ) -> Iterator[tuple[SignedEnvelope, Sequence[bytes] | None]]:
-        """Yield what waits as batches, each signed and kept; not what was just refused."""
+        """Yield what waits as batches, each signed and kept; not what was just refused.
+
+        A tile that cannot be read is as good as rejected, and must not keep the others waiting.
+        """
         for tiles in self._batches(flight_id):
             fresh = [tile for tile in tiles if tile.tile_id not in refused]
-            if fresh:
-                yield self._signed(flight_id, fresh, session)
+            try:
+                signed = self._signed(flight_id, fresh, session) if fresh else None
+            except (TileNotFoundError, DamagedTileError):
+                problems = {tile.tile_id: self._problem_of(tile) for tile in fresh}
+                unreadable += [_rejected(tile, why) for tile, why in problems.items() if why]
+                sound = [tile for tile in fresh if problems[tile.tile_id] is None]
+                signed = self._signed(flight_id, sound, session) if sound else None
+            if signed is not None:
+                yield signed
+
+    def _problem_of(self, tile: TileMetadata) -> str | None:
+        try:
+            self.tile_store.read_tile(tile.tile_id, blob=tile.blob)
+        except (TileNotFoundError, DamagedTileError):
+            return "its bytes in the cache are damaged; ingest it again"
+        return None
 
     def _batches(self, flight_id: str) -> Iterator[list[TileMetadata]]:
         """Part what waits into batches, each within its bounds; every tile comes once."""
@@ -231,6 +253,10 @@ class FlightUpload:
 
     def _contents(self, batch: Batch) -> Iterator[bytes]:
         return (self.tile_store.read_tile(tile.tile_id) for tile in batch.tiles)
+
+
+def _rejected(tile_id: TileId, reason: str) -> PerTileStatus:
+    return PerTileStatus(tile_id=tile_id, status=TileUploadStatus.REJECTED, reason=reason)
 
 
 def _sha256_of(pieces: Iterable[bytes]) -> str:

@@ -1,14 +1,14 @@
 """The composition root: the one place where ports meet their adapters."""
 
 import logging
-import weakref
 import socket
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 import httpx
 from dependency_injector import containers, providers
@@ -76,6 +76,8 @@ from tileferry.entrypoints.config import Config, SinkName
 from tileferry.entrypoints.logs import structured_logger
 from tileferry.entrypoints.named_policies import download_policy
 from tileferry.entrypoints.retry_config import configured_policies
+
+Part = TypeVar("Part")
 
 
 def _database(config: Config) -> Iterator[Database]:
@@ -350,10 +352,7 @@ class Container(containers.DeclarativeContainer):
 def build_tile_downloader(config: Config) -> TileDownloader:
     """Return a downloader for a configuration; whoever uses it holds the cache's lock meanwhile."""
     container = Container(config=config)
-    downloader: TileDownloader = container.tile_downloader()
-    # A container that nobody holds is collected, and closes what it made; this one lives as long.
-    weakref.finalize(downloader, container.shutdown_resources)
-    return downloader
+    return _keeping(container, cast("TileDownloader", container.tile_downloader()))
 
 
 def build_tile_uploader(config: Config) -> TileUploader:
@@ -361,7 +360,14 @@ def build_tile_uploader(config: Config) -> TileUploader:
 
     It tries again what the provider rejects, unless ``c11.disable_retry_decorator`` is set.
     """
-    return tile_uploader_of(Container(config=config))
+    container = Container(config=config)
+    return _keeping(container, tile_uploader_of(container))
+
+
+def _keeping(container: Container, part: Part) -> Part:
+    """Have a container live as long as what it made: else it is collected, and closes all of it."""
+    weakref.finalize(part, container.shutdown_resources)
+    return part
 
 
 def tile_uploader_of(

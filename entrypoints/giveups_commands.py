@@ -52,12 +52,12 @@ def list_command(
         people.print("No tile is given up.")
         return
     table = Table(box=box.SIMPLE)
-    for title in ("tile", "flight", "attempts", "given up", "what the provider said last"):
+    table.add_column("tile", no_wrap=True)  # in one piece, to be copied
+    for title in ("attempts", "given up", "what the provider said last"):
         table.add_column(title, overflow="fold")
     for giveup in found:
         table.add_row(
             Text(str(giveup.tile.tile_id)),
-            Text(giveup.tile.flight_id),
             str(giveup.tile.upload_attempts),
             _moment(giveup),
             Text(giveup.reason or "not recorded any more"),
@@ -66,7 +66,7 @@ def list_command(
     notes.print("To look at one: tileferry giveups show TILE")
 
 
-@app.command("show", epilog="Example: tileferry giveups show flight-F1/16/39000/22000")
+@app.command("show", epilog="Example: tileferry giveups show flight-f1/16/39000/22000")
 def show_command(
     *,
     tile: Annotated[str, typer.Argument(metavar="TILE", help="The tile: source/z/x/y.")],

@@ -5,11 +5,12 @@ from hashlib import sha256
 
 import pytest
 from attrs import evolve
+from sqlalchemy import text
 
 from tileferry.adapters.memory import MemoryEnvelopeStore
 from tileferry.adapters.postgres import Database, PostgresEnvelopeStore
 from tileferry.application.ports.uploads import EnvelopeStore
-from tileferry.domain.errors import IdempotencyConflictError
+from tileferry.domain.errors import DatabaseError, IdempotencyConflictError
 from tileferry.domain.tiles import Batch, EnvelopeTile, SignedEnvelope, TileId
 
 
@@ -76,3 +77,11 @@ def test_invariant_8_the_same_key_with_another_body_is_refused(store: EnvelopeSt
         with pytest.raises(IdempotencyConflictError, match="k"):
             store.save(other)
     assert list(store.open_envelopes("F1")) == [made]
+
+
+@pytest.mark.parametrize("column", ["body_sha256", "public_key", "signature"])
+def test_the_database_refuses_a_part_of_an_envelope(database: Database, column: str) -> None:
+    PostgresEnvelopeStore(database).save(envelope("k"))
+    cut = text(f"UPDATE upload_envelopes SET {column} = substr({column}, 2)")  # noqa: S608  # ours
+    with pytest.raises(DatabaseError, match="upload_envelopes_"), database.transaction() as tx:
+        tx.execute(cut)

@@ -1,5 +1,6 @@
 """Spec 1 over real HTTP and real Postgres; what was sent is the provider's own record."""
 
+import gc
 import logging
 from collections import Counter
 from collections.abc import Iterator
@@ -8,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from support.provider import RunningProvider, running_provider
+from support.upload_process import ingest
 from support.upload_site import LANDED, REQUEST, SOURCE, UploadSite
 
-from tileferry.adapters.filesystem import FlightRecordFile
+from tileferry.adapters.filesystem import FileCacheLock, FlightRecordFile
 from tileferry.adapters.http import HttpTileUploader
 from tileferry.application import IdempotentRetryTileUploader
 from tileferry.application.ports import TileUploader
@@ -165,6 +167,24 @@ def test_spec1_ac13_what_was_acknowledged_is_never_sent_again(site: UploadSite) 
     assert {times[place] for place in refused} == {2}
 
 
+def test_a_configuration_is_enough_to_upload_a_flight(site: UploadSite) -> None:
+    site.captures(3)
+    record = site.home / "flight.json"
+    record.write_text(
+        '{"flight_id": "F1", "state": "on_ground", "recorded_at": "2026-10-20T10:00:00Z"}'
+    )
+    lock = FileCacheLock(root=site.home / "cache")
+    lock.acquire()
+    uploader = build_tile_uploader(site.config(flight_record_file=record))
+    gc.collect()  # what it needs does not go before it does
+    uploader.confirm_flight_state()
+    assert len(list(uploader.enumerate_pending_tiles("F1"))) == 3
+    assert uploader.upload_pending_tiles(REQUEST).tiles_acknowledged == 3
+    del uploader
+    gc.collect()
+    lock.release()
+
+
 def test_invariant_7_a_lost_answer_is_repeated_and_counts_as_delivered(site: UploadSite) -> None:
     site.captures(5)
     site.provider.misbehave({"fault": "lost-answer", "call": "upload", "times": 1})
@@ -192,3 +212,31 @@ def test_without_the_lock_nothing_is_sent(site: UploadSite) -> None:
     with pytest.raises(CacheLockError):
         uploader.upload_pending_tiles(REQUEST)
     assert site.posts == 0
+
+
+def test_a_damaged_tile_holds_up_no_other_and_ends_as_a_giveup(site: UploadSite) -> None:
+    site.captures(10)
+    bad = site.places[4]
+    (segment,) = (site.home / "cache" / ".c6" / "segments").iterdir()
+    content = bytearray(segment.read_bytes())
+    content[content.index(b"picture 4 ")] ^= 1
+    segment.write_bytes(content)
+    report = site.uploads(upload_batch_tiles=4, max_in_call_retries=2)
+    assert (report.tiles_acknowledged, report.tiles_rejected) == (9, 1)
+    (refused,) = [entry for entry in report.per_tile_status if not entry.status.acknowledged]
+    assert (refused.tile_id.x, refused.reason) == (
+        39_004, "its bytes in the cache are damaged; ingest it again",
+    )  # fmt: skip
+    assert bad not in site.sent()
+    ingest(site.plan, site.home / "card")  # mends it
+    assert site.uploads().tiles_acknowledged == 1
+    assert Counter(site.sent()) == Counter(site.places)
+
+
+def test_a_damaged_tile_that_nobody_mends_is_given_up(site: UploadSite) -> None:
+    site.captures(1)
+    (segment,) = (site.home / "cache" / ".c6" / "segments").iterdir()
+    segment.write_bytes(segment.read_bytes()[:-1])
+    report = site.uploads(max_in_call_retries=10)
+    assert (report.tiles_given_up, site.posts) == (1, 0)
+    assert site.rows()[site.places[0]].voting_status is VotingStatus.UPLOAD_GIVEUP

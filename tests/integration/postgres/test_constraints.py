@@ -125,6 +125,7 @@ def test_a_promise_of_less_than_nothing_is_refused(database: Database) -> None:
         "audit_head",
         "audit_log",
         "idempotency_records",
+        "upload_envelopes",
     }, "a new table has constraints to be tried here"
 
 
