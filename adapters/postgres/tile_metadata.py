@@ -40,7 +40,8 @@ from tileferry.domain.tiles import (
 
 BUFFERED_MAX = 65_536
 PAGE_ROWS = 2_000
-PENDING_PAGE_ROWS = 1_000
+PENDING_PAGE_ROWS = 500
+"""Fewer: an upload sends nothing before it has its first page."""
 LabelledTile = tuple[NewTile, FreshnessLabel]
 _ID = (tiles.c.source, tiles.c.zoom, tiles.c.x, tiles.c.y)
 _key = attrgetter("source", "zoom", "x", "y")

@@ -1,6 +1,7 @@
 """Tiles as rows: reading them, and writing many at once."""
 
 from collections.abc import Iterable, Sequence
+from sys import intern
 from typing import Any
 
 from sqlalchemy import RowMapping, and_, text
@@ -19,7 +20,8 @@ from tileferry.domain.tiles import (
 
 def tile_id_from(row: RowMapping) -> TileId:
     """Read a row's tile id."""
-    return TileId(source=row["source"], zoom=row["zoom"], x=row["x"], y=row["y"])
+    # One text for all tiles of a source: a report of an upload keeps the ids of a whole flight.
+    return TileId(source=intern(row["source"]), zoom=row["zoom"], x=row["x"], y=row["y"])
 
 
 def blob_from(row: RowMapping) -> BlobRef:
