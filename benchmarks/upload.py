@@ -23,6 +23,7 @@ from benchmarks.download import medians
 from benchmarks.harness import Ratio, seconds_per_call
 from benchmarks.upload_site import FLIGHT, REQUEST, capture, make_pending, sinking, uploading
 from tileferry.adapters.memory import MemoryEnvelopeStore, MemoryFdrClient, MemoryTileMetadataStore
+from tileferry.adapters.postgres import PostgresTileMetadataStore
 from tileferry.adapters.system import SystemClock
 from tileferry.application import C11RetryConfig, IdempotentRetryTileUploader
 from tileferry.application.ports import TileMetadataStore, TileUploader
@@ -194,14 +195,14 @@ def queries(site: Site) -> Iterator[Ratio]:
             make_pending(url)
             stores[name] = stack.enter_context(opened(folder, url)).metadata
 
-        def first_page(store: TileMetadataStore) -> Callable[[int], None]:
+        def first_page(store: PostgresTileMetadataStore) -> Callable[[int], None]:
             def contender(calls: int) -> None:
                 for _ in range(calls):
                     assert next(store.pending_uploads(FLIGHT), None) is not None
 
             return contender
 
-        def look(store: TileMetadataStore) -> Callable[[int], None]:
+        def look(store: PostgresTileMetadataStore) -> Callable[[int], None]:
             outer = retrying(Delivered(UploadBatchReport.from_statuses(FLIGHT, ())), store)
 
             def contender(calls: int) -> None:
@@ -210,7 +211,15 @@ def queries(site: Site) -> Iterator[Ratio]:
 
             return contender
 
+        def count(store: PostgresTileMetadataStore) -> Callable[[int], None]:
+            def contender(calls: int) -> None:
+                for _ in range(calls):
+                    assert store.count_pending(FLIGHT) > 0
+
+            return contender
+
         for title, asking in (
+            ("how many wait, as the command asks once", count),
             ("first page of what waits", first_page),
             ("whether any waits, between two passes", look),
         ):
