@@ -185,6 +185,18 @@ def decorator() -> Ratio:
     )
 
 
+def _look(store: PostgresTileMetadataStore) -> bool:
+    outer = retrying(Delivered(UploadBatchReport.from_statuses(FLIGHT, ())), store)
+    return outer._is_any_pending(REQUEST)  # noqa: SLF001  # no public step has it alone
+
+
+QUESTIONS: dict[str, Callable[[PostgresTileMetadataStore], bool]] = {
+    "how many wait, as the command asks once": lambda store: store.count_pending(FLIGHT) > 0,
+    "first page of what waits": lambda store: any(True for _ in store.pending_uploads(FLIGHT)),
+    "whether any waits, between two passes": _look,
+}
+
+
 def queries(site: Site) -> Iterator[Ratio]:
     """Measure what is asked of Postgres, with few and with many tiles waiting."""
     with ExitStack() as stack:
@@ -194,44 +206,25 @@ def queries(site: Site) -> Iterator[Ratio]:
             fill_rows(url, count, [])
             make_pending(url)
             stores[name] = stack.enter_context(opened(folder, url)).metadata
-
-        def first_page(store: PostgresTileMetadataStore) -> Callable[[int], None]:
-            def contender(calls: int) -> None:
-                for _ in range(calls):
-                    assert next(store.pending_uploads(FLIGHT), None) is not None
-
-            return contender
-
-        def look(store: PostgresTileMetadataStore) -> Callable[[int], None]:
-            outer = retrying(Delivered(UploadBatchReport.from_statuses(FLIGHT, ())), store)
-
-            def contender(calls: int) -> None:
-                for _ in range(calls):
-                    assert outer._is_any_pending(REQUEST)  # noqa: SLF001  # no public step has it alone
-
-            return contender
-
-        def count(store: PostgresTileMetadataStore) -> Callable[[int], None]:
-            def contender(calls: int) -> None:
-                for _ in range(calls):
-                    assert store.count_pending(FLIGHT) > 0
-
-            return contender
-
-        for title, asking in (
-            ("how many wait, as the command asks once", count),
-            ("first page of what waits", first_page),
-            ("whether any waits, between two passes", look),
-        ):
-            times = seconds_per_call(
-                {name: asking(store) for name, store in stores.items()}, calls=3, rounds=21
-            )
+        for title, ask in QUESTIONS.items():
+            contenders = {name: _asking(ask, store) for name, store in stores.items()}
+            times = seconds_per_call(contenders, calls=3, rounds=21)
             yield Ratio(
                 name=f"{title}: 100,000 tiles / 1,000 tiles",
                 ratio=times["100,000"] / times["1,000"],
                 goal=1.5,
                 detail=", ".join(f"{name} {s * 1e3:.1f} ms" for name, s in times.items()),
             )
+
+
+def _asking(
+    ask: Callable[[PostgresTileMetadataStore], bool], store: PostgresTileMetadataStore
+) -> Callable[[int], None]:
+    def contender(calls: int) -> None:
+        for _ in range(calls):
+            assert ask(store)
+
+    return contender
 
 
 def memory(site: Site) -> Iterator[Ratio]:
