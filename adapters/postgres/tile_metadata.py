@@ -187,19 +187,20 @@ class PostgresTileMetadataStore:
             yield from page
 
     def _pages(
-        self, query: Select[Any], key: Sequence[Column[Any]], *, rows_max: int = PAGE_ROWS
+        self, query: Select[Any], key: Sequence[Column[Any]], *, rows_max: int | None = None
     ) -> Iterator[list[TileMetadata]]:
         """Yield what a query finds in pages, each found by the key at which the last one ended."""
-        page_query = query.limit(rows_max)
+        limit = rows_max or PAGE_ROWS
+        page_query = query.limit(limit)
         while True:
             with self.database.reading() as connection:
                 rows = connection.execute(page_query).mappings().all()
             if rows:
                 yield [metadata_from(row) for row in rows]
-            if len(rows) < rows_max:
+            if len(rows) < limit:
                 return
             end = [rows[-1][column.name] for column in key]
-            page_query = query.where(tuple_(*key) > tuple_(*end)).limit(rows_max)
+            page_query = query.where(tuple_(*key) > tuple_(*end)).limit(limit)
 
     def mark_uploaded(self, *tile_ids: TileId) -> None:
         """Record acknowledgements in one transaction; recording one again changes nothing."""

@@ -56,7 +56,7 @@ def test_the_demo_delivers_a_flight_and_leaves_the_poison_to_a_human(demo: str) 
         r"\$ tileferry giveups \w+", second.split("$ tileferry audit")[0]
     )
     assert re.search(r"delivered\s+0\s+rejected\s+3\s+given up by this\s+3\s", upload)
-    assert len(re.findall(r"derkachi-07\s+5\s+", listed)) == len(POISONED)
+    assert len(re.findall(r"flight-derkachi-07/\S+\s+5\s+", listed)) == len(POISONED)
     assert re.search(r"the provider said\s+clouds: 93 %", shown)
     for tile in POISONED:
         assert f"flight-derkachi-07/{tile}" in upload

@@ -116,6 +116,7 @@ def test_everything_can_be_gone_through_and_no_answer_is_longer_than_a_page(
     )
     for page_rows in (1, 7, 101, 303, 10_000):
         monkeypatch.setattr(tile_metadata, "PAGE_ROWS", page_rows)
+        monkeypatch.setattr(tile_metadata, "PENDING_PAGE_ROWS", page_rows)
         with watching(database) as asked:
             if page_rows > 1:  # one at a time is for the shorter list below
                 found = [tile.tile_id for tile in store.query_by_bbox(WORLD, [ZOOM])]
