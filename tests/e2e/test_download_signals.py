@@ -20,8 +20,8 @@ from support.scripted_provider import TILES, ScriptedProvider, path_of
 from tileferry.adapters.postgres import Database
 
 COUNT = 60
-STOPS_WITHIN_S = 8.0
-"""Far below any of the waits; what it takes is mostly the end of a Python process."""
+STOPS_WITHIN_S = 15.0
+"""Half of any wait; what it takes is mostly the end of a Python process, on a busy machine too."""
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 
 
@@ -107,7 +107,7 @@ def silent(provider: ScriptedProvider, path: str) -> Iterator[threading.Event]:
 
     def stall(_request: httpx.Request) -> httpx.Response:
         asked.set()
-        over.wait(30)
+        over.wait(60)
         return httpx.Response(503)
 
     provider.always[path] = stall
@@ -121,7 +121,7 @@ def test_invariant_17_a_signal_during_a_read(
 ) -> None:
     path = TILES if where == "listing" else path_of(provider.tiles[-1])
     with silent(provider, path) as asked, operator.started(*DOWNLOAD) as command:
-        assert asked.wait(30)
+        assert asked.wait(90)
         if where == "tile":
             wait_until(lambda: len(provider.tile_gets) == COUNT, "all other tiles")
         ran = stopped(command, signal.SIGINT)
@@ -203,7 +203,12 @@ def test_invariant_17_signals_at_random_moments(
         provider.requests.clear()
         after = moments.randrange(1, max(2, COUNT - safe))
         with operator.started(*DOWNLOAD) as command:
-            wait_until(lambda n=after: len(provider.tile_gets) >= n, "some tiles")  # type: ignore[misc]  # bound now
+            wait_until(
+                lambda n=after, run=command.process: (  # type: ignore[misc]  # bound now
+                    len(provider.tile_gets) >= n or run.poll() is not None
+                ),
+                "some tiles",
+            )
             command.signalled(moments.choice(SIGNALS))
             ran = command.ended()
         if ran.code == 0:  # it was faster
@@ -222,7 +227,7 @@ def test_a_killed_download_leaves_no_promise_of_space_behind(
     operator.settings["TILEFERRY_C6_BUDGET_BYTES"] = str(tiles_bytes)
     operator.settings["TILEFERRY_C6_FREE_SPACE_RESERVE_BYTES"] = "0"
     with silent(provider, path_of(provider.tiles[-1])) as asked, operator.started(*DOWNLOAD) as run:
-        assert asked.wait(30)
+        assert asked.wait(90)
         run.signalled(signal.SIGKILL)
         assert run.ended().code == -signal.SIGKILL
     provider.always.clear()

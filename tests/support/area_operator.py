@@ -23,7 +23,7 @@ from tileferry.domain.tiles import TileId
 AREA = ("--bbox", str(DERKACHI), "--zoom", str(ZOOM))
 FLIGHT = ("--flight", "F1", "--sector", "stable_rear")
 DOWNLOAD = ("download", *AREA, *FLIGHT)
-_PATIENCE_S = 30.0
+_PATIENCE_S = 90.0
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
