@@ -4,6 +4,7 @@ Of Postgres there is one server a run and one database a test; of NATS one serve
 each test has names of its own.
 """
 
+import functools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -15,11 +16,23 @@ import pytest
 from filelock import FileLock
 from sqlalchemy.engine import make_url
 from support.nats_server import NatsServer, connection_to, running
+from typed_settings import cls_utils
 
 from tileferry.adapters.nats import NatsConnection
 from tileferry.adapters.postgres import Database, start_embedded, upgrade
 
 TEMPLATE = "tileferry_template"
+SLOW_FIRST = ("test_demo", "test_wheel", "_crash", "test_memory", "test_upload_restarts")
+"""Modules with long tests: begun last, one of them would keep the other workers waiting."""
+
+# For each command it reads the source of every class of the configuration anew: 0.1 s.
+cls_utils._get_attr_docs = functools.cache(cls_utils._get_attr_docs)  # type: ignore[assignment]
+
+
+@pytest.hookimpl(trylast=True)  # after they were shuffled
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the long tests first."""
+    items.sort(key=lambda item: not any(name in item.path.name for name in SLOW_FIRST))
 
 
 def _run_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
