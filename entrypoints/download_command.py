@@ -38,7 +38,7 @@ from tileferry.entrypoints.output import (
     print_json,
 )
 from tileferry.entrypoints.progress_view import ProgressView
-from tileferry.entrypoints.signals import StopSignals
+from tileferry.entrypoints.signals import StoppableClock, StopSignals
 
 SCHEMA = "tileferry.download.v1"
 app = typer.Typer(add_completion=False)
@@ -82,6 +82,7 @@ def download_command(
     if again and only_failed:
         raise typer.BadParameter("--again and --only-failed are opposites: give one")
     with StopSignals() as stop, opened(config) as container:
+        container.clock.override(StoppableClock(stop))
         settings = container.config()
         stop.grace_s = settings.c11.stop_grace_s
         coverage = coverage_of(settings, bbox, area, zoom)

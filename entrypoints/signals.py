@@ -4,14 +4,17 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 from attrs import define, field
 
+from tileferry.adapters.system import SystemClock
 from tileferry.entrypoints.exits import ExitCode
 
 GRACE_S = 10.0
+STEP_S = 0.2
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _LAST_WORDS = b"\nStopped at once. What was stored is safe; run the same command to go on.\n"
 _STDERR = 2
@@ -70,6 +73,24 @@ class StopSignals:
         self._timer.start()
         if not self._deferring:
             self.check()
+
+
+@define
+class StoppableClock(SystemClock):
+    """The machine's clock; whoever waits by it in the main thread hears of a signal.
+
+    The interrupt itself may have come at a place where it was lost, such as inside a driver.
+    """
+
+    stop: StopSignals
+
+    def sleep(self, seconds: float) -> None:  # type: ignore[override]  # one of an object, not of the class
+        """Wait, in short steps."""
+        end_s = time.monotonic() + seconds
+        while (left_s := end_s - time.monotonic()) > 0:
+            time.sleep(min(left_s, STEP_S))
+            if self.stop.asked and threading.current_thread() is threading.main_thread():
+                raise KeyboardInterrupt
 
 
 def stop_at_once() -> None:

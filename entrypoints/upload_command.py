@@ -30,7 +30,7 @@ from tileferry.entrypoints.output import (
     print_json,
 )
 from tileferry.entrypoints.progress_view import ProgressView
-from tileferry.entrypoints.signals import StopSignals
+from tileferry.entrypoints.signals import StoppableClock, StopSignals
 from tileferry.entrypoints.times import in_utc
 from tileferry.entrypoints.upload_progress import UploadProgress
 
@@ -76,6 +76,7 @@ def upload_command(
     with option("--flight"):
         request = UploadRequest(flight_id=flight)
     with StopSignals() as stop, opened(config) as container:
+        container.clock.override(StoppableClock(stop))
         stop.grace_s = container.config().c11.stop_grace_s
         progress = UploadProgress(stop)
         records = _records(container, flight, flight_record, on_ground=on_ground)
