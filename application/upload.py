@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from logging import Logger
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen, validators
 
 from tileferry.application.ahead import one_ahead
 from tileferry.application.ports.background import Background
@@ -59,6 +59,8 @@ class _Unseen:
 UNSEEN: UploadObserver = _Unseen()
 KEPT_BYTES_MAX = 16 * 1024 * 1024
 """Up to this size a batch stays in memory from its signing until its answer."""
+DAMAGED = "its bytes in the cache are damaged; ingest it again"
+NOT_COUNTED = "rejected before a crash, which took the reason with it"
 
 
 @frozen(kw_only=True)
@@ -67,6 +69,8 @@ class UploadSettings:
 
     batch_tiles_max: int = field(default=100, validator=integer(1, BATCH_TILES_MAX))
     batch_bytes_max: int = field(default=16 * 1024 * 1024, validator=integer(1))
+    attempts_max: int | None = field(default=None, validator=validators.optional(integer(1)))
+    """How often a tile may be rejected, where somebody counts that and says when it is done."""
 
 
 @define(kw_only=True)
@@ -87,6 +91,8 @@ class FlightUpload:
     observer: UploadObserver = UNSEEN
     background: Background | None = None
     """Where the next batch is signed and kept while the one before is sent."""
+    _uncounted: list[SignedEnvelope] = field(factory=list, init=False)
+    """Answered, with rejections that are not counted yet; a crash finds them in the store."""
 
     def confirm_flight_state(self) -> None:
         """Refuse unless the aircraft is on the ground."""
@@ -115,6 +121,11 @@ class FlightUpload:
                     statuses += self._sent(envelope, contents)
         return UploadBatchReport.from_statuses(flight_id, [*statuses, *unreadable])
 
+    def counted(self) -> None:
+        """Forget what was kept until its rejections were counted: they are."""
+        while self._uncounted:
+            self.envelopes.close(self._uncounted.pop())
+
     # The steps
 
     def _outgoing(
@@ -133,19 +144,24 @@ class FlightUpload:
             try:
                 signed = self._signed(flight_id, fresh, session) if fresh else None
             except (TileNotFoundError, DamagedTileError):
-                problems = {tile.tile_id: self._problem_of(tile) for tile in fresh}
-                unreadable += [_rejected(tile, why) for tile, why in problems.items() if why]
-                sound = [tile for tile in fresh if problems[tile.tile_id] is None]
+                sound = [tile for tile in fresh if self._is_readable(tile)]
+                unreadable += [self._damaged(tile) for tile in fresh if tile not in sound]
                 signed = self._signed(flight_id, sound, session) if sound else None
             if signed is not None:
                 yield signed
 
-    def _problem_of(self, tile: TileMetadata) -> str | None:
+    def _is_readable(self, tile: TileMetadata) -> bool:
         try:
             self.tile_store.read_tile(tile.tile_id, blob=tile.blob)
         except (TileNotFoundError, DamagedTileError):
-            return "its bytes in the cache are damaged; ingest it again"
-        return None
+            return False
+        return True
+
+    def _damaged(self, tile: TileMetadata) -> PerTileStatus:
+        """Return the answer for a tile that cannot be sent; its last attempt stays its last."""
+        limit = self.settings.attempts_max
+        number = tile.upload_attempts if limit is None else min(tile.upload_attempts, limit - 1)
+        return _rejected(tile.tile_id, DAMAGED, f"unreadable-{number}")
 
     def _batches(self, flight_id: str) -> Iterator[list[TileMetadata]]:
         """Part what waits into batches, each within its bounds; every tile comes once."""
@@ -216,20 +232,32 @@ class FlightUpload:
         # (some of its tiles are acknowledged) nor be left (of others nothing is known).
         acknowledged = [answer.tile_id for answer in answers if answer.status.acknowledged]
         self.tile_metadata_store.mark_uploaded(*acknowledged)
-        self.envelopes.close(envelope)
+        self._close_when_counted(envelope, is_clean=len(acknowledged) == len(answers))
         self.observer.answered(answers, sum(tile.size for tile in envelope.batch.tiles))
-        return answers
+        key = envelope.batch.key
+        return tuple(
+            answer if answer.status.acknowledged else evolve(answer, attempt=key)
+            for answer in answers
+        )
+
+    def _close_when_counted(self, envelope: SignedEnvelope, *, is_clean: bool) -> None:
+        if is_clean or self.settings.attempts_max is None:
+            self.envelopes.close(envelope)
+        else:
+            self._uncounted.append(envelope)
 
     def _repeated(self, envelope: SignedEnvelope) -> tuple[PerTileStatus, ...]:
         """Send again what an earlier run left open, if its bytes are still what was signed.
 
-        Where an acknowledgement is recorded the answer had come, and only to forget the envelope
-        was left. A tile that was replaced or is gone makes other bytes: they must not go out under
-        this key. Then the envelope is dropped, and what waits is signed anew.
+        Where an acknowledgement is recorded the answer had come: what still waits was rejected, and
+        may not be counted. A tile that was replaced or is gone makes other bytes: they must not go
+        out under this key. Then the envelope is dropped, and what waits is signed anew.
         """
-        if self._is_answered(envelope.batch):
-            self.envelopes.close(envelope)
-            return ()
+        rows = [
+            self.tile_metadata_store.get_metadata(tile.tile_id) for tile in envelope.batch.tiles
+        ]
+        if any(row is not None and row.voting_status is not VotingStatus.PENDING for row in rows):
+            return self._answered_before(envelope, rows)
         try:
             body = envelope.batch.body(self._contents(envelope.batch))
             is_same = _sha256_of(body) == envelope.body_sha256
@@ -245,18 +273,28 @@ class FlightUpload:
         self.envelopes.close(envelope)
         return ()
 
-    def _is_answered(self, batch: Batch) -> bool:
-        found = (self.tile_metadata_store.get_metadata(tile.tile_id) for tile in batch.tiles)
-        return any(
-            row is not None and row.voting_status is not VotingStatus.PENDING for row in found
+    def _answered_before(
+        self, envelope: SignedEnvelope, rows: Sequence[TileMetadata | None]
+    ) -> tuple[PerTileStatus, ...]:
+        """Return what was rejected when the answer came; sent is none of it."""
+        rejected = tuple(
+            _rejected(row.tile_id, NOT_COUNTED, envelope.batch.key)
+            for row, tile in zip(rows, envelope.batch.tiles, strict=True)
+            if row is not None
+            and row.voting_status is VotingStatus.PENDING
+            and row.blob.sha256 == tile.sha256
         )
+        self._close_when_counted(envelope, is_clean=not rejected)
+        return rejected if self.settings.attempts_max is not None else ()
 
     def _contents(self, batch: Batch) -> Iterator[bytes]:
         return (self.tile_store.read_tile(tile.tile_id) for tile in batch.tiles)
 
 
-def _rejected(tile_id: TileId, reason: str) -> PerTileStatus:
-    return PerTileStatus(tile_id=tile_id, status=TileUploadStatus.REJECTED, reason=reason)
+def _rejected(tile_id: TileId, reason: str, attempt: str) -> PerTileStatus:
+    return PerTileStatus(
+        tile_id=tile_id, status=TileUploadStatus.REJECTED, reason=reason, attempt=attempt
+    )
 
 
 def _sha256_of(pieces: Iterable[bytes]) -> str:

@@ -1,6 +1,6 @@
 """Uploading again what the provider refused: within one call, and within each tile's budget."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from logging import Logger
 from typing import TYPE_CHECKING
 
@@ -64,6 +64,8 @@ class IdempotentRetryTileUploader:
     config: C11RetryConfig
     audit: AuditTrail | None = None
     """Where each decision is written, to be explained and replayed."""
+    on_counted: Callable[[], None] | None = None
+    """Is told when all that a pass had rejected is counted, durably."""
 
     def upload_pending_tiles(self, request: UploadRequest) -> UploadBatchReport:
         """Send what waits, again and again while some of it is refused and may still be tried.
@@ -81,6 +83,8 @@ class IdempotentRetryTileUploader:
                 passes.add(report)
                 return passes.report()
             given_up = self._count_rejections(report)
+            if self.on_counted is not None:
+                self.on_counted()
             passes.add(evolve(report, tiles_given_up=report.tiles_given_up + given_up))
             if not self._is_any_pending(request):
                 return passes.report()  # all are given up: there is nothing to wait for
@@ -107,7 +111,8 @@ class IdempotentRetryTileUploader:
         for entry in report.per_tile_status:
             if entry.status.acknowledged:
                 continue
-            attempts = self.tile_metadata_store.increment_upload_attempts(entry.tile_id)
+            known = () if entry.attempt is None else (entry.attempt,)
+            attempts = self.tile_metadata_store.increment_upload_attempts(entry.tile_id, *known)
             if should_give_up(attempts, self.config.max_per_tile_attempts):
                 self._give_up(report.flight_id, entry, attempts)
                 given_up += 1

@@ -189,7 +189,9 @@ def _retry_config(config: Config) -> C11RetryConfig:
 def _upload_settings(config: Config) -> UploadSettings:
     c11 = config.c11
     return UploadSettings(
-        batch_tiles_max=c11.upload_batch_tiles, batch_bytes_max=c11.upload_batch_bytes
+        batch_tiles_max=c11.upload_batch_tiles,
+        batch_bytes_max=c11.upload_batch_bytes,
+        attempts_max=None if c11.disable_retry_decorator else c11.max_per_tile_attempts,
     )
 
 
@@ -378,11 +380,13 @@ def tile_uploader_of(
 ) -> TileUploader:
     """Return the uploader of a container that somebody else closes."""
     records = flight_records or FlightRecordFile(path=container.config().c11.flight_record_file)
-    bare: TileUploader = container.http_tile_uploader(flight_records=records, observer=observer)
+    bare: HttpTileUploader = container.http_tile_uploader(flight_records=records, observer=observer)
     if container.config().c11.disable_retry_decorator:
         container.logger().info(
             "uploads make one pass: c11.disable_retry_decorator is set",
             extra={"kind": "c11.upload.retry_disabled"},
         )
         return bare
-    return cast("TileUploader", container.retrying_tile_uploader(inner=bare))
+    return cast(
+        "TileUploader", container.retrying_tile_uploader(inner=bare, on_counted=bare.counted)
+    )

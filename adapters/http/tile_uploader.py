@@ -76,6 +76,10 @@ class HttpTileUploader:
         """Yield what waits, without sending any of it."""
         return self._upload.enumerate_pending_tiles(flight_id)
 
+    def counted(self) -> None:
+        """Learn that all rejections of the passes so far are counted."""
+        self._upload.counted()
+
     def confirm_flight_state(self) -> None:
         """Refuse unless the aircraft is on the ground."""
         self._upload.confirm_flight_state()

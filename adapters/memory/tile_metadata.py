@@ -34,6 +34,7 @@ class MemoryTileMetadataStore:
     """Is told which blobs become visible."""
     _waiting: list[tuple[NewTile, FreshnessLabel]] = field(factory=list, init=False)
     _tiles: dict[TileId, TileMetadata] = field(factory=dict, init=False)
+    _last_attempts: dict[TileId, str | None] = field(factory=dict, init=False)
 
     def insert_metadata(self, tile: NewTile) -> FreshnessLabel:
         """Label a tile and keep it for the next ``flush``."""
@@ -117,10 +118,12 @@ class MemoryTileMetadataStore:
         moved = move_status(tile_id, tile.voting_status, status)
         self._tiles[tile_id] = evolve(tile, voting_status=moved)
 
-    def increment_upload_attempts(self, tile_id: TileId) -> int:
+    def increment_upload_attempts(self, tile_id: TileId, attempt: str | None = None) -> int:
         """Count one more rejected upload."""
         tile = self._known(tile_id)
-        counted = evolve(tile, upload_attempts=tile.upload_attempts + 1)
+        is_new = attempt is None or self._last_attempts.get(tile_id) != attempt
+        self._last_attempts[tile_id] = attempt
+        counted = evolve(tile, upload_attempts=tile.upload_attempts + is_new)
         self._tiles[tile_id] = counted
         return counted.upload_attempts
 

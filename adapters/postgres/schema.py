@@ -57,6 +57,7 @@ tiles = Table(
     _moment("last_used_at"),
     _moment("uploaded_at", nullable=True),
     Column("upload_attempts", Integer, nullable=False, server_default=text("0")),
+    Column("last_attempt", _NAME),
     PrimaryKeyConstraint("source", "zoom", "x", "y", name="tiles_pkey"),
     CheckConstraint("zoom BETWEEN 0 AND 21", name="tiles_zoom"),
     CheckConstraint("x >= 0 AND x < (1 << zoom::integer)", name="tiles_x"),

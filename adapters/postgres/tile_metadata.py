@@ -235,9 +235,9 @@ class PostgresTileMetadataStore:
             raise TileNotFoundError(tile=str(tile_id))
         return VotingStatus(status)
 
-    def increment_upload_attempts(self, tile_id: TileId) -> int:
+    def increment_upload_attempts(self, tile_id: TileId, attempt: str | None = None) -> int:
         """Count one more rejected upload, in one statement: rows of other tiles are not touched."""
-        row = self.database.change(_COUNT_ATTEMPT, id_values(tile_id))
+        row = self.database.change(_COUNT_ATTEMPT, {**id_values(tile_id), "attempt": attempt})
         if row is None:
             raise TileNotFoundError(tile=str(tile_id))
         return int(row.upload_attempts)
@@ -250,7 +250,8 @@ class PostgresTileMetadataStore:
 
 # As text: building the statement anew for each tile costs half as much as running it.
 _COUNT_ATTEMPT = text(
-    "UPDATE tiles SET upload_attempts = upload_attempts + 1"  # noqa: S608  # names of ours
+    "UPDATE tiles SET last_attempt = CAST(:attempt AS text),"  # noqa: S608  # names of ours
+    " upload_attempts = upload_attempts + CASE WHEN last_attempt = :attempt THEN 0 ELSE 1 END"
     " WHERE source = :source AND zoom = :zoom AND x = :x AND y = :y"
     f" RETURNING upload_attempts, {WITH_XID}"
 )

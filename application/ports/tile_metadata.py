@@ -47,9 +47,10 @@ class TileMetadataStore(Protocol):
         """Move a tile to another status, durably, if the tile may go there."""
         ...
 
-    def increment_upload_attempts(self, tile_id: TileId) -> int:
+    def increment_upload_attempts(self, tile_id: TileId, attempt: str | None = None) -> int:
         """Count one more rejected upload, durably, and return how many there are now.
 
+        The ``attempt`` that was counted last is not counted again, so a crash may repeat it.
         Nothing else writes that count. A store that predates it inherits this refusal.
         """
         raise NotImplementedError(f"{type(self).__name__} does not count upload attempts")

@@ -55,6 +55,8 @@ class PerTileStatus:
         default=None, converter=_safe, validator=validators.optional(instance(str))
     )
     """What the provider said, made safe for a terminal, a log and the audit."""
+    attempt: str | None = field(default=None, validator=validators.optional(instance(str)))
+    """Which attempt was rejected: reported again after a crash, it is counted once."""
 
 
 @frozen(kw_only=True)

@@ -278,6 +278,14 @@ def test_spec1_ac7_increment_returns_the_new_count(kept: Kept) -> None:
     assert known(kept, tile.tile_id).upload_attempts == 3
 
 
+def test_invariant_9_an_attempt_is_counted_once_however_often_it_is_reported(kept: Kept) -> None:
+    tile = captured()
+    stored(kept, tile)
+    reported = ["a", "a", "b", "b", None, None, "b"]
+    counts = [kept.store.increment_upload_attempts(tile.tile_id, name) for name in reported]
+    assert counts == [1, 1, 2, 2, 3, 4, 5]
+
+
 def test_a_newer_version_keeps_the_count(kept: Kept) -> None:
     tile = captured()
     stored(kept, tile)

@@ -12,8 +12,9 @@ from support.provider import RunningProvider, running_provider
 from support.upload_process import ingest
 from support.upload_site import LANDED, REQUEST, SOURCE, UploadSite
 
-from tileferry.adapters.filesystem import FileCacheLock, FlightRecordFile
+from tileferry.adapters.filesystem import FileCacheLock, FileFdrClient, FlightRecordFile
 from tileferry.adapters.http import HttpTileUploader
+from tileferry.adapters.postgres import PostgresTileMetadataStore
 from tileferry.application import IdempotentRetryTileUploader
 from tileferry.application.ports import TileUploader
 from tileferry.domain.errors import (
@@ -231,6 +232,56 @@ def test_a_damaged_tile_holds_up_no_other_and_ends_as_a_giveup(site: UploadSite)
     ingest(site.plan, site.home / "card")  # mends it
     assert site.uploads().tiles_acknowledged == 1
     assert Counter(site.sent()) == Counter(site.places)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("after", ["counting", "recording"])
+def test_invariant_9_a_kill_before_a_giveup_costs_no_further_attempt(
+    site: UploadSite, monkeypatch: pytest.MonkeyPatch, after: str
+) -> None:
+    site.captures(4)
+    bad = site.places[1]
+    site.poison(bad)
+    for _ in range(4):
+        site.uploads(max_in_call_retries=0)
+
+    def killed(*_given: object, **_named: object) -> None:
+        raise Killed
+
+    place = PostgresTileMetadataStore if after == "recording" else FileFdrClient
+    with monkeypatch.context() as patch:
+        patch.setattr(place, "update_voting_status" if after == "recording" else "record", killed)
+        with pytest.raises(Killed):
+            site.uploads(max_in_call_retries=0)
+    left = site.rows()[bad]
+    assert (left.voting_status, left.upload_attempts) == (VotingStatus.PENDING, 5)
+    site.uploads(max_in_call_retries=0)
+    row = site.rows()[bad]
+    assert (row.voting_status, row.upload_attempts) == (VotingStatus.UPLOAD_GIVEUP, 5)
+    assert site.sent().count(bad) == 5
+
+
+def test_invariant_9_a_kill_before_the_count_loses_none(
+    site: UploadSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.captures(4)
+    site.poison(site.places[1], times=1)
+
+    def killed(*_given: object) -> int:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PostgresTileMetadataStore, "increment_upload_attempts", killed)
+        with pytest.raises(Killed):
+            site.uploads()
+    assert site.rows()[site.places[1]].upload_attempts == 0
+    report = site.uploads()
+    assert (report.outcome, report.tiles_acknowledged) == (UploadOutcome.SUCCESS, 1)
+    assert site.rows()[site.places[1]].upload_attempts == 1
+    assert Counter(site.sent())[site.places[0]] == 1
 
 
 def test_a_damaged_tile_that_nobody_mends_is_given_up(site: UploadSite) -> None:
