@@ -202,6 +202,22 @@ class IllegalTransitionError(TileManagerError):
 
 
 @define(kw_only=True, eq=False)
+class LeaseLostError(TileManagerError):
+    """A worker brought something for a run that is its own no more; nothing of it was kept."""
+
+    run_id: str
+    worker: str
+    epoch: int
+
+    def __str__(self) -> str:
+        return (
+            f"worker {printable(self.worker)} has lost run {printable(self.run_id)} (claim "
+            f"{self.epoch}): its lease ran out and the run is somebody else's; what it did for it "
+            f"is not counted. If that comes often, raise worker.lease_s"
+        )
+
+
+@define(kw_only=True, eq=False)
 class IdempotencyConflictError(TileManagerError):
     """One idempotency key was used with two different payloads."""
 
@@ -412,3 +428,33 @@ class DatabaseError(TileManagerError):
 
     def __str__(self) -> str:
         return f"database: {_line(self.problem)}; {self.remedy}"
+
+
+@define(kw_only=True, eq=False)
+class ConfirmationNeededError(TileManagerError):
+    """An action touches so many partitions that somebody has to say how many are meant."""
+
+    count: int
+    confirmed: int | None = None
+
+    def __str__(self) -> str:
+        said = "nobody confirmed" if self.confirmed is None else f"{self.confirmed} were confirmed"
+        return (
+            f"this would touch {self.count} partition{'' if self.count == 1 else 's'}, and "
+            f"{said}; check the range, then type the count or give --confirm-count {self.count}"
+        )
+
+
+@define(kw_only=True, eq=False)
+class NoRawPartitionError(TileManagerError):
+    """Somebody wants a retry of a partition whose newest run brought nothing."""
+
+    partition: str
+    run_id: str
+
+    def __str__(self) -> str:
+        return (
+            f"{printable(self.partition)}: its newest run, {printable(self.run_id)}, left no raw "
+            f"partition that could be retried; use backfill plan and backfill apply for its date, "
+            f"which start a new extraction"
+        )

@@ -5,9 +5,11 @@ from enum import IntEnum
 from tileferry.domain.errors import (
     CacheBudgetExceededError,
     CacheLockError,
+    ConfirmationNeededError,
     FlightStateNotOnGroundError,
     IllegalTransitionError,
     InvalidValueError,
+    NoRawPartitionError,
     NothingToResumeError,
     RateLimitedError,
     SatelliteProviderError,
@@ -35,6 +37,8 @@ _CODES: tuple[tuple[type[TileManagerError], ExitCode], ...] = (
     (FlightStateNotOnGroundError, ExitCode.REFUSED),
     (IllegalTransitionError, ExitCode.REFUSED),
     (NothingToResumeError, ExitCode.REFUSED),
+    (ConfirmationNeededError, ExitCode.REFUSED),
+    (NoRawPartitionError, ExitCode.REFUSED),
     (SatelliteProviderError, ExitCode.PROVIDER_FAILED),
     (RateLimitedError, ExitCode.PROVIDER_FAILED),
 )

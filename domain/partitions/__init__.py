@@ -1,5 +1,10 @@
 """Partitions: what the validator has decided about each, and who may ask for another try."""
 
+from tileferry.domain.partitions.confirmation import (
+    LARGE_RANGE,
+    check_confirmed,
+    check_raw_partition,
+)
 from tileferry.domain.partitions.partition import (
     PARTITION_SHAPES,
     Partition,
@@ -27,6 +32,7 @@ from tileferry.domain.partitions.verdicts import after_run, apply_verdict
 from tileferry.domain.runs import Verdict, VerdictOutcome
 
 __all__ = [
+    "LARGE_RANGE",
     "PARTITION_SHAPES",
     "PARTITION_TRANSITIONS",
     "Partition",
@@ -40,6 +46,8 @@ __all__ = [
     "accept",
     "after_run",
     "apply_verdict",
+    "check_confirmed",
+    "check_raw_partition",
     "enqueue",
     "mark_terminal",
     "next_automatic_retry",

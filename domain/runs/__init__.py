@@ -1,5 +1,11 @@
 """Runs: the queue's work items, their state machine, and the fair order among them."""
 
+from tileferry.domain.runs.classification import (
+    ERROR_CLASSES,
+    EXPLANATION_CHARS_MAX,
+    classify_error,
+    explain,
+)
 from tileferry.domain.runs.gate import SourceGate
 from tileferry.domain.runs.lease import lease_ended
 from tileferry.domain.runs.order import eligible, fair_order, next_to_process
@@ -28,7 +34,9 @@ from tileferry.domain.runs.transitions import claim, complete, renew, submit
 from tileferry.domain.runs.verdict import Verdict, VerdictOutcome
 
 __all__ = [
+    "ERROR_CLASSES",
     "ERROR_CODES",
+    "EXPLANATION_CHARS_MAX",
     "MAX_RESCUES",
     "RUN_SHAPES",
     "RUN_TRANSITIONS",
@@ -43,8 +51,10 @@ __all__ = [
     "WorkerId",
     "cancel",
     "claim",
+    "classify_error",
     "complete",
     "eligible",
+    "explain",
     "fair_order",
     "has_ended",
     "is_due",

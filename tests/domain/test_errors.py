@@ -11,6 +11,7 @@ from tileferry.domain.errors import (
     AuditError,
     CacheBudgetExceededError,
     CacheLockError,
+    ConfirmationNeededError,
     DamagedTileError,
     DatabaseError,
     FlightStateNotOnGroundError,
@@ -20,7 +21,9 @@ from tileferry.domain.errors import (
     IdempotencyLostError,
     IllegalTransitionError,
     InvalidValueError,
+    LeaseLostError,
     MessagingError,
+    NoRawPartitionError,
     NothingToResumeError,
     RateLimitedError,
     RecordedFailureError,
@@ -184,6 +187,36 @@ EXAMPLES: list[tuple[TileManagerError, str]] = [
         (
             f"no earlier download of this area for flight {EVIL_SHOWN} stored anything; "
             "run without --only-failed, or check area, zoom, sector and flight"
+        ),
+    ),
+    (
+        LeaseLostError(run_id="r7", worker=EVIL, epoch=3),
+        (
+            f"worker {EVIL_SHOWN} has lost run r7 (claim 3): its lease ran out and the run is "
+            "somebody else's; what it did for it is not counted. If that comes often, raise "
+            "worker.lease_s"
+        ),
+    ),
+    (
+        ConfirmationNeededError(count=12),
+        (
+            "this would touch 12 partitions, and nobody confirmed; check the range, then type the "
+            "count or give --confirm-count 12"
+        ),
+    ),
+    (
+        ConfirmationNeededError(count=1, confirmed=2),
+        (
+            "this would touch 1 partition, and 2 were confirmed; check the range, then type the "
+            "count or give --confirm-count 1"
+        ),
+    ),
+    (
+        NoRawPartitionError(partition=EVIL, run_id=EVIL),
+        (
+            f"{EVIL_SHOWN}: its newest run, {EVIL_SHOWN}, left no raw partition that could be "
+            "retried; use backfill plan and backfill apply for its date, which start a new "
+            "extraction"
         ),
     ),
     (

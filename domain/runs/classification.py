@@ -1,0 +1,168 @@
+"""What an error means for the run that met it: one table, for every error of the product.
+
+Final is what only a human can change: the request, a key, a limit, a disk's content. Everything
+else may pass by itself, or be mended while the run waits; the run's policy bounds how often that is
+hoped for.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from tileferry.domain.errors import (
+    AuditError,
+    CacheBudgetExceededError,
+    CacheLockError,
+    ConfirmationNeededError,
+    DamagedTileError,
+    DatabaseError,
+    FlightStateNotOnGroundError,
+    FreshnessRejectionError,
+    IdempotencyConflictError,
+    IdempotencyInProgressError,
+    IdempotencyLostError,
+    IllegalTransitionError,
+    InvalidValueError,
+    LeaseLostError,
+    MessagingError,
+    NoRawPartitionError,
+    NothingToResumeError,
+    RateLimitedError,
+    RecordedFailureError,
+    ResolutionRejectionError,
+    ResponseSchemaError,
+    ResultNotStorableError,
+    RetryError,
+    SatelliteProviderError,
+    StorageError,
+    TileManagerError,
+    TileNotFoundError,
+    TileTooLargeError,
+)
+from tileferry.domain.retry import ErrorClass, Final, RateLimited, Retryable
+from tileferry.domain.text import SHOWN_CHARS_MAX, printable
+from tileferry.domain.tiles.provider_faults import class_of_error, class_of_fault
+
+EXPLANATION_CHARS_MAX = SHOWN_CHARS_MAX
+_CAUSES_MAX = 10
+_SECRETS = (
+    (re.compile(r"://[^\s/@]+@"), "://***@"),
+    (
+        re.compile(r"(?i)(password|passwd|secret|token|api[_-]?key)(=|['\"]\s*:\s*)\S+"),
+        r"\1\2***",
+    ),
+)
+Rule: TypeAlias = ErrorClass | Callable[[Any], ErrorClass]
+
+
+def classify_error(error: BaseException) -> ErrorClass:
+    """Say what an error means for its run: the most specific class in the table decides."""
+    rule = next(ERROR_CLASSES[kind] for kind in type(error).__mro__ if kind in ERROR_CLASSES)
+    return rule(error) if callable(rule) else rule
+
+
+def explain(error: BaseException) -> str:
+    """Return an error on one safe line that is stored as it is: escaped, short, without secrets.
+
+    Errors of the product speak for themselves; of others the type is named, for many say nothing.
+    """
+    said = _said(error)
+    if not isinstance(error, TileManagerError) or not said:
+        said = f"{type(error).__name__}: {said}".removesuffix(": ")
+    line = printable(said, limit=EXPLANATION_CHARS_MAX)
+    if len(line) <= EXPLANATION_CHARS_MAX:
+        return line
+    return f"{line[: EXPLANATION_CHARS_MAX - 1]}…"
+
+
+def _said(error: BaseException) -> str:
+    """Return the message of an error that may be anybody's, with what looks like a secret hidden.
+
+    Hidden before it is cut: what shows that something is a secret may stand behind it.
+    """
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001  # telling of a failure must not fail
+        return ""
+    for pattern, shown in _SECRETS:
+        text = pattern.sub(shown, text)
+    return text
+
+
+def _of_provider(error: SatelliteProviderError) -> ErrorClass:
+    if error.fault is None:
+        return class_of_error(error)
+    return class_of_fault(error.fault, _hint(error.retry_after_s))
+
+
+def _of_rate_limit(error: RateLimitedError) -> ErrorClass:
+    return RateLimited(retry_after_s=_hint(error.retry_after_s))
+
+
+def _hint(seconds: float | None) -> float | None:
+    """Return a wait that can be kept; any other is as good as none."""
+    return seconds if seconds is not None and 0 <= seconds < math.inf else None
+
+
+def _of_retries(error: RetryError) -> ErrorClass:
+    """Look at what was tried in vain. On its way between processes an error loses its cause."""
+    cause: BaseException = error
+    for _ in range(_CAUSES_MAX):
+        if not isinstance(cause, RetryError):
+            return classify_error(cause)
+        if cause.__cause__ is None:
+            return cause.history[-1].failure.error if cause.history else Retryable()
+        cause = cause.__cause__
+    return Retryable()
+
+
+ERROR_CLASSES: Mapping[type[BaseException], Rule] = MappingProxyType(
+    {
+        # The provider: whether another try helps is said once, by its faults.
+        SatelliteProviderError: _of_provider,
+        ResponseSchemaError: _of_provider,
+        RateLimitedError: _of_rate_limit,
+        RetryError: _of_retries,
+        # What was asked for is wrong, or not allowed, and will be the next time.
+        InvalidValueError: Final(),
+        IllegalTransitionError: Final(),
+        ResolutionRejectionError: Final(),
+        FreshnessRejectionError: Final(),
+        TileTooLargeError: Final(),
+        NothingToResumeError: Final(),
+        ConfirmationNeededError: Final(),
+        NoRawPartitionError: Final(),
+        # Room is made by a human, who can ask for less, unpin a flight or raise the budget.
+        CacheBudgetExceededError: Final(),
+        # No retry brings the bytes back.
+        DamagedTileError: Final(),
+        # What an idempotency key stands for is settled.
+        IdempotencyConflictError: Final(),
+        RecordedFailureError: Final(),
+        ResultNotStorableError: Final(),
+        # Somebody else is at it, or was: look again later.
+        CacheLockError: Retryable(),
+        IdempotencyInProgressError: Retryable(),
+        IdempotencyLostError: Retryable(),
+        LeaseLostError: Retryable(),
+        # A tile that was evicted meanwhile is not in the list that the next try makes.
+        TileNotFoundError: Retryable(),
+        # It may land within the hours that the run's policy gives it.
+        FlightStateNotOnGroundError: Retryable(),
+        # Servers come back, and disks are mended.
+        DatabaseError: Retryable(),
+        MessagingError: Retryable(),
+        AuditError: Retryable(),
+        StorageError: Retryable(),
+        OSError: Retryable(),  # all of them: full disks, lost connections, timeouts, wrong rights
+        MemoryError: Retryable(),
+        # What nobody foresaw. Giving up work for it would be worse than some tries in vain.
+        TileManagerError: Retryable(),
+        Exception: Retryable(),
+        # An interrupt is the worker's, and no fault of its run.
+        BaseException: Retryable(),
+    }
+)
+"""Each error's class, or how it is found; the most specific entry counts."""

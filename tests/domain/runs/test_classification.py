@@ -1,0 +1,223 @@
+"""Every error of the product has its class for the run queue."""
+
+import errno
+import math
+import pickle
+from collections.abc import Callable
+
+import pytest
+
+from tileferry.domain import errors
+from tileferry.domain.errors import (
+    AuditError,
+    CacheBudgetExceededError,
+    CacheLockError,
+    ConfirmationNeededError,
+    DamagedTileError,
+    DatabaseError,
+    FlightStateNotOnGroundError,
+    FreshnessRejectionError,
+    IdempotencyConflictError,
+    IdempotencyInProgressError,
+    IdempotencyLostError,
+    IllegalTransitionError,
+    InvalidValueError,
+    LeaseLostError,
+    MessagingError,
+    NoRawPartitionError,
+    NothingToResumeError,
+    RateLimitedError,
+    RecordedFailureError,
+    ResolutionRejectionError,
+    ResponseSchemaError,
+    ResultNotStorableError,
+    RetryError,
+    SatelliteProviderError,
+    StorageError,
+    TileManagerError,
+    TileNotFoundError,
+    TileTooLargeError,
+)
+from tileferry.domain.retry import (
+    Decision,
+    ErrorClass,
+    Final,
+    GiveUp,
+    GiveUpReason,
+    RateLimited,
+    Retryable,
+    RetryLoop,
+    RetryPolicy,
+)
+from tileferry.domain.runs import ERROR_CLASSES, classify_error
+from tileferry.domain.tiles import ProviderFault, class_of_fault
+
+EXPECTED: dict[type[TileManagerError], ErrorClass] = {
+    AuditError: Retryable(),
+    CacheBudgetExceededError: Final(),
+    CacheLockError: Retryable(),
+    ConfirmationNeededError: Final(),
+    DamagedTileError: Final(),
+    DatabaseError: Retryable(),
+    FlightStateNotOnGroundError: Retryable(),
+    FreshnessRejectionError: Final(),
+    IdempotencyConflictError: Final(),
+    IdempotencyInProgressError: Retryable(),
+    IdempotencyLostError: Retryable(),
+    IllegalTransitionError: Final(),
+    InvalidValueError: Final(),
+    LeaseLostError: Retryable(),
+    MessagingError: Retryable(),
+    NoRawPartitionError: Final(),
+    NothingToResumeError: Final(),
+    RecordedFailureError: Final(),
+    ResolutionRejectionError: Final(),
+    ResultNotStorableError: Final(),
+    StorageError: Retryable(),
+    TileManagerError: Retryable(),
+    TileNotFoundError: Retryable(),
+    TileTooLargeError: Final(),
+}
+BY_THEIR_DATA = {RateLimitedError, ResponseSchemaError, RetryError, SatelliteProviderError}
+
+
+def gave_up(cause: BaseException | None, *, reason: GiveUpReason) -> RetryError:
+    error = RetryError(
+        category="RETRY_API_REQUEST", operation="Get", attempts=3, elapsed_s=1.0, reason=reason
+    )
+    error.__cause__ = cause
+    return error
+
+
+def test_every_error_of_the_product_is_in_the_table() -> None:
+    family = {
+        kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, TileManagerError)
+    }
+    assert family <= ERROR_CLASSES.keys()
+    assert family == EXPECTED.keys() | BY_THEIR_DATA
+
+
+@pytest.mark.parametrize("kind", EXPECTED, ids=lambda kind: kind.__name__)
+def test_each_error_has_its_class(kind: type[TileManagerError]) -> None:
+    error = kind.__new__(kind)  # the class alone decides: no field is looked at
+    assert classify_error(error) == EXPECTED[kind]
+
+
+@pytest.mark.parametrize("fault", ProviderFault)
+@pytest.mark.parametrize(
+    "make",
+    [SatelliteProviderError, lambda **fields: ResponseSchemaError(field="tiles", **fields)],
+    ids=["plain", "schema"],
+)
+def test_the_providers_faults_are_judged_as_everywhere(
+    fault: ProviderFault, make: Callable[..., SatelliteProviderError]
+) -> None:
+    error = make(reason="no", fault=fault, retry_after_s=7.0)
+    assert classify_error(error) == class_of_fault(fault, 7.0)
+
+
+def test_the_faults_that_matter_most_to_a_run() -> None:
+    def classified(fault: ProviderFault | None) -> ErrorClass:
+        return classify_error(SatelliteProviderError(reason="no", fault=fault))
+
+    for fault in (ProviderFault.UNAUTHORIZED, ProviderFault.INSECURE, ProviderFault.SCHEMA):
+        assert classified(fault) == Final()
+    for fault in (ProviderFault.UNAVAILABLE, ProviderFault.TIMED_OUT, ProviderFault.UNREACHABLE):
+        assert classified(fault) == Retryable()
+    assert classified(ProviderFault.NOT_FOUND) == Final()
+    assert classified(ProviderFault.RATE_LIMITED) == RateLimited()
+    assert classified(None) == Final()
+
+
+@pytest.mark.parametrize("hint_s", [None, 0.0, 30.0])
+def test_spec4_a_rate_limit_keeps_its_hint(hint_s: float | None) -> None:
+    error = RateLimitedError(url="u", attempts=2, retry_after_s=hint_s)
+    assert classify_error(error) == RateLimited(retry_after_s=hint_s)
+
+
+@pytest.mark.parametrize("hint_s", [-1.0, math.nan, math.inf, -math.inf])
+def test_a_hint_that_is_none_is_left_aside(hint_s: float) -> None:
+    limited = RateLimitedError(url="u", attempts=2, retry_after_s=hint_s)
+    refused = SatelliteProviderError(
+        reason="no", fault=ProviderFault.RATE_LIMITED, retry_after_s=hint_s
+    )
+    assert classify_error(limited) == classify_error(refused) == RateLimited()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        OSError(errno.EIO, "Input/output error"),
+        PermissionError("no"),
+        ConnectionResetError("gone"),
+        TimeoutError(),
+        MemoryError(),
+        KeyError("x"),
+        RuntimeError("what nobody foresaw"),
+        ExceptionGroup("two", [ValueError("a"), KeyError("b")]),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_the_standard_library_throws_is_retryable(error: Exception) -> None:
+    assert classify_error(error) == Retryable()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), GeneratorExit()])
+def test_an_interrupt_ends_no_run_for_good(error: BaseException) -> None:
+    assert classify_error(error) == Retryable()
+
+
+def test_the_most_specific_class_decides() -> None:
+    class PrivateLockError(CacheLockError):
+        pass
+
+    class TooLongError(InvalidValueError, MemoryError):
+        pass
+
+    locked = PrivateLockError(path="l", problem="held", remedy="wait")
+    assert classify_error(locked) == Retryable()
+    assert classify_error(TooLongError.__new__(TooLongError)) == Final()
+
+
+@pytest.mark.parametrize(
+    ("cause", "expected"),
+    [
+        (SatelliteProviderError(reason="no", fault=ProviderFault.UNAUTHORIZED), Final()),
+        (SatelliteProviderError(reason="no", fault=ProviderFault.UNAVAILABLE), Retryable()),
+        (RateLimitedError(url="u", attempts=2, retry_after_s=9.0), RateLimited(retry_after_s=9.0)),
+        (CacheBudgetExceededError(requested_bytes=2, available_bytes=1), Final()),
+        (None, Retryable()),
+    ],
+)
+def test_a_retry_error_is_what_its_cause_is(
+    cause: BaseException | None, expected: ErrorClass
+) -> None:
+    error = gave_up(cause, reason=GiveUpReason.ATTEMPTS_EXHAUSTED)
+    assert classify_error(error) == expected
+    assert classify_error(gave_up(error, reason=GiveUpReason.BUDGET_EXHAUSTED)) == expected
+
+
+def test_a_retry_error_from_another_process_is_what_its_history_says() -> None:
+    loop = RetryLoop(
+        policy=RetryPolicy(max_attempts=9, max_rate_limited=0),
+        key="k",
+        started_s=0.0,
+        classifier=lambda _: RateLimited(retry_after_s=5.0),
+    )
+    decision: Decision = loop.after_failure(OSError("x"), now_s=1.0)
+    assert isinstance(decision, GiveUp)
+    error = loop.exhausted(decision, category="RETRY_KV_GET", operation="Get")
+    error.__cause__ = OSError("x")
+    assert classify_error(error) == Retryable()
+    sent = pickle.loads(pickle.dumps(error))  # noqa: S301  # our own bytes
+    assert sent.__cause__ is None
+    assert classify_error(sent) == RateLimited(retry_after_s=5.0)
+
+
+def test_causes_that_go_in_a_circle_come_to_an_end() -> None:
+    error = gave_up(None, reason=GiveUpReason.ATTEMPTS_EXHAUSTED)
+    error.__cause__ = gave_up(error, reason=GiveUpReason.ATTEMPTS_EXHAUSTED)
+    assert classify_error(error) == Retryable()
