@@ -15,11 +15,14 @@ import psycopg
 import pytest
 from filelock import FileLock
 from sqlalchemy.engine import make_url
-from support.nats_server import NatsServer, connection_to, running
 from typed_settings import cls_utils
 
 from tileferry.adapters.nats import NatsConnection
 from tileferry.adapters.postgres import Database, start_embedded, upgrade
+
+pytest.register_assert_rewrite("support")  # what several tests share says as much when it fails
+
+from support.nats_server import NatsServer, connection_to, running  # noqa: E402  # not before
 
 TEMPLATE = "tileferry_template"
 SLOW_FIRST = ("test_demo", "test_wheel", "_crash", "test_memory", "test_upload_restarts")
