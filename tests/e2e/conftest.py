@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from support.area_operator import AreaOperator
 from support.download_site import DERKACHI, ZOOM
+from support.operator import Operator, move_in
 from support.scripted_provider import ScriptedProvider
 
 
@@ -24,8 +25,14 @@ def operator(
     """An operator in this process; each call to the provider is made once."""
     with provider.served() as url:
         person = AreaOperator(tmp_path, database_url, url)
-        monkeypatch.chdir(tmp_path)
-        for name, value in person.environment.items():
-            monkeypatch.setenv(name, value)
+        move_in(monkeypatch, tmp_path, person.environment)
         monkeypatch.setenv("TILEFERRY_C11_MAX_5XX_RETRIES", "0")
         yield person
+
+
+@pytest.fixture
+def auditor(tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch) -> Operator:
+    """Somebody who reads the audit log, in this process."""
+    person = Operator(tmp_path, database_url)
+    move_in(monkeypatch, tmp_path, person.environment())
+    return person

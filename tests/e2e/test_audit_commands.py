@@ -3,81 +3,27 @@
 import json
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from datetime import UTC, datetime
 
 import pytest
 from attrs import evolve
-from sqlalchemy import text
+from support.audit_history import an_hour_of_calls, stored, verified
+from support.audit_log import execute
 from support.operator import Operator, Ran, run_here
 from support.retry_histories import call_events
 
 from tileferry.adapters.memory import ManualClock
-from tileferry.adapters.postgres import Database, PostgresAuditLog
-from tileferry.domain.audit import (
-    AuditEvent,
-    IdempotencyAction,
-    IdempotencyUsed,
-    RetryAttempted,
-    StateChanged,
-)
-from tileferry.domain.retry import Final, Retryable, RetryAt, RetryCategory
+from tileferry.adapters.postgres import Database
+from tileferry.domain.audit import IdempotencyAction, IdempotencyUsed, RetryAttempted, StateChanged
+from tileferry.domain.retry import Final, RetryAt, RetryCategory
 
 HOSTILE = "\x1b[31m[bold]red\nnext\u202egpj"
-
-
-@pytest.fixture
-def operator(tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch) -> Operator:
-    person = Operator(tmp_path, database_url)
-    monkeypatch.chdir(tmp_path)
-    for name, value in person.environment().items():
-        monkeypatch.setenv(name, value)
-    return person
-
-
-def an_hour_of_calls() -> list[AuditEvent]:
-    """Return 10 calls: 6 that succeed in the end, 4 that do not; 20 retries in one minute."""
-    started = (datetime.now(UTC) - timedelta(minutes=30)).replace(second=0, microsecond=0)
-    events: list[AuditEvent] = []
-    for n in range(10):
-        failures = [Retryable()] * (2 if n < 6 else 3)
-        clock = ManualClock(started.timestamp())
-        events += call_events(failures, clock=clock, key=f"key-{n}", correlation_id=f"corr-{n}")
-    return events
-
-
-def stored(database: Database, events: Sequence[AuditEvent]) -> PostgresAuditLog:
-    log = PostgresAuditLog(database=database)
-    log.emit(events)
-    return log
-
-
-@contextmanager
-def behind_the_trigger(database: Database, *statements: str) -> Iterator[None]:
-    """Change rows as only somebody with all rights can, and put everything back afterwards."""
-    tables = ("audit_log", "audit_head")
-    for table in tables:
-        _run(database, f"CREATE TABLE kept_{table} AS TABLE {table}")
-        _run(database, f"ALTER TABLE {table} DISABLE TRIGGER USER")
-    _run(database, *statements)
-    yield
-    for table in tables:
-        _run(database, f"TRUNCATE {table}", f"INSERT INTO {table} TABLE kept_{table}")
-        _run(database, f"ALTER TABLE {table} ENABLE TRIGGER USER", f"DROP TABLE kept_{table}")
-
-
-def _run(database: Database, *statements: str) -> None:
-    with database.transaction() as connection:
-        for statement in statements:
-            connection.execute(text(statement))
 
 
 # tail
 
 
-@pytest.mark.usefixtures("operator")
+@pytest.mark.usefixtures("auditor")
 def test_tail_shows_one_line_an_entry(database: Database) -> None:
     stored(database, an_hour_of_calls())
     ran = run_here("audit", "tail", "-n", "2")
@@ -90,7 +36,7 @@ def test_tail_shows_one_line_an_entry(database: Database) -> None:
     assert "3/3" in gave_up
 
 
-@pytest.mark.usefixtures("operator")
+@pytest.mark.usefixtures("auditor")
 def test_tail_takes_what_is_wanted(database: Database) -> None:
     now = datetime.now(UTC)
     use = IdempotencyUsed(
@@ -109,7 +55,7 @@ def test_tail_takes_what_is_wanted(database: Database) -> None:
     assert (none.code, none.out) == (0, "")
 
 
-@pytest.mark.usefixtures("operator")
+@pytest.mark.usefixtures("auditor")
 def test_tail_shows_nothing_that_a_terminal_would_obey(database: Database) -> None:
     change = StateChanged(
         timestamp=datetime.now(UTC),
@@ -127,13 +73,13 @@ def test_tail_shows_nothing_that_a_terminal_would_obey(database: Database) -> No
         assert not set("\x1b\u202e") & set(ran.out)
 
 
-def test_tail_follows_until_it_is_interrupted(operator: Operator, database: Database) -> None:
+def test_tail_follows_until_it_is_interrupted(auditor: Operator, database: Database) -> None:
     events = an_hour_of_calls()
     log = stored(database, events[:1])
     following = subprocess.Popen(  # noqa: S603  # our own command
-        [*operator.command, "audit", "tail", "--follow", "--json"],
-        env=operator.environment(PYTHONUNBUFFERED="1"),
-        cwd=operator.home,
+        [*auditor.command, "audit", "tail", "--follow", "--json"],
+        env=auditor.environment(PYTHONUNBUFFERED="1"),
+        cwd=auditor.home,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -154,149 +100,12 @@ def test_tail_follows_until_it_is_interrupted(operator: Operator, database: Data
     assert "Traceback" not in err
 
 
-# verify
-
-
-def test_invariant_21_a_sound_log_is_verified(operator: Operator, database: Database) -> None:
-    log = stored(database, an_hour_of_calls())
-    head = f"{log.head().sequence}:{log.head().hash}"
-    ran = operator.runs("audit", "verify")
-    assert (ran.code, ran.err) == (0, "")
-    assert f"head {head}\n" in ran.out
-    assert "intact" in ran.out
-    body = run_here("audit", "verify", "--expect-head", head, "--json").json
-    assert body["schema"] == "tileferry.audit.verify.v1"
-    assert (body["intact"], body["checked"], body["head"]) == (True, log.head().sequence, head)
-
-
-def verified() -> Ran:
-    return run_here("audit", "verify", "--json")
-
-
-@pytest.mark.parametrize("column", ["body", "hash", "previous_hash"])
-@pytest.mark.usefixtures("operator")
-def test_invariant_21_one_flipped_byte_is_found(database: Database, column: str) -> None:
-    log = stored(database, an_hour_of_calls())
-    size = len(next(iter(log.entries())).body) if column == "body" else 32
-    for sequence, byte in [(1, 0), (1, size - 1), (7, size // 2), (log.head().sequence, 3)]:
-        flip = (
-            f"UPDATE audit_log SET {column} = set_byte({column}, {byte},"  # noqa: S608  # ours
-            f" get_byte({column}, {byte}) # 1) WHERE sequence = {sequence}"
-        )
-        with behind_the_trigger(database, flip):
-            ran = verified()
-        assert ran.code == 3
-        assert (ran.json["intact"], ran.json["broken_at"]) == (False, sequence)
-        assert ran.json["checked"] == sequence - 1
-        assert ran.json["problem"] == ("not_linked" if column == "previous_hash" else "edited")
-    assert verified().code == 0
-
-
-@pytest.mark.parametrize(
-    ("statement", "problem", "broken_at", "checked"),
-    [
-        ("DELETE FROM audit_log WHERE sequence = 5", "gap", 6, 4),
-        ("DELETE FROM audit_log WHERE sequence = 1", "gap", 2, 0),
-        ("UPDATE audit_log SET sequence = sequence + 1000 WHERE sequence = 5", "gap", 6, 4),
-        ("DELETE FROM audit_log WHERE sequence > 20", "cut_off", None, 20),
-        ("DELETE FROM audit_log", "cut_off", None, 0),
-    ],
-)
-@pytest.mark.usefixtures("operator")
-def test_invariant_21_what_is_missing_is_found(
-    database: Database,
-    statement: str,
-    problem: str,
-    broken_at: int | None,
-    checked: int,
-) -> None:
-    stored(database, an_hour_of_calls())
-    with behind_the_trigger(database, statement):
-        ran = verified()
-        shown = run_here("audit", "verify")
-    body = ran.json
-    assert (ran.code, body["problem"]) == (3, problem)
-    assert (body["broken_at"], body["checked"]) == (broken_at, checked)
-    assert shown.code == 3
-    assert body["explanation"] in " ".join(shown.out.split())
-
-
-@pytest.mark.usefixtures("operator")
-def test_invariant_21_an_end_cut_off_with_its_head_is_found_by_the_noted_one(
-    database: Database,
-) -> None:
-    log = stored(database, an_hour_of_calls())
-    noted = f"{log.head().sequence}:{log.head().hash}"
-    cut = "DELETE FROM audit_log WHERE sequence > 20"
-    move = (
-        "UPDATE audit_head SET (sequence, hash) ="
-        " (SELECT sequence, hash FROM audit_log WHERE sequence = 20)"
-    )
-    with behind_the_trigger(database, cut, move):
-        assert verified().code == 0
-        ran = run_here("audit", "verify", "--expect-head", noted)
-    assert ran.code == 3
-    assert "the entry that was noted elsewhere" in " ".join(ran.out.split())
-
-
-FORGED = (
-    "INSERT INTO audit_log SELECT sequence + 1, hash, sha256(convert_to('tileferry-audit-v1'"
-    " || chr(10) || sequence + 1 || chr(10) || encode(hash, 'hex') || chr(10), 'UTF8') || body),"
-    " body, event_type, occurred_at, correlation_id, subject FROM audit_log"
-    " ORDER BY sequence DESC LIMIT 1"
-)
-MOVED = (
-    "UPDATE audit_head SET (sequence, hash) ="
-    " (SELECT sequence, hash FROM audit_log WHERE sequence = 10)"
-)
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        FORGED,
-        MOVED,
-        "UPDATE audit_head SET sequence = 0",
-        "UPDATE audit_head SET sequence = 0, hash = decode(repeat('00', 32), 'hex')",
-        "UPDATE audit_head SET hash = sha256('')",
-    ],
-)
-@pytest.mark.usefixtures("operator")
-def test_invariant_21_a_forged_entry_and_a_moved_head_are_found(
-    database: Database, statement: str
-) -> None:
-    log = stored(database, an_hour_of_calls())
-    sound = log.head().sequence + (statement is FORGED)
-    with behind_the_trigger(database, statement):
-        ran = verified()
-        shown = run_here("audit", "verify")
-    assert (ran.code, ran.json["problem"], ran.json["checked"]) == (3, "head_moved", sound)
-    assert "the log's own head is not its last entry" in " ".join(shown.out.split())
-    assert verified().code == 0
-
-
-@pytest.mark.usefixtures("operator")
-def test_an_index_that_belies_its_entry_is_found(database: Database) -> None:
-    stored(database, an_hour_of_calls())
-    hide = "UPDATE audit_log SET correlation_id = 'x' WHERE sequence = 4"
-    with behind_the_trigger(database, hide):
-        ran = verified()
-    assert (ran.code, ran.json["problem"], ran.json["misfiled_entries"]) == (3, None, [4])
-
-
-@pytest.mark.usefixtures("operator")
-def test_a_head_that_is_none_is_refused() -> None:
-    ran = run_here("audit", "verify", "--expect-head", "12")
-    assert (ran.code, ran.out) == (2, "")
-    assert "--expect-head: is not a head of the log (got '12')" in ran.err
-
-
 # stats
 
 
-def test_stats_add_up_and_draw(operator: Operator, database: Database) -> None:
+def test_stats_add_up_and_draw(auditor: Operator, database: Database) -> None:
     stored(database, an_hour_of_calls())
-    ran = operator.runs("audit", "stats")
+    ran = auditor.runs("audit", "stats")
     assert (ran.code, ran.err) == (0, "")
     lines = ran.out.splitlines()
     (row,) = (line for line in lines if line.startswith("API_REQUEST") and "%" in line)
@@ -305,7 +114,7 @@ def test_stats_add_up_and_draw(operator: Operator, database: Database) -> None:
     assert max(map(len, lines)) <= 80
 
 
-@pytest.mark.usefixtures("operator")
+@pytest.mark.usefixtures("auditor")
 def test_stats_for_scripts(database: Database) -> None:
     stored(database, an_hour_of_calls())
     body = run_here("audit", "stats", "--since", "1h", "--json").json
@@ -320,16 +129,16 @@ def test_stats_for_scripts(database: Database) -> None:
     assert "No retries." in run_here("audit", "stats", "--since", "5m").out
 
 
-def test_spec2_a_high_retry_rate_ends_with_an_alert(operator: Operator, database: Database) -> None:
+def test_spec2_a_high_retry_rate_ends_with_an_alert(auditor: Operator, database: Database) -> None:
     stored(database, an_hour_of_calls())
     ran = run_here("audit", "stats", "--alert-rate", "19/min")
     assert ran.code == 3
     assert "ALERT  API_REQUEST: 20 retries in the minute" in ran.out
     assert run_here("audit", "stats", "--alert-rate", "20/min").code == 0
-    operator.configures("[tileferry.audit]\nalert_retries_per_minute = 5\n")
+    auditor.configures("[tileferry.audit]\nalert_retries_per_minute = 5\n")
     body = run_here("audit", "stats", "--json")
     assert (body.code, body.json["alerts"][0]["threshold_per_minute"]) == (3, 5)
-    operator.configures(
+    auditor.configures(
         "[tileferry.audit]\nalert_retries_per_minute = 5\n"
         "[tileferry.retry.API_REQUEST]\nalert_retries_per_minute = 100\n"
     )
@@ -337,7 +146,7 @@ def test_spec2_a_high_retry_rate_ends_with_an_alert(operator: Operator, database
 
 
 @pytest.mark.parametrize("rate", ["nan", "inf/min", "-1", "many", ""])
-@pytest.mark.usefixtures("operator")
+@pytest.mark.usefixtures("auditor")
 def test_a_rate_that_is_none_is_refused_by_its_flag(rate: str) -> None:
     ran = run_here("audit", "stats", "--alert-rate", rate)
     assert (ran.code, ran.out) == (2, "")
@@ -347,9 +156,9 @@ def test_a_rate_that_is_none_is_refused_by_its_flag(rate: str) -> None:
 # replay
 
 
-def test_replay_makes_each_decision_again(operator: Operator, database: Database) -> None:
+def test_replay_makes_each_decision_again(auditor: Operator, database: Database) -> None:
     stored(database, an_hour_of_calls())
-    ran = operator.runs_here("audit", "replay", "corr-9")
+    ran = auditor.runs_here("audit", "replay", "corr-9")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.count("decided") == 3
     assert "give up after attempt 3: all attempts are used up" in ran.out
@@ -363,7 +172,7 @@ def test_replay_makes_each_decision_again(operator: Operator, database: Database
     assert (by_key.code, by_key.json["same"]) == (0, True)
 
 
-@pytest.mark.usefixtures("operator")
+@pytest.mark.usefixtures("auditor")
 def test_invariant_20_a_decision_that_was_changed_is_shown(
     database: Database,
 ) -> None:
@@ -382,7 +191,7 @@ def test_invariant_20_a_decision_that_was_changed_is_shown(
     assert (body["same"], body["entries"][0]["same"]) == (False, False)
 
 
-@pytest.mark.usefixtures("operator")
+@pytest.mark.usefixtures("auditor")
 def test_replay_of_what_is_not_there() -> None:
     ran = run_here("audit", "replay", "nobody")
     assert (ran.code, ran.out) == (2, "")
@@ -401,14 +210,14 @@ def test_replay_of_what_is_not_there() -> None:
     ],
 )
 def test_what_nobody_can_ask_for_is_refused_and_does_not_crash(
-    operator: Operator, arguments: list[str], problem: str
+    auditor: Operator, arguments: list[str], problem: str
 ) -> None:
-    refused_by_name(operator.runs_here("audit", *arguments), problem)
+    refused_by_name(auditor.runs_here("audit", *arguments), problem)
 
 
-def test_bytes_that_are_no_text_are_refused_and_do_not_crash(operator: Operator) -> None:
+def test_bytes_that_are_no_text_are_refused_and_do_not_crash(auditor: Operator) -> None:
     """In a process of its own: only there an argument is bytes before it is text."""
-    refused_by_name(operator.runs("audit", "replay", "\udcff"), "ID: must be text in valid Unicode")
+    refused_by_name(auditor.runs("audit", "replay", "\udcff"), "ID: must be text in valid Unicode")
 
 
 def refused_by_name(ran: Ran, problem: str) -> None:
@@ -432,7 +241,7 @@ def test_a_database_that_is_away_is_an_error_of_one_line(monkeypatch: pytest.Mon
     assert "canary" not in ran.err
 
 
-@pytest.mark.usefixtures("operator")
+@pytest.mark.usefixtures("auditor")
 def test_design_5_16_reading_the_log_is_retried_and_audited(
     database: Database,
 ) -> None:
@@ -443,7 +252,7 @@ def test_design_5_16_reading_the_log_is_retried_and_audited(
         " IF nextval('cuts') = 1 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;"
         " RETURN true; END $$"
     )
-    _run(
+    execute(
         database,
         "CREATE SEQUENCE cuts",
         cutter,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from attrs import frozen
 from sqlalchemy import text
-from support.operator import Operator, Ran, run_here
+from support.operator import Operator, Ran, move_in, run_here
 from support.provider import API_KEY, running_provider
 
 from tileferry.adapters.filesystem import FileCacheLock, SegmentTileStore
@@ -78,10 +78,8 @@ def site(
     tmp_path: Path, database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> Site:
     operator = Operator(tmp_path, database_url)
-    monkeypatch.chdir(tmp_path)
     settings = {"TILEFERRY_C11_CACHE_ROOT": str(tmp_path / "cache")}
-    for name, value in operator.environment(**settings).items():
-        monkeypatch.setenv(name, value)
+    move_in(monkeypatch, tmp_path, operator.environment(**settings))
     return Site(operator, database)
 
 

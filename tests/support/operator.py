@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,13 @@ class Operator:
     def configures(self, text: str) -> None:
         """Write the configuration file."""
         (self.home / "tileferry.toml").write_text(text, encoding="utf-8")
+
+
+def move_in(monkeypatch: pytest.MonkeyPatch, home: Path, environment: Mapping[str, str]) -> None:
+    """Let this process be in that folder, and find that set, until the test ends."""
+    monkeypatch.chdir(home)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
 
 
 def run_here(*arguments: str) -> Ran:

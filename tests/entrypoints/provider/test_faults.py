@@ -1,57 +1,25 @@
-"""Every fault, seen on the wire."""
+"""Every fault of a status or a tile, seen on the wire; those of bodies and pages stand beside."""
 
-import json
-import time
-from base64 import b64decode
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from hashlib import sha256
 from typing import Any
 
 import httpx
 import pytest
+from support.fault_calls import CAPTURE, SEEN, TILE, TILES, Sees, last_fault, listing, sees
 from support.provider import PRODUCED_AT, RunningProvider
 from support.provider_uploads import batch
 
 from tileferry.entrypoints.provider.faults import FAULTS
+from tileferry.entrypoints.provider.faults.bodies import BODY_FAULTS
+from tileferry.entrypoints.provider.faults.pages import PAGE_FAULTS
 
-TILES = "/api/satellite/tiles"
-TILE = f"{TILES}/15/19679/11098"
-AREA = {"bbox": "36.10,49.95,36.20,50.02", "zoom": "14,15", "list-only": "true"}
-CAPTURE = "cam/15/19000/11000"
-
-Sees = Callable[[RunningProvider, httpx.Client], None]
-SEEN: dict[str, Sees] = {}
+ELSEWHERE = {fault.name for fault in (*BODY_FAULTS, *PAGE_FAULTS)}
 
 
-def sees(*names: str) -> Callable[[Sees], Sees]:
-    """Enter a check under the names of the faults that it sees."""
-
-    def enter(check: Sees) -> Sees:
-        SEEN.update(dict.fromkeys(names, check))
-        return check
-
-    return enter
-
-
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", [name for name in FAULTS if name not in ELSEWHERE])
 def test_fault(provider: RunningProvider, client: httpx.Client, name: str) -> None:
     SEEN[name](provider, client)
-
-
-def listing(client: httpx.Client, **more: str) -> httpx.Response:
-    return client.get(TILES, params={**AREA, **more})
-
-
-def first_tile(client: httpx.Client) -> dict[str, Any]:
-    tile: dict[str, Any] = listing(client).json()["tiles"][0]
-    return tile
-
-
-def last_fault(provider: RunningProvider) -> tuple[str | None, int | None]:
-    line = provider.requests[-1]
-    return line.fault, line.status
 
 
 # Statuses
@@ -126,161 +94,6 @@ def _redirected(provider: RunningProvider, client: httpx.Client) -> None:
     assert (moved.status_code, moved.headers["Location"]) == (301, "http://127.0.0.1:1/elsewhere")
 
 
-# Bodies
-
-
-def body_until_it_breaks(client: httpx.Client, path: str = TILE) -> tuple[int, int, str]:
-    """Return the declared length, what came of it, and how it ended."""
-    got = 0
-    with client.stream("GET", path) as response:
-        declared = int(response.headers["Content-Length"])
-        try:
-            for piece in response.iter_raw():
-                got += len(piece)
-        except httpx.TransportError as error:
-            return declared, got, type(error).__name__
-    return declared, got, "complete"
-
-
-@sees("reset")
-def _reset(provider: RunningProvider, client: httpx.Client) -> None:
-    whole = len(client.get(TILE).content)
-    provider.misbehave({"fault": "reset"})
-    assert body_until_it_breaks(client) == (whole, whole // 2, "ReadError")
-    assert last_fault(provider) == ("reset", 200)
-
-
-@sees("truncate")
-def _truncated(provider: RunningProvider, client: httpx.Client) -> None:
-    whole = len(client.get(TILE).content)
-    provider.misbehave({"fault": "truncate"})
-    assert body_until_it_breaks(client) == (whole, whole // 2, "RemoteProtocolError")
-
-
-@sees("stall")
-def _stalled(provider: RunningProvider, client: httpx.Client) -> None:
-    whole = len(client.get(TILE).content)
-    provider.misbehave({"fault": "stall"})
-    client.timeout = httpx.Timeout(20.0, read=0.8)
-    assert body_until_it_breaks(client) == (whole, whole // 2, "ReadTimeout")
-
-
-@sees("no-answer")
-def _never_answered(provider: RunningProvider, client: httpx.Client) -> None:
-    provider.misbehave({"fault": "no-answer"})
-    with pytest.raises(httpx.ReadTimeout):
-        client.get(TILE, timeout=httpx.Timeout(20.0, read=0.3))
-    assert last_fault(provider) == ("no-answer", None)
-
-
-@sees("slow")
-def _slow(provider: RunningProvider, client: httpx.Client) -> None:
-    content = client.get(TILE).content
-    provider.misbehave({"fault": "slow", "bytes_per_s": 40_000})
-    started_s = time.monotonic()
-    assert client.get(TILE).content == content
-    assert time.monotonic() - started_s >= 0.9 * len(content) / 40_000
-
-
-@sees("wrong-digest")
-def _wrong_digest(provider: RunningProvider, client: httpx.Client) -> None:
-    good = client.get(TILE)
-    provider.misbehave({"fault": "wrong-digest"})
-    bad = client.get(TILE)
-    assert bad.content == good.content
-    assert bad.headers["Repr-Digest"] != good.headers["Repr-Digest"]
-    assert len(b64decode(bad.headers["Repr-Digest"][9:-1], validate=True)) == 32
-
-
-@sees("flipped-bit")
-def _flipped(provider: RunningProvider, client: httpx.Client) -> None:
-    good = client.get(TILE)
-    provider.misbehave({"fault": "flipped-bit"})
-    bad = client.get(TILE)
-    changed = [a ^ b for a, b in zip(good.content, bad.content, strict=True) if a != b]
-    assert changed == [1]
-    assert bad.headers["Repr-Digest"] == good.headers["Repr-Digest"]
-
-
-@sees("wrong-type")
-def _wrong_type(provider: RunningProvider, client: httpx.Client) -> None:
-    provider.misbehave({"fault": "wrong-type"})
-    assert client.get(TILE).headers["Content-Type"] == "text/html"
-    assert listing(client).headers["Content-Type"] == "text/html"
-
-
-@sees("no-headers")
-def _no_headers(provider: RunningProvider, client: httpx.Client) -> None:
-    provider.misbehave({"fault": "no-headers"})
-    response = client.get(TILE)
-    assert response.status_code == 200
-    for name in ("X-Resolution-M-Per-Px", "X-Produced-At", "Repr-Digest"):
-        assert name not in response.headers
-
-
-@sees("bad-headers")
-def _bad_headers(provider: RunningProvider, client: httpx.Client) -> None:
-    provider.misbehave({"fault": "bad-headers"})
-    headers = client.get(TILE).headers
-    assert (headers["X-Resolution-M-Per-Px"], headers["X-Produced-At"]) == ("NaN", "yesterday")
-
-
-@sees("bomb")
-def _bomb(provider: RunningProvider, client: httpx.Client) -> None:
-    provider.misbehave({"fault": "bomb", "bytes": 3_000_000})
-    headers = {"Accept-Encoding": "identity"}
-    with client.stream("GET", TILE, headers=headers) as response:
-        packed = b"".join(response.iter_raw())
-    assert response.headers["Content-Encoding"] == "gzip"
-    assert len(packed) < 10_000
-    assert client.get(TILE, headers=headers).content == bytes(3_000_000)
-
-
-@sees("oversize")
-def _oversize(provider: RunningProvider, client: httpx.Client) -> None:
-    provider.misbehave({"fault": "oversize", "times": 1}, {"fault": "oversize", "bytes": 200_000})
-    with client.stream("GET", TILE) as response:
-        assert int(response.headers["Content-Length"]) == 64 * 1024 * 1024 + 1
-        assert next(response.iter_raw())
-    assert body_until_it_breaks(client) == (200_000, 200_000, "complete")
-
-
-@sees("endless-body")
-def _endless_body(provider: RunningProvider, client: httpx.Client) -> None:
-    provider.misbehave({"fault": "endless-body"})
-    got = 0
-    with client.stream("GET", TILE) as response:
-        assert "Content-Length" not in response.headers
-        for piece in response.iter_raw():
-            got += len(piece)
-            if got > 2_000_000:
-                break
-    assert got > 2_000_000
-
-
-@sees("cut")
-def _cut(provider: RunningProvider, client: httpx.Client) -> None:
-    provider.misbehave({"fault": "cut"})
-    with pytest.raises(httpx.ReadError):
-        client.get(TILE)
-    with pytest.raises(httpx.ReadError):
-        batch({CAPTURE: b"x"}).send(client)
-    assert last_fault(provider) == ("cut", None)
-    assert provider.uploads == []
-
-
-@sees("lost-answer")
-def _lost_answer(provider: RunningProvider, client: httpx.Client) -> None:
-    provider.misbehave({"fault": "lost-answer", "attempts": [1]})
-    upload = batch({CAPTURE: b"x"})
-    with pytest.raises(httpx.ReadError):
-        upload.send(client)
-    assert [line.status for line in provider.uploads] == ["accepted"]
-    repeated = upload.send(client)
-    assert [result["status"] for result in repeated.json()["results"]] == ["accepted"]
-    assert len(provider.uploads) == 1  # carried out once
-
-
 # Tiles
 
 
@@ -321,109 +134,3 @@ def _poison(provider: RunningProvider, client: httpx.Client) -> None:
     keys = ("key-3", "key-4")
     answers = [batch({CAPTURE: b"x"}, key=key).send(client).json() for key in keys]
     assert [answer["results"][0]["status"] for answer in answers] == ["rejected", "accepted"]
-
-
-# Listings
-
-
-@sees("missing-field")
-def _missing_field(provider: RunningProvider, client: httpx.Client) -> None:
-    provider.misbehave({"fault": "missing-field", "field": "x"})
-    first, second, *_ = listing(client).json()["tiles"]
-    assert set(second) - set(first) == {"x"}
-
-
-@sees("renamed-field")
-def _renamed_field(provider: RunningProvider, client: httpx.Client) -> None:
-    provider.misbehave({"fault": "renamed-field"})
-    first, second, *_ = listing(client).json()["tiles"]
-    assert set(second) ^ set(first) == {"produced_at", "made_at"}
-
-
-def _text(name: str, expected: str) -> None:
-    def check(provider: RunningProvider, client: httpx.Client) -> None:
-        provider.misbehave({"fault": name})
-        assert expected in listing(client).text
-
-    SEEN[name] = check
-
-
-_text("nan", '"resolution_m_per_px": NaN')
-_text("infinity", '"resolution_m_per_px": Infinity')
-_text("huge-int", '"estimated_bytes": 1' + 400 * "0" + "}")
-_text("wrong-kind", '"x": "seven"')
-_text("out-of-range", '"x": 1099511627776')
-_text("nul", '"produced_at": "2026-01-01T00:00:00Z\\u0000"')
-_text("surrogate", '"produced_at": "\\ud800"')
-_text("control-text", '"produced_at": "\\u001b[2Jgone\\n\\u202e"')
-_text("unasked-tile", '{"z": 20, ')
-_text("duplicate-key", '{"z": 3, "z": 14, ')
-
-
-@sees("repeated-tile")
-def _repeated_tile(provider: RunningProvider, client: httpx.Client) -> None:
-    provider.misbehave({"fault": "repeated-tile"})
-    tiles = listing(client).json()["tiles"]
-    assert tiles[0] == tiles[1] != tiles[2]
-
-
-@sees("huge-page")
-def _huge_page(provider: RunningProvider, client: httpx.Client) -> None:
-    provider.misbehave({"fault": "huge-page", "items": 5_000})
-    assert len(listing(client).json()["tiles"]) == 5_000
-
-
-@sees("repeated-cursor")
-def _repeated_cursor(provider: RunningProvider, client: httpx.Client) -> None:
-    provider.misbehave({"fault": "repeated-cursor"})
-    cursor = listing(client).json()["next"]
-    assert cursor is not None
-    assert [listing(client, cursor=cursor).json()["next"] for _ in range(3)] == [cursor] * 3
-
-
-@sees("endless")
-def _endless(provider: RunningProvider, client: httpx.Client) -> None:
-    provider.misbehave({"fault": "endless"})
-    cursors, page = [], listing(client, zoom="14").json()
-    tiles_first = page["tiles"]
-    tiles_again = 0
-    for _ in range(20):
-        cursors.append(page["next"])
-        page = listing(client, zoom="14", cursor=page["next"]).json()
-        tiles_again += page["tiles"] == tiles_first
-    assert len(set(cursors)) == 20
-    assert tiles_again >= 2
-
-
-@sees("garbage-json", "not-utf8")
-def _garbage(provider: RunningProvider, client: httpx.Client) -> None:
-    provider.misbehave({"fault": "garbage-json"})
-    garbage = listing(client).content
-    assert garbage.startswith(b"<html>")
-    provider.misbehave({"fault": "not-utf8"})
-    for content in (garbage, listing(client).content):
-        with pytest.raises(ValueError, match=r"Expecting value|can't decode|codec"):
-            json.loads(content.decode("utf-8"))
-
-
-@sees("deep-json")
-def _deep(provider: RunningProvider, client: httpx.Client) -> None:
-    provider.misbehave({"fault": "deep-json"})
-    assert listing(client).content == b"[" * 100_000 + b"]" * 100_000
-
-
-# And afterwards
-
-
-def test_after_faults_that_broke_connections_everything_is_well(
-    provider: RunningProvider, client: httpx.Client
-) -> None:
-    provider.misbehave(*({"fault": name, "times": 3} for name in ("reset", "cut", "truncate")))
-    for _ in range(9):
-        with pytest.raises(httpx.TransportError):
-            client.get(TILE)
-    response = client.get(TILE)
-    digest = b64decode(response.headers["Repr-Digest"][9:-1])
-    assert digest == sha256(response.content).digest()
-    faults = [line.fault for line in provider.requests]
-    assert faults == ["reset"] * 3 + ["cut"] * 3 + ["truncate"] * 3 + [None]

@@ -13,6 +13,7 @@ from support.postgres_server import OwnServer, handle_of, own_server
 
 from tileferry.adapters.postgres import (
     Database,
+    PostgresAuditLog,
     PostgresIdempotencyStore,
     start_embedded,
     upgrade,
@@ -69,6 +70,11 @@ def cut_off(proxy: PostgresProxy, database_url: str) -> Iterator[Database]:
 @pytest.fixture
 def store(database: Database) -> PostgresIdempotencyStore:
     return store_in(database)
+
+
+@pytest.fixture
+def log(database: Database) -> PostgresAuditLog:
+    return PostgresAuditLog(database=database)
 
 
 @pytest.fixture

@@ -1,0 +1,16 @@
+"""What several contract suites run over."""
+
+import pytest
+from support.idempotency_stores import Kept, in_jetstream, in_memory, in_postgres
+
+from tileferry.adapters.memory import MemoryAuditSink
+
+
+@pytest.fixture(params=["memory", "memory without audit", "postgres", "jetstream"])
+def kept(request: pytest.FixtureRequest) -> Kept:
+    """Every store of idempotency records."""
+    if request.param == "jetstream":
+        return in_jetstream(request)
+    if request.param == "postgres":
+        return in_postgres(request.getfixturevalue("database"))
+    return in_memory(MemoryAuditSink() if request.param == "memory" else None)

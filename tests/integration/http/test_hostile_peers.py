@@ -1,0 +1,161 @@
+"""A provider that is somebody else, or sends us to somebody else: nobody gets the key."""
+
+import socket
+import ssl
+import warnings
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import trustme
+from support.hostile_provider import IMAGE, KEY, asked, refused
+from support.raw_server import answering, raw_server
+
+from tileferry.adapters.http import ProviderAddress, new_client
+from tileferry.domain.errors import InvalidValueError, SatelliteProviderError
+from tileferry.domain.tiles import ProviderFault
+
+pytestmark = pytest.mark.usefixtures("lane")
+
+
+# Invariant 32
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_invariant_32_redirects_are_refused_and_no_header_reaches_a_second_host(
+    status: int,
+) -> None:
+    with raw_server(answering("HTTP/1.1 200 OK\nContent-Length: 0")) as elsewhere:
+        head = f"HTTP/1.1 {status} Go\nLocation: {elsewhere.url}/x\nContent-Length: 0"
+        assert refused(answering(head)).fault is ProviderFault.REDIRECTED
+        assert elsewhere.requests == []
+
+
+def test_invariant_32_proxies_and_netrc_of_the_environment_are_ignored(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine localhost login somebody password else\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    with (
+        raw_server(answering("HTTP/1.1 200 OK\nContent-Length: 0")) as proxy,
+        raw_server(answering(IMAGE.format(3), b"abc")) as server,
+    ):
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "HTTPS_PROXY"):
+            monkeypatch.setenv(name, proxy.url)
+        assert asked(server.url).content == b"abc"
+        assert proxy.requests == []
+    (request,) = server.requests
+    assert request.count(b"Authorization:") == 1
+    assert f"Bearer {KEY}".encode() in request
+
+
+# Invariant 33
+
+
+def context_of(certificate: trustme.LeafCert) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate.configure_cert(context)
+    return context
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> tuple[trustme.CA, Path]:
+    authority = trustme.CA()
+    path = tmp_path_factory.mktemp("ca") / "ca.pem"
+    authority.cert_pem.write_to_path(str(path))
+    return authority, path
+
+
+TlsCase = Callable[[trustme.CA], ssl.SSLContext]
+
+
+def _old_protocol(authority: trustme.CA) -> ssl.SSLContext:
+    context = context_of(authority.issue_cert("localhost"))
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # that it is old is the point
+        context.minimum_version = ssl.TLSVersion.TLSv1_1
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+    return context
+
+
+TLS_CASES: dict[str, TlsCase] = {
+    "self-signed": lambda _: context_of(trustme.CA().issue_cert("localhost")),
+    "wrong host": lambda authority: context_of(authority.issue_cert("elsewhere.example")),
+    "expired": lambda authority: context_of(
+        authority.issue_cert("localhost", not_after=datetime(2020, 1, 1, tzinfo=UTC))
+    ),
+    "old protocol": _old_protocol,
+}
+
+
+def test_invariant_33_a_private_authority_is_trusted_when_it_is_given(
+    authority: tuple[trustme.CA, Path],
+) -> None:
+    ca, path = authority
+    tls = context_of(ca.issue_cert("localhost"))
+    with raw_server(answering(IMAGE.format(3), b"abc"), tls=tls) as server:
+        assert asked(server.url, ca_file=path).content == b"abc"
+        with pytest.raises(SatelliteProviderError) as failure:
+            asked(server.url)
+    assert failure.value.fault is ProviderFault.INSECURE
+
+
+@pytest.mark.parametrize("case", TLS_CASES)
+def test_invariant_33_peers_that_are_not_who_they_should_be_fail_at_once(
+    case: str, authority: tuple[trustme.CA, Path]
+) -> None:
+    ca, path = authority
+    with (
+        raw_server(answering(IMAGE.format(3), b"abc"), tls=TLS_CASES[case](ca)) as server,
+        pytest.raises(SatelliteProviderError, match="TLS failed") as failure,
+    ):
+        asked(server.url, ca_file=path)
+    assert failure.value.fault is ProviderFault.INSECURE
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://provider.example", "http://10.0.0.1", "http://localhost.evil.example", "ftp://x",
+     "provider.example", "", "https://", "https://user:pass@host", "https://host/?key=1",
+     "https://host/#x", "http://127.0.0.1.nip.io"],
+)  # fmt: skip
+def test_invariant_33_an_address_that_would_give_the_key_away_is_refused(url: str) -> None:
+    with pytest.raises(InvalidValueError, match=r"c11\.satellite_provider_url") as refusal:
+        new_client(ProviderAddress(url=url, service_api_key=KEY))
+    assert KEY not in str(refusal.value)
+    assert "pass" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://[::1]:1", "http://localhost:1/a/"])
+def test_invariant_33_plain_http_reaches_this_machine(url: str) -> None:
+    new_client(ProviderAddress(url=url, service_api_key=KEY)).close()
+
+
+@pytest.mark.parametrize("key", ["", "with space", "line\nbreak", "ключ", "tab\t"])
+def test_a_key_that_cannot_be_one_is_refused_without_being_shown(key: str) -> None:
+    with pytest.raises(InvalidValueError, match=r"c11\.service_api_key: .*'\*\*\*'") as refusal:
+        new_client(ProviderAddress(url="https://host", service_api_key=key))
+    assert not key or key not in str(refusal.value)
+    assert key == "" or key not in repr(ProviderAddress(url="https://host", service_api_key=key))
+
+
+def test_a_ca_file_that_is_none_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "ca.pem"
+    for content in (None, "no certificate"):
+        if content is not None:
+            path.write_text(content)
+        with pytest.raises(InvalidValueError, match=r"c11\.ca_file: cannot be read"):
+            new_client(ProviderAddress(url="https://host", service_api_key=KEY, ca_file=path))
+
+
+def test_an_address_where_nobody_is_can_be_tried_again() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with pytest.raises(SatelliteProviderError) as failure:
+        asked(f"http://127.0.0.1:{port}")
+    assert failure.value.fault is ProviderFault.UNREACHABLE

@@ -1,0 +1,163 @@
+"""A group commit over parts in memory that note what is asked of them, and fail when told to."""
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+from tileferry.adapters.memory import ManualClock, MemoryJournal, MemoryTileStore
+from tileferry.adapters.memory.journal import _Content
+from tileferry.adapters.memory.tile_metadata import MemoryTileMetadataStore
+from tileferry.application.group_commit import GroupCommit, GroupLimits
+from tileferry.domain.errors import StorageError
+from tileferry.domain.tiles import BlobRef, FreshnessLabel, NewTile, SectorClass, TileId
+
+NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
+STEPS = ["blobs", "rows", "append", "journal"]
+WIDE = GroupLimits(tiles_max=1_000, bytes_max=1_000_000, age_ms_max=1_000_000)
+
+
+class Steps:
+    """Notes each step, and fails at one if it is told to."""
+
+    def __init__(self) -> None:
+        self.taken: list[str] = []
+        self.failing: str | None = None
+
+    def take(self, name: str) -> None:
+        self.taken.append(name)
+        if name == self.failing:
+            raise StorageError(action="take", path=name, problem="no", remedy="none")
+
+
+class Blobs(MemoryTileStore):
+    steps: Steps
+
+    def flush(self) -> None:
+        self.steps.take("blobs")
+        super().flush()
+
+
+class Rows(MemoryTileMetadataStore):
+    steps: Steps
+
+    def detach(self) -> Callable[[], None]:
+        group = list(self._waiting)
+        show = super().detach()
+
+        def write() -> None:
+            try:
+                self.steps.take("rows")
+            except StorageError:
+                self._waiting[:0] = group
+                raise
+            show()
+
+        return write
+
+
+class Notes(MemoryJournal):
+    steps: Steps
+
+    def append(self, tiles: Sequence[TileId]) -> None:
+        self.steps.take("append")
+        super().append(tiles)
+
+    def flush(self) -> None:
+        self.steps.take("journal")
+        super().flush()
+
+
+class LaterTask:
+    """Work that is done when somebody waits for it, or says so."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work: Callable[[], None] | None = work
+        self._error: BaseException | None = None
+
+    def done(self) -> bool:
+        return self._work is None
+
+    def exception(self) -> BaseException | None:
+        if self._work is not None:
+            work, self._work = self._work, None
+            try:
+                work()
+            except StorageError as error:
+                self._error = error
+        return self._error
+
+
+class Later:
+    """A background in which nothing happens by itself."""
+
+    def __init__(self) -> None:
+        self.tasks: list[LaterTask] = []
+
+    def submit(self, work: Callable[[], None], /) -> LaterTask:
+        self.tasks.append(LaterTask(work))
+        return self.tasks[-1]
+
+    def run(self) -> None:
+        for task in self.tasks:
+            task.exception()
+
+
+class Bench:
+    """A group commit over parts that note what is asked of them."""
+
+    def __init__(self, limits: GroupLimits = WIDE, background: Later | None = None) -> None:
+        self.clock = ManualClock(NOW.timestamp())
+        self.steps = Steps()
+        self.rows = Rows(clock=self.clock)
+        self.blobs = Blobs(self.rows)
+        self.notes = Notes(name="F1__0123456789abcdef.json", content=_Content())
+        for part in (self.rows, self.blobs, self.notes):
+            part.steps = self.steps
+        self.group = GroupCommit(
+            tile_store=self.blobs,
+            metadata_store=self.rows,
+            journal=self.notes,
+            clock=self.clock,
+            limits=limits,
+            background=background,
+        )
+
+    def add(
+        self,
+        number: int,
+        content: bytes | Iterator[bytes] = b"tile",
+        *,
+        age_days: float = 1,
+        sector: SectorClass = SectorClass.ACTIVE_CONFLICT,
+    ) -> FreshnessLabel:
+        def describe(blob: BlobRef) -> NewTile:
+            return NewTile(
+                tile_id=tile(number),
+                flight_id="F1",
+                produced_at=NOW - timedelta(days=age_days),
+                resolution_m_per_px=0.6,
+                sector_class=sector,
+                blob=blob,
+            )
+
+        return self.group.add(tile(number), content, describe)
+
+    @property
+    def journaled(self) -> list[TileId]:
+        return self.notes._content.tiles
+
+    def visible(self, *numbers: int) -> list[bool]:
+        return [self.blobs.tile_exists(tile(number)) for number in numbers]
+
+
+def tile(number: int) -> TileId:
+    return TileId(source="sat", zoom=15, x=number, y=number)
+
+
+def tiles(*numbers: int) -> list[TileId]:
+    return [tile(number) for number in numbers]
+
+
+def add_and_raise(bench: Bench, error: type[BaseException]) -> None:
+    with bench.group:
+        bench.add(1)
+        raise error
