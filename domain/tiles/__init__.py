@@ -1,5 +1,6 @@
 """Tiles: identity, area, gates, the cache's budget, and what downloads and uploads report."""
 
+from tileferry.domain.tiles.area import Area, area_from, area_json
 from tileferry.domain.tiles.area_marks import AreaMarks, Patch, Picture
 from tileferry.domain.tiles.bbox import MERCATOR_LAT_MAX, BBox
 from tileferry.domain.tiles.blob import TILE_BYTES_MAX, BlobRef
@@ -93,6 +94,7 @@ __all__ = [
     "TILE_BYTES_MAX",
     "VOTING_MOVES",
     "ZOOM_MAX",
+    "Area",
     "AreaMarks",
     "BBox",
     "Batch",
@@ -140,6 +142,8 @@ __all__ = [
     "Verdict",
     "VotingStatus",
     "aggregate_passes",
+    "area_from",
+    "area_json",
     "bbox_of_geojson",
     "capture_source",
     "captured_tile",

@@ -1,0 +1,165 @@
+"""Work: what a run is to do, as the queue keeps it, and what is refused of what it kept."""
+
+import json
+from datetime import date
+from typing import Any
+
+import pytest
+from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
+from support.areas import areas, boxes, names, partition_keys
+
+from tileferry.domain.canonical import JsonValue, canonical_json
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.partitions import PartitionKey
+from tileferry.domain.retry import Final
+from tileferry.domain.runs import RunKind, classify_error
+from tileferry.domain.tiles import Area, BBox, SectorClass
+from tileferry.domain.work import AcquirePartition, DownloadArea, UploadFlight, Work, work_from
+
+KEY = PartitionKey(
+    source="osm", customer_id="acme", query_name="roads", logical_date=date(2024, 1, 31)
+)
+AREA: dict[str, Any] = {
+    "bbox": BBox.parse("36.1,49.9,36.4,50.1"),
+    "zoom_levels": (15, 16),
+    "sector_class": SectorClass.ACTIVE_CONFLICT,
+}
+ACQUIRE = AcquirePartition(key=KEY, **AREA)
+DOWNLOAD = DownloadArea(source="sat", flight_id="F7", **AREA)
+UPLOAD = UploadFlight(source="sat", flight_id="F7")
+EACH: list[Work] = [ACQUIRE, DOWNLOAD, UPLOAD]
+
+works: st.SearchStrategy[Work] = st.one_of(
+    st.builds(AcquirePartition.of, partition_keys, areas),
+    st.builds(
+        DownloadArea,
+        source=names,
+        flight_id=names,
+        bbox=boxes(),
+        zoom_levels=st.lists(st.integers(0, 16), min_size=1, max_size=4),
+        sector_class=st.sampled_from(SectorClass),
+    ),
+    st.builds(UploadFlight, source=names, flight_id=names),
+)
+json_values: st.SearchStrategy[JsonValue] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+def test_the_payloads_are_what_older_runs_have_in_the_queue() -> None:
+    area = {
+        "bbox": "36.1,49.9,36.4,50.1",
+        "zoom_levels": [15, 16],
+        "sector_class": "active_conflict",
+    }
+    assert ACQUIRE.payload() == {
+        "version": 1,
+        "source": "osm",
+        "customer_id": "acme",
+        "query_name": "roads",
+        "logical_date": "2024-01-31",
+        **area,
+    }
+    assert DOWNLOAD.payload() == {"version": 1, "source": "sat", "flight_id": "F7", **area}
+    assert UPLOAD.payload() == {"version": 1, "source": "sat", "flight_id": "F7"}
+
+
+def test_each_kind_of_run_has_its_work_and_its_gate() -> None:
+    assert [work.kind for work in EACH] == list(RunKind)
+    assert [work.source for work in EACH] == ["osm", "sat", "sat"]
+    assert AcquirePartition.of(KEY, Area(**AREA)) == ACQUIRE
+
+
+@given(works)
+def test_work_is_read_back_as_it_was(work: Work) -> None:
+    assert work_from(work.kind, json.loads(json.dumps(work.payload()))) == work
+    assert work_from(work.kind, json.loads(canonical_json(work.payload()))) == work
+
+
+def test_the_dedupe_keys() -> None:
+    assert ACQUIRE.dedupe_key == "acquire_partition/osm/acme/roads/2024-01-31"
+    assert DOWNLOAD.dedupe_key == ("download_area/sat/F7/36.1,49.9,36.4,50.1/15,16/active_conflict")
+    assert UPLOAD.dedupe_key == "upload_flight/sat/F7"
+
+
+def test_two_runs_of_one_partition_are_the_same_work_whatever_their_area() -> None:
+    assert evolve(ACQUIRE, zoom_levels=(3,)).dedupe_key == ACQUIRE.dedupe_key
+    assert evolve(DOWNLOAD, zoom_levels=(16, 15)).dedupe_key == DOWNLOAD.dedupe_key
+    assert evolve(DOWNLOAD, zoom_levels=(3,)).dedupe_key != DOWNLOAD.dedupe_key
+
+
+@given(works, works)
+def test_only_the_same_work_has_the_same_dedupe_key(one: Work, other: Work) -> None:
+    same = one.dedupe_key == other.dedupe_key
+    if isinstance(one, AcquirePartition) and isinstance(other, AcquirePartition):
+        assert same == (one.key == other.key)
+    else:
+        assert same == (one == other)
+    assert len(one.dedupe_key) <= 400  # an index of the database has room for it
+
+
+@pytest.mark.parametrize(
+    ("work", "changed", "field", "problem"),
+    [
+        (UPLOAD, {"version": 2}, "version", "is not known: this release reads version 1"),
+        (UPLOAD, {"version": "1"}, "version", "must be a whole number"),
+        (UPLOAD, {"flight_id": "../x"}, "flight_id", "is not a plain name"),
+        (UPLOAD, {"flight_id": 7}, "flight_id", "must be text"),
+        (UPLOAD, {"bbox": "1,2,3,4"}, "bbox", "is not known"),
+        (DOWNLOAD, {"source": "a b"}, "source", "is not a plain name"),
+        (DOWNLOAD, {"bbox": "1,2,3,94"}, "bbox.north", "must be a finite number from -90 to 90"),
+        (ACQUIRE, {"customer_id": ""}, "customer_id", "is not a plain name"),
+        (ACQUIRE, {"logical_date": 20240131}, "logical_date", "must be text"),
+        (
+            ACQUIRE,
+            {"logical_date": "31.1.2024"},
+            "logical_date",
+            "must be a date, such as 2024-01-31",
+        ),
+        (ACQUIRE, {"sector_class": None}, "sector_class", "must be text"),
+    ],
+)
+def test_a_payload_that_was_changed_is_refused_by_its_field(
+    work: Work, changed: dict[str, Any], field: str, problem: str
+) -> None:
+    with pytest.raises(InvalidValueError) as caught:
+        work_from(work.kind, {**work.payload(), **changed})
+    assert (caught.value.field, caught.value.problem) == (f"payload.{field}", problem)
+    assert classify_error(caught.value) == Final()
+
+
+@pytest.mark.parametrize("work", EACH, ids=lambda work: work.kind.value)
+def test_each_field_is_needed(work: Work) -> None:
+    payload = work.payload()
+    for name in payload.keys() - {"version"}:
+        with pytest.raises(InvalidValueError) as caught:
+            work_from(work.kind, {key: payload[key] for key in payload if key != name})
+        assert (caught.value.field, caught.value.problem) == (f"payload.{name}", "is missing")
+
+
+@given(work=st.sampled_from(EACH), data=st.data())
+def test_hostile_payloads_are_read_or_refused_by_their_field(
+    work: Work, data: st.DataObject
+) -> None:
+    payload: JsonValue = data.draw(json_values)
+    if data.draw(st.booleans()):
+        name = data.draw(st.sampled_from(sorted(work.payload())))
+        payload = {**work.payload(), name: payload}
+    found = read_or_refused(work.kind, payload)
+    if isinstance(found, InvalidValueError):
+        assert found.field.startswith("payload")
+    else:
+        assert work_from(found.kind, found.payload()) == found
+
+
+def read_or_refused(kind: RunKind, payload: JsonValue) -> Work | InvalidValueError:
+    try:
+        return work_from(kind, payload)
+    except InvalidValueError as error:
+        return error

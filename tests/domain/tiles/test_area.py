@@ -1,0 +1,69 @@
+"""Areas: what they consist of, and their form in payloads and plans."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from support.areas import areas
+
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.json_object import JsonObject
+from tileferry.domain.tiles import Area, BBox, SectorClass, area_from, area_json
+
+AREA = Area(
+    bbox=BBox.parse("36.1,49.9,36.4,50.1"),
+    zoom_levels=(16, 15, 16),
+    sector_class=SectorClass.STABLE_REAR,
+)
+JSON: dict[str, Any] = {
+    "bbox": "36.1,49.9,36.4,50.1",
+    "zoom_levels": [15, 16],
+    "sector_class": "stable_rear",
+}
+
+
+def test_the_form() -> None:
+    assert AREA.zoom_levels == (15, 16)
+    assert area_json(AREA) == JSON
+    assert AREA.coverage.count == sum(part.count for part in AREA.coverage.ranges) > 0
+
+
+@given(areas)
+def test_an_area_is_read_back_as_it_was(area: Area) -> None:
+    stored = json.loads(json.dumps(area_json(area)))
+    assert area_from(JsonObject.of(stored, "payload")) == area
+
+
+@pytest.mark.parametrize(
+    ("changed", "field", "problem"),
+    [
+        ({"bbox": "1,2,3"}, "payload.bbox", "is not of the form W,S,E,N"),
+        (
+            {"bbox": "999,2,3,4"},
+            "payload.bbox.west",
+            "must be a finite number from -180 to 180",
+        ),
+        ({"bbox": [1, 2, 3, 4]}, "payload.bbox", "must be text"),
+        ({"zoom_levels": []}, "payload.zoom_levels", "must name one zoom level at least"),
+        ({"zoom_levels": "15"}, "payload.zoom_levels", "must be a list"),
+        ({"zoom_levels": [True]}, "payload.zoom_levels", "must be a whole number from 0 to 21"),
+        ({"zoom_levels": [[]]}, "payload.zoom_levels", "must be a whole number from 0 to 21"),
+        (
+            {"sector_class": "rear"},
+            "payload.sector_class",
+            "must be one of active_conflict, stable_rear",
+        ),
+        (
+            {"bbox": "-180,-85,180,85", "zoom_levels": [21]},
+            "payload",
+            "has more than 50,000,000 tiles",
+        ),
+    ],
+)
+def test_what_is_no_area_is_refused_by_its_field(
+    changed: dict[str, Any], field: str, problem: str
+) -> None:
+    with pytest.raises(InvalidValueError) as caught:
+        area_from(JsonObject.of({**JSON, **changed}, "payload"))
+    assert (caught.value.field, caught.value.problem) == (field, problem)
