@@ -71,6 +71,8 @@ class AreaDownload:
     settings: DownloadSettings = field(factory=DownloadSettings)
     background: Background | None = None
     observer: DownloadObserver = UNSEEN
+    marks_complete: bool = True
+    """Whether a request that was carried out is a no-op from then on."""
 
     def enumerate_remote_coverage(
         self, bbox: BBox, zoom_levels: Sequence[int]
@@ -104,7 +106,8 @@ class AreaDownload:
                 self._log_failure(run.report(aborted=True), error)
                 raise
             # What lists nothing may list something tomorrow: that is not to be remembered as done.
-            if report.outcome is DownloadOutcome.SUCCESS and report.tiles_requested:
+            finished = report.outcome is DownloadOutcome.SUCCESS and report.tiles_requested > 0
+            if finished and self.marks_complete:
                 journal.finish()
             self._log_end(report)
             return report

@@ -21,17 +21,8 @@ from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.partitions.partition import PartitionKey
 from tileferry.domain.runs import RunId
 from tileferry.domain.shape import misfit
-from tileferry.domain.tiles import (
-    BBox,
-    BlobRef,
-    DownloadTally,
-    FreshnessLabel,
-    SectorClass,
-    TileCoverage,
-    TileId,
-)
-from tileferry.domain.tiles.tile_id import normalised_zooms
-from tileferry.domain.tiles.tile_set import check_area_size
+from tileferry.domain.tiles import BlobRef, DownloadTally, FreshnessLabel, TileId
+from tileferry.domain.tiles.area import Area
 
 if TYPE_CHECKING:
     from attrs import Attribute
@@ -45,21 +36,11 @@ def _utc(instance: object, attribute: "Attribute[Any]", value: object) -> None:
         )
 
 
-@frozen(kw_only=True)
-class PartitionArea:
-    """What a run brings: which ground, in which detail, and how fresh it has to be."""
-
-    bbox: BBox = field(validator=instance(BBox))
-    zoom_levels: tuple[int, ...] = field(converter=normalised_zooms)
-    sector_class: SectorClass = field(validator=instance(SectorClass))
-
-    def __attrs_post_init__(self) -> None:
-        check_area_size(self.coverage)
-
-    @property
-    def coverage(self) -> TileCoverage:
-        """The tiles that the area consists of."""
-        return TileCoverage(bbox=self.bbox, zoom_levels=self.zoom_levels)
+def _plain(area: Any) -> Any:
+    """Return the area alone, of what may be work that has one; the rest is refused later."""
+    if not isinstance(area, Area) or type(area) is Area:
+        return area
+    return Area(bbox=area.bbox, zoom_levels=area.zoom_levels, sector_class=area.sector_class)
 
 
 @frozen(kw_only=True)
@@ -68,7 +49,7 @@ class PartitionHeader:
 
     key: PartitionKey = field(validator=instance(PartitionKey))
     run_id: RunId = field(validator=name)
-    area: PartitionArea = field(validator=instance(PartitionArea))
+    area: Area = field(converter=_plain, validator=instance(Area))
     tiles_listed: int = field(validator=integer(0))
     """How many tiles of the area the provider says it has."""
     tally: DownloadTally = field(validator=instance(DownloadTally))

@@ -9,37 +9,33 @@ last   how many tiles and bytes that is, and the sha256 of every line before it
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
-from typing import Any
 
 from attrs import asdict, field, fields, frozen
 
+from tileferry.domain.canonical import JsonValue
 from tileferry.domain.checks import integer, sha256_hex
-from tileferry.domain.json_fields import JsonFields
 from tileferry.domain.json_input import parse_json
-from tileferry.domain.partitions.manifest import ManifestEntry, PartitionArea, PartitionHeader
+from tileferry.domain.json_object import JsonObject
+from tileferry.domain.partitions.manifest import ManifestEntry, PartitionHeader
 from tileferry.domain.partitions.partition import PartitionKey
-from tileferry.domain.tiles import (
-    BBox,
-    BlobRef,
-    DownloadTally,
-    FreshnessLabel,
-    SectorClass,
-    TileId,
-)
+from tileferry.domain.runs import RunId
+from tileferry.domain.tiles import BlobRef, DownloadTally, FreshnessLabel, TileId, moment_of
+from tileferry.domain.tiles.area import AREA_FIELDS, area_from, area_json
 
 VERSION = 1
 LINE_BYTES_MAX = 4_096
 """With its line break. Our longest line, the first, stays well below."""
 
-_HEADER = ("manifest", "partition", "run_id", "area", "tiles_listed", "tally", "sealed_at")
+_NEWER = "read it with the release that wrote it"
+_HEADER = ("version", "partition", "run_id", "area", "tiles_listed", "tally", "sealed_at")
 _KEY = ("source", "customer_id", "query_name", "logical_date")
-_AREA = ("west", "south", "east", "north", "zoom_levels", "sector_class")
-_EDGES = _AREA[:4]
 _TALLY = tuple(item.name for item in fields(DownloadTally))
-_BLOB = ("segment", "offset", "length", "sha256")
-_ENTRY = ("tile", *_BLOB, "resolution_m_per_px", "produced_at", "freshness")
+_ENTRY = (
+    *("tile", "segment", "offset", "length", "sha256"),
+    *("resolution_m_per_px", "produced_at", "freshness"),
+)
 _END = ("tiles", "size_bytes", "sha256")
 _LABELS = {label.value.encode(): label for label in FreshnessLabel}
 _WRITTEN = re.compile(
@@ -62,17 +58,13 @@ class ManifestEnd:
 
 def header_line(header: PartitionHeader) -> bytes:
     """Return the first line."""
-    key, area = header.key, header.area
+    key = header.key
     return _line(
         {
-            "manifest": VERSION,
+            "version": VERSION,
             "partition": {**asdict(key), "logical_date": key.logical_date.isoformat()},
             "run_id": header.run_id,
-            "area": {
-                **asdict(area.bbox),
-                "zoom_levels": area.zoom_levels,
-                "sector_class": area.sector_class.value,
-            },
+            "area": area_json(header.area),
             "tiles_listed": header.tiles_listed,
             "tally": asdict(header.tally),
             "sealed_at": header.sealed_at.isoformat(),
@@ -105,22 +97,36 @@ def is_end(line: bytes) -> bool:
 
 def header_of(line: bytes, path: str) -> PartitionHeader:
     """Read the first line; ``path`` is how errors name it."""
-    data = JsonFields.of(_parsed(line, path), path, _HEADER)
-    if type(data["manifest"]) is not int or data["manifest"] != VERSION:  # True equals 1
-        raise data.refused("manifest", f"is a format that is not read here: {VERSION} is")
-    tally = data.below("tally", _TALLY)
-    key = _key_of(data.below("partition", _KEY))
-    area = _area_of(data.below("area", _AREA))
-    return data.made(
-        lambda: PartitionHeader(
+    data = JsonObject.of(_parsed(line, path), path)
+    data.check_version(VERSION, remedy=_NEWER)
+    data.check_names(_HEADER)
+    key = _key_from(_below(data, "partition", _KEY))
+    area = area_from(_below(data, "area", AREA_FIELDS))
+    tally = _tally_from(_below(data, "tally", _TALLY))
+    with data.naming():
+        return PartitionHeader(
             key=key,
-            run_id=data["run_id"],
+            run_id=RunId(data.get("run_id", str)),
             area=area,
-            tiles_listed=data["tiles_listed"],
-            tally=tally.made(lambda: DownloadTally(**tally.data)),
-            sealed_at=data.moment("sealed_at"),
+            tiles_listed=data.get("tiles_listed", int),
+            tally=tally,
+            sealed_at=_moment(data, "sealed_at"),
         )
-    )
+
+
+def _key_from(data: JsonObject) -> PartitionKey:
+    with data.naming():
+        return PartitionKey(
+            source=data.get("source", str),
+            customer_id=data.get("customer_id", str),
+            query_name=data.get("query_name", str),
+            logical_date=data.get_date("logical_date"),
+        )
+
+
+def _tally_from(data: JsonObject) -> DownloadTally:
+    with data.naming():
+        return DownloadTally(**{name: data.get(name, int) for name in _TALLY})
 
 
 def entry_of(line: bytes, path: str) -> ManifestEntry:
@@ -148,50 +154,55 @@ def entry_of(line: bytes, path: str) -> ManifestEntry:
 
 def _entry_by_field(line: bytes, path: str) -> ManifestEntry:
     """Read a line that is not as we write it, to refuse it by its field."""
-    data = JsonFields.of(_parsed(line, path), path, _ENTRY)
-    tile_id = data.made(lambda: TileId.parse(data["tile"]), "tile")
-    return data.made(
-        lambda: ManifestEntry(
+    data = JsonObject.of(_parsed(line, path), path)
+    data.check_names(_ENTRY)
+    freshness = data.get("freshness", str)
+    if freshness not in list(FreshnessLabel):
+        raise data.refused("freshness", f"must be one of {', '.join(FreshnessLabel)}")
+    with data.naming("tile"):
+        tile_id = TileId.parse(data.get("tile", str))
+    with data.naming():
+        return ManifestEntry(
             tile_id=tile_id,
-            blob=BlobRef(**{name: data[name] for name in _BLOB}),
-            resolution_m_per_px=data["resolution_m_per_px"],
-            produced_at=data.moment("produced_at"),
-            freshness=data.member("freshness", FreshnessLabel),
+            blob=BlobRef(
+                segment=data.get("segment", int),
+                offset=data.get("offset", int),
+                length=data.get("length", int),
+                sha256=data.get("sha256", str),
+            ),
+            resolution_m_per_px=data.fields["resolution_m_per_px"],
+            produced_at=_moment(data, "produced_at"),
+            freshness=FreshnessLabel(freshness),
         )
-    )
 
 
 def end_of(line: bytes, path: str) -> ManifestEnd:
     """Read the last line."""
-    data = JsonFields.of(_parsed(line, path), path, ("end",)).below("end", _END)
-    return data.made(lambda: ManifestEnd(**data.data))
-
-
-def _key_of(data: JsonFields) -> PartitionKey:
-    return data.made(
-        lambda: PartitionKey(
-            source=data["source"],
-            customer_id=data["customer_id"],
-            query_name=data["query_name"],
-            logical_date=data.day("logical_date"),
+    outer = JsonObject.of(_parsed(line, path), path)
+    outer.check_names(("end",))
+    data = _below(outer, "end", _END)
+    with data.naming():
+        return ManifestEnd(
+            tiles=data.get("tiles", int),
+            size_bytes=data.get("size_bytes", int),
+            sha256=data.get("sha256", str),
         )
-    )
 
 
-def _area_of(data: JsonFields) -> PartitionArea:
-    return data.made(
-        lambda: PartitionArea(
-            bbox=BBox(**{edge: data[edge] for edge in _EDGES}),
-            zoom_levels=data["zoom_levels"],
-            sector_class=data.member("sector_class", SectorClass),
-        )
-    )
+def _below(data: JsonObject, name: str, names: Collection[str]) -> JsonObject:
+    found = JsonObject.of(data.fields[name], f"{data.path}.{name}")
+    found.check_names(names)
+    return found
 
 
-def _parsed(line: bytes, path: str) -> object:
+def _moment(data: JsonObject, name: str) -> datetime:
+    return moment_of(data.get(name, str), field=f"{data.path}.{name}")
+
+
+def _parsed(line: bytes, path: str) -> JsonValue:
     return parse_json(line, field=path, bytes_max=LINE_BYTES_MAX)
 
 
-def _line(data: Mapping[str, Any]) -> bytes:
+def _line(data: Mapping[str, JsonValue]) -> bytes:
     # Plain JSON: its digest is of the bytes as they are, and the canonical form costs each field.
     return json.dumps(data, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"

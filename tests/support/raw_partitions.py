@@ -8,7 +8,7 @@ from typing import Any
 from attrs import evolve
 
 from tileferry.domain.partitions import PartitionKey
-from tileferry.domain.partitions.manifest import ManifestEntry, PartitionArea, PartitionHeader
+from tileferry.domain.partitions.manifest import ManifestEntry, PartitionHeader
 from tileferry.domain.runs import RunId
 from tileferry.domain.tiles import (
     BBox,
@@ -18,6 +18,7 @@ from tileferry.domain.tiles import (
     SectorClass,
     TileId,
 )
+from tileferry.domain.tiles.area import Area
 
 NOW = datetime(2026, 10, 26, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -25,7 +26,7 @@ RUN = RunId("run-1")
 KEY = PartitionKey(
     source="satellite", customer_id="acme", query_name="roads", logical_date=date(2026, 10, 25)
 )
-AREA = PartitionArea(
+AREA = Area(
     bbox=BBox(west=36.0, south=50.0, east=36.3, north=50.2),
     zoom_levels=(13, 14),
     sector_class=SectorClass.STABLE_REAR,
@@ -34,7 +35,7 @@ TILES = list(AREA.coverage.tiles("satellite"))
 
 
 def header_of(
-    stored: int, *, listed: int | None = None, area: PartitionArea = AREA, **tally: int
+    stored: int, *, listed: int | None = None, area: Area = AREA, **tally: int
 ) -> PartitionHeader:
     """The header of a run that stored so many tiles, and what else its tally is told to say."""
     counts = DownloadTally(tiles_downloaded=stored, **tally)

@@ -1,0 +1,116 @@
+"""The raw sink: what runs bring, one raw partition a run, never changed once it is sealed."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from pathlib import PurePath
+from typing import Protocol
+
+from tileferry.application.ports.downloads import DownloadObserver, SpoolStore, TileDownloader
+from tileferry.application.ports.journal import JournalStore
+from tileferry.application.ports.lock import CacheLock
+from tileferry.application.ports.tile_metadata import TileMetadataStore
+from tileferry.application.ports.tile_store import TileStore
+from tileferry.domain.partitions import PartitionKey
+from tileferry.domain.partitions.manifest import (
+    Damage,
+    ManifestEntry,
+    PartitionHeader,
+    SealedPartition,
+)
+from tileferry.domain.runs import RunId
+from tileferry.domain.tiles import DownloadBatchReport
+from tileferry.domain.tiles.area import Area
+
+
+class OpenPartition(Protocol):
+    """A run's raw partition while it is written: a cache of its own, locked, with its journal."""
+
+    @property
+    def root(self) -> PurePath:
+        """Where it is, for the request and for the disk's free space."""
+        ...
+
+    @property
+    def tile_store(self) -> TileStore:
+        """Takes the bytes."""
+        ...
+
+    @property
+    def tile_metadata_store(self) -> TileMetadataStore:
+        """Takes the tiles of the run's area, and knows those of its earlier tries."""
+        ...
+
+    @property
+    def journals(self) -> JournalStore:
+        """Keeps the progress."""
+        ...
+
+    @property
+    def spools(self) -> SpoolStore:
+        """Takes the listing."""
+        ...
+
+    @property
+    def lock(self) -> CacheLock:
+        """Is held while the partition is open."""
+        ...
+
+    def seal(self, report: DownloadBatchReport, *, at: datetime) -> SealedPartition:
+        """Write the manifest and close the partition for good, durably; nothing less happens.
+
+        Until this returns the partition is either as open as before or wholly sealed, whatever
+        crashes. To seal it again gives the same.
+        """
+        ...
+
+
+class PartitionReader(Protocol):
+    """Reads a sealed partition. A manifest that is damaged is an ``InvalidValueError``."""
+
+    @property
+    def header(self) -> PartitionHeader:
+        """What its manifest begins with."""
+        ...
+
+    def entries(self) -> Iterator[ManifestEntry]:
+        """Yield its tiles; at the end it is known that the manifest is as it was sealed."""
+        ...
+
+    def read_tile(self, entry: ManifestEntry) -> bytes:
+        """Return the bytes of a tile, checked by their sha256."""
+        ...
+
+    def verify(self) -> Iterator[Damage]:
+        """Read every byte that the manifest vouches for, and yield what is not as it was."""
+        ...
+
+
+class RawSink(Protocol):
+    """Keeps raw partitions, and never lets go of one."""
+
+    def open(
+        self, key: PartitionKey, run_id: RunId, area: Area
+    ) -> AbstractContextManager[OpenPartition]:
+        """Begin a run's raw partition, or go on with what the run left; refuse a sealed one."""
+        ...
+
+    def find(self, key: PartitionKey, run_id: RunId) -> SealedPartition | None:
+        """Return a run's sealed partition, if there is one; this looks at no tile."""
+        ...
+
+    def runs(self, key: PartitionKey) -> Sequence[RunId]:
+        """Return the runs that have a sealed partition, in the order of their names."""
+        ...
+
+    def reader(self, sealed: SealedPartition) -> AbstractContextManager[PartitionReader]:
+        """Open a sealed partition for reading; refuse it where another was put in its place."""
+        ...
+
+
+class RawDownloaders(Protocol):
+    """Makes the downloader for an open raw partition."""
+
+    def into(self, raw: OpenPartition, *, observer: DownloadObserver) -> TileDownloader:
+        """Return what downloads into ``raw``, and nowhere else."""
+        ...
