@@ -4,7 +4,6 @@ The writer is a real process with real files and a real Postgres. After each end
 cache is read, every byte of every visible tile, and the next writer goes on from there.
 """
 
-import multiprocessing
 import random
 import signal
 import time
@@ -17,6 +16,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
 from support.cache import AREA, TILES, check_cache, content
 from support.cache_writer import REFUSED, Plan, write
+from support.killed_process import processes
 from support.soak import TIMES
 
 from tileferry.adapters.filesystem.segment_store import SegmentTileStore
@@ -27,18 +27,6 @@ from tileferry.domain.tiles import TileId
 MOMENT_S_MAX = 0.3
 STARTED_S_MAX = 30
 CALLS_MAX = 160
-
-# A new process starts in milliseconds, so that a random moment is one of its work.
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(
-    [
-        "sqlalchemy.dialects.postgresql.psycopg",
-        "tileferry.adapters.filesystem",
-        "tileferry.adapters.memory",
-        "tileferry.adapters.postgres",
-        "tileferry.application",
-    ]
-)
 
 
 class Campaign:

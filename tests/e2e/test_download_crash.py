@@ -2,15 +2,14 @@
 
 import hashlib
 import logging
-import multiprocessing
 import random
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from support.download_process import DownloadPlan, download
 from support.download_site import DERKACHI, ZOOM
+from support.killed_process import run_process
 from support.scripted_provider import KEY, ScriptedProvider, path_of, picture_of
 from support.soak import TIMES
 
@@ -20,17 +19,6 @@ from tileferry.domain.tiles import TileId, TileSet
 
 KILLS = 20 * TIMES
 TILES = 100
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(
-    [
-        "httpx",
-        "sqlalchemy.dialects.postgresql.psycopg",
-        "tileferry.adapters.filesystem",
-        "tileferry.adapters.http",
-        "tileferry.adapters.postgres",
-        "tileferry.adapters.system",
-    ]
-)
 
 
 def journaled(plan: DownloadPlan) -> set[TileId] | None:
@@ -51,22 +39,9 @@ def run(
     plan: DownloadPlan, *, kill_when: Callable[[], bool] | None = None, after_s: float = 0.0
 ) -> tuple[str, int] | None:
     """Run a download; return its report, unless it was killed before that."""
-    here, there = processes.Pipe(duplex=False)
-    process = processes.Process(target=download, args=(plan, there))
-    process.start()
-    there.close()
-    with here:
-        assert here.poll(30)
-        assert here.recv() == "begun"
-        if kill_when is not None:
-            while process.is_alive() and not kill_when():
-                time.sleep(0.001)
-            time.sleep(after_s)
-            process.kill()
-        process.join()
-        report: tuple[str, int] | None = here.recv() if process.exitcode == 0 else None
-    assert process.exitcode in {0, -signal.SIGKILL}
-    return report
+    code, report = run_process(download, plan, kill_when=kill_when, after_s=after_s)
+    assert code in {0, -signal.SIGKILL}
+    return report  # type: ignore[no-any-return]  # as it was sent
 
 
 def test_spec5_ac12_a_kill_at_any_moment_loses_no_journaled_tile(

@@ -5,7 +5,6 @@ and its record leaves a line that no result names: nobody can know of it, so the
 work again. But there is one line to a recorded result, none after it, and all get that result.
 """
 
-import multiprocessing
 import random
 import signal
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from attrs import define, field, frozen
 from support import idempotency_values
 from support.idempotency_rows import make_older
 from support.idempotent_caller import PAUSE_S_MAX, Plan, call, call_of, manager_of
+from support.killed_process import processes
 from support.soak import TIMES
 
 from tileferry.adapters.postgres import Database, PostgresAuditLog, PostgresIdempotencyStore
@@ -32,19 +32,6 @@ STARTED_S_MAX = 30
 ENDED_S_MAX = 60
 MOMENT_S_MAX = 3 * PAUSE_S_MAX
 LEASE = timedelta(seconds=60)
-
-# A new process starts in milliseconds.
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(
-    [
-        "sqlalchemy.dialects.postgresql.psycopg",
-        "tileferry.adapters.memory",
-        "tileferry.adapters.nats",
-        "tileferry.adapters.postgres",
-        "tileferry.adapters.system",
-        "tileferry.application",
-    ]
-)
 
 
 @frozen(kw_only=True)

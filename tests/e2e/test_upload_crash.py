@@ -1,17 +1,16 @@
 """Invariants 7 and 8: an upload killed at any moment, over links that break, loses nothing."""
 
-import multiprocessing
 import random
 import signal
-import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from attrs import define, field
 from sqlalchemy import text
-from support.provider import API_KEY, RunningProvider, running_provider
+from support.killed_process import run_process
+from support.provider import API_KEY, RunningProvider
 from support.soak import TIMES
 from support.upload_process import UploadPlan, captured, ingest, upload
 
@@ -24,34 +23,18 @@ KILLS = 10 * TIMES
 TILES = 45
 POISONED = 3
 SOURCE = capture_source("F1")
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["tileferry.entrypoints.container"])
 
 
 @pytest.fixture
-def provider() -> Iterator[RunningProvider]:
-    with running_provider() as running:
-        yield running
+def provider(reference_provider: RunningProvider) -> RunningProvider:
+    return reference_provider
 
 
 def run(plan: UploadPlan, kill_when: Callable[[], bool] | None, after_s: float = 0.0) -> str | None:
     """Run an upload; return its outcome, unless it was killed, or the provider failed for good."""
-    here, there = processes.Pipe(duplex=False)
-    process = processes.Process(target=upload, args=(plan, there))
-    process.start()
-    there.close()
-    with here:
-        assert here.poll(60)
-        assert here.recv() == "begun"
-        if kill_when is not None:
-            while process.is_alive() and not kill_when():
-                time.sleep(0.001)
-            time.sleep(after_s)
-            process.kill()
-        process.join()
-        assert process.exitcode in {0, 1, -signal.SIGKILL}
-        outcome: str | None = here.recv() if process.exitcode == 0 else None
-        return outcome
+    code, outcome = run_process(upload, plan, kill_when=kill_when, after_s=after_s)
+    assert code in {0, 1, -signal.SIGKILL}
+    return outcome  # type: ignore[no-any-return]  # as it was sent
 
 
 @define
