@@ -5,9 +5,6 @@ from typing import Annotated
 
 import typer
 from attrs import asdict
-from rich import box
-from rich.table import Table
-from rich.text import Text
 
 from tileferry.adapters.filesystem import CaptureFolderFiles
 from tileferry.adapters.postgres import schema_status
@@ -24,10 +21,10 @@ from tileferry.entrypoints.output import (
     option,
     people,
     print_json,
+    print_refusals,
 )
 
 SCHEMA = "tileferry.ingest.v1"
-SHOWN_MAX = 20
 app = typer.Typer(add_completion=False)
 
 
@@ -72,13 +69,4 @@ def _show(report: IngestReport) -> None:
     }
     shown = {name: value for name, value in rows.items() if value}
     people.print(facts(f"Captured on flight {report.flight_id}", shown))
-    if not report.refused:
-        return
-    table = Table(box=box.SIMPLE)
-    table.add_column("refused file", overflow="fold")
-    table.add_column("why", overflow="fold")
-    for file in report.refused[:SHOWN_MAX]:
-        table.add_row(Text(file.path), Text(file.problem))
-    people.print(table)
-    if len(report.refused) > SHOWN_MAX:
-        people.print(f"… and {len(report.refused) - SHOWN_MAX:,} more; --json has them all.")
+    print_refusals("refused file", "why", [(file.path, file.problem) for file in report.refused])

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger("tileferry.cli")
 _ON_PURPOSE = (TileManagerError, typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError)
 """What ends a command without being a mistake of ours."""
+_REFUSALS_MAX = 20
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object for scripts.")]
 ConfigFile = Annotated[
@@ -118,6 +119,20 @@ def facts(title: str, rows: Mapping[str, object]) -> Table:
     for name, value in rows.items():
         table.add_row(name, Text(str(value)))  # its brackets are no markup
     return table
+
+
+def print_refusals(what: str, why: str, refusals: Sequence[tuple[str, str]]) -> None:
+    """Show people what was refused and why, if anything was: the first few of many."""
+    if not refusals:
+        return
+    table = Table(box=box.SIMPLE)
+    table.add_column(what, overflow="fold")
+    table.add_column(why, overflow="fold")
+    for refused, reason in refusals[:_REFUSALS_MAX]:
+        table.add_row(Text(refused), Text(reason))
+    people.print(table)
+    if len(refusals) > _REFUSALS_MAX:
+        people.print(f"… and {len(refusals) - _REFUSALS_MAX:,} more; --json has them all.")
 
 
 def in_bytes(count: int) -> str:

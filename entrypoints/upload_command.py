@@ -6,9 +6,6 @@ from typing import Annotated, Any
 
 import typer
 from attrs import asdict
-from rich import box
-from rich.table import Table
-from rich.text import Text
 
 from tileferry.adapters.filesystem import FlightRecordFile, OperatorsWord
 from tileferry.adapters.postgres import schema_status
@@ -28,6 +25,7 @@ from tileferry.entrypoints.output import (
     option,
     people,
     print_json,
+    print_refusals,
 )
 from tileferry.entrypoints.progress_view import ProgressView
 from tileferry.entrypoints.signals import StoppableClock, StopSignals
@@ -35,8 +33,6 @@ from tileferry.entrypoints.times import in_utc
 from tileferry.entrypoints.upload_progress import UploadProgress
 
 SCHEMA = "tileferry.upload.v1"
-SHOWN_MAX = 20
-"""Rejected tiles beyond this are in the log, and with --json."""
 app = typer.Typer(add_completion=False)
 
 _OUTCOMES = {
@@ -167,14 +163,9 @@ def _show(report: UploadBatchReport) -> None:
         rows = {"outcome": "nothing was waiting"}
     shown = {name: value for name, value in rows.items() if value}
     people.print(facts(f"Upload of flight {report.flight_id}", shown))
-    rejected = [entry for entry in report.per_tile_status if not entry.status.acknowledged]
-    if not rejected:
-        return
-    table = Table(box=box.SIMPLE)
-    table.add_column("rejected tile")
-    table.add_column("what the provider said", overflow="fold")
-    for entry in rejected[:SHOWN_MAX]:
-        table.add_row(Text(str(entry.tile_id)), Text(entry.reason or ""))
-    people.print(table)
-    if len(rejected) > SHOWN_MAX:
-        people.print(f"… and {len(rejected) - SHOWN_MAX:,} more; --json has them all.")
+    rejected = [
+        (str(entry.tile_id), entry.reason or "")
+        for entry in report.per_tile_status
+        if not entry.status.acknowledged
+    ]
+    print_refusals("rejected tile", "what the provider said", rejected)
