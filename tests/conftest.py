@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
@@ -23,6 +24,9 @@ from tileferry.adapters.postgres import Database, start_embedded, upgrade
 pytest.register_assert_rewrite("support")  # what several tests share says as much when it fails
 
 from support.nats_server import NatsServer, connection_to, running  # noqa: E402  # not before
+
+if TYPE_CHECKING:
+    from support.provider import RunningProvider
 
 TEMPLATE = "tileferry_template"
 SLOW_FIRST = ("test_demo", "test_wheel", "_crash", "test_memory", "test_upload_restarts")
@@ -81,6 +85,22 @@ def database(database_url: str) -> Iterator[Database]:
     connected = Database.at(database_url)
     yield connected
     connected.close()
+
+
+@pytest.fixture(scope="session")
+def provider_server() -> Iterator["RunningProvider"]:
+    """Run the reference provider that tests share; it is not to be stopped."""
+    from support.provider import running_provider  # noqa: PLC0415  # it brings a web server
+
+    with running_provider() as server:
+        yield server
+
+
+@pytest.fixture
+def reference_provider(provider_server: "RunningProvider") -> "RunningProvider":
+    """Return that provider, with no fault and an empty record."""
+    provider_server.start_over()
+    return provider_server
 
 
 @pytest.fixture(scope="session")

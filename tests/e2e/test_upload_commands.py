@@ -2,12 +2,11 @@
 
 import json
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.area_operator import AreaOperator, wait_until
-from support.provider import API_KEY, RunningProvider, running_provider
+from support.provider import API_KEY, RunningProvider
 from support.upload_process import captured
 
 from tileferry.domain.tiles import capture_source
@@ -16,16 +15,9 @@ SOURCE = capture_source("F1")
 UPLOAD = ("upload", "--flight", "F1")
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[RunningProvider]:
-    with running_provider() as provider:
-        yield provider
-
-
 @pytest.fixture
-def provider(server: RunningProvider) -> RunningProvider:
-    server.start_over()
-    return server
+def provider(reference_provider: RunningProvider) -> RunningProvider:
+    return reference_provider
 
 
 @pytest.fixture

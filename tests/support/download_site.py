@@ -111,6 +111,10 @@ class DownloadSite:
         return {tile.tile_id: tile for tile in self.metadata.query_by_bbox(DERKACHI, [ZOOM])}
 
 
+NewSite = Callable[[int], DownloadSite]
+"""Makes a site whose provider has so many tiles."""
+
+
 @contextmanager
 def memory_site(root: Path, provider: ScriptedProvider) -> Iterator[DownloadSite]:
     """Fakes all around: a transport that is a function, stores that are dictionaries."""

@@ -1,35 +1,17 @@
 """What a download says of the cache is so: with fakes, and over real HTTP into a real cache."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
-from support.download_site import DERKACHI, ZOOM, DownloadSite, memory_site, real_site
-from support.scripted_provider import ScriptedProvider, answering_with, path_of
+from support.download_site import DownloadSite, NewSite
+from support.scripted_provider import answering_with, path_of
 
 from tileferry.adapters.memory import MemoryCacheLedger, MemoryTileMetadataStore
 from tileferry.adapters.postgres import PostgresCacheLedger, PostgresTileMetadataStore
 from tileferry.application import DownloadSettings, GroupLimits
 from tileferry.domain.errors import SatelliteProviderError, StorageError
 from tileferry.domain.tiles import DownloadOutcome, TileId
-
-NewSite = Callable[[int], DownloadSite]
-
-
-@pytest.fixture(params=["fakes", "real"])
-def new_site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NewSite]:
-    database = request.getfixturevalue("database") if request.param == "real" else None
-    with ExitStack() as stack:
-
-        def site(count: int) -> DownloadSite:
-            provider = ScriptedProvider.of_area(DERKACHI, ZOOM, count)
-            if database is None:
-                return stack.enter_context(memory_site(tmp_path, provider))
-            return stack.enter_context(real_site(tmp_path, provider, database))
-
-        yield site
 
 
 def interrupted(site: DownloadSite) -> None:

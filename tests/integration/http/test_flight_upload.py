@@ -11,7 +11,7 @@ import httpx
 import pytest
 from attrs import define, evolve, field
 from support.managers import Bench
-from support.provider import API_KEY, RunningProvider, running_provider
+from support.provider import API_KEY, RunningProvider
 
 from tileferry.adapters.filesystem.flight_records import FlightRecordFile, OperatorsWord
 from tileferry.adapters.http import ProviderAddress, new_client
@@ -144,16 +144,9 @@ class Flight:
         return sum(line.method == "POST" for line in self.provider.requests)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[RunningProvider]:
-    with running_provider() as provider:
-        yield provider
-
-
 @pytest.fixture
-def provider(server: RunningProvider) -> RunningProvider:
-    server.start_over()
-    return server
+def provider(reference_provider: RunningProvider) -> RunningProvider:
+    return reference_provider
 
 
 def accepted(provider: RunningProvider) -> list[str]:

@@ -4,8 +4,7 @@ AC-12, a kill in the middle, is in tests/e2e/test_download_crash.py, and here wi
 """
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.download_site import DERKACHI, NOW_S, ZOOM, DownloadSite, memory_site, real_site
+from support.download_site import DERKACHI, NOW_S, ZOOM, DownloadSite, NewSite, memory_site
 from support.scripted_provider import KEY, TILES, ScriptedProvider, path_of, picture_of
 
 from tileferry.adapters.system import SystemClock
@@ -25,28 +24,7 @@ from tileferry.domain.errors import (
     RateLimitedError,
     SatelliteProviderError,
 )
-from tileferry.domain.tiles import (
-    DownloadOutcome,
-    FreshnessLabel,
-    ProviderFault,
-    SectorClass,
-)
-
-NewSite = Callable[[int], DownloadSite]
-
-
-@pytest.fixture(params=["fakes", "real"])
-def new_site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NewSite]:
-    database = request.getfixturevalue("database") if request.param == "real" else None
-    with ExitStack() as stack:
-
-        def site(count: int) -> DownloadSite:
-            provider = ScriptedProvider.of_area(DERKACHI, ZOOM, count)
-            if database is None:
-                return stack.enter_context(memory_site(tmp_path, provider))
-            return stack.enter_context(real_site(tmp_path, provider, database))
-
-        yield site
+from tileferry.domain.tiles import DownloadOutcome, FreshnessLabel, ProviderFault, SectorClass
 
 
 def answer(status: int, text: str = "", **headers: str) -> Callable[[Any], httpx.Response]:

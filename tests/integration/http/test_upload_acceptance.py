@@ -3,12 +3,11 @@
 import gc
 import logging
 from collections import Counter
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from support.provider import RunningProvider, running_provider
+from support.provider import RunningProvider
 from support.upload_process import ingest
 from support.upload_site import LANDED, REQUEST, SOURCE, UploadSite
 
@@ -27,16 +26,9 @@ from tileferry.domain.tiles import UploadOutcome, VotingStatus
 from tileferry.entrypoints.container import build_tile_uploader, tile_uploader_of
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[RunningProvider]:
-    with running_provider() as provider:
-        yield provider
-
-
 @pytest.fixture
-def site(tmp_path: Path, database_url: str, server: RunningProvider) -> UploadSite:
-    server.start_over()
-    return UploadSite(tmp_path, database_url, server)
+def site(tmp_path: Path, database_url: str, reference_provider: RunningProvider) -> UploadSite:
+    return UploadSite(tmp_path, database_url, reference_provider)
 
 
 def test_spec1_ac1_a_first_success_waits_for_nothing_and_counts_nothing(site: UploadSite) -> None:

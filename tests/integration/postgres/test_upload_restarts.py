@@ -1,14 +1,14 @@
 """Invariants 7 and 8: the server restarts at the worst moments of an upload."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from attrs import define
 from support.postgres_server import OwnServer
-from support.provider import RunningProvider, running_provider
+from support.provider import RunningProvider
 from support.upload_site import LANDED, REQUEST, UploadSite
 
 from tileferry.application.ports.uploads import UploadProvider
@@ -16,10 +16,9 @@ from tileferry.domain.errors import DatabaseError
 from tileferry.domain.tiles import PerTileStatus, SignedEnvelope, VotingStatus
 
 
-@pytest.fixture(scope="module")
-def provider() -> Iterator[RunningProvider]:
-    with running_provider() as running:
-        yield running
+@pytest.fixture
+def provider(reference_provider: RunningProvider) -> RunningProvider:
+    return reference_provider
 
 
 @define
@@ -60,7 +59,6 @@ def uploaded(site: UploadSite, *, before: Callable[[], None], after: Callable[[]
 def test_invariants_7_8_a_restart_around_an_answer_loses_and_repeats_nothing(
     server: OwnServer, tmp_path: Path, provider: RunningProvider, moment: str, mode: str
 ) -> None:
-    provider.start_over()
     site = UploadSite(tmp_path, server.url, provider)
     site.captures(12)
     steps: dict[str, Callable[[], None]] = {"before": nothing, "after": nothing}
@@ -74,7 +72,6 @@ def test_invariants_7_8_a_restart_around_an_answer_loses_and_repeats_nothing(
 def test_invariants_7_8_an_answer_that_cannot_be_recorded_is_asked_for_again(
     server: OwnServer, tmp_path: Path, provider: RunningProvider
 ) -> None:
-    provider.start_over()
     site = UploadSite(tmp_path, server.url, provider)
     site.captures(12)
     answers: list[Sequence[PerTileStatus]] = []
