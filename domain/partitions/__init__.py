@@ -1,5 +1,16 @@
 """Partitions: what the validator has decided about each, and who may ask for another try."""
 
+from tileferry.domain.partitions.backfill import (
+    BACKFILL_PARTITIONS_MAX,
+    BackfillAction,
+    BackfillLine,
+    BackfillPlan,
+    BackfillRequest,
+    PartitionFingerprint,
+    SkipReason,
+)
+from tileferry.domain.partitions.backfill_input import PLAN_BYTES_MAX, plan_from_json
+from tileferry.domain.partitions.backfill_planning import Drift, drift, is_applied, plan_backfill
 from tileferry.domain.partitions.confirmation import (
     LARGE_RANGE,
     check_confirmed,
@@ -32,12 +43,21 @@ from tileferry.domain.partitions.verdicts import after_run, apply_verdict
 from tileferry.domain.runs import Verdict, VerdictOutcome
 
 __all__ = [
+    "BACKFILL_PARTITIONS_MAX",
     "LARGE_RANGE",
     "PARTITION_SHAPES",
     "PARTITION_TRANSITIONS",
+    "PLAN_BYTES_MAX",
+    "BackfillAction",
+    "BackfillLine",
+    "BackfillPlan",
+    "BackfillRequest",
+    "Drift",
     "Partition",
+    "PartitionFingerprint",
     "PartitionKey",
     "PartitionStatus",
+    "SkipReason",
     "TerminalReason",
     "TerminalityPolicy",
     "Verdict",
@@ -48,9 +68,13 @@ __all__ = [
     "apply_verdict",
     "check_confirmed",
     "check_raw_partition",
+    "drift",
     "enqueue",
+    "is_applied",
     "mark_terminal",
     "next_automatic_retry",
+    "plan_backfill",
+    "plan_from_json",
     "readable_run",
     "reject",
     "reprocess",

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from attrs import Attribute
 
 
-def _day(instance: object, attribute: "Attribute[Any]", value: object) -> None:
+def day(instance: object, attribute: "Attribute[Any]", value: object) -> None:
+    """Refuse anything but a date; a time of day would make two keys of one day."""
     if not isinstance(value, date) or isinstance(value, datetime):
         raise InvalidValueError(
             field=field_name(instance, attribute),
@@ -33,7 +34,7 @@ class PartitionKey:
     source: str = field(validator=name)
     customer_id: str = field(validator=name)
     query_name: str = field(validator=name)
-    logical_date: date = field(validator=_day)
+    logical_date: date = field(validator=day)
 
     def __str__(self) -> str:
         # Plain names hold no slash, so no two keys share a text.

@@ -1,0 +1,246 @@
+"""A backfill plan: what each date of a range is to get, written down before anything changes.
+
+A plan is applied as it is, or not at all: each line carries the state that it was made from, and
+the hash covers every line.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime
+from enum import StrEnum
+from functools import cached_property
+from hashlib import sha256
+
+from attrs import asdict, field, frozen, validators
+
+from tileferry.domain.canonical import JsonValue
+from tileferry.domain.checks import as_tuple, aware, each, instance, integer, name
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.partitions.partition import Partition, PartitionKey, PartitionStatus, day
+from tileferry.domain.runs import RunId
+from tileferry.domain.shape import misfit
+from tileferry.domain.tiles.area import Area, area_json
+
+BACKFILL_PARTITIONS_MAX = 100_000
+BACKFILL_VERSION = 1
+_PREFIX = b"tileferry-backfill-plan-v1\n"
+_RUN_HASH_DIGITS = 32
+
+
+class BackfillAction(StrEnum):
+    """What a date gets."""
+
+    ENQUEUE = "enqueue"
+    """Its first run: there is no such partition yet."""
+    REQUEUE = "requeue"
+    """A new run of a partition that failed."""
+    REPROCESS = "reprocess"
+    """A new run of a success, which stays readable meanwhile."""
+    SKIP = "skip"
+
+
+class SkipReason(StrEnum):
+    """Why a date gets nothing; the last three are those of a terminal partition."""
+
+    SUCCESS = "success"
+    RUN_ACTIVE = "run_active"
+    MARKED = "marked"
+    ATTEMPTS_USED_UP = "attempts_used_up"
+    TOO_OLD = "too_old"
+
+
+@frozen(kw_only=True)
+class BackfillRequest:
+    """What the operator asks for: a query's dates, both ends included, and the area of each."""
+
+    source: str = field(validator=name)
+    customer_id: str = field(validator=name)
+    query_name: str = field(validator=name)
+    first_date: date = field(validator=day)
+    last_date: date = field(validator=day)
+    area: Area = field(validator=instance(Area))
+    reprocess: bool = field(default=False, validator=instance(bool))
+    """Successes, too."""
+    include_terminal: bool = field(default=False, validator=instance(bool))
+    """Failures that the policy has given up, too."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.first_date > self.last_date:
+            raise misfit(self, "first_date", f"is after last_date, {self.last_date}")
+        if self.count > BACKFILL_PARTITIONS_MAX:
+            raise InvalidValueError(
+                field="BackfillRequest.last_date",
+                value=self.last_date.isoformat(),
+                problem=f"makes {self.count} partitions; {BACKFILL_PARTITIONS_MAX} are the most",
+                remedy="make several plans, one after the other",
+            )
+
+    @property
+    def count(self) -> int:
+        """How many partitions that is."""
+        return self.last_date.toordinal() - self.first_date.toordinal() + 1
+
+    @property
+    def dates(self) -> Iterator[date]:
+        """The dates, the oldest first."""
+        return map(
+            date.fromordinal, range(self.first_date.toordinal(), self.last_date.toordinal() + 1)
+        )
+
+    def key(self, logical_date: date) -> PartitionKey:
+        """Return the partition of one date."""
+        return PartitionKey(
+            source=self.source,
+            customer_id=self.customer_id,
+            query_name=self.query_name,
+            logical_date=logical_date,
+        )
+
+
+@frozen(kw_only=True)
+class PartitionFingerprint:
+    """What of a partition's state a plan rests on: every new run, end of a run and mark shows."""
+
+    status: PartitionStatus = field(validator=instance(PartitionStatus))
+    attempt_count: int = field(validator=integer(0))
+    current_run_id: RunId | None = field(validator=validators.optional(name))
+    active_run_id: RunId | None = field(validator=validators.optional(name))
+    last_run_id: RunId = field(validator=name)
+    abandoned: bool = field(validator=instance(bool))
+    marked: bool = field(validator=instance(bool))
+    """Whether an operator has ruled out further tries."""
+
+    @classmethod
+    def of(cls, partition: Partition) -> "PartitionFingerprint":
+        """Take a partition's fingerprint."""
+        return cls(
+            status=partition.status,
+            attempt_count=partition.attempt_count,
+            current_run_id=partition.current_run_id,
+            active_run_id=partition.active_run_id,
+            last_run_id=partition.last_run_id,
+            abandoned=partition.abandoned,
+            marked=partition.terminal_marker is not None,
+        )
+
+
+_STATUSES: Mapping[BackfillAction | SkipReason, PartitionStatus] = {
+    BackfillAction.REQUEUE: PartitionStatus.FAILED,
+    BackfillAction.REPROCESS: PartitionStatus.SUCCESS,
+    SkipReason.SUCCESS: PartitionStatus.SUCCESS,
+    SkipReason.MARKED: PartitionStatus.FAILED,
+    SkipReason.ATTEMPTS_USED_UP: PartitionStatus.FAILED,
+    SkipReason.TOO_OLD: PartitionStatus.FAILED,
+}
+
+
+@frozen(kw_only=True)
+class BackfillLine:
+    """What one date gets, and what its partition was when that was decided."""
+
+    logical_date: date = field(validator=day)
+    action: BackfillAction = field(validator=instance(BackfillAction))
+    why: SkipReason | None = field(
+        default=None, validator=validators.optional(instance(SkipReason))
+    )
+    seen: PartitionFingerprint | None = field(
+        default=None, validator=validators.optional(instance(PartitionFingerprint))
+    )
+    """``None`` when there was no such partition."""
+
+    def __attrs_post_init__(self) -> None:
+        if (self.why is None) == (self.action is BackfillAction.SKIP):
+            raise misfit(self, "why", f"does not go with {self.action}: a skip says why")
+        if (self.seen is None) != (self.action is BackfillAction.ENQUEUE):
+            raise misfit(self, "seen", f"does not go with {self.action}")
+        if self.seen is None:
+            return
+        active = self.seen.active_run_id is not None
+        status = _STATUSES.get(self.why or self.action, self.seen.status)
+        if self.seen.status is not status or active != (self.why is SkipReason.RUN_ACTIVE):
+            raise misfit(self, "action", f"does not go with {self.seen.status}, as it was seen")
+
+
+@frozen(kw_only=True)
+class BackfillPlan:
+    """A line for each date of the request, in their order."""
+
+    made_at: datetime = field(validator=aware)
+    request: BackfillRequest = field(validator=instance(BackfillRequest))
+    lines: tuple[BackfillLine, ...] = field(
+        converter=as_tuple,
+        validator=each(instance(BackfillLine)),
+        repr=lambda lines: f"{len(lines)} lines",
+    )
+
+    def __attrs_post_init__(self) -> None:
+        if [line.logical_date for line in self.lines] != list(self.request.dates):
+            raise InvalidValueError(
+                field="BackfillPlan.lines",
+                value=len(self.lines),
+                problem="must be one line for each date of the range, in their order",
+            )
+        if self.counts[BackfillAction.REPROCESS] and not self.request.reprocess:
+            raise misfit(self, "lines", "reprocess a success, which was not asked for")
+
+    @cached_property
+    def counts(self) -> Counter[BackfillAction]:
+        """How many lines have which action."""
+        return Counter(line.action for line in self.lines)
+
+    @property
+    def touched(self) -> int:
+        """How many partitions it changes: what an operator confirms."""
+        return len(self.lines) - self.counts[BackfillAction.SKIP]
+
+    def key(self, line: BackfillLine) -> PartitionKey:
+        """Return the partition that a line is about."""
+        return self.request.key(line.logical_date)
+
+    def run_id(self, line: BackfillLine) -> RunId:
+        """Return the run that a line starts.
+
+        It follows from the plan, so that a plan that was applied in part can be applied again: what
+        it has started already is known by this id, and no second run comes of it.
+        """
+        return RunId(f"backfill-{self.hash[:_RUN_HASH_DIGITS]}-{line.logical_date.isoformat()}")
+
+    @cached_property
+    def hash(self) -> str:
+        """The sha256 over all that the plan says."""
+        return sha256(_PREFIX + _canonical(self._content())).hexdigest()
+
+    def to_json(self) -> bytes:
+        """Return the plan as it is written to a file, with its hash."""
+        return _canonical({**self._content(), "hash": self.hash}) + b"\n"
+
+    def _content(self) -> dict[str, JsonValue]:
+        request = self.request
+        return {
+            "version": BACKFILL_VERSION,
+            "made_at": self.made_at.astimezone(UTC).isoformat(),
+            "source": request.source,
+            "customer_id": request.customer_id,
+            "query_name": request.query_name,
+            "first_date": request.first_date.isoformat(),
+            "last_date": request.last_date.isoformat(),
+            **area_json(request.area),
+            "reprocess": request.reprocess,
+            "include_terminal": request.include_terminal,
+            "lines": [_line_json(line) for line in self.lines],
+        }
+
+
+def _line_json(line: BackfillLine) -> dict[str, JsonValue]:
+    return {
+        "logical_date": line.logical_date.isoformat(),
+        "action": line.action,
+        "why": line.why,
+        "seen": None if line.seen is None else asdict(line.seen),
+    }
+
+
+def _canonical(content: Mapping[str, JsonValue]) -> bytes:
+    """Return canonical JSON, of names, dates and whole numbers that nobody has to look at again."""
+    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()

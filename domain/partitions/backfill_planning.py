@@ -1,0 +1,132 @@
+"""Makes a backfill plan from the partitions as they are, and tells later what has changed."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from attrs import fields, frozen
+
+from tileferry.domain.partitions.backfill import (
+    BackfillAction,
+    BackfillLine,
+    BackfillPlan,
+    BackfillRequest,
+    PartitionFingerprint,
+    SkipReason,
+)
+from tileferry.domain.partitions.partition import Partition, PartitionKey, PartitionStatus
+from tileferry.domain.partitions.terminality import TerminalityPolicy, terminal_reason
+
+_ABSENT = "absent"
+
+
+def plan_backfill(
+    request: BackfillRequest,
+    partitions: Iterable[Partition],
+    *,
+    now: datetime,
+    terminality: TerminalityPolicy,
+) -> BackfillPlan:
+    """Decide for each date of a request; partitions of other keys are not looked at."""
+    found = {partition.key: partition for partition in partitions}
+    lines = []
+    for logical_date in request.dates:
+        partition = found.get(request.key(logical_date))
+        action, why = _decided(partition, request, terminality, now)
+        lines.append(
+            BackfillLine(
+                logical_date=logical_date,
+                action=action,
+                why=why,
+                seen=None if partition is None else PartitionFingerprint.of(partition),
+            )
+        )
+    return BackfillPlan(made_at=now, request=request, lines=lines)
+
+
+def _decided(
+    partition: Partition | None,
+    request: BackfillRequest,
+    terminality: TerminalityPolicy,
+    now: datetime,
+) -> tuple[BackfillAction, SkipReason | None]:
+    if partition is None:
+        return BackfillAction.ENQUEUE, None
+    if partition.active_run_id is not None:
+        return BackfillAction.SKIP, SkipReason.RUN_ACTIVE
+    if partition.status is PartitionStatus.SUCCESS:
+        if request.reprocess:
+            return BackfillAction.REPROCESS, None
+        return BackfillAction.SKIP, SkipReason.SUCCESS
+    terminal = terminal_reason(partition, terminality, now)
+    if terminal is None or request.include_terminal:
+        return BackfillAction.REQUEUE, None
+    return BackfillAction.SKIP, SkipReason(terminal.value)
+
+
+@frozen(kw_only=True)
+class Drift:
+    """A partition that is not any more what its line was decided on."""
+
+    key: PartitionKey
+    action: BackfillAction
+    """What the plan would do to it."""
+    planned: PartitionFingerprint | None
+    found: PartitionFingerprint | None
+
+    @property
+    def blocks(self) -> bool:
+        """Whether the plan would change it: then the plan must not be applied.
+
+        A date that is skipped stays skipped, however its own work has gone on meanwhile.
+        """
+        return self.action is not BackfillAction.SKIP
+
+    @property
+    def changes(self) -> tuple[tuple[str, str, str], ...]:
+        """What differs: a field, what it was, and what it is."""
+        if self.planned is None or self.found is None:
+            return (("status", _status(self.planned), _status(self.found)),)
+        pairs = (
+            (item.name, getattr(self.planned, item.name), getattr(self.found, item.name))
+            for item in fields(PartitionFingerprint)
+        )
+        return tuple((name, _shown(was), _shown(now)) for name, was, now in pairs if was != now)
+
+    def __str__(self) -> str:
+        changes = "; ".join(f"{name} was {was}, is {now}" for name, was, now in self.changes)
+        return f"partition {self.key} ({self.action}): {changes}"
+
+
+def drift(plan: BackfillPlan, partitions: Iterable[Partition]) -> list[Drift]:
+    """Return every partition of the plan that has changed since, in the plan's order.
+
+    What the plan itself has started is no drift: it was applied before, in part or whole.
+    """
+    found = {partition.key: partition for partition in partitions}
+    drifted = []
+    for line in plan.lines:
+        key = plan.key(line)
+        partition = found.get(key)
+        state = None if partition is None else PartitionFingerprint.of(partition)
+        if state != line.seen and not is_applied(plan, line, partition):
+            drifted.append(Drift(key=key, action=line.action, planned=line.seen, found=state))
+    return drifted
+
+
+def is_applied(plan: BackfillPlan, line: BackfillLine, partition: Partition | None) -> bool:
+    """Tell whether a partition's newest run is the one that this line starts."""
+    return partition is not None and partition.last_run_id == plan.run_id(line)
+
+
+def _status(state: PartitionFingerprint | None) -> str:
+    return _ABSENT if state is None else state.status.value
+
+
+def _shown(value: object) -> str:
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return "yes" if value else "no"
+        case _:
+            return str(value)

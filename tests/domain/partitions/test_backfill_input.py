@@ -1,0 +1,260 @@
+"""Plans from files: read as they were made, or refused by what is wrong with them."""
+
+import json
+from collections.abc import Callable
+from datetime import date, timedelta
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.areas import areas, names
+from support.partition_states import NOW, STATES, TERMINALITY
+from support.strategies import moments
+
+from tileferry.domain.canonical import canonical_json
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.partitions import (
+    PLAN_BYTES_MAX,
+    BackfillPlan,
+    BackfillRequest,
+    plan_backfill,
+    plan_from_json,
+)
+from tileferry.domain.tiles import Area, BBox, SectorClass
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> BackfillPlan:
+    states = draw(st.lists(st.none() | st.sampled_from(sorted(STATES)), min_size=1, max_size=4))
+    first = draw(st.dates(date(1900, 1, 1), date(2200, 1, 1)))
+    request = BackfillRequest(
+        source=draw(names),
+        customer_id=draw(names),
+        query_name=draw(names),
+        first_date=first,
+        last_date=first + timedelta(days=len(states) - 1),
+        area=draw(areas),
+        reprocess=draw(st.booleans()),
+        include_terminal=draw(st.booleans()),
+    )
+    partitions = [
+        STATES[state](request.key(day))
+        for day, state in zip(request.dates, states, strict=True)
+        if state is not None
+    ]
+    return plan_backfill(request, partitions, now=draw(moments), terminality=TERMINALITY)
+
+
+PLAN = plan_backfill(
+    request := BackfillRequest(
+        source="osm",
+        customer_id="acme",
+        query_name="roads",
+        first_date=date(2024, 2, 28),
+        last_date=date(2024, 3, 1),
+        area=Area(
+            bbox=BBox.parse("36.1,49.9,36.4,50.1"),
+            zoom_levels=(15, 16),
+            sector_class=SectorClass.STABLE_REAR,
+        ),
+    ),
+    [
+        STATES["success"](request.key(date(2024, 2, 29))),
+        STATES["failed"](request.key(date(2024, 3, 1))),
+    ],
+    now=NOW,
+    terminality=TERMINALITY,
+)
+
+
+@given(plans())
+def test_a_plan_is_read_back_as_it_was(plan: BackfillPlan) -> None:
+    again = plan_from_json(plan.to_json())
+    assert again == plan
+    assert again.hash == plan.hash
+    assert again.to_json() == plan.to_json()
+
+
+def test_the_form_of_a_plan() -> None:
+    document = json.loads(PLAN.to_json())
+    assert document.pop("hash") == PLAN.hash
+    seen = document["lines"][2].pop("seen")
+    assert document.pop("lines")[2] == {
+        "logical_date": "2024-03-01",
+        "action": "requeue",
+        "why": None,
+    }
+    assert seen == {
+        "status": "failed",
+        "attempt_count": 1,
+        "current_run_id": None,
+        "active_run_id": None,
+        "last_run_id": "r1",
+        "abandoned": False,
+        "marked": False,
+    }
+    assert document == {
+        "version": 1,
+        "made_at": "2024-06-01T12:00:00+00:00",
+        "source": "osm",
+        "customer_id": "acme",
+        "query_name": "roads",
+        "first_date": "2024-02-28",
+        "last_date": "2024-03-01",
+        "bbox": "36.1,49.9,36.4,50.1",
+        "zoom_levels": [15, 16],
+        "sector_class": "stable_rear",
+        "reprocess": False,
+        "include_terminal": False,
+    }
+
+
+def test_the_hash_is_over_canonical_json() -> None:
+    document = json.loads(PLAN.to_json())
+    assert PLAN.to_json() == canonical_json(document) + b"\n"
+    del document["hash"]
+    content = b"tileferry-backfill-plan-v1\n" + canonical_json(document)
+    assert sha256(content).hexdigest() == PLAN.hash
+
+
+def test_white_space_is_no_edit() -> None:
+    document = json.loads(PLAN.to_json())
+    assert plan_from_json(json.dumps(document, indent=2).encode()) == PLAN
+
+
+def edited(edit: Callable[[dict[str, Any]], object]) -> InvalidValueError:
+    document = json.loads(PLAN.to_json())
+    edit(document)
+    with pytest.raises(InvalidValueError) as caught:
+        plan_from_json(json.dumps(document).encode())
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda plan: plan.update(customer_id="other"),
+        lambda plan: plan.update(include_terminal=True),
+        lambda plan: plan.update(zoom_levels=[15]),
+        lambda plan: plan.update(made_at="2024-06-01T12:00:01+00:00"),
+        lambda plan: plan.update(hash="0" * 64),
+        lambda plan: plan["lines"][2]["seen"].update(attempt_count=2),
+        lambda plan: plan["lines"][2].update(action="skip", why="marked"),
+        lambda plan: plan["lines"][1]["seen"].update(last_run_id="r9"),
+    ],
+)
+def test_an_edit_that_makes_sense_by_itself_is_found_by_the_hash(
+    edit: Callable[[dict[str, Any]], object],
+) -> None:
+    error = edited(edit)
+    assert error.field == "plan.hash"
+    assert error.problem.endswith("the plan was changed since")
+    assert error.remedy == "make a new one with backfill plan"
+
+
+EDITS: list[tuple[Callable[[dict[str, Any]], object], str, str | None]] = [
+    (
+        lambda plan: plan.update(version=2, lines=None),
+        "version",
+        "is not known: this release reads version 1",
+    ),
+    (lambda plan: plan.pop("version"), "version", "must be a whole number"),
+    (lambda plan: plan.pop("hash"), "hash", "is missing"),
+    (lambda plan: plan.update(hash=7), "hash", "must be text"),
+    (lambda plan: plan.update(extra=1), "extra", "is not known"),
+    (lambda plan: plan.update(made_at="noon"), "made_at", "must be an ISO 8601 time with its zone"),
+    (lambda plan: plan.update(made_at=7), "made_at", "must be text"),
+    (lambda plan: plan.update(bbox="1,2,3,94"), "bbox.north", None),
+    (lambda plan: plan.update(source=".."), "source", "is not a plain name"),
+    (lambda plan: plan.update(first_date="2024-03-02"), "first_date", None),
+    (lambda plan: plan.update(last_date="9999-12-31"), "last_date", None),
+    (lambda plan: plan.update(reprocess="no"), "reprocess", "must be true or false"),
+    (
+        lambda plan: plan["lines"].pop(),
+        "lines",
+        "must be 3 lines, one for each date of the range",
+    ),
+    (lambda plan: plan.update(lines={}), "lines", "must be a list"),
+    (
+        lambda plan: plan["lines"].reverse(),
+        "lines",
+        "must be one line for each date of the range, in their order",
+    ),
+    (lambda plan: plan["lines"].__setitem__(1, 7), "lines[1]", "must be an object"),
+    (lambda plan: plan["lines"][1].pop("why"), "lines[1].why", "is missing"),
+    (
+        lambda plan: plan["lines"][1].update(action="drop"),
+        "lines[1].action",
+        "must be one of enqueue, requeue, reprocess, skip",
+    ),
+    (lambda plan: plan["lines"][1].update(why="x"), "lines[1].why", None),
+    (lambda plan: plan["lines"][1].update(why=None), "lines[1].why", None),
+    (lambda plan: plan["lines"][0].update(logical_date="x"), "lines[0].logical_date", None),
+    (
+        lambda plan: plan["lines"][1].update(action="reprocess", why=None),
+        "lines",
+        "reprocess a success, which was not asked for",
+    ),
+    (lambda plan: plan["lines"][2].update(seen=[]), "lines[2].seen", "must be an object"),
+    (lambda plan: plan["lines"][2]["seen"].pop("marked"), "lines[2].seen.marked", "is missing"),
+    (
+        lambda plan: plan["lines"][2]["seen"].update(status="done"),
+        "lines[2].seen.status",
+        "must be one of pending, success, failed",
+    ),
+    (
+        lambda plan: plan["lines"][2]["seen"].update(attempt_count=-1),
+        "lines[2].seen.attempt_count",
+        "must be a whole number from 0 up",
+    ),
+    (
+        lambda plan: plan["lines"][2]["seen"].update(current_run_id="a/b"),
+        "lines[2].seen.current_run_id",
+        "is not a plain name",
+    ),
+]
+
+
+@pytest.mark.parametrize(("edit", "field", "problem"), EDITS, ids=range(len(EDITS)))
+def test_what_is_wrong_is_named(
+    edit: Callable[[dict[str, Any]], object], field: str, problem: str | None
+) -> None:
+    error = edited(edit)
+    assert error.field == f"plan.{field}"
+    assert problem in {None, error.problem}
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"null", b"{", b"\xff", PLAN.to_json()[:-9]])
+def test_what_is_no_plan_is_refused(content: bytes) -> None:
+    with pytest.raises(InvalidValueError) as caught:
+        plan_from_json(content)
+    assert caught.value.field.startswith("plan")
+
+
+def test_the_longest_plan_can_be_read_again() -> None:
+    longest = "x" * 64
+    line = json.loads(PLAN.to_json())["lines"][1]
+    line["seen"].update(
+        dict.fromkeys(("current_run_id", "active_run_id", "last_run_id"), longest),
+        attempt_count=2**63,
+    )
+    line["why"] = "attempts_used_up"
+    assert len(json.dumps(line)) * 100_000 + 10_000 < PLAN_BYTES_MAX == 64_000_000
+
+
+@given(st.binary(max_size=60), st.integers(0, 10_000), st.integers(0, 60))
+def test_no_damage_goes_unseen_or_crashes(noise: bytes, start: int, length: int) -> None:
+    content = PLAN.to_json()
+    start %= len(content)
+    damaged = content[:start] + noise + content[start + length :]
+    found = read_or_refused(damaged)
+    assert isinstance(found, InvalidValueError) or found == PLAN
+
+
+def read_or_refused(content: bytes) -> BackfillPlan | InvalidValueError:
+    try:
+        return plan_from_json(content)
+    except InvalidValueError as error:
+        return error
