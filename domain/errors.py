@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 _LINE_CHARS_MAX = 1_000
+_DRIFT_SHOWN_MAX = 10
 
 
 def _line(text: str) -> str:
@@ -198,6 +199,25 @@ class IllegalTransitionError(TileManagerError):
         return (
             f"{printable(self.subject)} is {printable(self.status)}: {printable(self.actor)} "
             f"may not {self.transition} it: {_line(self.problem)}"
+        )
+
+
+@define(kw_only=True, eq=False)
+class PlanDriftedError(TileManagerError):
+    """A plan was made from what is not so any more; nothing of it was done."""
+
+    count: int
+    drifted: Sequence[str]
+    """What has changed, a line each."""
+
+    def __str__(self) -> str:
+        shown = " | ".join(printable(line) for line in self.drifted[:_DRIFT_SHOWN_MAX])
+        more = (
+            "" if self.count <= _DRIFT_SHOWN_MAX else f" | and {self.count - _DRIFT_SHOWN_MAX} more"
+        )
+        return (
+            f"{self.count} partition{'' if self.count == 1 else 's'} changed since the plan was "
+            f"made, so nothing was done: {shown}{more}; make a new plan"
         )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TypeVar
 
-from attrs import frozen
+from attrs import field, frozen
 
 from tileferry.domain.errors import InvalidValueError
 
@@ -20,18 +20,24 @@ class Shape:
 
     required: frozenset[str] = frozenset()
     optional: frozenset[str] = frozenset()
+    names: frozenset[str] = field(init=False)
+
+    @names.default
+    def _all(self) -> frozenset[str]:
+        return self.required | self.optional
 
 
 def check_shape(value: object, status: S, shapes: Mapping[S, Shape]) -> None:
     """Refuse a value whose fields do not fit its status."""
     shape = shapes[status]
-    governed = {name for each in shapes.values() for name in each.required | each.optional}
-    for name in sorted(governed):
-        filled = bool(getattr(value, name))
-        if not filled and name in shape.required:
+    for name in shape.required:
+        if not getattr(value, name):
             raise misfit(value, name, f"must be filled while the status is {status}")
-        if filled and name not in shape.required | shape.optional:
-            raise misfit(value, name, f"must be empty while the status is {status}")
+    for each in shapes.values():
+        if each is not shape:
+            for name in each.names - shape.names:
+                if getattr(value, name):
+                    raise misfit(value, name, f"must be empty while the status is {status}")
 
 
 def misfit(value: object, name: str, problem: str) -> InvalidValueError:

@@ -11,6 +11,7 @@ from tileferry.adapters.memory.lock import MemoryCacheLock
 from tileferry.adapters.memory.spool import MemorySpoolStore
 from tileferry.adapters.memory.tile_metadata import MemoryTileMetadataStore
 from tileferry.adapters.memory.tiles import MemoryBlobIndex, MemoryTileStore
+from tileferry.adapters.memory.work import MemoryWork
 
 __all__ = [
     "ManualClock",
@@ -26,4 +27,5 @@ __all__ = [
     "MemorySpoolStore",
     "MemoryTileMetadataStore",
     "MemoryTileStore",
+    "MemoryWork",
 ]

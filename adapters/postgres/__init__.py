@@ -8,7 +8,10 @@ from tileferry.adapters.postgres.embedded import start_embedded
 from tileferry.adapters.postgres.envelopes import PostgresEnvelopeStore
 from tileferry.adapters.postgres.idempotency import PostgresIdempotencyStore
 from tileferry.adapters.postgres.migrate import SchemaStatus, downgrade, schema_status, upgrade
+from tileferry.adapters.postgres.run_queue import PostgresRunQueue
 from tileferry.adapters.postgres.tile_metadata import PostgresTileMetadataStore, reopening_sql
+from tileferry.adapters.postgres.work import PostgresWorkStore
+from tileferry.adapters.postgres.work_reader import PostgresWorkReader
 
 __all__ = [
     "Database",
@@ -17,7 +20,10 @@ __all__ = [
     "PostgresCacheLedger",
     "PostgresEnvelopeStore",
     "PostgresIdempotencyStore",
+    "PostgresRunQueue",
     "PostgresTileMetadataStore",
+    "PostgresWorkReader",
+    "PostgresWorkStore",
     "SchemaStatus",
     "downgrade",
     "reopening_sql",

@@ -1,5 +1,7 @@
 """The tables as the code sees them. Migrations make them; a test finds any difference."""
 
+from enum import StrEnum
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -23,28 +25,30 @@ from sqlalchemy import (
 from tileferry.domain.tiles import FreshnessLabel, SectorClass, VotingStatus
 
 metadata = MetaData()
-_NAME = Text(collation="C")
+NAME = Text(collation="C")
 """Ordered by its bytes, as Python does it."""
 
 
-def _one_of(column: str, values: type[FreshnessLabel | SectorClass | VotingStatus]) -> str:
+def one_of(column: str, values: type[StrEnum]) -> str:
+    """Say that a column holds one of an enumeration's values."""
     listed = ", ".join(f"'{value}'" for value in values)
     return f"{column} IN ({listed})"
 
 
-def _moment(name: str, *, nullable: bool = False) -> Column[object]:
+def moment(name: str, *, nullable: bool = False) -> Column[object]:
+    """Declare a column for a time."""
     return Column(name, DateTime(timezone=True), nullable=nullable)
 
 
 tiles = Table(
     "tiles",
     metadata,
-    Column("source", _NAME, nullable=False),
+    Column("source", NAME, nullable=False),
     Column("zoom", SmallInteger, nullable=False),
     Column("x", Integer, nullable=False),
     Column("y", Integer, nullable=False),
-    Column("flight_id", _NAME, nullable=False),
-    _moment("produced_at"),
+    Column("flight_id", NAME, nullable=False),
+    moment("produced_at"),
     Column("resolution_m_per_px", Double, nullable=False),
     Column("sector_class", Text, nullable=False),
     Column("freshness", Text, nullable=False),
@@ -53,11 +57,11 @@ tiles = Table(
     Column("byte_offset", BigInteger, nullable=False),
     Column("byte_length", Integer, nullable=False),
     Column("sha256", LargeBinary, nullable=False),
-    _moment("stored_at"),
-    _moment("last_used_at"),
-    _moment("uploaded_at", nullable=True),
+    moment("stored_at"),
+    moment("last_used_at"),
+    moment("uploaded_at", nullable=True),
     Column("upload_attempts", Integer, nullable=False, server_default=text("0")),
-    Column("last_attempt", _NAME),
+    Column("last_attempt", NAME),
     PrimaryKeyConstraint("source", "zoom", "x", "y", name="tiles_pkey"),
     CheckConstraint("zoom BETWEEN 0 AND 21", name="tiles_zoom"),
     CheckConstraint("x >= 0 AND x < (1 << zoom::integer)", name="tiles_x"),
@@ -65,9 +69,9 @@ tiles = Table(
     CheckConstraint(
         "resolution_m_per_px > 0 AND resolution_m_per_px < 'infinity'", name="tiles_resolution"
     ),
-    CheckConstraint(_one_of("sector_class", SectorClass), name="tiles_sector_class"),
-    CheckConstraint(_one_of("freshness", FreshnessLabel), name="tiles_freshness"),
-    CheckConstraint(_one_of("voting_status", VotingStatus), name="tiles_voting_status"),
+    CheckConstraint(one_of("sector_class", SectorClass), name="tiles_sector_class"),
+    CheckConstraint(one_of("freshness", FreshnessLabel), name="tiles_freshness"),
+    CheckConstraint(one_of("voting_status", VotingStatus), name="tiles_voting_status"),
     CheckConstraint("segment > 0 AND byte_offset >= 0 AND byte_length >= 0", name="tiles_blob"),
     CheckConstraint("octet_length(sha256) = 32", name="tiles_sha256"),
     CheckConstraint("upload_attempts >= 0", name="tiles_upload_attempts"),
@@ -104,16 +108,16 @@ tiles = Table(
 flight_pins = Table(
     "flight_pins",
     metadata,
-    Column("flight_id", _NAME, nullable=False, primary_key=True),
-    _moment("pinned_at"),
+    Column("flight_id", NAME, nullable=False, primary_key=True),
+    moment("pinned_at"),
 )
 
 cache_reservations = Table(
     "cache_reservations",
     metadata,
-    Column("reservation_id", _NAME, nullable=False, primary_key=True),
+    Column("reservation_id", NAME, nullable=False, primary_key=True),
     Column("reserved_bytes", BigInteger, nullable=False),
-    _moment("expires_at"),
+    moment("expires_at"),
     CheckConstraint("reserved_bytes >= 0", name="cache_reservations_bytes"),
 )
 
@@ -124,10 +128,10 @@ audit_log = Table(
     Column("previous_hash", LargeBinary, nullable=False),
     Column("hash", LargeBinary, nullable=False),
     Column("body", LargeBinary, nullable=False),
-    Column("event_type", _NAME, nullable=False),
-    _moment("occurred_at"),
-    Column("correlation_id", _NAME),
-    Column("subject", _NAME),
+    Column("event_type", NAME, nullable=False),
+    moment("occurred_at"),
+    Column("correlation_id", NAME),
+    Column("subject", NAME),
     Column("group_id", Uuid),
     CheckConstraint("sequence > 0", name="audit_log_sequence"),
     # By a hash: what is asked for may be longer than an index takes.
@@ -166,17 +170,17 @@ idempotency_records = Table(
     metadata,
     # A key may be longer than an index takes.
     Column("key_sha256", LargeBinary, nullable=False, primary_key=True),
-    Column("key", _NAME, nullable=False),
-    Column("fingerprint", _NAME, nullable=False),
+    Column("key", NAME, nullable=False),
+    Column("fingerprint", NAME, nullable=False),
     Column("epoch", BigInteger, nullable=False),
-    Column("owner", _NAME, nullable=False),
+    Column("owner", NAME, nullable=False),
     Column("state", Text, nullable=False),
-    _moment("lease_expires_at", nullable=True),
+    moment("lease_expires_at", nullable=True),
     Column("result", LargeBinary),
     Column("error_type", Text),
     Column("error_message", Text),
-    _moment("recorded_at", nullable=True),
-    _moment("expires_at", nullable=True),
+    moment("recorded_at", nullable=True),
+    moment("expires_at", nullable=True),
     CheckConstraint("octet_length(key_sha256) = 32", name="idempotency_records_key"),
     CheckConstraint("epoch > 0", name="idempotency_records_epoch"),
     CheckConstraint("expires_at > recorded_at", name="idempotency_records_expiry"),
@@ -207,12 +211,12 @@ idempotency_records = Table(
 upload_envelopes = Table(
     "upload_envelopes",
     metadata,
-    Column("key", _NAME, nullable=False, primary_key=True),
-    Column("flight_id", _NAME, nullable=False),
+    Column("key", NAME, nullable=False, primary_key=True),
+    Column("flight_id", NAME, nullable=False),
     Column("number", BigInteger, Identity(always=True), nullable=False),
     Column("manifest", LargeBinary, nullable=False),
     Column("body_sha256", LargeBinary, nullable=False),
-    Column("signed_at", _NAME, nullable=False),
+    Column("signed_at", NAME, nullable=False),
     Column("public_key", LargeBinary, nullable=False),
     Column("signature", LargeBinary, nullable=False),
     CheckConstraint("octet_length(body_sha256) = 32", name="upload_envelopes_body"),

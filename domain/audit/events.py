@@ -174,9 +174,11 @@ class StateChanged(AuditEvent):
         tenant_id: str | None = None,
         correlation_id: str | None = None,
         trace_id: str | None = None,
+        additional_context: Mapping[str, JsonValue] | None = None,
     ) -> "StateChanged":
         """Return the event of a transition that was taken."""
         return cls(
+            additional_context=additional_context,
             timestamp=change.at,
             tenant_id=tenant_id,
             correlation_id=correlation_id,

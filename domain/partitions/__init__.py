@@ -39,7 +39,7 @@ from tileferry.domain.partitions.transitions import (
     reprocess,
     requeue,
 )
-from tileferry.domain.partitions.verdicts import after_run, apply_verdict
+from tileferry.domain.partitions.verdicts import after_run, apply_verdict, verdict_behind
 from tileferry.domain.runs import Verdict, VerdictOutcome
 
 __all__ = [
@@ -80,4 +80,5 @@ __all__ = [
     "reprocess",
     "requeue",
     "terminal_reason",
+    "verdict_behind",
 ]

@@ -7,6 +7,7 @@ from tileferry.domain.actors import Actor
 from tileferry.domain.change import Change
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.partitions.partition import Partition
+from tileferry.domain.partitions.table import ACCEPT, REJECT
 from tileferry.domain.partitions.transitions import abandon, accept, reject
 from tileferry.domain.runs import Run, RunStatus, Verdict, VerdictOutcome, is_permanent
 
@@ -43,3 +44,16 @@ def after_run(partition: Partition, run: Run, now: datetime) -> Change[Partition
             )
         case _:
             assert_never(run.status)
+
+
+def verdict_behind(change: Change[Partition]) -> VerdictOutcome | None:
+    """Return the verdict that a change of a partition came from; ``None`` if it came from none."""
+    match change.transition:
+        case ACCEPT.name if change.after.needs_review:
+            return VerdictOutcome.NEEDS_REVIEW
+        case ACCEPT.name:
+            return VerdictOutcome.PASSED
+        case REJECT.name:
+            return VerdictOutcome.FAILED
+        case _:
+            return None

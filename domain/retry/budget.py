@@ -5,6 +5,8 @@ fails, retries are therefore at most that fraction of the first attempts; when t
 bucket fills by itself. A slow refill over time keeps a rare operation from being locked out.
 """
 
+import math
+
 from attrs import evolve, field, frozen
 
 from tileferry.domain.checks import number
@@ -55,15 +57,22 @@ class RetryBudget:
             self.tokens + elapsed_s * self.refill_per_s, updated_s=max(now_s, self.updated_s)
         )
 
-    def after_first_attempt(self) -> "RetryBudget":
-        """Return the bucket after an operation was tried for the first time."""
+    @property
+    def retries_allowed(self) -> int:
+        """How many retries can be paid now."""
+        return math.floor(self.tokens / RETRY_COST_TOKENS + _ROUNDING_TOKENS)
+
+    def after_first_attempt(self, count: int = 1) -> "RetryBudget":
+        """Return the bucket after operations were tried for the first time."""
         if self.tokens >= self.capacity:
             return self  # as nearly always: a full bucket costs a download nothing
-        return self._with(self.tokens + self.earned_per_attempt, updated_s=self.updated_s)
+        earned = count * self.earned_per_attempt
+        return self._with(self.tokens + earned, updated_s=self.updated_s)
 
-    def after_retry(self) -> "RetryBudget":
-        """Return the bucket after a retry was granted; never below empty."""
-        return self._with(max(0.0, self.tokens - RETRY_COST_TOKENS), updated_s=self.updated_s)
+    def after_retry(self, count: int = 1) -> "RetryBudget":
+        """Return the bucket after retries were granted; never below empty."""
+        left = self.tokens - count * RETRY_COST_TOKENS
+        return self._with(max(0.0, left), updated_s=self.updated_s)
 
     def _with(self, tokens: float, *, updated_s: float) -> "RetryBudget":
         return evolve(self, tokens=min(tokens, self.capacity), updated_s=updated_s)

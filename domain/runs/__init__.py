@@ -1,5 +1,11 @@
 """Runs: the queue's work items, their state machine, and the fair order among them."""
 
+from tileferry.domain.runs.attempts import (
+    AttemptOutcome,
+    RunAttempt,
+    ended_attempt,
+    newest_attempt,
+)
 from tileferry.domain.runs.classification import (
     ERROR_CLASSES,
     EXPLANATION_CHARS_MAX,
@@ -26,21 +32,27 @@ from tileferry.domain.runs.setbacks import (
     MAX_RESCUES,
     cancel,
     record_error,
+    release,
     rescue,
     retry_now,
 )
 from tileferry.domain.runs.table import RUN_TRANSITIONS
 from tileferry.domain.runs.transitions import claim, complete, renew, submit
 from tileferry.domain.runs.verdict import Verdict, VerdictOutcome
+from tileferry.domain.runs.waking import QUEUE_BUDGET, WAKE_MAX, competes_at_once, waking
 
 __all__ = [
     "ERROR_CLASSES",
     "ERROR_CODES",
     "EXPLANATION_CHARS_MAX",
     "MAX_RESCUES",
+    "QUEUE_BUDGET",
     "RUN_SHAPES",
     "RUN_TRANSITIONS",
+    "WAKE_MAX",
+    "AttemptOutcome",
     "Run",
+    "RunAttempt",
     "RunId",
     "RunKind",
     "RunPriority",
@@ -52,18 +64,23 @@ __all__ = [
     "cancel",
     "claim",
     "classify_error",
+    "competes_at_once",
     "complete",
     "eligible",
+    "ended_attempt",
     "explain",
     "fair_order",
     "has_ended",
     "is_due",
     "is_permanent",
     "lease_ended",
+    "newest_attempt",
     "next_to_process",
     "record_error",
+    "release",
     "renew",
     "rescue",
     "retry_now",
     "submit",
+    "waking",
 ]

@@ -29,6 +29,7 @@ from tileferry.domain.errors import (
     MessagingError,
     NoRawPartitionError,
     NothingToResumeError,
+    PlanDriftedError,
     RateLimitedError,
     RecordedFailureError,
     ResolutionRejectionError,
@@ -134,6 +135,7 @@ ERROR_CLASSES: Mapping[type[BaseException], Rule] = MappingProxyType(
         NothingToResumeError: Final(),
         ConfirmationNeededError: Final(),
         NoRawPartitionError: Final(),
+        PlanDriftedError: Final(),
         # Room is made by a human, who can ask for less, unpin a flight or raise the budget.
         CacheBudgetExceededError: Final(),
         # No retry brings the bytes back.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NewType
 
 from attrs import field, frozen, validators
 
+from tileferry.domain.canonical import JsonValue
 from tileferry.domain.checks import aware, check_moment, field_name, instance, integer, name, text
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import Final, RateLimited, Retryable
@@ -100,6 +101,9 @@ class Run:
     """Kept through all retries: it is what makes the order fair."""
     priority: RunPriority = field(default=RunPriority.FRESH, validator=instance(RunPriority))
     dedupe_key: str | None = field(default=None, validator=validators.optional(text))
+    """While a run has not ended, no other run may have its key."""
+    payload: Mapping[str, JsonValue] = field(factory=dict, validator=instance(Mapping), hash=False)
+    """What is to be done, in JSON's terms; its kind says how to read it."""
     status: RunStatus = field(default=RunStatus.DISCOVERED, validator=instance(RunStatus))
     retry_count: int = field(default=0, validator=integer(0))
     """Charged retries so far; 0 on the first attempt."""

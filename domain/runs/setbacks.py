@@ -19,7 +19,7 @@ from tileferry.domain.retry import (
 )
 from tileferry.domain.runs.lease import fence, lease_ended, refused
 from tileferry.domain.runs.run import Run, RunKind, RunStatus, WorkerId, is_permanent
-from tileferry.domain.runs.table import CANCEL, RECORD_ERROR, RESCUE, RETRY_NOW
+from tileferry.domain.runs.table import CANCEL, RECORD_ERROR, RELEASE, RESCUE, RETRY_NOW
 from tileferry.domain.text import printable
 
 MAX_RESCUES = 5
@@ -82,6 +82,17 @@ def rescue(run: Run, *, actor: Actor, now: datetime, max_rescues: int = MAX_RESC
         message = f"quarantined after {run.rescues} rescues: {lost}"
         after = evolve(_released(run, Final.code, message), rescues=run.rescues + 1)
     return RESCUE.change(run, after, actor=actor, at=now, reason=after.error_message)
+
+
+def release(
+    run: Run, *, actor: Actor, owner: WorkerId, epoch: int, now: datetime
+) -> Change[Run]:
+    """Give a run back that its worker was stopped from finishing: due at once, and uncharged."""
+    RELEASE.permit(run.subject, run.status, actor, now)
+    fence(RELEASE, run, actor, owner, epoch)
+    broken = _released(run, Retryable.code, f"given back by worker {owner}, which was stopped")
+    after = evolve(broken, next_retry_at=now)
+    return RELEASE.change(run, after, actor=actor, at=now, reason=after.error_message)
 
 
 def cancel(run: Run, *, actor: Actor, now: datetime, reason: str) -> Change[Run]:

@@ -41,6 +41,11 @@ RESCUE = Transition(
     moves=((RunStatus.PROCESSING, RunStatus.ERROR),),
     actors=(Actor.SWEEPER,),
 )
+RELEASE = Transition(
+    name="release",
+    moves=((RunStatus.PROCESSING, RunStatus.ERROR),),
+    actors=(Actor.WORKER,),
+)
 CANCEL = Transition(
     name="cancel",
     moves=(
@@ -64,6 +69,7 @@ RUN_TRANSITIONS: tuple[Transition[RunStatus], ...] = (
     COMPLETE,
     RECORD_ERROR,
     RESCUE,
+    RELEASE,
     CANCEL,
     RETRY_NOW,
 )

@@ -1,11 +1,13 @@
 """A run's way through the queue when nothing breaks: submit, claim, renew, complete."""
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import assert_never
 
 from attrs import evolve
 
 from tileferry.domain.actors import Actor
+from tileferry.domain.canonical import JsonValue
 from tileferry.domain.change import Change
 from tileferry.domain.runs.lease import end_of, fence, lease_ended, refused
 from tileferry.domain.runs.run import (
@@ -31,6 +33,7 @@ def submit(
     now: datetime,
     priority: RunPriority = RunPriority.FRESH,
     dedupe_key: str | None = None,
+    payload: Mapping[str, JsonValue] | None = None,
 ) -> Change[Run]:
     """Put a new run into the queue."""
     run = Run(
@@ -40,6 +43,7 @@ def submit(
         submitted_date=now,
         priority=priority,
         dedupe_key=dedupe_key,
+        payload=payload or {},
     )
     SUBMIT.permit(run.subject, None, actor, now)
     return SUBMIT.change(None, run, actor=actor, at=now)

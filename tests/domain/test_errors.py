@@ -25,6 +25,7 @@ from tileferry.domain.errors import (
     MessagingError,
     NoRawPartitionError,
     NothingToResumeError,
+    PlanDriftedError,
     RateLimitedError,
     RecordedFailureError,
     ResolutionRejectionError,
@@ -129,6 +130,20 @@ EXAMPLES: list[tuple[TileManagerError, str]] = [
             problem="it has ended",
         ),
         "run 7 is passed: worker may not claim it: it has ended",
+    ),
+    (
+        PlanDriftedError(count=11, drifted=[f"p{number}" for number in range(11)]),
+        (
+            "11 partitions changed since the plan was made, so nothing was done: p0 | p1 | p2 | p3"
+            " | p4 | p5 | p6 | p7 | p8 | p9 | and 1 more; make a new plan"
+        ),
+    ),
+    (
+        PlanDriftedError(count=1, drifted=[EVIL]),
+        (
+            f"1 partition changed since the plan was made, so nothing was done: {EVIL_SHOWN}; "
+            "make a new plan"
+        ),
     ),
     (
         IdempotencyConflictError(

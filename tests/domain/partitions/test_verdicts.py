@@ -13,10 +13,14 @@ from tileferry.domain.partitions import (
     PartitionStatus,
     TerminalityPolicy,
     TerminalReason,
+    accept,
     after_run,
     apply_verdict,
+    enqueue,
     readable_run,
+    reject,
     terminal_reason,
+    verdict_behind,
 )
 from tileferry.domain.runs import Run, RunId, RunKind, RunStatus, Verdict, VerdictOutcome
 
@@ -191,3 +195,16 @@ def test_spec3_s5_the_validator_does_not_interpret_terminality() -> None:
     worn = partition(PartitionStatus.PENDING, active_run_id=R2, attempt_count=1_000)
     for outcome in VerdictOutcome:
         assert apply_verdict(worn, verdict(outcome), NOW).after.attempt_count == 1_001
+
+
+def test_the_verdict_behind_a_change_is_known_from_it() -> None:
+    pending = enqueue(KEY, R1, actor=Actor.OPERATOR, now=NOW)
+    assert verdict_behind(pending) is None
+    passed = accept(pending.after, R1, actor=Actor.VALIDATOR, now=NOW)
+    remark = accept(pending.after, R1, actor=Actor.VALIDATOR, now=NOW, review_reason="look")
+    failed = reject(pending.after, R1, actor=Actor.VALIDATOR, now=NOW, error="bad")
+    assert [verdict_behind(change) for change in (passed, remark, failed)] == [
+        VerdictOutcome.PASSED,
+        VerdictOutcome.NEEDS_REVIEW,
+        VerdictOutcome.FAILED,
+    ]

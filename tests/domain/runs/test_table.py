@@ -24,6 +24,7 @@ from tileferry.domain.runs import (
     claim,
     complete,
     record_error,
+    release,
     renew,
     rescue,
     retry_now,
@@ -45,6 +46,7 @@ DECLARED: dict[tuple[str, str | None, str], tuple[str, ...]] = {
     ("complete", "processing", "failed"): ("worker",),
     ("record_error", "processing", "error"): ("worker",),
     ("rescue", "processing", "error"): ("sweeper",),
+    ("release", "processing", "error"): ("worker",),
     ("cancel", "discovered", "error"): ("operator",),
     ("cancel", "error", "error"): ("operator",),
     ("retry_now", "error", "error"): ("operator",),
@@ -96,6 +98,7 @@ TAKE: list[tuple[str, Callable[[Run, Actor], Change[Run]]]] = [
         ),
     ),
     ("rescue", lambda run, actor: rescue(run, actor=actor, now=NOW)),
+    ("release", lambda run, actor: release(run, actor=actor, owner=W1, epoch=1, now=NOW)),
     ("cancel", lambda run, actor: cancel(run, actor=actor, now=NOW, reason="why")),
     ("retry_now", lambda run, actor: retry_now(run, actor=actor, now=NOW, reason="why")),
 ]

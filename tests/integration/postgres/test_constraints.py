@@ -126,6 +126,14 @@ def test_a_promise_of_less_than_nothing_is_refused(database: Database) -> None:
         "audit_log",
         "idempotency_records",
         "upload_envelopes",
+        "partition_attempts",
+        "partition_moves",
+        "partition_retries",
+        "partitions",
+        "raw_partitions",
+        "run_attempts",
+        "runs",
+        "source_gates",
     }, "a new table has constraints to be tried here"
 
 

@@ -1,0 +1,333 @@
+"""The control plane's books in memory: the rules of the domain, one unit at a time."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from threading import RLock
+
+from attrs import define, evolve, field
+
+from tileferry.adapters.memory.audit import MemoryAuditSink
+from tileferry.adapters.memory.books import Books
+from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.work import (
+    ALL_KINDS,
+    PartitionAttempt,
+    PartitionFilter,
+    PlannedRetry,
+    RunFilter,
+)
+from tileferry.application.work_events import in_order
+from tileferry.domain.actors import Actor
+from tileferry.domain.change import Change
+from tileferry.domain.errors import IllegalTransitionError
+from tileferry.domain.partitions import Partition, PartitionKey
+from tileferry.domain.partitions.manifest import SealedPartition
+from tileferry.domain.retry import RetryBudget
+from tileferry.domain.runs import (
+    QUEUE_BUDGET,
+    Run,
+    RunAttempt,
+    RunId,
+    RunKind,
+    RunStatus,
+    SourceGate,
+    Verdict,
+    WorkerId,
+    claim,
+    complete,
+    fair_order,
+    lease_ended,
+    newest_attempt,
+    renew,
+    waking,
+)
+
+
+@define(kw_only=True, eq=False)
+class MemoryWork:
+    """Queue, books and reader in one; gone with its process."""
+
+    clock: Clock
+    audit_sink: MemoryAuditSink | None = None
+    budget: RetryBudget = QUEUE_BUDGET
+    _books: Books = field(factory=Books, init=False)
+    _guard: RLock = field(factory=RLock, init=False)
+
+    # The queue
+
+    def claim(
+        self,
+        worker: WorkerId,
+        *,
+        limit: int,
+        lease: timedelta,
+        kinds: Sequence[RunKind] = ALL_KINDS,
+    ) -> Sequence[Run]:
+        """Give due runs to a worker."""
+        with self._guard:
+            now, books = self.now(), self._books
+            closed = {gate.source for gate in books.gates.values() if not gate.is_open(now)}
+            for source in books.gates.keys() - closed:
+                self._wake(source, now)
+            mine = sorted(
+                (
+                    run
+                    for run in map(books.runs.__getitem__, books.ready)
+                    if run.kind in kinds and run.source not in closed
+                ),
+                key=fair_order,
+            )
+            return [self._claimed(run, worker, now, lease) for run in mine[:limit]]
+
+    def _claimed(self, run: Run, worker: WorkerId, now: datetime, lease: timedelta) -> Run:
+        books = self._books
+        taken = claim(run, actor=Actor.WORKER, owner=worker, now=now, lease=lease).after
+        books.ready.remove(run.run_id)
+        books.runs[run.run_id] = taken
+        books.holders[run.run_id] = (worker, now, None)
+        if taken.lease_epoch == 1:
+            books.budgets[run.source] = books.budgets[run.source].after_first_attempt()
+        return taken
+
+    def _wake(self, source: str, now: datetime) -> None:
+        books = self._books
+        waiting = [
+            run
+            for run_id, run in books.runs.items()
+            if run.source == source and run_id not in books.ready and run.next_retry_at is not None
+        ]
+        budget = books.budgets[source].refilled(now.timestamp())
+        woken = waking(waiting, budget, now)
+        if woken:
+            books.budgets[source] = budget.after_retry(len(woken))
+            books.ready.update(run.run_id for run in woken)
+
+    def renew(self, held: Sequence[Run], *, lease: timedelta) -> Sequence[RunId]:
+        """Extend leases."""
+        with self._guard:
+            return [run.run_id for run in held if self._renewed(run, lease)]
+
+    def _renewed(self, held: Run, lease: timedelta) -> bool:
+        assert held.lease_owner is not None  # noqa: S101  # it was claimed
+        try:
+            change = renew(
+                self._books.runs[held.run_id],
+                actor=Actor.WORKER,
+                owner=held.lease_owner,
+                epoch=held.lease_epoch,
+                now=self.now(),
+                lease=lease,
+            )
+        except IllegalTransitionError:
+            return False
+        self._books.runs[held.run_id] = change.after
+        return True
+
+    def complete(self, ended: Sequence[tuple[Run, Verdict]]) -> Sequence[RunId]:
+        """End runs."""
+        with self._guard:
+            return [run.run_id for run, verdict in ended if self._completed(run, verdict)]
+
+    def _completed(self, held: Run, verdict: Verdict) -> bool:
+        assert held.lease_owner is not None  # noqa: S101  # as above
+        try:
+            change = complete(
+                self._books.runs[held.run_id],
+                verdict,
+                actor=Actor.WORKER,
+                owner=held.lease_owner,
+                epoch=held.lease_epoch,
+                now=self.now(),
+            )
+        except IllegalTransitionError:
+            return False
+        self._books.keep_run(change)
+        return True
+
+    def exchange(
+        self,
+        ended: Sequence[tuple[Run, Verdict]],
+        worker: WorkerId,
+        *,
+        limit: int,
+        lease: timedelta,
+        kinds: Sequence[RunKind] = ALL_KINDS,
+    ) -> tuple[Sequence[RunId], Sequence[Run]]:
+        """End some runs and claim the next."""
+        with self._guard:
+            kept = self.complete(ended)
+            return kept, self.claim(worker, limit=limit, lease=lease, kinds=kinds)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait; nobody tells."""
+        self.clock.sleep(seconds)
+        return False
+
+    # The books
+
+    @contextmanager
+    def unit(self, *, by: str | None = None) -> Iterator["MemoryUnit"]:
+        """Open a unit."""
+        with self._guard:
+            unit = MemoryUnit(books=self._books.copied(), now=self.now(), budget=self.budget)
+            yield unit
+            if self.audit_sink is not None:
+                self.audit_sink.emit(in_order(unit.run_changes, unit.partition_changes, by))
+            self._books = unit.books
+
+    # The reader
+
+    def now(self) -> datetime:
+        """Return the clock's time."""
+        return datetime.fromtimestamp(self.clock.now(), UTC)
+
+    def find_run(self, run_id: RunId) -> Run | None:
+        """Return a run."""
+        return self._books.runs.get(run_id)
+
+    def runs(self, wanted: RunFilter, *, limit: int) -> Sequence[Run]:
+        """Return runs, the newest submission first."""
+        found = [
+            run
+            for run in self._books.runs.values()
+            if (not wanted.statuses or run.status in wanted.statuses)
+            and (not wanted.kinds or run.kind in wanted.kinds)
+            and wanted.source in {None, run.source}
+        ]
+        found.sort(key=lambda run: (run.submitted_date, run.run_id), reverse=True)
+        return found[:limit]
+
+    def counts(self) -> Mapping[RunStatus, int]:
+        """Return how many runs there are of each status."""
+        statuses = [run.status for run in self._books.runs.values()]
+        return {status: statuses.count(status) for status in set(statuses)}
+
+    def attempts(self, run_id: RunId) -> Sequence[RunAttempt]:
+        """Return all attempts of a run."""
+        books = self._books
+        ended = books.attempts.get(run_id, ())
+        run, holder = books.runs.get(run_id), books.holders.get(run_id)
+        if run is None or holder is None or run.status is RunStatus.ERROR:
+            return ended
+        return (*ended, newest_attempt(run, *holder))
+
+    def gates(self) -> Sequence[tuple[SourceGate, float]]:
+        """Return every source's gate and tokens."""
+        now_s = self.now().timestamp()
+        books = self._books
+        return [
+            (gate, books.budgets[source].refilled(now_s).tokens)
+            for source, gate in sorted(books.gates.items())
+        ]
+
+    def find_partition(self, key: PartitionKey) -> Partition | None:
+        """Return a partition."""
+        return self._books.partitions.get(key)
+
+    def find_partitions(self, wanted: PartitionFilter) -> Iterator[Partition]:
+        """Yield partitions in the order of their keys."""
+        for partition in sorted(self._books.partitions.values(), key=_key_order):
+            if wanted.takes(partition):
+                yield partition
+
+    def partition_attempts(self, key: PartitionKey) -> Sequence[PartitionAttempt]:
+        """Return the validator's verdicts."""
+        return self._books.verdicts.get(key, ())
+
+    def planned_retry(self, key: PartitionKey) -> PlannedRetry | None:
+        """Return when automation will try a partition again."""
+        return self._books.retries.get(key)
+
+    def has_raw(self, run_id: RunId) -> bool:
+        """Tell whether a run left a sealed raw partition."""
+        return run_id in self._books.raw
+
+
+def _key_order(partition: Partition) -> tuple[str, str, str, str]:
+    key = partition.key
+    return (key.source, key.customer_id, key.query_name, key.logical_date.isoformat())
+
+
+@define(kw_only=True, eq=False)
+class MemoryUnit:
+    """Works on a copy of the books."""
+
+    books: Books
+    now: datetime
+    budget: RetryBudget
+    run_changes: list[Change[Run]] = field(factory=list, init=False)
+    partition_changes: list[Change[Partition]] = field(factory=list, init=False)
+
+    def run(self, run_id: RunId) -> Run | None:
+        """Return a run."""
+        return self.books.runs.get(run_id)
+
+    def unfinished(self, dedupe_key: str) -> Run | None:
+        """Return the run that has not ended and has this key."""
+        return self.books.unfinished(dedupe_key)
+
+    def overdue(self, *, limit: int) -> Sequence[Run]:
+        """Return runs whose lease ran out, the longest ago first."""
+        late = [run for run in self.books.runs.values() if lease_ended(run, self.now)]
+        late.sort(key=lambda run: (run.lease_expires_at or self.now, run.run_id))
+        return late[:limit]
+
+    def gate(self, source: str) -> SourceGate:
+        """Return the gate of a source."""
+        return self.books.gates.get(source) or SourceGate(source=source)
+
+    def partition(self, key: PartitionKey) -> Partition | None:
+        """Return a partition."""
+        return self.books.partitions.get(key)
+
+    def partitions(self, keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, Partition]:
+        """Return those that there are."""
+        known = self.books.partitions
+        return {key: known[key] for key in keys if key in known}
+
+    def partition_of(self, run_id: RunId) -> Partition | None:
+        """Return the partition whose newest run this is."""
+        for partition in self.books.partitions.values():
+            if partition.last_run_id == run_id:
+                return partition
+        return None
+
+    def due_partitions(self, *, limit: int) -> Sequence[Partition]:
+        """Return failed partitions whose automatic retry is due."""
+        due = [
+            (retry.next_run_at, str(key))
+            for key, retry in self.books.retries.items()
+            if retry.next_run_at <= self.now
+        ]
+        keys = {str(key): key for key in self.books.retries}
+        return [self.books.partitions[keys[name]] for _, name in sorted(due)[:limit]]
+
+    def save_run(self, change: Change[Run]) -> None:
+        """Take a change of a run."""
+        run = change.after
+        if run.source not in self.books.gates:
+            self.books.gates[run.source] = SourceGate(source=run.source)
+            now_s = self.now.timestamp()
+            self.books.budgets[run.source] = evolve(self.budget, updated_s=now_s)
+        self.books.keep_run(change)
+        self.run_changes.append(change)
+
+    def save_partition(
+        self, change: Change[Partition], *, retry: PlannedRetry | None = None
+    ) -> None:
+        """Take a change of a partition."""
+        self.books.keep_partition(change, retry)
+        self.partition_changes.append(change)
+
+    def save_gate(self, gate: SourceGate) -> None:
+        """Take a gate."""
+        self.books.gates[gate.source] = gate
+
+    def keep_raw(self, sealed: SealedPartition) -> None:
+        """Note a raw partition that was sealed."""
+        self.books.raw.setdefault(sealed.run_id, sealed)
+
+    def has_raw(self, run_id: RunId) -> bool:
+        """Tell whether a run left a sealed raw partition."""
+        return run_id in self.books.raw

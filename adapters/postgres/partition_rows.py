@@ -1,0 +1,156 @@
+"""Partitions as rows, and the statements that change them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Row, text
+
+from tileferry.application.ports.work import PartitionAttempt
+from tileferry.domain.change import Change
+from tileferry.domain.partitions import (
+    Partition,
+    PartitionKey,
+    PartitionStatus,
+    verdict_behind,
+)
+from tileferry.domain.partitions.manifest import SealedPartition
+from tileferry.domain.runs import RunId, VerdictOutcome
+
+_KEY = "source, customer_id, query_name, logical_date"
+_STATE = (
+    "status, attempt_count, current_run_id, active_run_id, last_run_id, abandoned, needs_review,"
+    " terminal_marker, error_message, updated_at"
+)
+PARTITION_COLUMNS = f"{_KEY}, {_STATE}, created_at"
+IS_IT = (
+    "source = :source AND customer_id = :customer_id AND query_name = :query_name"
+    " AND logical_date = :logical_date"
+)
+
+
+def key_values(key: PartitionKey) -> dict[str, object]:
+    """Lay out a key."""
+    return {
+        "source": key.source,
+        "customer_id": key.customer_id,
+        "query_name": key.query_name,
+        "logical_date": key.logical_date,
+    }
+
+
+def key_arrays(keys: Sequence[PartitionKey]) -> dict[str, object]:
+    """Lay out keys, one array a column."""
+    return {
+        "sources": [key.source for key in keys],
+        "customer_ids": [key.customer_id for key in keys],
+        "query_names": [key.query_name for key in keys],
+        "logical_dates": [key.logical_date for key in keys],
+    }
+
+
+def partition_from(row: Row[Any]) -> Partition:
+    """Read a row."""
+    return Partition(
+        key=PartitionKey(
+            source=row.source,
+            customer_id=row.customer_id,
+            query_name=row.query_name,
+            logical_date=row.logical_date,
+        ),
+        status=PartitionStatus(row.status),
+        attempt_count=row.attempt_count,
+        current_run_id=row.current_run_id,
+        active_run_id=row.active_run_id,
+        last_run_id=row.last_run_id,
+        abandoned=row.abandoned,
+        needs_review=row.needs_review,
+        terminal_marker=row.terminal_marker,
+        error_message=row.error_message,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+    )
+
+
+def partition_row(change: Change[Partition]) -> dict[str, object]:
+    """Lay out what a change makes of a partition, and who made it."""
+    partition = change.after
+    return {
+        **key_values(partition.key),
+        "status": partition.status,
+        "attempt_count": partition.attempt_count,
+        "current_run_id": partition.current_run_id,
+        "active_run_id": partition.active_run_id,
+        "last_run_id": partition.last_run_id,
+        "abandoned": partition.abandoned,
+        "needs_review": partition.needs_review,
+        "terminal_marker": partition.terminal_marker,
+        "error_message": partition.error_message,
+        "created_at": partition.created_at,
+        "updated_at": partition.updated_at,
+        "transition": change.transition,
+        "changed_by": change.actor,
+    }
+
+
+def verdict_row(change: Change[Partition]) -> dict[str, object] | None:
+    """Lay out the verdict that a change came from; ``None`` if it came from none."""
+    outcome = verdict_behind(change)
+    if outcome is None:
+        return None
+    return {
+        **key_values(change.after.key),
+        "attempt": change.after.attempt_count,
+        "run_id": change.after.last_run_id,
+        "outcome": outcome,
+        "explanation": change.reason,
+        "judged_at": change.at,
+    }
+
+
+def raw_row(sealed: SealedPartition) -> dict[str, object]:
+    """Lay out a raw partition that was sealed."""
+    return {
+        **key_values(sealed.key),
+        "run_id": sealed.run_id,
+        "tiles": sealed.tiles,
+        "bytes": sealed.size_bytes,
+        "manifest_sha256": bytes.fromhex(sealed.manifest_sha256),
+        "sealed_at": sealed.sealed_at,
+    }
+
+
+def verdict_from(row: Row[Any]) -> PartitionAttempt:
+    """Read a verdict."""
+    return PartitionAttempt(
+        attempt=row.attempt,
+        run_id=RunId(row.run_id),
+        outcome=VerdictOutcome(row.outcome),
+        explanation=row.explanation,
+        judged_at=row.judged_at,
+    )
+
+
+_WRITTEN = f"{_KEY}, {_STATE}, created_at, transition, changed_by"
+_ID = f"(SELECT id FROM partitions WHERE {IS_IT})"  # noqa: S608  # names of ours, here and below
+INSERT_PARTITION = text(
+    f"INSERT INTO partitions ({_WRITTEN}) VALUES (:{_WRITTEN.replace(', ', ', :')})"  # noqa: S608
+)
+UPDATE_PARTITION = text(
+    "UPDATE partitions SET "  # noqa: S608
+    + ", ".join(f"{name} = :{name}" for name in f"{_STATE}, transition, changed_by".split(", "))
+    + f" WHERE {IS_IT}"
+)
+INSERT_VERDICT = text(
+    f"INSERT INTO partition_attempts VALUES ({_ID}, :attempt, :run_id, :outcome, :explanation,"  # noqa: S608
+    " :judged_at)"
+)
+INSERT_RAW = text(
+    f"INSERT INTO raw_partitions VALUES (:run_id, {_ID}, :tiles, :bytes, :manifest_sha256,"  # noqa: S608
+    " :sealed_at) ON CONFLICT (run_id) DO NOTHING"
+)
+PLAN_RETRY = text(
+    f"INSERT INTO partition_retries VALUES ({_ID}, :next_run_at, :backoff_strategy)"  # noqa: S608
+    " ON CONFLICT (partition_id) DO UPDATE SET next_run_at = excluded.next_run_at,"
+    " backoff_strategy = excluded.backoff_strategy"
+)
+FORGET_RETRY = text(f"DELETE FROM partition_retries WHERE partition_id = {_ID}")  # noqa: S608

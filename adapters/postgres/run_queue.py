@@ -1,0 +1,172 @@
+"""The queue of runs in Postgres, as workers use it."""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+from threading import Lock
+from typing import Any, cast
+
+import psycopg
+from attrs import define, evolve, field
+from sqlalchemy import Connection, PoolProxiedConnection
+
+from tileferry.adapters.postgres.database import Database
+from tileferry.adapters.postgres.errors import translated
+from tileferry.adapters.postgres.run_rows import (
+    CLAIM,
+    COMPLETE,
+    DUE_SOURCES,
+    EARN,
+    RENEW,
+    SPEND,
+    WAKE,
+    endings,
+    order_of,
+    run_from,
+)
+from tileferry.application.ports.work import ALL_KINDS
+from tileferry.domain.errors import DatabaseError
+from tileferry.domain.retry import RetryBudget
+from tileferry.domain.runs import (
+    QUEUE_BUDGET,
+    WAKE_MAX,
+    Run,
+    RunId,
+    RunKind,
+    Verdict,
+    WorkerId,
+)
+
+CHANNEL = "tileferry_runs"
+_RECONNECT_S = 5.0
+
+
+@define(kw_only=True, eq=False)
+class PostgresRunQueue:
+    """Claims with ``SKIP LOCKED``: workers take what others have not locked, and none waits."""
+
+    database: Database
+    budget: RetryBudget = QUEUE_BUDGET
+    _listening: PoolProxiedConnection | None = field(default=None, init=False)
+    _not_before_s: float = field(default=0.0, init=False)
+    """When to try to listen again, after it could not be done."""
+    _guard: Lock = field(factory=Lock, init=False)
+
+    def claim(
+        self,
+        worker: WorkerId,
+        *,
+        limit: int,
+        lease: timedelta,
+        kinds: Sequence[RunKind] = ALL_KINDS,
+    ) -> Sequence[Run]:
+        """Give due runs to a worker."""
+        _, claimed = self.exchange((), worker, limit=limit, lease=lease, kinds=kinds)
+        return claimed
+
+    def exchange(
+        self,
+        ended: Sequence[tuple[Run, Verdict]],
+        worker: WorkerId,
+        *,
+        limit: int,
+        lease: timedelta,
+        kinds: Sequence[RunKind] = ALL_KINDS,
+    ) -> tuple[Sequence[RunId], Sequence[Run]]:
+        """End some runs and claim the next, by one commit."""
+        with self.database.transaction() as connection:
+            kept = _completed(connection, ended)
+            self._wake(connection)
+            values = {
+                "worker": worker,
+                "limit": limit,
+                "lease": lease,
+                "kinds": [str(kind) for kind in kinds],
+            }
+            rows = connection.execute(CLAIM, values).all()
+            self._earn(connection, Counter(row.source for row in rows if row.lease_epoch == 1))
+        return kept, [run_from(row) for row in sorted(rows, key=order_of)]
+
+    def _wake(self, connection: Connection) -> None:
+        """Have due retries compete, as far as their sources' tokens go."""
+        for row in connection.execute(DUE_SOURCES).all():
+            budget = evolve(
+                self.budget,
+                tokens=min(row.tokens, self.budget.capacity),
+                updated_s=row.refilled_at.timestamp(),
+            ).refilled(row.now.timestamp())
+            limit = min(budget.retries_allowed, WAKE_MAX)
+            if limit:
+                woken = connection.execute(WAKE, {"source": row.source, "limit": limit}).rowcount
+                left = budget.after_retry(woken).tokens
+                connection.execute(SPEND, {"source": row.source, "tokens": left})
+
+    def _earn(self, connection: Connection, first_attempts: Counter[str]) -> None:
+        for source, count in sorted(first_attempts.items()):
+            earned = count * self.budget.earned_per_attempt
+            connection.execute(
+                EARN, {"source": source, "earned": earned, "capacity": self.budget.capacity}
+            )
+
+    def renew(self, held: Sequence[Run], *, lease: timedelta) -> Sequence[RunId]:
+        """Extend leases."""
+        values = {
+            "run_ids": [run.run_id for run in held],
+            "workers": [run.lease_owner for run in held],
+            "epochs": [run.lease_epoch for run in held],
+            "lease": lease,
+        }
+        with self.database.transaction() as connection:
+            return [RunId(row.run_id) for row in connection.execute(RENEW, values)]
+
+    def complete(self, ended: Sequence[tuple[Run, Verdict]]) -> Sequence[RunId]:
+        """End runs."""
+        with self.database.transaction() as connection:
+            return _completed(connection, ended)
+
+    # Waiting
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for word of new runs. Where there is none to be had, just wait."""
+        started_s = time.monotonic()
+        with self._guard:
+            try:
+                connection = self._connected()
+                if connection is not None:
+                    return any(True for _ in connection.notifies(timeout=seconds, stop_after=1))
+            except (psycopg.Error, DatabaseError):
+                self._hang_up()
+        time.sleep(max(0.0, seconds - (time.monotonic() - started_s)))
+        return False
+
+    def _connected(self) -> "psycopg.Connection[Any] | None":
+        if self._listening is None and time.monotonic() >= self._not_before_s:
+            # One of its own, that the pool forgets: it hears what comes at any time.
+            with translated():
+                self._listening = self.database.engine.raw_connection()
+            self._listening.detach()
+            _driver_of(self._listening).autocommit = True
+            _driver_of(self._listening).execute(f"LISTEN {CHANNEL}")
+        return None if self._listening is None else _driver_of(self._listening)
+
+    def _hang_up(self) -> None:
+        self._not_before_s = time.monotonic() + _RECONNECT_S
+        if self._listening is not None:
+            self._listening.close()
+            self._listening = None
+
+    def close(self) -> None:
+        """Give back the connection that listens."""
+        with self._guard:
+            self._hang_up()
+
+
+def _completed(connection: Connection, ended: Sequence[tuple[Run, Verdict]]) -> list[RunId]:
+    if not ended:
+        return []
+    return [RunId(row.run_id) for row in connection.execute(COMPLETE, endings(ended))]
+
+
+def _driver_of(connection: PoolProxiedConnection) -> "psycopg.Connection[Any]":
+    return cast("psycopg.Connection[Any]", connection.driver_connection)

@@ -1,0 +1,204 @@
+"""Runs as rows, and the statements of the queue.
+
+Each statement takes the step that ``tileferry.domain.runs`` describes, by the clock of the
+database; the contract suite holds both to it. What a worker writes is guarded by its name and the
+epoch of its claim: from a claim that is over it changes nothing.
+"""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, text
+
+from tileferry.domain.canonical import canonical_json
+from tileferry.domain.change import Change
+from tileferry.domain.runs import (
+    Run,
+    RunAttempt,
+    RunId,
+    RunKind,
+    RunPriority,
+    RunStatus,
+    Verdict,
+    WorkerId,
+    competes_at_once,
+)
+
+RUN_COLUMNS = (
+    "run_id, kind, source, priority, submitted_date, dedupe_key, payload, status, retry_count,"
+    " rate_limited_count, rescues, next_retry_at, error_class, error_message, worker,"
+    " lease_expires_at, lease_epoch, began_at, ended_at"
+)
+_KINDS = {str(kind): kind for kind in RunKind}
+_STATUSES = {str(status): status for status in RunStatus}
+_PRIORITIES = {int(priority): priority for priority in RunPriority}
+
+
+def run_from(row: Row[Any]) -> Run:
+    """Read a row."""
+    status = _STATUSES[row.status]
+    return Run(
+        run_id=RunId(row.run_id),
+        kind=_KINDS[row.kind],
+        source=row.source,
+        submitted_date=row.submitted_date,
+        priority=_PRIORITIES[row.priority],
+        dedupe_key=row.dedupe_key,
+        payload=json.loads(row.payload),
+        status=status,
+        retry_count=row.retry_count,
+        rate_limited_count=row.rate_limited_count,
+        next_retry_at=row.next_retry_at,
+        error_class=row.error_class,
+        error_message=row.error_message,
+        lease_owner=WorkerId(row.worker) if status is RunStatus.PROCESSING else None,
+        lease_expires_at=row.lease_expires_at,
+        lease_epoch=row.lease_epoch,
+        rescues=row.rescues,
+    )
+
+
+def new_row(change: Change[Run]) -> dict[str, object]:
+    """Lay out a run that was submitted."""
+    run = change.after
+    return {
+        "run_id": run.run_id,
+        "kind": run.kind,
+        "source": run.source,
+        "priority": int(run.priority),
+        "submitted_date": run.submitted_date,
+        "dedupe_key": run.dedupe_key,
+        "payload": canonical_json(run.payload, field="payload").decode(),
+    }
+
+
+def changed_row(change: Change[Run]) -> dict[str, object]:
+    """Lay out what a change makes of a run, and how the run must be found."""
+    run, before = change.after, change.before
+    ended = before is not None and before.status is RunStatus.PROCESSING
+    return {
+        "run_id": run.run_id,
+        "status": run.status,
+        "ready": competes_at_once(run, change.at),
+        "retry_count": run.retry_count,
+        "rate_limited_count": run.rate_limited_count,
+        "rescues": run.rescues,
+        "next_retry_at": run.next_retry_at,
+        "error_class": run.error_class,
+        "error_message": run.error_message,
+        "ended_at": change.at if ended else None,
+    }
+
+
+def attempt_row(attempt: RunAttempt) -> dict[str, object]:
+    """Lay out an attempt that has ended."""
+    return {
+        "run_id": attempt.run_id,
+        "epoch": attempt.epoch,
+        "worker": attempt.worker,
+        "began_at": attempt.began_at,
+        "ended_at": attempt.ended_at,
+        "outcome": attempt.outcome,
+        "error_class": attempt.error_class,
+        "error_message": attempt.error_message,
+        "delay_s": attempt.delay_s,
+    }
+
+
+def endings(ended: Sequence[tuple[Run, Verdict]]) -> dict[str, object]:
+    """Lay out verdicts on runs, one array a column."""
+    return {
+        "run_ids": [run.run_id for run, _ in ended],
+        "workers": [run.lease_owner for run, _ in ended],
+        "epochs": [run.lease_epoch for run, _ in ended],
+        "statuses": [str(verdict.outcome) for _, verdict in ended],
+        "explanations": [verdict.explanation for _, verdict in ended],
+    }
+
+
+def order_of(row: Row[Any]) -> tuple[int, datetime, str]:
+    """Return what a row is sorted by; ``domain.runs.fair_order`` says the same of its run."""
+    return (row.priority, row.submitted_date, row.run_id)
+
+
+INSERT = text(
+    "INSERT INTO runs (run_id, kind, source, priority, submitted_date, dedupe_key, payload,"
+    " status, ready) VALUES (:run_id, :kind, :source, :priority, :submitted_date, :dedupe_key,"
+    " :payload, 'discovered', true)"
+)
+# A run that is changed was locked when it was read, so no guard is needed here.
+UPDATE = text(
+    "UPDATE runs SET status = :status, ready = :ready, retry_count = :retry_count,"
+    " rate_limited_count = :rate_limited_count, rescues = :rescues,"
+    " next_retry_at = :next_retry_at, error_class = :error_class, error_message = :error_message,"
+    " lease_expires_at = NULL, ended_at = coalesce(:ended_at, ended_at) WHERE run_id = :run_id"
+)
+INSERT_ATTEMPT = text(
+    "INSERT INTO run_attempts VALUES (:run_id, :epoch, :worker, :began_at, :ended_at, :outcome,"
+    " :error_class, :error_message, :delay_s)"
+)
+OPEN_GATE = text(
+    "INSERT INTO source_gates VALUES (:source, NULL, :tokens, now()) ON CONFLICT DO NOTHING"
+)
+
+_IS_OPEN = "(closed_until IS NULL OR closed_until <= now())"
+_IS_WAITING = "runs.source = g.source AND next_retry_at IS NOT NULL AND NOT ready"
+DUE_SOURCES = text(
+    "SELECT source, tokens, refilled_at, now() AS now FROM source_gates AS g"  # noqa: S608  # names of ours, here and below
+    f" WHERE {_IS_OPEN} AND EXISTS"
+    f" (SELECT FROM runs WHERE {_IS_WAITING} AND next_retry_at <= now())"
+    " ORDER BY source FOR UPDATE"
+)
+WAKE = text(
+    "UPDATE runs SET ready = true WHERE run_id IN (SELECT run_id FROM runs"
+    " WHERE source = :source AND next_retry_at <= now() AND NOT ready"
+    " ORDER BY next_retry_at, run_id LIMIT :limit FOR UPDATE SKIP LOCKED)"
+)
+SPEND = text("UPDATE source_gates SET tokens = :tokens, refilled_at = now() WHERE source = :source")
+# From each open source as many as are wanted in all, since any of them may have the oldest ones.
+CLAIM = text(
+    f"""
+    WITH picked AS MATERIALIZED (
+        SELECT first.run_id FROM source_gates AS g CROSS JOIN LATERAL (
+            SELECT run_id, priority, submitted_date FROM runs
+            WHERE runs.source = g.source AND ready AND kind = ANY (:kinds)
+            ORDER BY priority, submitted_date, run_id LIMIT :limit FOR UPDATE SKIP LOCKED
+        ) AS first
+        WHERE {_IS_OPEN}
+        ORDER BY priority, submitted_date, run_id LIMIT :limit
+    )
+    UPDATE runs SET status = 'processing', ready = false, next_retry_at = NULL, worker = :worker,
+        lease_expires_at = now() + :lease, lease_epoch = lease_epoch + 1, began_at = now(),
+        ended_at = NULL
+    FROM picked WHERE runs.run_id = picked.run_id RETURNING runs.*
+    """  # noqa: S608
+)
+# A full bucket is not touched, and nobody waits for one that somebody else is just changing.
+EARN = text(
+    "UPDATE source_gates SET tokens = least(CAST(:capacity AS double precision),"
+    " tokens + CAST(:earned AS double precision)) WHERE source IN (SELECT source FROM source_gates"
+    " WHERE source = :source AND tokens < :capacity FOR UPDATE SKIP LOCKED)"
+)
+_HELD = "runs.worker = held.worker AND runs.lease_epoch = held.epoch AND status = 'processing'"
+RENEW = text(
+    f"""
+    UPDATE runs SET lease_expires_at = now() + :lease
+    FROM unnest(CAST(:run_ids AS text[]), CAST(:workers AS text[]), CAST(:epochs AS bigint[]))
+         AS held(run_id, worker, epoch)
+    WHERE runs.run_id = held.run_id COLLATE "C" AND {_HELD} AND lease_expires_at > now()
+    RETURNING runs.run_id
+    """  # noqa: S608
+)
+COMPLETE = text(
+    f"""
+    UPDATE runs SET status = held.outcome, error_message = held.explanation, error_class = NULL,
+        retry_count = 0, rate_limited_count = 0, lease_expires_at = NULL, ended_at = now()
+    FROM unnest(CAST(:run_ids AS text[]), CAST(:workers AS text[]), CAST(:epochs AS bigint[]),
+                CAST(:statuses AS text[]), CAST(:explanations AS text[]))
+         AS held(run_id, worker, epoch, outcome, explanation)
+    WHERE runs.run_id = held.run_id COLLATE "C" AND {_HELD}
+    RETURNING runs.run_id
+    """  # noqa: S608
+)

@@ -1,0 +1,245 @@
+"""The control plane's books in Postgres: each unit is a transaction, with its audit events."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from attrs import define, field
+from sqlalchemy import Connection, Row, TextClause, text
+
+from tileferry.adapters.postgres.audit_log import append
+from tileferry.adapters.postgres.database import Database
+from tileferry.adapters.postgres.partition_rows import (
+    FORGET_RETRY,
+    INSERT_PARTITION,
+    INSERT_RAW,
+    INSERT_VERDICT,
+    IS_IT,
+    PARTITION_COLUMNS,
+    PLAN_RETRY,
+    UPDATE_PARTITION,
+    key_arrays,
+    key_values,
+    partition_from,
+    partition_row,
+    raw_row,
+    verdict_row,
+)
+from tileferry.adapters.postgres.run_queue import CHANNEL
+from tileferry.adapters.postgres.run_rows import (
+    INSERT,
+    INSERT_ATTEMPT,
+    OPEN_GATE,
+    RUN_COLUMNS,
+    UPDATE,
+    attempt_row,
+    changed_row,
+    new_row,
+    run_from,
+)
+from tileferry.application.ports.work import PlannedRetry
+from tileferry.application.work_events import in_order
+from tileferry.domain.change import Change
+from tileferry.domain.partitions import Partition, PartitionKey
+from tileferry.domain.partitions.manifest import SealedPartition
+from tileferry.domain.retry import RetryBudget
+from tileferry.domain.runs import (
+    QUEUE_BUDGET,
+    Run,
+    RunId,
+    SourceGate,
+    competes_at_once,
+    ended_attempt,
+)
+
+
+@define(kw_only=True, eq=False)
+class PostgresWorkStore:
+    """Opens units."""
+
+    database: Database
+    audited: bool = True
+    """Whether the audit log of this database is told; if not, nobody is."""
+    budget: RetryBudget = QUEUE_BUDGET
+
+    @contextmanager
+    def unit(self, *, by: str | None = None) -> Iterator["PostgresWorkUnit"]:
+        """Open a unit."""
+        with self.database.transaction() as connection:
+            now = connection.execute(_NOW).scalar_one()
+            unit = PostgresWorkUnit(connection=connection, now=now, tokens=self.budget.tokens)
+            yield unit
+            unit.write()
+            if self.audited:  # last: every other writer of the log waits from here on
+                append(connection, in_order(unit.run_changes, unit.partition_changes, by))
+
+
+@define(kw_only=True, eq=False)
+class PostgresWorkUnit:
+    """Reads with locks, and writes at its end, in the order that the tables' ties ask for."""
+
+    connection: Connection
+    now: datetime
+    tokens: float
+    """What a new source's retries begin with."""
+    run_changes: list[Change[Run]] = field(factory=list, init=False)
+    partition_changes: list[Change[Partition]] = field(factory=list, init=False)
+    _began: dict[RunId, datetime] = field(factory=dict, init=False)
+    """Of the runs that were read: since when their newest attempt has been under way."""
+    _gates: list[SourceGate] = field(factory=list, init=False)
+    _sealed: list[SealedPartition] = field(factory=list, init=False)
+    _retries: dict[PartitionKey, PlannedRetry] = field(factory=dict, init=False)
+
+    # Reading
+
+    def run(self, run_id: RunId) -> Run | None:
+        """Return a run."""
+        return next(iter(self._runs(_RUN, {"run_id": run_id})), None)
+
+    def unfinished(self, dedupe_key: str) -> Run | None:
+        """Return the run that has not ended and has this key."""
+        return next(iter(self._runs(_UNFINISHED, {"dedupe_key": dedupe_key})), None)
+
+    def overdue(self, *, limit: int) -> Sequence[Run]:
+        """Return runs whose lease ran out, the longest ago first."""
+        return self._runs(_OVERDUE, {"limit": limit})
+
+    def gate(self, source: str) -> SourceGate:
+        """Return the gate of a source."""
+        row = self.connection.execute(_GATE, {"source": source}).first()
+        return SourceGate(source=source, closed_until=None if row is None else row.closed_until)
+
+    def partition(self, key: PartitionKey) -> Partition | None:
+        """Return a partition."""
+        return self._partition(_PARTITION, key_values(key))
+
+    def partitions(self, keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, Partition]:
+        """Return those that there are."""
+        rows = self.connection.execute(_PARTITIONS, key_arrays(keys))
+        return {found.key: found for found in map(partition_from, rows)}
+
+    def partition_of(self, run_id: RunId) -> Partition | None:
+        """Return the partition whose newest run this is."""
+        return self._partition(_PARTITION_OF, {"run_id": run_id})
+
+    def due_partitions(self, *, limit: int) -> Sequence[Partition]:
+        """Return failed partitions whose automatic retry is due."""
+        rows = self.connection.execute(_DUE_PARTITIONS, {"limit": limit})
+        return [partition_from(row) for row in rows]
+
+    def has_raw(self, run_id: RunId) -> bool:
+        """Tell whether a run left a sealed raw partition."""
+        found = self.connection.execute(HAS_RAW, {"run_id": run_id}).scalar_one()
+        return bool(found) or any(sealed.run_id == run_id for sealed in self._sealed)
+
+    def _runs(self, query: TextClause, values: Mapping[str, object]) -> list[Run]:
+        rows: Sequence[Row[Any]] = self.connection.execute(query, values).all()
+        self._began.update((row.run_id, row.began_at) for row in rows if row.began_at is not None)
+        return [run_from(row) for row in rows]
+
+    def _partition(self, query: TextClause, values: Mapping[str, object]) -> Partition | None:
+        row = self.connection.execute(query, values).first()
+        return None if row is None else partition_from(row)
+
+    # Saving
+
+    def save_run(self, change: Change[Run]) -> None:
+        """Take a change of a run."""
+        self.run_changes.append(change)
+
+    def save_partition(
+        self, change: Change[Partition], *, retry: PlannedRetry | None = None
+    ) -> None:
+        """Take a change of a partition."""
+        self.partition_changes.append(change)
+        if retry is not None:
+            self._retries[change.after.key] = retry
+
+    def save_gate(self, gate: SourceGate) -> None:
+        """Take a gate."""
+        self._gates.append(gate)
+
+    def keep_raw(self, sealed: SealedPartition) -> None:
+        """Note a raw partition that was sealed."""
+        self._sealed.append(sealed)
+
+    def write(self) -> None:
+        """Write all that was saved: runs before partitions, since these point at those."""
+        self._write_runs()
+        made = [change for change in self.partition_changes if change.before is None]
+        moved = [change for change in self.partition_changes if change.before is not None]
+        self._execute(INSERT_PARTITION, [partition_row(change) for change in made])
+        self._execute(INSERT_RAW, [raw_row(sealed) for sealed in self._sealed])
+        self._execute(UPDATE_PARTITION, [partition_row(change) for change in moved])
+        verdicts = (verdict_row(change) for change in moved)
+        self._execute(INSERT_VERDICT, [row for row in verdicts if row is not None])
+        self._execute(FORGET_RETRY, [key_values(change.after.key) for change in moved])
+        self._execute(
+            PLAN_RETRY,
+            [
+                {
+                    **key_values(key),
+                    "next_run_at": retry.next_run_at,
+                    "backoff_strategy": retry.backoff_strategy,
+                }
+                for key, retry in self._retries.items()
+            ],
+        )
+
+    def _write_runs(self) -> None:
+        made = [change for change in self.run_changes if change.before is None]
+        moved = [change for change in self.run_changes if change.before is not None]
+        sources = sorted({change.after.source for change in made})
+        self._execute(OPEN_GATE, [{"source": name, "tokens": self.tokens} for name in sources])
+        self._execute(INSERT, [new_row(change) for change in made])
+        self._execute(UPDATE, [changed_row(change) for change in moved])
+        ended = (
+            ended_attempt(change, self._began[change.after.run_id])
+            for change in moved
+            if change.after.run_id in self._began
+        )
+        self._execute(INSERT_ATTEMPT, [attempt_row(one) for one in ended if one is not None])
+        self._execute(
+            _SAVE_GATE,
+            [{"source": gate.source, "closed_until": gate.closed_until} for gate in self._gates],
+        )
+        if any(competes_at_once(change.after, change.at) for change in self.run_changes):
+            self.connection.execute(_NOTIFY)
+
+    def _execute(self, statement: TextClause, rows: Sequence[Mapping[str, object]]) -> None:
+        if rows:
+            self.connection.execute(statement, rows)
+
+
+_NOW = text("SELECT now()")
+_NOTIFY = text(f"NOTIFY {CHANNEL}")
+_RUNS = f"SELECT {RUN_COLUMNS} FROM runs"  # noqa: S608  # names of ours, here and below
+_RUN = text(f"{_RUNS} WHERE run_id = :run_id FOR UPDATE")
+_UNFINISHED = text(
+    f"{_RUNS} WHERE dedupe_key = :dedupe_key"
+    " AND (status IN ('discovered', 'processing') OR next_retry_at IS NOT NULL) FOR UPDATE"
+)
+_OVERDUE = text(
+    f"{_RUNS} WHERE lease_expires_at <= now()"
+    " ORDER BY lease_expires_at, run_id LIMIT :limit FOR UPDATE SKIP LOCKED"
+)
+_GATE = text("SELECT closed_until FROM source_gates WHERE source = :source FOR UPDATE")
+_SAVE_GATE = text("UPDATE source_gates SET closed_until = :closed_until WHERE source = :source")
+_PARTITIONS_FROM = f"SELECT {PARTITION_COLUMNS} FROM partitions"  # noqa: S608
+_PARTITION = text(f"{_PARTITIONS_FROM} WHERE {IS_IT} FOR UPDATE")
+_PARTITION_OF = text(f"{_PARTITIONS_FROM} WHERE last_run_id = :run_id FOR UPDATE")
+# Locked in one order, so that two who want some of the same do not wait for each other.
+_PARTITIONS = text(
+    f"{_PARTITIONS_FROM} JOIN unnest(CAST(:sources AS text[]), CAST(:customer_ids AS text[]),"
+    " CAST(:query_names AS text[]), CAST(:logical_dates AS date[]))"
+    " AS wanted(source, customer_id, query_name, logical_date)"
+    " USING (source, customer_id, query_name, logical_date)"
+    " ORDER BY id FOR UPDATE OF partitions"
+)
+_DUE_PARTITIONS = text(
+    f"{_PARTITIONS_FROM} JOIN partition_retries ON partition_id = id"
+    " WHERE next_run_at <= now() AND status = 'failed'"
+    " ORDER BY next_run_at, id LIMIT :limit FOR UPDATE OF partitions SKIP LOCKED"
+)
+HAS_RAW = text("SELECT EXISTS (SELECT FROM raw_partitions WHERE run_id = :run_id)")

@@ -1,0 +1,188 @@
+"""The books in Postgres as an operator reads them: by an index, a page at a time."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from attrs import frozen
+from sqlalchemy import Row, Select, select, text, tuple_
+
+from tileferry.adapters.postgres.database import Database
+from tileferry.adapters.postgres.partition_rows import (
+    IS_IT,
+    PARTITION_COLUMNS,
+    key_values,
+    partition_from,
+    verdict_from,
+)
+from tileferry.adapters.postgres.run_rows import RUN_COLUMNS, run_from
+from tileferry.adapters.postgres.work import HAS_RAW
+from tileferry.adapters.postgres.work_schema import partitions, runs
+from tileferry.application.ports.work import (
+    PartitionAttempt,
+    PartitionFilter,
+    PlannedRetry,
+    RunFilter,
+)
+from tileferry.domain.partitions import Partition, PartitionKey
+from tileferry.domain.retry import RetryBudget
+from tileferry.domain.runs import (
+    QUEUE_BUDGET,
+    AttemptOutcome,
+    Run,
+    RunAttempt,
+    RunId,
+    RunStatus,
+    SourceGate,
+    WorkerId,
+    newest_attempt,
+)
+
+PAGE_ROWS = 1_000
+
+
+@frozen(kw_only=True)
+class PostgresWorkReader:
+    """Reads what is committed; nothing is locked."""
+
+    database: Database
+    budget: RetryBudget = QUEUE_BUDGET
+
+    def now(self) -> datetime:
+        """Return the server's time."""
+        with self.database.reading() as connection:
+            now: datetime = connection.execute(text("SELECT now()")).scalar_one()
+            return now
+
+    # Runs
+
+    def find_run(self, run_id: RunId) -> Run | None:
+        """Return a run."""
+        row = self._first(_RUN, {"run_id": run_id})
+        return None if row is None else run_from(row)
+
+    def runs(self, wanted: RunFilter, *, limit: int) -> Sequence[Run]:
+        """Return runs, the newest submission first."""
+        query = select(runs).order_by(runs.c.submitted_date.desc(), runs.c.run_id.desc())
+        if wanted.statuses:
+            query = query.where(runs.c.status.in_(wanted.statuses))
+        if wanted.kinds:
+            query = query.where(runs.c.kind.in_(wanted.kinds))
+        if wanted.source is not None:
+            query = query.where(runs.c.source == wanted.source)
+        with self.database.reading() as connection:
+            return [run_from(row) for row in connection.execute(query.limit(limit))]
+
+    def counts(self) -> Mapping[RunStatus, int]:
+        """Return how many runs there are of each status."""
+        with self.database.reading() as connection:
+            return {RunStatus(row.status): row.number for row in connection.execute(_COUNTS)}
+
+    def attempts(self, run_id: RunId) -> Sequence[RunAttempt]:
+        """Return all attempts of a run: those that ended in a setback, and its newest."""
+        with self.database.reading() as connection:
+            row = connection.execute(_RUN, {"run_id": run_id}).first()
+            ended = [_attempt_from(one) for one in connection.execute(_ATTEMPTS, {"id": run_id})]
+        if row is None or row.began_at is None or row.status == RunStatus.ERROR:
+            return ended
+        newest = newest_attempt(run_from(row), WorkerId(row.worker), row.began_at, row.ended_at)
+        return [*ended, newest]
+
+    def gates(self) -> Sequence[tuple[SourceGate, float]]:
+        """Return every source's gate and tokens."""
+        with self.database.reading() as connection:
+            return [self._gate_from(row) for row in connection.execute(_GATES)]
+
+    def _gate_from(self, row: Row[Any]) -> tuple[SourceGate, float]:
+        passed_s = max(0.0, (row.now - row.refilled_at).total_seconds())
+        tokens = min(self.budget.capacity, row.tokens + passed_s * self.budget.refill_per_s)
+        return SourceGate(source=row.source, closed_until=row.closed_until), tokens
+
+    # Partitions
+
+    def find_partition(self, key: PartitionKey) -> Partition | None:
+        """Return a partition."""
+        row = self._first(_PARTITION, key_values(key))
+        return None if row is None else partition_from(row)
+
+    def find_partitions(self, wanted: PartitionFilter) -> Iterator[Partition]:
+        """Yield partitions in the order of their keys."""
+        table = partitions.c
+        key = tuple_(table.source, table.customer_id, table.query_name, table.logical_date)
+        query = _filtered(wanted).order_by(*key.clauses).limit(PAGE_ROWS)
+        page = query
+        while True:
+            with self.database.reading() as connection:
+                rows = connection.execute(page).all()
+            yield from map(partition_from, rows)
+            if len(rows) < PAGE_ROWS:
+                return
+            last = rows[-1]
+            after = (last.source, last.customer_id, last.query_name, last.logical_date)
+            page = query.where(key > after)
+
+    def partition_attempts(self, key: PartitionKey) -> Sequence[PartitionAttempt]:
+        """Return the validator's verdicts."""
+        with self.database.reading() as connection:
+            return [verdict_from(row) for row in connection.execute(_VERDICTS, key_values(key))]
+
+    def planned_retry(self, key: PartitionKey) -> PlannedRetry | None:
+        """Return when automation will try a partition again."""
+        row = self._first(_PLANNED, key_values(key))
+        if row is None:
+            return None
+        return PlannedRetry(next_run_at=row.next_run_at, backoff_strategy=row.backoff_strategy)
+
+    def has_raw(self, run_id: RunId) -> bool:
+        """Tell whether a run left a sealed raw partition."""
+        with self.database.reading() as connection:
+            return bool(connection.execute(HAS_RAW, {"run_id": run_id}).scalar_one())
+
+    def _first(self, query: Any, values: Mapping[str, object]) -> Row[Any] | None:
+        with self.database.reading() as connection:
+            return connection.execute(query, values).first()
+
+
+def _filtered(wanted: PartitionFilter) -> Select[Any]:
+    table = partitions.c
+    query = select(partitions)
+    for column, value in (
+        (table.source, wanted.source),
+        (table.customer_id, wanted.customer_id),
+        (table.query_name, wanted.query_name),
+    ):
+        if value is not None:
+            query = query.where(column == value)
+    if wanted.first is not None:
+        query = query.where(table.logical_date >= wanted.first)
+    if wanted.last is not None:
+        query = query.where(table.logical_date <= wanted.last)
+    if wanted.statuses:
+        query = query.where(table.status.in_(wanted.statuses))
+    return query
+
+
+def _attempt_from(row: Row[Any]) -> RunAttempt:
+    return RunAttempt(
+        run_id=RunId(row.run_id),
+        epoch=row.epoch,
+        worker=WorkerId(row.worker),
+        began_at=row.began_at,
+        ended_at=row.ended_at,
+        outcome=AttemptOutcome(row.outcome),
+        error_class=row.error_class,
+        error_message=row.error_message,
+        delay_s=row.delay_s,
+    )
+
+
+_RUN = text(f"SELECT {RUN_COLUMNS} FROM runs WHERE run_id = :run_id")  # noqa: S608  # names of ours, here and below
+_ATTEMPTS = text("SELECT * FROM run_attempts WHERE run_id = :id ORDER BY epoch")
+_COUNTS = text("SELECT status, count(*) AS number FROM runs GROUP BY status")
+_GATES = text("SELECT *, now() AS now FROM source_gates ORDER BY source")
+_PARTITION = text(f"SELECT {PARTITION_COLUMNS} FROM partitions WHERE {IS_IT}")  # noqa: S608
+_OF_IT = f"= (SELECT id FROM partitions WHERE {IS_IT})"  # noqa: S608
+_VERDICTS = text(
+    f"SELECT * FROM partition_attempts WHERE partition_id {_OF_IT} ORDER BY attempt"  # noqa: S608
+)
+_PLANNED = text(f"SELECT * FROM partition_retries WHERE partition_id {_OF_IT}")  # noqa: S608

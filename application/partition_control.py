@@ -1,0 +1,260 @@
+"""The control plane of partitions: which are tried, by whom, and what an operator may override."""
+
+from collections.abc import Callable, Sequence
+from logging import Logger
+
+from attrs import define, field, frozen
+
+from tileferry.application.ports.work import WorkStore, WorkUnit
+from tileferry.application.run_control import WorkPolicies
+from tileferry.domain.actors import Actor
+from tileferry.domain.change import Change
+from tileferry.domain.errors import InvalidValueError, PlanDriftedError
+from tileferry.domain.partitions import (
+    Partition,
+    PartitionKey,
+    PartitionStatus,
+    enqueue,
+    mark_terminal,
+    reprocess,
+    requeue,
+)
+from tileferry.domain.partitions.backfill import (
+    BackfillAction,
+    BackfillLine,
+    BackfillPlan,
+    BackfillRequest,
+)
+from tileferry.domain.partitions.backfill_planning import drift, is_applied, plan_backfill
+from tileferry.domain.partitions.confirmation import check_confirmed, check_raw_partition
+from tileferry.domain.runs import RunId, RunKind, RunPriority, submit
+from tileferry.domain.work import AcquirePartition, Work, work_from
+
+DUE_MAX = 100
+"""How many partitions one pass of the scheduler tries again."""
+
+
+@frozen(kw_only=True)
+class Override:
+    """An operator's decision against the policy: who, why, and how many were meant."""
+
+    by: str
+    reason: str
+    confirmed: int | None = None
+
+
+@define(kw_only=True)
+class PartitionControl:
+    """The use cases of the control plane. Each action is one unit: all of it counts, or none."""
+
+    store: WorkStore
+    logger: Logger
+    new_run_id: Callable[[], str]
+    policies: WorkPolicies = field(factory=WorkPolicies)
+
+    def enqueue(
+        self,
+        works: Sequence[AcquirePartition],
+        *,
+        actor: Actor,
+        priority: RunPriority = RunPriority.FRESH,
+        by: str | None = None,
+    ) -> Sequence[Partition]:
+        """Bring partitions into being, each with its first run."""
+        with self.store.unit(by=by) as unit:
+            changes = []
+            for work in works:
+                run_id = RunId(self.new_run_id())
+                self._start_run(unit, run_id, work, actor=actor, priority=priority)
+                changes.append(enqueue(work.key, run_id, actor=actor, now=unit.now))
+                unit.save_partition(changes[-1])
+        return [change.after for change in changes]
+
+    def retry(self, keys: Sequence[PartitionKey], override: Override) -> Sequence[Partition]:
+        """Try partitions again: failed ones, and successes that an operator wants better.
+
+        One whose newest run left no raw partition is refused, and with it all the others.
+        """
+        check_confirmed(len(keys), override.confirmed)
+        with self.store.unit(by=override.by) as unit:
+            found = self._all_known(unit, keys)
+            for partition in found:
+                check_raw_partition(partition, has_raw=unit.has_raw(partition.last_run_id))
+            tried = [
+                self._retried(unit, partition, Actor.OPERATOR, override.reason)
+                for partition in found
+            ]
+        self._log_override("retry", override, keys)
+        return tried
+
+    def mark_terminal(
+        self, keys: Sequence[PartitionKey], override: Override
+    ) -> Sequence[Partition]:
+        """Rule out further automatic tries of failed partitions."""
+        check_confirmed(len(keys), override.confirmed)
+        with self.store.unit(by=override.by) as unit:
+            changes = [
+                mark_terminal(partition, actor=Actor.OPERATOR, now=unit.now, reason=override.reason)
+                for partition in self._all_known(unit, keys)
+            ]
+            for change in changes:
+                unit.save_partition(change)
+        self._log_override("mark terminal", override, keys)
+        return [change.after for change in changes]
+
+    def plan(self, request: BackfillRequest) -> BackfillPlan:
+        """Say what each date of a request would get; nothing is changed."""
+        with self.store.unit() as unit:
+            known = unit.partitions([request.key(day) for day in request.dates])
+            return plan_backfill(
+                request,
+                known.values(),
+                now=unit.now,
+                terminality=self.policies.terminality,
+            )
+
+    def apply(self, plan: BackfillPlan, override: Override) -> Sequence[Partition]:
+        """Do exactly what a plan says, or refuse when what it was made from has changed.
+
+        What it started before is left as it is, so a plan can be applied again.
+        """
+        check_confirmed(plan.touched, override.confirmed)
+        with self.store.unit(by=override.by) as unit:
+            known = unit.partitions([plan.key(line) for line in plan.lines])
+            drifted = [str(one) for one in drift(plan, known.values()) if one.blocks]
+            if drifted:
+                raise PlanDriftedError(count=len(drifted), drifted=drifted)
+            done = [
+                self._carried_out(unit, plan, line, known.get(plan.key(line)), override.reason)
+                for line in plan.lines
+                if line.action is not BackfillAction.SKIP
+                and not is_applied(plan, line, known.get(plan.key(line)))
+            ]
+        self._log_override("backfill", override, [partition.key for partition in done])
+        return done
+
+    def retry_due(self, *, limit: int = DUE_MAX) -> int:
+        """Try again, as the scheduler, what its policy says is due; return how many."""
+        with self.store.unit() as unit:
+            due = unit.due_partitions(limit=limit)
+            for partition in due:
+                self._retried(unit, partition, Actor.SCHEDULER, None)
+        for partition in due:
+            self.logger.info(
+                "%s is tried again by the policy",
+                partition.subject,
+                extra={"kind": "partition.retry", "partition": str(partition.key)},
+            )
+        return len(due)
+
+    # The steps
+
+    def _carried_out(
+        self,
+        unit: WorkUnit,
+        plan: BackfillPlan,
+        line: BackfillLine,
+        partition: Partition | None,
+        reason: str,
+    ) -> Partition:
+        """Give one date its run; it has the area of the plan, whatever it had before."""
+        work = AcquirePartition.of(plan.key(line), plan.request.area)
+        self._start_run(
+            unit,
+            plan.run_id(line),
+            work,
+            actor=Actor.OPERATOR,
+            priority=RunPriority.BACKFILL,
+        )
+        if partition is None:
+            change = enqueue(work.key, plan.run_id(line), actor=Actor.OPERATOR, now=unit.now)
+        else:
+            change = self._tried_again(unit, partition, plan.run_id(line), reason)
+        unit.save_partition(change)
+        return change.after
+
+    def _retried(
+        self, unit: WorkUnit, partition: Partition, actor: Actor, reason: str | None
+    ) -> Partition:
+        """Give a partition a new run with the work of its newest."""
+        last = unit.run(partition.last_run_id)
+        assert last is not None  # noqa: S101  # runs are kept
+        run_id = RunId(self.new_run_id())
+        # An operator waits for it; automation goes on as urgently as it began.
+        priority = RunPriority.FRESH if actor is Actor.OPERATOR else last.priority
+        work = work_from(RunKind.ACQUIRE_PARTITION, last.payload)
+        self._start_run(unit, run_id, work, actor=actor, priority=priority)
+        if actor is Actor.OPERATOR:
+            change = self._tried_again(unit, partition, run_id, reason or "")
+        else:
+            change = requeue(
+                partition,
+                run_id,
+                actor=actor,
+                now=unit.now,
+                terminality=self.policies.terminality,
+                policy=self.policies.partition,
+            )
+        unit.save_partition(change)
+        return change.after
+
+    def _tried_again(
+        self, unit: WorkUnit, partition: Partition, run_id: RunId, reason: str
+    ) -> Change[Partition]:
+        """Have an operator's new run take a failure further, or a success."""
+        if partition.status is PartitionStatus.SUCCESS:
+            return reprocess(partition, run_id, actor=Actor.OPERATOR, now=unit.now, reason=reason)
+        return requeue(
+            partition,
+            run_id,
+            actor=Actor.OPERATOR,
+            now=unit.now,
+            terminality=self.policies.terminality,
+            policy=self.policies.partition,
+            reason=reason,
+        )
+
+    @staticmethod
+    def _start_run(
+        unit: WorkUnit,
+        run_id: RunId,
+        work: Work,
+        *,
+        actor: Actor,
+        priority: RunPriority,
+    ) -> None:
+        unit.save_run(
+            submit(
+                run_id=run_id,
+                kind=work.kind,
+                source=work.source,
+                actor=actor,
+                now=unit.now,
+                priority=priority,
+                dedupe_key=work.dedupe_key,
+                payload=work.payload(),
+            )
+        )
+
+    @staticmethod
+    def _all_known(unit: WorkUnit, keys: Sequence[PartitionKey]) -> list[Partition]:
+        known = unit.partitions(keys)
+        for key in keys:
+            if key not in known:
+                raise InvalidValueError(
+                    field="partition",
+                    value=str(key),
+                    problem="is not known",
+                    remedy="see tileferry state inspect; backfill plan brings it into being",
+                )
+        return [known[key] for key in dict.fromkeys(keys)]
+
+    def _log_override(self, what: str, override: Override, keys: Sequence[PartitionKey]) -> None:
+        self.logger.warning(
+            "%s by %s of %d partitions: %s",
+            what,
+            override.by,
+            len(keys),
+            override.reason,
+            extra={"kind": "partition.override", "by": override.by, "partitions": len(keys)},
+        )

@@ -1,0 +1,240 @@
+"""The control plane's books: runs in their queue, partitions, and what ties them together."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import date, datetime, timedelta
+from typing import Protocol
+
+from attrs import field, frozen
+
+from tileferry.domain.change import Change
+from tileferry.domain.checks import aware, text
+from tileferry.domain.partitions import Partition, PartitionKey, PartitionStatus
+from tileferry.domain.partitions.manifest import SealedPartition
+from tileferry.domain.runs import (
+    Run,
+    RunAttempt,
+    RunId,
+    RunKind,
+    RunStatus,
+    SourceGate,
+    Verdict,
+    VerdictOutcome,
+    WorkerId,
+)
+
+ALL_KINDS = tuple(RunKind)
+
+
+class RunQueue(Protocol):
+    """The queue as workers see it. Times are the queue's own; workers' clocks do not count."""
+
+    def claim(
+        self,
+        worker: WorkerId,
+        *,
+        limit: int,
+        lease: timedelta,
+        kinds: Sequence[RunKind] = ALL_KINDS,
+    ) -> Sequence[Run]:
+        """Give due runs to a worker, in fair order, each under a new epoch."""
+        ...
+
+    def renew(self, held: Sequence[Run], *, lease: timedelta) -> Sequence[RunId]:
+        """Extend leases, and return the runs whose lease was still theirs to extend."""
+        ...
+
+    def complete(self, ended: Sequence[tuple[Run, Verdict]]) -> Sequence[RunId]:
+        """End runs that belong to no partition, and return those that were still held."""
+        ...
+
+    def exchange(
+        self,
+        ended: Sequence[tuple[Run, Verdict]],
+        worker: WorkerId,
+        *,
+        limit: int,
+        lease: timedelta,
+        kinds: Sequence[RunKind] = ALL_KINDS,
+    ) -> tuple[Sequence[RunId], Sequence[Run]]:
+        """Do both in one step: ``complete`` what has ended, and ``claim`` what is next."""
+        ...
+
+    def wait(self, seconds: float) -> bool:
+        """Return when runs may have become due, or the time is over; tell whether they may."""
+        ...
+
+
+class WorkUnit(Protocol):
+    """Changes that count together, or not at all, with the audit events that tell of them.
+
+    What it hands out is locked until its end, so nobody changes it in between. Runs are asked for
+    before partitions: who keeps to that order never waits for somebody who waits for him.
+    """
+
+    @property
+    def now(self) -> datetime:
+        """The time of the books."""
+        ...
+
+    def run(self, run_id: RunId) -> Run | None:
+        """Return a run."""
+        ...
+
+    def unfinished(self, dedupe_key: str) -> Run | None:
+        """Return the run that has not ended and has this key."""
+        ...
+
+    def overdue(self, *, limit: int) -> Sequence[Run]:
+        """Return runs whose lease ran out, unless somebody else is just looking at them."""
+        ...
+
+    def gate(self, source: str) -> SourceGate:
+        """Return the gate of a source."""
+        ...
+
+    def partition(self, key: PartitionKey) -> Partition | None:
+        """Return a partition."""
+        ...
+
+    def partitions(self, keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, Partition]:
+        """Return those of many partitions that there are."""
+        ...
+
+    def partition_of(self, run_id: RunId) -> Partition | None:
+        """Return the partition whose newest run this is."""
+        ...
+
+    def due_partitions(self, *, limit: int) -> Sequence[Partition]:
+        """Return failed partitions whose automatic retry is due, unless somebody looks at them."""
+        ...
+
+    def save_run(self, change: Change[Run]) -> None:
+        """Take a change of a run."""
+        ...
+
+    def save_partition(
+        self, change: Change[Partition], *, retry: "PlannedRetry | None" = None
+    ) -> None:
+        """Take a change of a partition, and when automation will try it again, if it will."""
+        ...
+
+    def save_gate(self, gate: SourceGate) -> None:
+        """Take a gate."""
+        ...
+
+    def keep_raw(self, sealed: SealedPartition) -> None:
+        """Note a raw partition that was sealed; the same one twice is one."""
+        ...
+
+    def has_raw(self, run_id: RunId) -> bool:
+        """Tell whether a run left a sealed raw partition."""
+        ...
+
+
+class WorkStore(Protocol):
+    """Where the books are kept."""
+
+    def unit(self, *, by: str | None = None) -> AbstractContextManager[WorkUnit]:
+        """Open a unit; it counts when the block ends well. The audit says by whom it was."""
+        ...
+
+
+@frozen(kw_only=True)
+class PartitionAttempt:
+    """One verdict of the validator."""
+
+    attempt: int
+    run_id: RunId
+    outcome: VerdictOutcome
+    explanation: str | None
+    judged_at: datetime
+
+
+@frozen(kw_only=True)
+class PlannedRetry:
+    """When automation will try a partition again, and by which rule."""
+
+    next_run_at: datetime = field(validator=aware)
+    backoff_strategy: str = field(validator=text)
+
+
+@frozen(kw_only=True)
+class RunFilter:
+    """Which runs a reader wants to see."""
+
+    statuses: Sequence[RunStatus] = ()
+    kinds: Sequence[RunKind] = ()
+    source: str | None = None
+
+
+@frozen(kw_only=True)
+class PartitionFilter:
+    """Which partitions a reader wants to see; what is not said is not asked for."""
+
+    source: str | None = None
+    customer_id: str | None = None
+    query_name: str | None = None
+    first: date | None = None
+    last: date | None = None
+    statuses: Sequence[PartitionStatus] = ()
+
+    def takes(self, partition: Partition) -> bool:
+        """Tell whether a partition is wanted."""
+        key = partition.key
+        return (
+            self.source in {None, key.source}
+            and self.customer_id in {None, key.customer_id}
+            and self.query_name in {None, key.query_name}
+            and (self.first is None or key.logical_date >= self.first)
+            and (self.last is None or key.logical_date <= self.last)
+            and (not self.statuses or partition.status in self.statuses)
+        )
+
+
+class WorkReader(Protocol):
+    """Reads the books; nothing is locked, and nothing changes."""
+
+    def now(self) -> datetime:
+        """Return the time of the books."""
+        ...
+
+    def find_run(self, run_id: RunId) -> Run | None:
+        """Return a run."""
+        ...
+
+    def runs(self, wanted: RunFilter, *, limit: int) -> Sequence[Run]:
+        """Return runs, the newest submission first."""
+        ...
+
+    def counts(self) -> Mapping[RunStatus, int]:
+        """Return how many runs there are of each status."""
+        ...
+
+    def attempts(self, run_id: RunId) -> Sequence[RunAttempt]:
+        """Return all attempts of a run, the first one first."""
+        ...
+
+    def gates(self) -> Sequence[tuple[SourceGate, float]]:
+        """Return every source's gate, and how many tokens its retries have."""
+        ...
+
+    def find_partition(self, key: PartitionKey) -> Partition | None:
+        """Return a partition."""
+        ...
+
+    def find_partitions(self, wanted: PartitionFilter) -> Iterator[Partition]:
+        """Yield partitions in the order of their keys, a page at a time."""
+        ...
+
+    def partition_attempts(self, key: PartitionKey) -> Sequence[PartitionAttempt]:
+        """Return the validator's verdicts on a partition, the first one first."""
+        ...
+
+    def planned_retry(self, key: PartitionKey) -> PlannedRetry | None:
+        """Return when automation will try a partition again."""
+        ...
+
+    def has_raw(self, run_id: RunId) -> bool:
+        """Tell whether a run left a sealed raw partition."""
+        ...

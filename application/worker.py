@@ -1,0 +1,217 @@
+"""A worker: claims runs, does what they ask for, and says how that went.
+
+It never decides whether something is tried again: it reports, and the policy decides. Beside its
+work it keeps house for all workers: it takes runs from those that have gone, and starts the
+automatic retries that are due.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from logging import Logger
+from typing import Protocol
+
+from attrs import define, field, frozen
+
+from tileferry.application.leases import HeldRuns
+from tileferry.application.partition_control import PartitionControl
+from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.idempotency import Heartbeat
+from tileferry.application.ports.work import ALL_KINDS, RunQueue
+from tileferry.application.run_control import RunControl
+from tileferry.domain.checks import integer, number
+from tileferry.domain.errors import DatabaseError, LeaseLostError
+from tileferry.domain.partitions.manifest import SealedPartition
+from tileferry.domain.retry import RetryPolicy, nominal_delay
+from tileferry.domain.runs import Run, RunKind, Verdict, VerdictOutcome, WorkerId
+
+_PATIENCE = RetryPolicy(max_attempts=2, base_delay=0.5, max_delay=30.0)
+"""Between looks at a database that is away; there is no last one."""
+_KEEP_BACK_S = 0.5
+"""How long the end of a run may be kept back, to be reported with others."""
+
+
+@frozen(kw_only=True)
+class Result:
+    """What came of a run's work."""
+
+    verdict: Verdict
+    sealed: SealedPartition | None = None
+
+
+class RunHandler(Protocol):
+    """Does the work of one kind of runs."""
+
+    def __call__(self, run: Run, check: Callable[[], None], /) -> Result:
+        """Do it. ``check`` is called often, and raises when the work has to stop."""
+        ...
+
+
+@frozen(kw_only=True)
+class WorkerSettings:
+    """What an operator may set."""
+
+    lease_s: float = field(default=60.0, validator=number(0.1, 86_400))
+    batch: int = field(default=1, validator=integer(1, 1_000))
+    poll_s: float = field(default=1.0, validator=number(0.01, 3_600))
+    sweep_s: float = field(default=5.0, validator=number(0.01, 3_600))
+    until_idle: bool = False
+    """Whether to end when nothing is due."""
+
+    @property
+    def lease(self) -> timedelta:
+        """How long a claim holds without a heartbeat."""
+        return timedelta(seconds=self.lease_s)
+
+
+@define(kw_only=True)
+class Worker:
+    """One worker. Several, on any number of machines, share one queue."""
+
+    name: WorkerId
+    queue: RunQueue
+    control: RunControl
+    partitions: PartitionControl
+    handlers: Mapping[RunKind, RunHandler]
+    heartbeat: Heartbeat
+    clock: Clock
+    logger: Logger
+    settings: WorkerSettings = field(factory=WorkerSettings)
+    kinds: Sequence[RunKind] = ALL_KINDS
+    is_stopping: Callable[[], bool] = lambda: False
+    check_stop: Callable[[], None] = lambda: None
+    """Raises ``KeyboardInterrupt`` when even the run under way has to stop."""
+    processed: int = field(default=0, init=False)
+    _sweep_at_s: float = field(default=0.0, init=False)
+    _ended: list[tuple[Run, Verdict]] = field(factory=list, init=False)
+    """Runs that passed, and that the queue does not know of yet."""
+    _ended_since_s: float = field(default=0.0, init=False)
+
+    def run(self) -> None:
+        """Work until told to stop, or until nothing is due if that was asked for."""
+        failures = 0
+        while not self.is_stopping():
+            try:
+                self._keep_house()
+                claimed = self._exchange(self.settings.batch)
+                failures = 0
+                if claimed:
+                    self._work_on(claimed)
+                elif self.settings.until_idle:
+                    return
+                else:
+                    self.queue.wait(self.settings.poll_s)
+            except DatabaseError as error:
+                failures += 1
+                self._wait_for_database(failures, error)
+        self._exchange(0)
+
+    def _keep_house(self) -> None:
+        now_s = self.clock.monotonic()
+        if now_s < self._sweep_at_s:
+            return
+        self._sweep_at_s = now_s + self.settings.sweep_s
+        self.control.sweep()
+        self.partitions.retry_due()
+
+    def _exchange(self, limit: int) -> Sequence[Run]:
+        """Tell the queue what has passed, and get what is next."""
+        ended = self._ended
+        if not ended and not limit:
+            return ()
+        claimed: Sequence[Run] = ()
+        if limit:
+            kept, claimed = self.queue.exchange(
+                ended, self.name, limit=limit, lease=self.settings.lease, kinds=self.kinds
+            )
+        else:
+            kept = self.queue.complete(ended)
+        self._ended = []
+        counted = set(kept)
+        lost = [run for run, _ in ended if run.run_id not in counted]
+        if lost:
+            for run in claimed:
+                self.control.give_back(run)
+            raise _lost(lost[0])
+        return claimed
+
+    def _work_on(self, claimed: Sequence[Run]) -> None:
+        held = HeldRuns.of(claimed, queue=self.queue, clock=self.clock, lease=self.settings.lease)
+        with self.heartbeat.beating(held.beat, every_s=held.every_s):
+            for number_, run in enumerate(claimed):
+                if self.is_stopping():
+                    for left in claimed[number_:]:
+                        self.control.give_back(left)
+                    return
+                self._process(run, held)
+
+    def _process(self, run: Run, held: HeldRuns) -> None:
+        """Do one run's work, and report what came of it."""
+        self._log_start(run)
+        try:
+            held.check(run)
+            result = self.handlers[run.kind](run, lambda: self._check(run, held))
+        except LeaseLostError:
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever it is, the policy decides
+            held.ended(run)
+            self.control.process_error(run, error)
+        except BaseException:
+            held.ended(run)
+            self.control.give_back(run)
+            raise
+        else:
+            self._report(run, result, held)
+        self.processed += 1
+
+    def _report(self, run: Run, result: Result, held: HeldRuns) -> None:
+        routine = (
+            result.verdict.outcome is VerdictOutcome.PASSED
+            and run.kind is not RunKind.ACQUIRE_PARTITION
+        )
+        if not routine:
+            held.ended(run)
+            self.control.process_result(run, result.verdict, sealed=result.sealed)
+            return
+        # A plain pass changes nothing else, so several are reported together. Until then the
+        # lease goes on: a crash in between has the run done once more, which its kind allows.
+        now_s = self.clock.monotonic()
+        if not self._ended:
+            self._ended_since_s = now_s
+        self._ended.append((run, result.verdict))
+        self.control.log_end(run, result.verdict)
+        if now_s - self._ended_since_s >= _KEEP_BACK_S:
+            self._exchange(0)
+
+    def _check(self, run: Run, held: HeldRuns) -> None:
+        held.check(run)
+        self.check_stop()
+
+    def _log_start(self, run: Run) -> None:
+        attempt = "initial attempt" if run.lease_epoch == 1 else f"retry {run.retry_count}"
+        self.logger.info(
+            "run %s (%s) begins: %s",
+            run.run_id,
+            run.kind,
+            attempt,
+            extra={
+                "kind": "run.started",
+                "run_id": run.run_id,
+                "run_kind": str(run.kind),
+                "retry_count": run.retry_count,
+                "lease_epoch": run.lease_epoch,
+            },
+        )
+
+    def _wait_for_database(self, failures: int, error: DatabaseError) -> None:
+        delay_s = nominal_delay(_PATIENCE, min(failures, 10))
+        self.logger.warning(
+            "the queue cannot be reached, looking again in %.1f s: %s",
+            delay_s,
+            error,
+            extra={"kind": "worker.database_away", "failures": failures},
+        )
+        self.queue.wait(delay_s)
+
+
+def _lost(run: Run) -> LeaseLostError:
+    return LeaseLostError(run_id=run.run_id, worker=run.lease_owner or "", epoch=run.lease_epoch)

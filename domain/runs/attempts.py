@@ -1,0 +1,94 @@
+"""The attempts of a run: each claim is one, and how it ended is kept for good."""
+
+from datetime import datetime
+from enum import StrEnum
+
+from attrs import field, frozen, validators
+
+from tileferry.domain.change import Change
+from tileferry.domain.checks import aware, instance, integer, name, number, text
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.runs.run import Run, RunId, RunStatus, WorkerId
+from tileferry.domain.runs.table import RECORD_ERROR, RELEASE, RESCUE
+
+
+class AttemptOutcome(StrEnum):
+    """How an attempt ended."""
+
+    UNDER_WAY = "under_way"
+    PASSED = "passed"
+    NEEDS_REVIEW = "needs_review"
+    FAILED = "failed"
+    ERROR = "error"
+    """Something broke, and the worker said so."""
+    LOST = "lost"
+    """The worker let its lease run out."""
+    RELEASED = "released"
+    """The worker was stopped, and gave the run back."""
+
+
+_SETBACKS = {
+    RECORD_ERROR.name: AttemptOutcome.ERROR,
+    RESCUE.name: AttemptOutcome.LOST,
+    RELEASE.name: AttemptOutcome.RELEASED,
+}
+
+
+@frozen(kw_only=True)
+class RunAttempt:
+    """One attempt: by whom, from when to when, and what came of it."""
+
+    run_id: RunId = field(validator=name)
+    epoch: int = field(validator=integer(1))
+    """The claim that began it."""
+    worker: WorkerId = field(validator=text)
+    began_at: datetime = field(validator=aware)
+    ended_at: datetime | None = field(default=None, validator=validators.optional(aware))
+    outcome: AttemptOutcome = field(validator=instance(AttemptOutcome))
+    error_class: str | None = field(default=None, validator=validators.optional(text))
+    error_message: str | None = field(default=None, validator=validators.optional(text))
+    delay_s: float | None = field(default=None, validator=validators.optional(number(0)))
+    """How long the run was to wait for the next one; ``None`` if there was to be none."""
+
+
+def ended_attempt(change: Change[Run], began_at: datetime) -> RunAttempt | None:
+    """Return the attempt that a setback ended, and ``None`` for a change that ends none."""
+    before, after = change.before, change.after
+    if before is None or before.lease_owner is None or change.transition not in _SETBACKS:
+        return None
+    next_at = after.next_retry_at
+    return RunAttempt(
+        run_id=before.run_id,
+        epoch=before.lease_epoch,
+        worker=before.lease_owner,
+        began_at=began_at,
+        ended_at=change.at,
+        outcome=_SETBACKS[change.transition],
+        error_class=after.error_class,
+        error_message=after.error_message,
+        delay_s=None if next_at is None else (next_at - change.at).total_seconds(),
+    )
+
+
+def newest_attempt(
+    run: Run, worker: WorkerId, began_at: datetime, ended_at: datetime | None
+) -> RunAttempt:
+    """Return the attempt that a run is in, or that it ended with."""
+    if run.status is RunStatus.PROCESSING:
+        outcome = AttemptOutcome.UNDER_WAY
+    elif run.status in {RunStatus.PASSED, RunStatus.NEEDS_REVIEW, RunStatus.FAILED}:
+        outcome = AttemptOutcome(run.status)
+    else:
+        raise InvalidValueError(
+            field="run.status", value=run.status, problem="is of no attempt of its own"
+        )
+    judged = outcome is not AttemptOutcome.UNDER_WAY
+    return RunAttempt(
+        run_id=run.run_id,
+        epoch=run.lease_epoch,
+        worker=worker,
+        began_at=began_at,
+        ended_at=ended_at,
+        outcome=outcome,
+        error_message=run.error_message if judged else None,
+    )

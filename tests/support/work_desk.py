@@ -1,0 +1,190 @@
+"""The control plane's books in both forms, with time that a test can let pass."""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
+from itertools import count
+
+from attrs import define, field
+from sqlalchemy import text
+
+from tileferry.adapters.memory import ManualClock, MemoryAuditSink, MemoryWork
+from tileferry.adapters.postgres import (
+    Database,
+    PostgresAuditLog,
+    PostgresRunQueue,
+    PostgresWorkReader,
+    PostgresWorkStore,
+)
+from tileferry.application.partition_control import PartitionControl
+from tileferry.application.ports.work import RunQueue, WorkReader, WorkStore
+from tileferry.application.run_control import RunControl, WorkPolicies
+from tileferry.domain.actors import Actor
+from tileferry.domain.audit import AuditEvent, event_from_bytes
+from tileferry.domain.partitions import PartitionKey
+from tileferry.domain.partitions.manifest import SealedPartition
+from tileferry.domain.retry import RetryBudget
+from tileferry.domain.runs import QUEUE_BUDGET, Run, RunId, RunPriority, WorkerId
+from tileferry.domain.tiles import BBox, SectorClass
+from tileferry.domain.work import AcquirePartition, DownloadArea, UploadFlight, Work
+
+LEASE = timedelta(seconds=60)
+W1, W2 = WorkerId("w1"), WorkerId("w2")
+AREA = BBox(west=2.0, south=48.0, east=2.1, north=48.1)
+_TIMES = {
+    "runs": ("submitted_date", "next_retry_at", "lease_expires_at", "began_at", "ended_at"),
+    "run_attempts": ("began_at", "ended_at"),
+    "source_gates": ("closed_until", "refilled_at"),
+    "partition_retries": ("next_run_at",),
+}
+
+
+@define(kw_only=True)
+class Desk:
+    """Where a test sits: it submits, claims, lets time pass and looks."""
+
+    queue: RunQueue
+    store: WorkStore
+    reader: WorkReader
+    pass_time: Callable[[float], None]
+    events: Callable[[], Sequence[AuditEvent]]
+    policies: WorkPolicies = field(factory=WorkPolicies)
+    _numbers: Iterator[int] = field(factory=count, init=False)
+
+    @property
+    def control(self) -> RunControl:
+        """The use cases of runs."""
+        return RunControl(
+            queue=self.queue,
+            store=self.store,
+            logger=logging.getLogger("test.runs"),
+            new_run_id=self.new_run_id,
+            policies=self.policies,
+        )
+
+    @property
+    def partitions(self) -> PartitionControl:
+        """The use cases of partitions."""
+        return PartitionControl(
+            store=self.store,
+            logger=logging.getLogger("test.partitions"),
+            new_run_id=self.new_run_id,
+            policies=self.policies,
+        )
+
+    def new_run_id(self) -> str:
+        """Return a name that sorts by when it was given."""
+        return f"run-{next(self._numbers):06}"
+
+    def submitted(
+        self, work: Work | None = None, *, priority: RunPriority = RunPriority.FRESH
+    ) -> Run:
+        """Submit something, by default work that nobody has asked for yet."""
+        wanted = work or download(f"F{next(self._numbers)}")
+        run, _ = self.control.submit(wanted, actor=Actor.OPERATOR, priority=priority)
+        return run
+
+    def claimed(self, worker: WorkerId = W1, **options: object) -> Run:
+        """Claim the one run that is next."""
+        run = self.control.get_next_run_to_process(worker, lease=LEASE, **options)  # type: ignore[arg-type]
+        assert run is not None
+        return run
+
+    def known(self, run: Run) -> Run:
+        """Look a run up."""
+        found = self.reader.find_run(run.run_id)
+        assert found is not None
+        return found
+
+
+def download(flight_id: str, source: str = "osm") -> DownloadArea:
+    """Work that downloads."""
+    return DownloadArea(
+        source=source,
+        flight_id=flight_id,
+        bbox=AREA,
+        zoom_levels=(15,),
+        sector_class=SectorClass.STABLE_REAR,
+    )
+
+
+def upload(flight_id: str, source: str = "osm") -> UploadFlight:
+    """Work that uploads."""
+    return UploadFlight(source=source, flight_id=flight_id)
+
+
+def key(day: int = 1, *, month: int = 3, source: str = "osm", query: str = "city") -> PartitionKey:
+    """A partition's name."""
+    return PartitionKey(
+        source=source, customer_id="acme", query_name=query, logical_date=date(2026, month, day)
+    )
+
+
+def acquire(wanted: PartitionKey) -> AcquirePartition:
+    """Work that acquires a partition."""
+    return AcquirePartition(
+        key=wanted, bbox=AREA, zoom_levels=(15,), sector_class=SectorClass.STABLE_REAR
+    )
+
+
+def sealed_by(run: Run | RunId, wanted: PartitionKey) -> SealedPartition:
+    """What a run may have sealed."""
+    return SealedPartition(
+        key=wanted,
+        run_id=run.run_id if isinstance(run, Run) else run,
+        tiles=4,
+        size_bytes=80_000,
+        manifest_sha256="ab" * 32,
+        sealed_at=datetime(2026, 3, 2, tzinfo=UTC),
+    )
+
+
+def memory_desk(
+    *, policies: WorkPolicies | None = None, budget: RetryBudget = QUEUE_BUDGET
+) -> Desk:
+    """Sit at books in memory."""
+    clock, sink = ManualClock(), MemoryAuditSink()
+    work = MemoryWork(clock=clock, audit_sink=sink, budget=budget)
+    return Desk(
+        queue=work,
+        store=work,
+        reader=work,
+        pass_time=clock.pass_time,
+        events=lambda: sink.events,
+        policies=policies or WorkPolicies(),
+    )
+
+
+def postgres_desk(
+    database: Database,
+    *,
+    policies: WorkPolicies | None = None,
+    budget: RetryBudget = QUEUE_BUDGET,
+) -> Desk:
+    """Sit at books in Postgres. Time passes there by having everything happen earlier."""
+    log = PostgresAuditLog(database=database)
+    return Desk(
+        queue=PostgresRunQueue(database=database, budget=budget),
+        store=PostgresWorkStore(database=database, budget=budget),
+        reader=PostgresWorkReader(database=database, budget=budget),
+        pass_time=lambda seconds: _move_back(database, seconds),
+        events=lambda: [event_from_bytes(entry.body) for entry in log.entries()],
+        policies=policies or WorkPolicies(),
+    )
+
+
+def _move_back(database: Database, seconds: float) -> None:
+    with database.transaction() as connection:
+        for table, columns in _TIMES.items():
+            moved = ", ".join(f"{name} = {name} - make_interval(secs => :s)" for name in columns)
+            connection.execute(text(f"UPDATE {table} SET {moved}"), {"s": seconds})  # noqa: S608  # names of ours
+        # The times of partitions are kept from going back.
+        connection.execute(text("ALTER TABLE partitions DISABLE TRIGGER USER"))
+        connection.execute(
+            text(
+                "UPDATE partitions SET created_at = created_at - make_interval(secs => :s),"
+                " updated_at = updated_at - make_interval(secs => :s)"
+            ),
+            {"s": seconds},
+        )
+        connection.execute(text("ALTER TABLE partitions ENABLE TRIGGER USER"))
