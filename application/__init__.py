@@ -1,5 +1,6 @@
 """The use cases, and the ports they need."""
 
+from tileferry.application.acquisition import PartitionAcquisition, RawDownloads
 from tileferry.application.audit import AuditTrail
 from tileferry.application.cache_budget import CacheBudget
 from tileferry.application.download import AreaDownload
@@ -28,6 +29,8 @@ __all__ = [
     "IdempotentRetryTileUploader",
     "IngestReport",
     "JsonCodec",
+    "PartitionAcquisition",
+    "RawDownloads",
     "RetryManager",
     "StoredResult",
     "UploadSettings",

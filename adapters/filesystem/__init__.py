@@ -1,4 +1,4 @@
-"""The filesystem: segments of tiles, journals, the flight data recorder, the cache's lock."""
+"""The filesystem: segments of tiles, raw partitions, journals, the recorder, the cache's lock."""
 
 from tileferry.adapters.filesystem.audit_lines import JsonLinesAuditSink
 from tileferry.adapters.filesystem.captures import CaptureFolderFiles
@@ -8,6 +8,7 @@ from tileferry.adapters.filesystem.flight_records import FlightRecordFile, Opera
 from tileferry.adapters.filesystem.journal import FileJournalStore
 from tileferry.adapters.filesystem.lock import FileCacheLock
 from tileferry.adapters.filesystem.pictures import PictureFolder
+from tileferry.adapters.filesystem.raw_sink import FileRawSink
 from tileferry.adapters.filesystem.segment_store import SegmentTileStore
 from tileferry.adapters.filesystem.spool import FileSpoolStore
 
@@ -17,6 +18,7 @@ __all__ = [
     "FileCalls",
     "FileFdrClient",
     "FileJournalStore",
+    "FileRawSink",
     "FileSpoolStore",
     "FlightRecordFile",
     "JsonLinesAuditSink",

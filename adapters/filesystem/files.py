@@ -21,6 +21,8 @@ from tileferry.domain.errors import InvalidValueError, StorageError
 
 _DIRECTORY_MODE = 0o700
 _FILE_MODE = 0o600
+_SEALED_DIRECTORY_MODE = 0o555
+_SEALED_FILE_MODE = 0o444
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_NONBLOCK: opening a planted FIFO must fail, not wait; regular files do not notice.
 _OPEN_FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -56,6 +58,7 @@ class FileCalls:
     ftruncate: Callable[[int, int], None] = os.ftruncate
     rename: Callable[..., None] = os.rename
     unlink: Callable[..., None] = os.unlink
+    fchmod: Callable[[int, int], None] = os.fchmod
 
 
 def storage_error(error: OSError, *, action: str, path: Path) -> StorageError:
@@ -152,6 +155,12 @@ class OpenFile(_Open):
         with translated("make durable", self.path):
             self.calls.fdatasync(self.fd)
 
+    def seal(self) -> None:
+        """Let nobody write to it any more, durably."""
+        with translated("seal", self.path):
+            self.calls.fchmod(self.fd, _SEALED_FILE_MODE)
+            self.calls.fsync(self.fd)
+
 
 def _drop(rest: list[bytes | bytearray | memoryview], count: int) -> None:
     while count:
@@ -194,13 +203,7 @@ class Directory(_Open):
         with translated("create", path), contextlib.suppress(FileExistsError):
             self.calls.mkdir(name, _DIRECTORY_MODE, dir_fd=self.fd)
         with translated("open", path):
-            try:
-                fd = self.calls.open(name, _OPEN_DIRECTORY, dir_fd=self.fd)
-            except NotADirectoryError as error:
-                # Linux says so of a symbolic link too; the operator must know the difference.
-                if stat.S_ISLNK(os.stat(name, dir_fd=self.fd, follow_symlinks=False).st_mode):
-                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from error
-                raise
+            fd = self._open_directory(name)
         below = type(self)(fd=fd, path=path, calls=self.calls)
         try:
             with translated("close to others", path):
@@ -213,6 +216,22 @@ class Directory(_Open):
             below.close()
             raise
         return below
+
+    def find_subdirectory(self, name: str) -> Self | None:
+        """Open a directory to read in it, if there is one; nothing about it is changed."""
+        path = self._path_of(name)
+        with translated("open", path):
+            try:
+                fd = self._open_directory(name)
+            except FileNotFoundError:
+                return None
+        return type(self)(fd=fd, path=path, calls=self.calls)
+
+    def seal(self) -> None:
+        """Let nobody add or remove names any more, durably."""
+        with translated("seal", self.path):
+            self.calls.fchmod(self.fd, _SEALED_DIRECTORY_MODE)
+        self.sync()
 
     def create_file(self, name: str) -> OpenFile:
         """Make a file that must not be there yet; it is durably named after ``sync``."""
@@ -262,6 +281,15 @@ class Directory(_Open):
             with _Open(fd=fd, path=self.path.parent):
                 if os.fstat(fd).st_dev == os.fstat(self.fd).st_dev:
                     self.calls.fsync(fd)
+
+    def _open_directory(self, name: str) -> int:
+        try:
+            return self.calls.open(name, _OPEN_DIRECTORY, dir_fd=self.fd)
+        except NotADirectoryError as error:
+            # Linux says so of a symbolic link too; the operator must know the difference.
+            if stat.S_ISLNK(os.stat(name, dir_fd=self.fd, follow_symlinks=False).st_mode):
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from error
+            raise
 
     def _open(self, name: str, flags: int, *, action: str) -> OpenFile:
         path = self._path_of(name)

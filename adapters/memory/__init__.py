@@ -8,6 +8,7 @@ from tileferry.adapters.memory.fdr import MemoryFdrClient
 from tileferry.adapters.memory.idempotency import MemoryIdempotencyStore
 from tileferry.adapters.memory.journal import MemoryJournal, MemoryJournalStore
 from tileferry.adapters.memory.lock import MemoryCacheLock
+from tileferry.adapters.memory.raw_sink import MemoryRawSink
 from tileferry.adapters.memory.spool import MemorySpoolStore
 from tileferry.adapters.memory.tile_metadata import MemoryTileMetadataStore
 from tileferry.adapters.memory.tiles import MemoryBlobIndex, MemoryTileStore
@@ -24,6 +25,7 @@ __all__ = [
     "MemoryIdempotencyStore",
     "MemoryJournal",
     "MemoryJournalStore",
+    "MemoryRawSink",
     "MemorySpoolStore",
     "MemoryTileMetadataStore",
     "MemoryTileStore",

@@ -21,6 +21,12 @@ from tileferry.application.ports.idempotency import Heartbeat, IdempotencyStore,
 from tileferry.application.ports.journal import Journal, JournalStore
 from tileferry.application.ports.lock import CacheLock
 from tileferry.application.ports.provider import FetchedTile, TileProvider
+from tileferry.application.ports.raw_partitions import (
+    OpenPartition,
+    PartitionReader,
+    RawDownloaders,
+    RawSink,
+)
 from tileferry.application.ports.retry_tokens import RetryTokens
 from tileferry.application.ports.telemetry import CallInfo, CallObserver, Telemetry
 from tileferry.application.ports.tile_metadata import TileMetadataStore
@@ -50,6 +56,10 @@ __all__ = [
     "JournalStore",
     "ListingSpool",
     "Offload",
+    "OpenPartition",
+    "PartitionReader",
+    "RawDownloaders",
+    "RawSink",
     "ResultCodec",
     "RetryTokens",
     "SpoolStore",

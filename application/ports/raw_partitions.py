@@ -4,13 +4,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import PurePath
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from tileferry.application.ports.downloads import DownloadObserver, SpoolStore, TileDownloader
 from tileferry.application.ports.journal import JournalStore
 from tileferry.application.ports.lock import CacheLock
 from tileferry.application.ports.tile_metadata import TileMetadataStore
 from tileferry.application.ports.tile_store import TileStore
+from tileferry.domain.checks import is_name
+from tileferry.domain.errors import InvalidValueError, StorageError
 from tileferry.domain.partitions import PartitionKey
 from tileferry.domain.partitions.manifest import (
     Damage,
@@ -114,3 +116,47 @@ class RawDownloaders(Protocol):
     def into(self, raw: OpenPartition, *, observer: DownloadObserver) -> TileDownloader:
         """Return what downloads into ``raw``, and nowhere else."""
         ...
+
+
+NEVER_MENDED = "a raw partition is never mended: start a new run of its partition"
+
+
+def check_run_id(run_id: RunId) -> None:
+    """Refuse what cannot be a run's name, whoever made it up."""
+    if not is_name(run_id):
+        raise InvalidValueError(field="run_id", value=run_id, problem="is not a plain name")
+
+
+def manifest_name(run_id: RunId) -> str:
+    """How errors call a run's manifest."""
+    return f"manifest of run {run_id}"
+
+
+def refuse_sealed(path: PurePath) -> NoReturn:
+    """Refuse to write to what is sealed."""
+    raise StorageError(
+        action="open",
+        path=str(path),
+        problem="it is sealed",
+        remedy="a raw partition never changes: another try is another run",
+    )
+
+
+def refuse_other_area(run_id: RunId, area: Area) -> NoReturn:
+    """Refuse to go on with another area than the run was begun with: it would mix the two."""
+    raise InvalidValueError(
+        field="area",
+        value=f"{area.bbox} at {area.zoom_levels}",
+        problem=f"is not what run {run_id} was begun with",
+        remedy="start a new run for another area",
+    )
+
+
+def refuse_changed(sealed: SealedPartition) -> NoReturn:
+    """Refuse to read what is not as it was sealed."""
+    raise InvalidValueError(
+        field=sealed.subject,
+        value=sealed.manifest_sha256,
+        problem="is not there any more as it was sealed",
+        remedy=NEVER_MENDED,
+    )

@@ -36,7 +36,7 @@ def _utc(instance: object, attribute: "Attribute[Any]", value: object) -> None:
         )
 
 
-def _plain(area: Any) -> Any:
+def plain_area(area: Any) -> Any:
     """Return the area alone, of what may be work that has one; the rest is refused later."""
     if not isinstance(area, Area) or type(area) is Area:
         return area
@@ -49,7 +49,7 @@ class PartitionHeader:
 
     key: PartitionKey = field(validator=instance(PartitionKey))
     run_id: RunId = field(validator=name)
-    area: Area = field(converter=_plain, validator=instance(Area))
+    area: Area = field(converter=plain_area, validator=instance(Area))
     tiles_listed: int = field(validator=integer(0))
     """How many tiles of the area the provider says it has."""
     tally: DownloadTally = field(validator=instance(DownloadTally))

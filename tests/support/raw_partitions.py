@@ -1,20 +1,28 @@
 """Raw partitions for tests: a key, an area, and manifests of it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
 from attrs import evolve
 
+from tileferry.application.ports.raw_partitions import OpenPartition, RawSink
 from tileferry.domain.partitions import PartitionKey
-from tileferry.domain.partitions.manifest import ManifestEntry, PartitionHeader
+from tileferry.domain.partitions.manifest import (
+    Damage,
+    ManifestEntry,
+    PartitionHeader,
+    SealedPartition,
+)
 from tileferry.domain.runs import RunId
 from tileferry.domain.tiles import (
     BBox,
     BlobRef,
+    DownloadBatchReport,
     DownloadTally,
     FreshnessLabel,
+    NewTile,
     SectorClass,
     TileId,
 )
@@ -65,3 +73,49 @@ def entry_of(tile_id: TileId, **changes: Any) -> ManifestEntry:
 
 def entries_of(tiles: Iterable[TileId], **changes: Any) -> list[ManifestEntry]:
     return [entry_of(tile_id, **changes) for tile_id in tiles]
+
+
+def picture(tile_id: TileId) -> bytes:
+    """Return bytes that no other tile has."""
+    return sha256(str(tile_id).encode()).digest() * 20
+
+
+def store_tiles(raw: OpenPartition, tiles: Iterable[TileId]) -> None:
+    """Bring tiles in as the downloader does: bytes, then rows, then the journal's business."""
+    for tile_id in tiles:
+        blob = raw.tile_store.write_tile(tile_id, picture(tile_id))
+        raw.tile_metadata_store.insert_metadata(
+            NewTile(
+                tile_id=tile_id,
+                flight_id=RUN,
+                produced_at=NOW - DAY,
+                resolution_m_per_px=0.6,
+                sector_class=AREA.sector_class,
+                blob=blob,
+            )
+        )
+    raw.tile_store.flush()
+    raw.tile_metadata_store.flush()
+
+
+def report_of(stored: int, *, run_id: RunId = RUN) -> DownloadBatchReport:
+    return DownloadBatchReport.from_tally(
+        DownloadTally(tiles_downloaded=stored),
+        flight_id=run_id,
+        request_hash="0123456789abcdef",
+        tiles_requested=stored,
+    )
+
+
+def seal(
+    sink: RawSink, tiles: Sequence[TileId] = tuple(TILES[:20]), *, run_id: RunId = RUN
+) -> SealedPartition:
+    """Bring a raw partition in and seal it."""
+    with sink.open(KEY, run_id, AREA) as raw:
+        store_tiles(raw, tiles)
+        return raw.seal(report_of(len(tiles), run_id=run_id), at=NOW)
+
+
+def damages(sink: RawSink, sealed: SealedPartition) -> list[Damage]:
+    with sink.reader(sealed) as reader:
+        return list(reader.verify())

@@ -8,7 +8,7 @@ import random
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,10 @@ from support.segments import LoggedBlobIndex, content, tile
 from tileferry.adapters.filesystem.files import FileCalls
 from tileferry.adapters.filesystem.segment_store import SegmentTileStore
 
+KINDS = ("open", "writev", "fdatasync", "fsync", "unlink", "mkdir")
 
-def deadly(calls_left: int, chance: random.Random) -> FileCalls:
+
+def deadly(calls_left: int, chance: random.Random, *, kinds: Sequence[str] = KINDS) -> FileCalls:
     """Calls of which one kills the process: before it, after it, or in the middle of a write."""
     left = calls_left
 
@@ -41,7 +43,6 @@ def deadly(calls_left: int, chance: random.Random) -> FileCalls:
 
         return call
 
-    kinds = ("open", "writev", "fdatasync", "fsync", "unlink", "mkdir")
     return evolve(UNSYNCED, **{kind: wrapped(getattr(UNSYNCED, kind)) for kind in kinds})
 
 

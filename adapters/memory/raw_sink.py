@@ -1,0 +1,183 @@
+"""Raw partitions in memory, by the same manifest."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import PurePath
+
+from attrs import define, field, frozen
+
+from tileferry.adapters.memory.journal import MemoryJournalStore
+from tileferry.adapters.memory.lock import MemoryCacheLock
+from tileferry.adapters.memory.spool import MemorySpoolStore
+from tileferry.adapters.memory.tile_metadata import MemoryTileMetadataStore
+from tileferry.adapters.memory.tiles import MemoryBlobIndex, MemoryTileStore
+from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.raw_partitions import (
+    check_run_id,
+    manifest_name,
+    refuse_changed,
+    refuse_other_area,
+    refuse_sealed,
+)
+from tileferry.domain.errors import DamagedTileError
+from tileferry.domain.partitions import PartitionKey
+from tileferry.domain.partitions.manifest import (
+    Damage,
+    ManifestEntry,
+    PartitionHeader,
+    SealedPartition,
+    plain_area,
+)
+from tileferry.domain.partitions.manifest_stream import (
+    ManifestReader,
+    manifest_lines,
+    sealed_partition,
+)
+from tileferry.domain.runs import RunId
+from tileferry.domain.tiles import DownloadBatchReport, FreshnessRule, TileId
+from tileferry.domain.tiles.area import Area
+
+_Name = tuple[PartitionKey, RunId]
+
+
+@define(kw_only=True, eq=False)
+class MemoryOpenPartition:
+    """One run's raw partition; what is in it stays when it is closed, as on a disk."""
+
+    root: PurePath
+    tile_store: MemoryTileStore
+    tile_metadata_store: MemoryTileMetadataStore
+    lock: MemoryCacheLock
+    journals: MemoryJournalStore = field(factory=MemoryJournalStore)
+    spools: MemorySpoolStore = field(factory=MemorySpoolStore)
+    manifest: bytes = b""
+    """Nothing until it is sealed."""
+    contents: dict[TileId, bytes] = field(factory=dict)
+    """The tiles as they were sealed: out of reach of whoever still has the stores."""
+    _key: PartitionKey
+    _run_id: RunId
+    area: Area
+
+    def seal(self, report: DownloadBatchReport, *, at: datetime) -> SealedPartition:
+        """Write the manifest; from then on nobody gets to open it."""
+        if not self.manifest:
+            self.tile_metadata_store.flush()
+            header = PartitionHeader(
+                key=self._key,
+                run_id=self._run_id,
+                area=self.area,
+                tiles_listed=report.tiles_requested,
+                tally=report.tally,
+                sealed_at=at.astimezone(UTC),
+            )
+            entries = list(self._entries())
+            for entry in entries:
+                self.contents[entry.tile_id] = self.tile_store.read_tile(entry.tile_id)
+            self.manifest = b"".join(manifest_lines(header, entries))
+        return self.sealed()
+
+    def sealed(self) -> SealedPartition:
+        """Return what the manifest says."""
+        return sealed_partition(self.manifest, self.manifest, name=manifest_name(self._run_id))
+
+    def _entries(self) -> Iterator[ManifestEntry]:
+        for tile in self.tile_metadata_store.all_tiles():
+            yield ManifestEntry(
+                tile_id=tile.tile_id,
+                blob=tile.blob,
+                resolution_m_per_px=tile.resolution_m_per_px,
+                produced_at=tile.produced_at.astimezone(UTC),
+                freshness=tile.freshness,
+            )
+
+
+@frozen(kw_only=True)
+class MemoryPartitionReader:
+    """Reads a sealed partition."""
+
+    header: PartitionHeader
+    _raw: MemoryOpenPartition
+    _name: str
+
+    def entries(self) -> Iterator[ManifestEntry]:
+        """Yield its tiles."""
+        return ManifestReader.of([self._raw.manifest], name=self._name).entries()
+
+    def read_tile(self, entry: ManifestEntry) -> bytes:
+        """Return the bytes of a tile, checked by their sha256."""
+        content = self._raw.contents.get(entry.tile_id, b"")
+        if sha256(content).hexdigest() != entry.blob.sha256:
+            problem = "its bytes do not match their sha256"
+            raise DamagedTileError(tile=str(entry.tile_id), problem=problem)
+        return content
+
+    def verify(self) -> Iterator[Damage]:
+        """Read every tile, and yield those that are not as they were."""
+        for entry in self.entries():
+            try:
+                self.read_tile(entry)
+            except DamagedTileError as error:
+                yield Damage(subject=str(entry.tile_id), problem=error.problem)
+
+
+@define(kw_only=True, eq=False)
+class MemoryRawSink:
+    """Keeps raw partitions as long as it lives."""
+
+    clock: Clock
+    freshness: FreshnessRule = field(factory=FreshnessRule)
+    _partitions: dict[_Name, MemoryOpenPartition] = field(factory=dict, init=False)
+    _locks: dict[str, object] = field(factory=dict, init=False)
+
+    @contextmanager
+    def open(self, key: PartitionKey, run_id: RunId, area: Area) -> Iterator[MemoryOpenPartition]:
+        """Begin a run's raw partition, or go on with what the run left; refuse a sealed one."""
+        check_run_id(run_id)
+        raw = self._partitions.get((key, run_id)) or self._new(key, run_id, area)
+        raw.lock.acquire()
+        try:
+            if raw.manifest:
+                refuse_sealed(raw.root)
+            if raw.area != plain_area(area):
+                refuse_other_area(run_id, area)
+            self._partitions[key, run_id] = raw
+            yield raw
+        finally:
+            raw.lock.release()
+
+    def find(self, key: PartitionKey, run_id: RunId) -> SealedPartition | None:
+        """Return a run's sealed partition, if there is one."""
+        check_run_id(run_id)
+        raw = self._partitions.get((key, run_id))
+        return raw.sealed() if raw is not None and raw.manifest else None
+
+    def runs(self, key: PartitionKey) -> Sequence[RunId]:
+        """Return the runs that have a sealed partition, in the order of their names."""
+        known = self._partitions.items()
+        return sorted(run_id for (of, run_id), raw in known if of == key and raw.manifest)
+
+    @contextmanager
+    def reader(self, sealed: SealedPartition) -> Iterator[MemoryPartitionReader]:
+        """Open a sealed partition for reading; refuse it where another was put in its place."""
+        if self.find(sealed.key, sealed.run_id) != sealed:
+            refuse_changed(sealed)
+        raw = self._partitions[sealed.key, sealed.run_id]
+        name = manifest_name(sealed.run_id)
+        header = ManifestReader.of([raw.manifest], name=name).header
+        yield MemoryPartitionReader(header=header, raw=raw, name=name)
+
+    def _new(self, key: PartitionKey, run_id: RunId, area: Area) -> MemoryOpenPartition:
+        index = MemoryBlobIndex()
+        return MemoryOpenPartition(
+            root=PurePath("/memory", str(key), run_id),
+            tile_store=MemoryTileStore(index),
+            tile_metadata_store=MemoryTileMetadataStore(
+                clock=self.clock, freshness=self.freshness, index=index
+            ),
+            lock=MemoryCacheLock(name=f"{key}/{run_id}", holders=self._locks),
+            key=key,
+            run_id=run_id,
+            area=plain_area(area),
+        )

@@ -1,0 +1,278 @@
+"""What every RawSink must do."""
+
+import logging
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve
+from support.raw_partitions import (
+    AREA,
+    DAY,
+    KEY,
+    NOW,
+    RUN,
+    TILES,
+    damages,
+    picture,
+    report_of,
+    seal,
+    store_tiles,
+)
+
+from tileferry.adapters.filesystem.raw_sink import FileRawSink
+from tileferry.adapters.memory import ManualClock
+from tileferry.adapters.memory.raw_sink import MemoryRawSink
+from tileferry.application.ports.raw_partitions import RawSink
+from tileferry.domain.errors import (
+    CacheLockError,
+    FreshnessRejectionError,
+    InvalidValueError,
+    StorageError,
+    TileManagerError,
+)
+from tileferry.domain.runs import RunId
+from tileferry.domain.tiles import (
+    DownloadBatchReport,
+    DownloadTally,
+    FreshnessLabel,
+    NewTile,
+    SectorClass,
+    TileSet,
+)
+from tileferry.domain.work import AcquirePartition
+
+JOURNAL = "run-1__0123456789abcdef.json"
+
+
+@pytest.fixture(params=["memory", "file"])
+def sink(request: pytest.FixtureRequest, tmp_path: Path) -> RawSink:
+    clock = ManualClock(NOW.timestamp())
+    if request.param == "memory":
+        return MemoryRawSink(clock=clock)
+    return FileRawSink(root=tmp_path / "raw", clock=clock, logger=logging.getLogger("test"))
+
+
+def test_spec3_a_sealed_partition_is_read_back_as_it_came(sink: RawSink) -> None:
+    sealed = seal(sink, TILES[:20])
+    assert (sealed.key, sealed.run_id, sealed.tiles, sealed.sealed_at) == (KEY, RUN, 20, NOW)
+    assert sealed.size_bytes == sum(len(picture(tile)) for tile in TILES[:20])
+    with sink.reader(sealed) as reader:
+        assert (reader.header.area, reader.header.tiles_listed) == (AREA, 20)
+        assert reader.header.tally == DownloadTally(tiles_downloaded=20)
+        entries = {entry.tile_id: entry for entry in reader.entries()}
+        assert set(entries) == set(TILES[:20])
+        for tile, entry in entries.items():
+            assert reader.read_tile(entry) == picture(tile)
+            assert (entry.freshness, entry.produced_at) == (FreshnessLabel.FRESH, NOW - DAY)
+        assert list(reader.verify()) == []
+        assert len(list(reader.entries())) == 20  # it may be gone through again
+
+
+def test_before_the_seal_there_is_nothing_to_find(sink: RawSink) -> None:
+    assert (sink.find(KEY, RUN), sink.runs(KEY)) == (None, [])
+    with sink.open(KEY, RUN, AREA) as raw:
+        store_tiles(raw, TILES[:5])
+        assert (sink.find(KEY, RUN), sink.runs(KEY)) == (None, [])
+    assert (sink.find(KEY, RUN), sink.runs(KEY)) == (None, [])
+
+
+def test_after_the_seal_it_is_found_and_listed(sink: RawSink) -> None:
+    sealed = seal(sink)
+    assert sink.find(KEY, RUN) == sealed
+    assert sink.runs(KEY) == [RUN]
+    assert sink.find(KEY, RunId("run-2")) is None
+    other = evolve(KEY, logical_date=KEY.logical_date + DAY)
+    assert (sink.find(other, RUN), sink.runs(other)) == (None, [])
+
+
+def test_spec3_each_run_has_a_raw_partition_of_its_own(sink: RawSink) -> None:
+    first = seal(sink, TILES[:5], run_id=RunId("run-b"))
+    second = seal(sink, TILES[3:6], run_id=RunId("run-a"))
+    assert sink.runs(KEY) == ["run-a", "run-b"]
+    assert (sink.find(KEY, first.run_id), sink.find(KEY, second.run_id)) == (first, second)
+    assert damages(sink, first) == damages(sink, second) == []
+
+
+def test_invariant_16_a_sealed_partition_is_not_opened_for_writing(sink: RawSink) -> None:
+    sealed = seal(sink)
+    for _ in range(2):
+        with (
+            pytest.raises(StorageError, match="it is sealed; a raw partition never changes"),
+            sink.open(KEY, RUN, AREA),
+        ):
+            pass
+    assert sink.find(KEY, RUN) == sealed
+    assert damages(sink, sealed) == []
+
+
+def test_invariant_16_who_still_has_it_open_changes_nothing_after_the_seal(sink: RawSink) -> None:
+    with sink.open(KEY, RUN, AREA) as raw:
+        store_tiles(raw, TILES[:3])
+        sealed = raw.seal(report_of(3), at=NOW)
+        with suppress(TileManagerError):
+            store_tiles(raw, TILES[3:4])
+        with suppress(TileManagerError):
+            raw.tile_store.delete_tile(TILES[0])
+        assert raw.seal(report_of(4), at=NOW + DAY) == sealed
+    assert sink.find(KEY, RUN) == sealed
+    assert damages(sink, sealed) == []
+    with sink.reader(sealed) as reader:
+        assert {entry.tile_id for entry in reader.entries()} == set(TILES[:3])
+
+
+def test_a_run_goes_on_with_what_it_left(sink: RawSink) -> None:
+    with sink.open(KEY, RUN, AREA) as raw:
+        store_tiles(raw, TILES[:5])
+        journal = raw.journals.open(JOURNAL)
+        journal.append(TILES[:5])
+        journal.flush()
+        journal.close()
+    with sink.open(KEY, RUN, AcquirePartition.of(KEY, AREA)) as raw:
+        found = raw.tile_metadata_store.query_by_bbox(AREA.bbox, AREA.zoom_levels)
+        assert {tile.tile_id for tile in found} == set(TILES[:5])
+        journal, tiles = raw.journals.open(JOURNAL), TileSet(AREA.coverage)
+        journal.read_into(tiles)
+        journal.close()
+        assert len(tiles) == 5
+        store_tiles(raw, TILES[5:8])
+        sealed = raw.seal(report_of(8), at=NOW)
+    assert sealed.tiles == 8
+    with sink.reader(sealed) as reader:
+        assert {entry.tile_id for entry in reader.entries()} == set(TILES[:8])
+        assert list(reader.verify()) == []
+
+
+def test_a_tile_that_came_twice_is_there_once(sink: RawSink) -> None:
+    with sink.open(KEY, RUN, AREA) as raw:
+        store_tiles(raw, TILES[:5])
+    with sink.open(KEY, RUN, AREA) as raw:
+        store_tiles(raw, TILES[3:7])
+        store_tiles(raw, TILES[4:5])
+        assert raw.tile_metadata_store.get_metadata(TILES[4]) is not None
+        sealed = raw.seal(report_of(7), at=NOW)
+    with sink.reader(sealed) as reader:
+        assert sorted(entry.tile_id for entry in reader.entries()) == TILES[:7]
+        assert list(reader.verify()) == []
+
+
+def test_while_it_is_open_nobody_else_opens_it(sink: RawSink) -> None:
+    with sink.open(KEY, RUN, AREA) as raw:
+        raw.lock.check_held()
+        with pytest.raises(CacheLockError), sink.open(KEY, RUN, AREA):
+            pass
+        with sink.open(KEY, RunId("run-2"), AREA):
+            pass  # another run is another partition
+    with sink.open(KEY, RUN, AREA):
+        pass
+
+
+def test_a_run_keeps_to_the_area_it_was_begun_with(sink: RawSink) -> None:
+    with sink.open(KEY, RUN, AREA):
+        pass
+    other = evolve(AREA, sector_class=SectorClass.ACTIVE_CONFLICT)
+    for area in (other, evolve(AREA, zoom_levels=(13,))):
+        with (
+            pytest.raises(InvalidValueError, match="area: is not what run run-1 was begun with"),
+            sink.open(KEY, RUN, area),
+        ):
+            pass
+
+
+def test_an_empty_partition_can_be_sealed_and_read(sink: RawSink) -> None:
+    sealed = seal(sink, [])
+    assert (sealed.tiles, sealed.size_bytes) == (0, 0)
+    assert damages(sink, sealed) == []
+
+
+def test_the_freshness_rule_is_applied_as_tiles_come_in(sink: RawSink) -> None:
+    area = evolve(AREA, sector_class=SectorClass.ACTIVE_CONFLICT)
+    with sink.open(KEY, RUN, area) as raw:
+        tile = NewTile(
+            tile_id=TILES[0],
+            flight_id=RUN,
+            produced_at=NOW - 400 * DAY,
+            resolution_m_per_px=0.6,
+            sector_class=SectorClass.ACTIVE_CONFLICT,
+            blob=raw.tile_store.write_tile(TILES[0], b"old"),
+        )
+        with pytest.raises(FreshnessRejectionError):
+            raw.tile_metadata_store.insert_metadata(tile)
+        rear = evolve(tile, sector_class=SectorClass.STABLE_REAR)
+        label = raw.tile_metadata_store.insert_metadata(rear)
+        assert label is FreshnessLabel.DOWNGRADED
+        sealed = raw.seal(report_of(1), at=NOW)
+    with sink.reader(sealed) as reader:
+        (entry,) = reader.entries()
+    assert entry.freshness is FreshnessLabel.DOWNGRADED
+
+
+def test_times_are_kept_in_utc(sink: RawSink) -> None:
+    east = timezone(timedelta(hours=3))
+    with sink.open(KEY, RUN, AREA) as raw:
+        blob = raw.tile_store.write_tile(TILES[0], b"tile")
+        raw.tile_store.flush()
+        raw.tile_metadata_store.insert_metadata(
+            NewTile(
+                tile_id=TILES[0],
+                flight_id=RUN,
+                produced_at=datetime(2026, 10, 1, 3, tzinfo=east),
+                resolution_m_per_px=0.6,
+                sector_class=AREA.sector_class,
+                blob=blob,
+            )
+        )
+        raw.tile_metadata_store.flush()
+        sealed = raw.seal(report_of(1), at=NOW.astimezone(east))
+    assert sealed.sealed_at.utcoffset() == timedelta(0)
+    with sink.reader(sealed) as reader:
+        (entry,) = reader.entries()
+    assert entry.produced_at == datetime(2026, 10, 1, tzinfo=UTC)
+
+
+def test_a_report_that_no_download_makes_is_refused_and_nothing_is_sealed(sink: RawSink) -> None:
+    no_op = DownloadBatchReport.no_op(
+        flight_id=RUN, request_hash="0123456789abcdef", tiles_journaled=3
+    )
+    with sink.open(KEY, RUN, AREA) as raw:
+        store_tiles(raw, TILES[:3])
+        with pytest.raises(InvalidValueError, match=r"PartitionHeader\.tally"):
+            raw.seal(no_op, at=NOW)
+    assert sink.find(KEY, RUN) is None
+    assert seal(sink, TILES[3:5]).tiles == 5
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("manifest_sha256", "0" * 64), ("tiles", 7), ("run_id", "run-9")]
+)
+def test_another_partition_than_was_sealed_is_not_read(
+    sink: RawSink, field: str, value: Any
+) -> None:
+    sealed = seal(sink)
+    with (
+        pytest.raises(InvalidValueError, match="is not there any more as it was sealed"),
+        sink.reader(evolve(sealed, **{field: value})),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("run_id", ["", ".", "..", "../x", "/x", "a/b", ".x", "a\0b", "x" * 65, 7])
+def test_invariant_26_only_plain_names_are_runs(sink: RawSink, run_id: Any) -> None:
+    with pytest.raises(InvalidValueError, match="run_id: is not a plain name"):
+        sink.find(KEY, run_id)
+    with (
+        pytest.raises(InvalidValueError, match="run_id: is not a plain name"),
+        sink.open(KEY, run_id, AREA),
+    ):
+        pass
+
+
+def test_a_tile_that_is_elsewhere_is_damaged(sink: RawSink) -> None:
+    sealed = seal(sink, TILES[:2])
+    with sink.reader(sealed) as reader:
+        entry = next(iter(reader.entries()))
+        forged = evolve(entry, blob=evolve(entry.blob, sha256="0" * 64))
+        with pytest.raises(TileManagerError, match="is damaged"):
+            reader.read_tile(forged)

@@ -1,0 +1,341 @@
+"""The raw sink on a disk: its layout, what it refuses to follow, and what it finds damaged."""
+
+import logging
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve
+from support.raw_crash import raw_sink
+from support.raw_partitions import (
+    AREA,
+    KEY,
+    NOW,
+    RUN,
+    TILES,
+    damages,
+    picture,
+    report_of,
+    seal,
+    store_tiles,
+)
+
+from tileferry.adapters.filesystem.raw_sink import FileRawSink
+from tileferry.domain.errors import InvalidValueError, StorageError
+from tileferry.domain.partitions.manifest import SealedPartition
+from tileferry.domain.runs import RunId
+from tileferry.domain.tiles import BlobRef, NewTile, TileId, VotingStatus
+
+PARTS = ("satellite", "acme", "roads", "2026-10-25", "run-1")
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> FileRawSink:
+    return raw_sink(tmp_path / "raw")
+
+
+def modes(folder: Path) -> set[tuple[bool, int]]:
+    paths = (folder, *folder.rglob("*"))
+    return {(path.is_dir(), path.stat().st_mode & 0o777) for path in paths}
+
+
+def test_spec3_one_directory_a_run_and_nothing_else_in_it(sink: FileRawSink) -> None:
+    seal(sink)
+    folder = sink.root.joinpath(*PARTS)
+    found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    assert found == [".c6/segments/000000001.seg", "manifest.jsonl"]
+    assert [path.name for path in folder.parent.iterdir()] == ["run-1"]
+
+
+def test_invariant_27_directories_are_closed_to_others_while_it_is_open(sink: FileRawSink) -> None:
+    with sink.open(KEY, RUN, AREA) as raw:
+        store_tiles(raw, TILES[:3])
+        assert modes(sink.root) == {(True, 0o700), (False, 0o600)}
+
+
+def test_invariant_16_a_sealed_run_is_read_only(sink: FileRawSink) -> None:
+    seal(sink)
+    folder = sink.root.joinpath(*PARTS)
+    assert modes(folder) == {(True, 0o555), (False, 0o444)}
+    with pytest.raises(StorageError), sink.open(KEY, RUN, AREA):
+        pass
+    with sink.reader(seal(sink, run_id=RunId("run-2"))) as reader:
+        assert len(list(reader.entries())) == 20
+    assert modes(folder) == {(True, 0o555), (False, 0o444)}
+
+
+def test_reading_makes_nothing(tmp_path: Path) -> None:
+    sink = raw_sink(tmp_path / "raw")
+    assert (sink.find(KEY, RUN), sink.runs(KEY)) == (None, [])
+    assert not sink.root.exists()
+
+
+@pytest.mark.parametrize("level", range(len(PARTS)))
+def test_invariant_27_a_planted_link_is_not_followed(
+    sink: FileRawSink, tmp_path: Path, level: int
+) -> None:
+    sealed = seal(sink)
+    link = sink.root.joinpath(*PARTS[: level + 1])
+    elsewhere = tmp_path / "elsewhere"
+    link.rename(elsewhere)
+    link.symlink_to(elsewhere)
+    before = sorted(elsewhere.rglob("*"))
+    for use in (
+        lambda: sink.find(KEY, RUN),
+        lambda: damages(sink, sealed),
+        lambda: seal(sink),
+    ):
+        with pytest.raises(StorageError, match=r"symbolic link|it is sealed"):
+            use()
+    assert sorted(elsewhere.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", [".run-1.work", ".run-1.open"])
+def test_invariant_27_a_link_in_the_place_of_an_open_run_is_not_followed(
+    sink: FileRawSink, tmp_path: Path, name: str
+) -> None:
+    with sink.open(KEY, RunId("run-0"), AREA):
+        pass
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    sink.root.joinpath(*PARTS[:-1], name).symlink_to(elsewhere)
+    with pytest.raises(StorageError, match="symbolic link"), sink.open(KEY, RUN, AREA):
+        pass
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_the_operator_may_put_a_link_at_the_root(tmp_path: Path) -> None:
+    (tmp_path / "large-disk").mkdir()
+    (tmp_path / "raw").symlink_to(tmp_path / "large-disk")
+    sink = raw_sink(tmp_path / "raw")
+    assert damages(sink, seal(sink)) == []
+
+
+def test_a_stranger_in_the_directory_is_not_sealed(sink: FileRawSink) -> None:
+    with sink.open(KEY, RUN, AREA) as raw:
+        store_tiles(raw, TILES[:3])
+        planted = sink.root.joinpath(*PARTS[:-1], ".run-1.open", ".c6", "segments", "notes.txt")
+        planted.write_text("mine")
+        with pytest.raises(StorageError, match=r"notes\.txt: it is none of ours"):
+            raw.seal(report_of(3), at=NOW)
+    assert sink.find(KEY, RUN) is None
+    planted.unlink()
+    assert seal(sink, TILES[3:5]).tiles == 5
+
+
+# Damage
+
+
+def flipped(path: Path, byte: int, bit: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[byte] ^= 1 << bit
+    path.chmod(0o644)
+    path.write_bytes(content)
+    path.chmod(0o444)
+
+
+def is_found(sink: FileRawSink, sealed: SealedPartition) -> bool:
+    try:
+        return damages(sink, sealed) != []
+    except InvalidValueError:
+        return True
+
+
+def test_invariant_16_every_flipped_bit_is_found(sink: FileRawSink) -> None:
+    """One bit of each byte of each file; which one goes round."""
+    sealed = seal(sink, TILES[:2])
+    assert not is_found(sink, sealed)
+    files = [path for path in sink.root.rglob("*") if path.is_file()]
+    assert len(files) == 2
+    for path in files:
+        for byte in range(path.stat().st_size):
+            flipped(path, byte, byte % 8)
+            assert is_found(sink, sealed), (path, byte)
+            flipped(path, byte, byte % 8)
+    assert not is_found(sink, sealed)
+
+
+def test_a_damaged_tile_is_named(sink: FileRawSink) -> None:
+    sealed = seal(sink, TILES[:3])
+    (segment,) = sink.root.rglob("*.seg")
+    flipped(segment, segment.read_bytes().index(picture(TILES[1])) + 5, 0)
+    (damage,) = damages(sink, sealed)
+    assert damage.subject == str(TILES[1])
+    assert "do not match" in damage.problem
+
+
+@pytest.mark.parametrize("what", ["missing", "cut"])
+def test_a_segment_that_is_not_whole_is_found_by_its_tiles(sink: FileRawSink, what: str) -> None:
+    sealed = seal(sink, TILES[:3])
+    (segment,) = sink.root.rglob("*.seg")
+    if what == "missing":
+        segment.unlink()
+    else:
+        os.truncate(segment, 20)
+    assert {damage.subject for damage in damages(sink, sealed)} >= {str(tile) for tile in TILES[:3]}
+
+
+def test_a_damaged_file_header_is_found(sink: FileRawSink) -> None:
+    sealed = seal(sink, TILES[:3])
+    (segment,) = sink.root.rglob("*.seg")
+    flipped(segment, 0, 0)
+    (damage,) = damages(sink, sealed)
+    assert (damage.subject, damage.problem) == ("000000001.seg", "its file header is damaged")
+
+
+@pytest.mark.parametrize("what", ["manifest.jsonl", ".c6"])
+def test_a_run_without_one_of_its_parts_is_refused(sink: FileRawSink, what: str) -> None:
+    sealed = seal(sink)
+    path = sink.root.joinpath(*PARTS, what)
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with pytest.raises(InvalidValueError, match="never mended"):
+        damages(sink, sealed)
+
+
+def test_a_run_that_was_moved_to_another_place_is_refused(sink: FileRawSink) -> None:
+    seal(sink)
+    folder = sink.root.joinpath(*PARTS)
+    folder.rename(folder.with_name("run-2"))
+    with pytest.raises(InvalidValueError, match=r"manifest of run run-2\.header: is of another"):
+        sink.find(KEY, RunId("run-2"))
+
+
+def test_a_manifest_written_anew_is_not_the_one_that_was_sealed(sink: FileRawSink) -> None:
+    """Its own digest fits; only who remembers the first one finds out."""
+    sealed = seal(sink)
+    folder = sink.root.joinpath(*PARTS)
+    folder.rename(folder.parents[4] / "aside")
+    again = seal(sink, TILES[:19])
+    assert (again.key, again.run_id) == (sealed.key, sealed.run_id)
+    with pytest.raises(InvalidValueError, match="is not there any more as it was sealed"):
+        damages(sink, sealed)
+
+
+# What an earlier try left
+
+
+def work(sink: FileRawSink, name: str) -> Path:
+    return sink.root.joinpath(*PARTS[:-1], ".run-1.work", name)
+
+
+def visible(sink: FileRawSink) -> set[TileId]:
+    with sink.open(KEY, RUN, AREA) as raw:
+        return {
+            tile.tile_id
+            for tile in raw.tile_metadata_store.query_by_bbox(AREA.bbox, AREA.zoom_levels)
+        }
+
+
+def half_done(sink: FileRawSink) -> None:
+    with sink.open(KEY, RUN, AREA) as raw:
+        store_tiles(raw, TILES[:3])
+
+
+def test_a_torn_row_is_cut_and_its_tile_comes_again(sink: FileRawSink) -> None:
+    half_done(sink)
+    rows = work(sink, "rows")
+    os.truncate(rows, rows.stat().st_size - 7)
+    assert visible(sink) == set(TILES[:2])
+    assert seal(sink, TILES[2:4]).tiles == 4
+
+
+def test_a_damaged_row_costs_its_tile_only(
+    sink: FileRawSink, caplog: pytest.LogCaptureFixture
+) -> None:
+    half_done(sink)
+    rows = work(sink, "rows")
+    flipped(rows, rows.read_bytes().index(b"\n") + 40, 3)
+    rows.chmod(0o600)
+    with caplog.at_level(logging.WARNING):
+        assert visible(sink) == {TILES[0], TILES[2]}
+    assert [vars(record)["kind"] for record in caplog.records] == ["partition.rows_lost"]
+    assert seal(sink, TILES[1:2]).tiles == 3
+
+
+@pytest.mark.parametrize("what", ["missing", "cut"])
+def test_a_row_without_its_bytes_is_no_tile(sink: FileRawSink, what: str) -> None:
+    half_done(sink)
+    (segment,) = sink.root.rglob("*.seg")
+    if what == "missing":
+        segment.unlink()
+        assert visible(sink) == set()
+    else:
+        os.truncate(segment, segment.stat().st_size - 1)
+        assert visible(sink) == set(TILES[:2])
+    sealed = seal(sink, TILES[:4])
+    assert sealed.tiles == 4
+    assert damages(sink, sealed) == []
+
+
+def test_a_seal_that_was_interrupted_is_begun_anew(sink: FileRawSink) -> None:
+    half_done(sink)
+    folder = sink.root.joinpath(*PARTS[:-1], ".run-1.open")
+    (folder / "manifest.jsonl").write_text("of an earlier try")
+    (folder / "manifest.jsonl.tmp").write_text("of an earlier try")
+    for path in sorted(folder.rglob("*"), reverse=True):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    folder.chmod(0o555)
+    sealed = seal(sink, TILES[3:5])
+    assert sealed.tiles == 5
+    assert damages(sink, sealed) == []
+
+
+def test_what_a_crash_left_after_a_seal_is_swept(sink: FileRawSink) -> None:
+    seal(sink)
+    work(sink, "rows").parent.mkdir()
+    work(sink, "rows").write_text("old")
+    seal(sink, run_id=RunId("run-2"))
+    names = {path.name for path in sink.root.joinpath(*PARTS[:-1]).iterdir()}
+    assert names == {"run-1", "run-2"}
+
+
+# As a place to download to
+
+
+def test_rows_answer_for_single_tiles_and_segments(sink: FileRawSink) -> None:
+    with sink.open(KEY, RUN, AREA) as raw:
+        store_tiles(raw, TILES[:3])
+        store, metadata = raw.tile_store, raw.tile_metadata_store
+        assert store.tile_exists(TILES[0])
+        assert not store.tile_exists(TILES[5])
+        assert store.read_tile(TILES[2]) == picture(TILES[2])
+        assert damages_of(store) == []
+        assert metadata.last_segment() == 1
+        assert metadata.live_bytes() == [(1, 3 * len(picture(TILES[0])))]
+        assert metadata.locate(TILES[9]) is None
+        assert list(metadata.pending_uploads(RUN)) == []
+        metadata.mark_used([TILES[0]])
+
+
+def damages_of(store: Any) -> list[Any]:
+    return [found for found in store.verify() if hasattr(found, "problem")]
+
+
+def test_what_only_a_cache_does_is_refused(sink: FileRawSink) -> None:
+    with sink.open(KEY, RUN, AREA) as raw:
+        store_tiles(raw, TILES[:3])
+        metadata = raw.tile_metadata_store
+        blob = BlobRef(segment=1, offset=16, length=1, sha256="0" * 64)
+        tile = NewTile(
+            tile_id=TILES[0],
+            flight_id=RUN,
+            produced_at=NOW,
+            resolution_m_per_px=0.6,
+            sector_class=AREA.sector_class,
+            blob=blob,
+        )
+        elsewhere = TileId(source="satellite", zoom=1, x=0, y=0)
+        for use in (
+            lambda: metadata.mark_uploaded(TILES[0]),
+            lambda: metadata.update_voting_status(TILES[0], VotingStatus.REJECTED),
+            lambda: metadata.increment_upload_attempts(TILES[0]),
+            lambda: raw.tile_store.delete_tile(TILES[0]),
+            lambda: metadata.move([(TILES[0], blob, blob)]),
+            lambda: metadata.insert_metadata(evolve(tile, tile_id=elsewhere)),
+            lambda: metadata.insert_metadata(evolve(tile, voting_status=VotingStatus.PENDING)),
+        ):
+            with pytest.raises(InvalidValueError):
+                use()
+    assert visible(sink) == set(TILES[:3])
