@@ -3,10 +3,7 @@
 import errno
 import os
 import random
-import signal
 import stat
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.failing_calls import UNSYNCED, CallLog
+from support.killed_process import run_until_told
+from support.record_writers import RecorderPlan, write_recorder
 
 from tileferry.adapters.filesystem.fdr import FileFdrClient
 from tileferry.adapters.filesystem.files import FileCalls
@@ -298,31 +297,13 @@ def test_invariant_27_directories_are_0700_files_0600_and_links_not_followed(
     assert victim.read_bytes() == b"precious"
 
 
-WRITER = f"""
-import os, sys
-from pathlib import Path
-from tileferry.adapters.filesystem.fdr import FileFdrClient
-from tileferry.adapters.memory import ManualClock
-
-fdr = FileFdrClient(root=Path(sys.argv[1]), clock=ManualClock(), file_bytes_max={FILE_BYTES})
-for number in range(int(sys.argv[2]), 10**9):
-    fdr.record("c11.upload.giveup", {{"number": number, "text": "x" * 1_000}}, durable=True)
-    os.write(1, b"%d\\n" % number)
-"""
-
-
 def test_every_durable_record_survives_a_kill(tmp_path: Path) -> None:
     chance = random.Random(20260601)  # noqa: S311  # a test that repeats itself
     number = 1
     for _ in range(8):
-        with subprocess.Popen(  # noqa: S603  # our own interpreter, our own script
-            [sys.executable, "-c", WRITER, str(tmp_path), str(number)], stdout=subprocess.PIPE
-        ) as writer:
-            assert writer.stdout is not None
-            lines = [writer.stdout.readline() for _ in range(chance.randint(1, 25))]
-            writer.send_signal(signal.SIGKILL)
-            lines += writer.stdout.readlines()
+        plan = RecorderPlan(root=tmp_path, file_bytes=FILE_BYTES, first=number)
+        told = run_until_told(write_recorder, plan, times=chance.randint(1, 25))
         found = found_in(tmp_path)
         number = found[-1][1] + 1
-        assert int(lines[-1]) <= number - 1 <= int(lines[-1]) + 1
+        assert told[-1] <= number - 1 <= told[-1] + 1
         assert found == pairs(range(found[0][0], number))
