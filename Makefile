@@ -44,7 +44,7 @@ bench: $(READY)  ## measure against peers; writes build/bench.json
 	@mkdir -p build
 	$(BIN)/python -m benchmarks
 
-SOAK_TESTS := tests/e2e/test_memory.py tests/e2e/test_cache_crash.py tests/e2e/test_download_crash.py tests/e2e/test_idempotency_crash.py tests/e2e/test_upload_crash.py \
+SOAK_TESTS := tests/e2e/test_memory.py tests/e2e/test_cache_crash.py tests/e2e/test_download_crash.py tests/e2e/test_idempotency_crash.py tests/e2e/test_upload_crash.py tests/e2e/test_queue_crash.py \
 	tests/integration/filesystem/test_journal_crash.py \
 	tests/integration/filesystem/test_segment_crash.py
 

@@ -222,6 +222,20 @@ class PlanDriftedError(TileManagerError):
 
 
 @define(kw_only=True, eq=False)
+class IncompleteWorkError(TileManagerError):
+    """A run did what could be done now; there is more to do later."""
+
+    what: str
+    problem: str
+
+    def __str__(self) -> str:
+        return (
+            f"{printable(self.what)} is not complete: {_line(self.problem)}; what is done stays, "
+            f"and the next attempt goes on from there"
+        )
+
+
+@define(kw_only=True, eq=False)
 class LeaseLostError(TileManagerError):
     """A worker brought something for a run that is its own no more; nothing of it was kept."""
 

@@ -28,6 +28,7 @@ GROUPS = {
     "policy": "policy_commands",
     "provider": "provider_commands",
     "upload": "upload_command",
+    "worker": "worker_command",
 }
 """Each command or group of commands, and the module that has it."""
 ERROR_SCHEMA = "tileferry.error.v1"

@@ -90,6 +90,49 @@ class C11Config:
     """How long a command that is told to stop may take to make safe what it has."""
 
 
+@frozen(kw_only=True)
+class WorkerConfig:
+    """The queue of runs, and the workers that share it."""
+
+    lease_s: float = field(default=60.0, validator=number(0.1, 86_400))
+    """How long a run stays with a worker that is not heard of."""
+    batch: int = field(default=1, validator=integer(1, 1_000))
+    """How many runs a worker takes at a time; more than one is for many short runs."""
+    poll_s: float = field(default=1.0, validator=number(0.01, 3_600))
+    """How often to look for runs that nobody has announced."""
+    sweep_s: float = field(default=5.0, validator=number(0.01, 3_600))
+    """How often to look for runs whose worker has gone, and for partitions to try again."""
+    drain_s: float = field(default=30.0, validator=number(0, 86_400))
+    """How long a worker that is told to stop may go on with its run before it gives it back."""
+    readiness_file: Path | None = None
+    """Is there while the worker takes runs."""
+    max_attempts: int = field(default=8, validator=integer(1, 1_000))
+    """How often a run is tried in all."""
+    initial_backoff_s: float = field(default=60.0, validator=number(0, 86_400))
+    max_backoff_s: float = field(default=3_600.0, validator=number(0, 604_800))
+    backoff_multiplier: float = field(default=2.0, validator=number(1, 100))
+    max_rescues: int = field(default=5, validator=integer(0, 1_000))
+    """How many workers a run may lose before it is put aside as what kills them."""
+
+
+@frozen(kw_only=True)
+class PartitionsConfig:
+    """Partitions: where their raw data is, and what the validator and the policy allow."""
+
+    raw_root: Path = field(factory=lambda: _own_data("raw"))
+    """The folder of raw partitions; workers on several machines need a shared one."""
+    max_attempts: int = field(default=4, validator=integer(1, 1_000))
+    """How often the validator may reject a partition before only an operator tries it again."""
+    max_age_days: float | None = field(default=None, validator=validators.optional(number(0.001)))
+    """After so long a failed partition is not tried again by itself."""
+    max_missing_share: float = field(default=0.0, validator=number(0, 1))
+    """Of the tiles that the provider listed, how many may then not be there."""
+    max_rejected_share: float = field(default=0.0, validator=number(0, 1))
+    """How many the gates may turn down."""
+    max_downgraded_share: float = field(default=0.1, validator=number(0, 1))
+    """How many may be older than their sector likes."""
+
+
 class SinkName(StrEnum):
     """Where audit events can go."""
 
@@ -160,6 +203,8 @@ class Config:
     c6: C6Config = field(factory=C6Config)
     retry: RetryConfig = field(factory=RetryConfig)
     """What a deployment changes about the retry policies."""
+    worker: WorkerConfig = field(factory=WorkerConfig)
+    partitions: PartitionsConfig = field(factory=PartitionsConfig)
     audit: AuditConfig = field(factory=AuditConfig)
     log: LogConfig = field(factory=LogConfig)
     areas: dict[str, str] = field(factory=dict, validator=_check_areas)

@@ -2,7 +2,7 @@
 
 from tileferry.adapters.system.clock import SystemClock
 from tileferry.adapters.system.disk import SystemDisk
-from tileferry.adapters.system.identity import new_id
+from tileferry.adapters.system.identity import new_id, new_run_id
 from tileferry.adapters.system.retry_tokens import SharedRetryTokens
 from tileferry.adapters.system.threads import ThreadHeartbeat, ThreadWorkers, offload
 
@@ -13,5 +13,6 @@ __all__ = [
     "ThreadHeartbeat",
     "ThreadWorkers",
     "new_id",
+    "new_run_id",
     "offload",
 ]

@@ -24,6 +24,7 @@ from tileferry.domain.errors import (
     IdempotencyInProgressError,
     IdempotencyLostError,
     IllegalTransitionError,
+    IncompleteWorkError,
     InvalidValueError,
     LeaseLostError,
     MessagingError,
@@ -148,6 +149,7 @@ ERROR_CLASSES: Mapping[type[BaseException], Rule] = MappingProxyType(
         CacheLockError: Retryable(),
         IdempotencyInProgressError: Retryable(),
         IdempotencyLostError: Retryable(),
+        IncompleteWorkError: Retryable(),
         LeaseLostError: Retryable(),
         # A tile that was evicted meanwhile is not in the list that the next try makes.
         TileNotFoundError: Retryable(),

@@ -84,9 +84,7 @@ def rescue(run: Run, *, actor: Actor, now: datetime, max_rescues: int = MAX_RESC
     return RESCUE.change(run, after, actor=actor, at=now, reason=after.error_message)
 
 
-def release(
-    run: Run, *, actor: Actor, owner: WorkerId, epoch: int, now: datetime
-) -> Change[Run]:
+def release(run: Run, *, actor: Actor, owner: WorkerId, epoch: int, now: datetime) -> Change[Run]:
     """Give a run back that its worker was stopped from finishing: due at once, and uncharged."""
     RELEASE.permit(run.subject, run.status, actor, now)
     fence(RELEASE, run, actor, owner, epoch)

@@ -20,6 +20,7 @@ from tileferry.domain.errors import (
     IdempotencyInProgressError,
     IdempotencyLostError,
     IllegalTransitionError,
+    IncompleteWorkError,
     InvalidValueError,
     LeaseLostError,
     MessagingError,
@@ -130,6 +131,13 @@ EXAMPLES: list[tuple[TileManagerError, str]] = [
             problem="it has ended",
         ),
         "run 7 is passed: worker may not claim it: it has ended",
+    ),
+    (
+        IncompleteWorkError(what=EVIL, problem="3 of 9 tiles failed"),
+        (
+            f"{EVIL_SHOWN} is not complete: 3 of 9 tiles failed; what is done stays, and the next "
+            "attempt goes on from there"
+        ),
     ),
     (
         PlanDriftedError(count=11, drifted=[f"p{number}" for number in range(11)]),

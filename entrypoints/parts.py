@@ -1,0 +1,301 @@
+"""Parts of the product, made from the configuration; the container puts them together."""
+
+import logging
+import socket
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import httpx
+from attrs import evolve
+
+from tileferry.adapters.filesystem import (
+    FileFdrClient,
+    FileJournalStore,
+    JsonLinesAuditSink,
+    SegmentTileStore,
+)
+from tileferry.adapters.http import (
+    FastLane,
+    HttpTileProvider,
+    ProviderAddress,
+    ResponseLimits,
+    new_client,
+)
+from tileferry.adapters.logs import LogAuditSink
+from tileferry.adapters.postgres import (
+    Database,
+    PostgresAuditLog,
+    PostgresBlobIndex,
+    PostgresCacheLedger,
+    PostgresIdempotencyStore,
+    PostgresRunQueue,
+    PostgresWorkStore,
+    start_embedded,
+)
+from tileferry.adapters.system import (
+    SystemClock,
+    SystemDisk,
+)
+from tileferry.application import (
+    AuditTrail,
+    C11RetryConfig,
+    CacheBudget,
+    DownloadSettings,
+    UploadSettings,
+)
+from tileferry.application.ports import AuditSink
+from tileferry.application.run_control import WorkPolicies
+from tileferry.application.worker import WorkerSettings
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.partitions import TerminalityPolicy
+from tileferry.domain.partitions.validation import ValidationRules
+from tileferry.domain.retry import PARTITION_POLICY, RUN_POLICY, RetryCategory, RetryPolicy
+from tileferry.domain.tiles import ResolutionGate, default_budget_bytes, default_reserve_bytes
+from tileferry.entrypoints.api_key import service_api_key
+from tileferry.entrypoints.config import Config, SinkName, WorkerConfig
+from tileferry.entrypoints.logs import structured_logger
+from tileferry.entrypoints.named_policies import download_policy
+from tileferry.entrypoints.retry_config import configured_policies
+
+
+def database(config: Config) -> Iterator[Database]:
+    """Connect to the configured database, or to the embedded one, which is started."""
+    url = config.database_url
+    address = start_embedded(config.data_dir) if url is None else url.get_secret_value()
+    database = Database.at(address)
+    yield database
+    database.close()
+
+
+def tile_store(root: Path, index: PostgresBlobIndex) -> Iterator[SegmentTileStore]:
+    """Open the segments below a cache root."""
+    with SegmentTileStore(root=root, index=index) as store:
+        yield store
+
+
+def budget(
+    config: Config,
+    ledger: PostgresCacheLedger,
+    disk: SystemDisk,
+    store: SegmentTileStore,
+    journals: FileJournalStore,
+) -> CacheBudget:
+    """Set the limits that a cache of this size has."""
+
+    def reclaim() -> None:
+        store.forget_locations()
+        store.compact()
+
+    limit, size = config.c6.budget_bytes, disk.total_bytes()
+    return CacheBudget(
+        ledger=ledger,
+        disk=disk,
+        reclaim=reclaim,
+        before_eviction=journals.discard_complete,
+        # One process at a time has the cache's lock, so a promise by this name that is found there
+        # was made by one that died.
+        reservation_id=f"{socket.gethostname()}:{config.c11.cache_root}",
+        budget_bytes=default_budget_bytes(size) if limit is None else limit,
+        free_space_reserve_bytes=reserve_bytes(config, disk),
+    )
+
+
+def provider_address(config: Config) -> ProviderAddress:
+    """Say where the provider is, and with which key it is asked."""
+    c11 = config.c11
+    if c11.satellite_provider_url is None:
+        raise InvalidValueError(
+            field="c11.satellite_provider_url",
+            value=None,
+            problem="is not set",
+            remedy="set it in tileferry.toml, or in TILEFERRY_C11_SATELLITE_PROVIDER_URL",
+        )
+    return ProviderAddress(
+        url=c11.satellite_provider_url,
+        service_api_key=service_api_key(c11),
+        ca_file=c11.ca_file,
+        timeout_s=c11.http_timeout_s,
+        connections=c11.max_concurrent_requests,
+    )
+
+
+def http_client(address: ProviderAddress) -> Iterator[httpx.Client]:
+    """Open a client for the provider."""
+    with new_client(address) as client:
+        yield client
+
+
+def lane(address: ProviderAddress) -> Iterator[FastLane]:
+    """Open the connections that tiles are fetched by."""
+    lane = FastLane(address)
+    yield lane
+    lane.close()
+
+
+def provider(
+    config: Config,
+    client: httpx.Client,
+    lane: FastLane,
+    clock: SystemClock,
+    limits: ResponseLimits,
+) -> HttpTileProvider:
+    """Put the client, the lane and their limits together."""
+    return HttpTileProvider(
+        client=client, lane=lane, clock=clock, source=config.c11.source, limits=limits
+    )
+
+
+def download_settings(config: Config) -> DownloadSettings:
+    """Set the policy and the gate of downloads."""
+    c11 = config.c11
+    return DownloadSettings(
+        policy=download_policy(c11),
+        gate=ResolutionGate(
+            min_m_per_px=c11.min_resolution_m_per_px, max_m_per_px=c11.max_resolution_m_per_px
+        ),
+    )
+
+
+def fdr(root: Path, clock: SystemClock) -> Iterator[FileFdrClient]:
+    """Open the recorder."""
+    recorder = FileFdrClient(root=root, clock=clock)
+    yield recorder
+    recorder.close()
+
+
+def retry_config(config: Config) -> C11RetryConfig:
+    """Set the bounds of upload retries."""
+    c11 = config.c11
+    return C11RetryConfig(
+        max_in_call_retries=c11.max_in_call_retries,
+        max_per_tile_attempts=c11.max_per_tile_attempts,
+        backoff_base_s=c11.backoff_base_s,
+        backoff_cap_s=c11.backoff_cap_s,
+    )
+
+
+def upload_settings(config: Config) -> UploadSettings:
+    """Set how large batches are, and who counts rejections."""
+    c11 = config.c11
+    return UploadSettings(
+        batch_tiles_max=c11.upload_batch_tiles,
+        batch_bytes_max=c11.upload_batch_bytes,
+        attempts_max=None if c11.disable_retry_decorator else c11.max_per_tile_attempts,
+    )
+
+
+def response_limits(config: Config) -> ResponseLimits:
+    """Set how large and how slow an answer may be."""
+    c11 = config.c11
+    return ResponseLimits(tile_bytes_max=c11.max_tile_bytes, deadline_s=c11.response_deadline_s)
+
+
+def background() -> Iterator[ThreadPoolExecutor]:
+    """Start the one thread that commits beside the work."""
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="tileferry-commit") as executor:
+        yield executor
+
+
+def audit_trail(config: Config, audit_log: Callable[[], AuditSink]) -> Iterator[AuditTrail]:
+    """Open the sinks that are configured."""
+    with ExitStack() as closing:
+        makers: dict[SinkName, Callable[[], AuditSink]] = {
+            SinkName.POSTGRES: audit_log,
+            SinkName.JSONL: partial(_json_lines, config.audit.jsonl_path, closing),
+            SinkName.LOG: lambda: LogAuditSink(logger=structured_logger("tileferry.audit")),
+        }
+        yield AuditTrail(
+            logger=logging.getLogger("tileferry.audit"),
+            sinks=[makers[name]() for name in dict.fromkeys(config.audit.sinks)],
+            fail_closed=config.audit.fail_closed,
+        )
+
+
+def _json_lines(path: Path, closing: ExitStack) -> JsonLinesAuditSink:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    sink = JsonLinesAuditSink(path=path)
+    closing.callback(sink.close)
+    return sink
+
+
+def idempotency_store(
+    config: Config, database: Database, audit_log: Callable[[], PostgresAuditLog]
+) -> PostgresIdempotencyStore:
+    """Have outcomes and their events committed together where the audit is in Postgres."""
+    chained = SinkName.POSTGRES in config.audit.sinks
+    return PostgresIdempotencyStore(database=database, audit_sink=audit_log() if chained else None)
+
+
+def policies(config: Config) -> dict[RetryCategory, RetryPolicy]:
+    """Return the policy of each category as it is set."""
+    return dict(configured_policies(config.retry))
+
+
+def run_policy(worker: WorkerConfig) -> RetryPolicy:
+    """Return how runs are tried again."""
+    return evolve(
+        RUN_POLICY,
+        max_attempts=worker.max_attempts,
+        base_delay=worker.initial_backoff_s,
+        max_delay=max(worker.initial_backoff_s, worker.max_backoff_s),
+        backoff_multiplier=worker.backoff_multiplier,
+    )
+
+
+def work_policies(config: Config) -> WorkPolicies:
+    """Say what runs and partitions are allowed."""
+    partitions = config.partitions
+    age = partitions.max_age_days
+    return WorkPolicies(
+        run=run_policy(config.worker),
+        partition=evolve(PARTITION_POLICY, max_attempts=partitions.max_attempts),
+        terminality=TerminalityPolicy(
+            max_attempts=partitions.max_attempts,
+            max_age=None if age is None else timedelta(days=age),
+        ),
+        max_rescues=config.worker.max_rescues,
+    )
+
+
+def work_store(config: Config, opened: Database) -> PostgresWorkStore:
+    """Have changes and their events committed together where the audit is in Postgres."""
+    return PostgresWorkStore(database=opened, audited=SinkName.POSTGRES in config.audit.sinks)
+
+
+def run_queue(opened: Database) -> Iterator[PostgresRunQueue]:
+    """Open the queue; it listens on a connection of its own once somebody waits."""
+    queue = PostgresRunQueue(database=opened)
+    yield queue
+    queue.close()
+
+
+def validation_rules(config: Config, settings: DownloadSettings) -> ValidationRules:
+    """Say what the validator accepts."""
+    partitions = config.partitions
+    return ValidationRules(
+        max_missing_share=partitions.max_missing_share,
+        max_rejected_share=partitions.max_rejected_share,
+        max_downgraded_share=partitions.max_downgraded_share,
+        resolution=settings.gate,
+    )
+
+
+def reserve_bytes(config: Config, disk: SystemDisk) -> int:
+    """Say how much of a disk stays free."""
+    reserve = config.c6.free_space_reserve_bytes
+    return default_reserve_bytes(disk.total_bytes()) if reserve is None else reserve
+
+
+def worker_settings(config: Config) -> WorkerSettings:
+    """Set how a worker goes about it."""
+    worker = config.worker
+    return WorkerSettings(
+        lease_s=worker.lease_s,
+        batch=worker.batch,
+        poll_s=worker.poll_s,
+        sweep_s=worker.sweep_s,
+    )

@@ -1,0 +1,126 @@
+"""A process that works on a queue until all of it has ended, or until it is killed."""
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from functools import partial
+
+import psycopg
+from attrs import frozen
+
+from tileferry.adapters.postgres import (
+    Database,
+    PostgresRunQueue,
+    PostgresWorkReader,
+    PostgresWorkStore,
+)
+from tileferry.adapters.system import SystemClock, ThreadHeartbeat, new_run_id
+from tileferry.application.partition_control import PartitionControl
+from tileferry.application.run_control import RunControl, WorkPolicies
+from tileferry.application.worker import Result, Worker, WorkerSettings
+from tileferry.domain.errors import StorageError
+from tileferry.domain.retry import RetryBudget, RetryPolicy
+from tileferry.domain.runs import Run, RunKind, RunStatus, Verdict, VerdictOutcome, WorkerId
+
+LOST_LEASE = 4
+POLICIES = WorkPolicies(
+    run=RetryPolicy(max_attempts=8, base_delay=0.05, max_delay=0.2, jitter_enabled=False),
+    max_rescues=1_000,
+)
+HANDLED = """
+    CREATE TABLE handled (
+        run_id text COLLATE "C" NOT NULL, epoch bigint NOT NULL, worker text NOT NULL,
+        began_at timestamptz NOT NULL DEFAULT clock_timestamp(), ended_at timestamptz,
+        PRIMARY KEY (run_id, epoch)
+    )
+"""
+
+
+@frozen(kw_only=True)
+class QueuePlan:
+    """Whose queue it is, and how it is worked on."""
+
+    database_url: str
+    lease_s: float
+    sweep_s: float
+    batch: int = 10
+    errors_share: float = 0.05
+    work_s: float = 0.012
+
+
+def control_of(database: Database) -> RunControl:
+    """The use cases, with retries that come soon and are never short of tokens."""
+    budget = RetryBudget(capacity=1e6)
+    return RunControl(
+        queue=PostgresRunQueue(database=database, budget=budget),
+        store=PostgresWorkStore(database=database, budget=budget),
+        logger=logging.getLogger("test.queue"),
+        new_run_id=new_run_id,
+        policies=POLICIES,
+    )
+
+
+def work(plan: QueuePlan, name: str) -> None:
+    """Work until no run is left that has not ended."""
+    database = Database.at(plan.database_url)
+    control = control_of(database)
+    reader = PostgresWorkReader(database=database)
+    notebook = psycopg.connect(plan.database_url, autocommit=True)
+    worker = Worker(
+        name=WorkerId(name),
+        queue=control.queue,
+        control=control,
+        partitions=PartitionControl(
+            store=control.store, logger=control.logger, new_run_id=new_run_id
+        ),
+        handlers=dict.fromkeys(RunKind, partial(_handle, plan, notebook)),
+        heartbeat=ThreadHeartbeat(),
+        clock=SystemClock(),
+        logger=control.logger,
+        settings=WorkerSettings(
+            lease_s=plan.lease_s,
+            batch=plan.batch,
+            poll_s=0.05,
+            sweep_s=plan.sweep_s,
+            until_idle=True,
+        ),
+    )
+    while not _all_ended(reader):
+        worker.run()
+        time.sleep(0.02)
+
+
+def _all_ended(reader: PostgresWorkReader) -> bool:
+    counts = reader.counts()
+    return not (counts.keys() - {RunStatus.PASSED, RunStatus.ERROR}) and not any(
+        row for row in _waiting(reader)
+    )
+
+
+def _waiting(reader: PostgresWorkReader) -> list[str]:
+    with reader.database.reading() as connection:
+        rows = connection.exec_driver_sql(
+            "SELECT run_id FROM runs WHERE next_retry_at IS NOT NULL LIMIT 1"
+        )
+        return [row.run_id for row in rows]
+
+
+def _handle(
+    plan: QueuePlan, notebook: "psycopg.Connection[object]", run: Run, check: Callable[[], None], /
+) -> Result:
+    """Note when the work on a run begins and ends; in between it takes its time, or breaks."""
+    place = (run.run_id, run.lease_epoch)
+    notebook.execute(
+        "INSERT INTO handled (run_id, epoch, worker) VALUES (%s, %s, %s)",
+        (*place, run.lease_owner),
+    )
+    chance = random.Random(f"{place}")  # noqa: S311  # a repeatable test, not a secret
+    time.sleep(chance.uniform(0, 2 * plan.work_s))
+    check()
+    if chance.random() < plan.errors_share:
+        raise StorageError(action="write", path="x", problem="full", remedy="wait")
+    notebook.execute(
+        "UPDATE handled SET ended_at = clock_timestamp() WHERE run_id = %s AND epoch = %s", place
+    )
+    return Result(verdict=Verdict(run_id=run.run_id, outcome=VerdictOutcome.PASSED))
