@@ -72,11 +72,13 @@ def by_lane(name: str) -> Iterator[None]:
     _chosen.pop()
 
 
-def refused(script: Script, call: Call = fetch) -> SatelliteProviderError:
+def refused(
+    script: Script, call: Call = fetch, *, limits: ResponseLimits = TIGHT
+) -> SatelliteProviderError:
     """Return the error that a call to such a provider ends with, in time."""
     begun_s = time.monotonic()
     with raw_server(script) as server, pytest.raises(SatelliteProviderError) as failure:
-        asked(server.url, call)
+        asked(server.url, call, limits=limits)
     assert time.monotonic() - begun_s < 4
     assert KEY not in repr(failure.value) + str(failure.value)
     # httpx's own error holds the request with its headers: it must not hang on to ours.
