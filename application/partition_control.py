@@ -27,6 +27,7 @@ from tileferry.domain.partitions.backfill import (
 )
 from tileferry.domain.partitions.backfill_planning import drift, is_applied, plan_backfill
 from tileferry.domain.partitions.confirmation import check_confirmed, check_raw_partition
+from tileferry.domain.partitions.table import ENQUEUE
 from tileferry.domain.runs import RunId, RunKind, RunPriority, submit
 from tileferry.domain.work import AcquirePartition, Work, work_from
 
@@ -62,24 +63,29 @@ class PartitionControl:
     ) -> Sequence[Partition]:
         """Bring partitions into being, each with its first run."""
         with self.store.unit(by=by) as unit:
-            changes = []
+            known = dict(unit.partitions([work.key for work in works]))
             for work in works:
+                there = known.get(work.key)
+                if there is not None:  # the table says what it would have to be
+                    ENQUEUE.permit(there.subject, there.status, actor, unit.now)
                 run_id = RunId(self.new_run_id())
+                change = enqueue(work.key, run_id, actor=actor, now=unit.now)
                 self._start_run(unit, run_id, work, actor=actor, priority=priority)
-                changes.append(enqueue(work.key, run_id, actor=actor, now=unit.now))
-                unit.save_partition(changes[-1])
-        return [change.after for change in changes]
+                unit.save_partition(change)
+                known[work.key] = change.after
+        return [known[work.key] for work in works]
 
     def retry(self, keys: Sequence[PartitionKey], override: Override) -> Sequence[Partition]:
         """Try partitions again: failed ones, and successes that an operator wants better.
 
         One whose newest run left no raw partition is refused, and with it all the others.
         """
-        check_confirmed(len(keys), override.confirmed)
+        check_confirmed(len(set(keys)), override.confirmed)
         with self.store.unit(by=override.by) as unit:
             found = self._all_known(unit, keys)
             for partition in found:
-                check_raw_partition(partition, has_raw=unit.has_raw(partition.last_run_id))
+                if partition.active_run_id is None:  # of a run under way nobody can tell yet
+                    check_raw_partition(partition, has_raw=unit.has_raw(partition.last_run_id))
             tried = [
                 self._retried(unit, partition, Actor.OPERATOR, override.reason)
                 for partition in found
@@ -91,7 +97,7 @@ class PartitionControl:
         self, keys: Sequence[PartitionKey], override: Override
     ) -> Sequence[Partition]:
         """Rule out further automatic tries of failed partitions."""
-        check_confirmed(len(keys), override.confirmed)
+        check_confirmed(len(set(keys)), override.confirmed)
         with self.store.unit(by=override.by) as unit:
             changes = [
                 mark_terminal(partition, actor=Actor.OPERATOR, now=unit.now, reason=override.reason)
@@ -136,7 +142,11 @@ class PartitionControl:
     def retry_due(self, *, limit: int = DUE_MAX) -> int:
         """Try again, as the scheduler, what its policy says is due; return how many."""
         with self.store.unit() as unit:
-            due = unit.due_partitions(limit=limit)
+            due = [
+                partition
+                for partition in unit.due_partitions(limit=limit)
+                if self._is_still_due(unit, partition)
+            ]
             for partition in due:
                 self._retried(unit, partition, Actor.SCHEDULER, None)
         for partition in due:
@@ -173,17 +183,23 @@ class PartitionControl:
         unit.save_partition(change)
         return change.after
 
+    def _is_still_due(self, unit: WorkUnit, partition: Partition) -> bool:
+        """Tell whether the policy still wants a retry that it planned, or plan it anew.
+
+        It may be terminal by now: too old, because nobody was there when it was due, or because the
+        policy was changed since.
+        """
+        planned = self.policies.planned_retry(partition, unit)
+        if planned is not None and planned.next_run_at <= unit.now:
+            return True
+        unit.plan_retry(partition.key, planned)
+        return False
+
     def _retried(
         self, unit: WorkUnit, partition: Partition, actor: Actor, reason: str | None
     ) -> Partition:
         """Give a partition a new run with the work of its newest."""
-        last = unit.run(partition.last_run_id)
-        assert last is not None  # noqa: S101  # runs are kept
         run_id = RunId(self.new_run_id())
-        # An operator waits for it; automation goes on as urgently as it began.
-        priority = RunPriority.FRESH if actor is Actor.OPERATOR else last.priority
-        work = work_from(RunKind.ACQUIRE_PARTITION, last.payload)
-        self._start_run(unit, run_id, work, actor=actor, priority=priority)
         if actor is Actor.OPERATOR:
             change = self._tried_again(unit, partition, run_id, reason or "")
         else:
@@ -195,6 +211,13 @@ class PartitionControl:
                 terminality=self.policies.terminality,
                 policy=self.policies.partition,
             )
+        # Not before: that run has ended by now, so nobody has it who waits for its partition.
+        last = unit.run(partition.last_run_id)
+        assert last is not None  # noqa: S101  # runs are kept
+        # An operator waits for it; automation goes on as urgently as it began.
+        priority = RunPriority.FRESH if actor is Actor.OPERATOR else last.priority
+        work = work_from(RunKind.ACQUIRE_PARTITION, last.payload)
+        self._start_run(unit, run_id, work, actor=actor, priority=priority)
         unit.save_partition(change)
         return change.after
 

@@ -36,6 +36,7 @@ from tileferry.domain.runs import (
     RunKind,
     RunPriority,
     RunStatus,
+    SourceGate,
     Verdict,
     VerdictOutcome,
     WorkerId,
@@ -44,6 +45,7 @@ from tileferry.domain.runs import (
     complete,
     explain,
     is_permanent,
+    lease_ended,
     record_error,
     release,
     rescue,
@@ -101,6 +103,13 @@ class RunControl:
         by: str | None = None,
     ) -> tuple[Run, bool]:
         """Queue a piece of work, and tell whether it is new: the same is not queued twice."""
+        if work.kind is RunKind.ACQUIRE_PARTITION:
+            raise InvalidValueError(
+                field="work",
+                value=work.dedupe_key,
+                problem="is a partition's, and no run of it goes without its partition",
+                remedy="see tileferry backfill plan",
+            )
         with self.store.unit(by=by) as unit:
             known = unit.unfinished(work.dedupe_key)
             if known is not None:
@@ -140,6 +149,7 @@ class RunControl:
             partition = unit.partition_of(run.run_id)
             if partition is None:
                 return
+            _check_raw(partition, verdict, sealed)
             if sealed is not None:
                 unit.keep_raw(sealed)
             change = apply_verdict(partition, verdict, unit.now)
@@ -239,17 +249,13 @@ class RunControl:
 
     def sweep(self, *, limit: int = SWEEP_MAX) -> int:
         """Take runs from workers that have gone; return how many."""
+        given_up = []
         with self.store.unit() as unit:
             overdue = unit.overdue(limit=limit)
             for run in overdue:
-                change = rescue(
-                    run,
-                    actor=Actor.SWEEPER,
-                    now=unit.now,
-                    max_rescues=self.policies.max_rescues,
-                )
+                change = self._rescued(run, unit)
                 if is_permanent(change.after):
-                    self.mark_run_permanently_failed(unit, change)
+                    given_up.append(run.run_id)
                     continue
                 unit.save_run(change)
                 self._log(
@@ -258,7 +264,22 @@ class RunControl:
                     f"run {run.run_id} is taken from {run.lease_owner}, whose lease ran out",
                     level="warning",
                 )
-        return len(overdue)
+        # Each brings its partition along. Several at once, in any order, could have to wait for an
+        # operator who has some of these partitions and waits for the others.
+        ended = sum(self._give_up_overdue(run_id) for run_id in given_up)
+        return len(overdue) - len(given_up) + ended
+
+    def _give_up_overdue(self, run_id: RunId) -> bool:
+        """Give up a run that has lost too many workers, unless its worker came back after all."""
+        with self.store.unit() as unit:
+            run = unit.run(run_id)
+            if run is None or not lease_ended(run, unit.now):
+                return False
+            self.mark_run_permanently_failed(unit, self._rescued(run, unit))
+        return True
+
+    def _rescued(self, run: Run, unit: WorkUnit) -> Change[Run]:
+        return rescue(run, actor=Actor.SWEEPER, now=unit.now, max_rescues=self.policies.max_rescues)
 
     # For operators
 
@@ -274,15 +295,31 @@ class RunControl:
     def retry_now(self, run_id: RunId, *, reason: str, by: str) -> Run:
         """Make a run in error due at once."""
         with self.store.unit(by=by) as unit:
-            change = retry_now(
-                self._known(unit, run_id), actor=Actor.OPERATOR, now=unit.now, reason=reason
-            )
+            run = self._known(unit, run_id)
+            change = retry_now(run, actor=Actor.OPERATOR, now=unit.now, reason=reason)
+            if is_permanent(run) and run.dedupe_key is not None:
+                self._check_only_one(unit, run, run.dedupe_key)
             unit.save_run(change)
         return change.after
 
     # The steps
 
+    @staticmethod
+    def _check_only_one(unit: WorkUnit, run: Run, dedupe_key: str) -> None:
+        """Refuse to wake a run while another does the same work."""
+        other = unit.unfinished(dedupe_key)
+        if other is not None:
+            raise InvalidValueError(
+                field="run_id",
+                value=run.run_id,
+                problem=f"has ended, and run {other.run_id} does the same work by now",
+                remedy=f"see tileferry runs show {other.run_id}",
+            )
+
     def _close_gate(self, unit: WorkUnit, source: str, said: ErrorClass) -> None:
+        new = SourceGate(source=source)
+        if new.after(said, now=unit.now, policy=self.policies.run) == new:
+            return  # nobody asked for patience, so nobody has to wait for this unit
         gate = unit.gate(source)
         closed = gate.after(said, now=unit.now, policy=self.policies.run)
         if closed != gate:
@@ -325,3 +362,16 @@ class RunControl:
     ) -> None:
         details = {"kind": kind, "run_id": run.run_id, "run_kind": str(run.kind), **facts}
         getattr(self.logger, level)("%s", message, extra=details)
+
+
+def _check_raw(partition: Partition, verdict: Verdict, sealed: SealedPartition | None) -> None:
+    """Refuse a raw partition of something else, and a success that has none."""
+    if sealed is not None and (sealed.key, sealed.run_id) != (partition.key, verdict.run_id):
+        problem = f"is not what run {verdict.run_id} sealed for {partition.subject}"
+    elif sealed is None and verdict.outcome is not VerdictOutcome.FAILED:
+        problem = f"is missing: without it run {verdict.run_id} cannot speak for its partition"
+    else:
+        return
+    raise InvalidValueError(
+        field="sealed", value=None if sealed is None else sealed.subject, problem=problem
+    )

@@ -320,6 +320,12 @@ class MemoryUnit:
         self.books.keep_partition(change, retry)
         self.partition_changes.append(change)
 
+    def plan_retry(self, key: PartitionKey, retry: PlannedRetry | None) -> None:
+        """Plan a partition's automatic retry anew."""
+        self.books.retries.pop(key, None)
+        if retry is not None:
+            self.books.retries[key] = retry
+
     def save_gate(self, gate: SourceGate) -> None:
         """Take a gate."""
         self.books.gates[gate.source] = gate

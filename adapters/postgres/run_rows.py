@@ -145,11 +145,12 @@ OPEN_GATE = text(
 
 _IS_OPEN = "(closed_until IS NULL OR closed_until <= now())"
 _IS_WAITING = "runs.source = g.source AND next_retry_at IS NOT NULL AND NOT ready"
+# A source that somebody else is just waking is left to him.
 DUE_SOURCES = text(
     "SELECT source, tokens, refilled_at, now() AS now FROM source_gates AS g"  # noqa: S608  # names of ours, here and below
     f" WHERE {_IS_OPEN} AND EXISTS"
     f" (SELECT FROM runs WHERE {_IS_WAITING} AND next_retry_at <= now())"
-    " ORDER BY source FOR UPDATE"
+    " ORDER BY source FOR UPDATE SKIP LOCKED"
 )
 WAKE = text(
     "UPDATE runs SET ready = true WHERE run_id IN (SELECT run_id FROM runs"

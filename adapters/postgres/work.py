@@ -1,6 +1,6 @@
 """The control plane's books in Postgres: each unit is a transaction, with its audit events."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -89,7 +89,7 @@ class PostgresWorkUnit:
     """Of the runs that were read: since when their newest attempt has been under way."""
     _gates: list[SourceGate] = field(factory=list, init=False)
     _sealed: list[SealedPartition] = field(factory=list, init=False)
-    _retries: dict[PartitionKey, PlannedRetry] = field(factory=dict, init=False)
+    _retries: dict[PartitionKey, PlannedRetry | None] = field(factory=dict, init=False)
 
     # Reading
 
@@ -99,6 +99,7 @@ class PostgresWorkUnit:
 
     def unfinished(self, dedupe_key: str) -> Run | None:
         """Return the run that has not ended and has this key."""
+        self._reserve([f"run {dedupe_key}"])
         return next(iter(self._runs(_UNFINISHED, {"dedupe_key": dedupe_key})), None)
 
     def overdue(self, *, limit: int) -> Sequence[Run]:
@@ -116,6 +117,8 @@ class PostgresWorkUnit:
 
     def partitions(self, keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, Partition]:
         """Return those that there are."""
+        # One lock a query, whose dates may be many; somebody who wants others of it waits too.
+        self._reserve({f"{key.source}/{key.customer_id}/{key.query_name}" for key in keys})
         rows = self.connection.execute(_PARTITIONS, key_arrays(keys))
         return {found.key: found for found in map(partition_from, rows)}
 
@@ -132,6 +135,14 @@ class PostgresWorkUnit:
         """Tell whether a run left a sealed raw partition."""
         found = self.connection.execute(HAS_RAW, {"run_id": run_id}).scalar_one()
         return bool(found) or any(sealed.run_id == run_id for sealed in self._sealed)
+
+    def _reserve(self, names: Iterable[str]) -> None:
+        """Wait for whoever may just be making what this unit is about to look for.
+
+        What is not there yet has no row that could be locked.
+        """
+        for name in sorted(names):
+            self.connection.execute(_RESERVE, {"name": name})
 
     def _runs(self, query: TextClause, values: Mapping[str, object]) -> list[Run]:
         rows: Sequence[Row[Any]] = self.connection.execute(query, values).all()
@@ -153,8 +164,12 @@ class PostgresWorkUnit:
     ) -> None:
         """Take a change of a partition."""
         self.partition_changes.append(change)
-        if retry is not None:
+        if change.before is not None:  # of a new one nothing is planned
             self._retries[change.after.key] = retry
+
+    def plan_retry(self, key: PartitionKey, retry: PlannedRetry | None) -> None:
+        """Plan a partition's automatic retry anew."""
+        self._retries[key] = retry
 
     def save_gate(self, gate: SourceGate) -> None:
         """Take a gate."""
@@ -174,7 +189,8 @@ class PostgresWorkUnit:
         self._execute(UPDATE_PARTITION, [partition_row(change) for change in moved])
         verdicts = (verdict_row(change) for change in moved)
         self._execute(INSERT_VERDICT, [row for row in verdicts if row is not None])
-        self._execute(FORGET_RETRY, [key_values(change.after.key) for change in moved])
+        forgotten = [key_values(key) for key, retry in self._retries.items() if retry is None]
+        self._execute(FORGET_RETRY, forgotten)
         self._execute(
             PLAN_RETRY,
             [
@@ -184,6 +200,7 @@ class PostgresWorkUnit:
                     "backoff_strategy": retry.backoff_strategy,
                 }
                 for key, retry in self._retries.items()
+                if retry is not None
             ],
         )
 
@@ -213,6 +230,7 @@ class PostgresWorkUnit:
 
 
 _NOW = text("SELECT now()")
+_RESERVE = text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))")
 _NOTIFY = text(f"NOTIFY {CHANNEL}")
 _RUNS = f"SELECT {RUN_COLUMNS} FROM runs"  # noqa: S608  # names of ours, here and below
 _RUN = text(f"{_RUNS} WHERE run_id = :run_id FOR UPDATE")

@@ -169,7 +169,8 @@ partitions = Table(
     CheckConstraint("attempt_count >= 0", name="partitions_attempt_count"),
     CheckConstraint("updated_at >= created_at", name="partitions_times"),
     CheckConstraint(
-        "active_run_id = last_run_id AND active_run_id IS DISTINCT FROM current_run_id",
+        "active_run_id IS NULL OR"
+        " (active_run_id = last_run_id AND active_run_id IS DISTINCT FROM current_run_id)",
         name="partitions_active",
     ),
     CheckConstraint(

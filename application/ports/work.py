@@ -82,7 +82,7 @@ class WorkUnit(Protocol):
         ...
 
     def unfinished(self, dedupe_key: str) -> Run | None:
-        """Return the run that has not ended and has this key."""
+        """Return the run that has not ended and has this key; nobody else makes one meanwhile."""
         ...
 
     def overdue(self, *, limit: int) -> Sequence[Run]:
@@ -98,7 +98,7 @@ class WorkUnit(Protocol):
         ...
 
     def partitions(self, keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, Partition]:
-        """Return those of many partitions that there are."""
+        """Return those of many partitions that there are; nobody else makes others meanwhile."""
         ...
 
     def partition_of(self, run_id: RunId) -> Partition | None:
@@ -117,6 +117,10 @@ class WorkUnit(Protocol):
         self, change: Change[Partition], *, retry: "PlannedRetry | None" = None
     ) -> None:
         """Take a change of a partition, and when automation will try it again, if it will."""
+        ...
+
+    def plan_retry(self, key: PartitionKey, retry: "PlannedRetry | None") -> None:
+        """Plan anew when automation will try a partition again that has not changed, if it will."""
         ...
 
     def save_gate(self, gate: SourceGate) -> None:

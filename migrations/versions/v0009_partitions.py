@@ -49,7 +49,9 @@ def upgrade() -> None:
             CONSTRAINT partitions_attempt_count CHECK (attempt_count >= 0),
             CONSTRAINT partitions_times CHECK (updated_at >= created_at),
             CONSTRAINT partitions_active CHECK (
-                active_run_id = last_run_id AND active_run_id IS DISTINCT FROM current_run_id
+                active_run_id IS NULL OR (
+                    active_run_id = last_run_id AND active_run_id IS DISTINCT FROM current_run_id
+                )
             ),
             CONSTRAINT partitions_state CHECK (
                 CASE status
@@ -201,6 +203,14 @@ BEGIN
                 THEN 'its key and its beginning stay'
             WHEN NEW.attempt_count <> OLD.attempt_count + judged
                 THEN 'attempt_count rises by one with each verdict, and by nothing else'
+            WHEN judged = 1 AND OLD.active_run_id IS NULL AND NOT OLD.abandoned
+                THEN 'there is no run to judge'
+            WHEN NEW.transition = 'abandon' AND OLD.active_run_id IS NULL
+                THEN 'there is no run to give up'
+            WHEN NEW.transition IN ('accept', 'reject', 'abandon') AND (
+                     NEW.active_run_id IS NOT NULL
+                     OR NEW.abandoned <> (NEW.transition = 'abandon'))
+                THEN 'its run has ended'
             WHEN NEW.updated_at < OLD.updated_at THEN 'updated_at does not go back'
             WHEN NEW.current_run_id IS DISTINCT FROM
                  (CASE NEW.transition WHEN 'accept' THEN OLD.active_run_id
@@ -213,6 +223,12 @@ BEGIN
             WHEN NEW.transition NOT IN ('requeue', 'reprocess')
                  AND NEW.last_run_id <> OLD.last_run_id
                 THEN 'only a new try has a new run'
+            WHEN NEW.transition = 'mark_terminal' AND NEW.terminal_marker IS NULL
+                THEN 'it is marked with a reason'
+            WHEN NEW.transition <> 'mark_terminal'
+                 AND NEW.terminal_marker IS DISTINCT FROM (
+                     CASE NEW.transition WHEN 'requeue' THEN NULL ELSE OLD.terminal_marker END)
+                THEN 'only mark_terminal marks it'
         END;
     ELSIF NEW.attempt_count <> 0 OR NEW.current_run_id IS NOT NULL THEN
         problem := 'a new one has no attempts';
