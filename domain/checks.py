@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from attrs import AttrsInstance, fields
@@ -91,6 +91,15 @@ def sha256_hex(instance: object, attribute: "Attribute[Any]", value: object) -> 
             value=value,
             problem="must be 64 lower-case hex digits",
         )
+
+
+def date_of(text: str) -> date | None:
+    """Read a date in the one form in which dates are written: ``2024-01-31``."""
+    try:
+        found = date.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.isoformat() == text else None
 
 
 def as_tuple(values: Any) -> Any:

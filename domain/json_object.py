@@ -8,6 +8,7 @@ from typing import TypeVar
 from attrs import frozen
 
 from tileferry.domain.canonical import JsonValue
+from tileferry.domain.checks import date_of
 from tileferry.domain.errors import InvalidValueError
 
 Kind = TypeVar("Kind", str, int, bool)
@@ -66,12 +67,8 @@ class JsonObject:
 
     def get_date(self, name: str) -> date:
         """Return a field that must be a date, in the one form in which dates are written."""
-        text = self.get(name, str)
-        try:
-            found = date.fromisoformat(text)
-        except ValueError:
-            found = None
-        if found is None or found.isoformat() != text:
+        found = date_of(self.get(name, str))
+        if found is None:
             raise self.refused(name, "must be a date, such as 2024-01-31")
         return found
 

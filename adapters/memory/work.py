@@ -16,6 +16,8 @@ from tileferry.application.ports.work import (
     PartitionFilter,
     PlannedRetry,
     RunFilter,
+    SourceLoad,
+    key_order,
 )
 from tileferry.application.work_events import in_order
 from tileferry.domain.actors import Actor
@@ -221,15 +223,33 @@ class MemoryWork:
             for source, gate in sorted(books.gates.items())
         ]
 
+    def loads(self) -> Mapping[str, SourceLoad]:
+        """Return what there is to do for every source."""
+        return {source: self._load(source) for source in self._books.gates}
+
+    def _load(self, source: str) -> SourceLoad:
+        books = self._books
+        mine = [run for run in books.runs.values() if run.source == source]
+        ready = [run for run in mine if run.run_id in books.ready]
+        retries = [run.next_retry_at for run in mine if run.run_id not in books.ready]
+        times = [moment for moment in retries if moment is not None]
+        return SourceLoad(
+            ready=len(ready),
+            waiting=len(times),
+            under_way=sum(run.status is RunStatus.PROCESSING for run in mine),
+            next_retry_at=min(times, default=None),
+        )
+
     def find_partition(self, key: PartitionKey) -> Partition | None:
         """Return a partition."""
         return self._books.partitions.get(key)
 
     def find_partitions(self, wanted: PartitionFilter) -> Iterator[Partition]:
         """Yield partitions in the order of their keys."""
-        for partition in sorted(self._books.partitions.values(), key=_key_order):
-            if wanted.takes(partition):
-                yield partition
+        known = self._books.partitions
+        for key in sorted(known, key=key_order):
+            if wanted.takes(known[key]):
+                yield known[key]
 
     def partition_attempts(self, key: PartitionKey) -> Sequence[PartitionAttempt]:
         """Return the validator's verdicts."""
@@ -243,10 +263,9 @@ class MemoryWork:
         """Tell whether a run left a sealed raw partition."""
         return run_id in self._books.raw
 
-
-def _key_order(partition: Partition) -> tuple[str, str, str, str]:
-    key = partition.key
-    return (key.source, key.customer_id, key.query_name, key.logical_date.isoformat())
+    def find_raw(self, run_id: RunId) -> SealedPartition | None:
+        """Return the raw partition that a run sealed."""
+        return self._books.raw.get(run_id)
 
 
 @define(kw_only=True, eq=False)

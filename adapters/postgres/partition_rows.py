@@ -1,6 +1,7 @@
 """Partitions as rows, and the statements that change them."""
 
 from collections.abc import Sequence
+from datetime import UTC
 from typing import Any
 
 from sqlalchemy import Row, text
@@ -51,12 +52,7 @@ def key_arrays(keys: Sequence[PartitionKey]) -> dict[str, object]:
 def partition_from(row: Row[Any]) -> Partition:
     """Read a row."""
     return Partition(
-        key=PartitionKey(
-            source=row.source,
-            customer_id=row.customer_id,
-            query_name=row.query_name,
-            logical_date=row.logical_date,
-        ),
+        key=_key_from(row),
         status=PartitionStatus(row.status),
         attempt_count=row.attempt_count,
         current_run_id=row.current_run_id,
@@ -68,6 +64,15 @@ def partition_from(row: Row[Any]) -> Partition:
         error_message=row.error_message,
         created_at=row.created_at,
         updated_at=row.updated_at,
+    )
+
+
+def _key_from(row: Row[Any]) -> PartitionKey:
+    return PartitionKey(
+        source=row.source,
+        customer_id=row.customer_id,
+        query_name=row.query_name,
+        logical_date=row.logical_date,
     )
 
 
@@ -117,6 +122,18 @@ def raw_row(sealed: SealedPartition) -> dict[str, object]:
         "manifest_sha256": bytes.fromhex(sealed.manifest_sha256),
         "sealed_at": sealed.sealed_at,
     }
+
+
+def raw_from(row: Row[Any]) -> SealedPartition:
+    """Read a raw partition, with the key of its partition beside it."""
+    return SealedPartition(
+        key=_key_from(row),
+        run_id=RunId(row.run_id),
+        tiles=row.tiles,
+        size_bytes=row.bytes,
+        manifest_sha256=bytes(row.manifest_sha256).hex(),
+        sealed_at=row.sealed_at.astimezone(UTC),
+    )
 
 
 def verdict_from(row: Row[Any]) -> PartitionAttempt:

@@ -13,6 +13,7 @@ from tileferry.adapters.postgres.partition_rows import (
     PARTITION_COLUMNS,
     key_values,
     partition_from,
+    raw_from,
     verdict_from,
 )
 from tileferry.adapters.postgres.run_rows import RUN_COLUMNS, run_from
@@ -23,8 +24,11 @@ from tileferry.application.ports.work import (
     PartitionFilter,
     PlannedRetry,
     RunFilter,
+    SourceLoad,
+    key_order,
 )
 from tileferry.domain.partitions import Partition, PartitionKey
+from tileferry.domain.partitions.manifest import SealedPartition
 from tileferry.domain.retry import RetryBudget
 from tileferry.domain.runs import (
     QUEUE_BUDGET,
@@ -98,6 +102,11 @@ class PostgresWorkReader:
         tokens = min(self.budget.capacity, row.tokens + passed_s * self.budget.refill_per_s)
         return SourceGate(source=row.source, closed_until=row.closed_until), tokens
 
+    def loads(self) -> Mapping[str, SourceLoad]:
+        """Return what there is to do for every source."""
+        with self.database.reading() as connection:
+            return {row.source: _load_from(row) for row in connection.execute(_LOADS)}
+
     # Partitions
 
     def find_partition(self, key: PartitionKey) -> Partition | None:
@@ -110,16 +119,14 @@ class PostgresWorkReader:
         table = partitions.c
         key = tuple_(table.source, table.customer_id, table.query_name, table.logical_date)
         query = _filtered(wanted).order_by(*key.clauses).limit(PAGE_ROWS)
-        page = query
+        page = query if wanted.after is None else query.where(key > key_order(wanted.after))
         while True:
             with self.database.reading() as connection:
-                rows = connection.execute(page).all()
-            yield from map(partition_from, rows)
-            if len(rows) < PAGE_ROWS:
+                found = [partition_from(row) for row in connection.execute(page)]
+            yield from found
+            if len(found) < PAGE_ROWS:
                 return
-            last = rows[-1]
-            after = (last.source, last.customer_id, last.query_name, last.logical_date)
-            page = query.where(key > after)
+            page = query.where(key > key_order(found[-1].key))
 
     def partition_attempts(self, key: PartitionKey) -> Sequence[PartitionAttempt]:
         """Return the validator's verdicts."""
@@ -137,6 +144,11 @@ class PostgresWorkReader:
         """Tell whether a run left a sealed raw partition."""
         with self.database.reading() as connection:
             return bool(connection.execute(HAS_RAW, {"run_id": run_id}).scalar_one())
+
+    def find_raw(self, run_id: RunId) -> SealedPartition | None:
+        """Return the raw partition that a run sealed."""
+        row = self._first(_RAW, {"run_id": run_id})
+        return None if row is None else raw_from(row)
 
     def _first(self, query: Any, values: Mapping[str, object]) -> Row[Any] | None:
         with self.database.reading() as connection:
@@ -162,6 +174,15 @@ def _filtered(wanted: PartitionFilter) -> Select[Any]:
     return query
 
 
+def _load_from(row: Row[Any]) -> SourceLoad:
+    return SourceLoad(
+        ready=row.ready,
+        waiting=row.waiting,
+        under_way=row.under_way,
+        next_retry_at=row.next_retry_at,
+    )
+
+
 def _attempt_from(row: Row[Any]) -> RunAttempt:
     return RunAttempt(
         run_id=RunId(row.run_id),
@@ -180,9 +201,21 @@ _RUN = text(f"SELECT {RUN_COLUMNS} FROM runs WHERE run_id = :run_id")  # noqa: S
 _ATTEMPTS = text("SELECT * FROM run_attempts WHERE run_id = :id ORDER BY epoch")
 _COUNTS = text("SELECT status, count(*) AS number FROM runs GROUP BY status")
 _GATES = text("SELECT *, now() AS now FROM source_gates ORDER BY source")
+_MINE = "FROM runs WHERE runs.source = g.source"
+_WAITING = f"{_MINE} AND next_retry_at IS NOT NULL AND NOT ready"
+_LOADS = text(
+    f"SELECT source, (SELECT count(*) {_MINE} AND ready) AS ready,"  # noqa: S608
+    f" (SELECT count(*) {_WAITING}) AS waiting,"
+    f" (SELECT min(next_retry_at) {_WAITING}) AS next_retry_at,"
+    f" (SELECT count(*) {_MINE} AND lease_expires_at IS NOT NULL) AS under_way"
+    " FROM source_gates AS g ORDER BY source"
+)
 _PARTITION = text(f"SELECT {PARTITION_COLUMNS} FROM partitions WHERE {IS_IT}")  # noqa: S608
 _OF_IT = f"= (SELECT id FROM partitions WHERE {IS_IT})"  # noqa: S608
 _VERDICTS = text(
     f"SELECT * FROM partition_attempts WHERE partition_id {_OF_IT} ORDER BY attempt"  # noqa: S608
 )
 _PLANNED = text(f"SELECT * FROM partition_retries WHERE partition_id {_OF_IT}")  # noqa: S608
+_RAW = text(
+    "SELECT * FROM raw_partitions JOIN partitions ON id = partition_id WHERE run_id = :run_id"
+)

@@ -182,6 +182,8 @@ class PartitionFilter:
     first: date | None = None
     last: date | None = None
     statuses: Sequence[PartitionStatus] = ()
+    after: PartitionKey | None = None
+    """Only those beyond this key, in the order of keys: where an earlier list ended."""
 
     def takes(self, partition: Partition) -> bool:
         """Tell whether a partition is wanted."""
@@ -193,7 +195,26 @@ class PartitionFilter:
             and (self.first is None or key.logical_date >= self.first)
             and (self.last is None or key.logical_date <= self.last)
             and (not self.statuses or partition.status in self.statuses)
+            and (self.after is None or key_order(key) > key_order(self.after))
         )
+
+
+def key_order(key: PartitionKey) -> tuple[str, str, str, date]:
+    """Return what partitions are listed by."""
+    return key.source, key.customer_id, key.query_name, key.logical_date
+
+
+@frozen(kw_only=True)
+class SourceLoad:
+    """How many runs of one source there are to do."""
+
+    ready: int
+    """They compete for workers."""
+    waiting: int
+    """Their next try is later, or is due and wants a token."""
+    under_way: int
+    next_retry_at: datetime | None
+    """The earliest try of those that wait."""
 
 
 class WorkReader(Protocol):
@@ -223,6 +244,10 @@ class WorkReader(Protocol):
         """Return every source's gate, and how many tokens its retries have."""
         ...
 
+    def loads(self) -> Mapping[str, SourceLoad]:
+        """Return what there is to do, for every source that has a gate."""
+        ...
+
     def find_partition(self, key: PartitionKey) -> Partition | None:
         """Return a partition."""
         ...
@@ -241,4 +266,8 @@ class WorkReader(Protocol):
 
     def has_raw(self, run_id: RunId) -> bool:
         """Tell whether a run left a sealed raw partition."""
+        ...
+
+    def find_raw(self, run_id: RunId) -> SealedPartition | None:
+        """Return the raw partition that a run sealed, as it was noted then."""
         ...

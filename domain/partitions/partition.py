@@ -6,9 +6,9 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from attrs import field, frozen, validators
+from attrs import field, fields, frozen, validators
 
-from tileferry.domain.checks import aware, field_name, instance, integer, name, text
+from tileferry.domain.checks import aware, date_of, field_name, instance, integer, name, text
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.runs import RunId
 from tileferry.domain.shape import Shape, check_shape, misfit
@@ -39,6 +39,26 @@ class PartitionKey:
     def __str__(self) -> str:
         # Plain names hold no slash, so no two keys share a text.
         return f"{self.source}/{self.customer_id}/{self.query_name}/{self.logical_date.isoformat()}"
+
+    @classmethod
+    def parse(cls, text: str) -> "PartitionKey":
+        """Read the canonical form ``source/customer/query/date``, and no other."""
+        parts = text.split("/")
+        logical_date = date_of(parts[-1])
+        if len(parts) != len(fields(cls)) or logical_date is None:
+            raise InvalidValueError(
+                field="PartitionKey",
+                value=text,
+                problem="is not of the form source/customer/query/date",
+                remedy="three plain names and a date, such as satellite/acme/roads/2024-01-31",
+            )
+        source, customer_id, query_name, _ = parts
+        return cls(
+            source=source,
+            customer_id=customer_id,
+            query_name=query_name,
+            logical_date=logical_date,
+        )
 
 
 class PartitionStatus(StrEnum):

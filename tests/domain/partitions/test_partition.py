@@ -59,6 +59,35 @@ def test_spec3_s1_a_logical_partition_has_four_names_and_one_text() -> None:
     )
 
 
+def test_spec3_s1_the_text_of_a_key_is_read_back() -> None:
+    assert PartitionKey.parse(str(KEY)) == KEY
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "osm",
+        "osm/acme/roads",
+        "osm/acme/2024-01-01",
+        "osm/acme/roads/more/2024-01-01",
+        "osm/acme/roads/2024-01-01/",
+        "osm/acme/roads/20240101",
+        "osm/acme/roads/2024-02-30",
+        "osm/acme/roads/2024-W01-1",
+        "osm/acme/roads/2024-01-01T00:00",
+    ],
+)
+def test_another_form_is_no_key(text: str) -> None:
+    with pytest.raises(InvalidValueError, match="is not of the form source/customer/query/date"):
+        PartitionKey.parse(text)
+
+
+def test_a_key_of_names_that_are_not_plain_is_refused_by_the_name() -> None:
+    with pytest.raises(InvalidValueError, match=r"PartitionKey\.customer_id: is not a plain name"):
+        PartitionKey.parse("osm/a b/roads/2024-01-01")
+
+
 NAMES = st.sampled_from(["a", "b", "a.b", "a-b"])
 KEYS = st.builds(
     PartitionKey,
