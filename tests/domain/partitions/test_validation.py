@@ -1,7 +1,9 @@
 """The validator's rules, one by one, and what holds for any manifest."""
 
+import tracemalloc
 from datetime import timedelta
 from fractions import Fraction
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from support.raw_partitions import AREA, DAY, NOW, RUN, TILES, entries_of, entry
 
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.partitions.manifest import Damage
+from tileferry.domain.partitions.manifest_stream import ManifestReader, manifest_lines
 from tileferry.domain.partitions.validation import (
     REASON_CHARS_MAX,
     REASONS_MAX,
@@ -311,3 +314,22 @@ def test_losing_a_tile_never_makes_a_verdict_better(
     assert rank.index(after) >= rank.index(before)
     if len(fewer) < len(entries):
         assert after is FAILED
+
+
+def peak_bytes(count: int) -> int:
+    """Return how much memory it takes to write, read and judge a manifest of so many tiles."""
+    area = evolve(AREA, zoom_levels=(18,))
+    tiles = islice(area.coverage.tiles("satellite"), count)
+    tracemalloc.start()
+    try:
+        lines = manifest_lines(header_of(count, area=area), (entry_of(tile) for tile in tiles))
+        reader = ManifestReader.of(lines)
+        assert judge(reader.header, reader.entries(), [], RULES).outcome is PASSED
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_invariant_25_a_manifest_is_judged_in_the_same_memory_however_long_it_is() -> None:
+    peak_bytes(10)  # what is made once is made now
+    assert peak_bytes(3_000) <= 1.1 * peak_bytes(300) + 10_000
