@@ -9,10 +9,10 @@ from dependency_injector import containers, providers
 from tileferry.adapters.filesystem import (
     FileCacheLock,
     FileJournalStore,
+    FileRawSink,
     FlightRecordFile,
     PictureFolder,
 )
-from tileferry.adapters.filesystem.raw_sink import FileRawSink
 from tileferry.adapters.http import (
     HttpTileDownloader,
     HttpTileUploader,
@@ -165,9 +165,8 @@ class Container(containers.DeclarativeContainer):
         lock=cache_lock,
         logger=logger,
     )
-    raw_sink = providers.Singleton(
-        FileRawSink, root=config.provided.partitions.raw_root, clock=clock, logger=logger
-    )
+    raw_root = config.provided.partitions.raw_root
+    raw_sink = providers.Singleton(FileRawSink, root=raw_root, clock=clock, logger=logger)
     acquisition = providers.Factory(
         PartitionAcquisition,
         sink=raw_sink,
@@ -179,7 +178,9 @@ class Container(containers.DeclarativeContainer):
             clock=clock,
             logger=logger,
             disk=providers.Object(SystemDisk),
-            free_space_reserve_bytes=providers.Singleton(parts.reserve_bytes, config, disk),
+            free_space_reserve_bytes=providers.Singleton(
+                parts.reserve_bytes, config, providers.Singleton(SystemDisk, raw_root)
+            ),
             settings=download_settings,
             background=background,
         ),

@@ -60,8 +60,8 @@ def opened(config_file: Path | None) -> Iterator["Container"]:
             container.shutdown_resources()
 
 
-def make_folder(path: Path) -> None:
-    """Make the cache's folder, if there is none."""
+def make_folder(path: Path, *, setting: str = "c11.cache_root") -> None:
+    """Make a folder, if there is none; by default it is the cache's."""
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
@@ -69,7 +69,7 @@ def make_folder(path: Path) -> None:
             action="make the folder",
             path=str(path),
             problem=error.strerror or type(error).__name__,
-            remedy="set c11.cache_root to a folder that can be made and written",
+            remedy=f"set {setting} to a folder that can be made and written",
         ) from error
 
 
@@ -86,12 +86,19 @@ def locked(container: "Container") -> Iterator[None]:
 
 
 @contextmanager
-def reading_audit(config_file: Path | None) -> Iterator[tuple["Container", "AuditReader"]]:
-    """Open the audit log of a database whose schema is current."""
+def opened_books(config_file: Path | None) -> Iterator["Container"]:
+    """Assemble the product over a database whose schema is current."""
     from tileferry.adapters.postgres import schema_status  # noqa: PLC0415  # as above
 
     with opened(config_file) as container:
         schema_status(container.database()).check()
+        yield container
+
+
+@contextmanager
+def reading_audit(config_file: Path | None) -> Iterator[tuple["Container", "AuditReader"]]:
+    """Open the audit log of such a database."""
+    with opened_books(config_file) as container:
         yield container, container.audit_reader()
 
 

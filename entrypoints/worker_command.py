@@ -30,6 +30,7 @@ from tileferry.entrypoints.output import (
     ConfigFile,
     JsonFlag,
     locked,
+    make_folder,
     notes,
     opened,
     people,
@@ -75,7 +76,8 @@ def worker_command(
     with StopSignals() as stop, opened(config) as container:
         settings = container.config().worker
         schema_status(container.database()).check()
-        container.provider_address()  # what is wrong with it would be taken for the runs' fault
+        make_folder(container.config().partitions.raw_root, setting="partitions.raw_root")
+        container.provider()  # what is wrong with it would be taken for the runs' fault
         drain = Drain(stop=stop, drain_s=settings.drain_s)
         worker: Worker = container.worker(
             name=WorkerId(name or f"{socket.gethostname()}-{os.getpid()}"),
