@@ -166,7 +166,9 @@ partitions = Table(
         name="partitions_current_run",
         use_alter=True,
     ),
-    CheckConstraint("attempt_count >= 0", name="partitions_attempt_count"),
+    CheckConstraint(
+        "attempt_count >= (current_run_id IS NOT NULL)::integer", name="partitions_attempt_count"
+    ),
     CheckConstraint("updated_at >= created_at", name="partitions_times"),
     CheckConstraint(
         "active_run_id IS NULL OR"

@@ -46,7 +46,9 @@ def upgrade() -> None:
             transition text NOT NULL,
             changed_by text NOT NULL,
             CONSTRAINT partitions_key UNIQUE (source, customer_id, query_name, logical_date),
-            CONSTRAINT partitions_attempt_count CHECK (attempt_count >= 0),
+            CONSTRAINT partitions_attempt_count CHECK (
+                attempt_count >= (current_run_id IS NOT NULL)::integer
+            ),
             CONSTRAINT partitions_times CHECK (updated_at >= created_at),
             CONSTRAINT partitions_active CHECK (
                 active_run_id IS NULL OR (
