@@ -24,6 +24,7 @@ from tileferry.adapters.postgres import Database, start_embedded, upgrade
 pytest.register_assert_rewrite("support")  # what several tests share says as much when it fails
 
 from support.nats_server import NatsServer, connection_to, running  # noqa: E402  # not before
+from support.server_files import server_files  # noqa: E402  # as above
 
 if TYPE_CHECKING:
     from support.provider import RunningProvider
@@ -49,11 +50,17 @@ def _run_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> str:
+def servers_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder for the files of servers."""
+    return server_files(_run_root(tmp_path_factory))
+
+
+@pytest.fixture(scope="session")
+def postgres_url(tmp_path_factory: pytest.TempPathFactory, servers_root: Path) -> str:
     """Start the run's server, or join it, and make the migrated template once."""
     root = _run_root(tmp_path_factory)
     with FileLock(root / "postgres.lock"):
-        url = start_embedded(root / "postgres", keep=False)
+        url = start_embedded(servers_root / "postgres", keep=False)
         if not (root / "template.made").exists():
             # Only a machine that loses its power can tell the difference, and no test has one.
             # It makes a database of the test's own ten times as cheap.
@@ -70,7 +77,7 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture
 def database_url(postgres_url: str, request: pytest.FixtureRequest) -> Iterator[str]:
     """Make a database of the test's own, with the current schema."""
-    yield from _database(postgres_url, request, f"TEMPLATE {TEMPLATE}")
+    yield from _database(postgres_url, request, f"TEMPLATE {TEMPLATE} STRATEGY file_copy")
 
 
 @pytest.fixture

@@ -1,9 +1,11 @@
 """Servers that a test may stop and start, and a proxy that cuts connections to the run's own."""
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -41,12 +43,14 @@ def initialised(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def data_dir(initialised: Path, tmp_path: Path) -> Path:
+def data_dir(initialised: Path, servers_root: Path) -> Iterator[Path]:
     """Return a copy of the test's own; its files keep their owner, whom the server runs as."""
-    copy = tmp_path / "pg"
-    command = ["/bin/cp", "-a", "--sparse=always", initialised, copy]  # its log is mostly zeros
+    copy = servers_root / f"own-{uuid4().hex[:12]}"
+    # Most of its log is zeros.
+    command: list[str | Path] = ["/bin/cp", "-a", "--sparse=always", initialised, copy]
     subprocess.run(command, check=True)  # noqa: S603  # as written here
-    return copy
+    yield copy
+    shutil.rmtree(copy, ignore_errors=True)
 
 
 @pytest.fixture
