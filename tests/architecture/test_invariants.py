@@ -3,6 +3,7 @@
 import ast
 import tomllib
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,12 +30,17 @@ def exists(test: str) -> bool:
     path = ROOT / file
     if not names or not path.is_file():
         return False
-    defined = {
+    defined = names_defined_in(path)
+    return all(name in defined for name in names) and names[-1].lower().startswith("test")
+
+
+@cache
+def names_defined_in(path: Path) -> set[str]:
+    return {
         node.name
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef)
     }
-    return all(name in defined for name in names) and names[-1].lower().startswith("test")
 
 
 def test_every_claim_is_backed_by_a_test() -> None:
