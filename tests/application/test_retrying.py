@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.managers import Script
 
 from tileferry.adapters.memory import ManualClock
 from tileferry.application import call_with_retry, call_with_retry_async
@@ -24,23 +25,6 @@ from tileferry.domain.retry import (
 
 Result = TypeVar("Result")
 PLAIN = RetryPolicy(max_attempts=3, jitter_enabled=False)
-
-
-class Script:
-    """An operation that raises what it is told, one call after the other, and then returns."""
-
-    def __init__(self, *errors: BaseException, result: Any = "done") -> None:
-        self.errors = list(errors)
-        self.result = result
-        self.calls = 0
-
-    def __call__(self) -> Any:
-        self.calls += 1
-        if self.errors:
-            raise self.errors.pop(0)
-        return self.result
-
-
 Driver = Callable[..., Any]
 
 
