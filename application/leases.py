@@ -16,37 +16,33 @@ BEATS_PER_LEASE = 3
 
 @define(kw_only=True, eq=False)
 class HeldRuns:
-    """The runs of one claim. The heart beats in another thread than the work is done in."""
+    """The runs of a worker. The heart beats in another thread than the work is done in."""
 
     queue: RunQueue
     clock: Clock
     lease: timedelta
-    runs: dict[RunId, Run]
+    _runs: dict[RunId, Run] = field(factory=dict, init=False)
     """Those that have not ended."""
-    _sure_until_s: float = field(init=False)
+    _sure_until_s: float = field(default=0.0, init=False)
     """Until then, by the monotonic clock, nobody else can have them."""
     _lost: set[RunId] = field(factory=set, init=False)
-
-    @_sure_until_s.default
-    def _from_now(self) -> float:
-        return self.clock.monotonic() + self.lease.total_seconds()
-
-    @classmethod
-    def of(
-        cls, claimed: Sequence[Run], *, queue: RunQueue, clock: Clock, lease: timedelta
-    ) -> "HeldRuns":
-        """Return what a worker holds after a claim."""
-        runs = {run.run_id: run for run in claimed}
-        return cls(queue=queue, clock=clock, lease=lease, runs=runs)
 
     @property
     def every_s(self) -> float:
         """How often the heart has to beat."""
         return self.lease.total_seconds() / BEATS_PER_LEASE
 
+    def took(self, claimed: Sequence[Run], *, asked_s: float) -> None:
+        """Hold what was claimed, at some time after it was asked for."""
+        self._sure_until_s = asked_s + self.lease.total_seconds()
+        self._runs = {run.run_id: run for run in claimed}
+
     def beat(self) -> bool:
-        """Renew the leases; tell whether there is any sense in going on."""
-        held = list(self.runs.values())
+        """Renew the leases there are; it has to be done again and again."""
+        runs = self._runs  # another claim has another
+        held = list(runs.values())
+        if not held:
+            return True
         asked_s = self.clock.monotonic()
         try:
             renewed = self.queue.renew(held, lease=self.lease)
@@ -54,13 +50,14 @@ class HeldRuns:
             return True  # it may be back before the leases are over
         # One that ended in the meantime could not be renewed, and is not lost.
         gone = {run.run_id for run in held} - set(renewed)
-        self._lost |= gone & self.runs.keys()
-        self._sure_until_s = asked_s + self.lease.total_seconds()
+        self._lost |= gone & runs.keys()
+        if runs is self._runs:
+            self._sure_until_s = asked_s + self.lease.total_seconds()
         return True
 
     def ended(self, run: Run) -> None:
         """Renew the lease of this one no more."""
-        self.runs.pop(run.run_id, None)
+        self._runs.pop(run.run_id, None)
 
     def check(self, run: Run) -> None:
         """Stop a worker that may not work on a run any more.

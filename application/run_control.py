@@ -6,7 +6,7 @@ of its partition and of the source's gate counts together, with the audit events
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from logging import Logger
+from logging import INFO, Logger
 
 from attrs import define, field, frozen
 
@@ -235,6 +235,8 @@ class RunControl:
 
     def log_end(self, run: Run, verdict: Verdict) -> None:
         """Tell how a run ended, and whether a retry was what did it."""
+        if not self.logger.isEnabledFor(INFO):
+            return
         retried = run.retry_count > 0 and verdict.outcome is not VerdictOutcome.FAILED
         said = f" after {run.retry_count} retries" if run.retry_count else ""
         self._log(

@@ -7,7 +7,7 @@ automatic retries that are due.
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from logging import Logger
+from logging import INFO, Logger
 from typing import Protocol
 
 from attrs import define, field, frozen
@@ -81,13 +81,23 @@ class Worker:
     check_stop: Callable[[], None] = lambda: None
     """Raises ``KeyboardInterrupt`` when even the run under way has to stop."""
     processed: int = field(default=0, init=False)
+    _held: HeldRuns = field(init=False)
     _sweep_at_s: float = field(default=0.0, init=False)
-    _ended: list[tuple[Run, Verdict]] = field(factory=list, init=False)
+    _ended: list[Run] = field(factory=list, init=False)
     """Runs that passed, and that the queue does not know of yet."""
     _ended_since_s: float = field(default=0.0, init=False)
 
+    @_held.default
+    def _nothing_yet(self) -> HeldRuns:
+        return HeldRuns(queue=self.queue, clock=self.clock, lease=self.settings.lease)
+
     def run(self) -> None:
         """Work until told to stop, or until nothing is due if that was asked for."""
+        with self.heartbeat.beating(self._held.beat, every_s=self._held.every_s):
+            self._take_runs()
+            self._exchange(0)
+
+    def _take_runs(self) -> None:
         failures = 0
         while not self.is_stopping():
             try:
@@ -103,7 +113,6 @@ class Worker:
             except DatabaseError as error:
                 failures += 1
                 self._wait_for_database(failures, error)
-        self._exchange(0)
 
     def _keep_house(self) -> None:
         now_s = self.clock.monotonic()
@@ -119,6 +128,7 @@ class Worker:
         if not ended and not limit:
             return ()
         claimed: Sequence[Run] = ()
+        asked_s = self.clock.monotonic()
         if limit:
             kept, claimed = self.queue.exchange(
                 ended, self.name, limit=limit, lease=self.settings.lease, kinds=self.kinds
@@ -126,30 +136,34 @@ class Worker:
         else:
             kept = self.queue.complete(ended)
         self._ended = []
+        for run in ended:
+            self._held.ended(run)
         counted = set(kept)
-        lost = [run for run, _ in ended if run.run_id not in counted]
+        lost = [run for run in ended if run.run_id not in counted]
         if lost:
             for run in claimed:
                 self.control.give_back(run)
             raise _lost(lost[0])
+        if limit:
+            self._held.took(claimed, asked_s=asked_s)
         return claimed
 
     def _work_on(self, claimed: Sequence[Run]) -> None:
-        held = HeldRuns.of(claimed, queue=self.queue, clock=self.clock, lease=self.settings.lease)
-        with self.heartbeat.beating(held.beat, every_s=held.every_s):
-            for number_, run in enumerate(claimed):
-                if self.is_stopping():
-                    for left in claimed[number_:]:
-                        self.control.give_back(left)
-                    return
-                self._process(run, held)
+        for place, run in enumerate(claimed):
+            if self.is_stopping():
+                for left in claimed[place:]:
+                    self._held.ended(left)
+                    self.control.give_back(left)
+                return
+            self._process(run)
 
-    def _process(self, run: Run, held: HeldRuns) -> None:
+    def _process(self, run: Run) -> None:
         """Do one run's work, and report what came of it."""
         self._log_start(run)
+        held = self._held
         try:
             held.check(run)
-            result = self.handlers[run.kind](run, lambda: self._check(run, held))
+            result = self.handlers[run.kind](run, lambda: self._check(run))
         except LeaseLostError:
             raise
         except Exception as error:  # noqa: BLE001  # whatever it is, the policy decides
@@ -160,16 +174,16 @@ class Worker:
             self.control.give_back(run)
             raise
         else:
-            self._report(run, result, held)
+            self._report(run, result)
         self.processed += 1
 
-    def _report(self, run: Run, result: Result, held: HeldRuns) -> None:
+    def _report(self, run: Run, result: Result) -> None:
         routine = (
             result.verdict.outcome is VerdictOutcome.PASSED
             and run.kind is not RunKind.ACQUIRE_PARTITION
         )
         if not routine:
-            held.ended(run)
+            self._held.ended(run)
             self.control.process_result(run, result.verdict, sealed=result.sealed)
             return
         # A plain pass changes nothing else, so several are reported together. Until then the
@@ -177,16 +191,18 @@ class Worker:
         now_s = self.clock.monotonic()
         if not self._ended:
             self._ended_since_s = now_s
-        self._ended.append((run, result.verdict))
+        self._ended.append(run)
         self.control.log_end(run, result.verdict)
         if now_s - self._ended_since_s >= _KEEP_BACK_S:
             self._exchange(0)
 
-    def _check(self, run: Run, held: HeldRuns) -> None:
-        held.check(run)
+    def _check(self, run: Run) -> None:
+        self._held.check(run)
         self.check_stop()
 
     def _log_start(self, run: Run) -> None:
+        if not self.logger.isEnabledFor(INFO):
+            return
         attempt = "initial attempt" if run.lease_epoch == 1 else f"retry {run.retry_count}"
         self.logger.info(
             "run %s (%s) begins: %s",

@@ -35,6 +35,7 @@ from tileferry.domain.runs import (
     RunStatus,
     SourceGate,
     Verdict,
+    VerdictOutcome,
     WorkerId,
     claim,
     complete,
@@ -126,17 +127,17 @@ class MemoryWork:
         self._books.runs[held.run_id] = change.after
         return True
 
-    def complete(self, ended: Sequence[tuple[Run, Verdict]]) -> Sequence[RunId]:
+    def complete(self, ended: Sequence[Run]) -> Sequence[RunId]:
         """End runs."""
         with self._guard:
-            return [run.run_id for run, verdict in ended if self._completed(run, verdict)]
+            return [run.run_id for run in ended if self._completed(run)]
 
-    def _completed(self, held: Run, verdict: Verdict) -> bool:
+    def _completed(self, held: Run) -> bool:
         assert held.lease_owner is not None  # noqa: S101  # as above
         try:
             change = complete(
                 self._books.runs[held.run_id],
-                verdict,
+                Verdict(run_id=held.run_id, outcome=VerdictOutcome.PASSED),
                 actor=Actor.WORKER,
                 owner=held.lease_owner,
                 epoch=held.lease_epoch,
@@ -149,7 +150,7 @@ class MemoryWork:
 
     def exchange(
         self,
-        ended: Sequence[tuple[Run, Verdict]],
+        ended: Sequence[Run],
         worker: WorkerId,
         *,
         limit: int,

@@ -1,7 +1,6 @@
 """The queue of runs in Postgres, as workers use it."""
 
 import time
-from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from threading import Lock
@@ -17,12 +16,11 @@ from tileferry.adapters.postgres.run_rows import (
     CLAIM,
     COMPLETE,
     DUE_SOURCES,
-    EARN,
     RENEW,
     SPEND,
     WAKE,
-    endings,
-    order_of,
+    claims_of,
+    in_order,
     run_from,
 )
 from tileferry.application.ports.work import ALL_KINDS
@@ -34,7 +32,6 @@ from tileferry.domain.runs import (
     Run,
     RunId,
     RunKind,
-    Verdict,
     WorkerId,
 )
 
@@ -67,7 +64,7 @@ class PostgresRunQueue:
 
     def exchange(
         self,
-        ended: Sequence[tuple[Run, Verdict]],
+        ended: Sequence[Run],
         worker: WorkerId,
         *,
         limit: int,
@@ -83,10 +80,11 @@ class PostgresRunQueue:
                 "limit": limit,
                 "lease": lease,
                 "kinds": [str(kind) for kind in kinds],
+                "capacity": self.budget.capacity,
+                "earned": self.budget.earned_per_attempt,
             }
             rows = connection.execute(CLAIM, values).all()
-            self._earn(connection, Counter(row.source for row in rows if row.lease_epoch == 1))
-        return kept, [run_from(row) for row in sorted(rows, key=order_of)]
+        return kept, [run_from(row) for row in sorted(rows, key=in_order)]
 
     def _wake(self, connection: Connection) -> None:
         """Have due retries compete, as far as their sources' tokens go."""
@@ -102,25 +100,13 @@ class PostgresRunQueue:
                 left = budget.after_retry(woken).tokens
                 connection.execute(SPEND, {"source": row.source, "tokens": left})
 
-    def _earn(self, connection: Connection, first_attempts: Counter[str]) -> None:
-        for source, count in sorted(first_attempts.items()):
-            earned = count * self.budget.earned_per_attempt
-            connection.execute(
-                EARN, {"source": source, "earned": earned, "capacity": self.budget.capacity}
-            )
-
     def renew(self, held: Sequence[Run], *, lease: timedelta) -> Sequence[RunId]:
         """Extend leases."""
-        values = {
-            "run_ids": [run.run_id for run in held],
-            "workers": [run.lease_owner for run in held],
-            "epochs": [run.lease_epoch for run in held],
-            "lease": lease,
-        }
+        values = {**claims_of(held), "lease": lease}
         with self.database.transaction() as connection:
             return [RunId(row.run_id) for row in connection.execute(RENEW, values)]
 
-    def complete(self, ended: Sequence[tuple[Run, Verdict]]) -> Sequence[RunId]:
+    def complete(self, ended: Sequence[Run]) -> Sequence[RunId]:
         """End runs."""
         with self.database.transaction() as connection:
             return _completed(connection, ended)
@@ -162,10 +148,10 @@ class PostgresRunQueue:
             self._hang_up()
 
 
-def _completed(connection: Connection, ended: Sequence[tuple[Run, Verdict]]) -> list[RunId]:
+def _completed(connection: Connection, ended: Sequence[Run]) -> list[RunId]:
     if not ended:
         return []
-    return [RunId(row.run_id) for row in connection.execute(COMPLETE, endings(ended))]
+    return [RunId(row.run_id) for row in connection.execute(COMPLETE, claims_of(ended))]
 
 
 def _driver_of(connection: PoolProxiedConnection) -> "psycopg.Connection[Any]":

@@ -7,22 +7,19 @@ epoch of its claim: from a claim that is over it changes nothing.
 
 import json
 from collections.abc import Sequence
-from datetime import datetime
+from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Row, text
+from sqlalchemy import text
 
 from tileferry.domain.canonical import canonical_json
 from tileferry.domain.change import Change
 from tileferry.domain.runs import (
     Run,
     RunAttempt,
-    RunId,
     RunKind,
     RunPriority,
     RunStatus,
-    Verdict,
-    WorkerId,
     competes_at_once,
 )
 
@@ -36,27 +33,32 @@ _STATUSES = {str(status): status for status in RunStatus}
 _PRIORITIES = {int(priority): priority for priority in RunPriority}
 
 
-def run_from(row: Row[Any]) -> Run:
-    """Read a row."""
-    status = _STATUSES[row.status]
+def run_from(row: Sequence[Any]) -> Run:
+    """Read a row that has ``RUN_COLUMNS``; by their places, since a batch has many."""
+    (
+        run_id, kind, source, priority, submitted_date, dedupe_key, payload, status_text,
+        retry_count, rate_limited_count, rescues, next_retry_at, error_class, error_message,
+        worker, lease_expires_at, lease_epoch, _began_at, _ended_at,
+    ) = row  # fmt: skip
+    status = _STATUSES[status_text]
     return Run(
-        run_id=RunId(row.run_id),
-        kind=_KINDS[row.kind],
-        source=row.source,
-        submitted_date=row.submitted_date,
-        priority=_PRIORITIES[row.priority],
-        dedupe_key=row.dedupe_key,
-        payload=json.loads(row.payload),
+        run_id=run_id,
+        kind=_KINDS[kind],
+        source=source,
+        submitted_date=submitted_date,
+        priority=_PRIORITIES[priority],
+        dedupe_key=dedupe_key,
+        payload=json.loads(payload),
         status=status,
-        retry_count=row.retry_count,
-        rate_limited_count=row.rate_limited_count,
-        next_retry_at=row.next_retry_at,
-        error_class=row.error_class,
-        error_message=row.error_message,
-        lease_owner=WorkerId(row.worker) if status is RunStatus.PROCESSING else None,
-        lease_expires_at=row.lease_expires_at,
-        lease_epoch=row.lease_epoch,
-        rescues=row.rescues,
+        retry_count=retry_count,
+        rate_limited_count=rate_limited_count,
+        next_retry_at=next_retry_at,
+        error_class=error_class,
+        error_message=error_message,
+        lease_owner=worker if status is RunStatus.PROCESSING else None,
+        lease_expires_at=lease_expires_at,
+        lease_epoch=lease_epoch,
+        rescues=rescues,
     )
 
 
@@ -107,20 +109,16 @@ def attempt_row(attempt: RunAttempt) -> dict[str, object]:
     }
 
 
-def endings(ended: Sequence[tuple[Run, Verdict]]) -> dict[str, object]:
-    """Lay out verdicts on runs, one array a column."""
+def claims_of(held: Sequence[Run]) -> dict[str, object]:
+    """Lay out what a worker holds: the runs to be found, and its claim on each."""
     return {
-        "run_ids": [run.run_id for run, _ in ended],
-        "workers": [run.lease_owner for run, _ in ended],
-        "epochs": [run.lease_epoch for run, _ in ended],
-        "statuses": [str(verdict.outcome) for _, verdict in ended],
-        "explanations": [verdict.explanation for _, verdict in ended],
+        "run_ids": [run.run_id for run in held],
+        "claims": [f"{run.run_id} {run.lease_epoch} {run.lease_owner}" for run in held],
     }
 
 
-def order_of(row: Row[Any]) -> tuple[int, datetime, str]:
-    """Return what a row is sorted by; ``domain.runs.fair_order`` says the same of its run."""
-    return (row.priority, row.submitted_date, row.run_id)
+in_order = itemgetter(*map(RUN_COLUMNS.split(", ").index, ("priority", "submitted_date", "run_id")))
+"""What a row is sorted by; ``domain.runs.fair_order`` says the same of its run."""
 
 
 INSERT = text(
@@ -159,6 +157,7 @@ WAKE = text(
 )
 SPEND = text("UPDATE source_gates SET tokens = :tokens, refilled_at = now() WHERE source = :source")
 # From each open source as many as are wanted in all, since any of them may have the oldest ones.
+# First attempts earn tokens, where some are missing; nobody waits for a gate that is being changed.
 CLAIM = text(
     f"""
     WITH picked AS MATERIALIZED (
@@ -169,37 +168,34 @@ CLAIM = text(
         ) AS first
         WHERE {_IS_OPEN}
         ORDER BY priority, submitted_date, run_id LIMIT :limit
+    ), claimed AS (
+        UPDATE runs SET status = 'processing', ready = false, next_retry_at = NULL,
+            worker = :worker, lease_expires_at = now() + :lease, lease_epoch = lease_epoch + 1,
+            began_at = now(), ended_at = NULL
+        WHERE run_id = ANY (ARRAY(SELECT run_id FROM picked)) RETURNING {RUN_COLUMNS}
+    ), poor AS (
+        SELECT source FROM source_gates WHERE tokens < :capacity FOR UPDATE SKIP LOCKED
+    ), earned AS (
+        UPDATE source_gates AS g SET tokens = least(
+            CAST(:capacity AS double precision),
+            tokens + CAST(:earned AS double precision)
+                * (SELECT count(*) FROM claimed WHERE source = g.source AND lease_epoch = 1)
+        ) WHERE source IN (SELECT source FROM poor)
     )
-    UPDATE runs SET status = 'processing', ready = false, next_retry_at = NULL, worker = :worker,
-        lease_expires_at = now() + :lease, lease_epoch = lease_epoch + 1, began_at = now(),
-        ended_at = NULL
-    FROM picked WHERE runs.run_id = picked.run_id RETURNING runs.*
+    SELECT * FROM claimed
     """  # noqa: S608
 )
-# A full bucket is not touched, and nobody waits for one that somebody else is just changing.
-EARN = text(
-    "UPDATE source_gates SET tokens = least(CAST(:capacity AS double precision),"
-    " tokens + CAST(:earned AS double precision)) WHERE source IN (SELECT source FROM source_gates"
-    " WHERE source = :source AND tokens < :capacity FOR UPDATE SKIP LOCKED)"
+# The claims are compared as texts: joining them as rows, the planner takes for a matter of two.
+_HELD = (
+    "run_id = ANY (:run_ids) AND status = 'processing'"
+    " AND concat_ws(' ', run_id, lease_epoch, worker) = ANY (:claims)"
 )
-_HELD = "runs.worker = held.worker AND runs.lease_epoch = held.epoch AND status = 'processing'"
 RENEW = text(
-    f"""
-    UPDATE runs SET lease_expires_at = now() + :lease
-    FROM unnest(CAST(:run_ids AS text[]), CAST(:workers AS text[]), CAST(:epochs AS bigint[]))
-         AS held(run_id, worker, epoch)
-    WHERE runs.run_id = held.run_id COLLATE "C" AND {_HELD} AND lease_expires_at > now()
-    RETURNING runs.run_id
-    """  # noqa: S608
+    f"UPDATE runs SET lease_expires_at = now() + :lease WHERE {_HELD}"  # noqa: S608
+    " AND lease_expires_at > now() RETURNING run_id"
 )
 COMPLETE = text(
-    f"""
-    UPDATE runs SET status = held.outcome, error_message = held.explanation, error_class = NULL,
-        retry_count = 0, rate_limited_count = 0, lease_expires_at = NULL, ended_at = now()
-    FROM unnest(CAST(:run_ids AS text[]), CAST(:workers AS text[]), CAST(:epochs AS bigint[]),
-                CAST(:statuses AS text[]), CAST(:explanations AS text[]))
-         AS held(run_id, worker, epoch, outcome, explanation)
-    WHERE runs.run_id = held.run_id COLLATE "C" AND {_HELD}
-    RETURNING runs.run_id
-    """  # noqa: S608
+    "UPDATE runs SET status = 'passed', error_message = NULL, error_class = NULL,"  # noqa: S608
+    " retry_count = 0, rate_limited_count = 0, lease_expires_at = NULL, ended_at = now()"
+    f" WHERE {_HELD} RETURNING run_id"
 )

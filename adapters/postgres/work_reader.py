@@ -67,7 +67,7 @@ class PostgresWorkReader:
 
     def runs(self, wanted: RunFilter, *, limit: int) -> Sequence[Run]:
         """Return runs, the newest submission first."""
-        query = select(runs).order_by(runs.c.submitted_date.desc(), runs.c.run_id.desc())
+        query = select(*_RUN_COLUMNS).order_by(runs.c.submitted_date.desc(), runs.c.run_id.desc())
         if wanted.statuses:
             query = query.where(runs.c.status.in_(wanted.statuses))
         if wanted.kinds:
@@ -197,6 +197,7 @@ def _attempt_from(row: Row[Any]) -> RunAttempt:
     )
 
 
+_RUN_COLUMNS = [runs.c[name] for name in RUN_COLUMNS.split(", ")]
 _RUN = text(f"SELECT {RUN_COLUMNS} FROM runs WHERE run_id = :run_id")  # noqa: S608  # names of ours, here and below
 _ATTEMPTS = text("SELECT * FROM run_attempts WHERE run_id = :id ORDER BY epoch")
 _COUNTS = text("SELECT status, count(*) AS number FROM runs GROUP BY status")

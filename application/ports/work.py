@@ -18,7 +18,6 @@ from tileferry.domain.runs import (
     RunKind,
     RunStatus,
     SourceGate,
-    Verdict,
     VerdictOutcome,
     WorkerId,
 )
@@ -44,13 +43,16 @@ class RunQueue(Protocol):
         """Extend leases, and return the runs whose lease was still theirs to extend."""
         ...
 
-    def complete(self, ended: Sequence[tuple[Run, Verdict]]) -> Sequence[RunId]:
-        """End runs that belong to no partition, and return those that were still held."""
+    def complete(self, ended: Sequence[Run]) -> Sequence[RunId]:
+        """End runs with a plain pass, and return those that were still held.
+
+        They belong to no partition: whatever else their end changes is a ``WorkUnit``'s matter.
+        """
         ...
 
     def exchange(
         self,
-        ended: Sequence[tuple[Run, Verdict]],
+        ended: Sequence[Run],
         worker: WorkerId,
         *,
         limit: int,

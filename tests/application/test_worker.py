@@ -243,7 +243,7 @@ def test_invariant_12_a_worker_whose_run_was_taken_stops(shop: Shop) -> None:
         shop.heart.beat()
         with pytest.raises(LeaseLostError):
             check()
-        shop.desk.queue.complete([(other, passed(other).verdict)])
+        shop.desk.queue.complete([other])
         return passed(run)
 
     shop.work = work

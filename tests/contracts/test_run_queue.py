@@ -25,7 +25,6 @@ from tileferry.domain.retry import RetryBudget, replay
 from tileferry.domain.runs import (
     MAX_RESCUES,
     AttemptOutcome,
-    Run,
     RunKind,
     RunPriority,
     RunStatus,
@@ -52,10 +51,6 @@ def busy(retry_after_s: float | None) -> RateLimitedError:
     return RateLimitedError(url="https://tiles", attempts=2, retry_after_s=retry_after_s)
 
 
-def passed(run: Run) -> tuple[Run, Verdict]:
-    return run, Verdict(run_id=run.run_id, outcome=VerdictOutcome.PASSED)
-
-
 # Submitting
 
 
@@ -79,7 +74,7 @@ def test_the_same_work_is_queued_once_until_it_has_ended(desk: Desk) -> None:
     desk.control.process_error(held, broken())
     assert desk.submitted(download("F1")).run_id == first.run_id
     desk.pass_time(61)
-    desk.queue.complete([passed(desk.claimed())])
+    desk.queue.complete([desk.claimed()])
     assert desk.submitted(download("F1")).run_id != first.run_id
 
 
@@ -160,7 +155,7 @@ def test_invariant_12_what_a_stale_claim_writes_changes_nothing(desk: Desk) -> N
     held = desk.claimed(W2)
     before, events = desk.known(held), len(desk.events())
     verdict = Verdict(run_id=stale.run_id, outcome=VerdictOutcome.FAILED, reasons=["no"])
-    assert desk.queue.complete([passed(stale)]) == []
+    assert desk.queue.complete([stale]) == []
     assert desk.queue.renew([stale], lease=LEASE) == []
     for late in (
         lambda: desk.control.process_error(stale, broken()),
@@ -170,7 +165,7 @@ def test_invariant_12_what_a_stale_claim_writes_changes_nothing(desk: Desk) -> N
         with pytest.raises(LeaseLostError, match="has lost run"):
             late()
     assert (desk.known(held), len(desk.events())) == (before, events)
-    assert desk.queue.complete([passed(held)]) == [held.run_id]
+    assert desk.queue.complete([held]) == [held.run_id]
 
 
 def test_invariant_12_the_same_worker_with_an_older_claim_is_stale_too(desk: Desk) -> None:
@@ -179,7 +174,7 @@ def test_invariant_12_the_same_worker_with_an_older_claim_is_stale_too(desk: Des
     desk.pass_time(61)
     desk.control.sweep()
     held = desk.claimed(W1)
-    assert desk.queue.complete([passed(stale)]) == []
+    assert desk.queue.complete([stale]) == []
     assert desk.queue.renew([stale, held], lease=LEASE) == [held.run_id]
 
 
@@ -209,7 +204,7 @@ def test_finished_work_counts_though_the_lease_ran_out_while_nobody_took_it(desk
     desk.submitted()
     held = desk.claimed()
     desk.pass_time(3_600)
-    assert desk.queue.complete([passed(held)]) == [held.run_id]
+    assert desk.queue.complete([held]) == [held.run_id]
 
 
 def test_a_run_that_kills_its_workers_is_quarantined(desk: Desk) -> None:
@@ -292,7 +287,7 @@ def test_spec4_a_success_clears_what_the_retries_left(desk: Desk) -> None:
     desk.pass_time(61)
     held = desk.claimed()
     assert held.error_class == "retryable"
-    desk.queue.complete([passed(held)])
+    desk.queue.complete([held])
     known = desk.known(run)
     assert known.status is RunStatus.PASSED
     assert (known.retry_count, known.next_retry_at, known.error_class, known.error_message) == (
@@ -407,7 +402,7 @@ def test_every_attempt_is_kept_with_its_error_its_times_and_its_delay(desk: Desk
     assert ended[0].error_message == "satellite-provider: reset, after 1 attempt"
     assert all(one.ended_at is not None and one.began_at <= one.ended_at for one in ended)
     assert (now.epoch, now.outcome, now.ended_at) == (4, AttemptOutcome.UNDER_WAY, None)
-    desk.queue.complete([passed(held)])
+    desk.queue.complete([held])
     last = desk.reader.attempts(run.run_id)[-1]
     assert (last.epoch, last.outcome, last.worker) == (4, AttemptOutcome.PASSED, W1)
     assert last.ended_at is not None
@@ -449,6 +444,6 @@ def test_ending_runs_and_claiming_the_next_is_one_step(desk: Desk) -> None:
     for _ in range(3):
         desk.submitted()
     first = desk.claimed()
-    kept, claimed = desk.queue.exchange([passed(first)], W1, limit=5, lease=LEASE)
+    kept, claimed = desk.queue.exchange([first], W1, limit=5, lease=LEASE)
     assert (list(kept), len(claimed)) == ([first.run_id], 2)
     assert desk.reader.counts() == {RunStatus.PASSED: 1, RunStatus.PROCESSING: 2}
