@@ -66,15 +66,20 @@ def _line(event: AuditEvent) -> _Line:  # noqa: PLR0911  # one for each kind
         case StateChanged():
             reason = f": {event.reason}" if event.reason else ""
             move = f"{event.subject} {event.from_status or 'new'} → {event.to_status}"
-            return _Line(
-                "state", "blue", "", "", f"{move} ({event.transition} by {event.actor}){reason}"
-            )
+            actor = " ".join([event.actor, *_person(event)])
+            return _Line("state", "blue", "", "", f"{move} ({event.transition} by {actor}){reason}")
         case TileGivenUp():
             reason = f": {event.last_rejection_reason}" if event.last_rejection_reason else ""
             about = f"tile {event.tile_id} of flight {event.flight_id}{reason}"
             return _Line("giveup", "bold red", str(event.attempts), "", about)
         case _:  # a kind that is new
             return _Line(event.event_type, "", "", "", "")
+
+
+def _person(event: StateChanged) -> list[str]:
+    """Return who it was, where that was said."""
+    by = (event.additional_context or {}).get("by")
+    return [by] if isinstance(by, str) else []
 
 
 def _call(

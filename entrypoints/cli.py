@@ -18,6 +18,7 @@ from tileferry.entrypoints.exits import ExitCode, exit_code_of
 
 GROUPS = {
     "audit": "audit_commands",
+    "backfill": "backfill_commands",
     "cache": "cache_commands",
     "coverage": "coverage_command",
     "db": "database_commands",
@@ -27,6 +28,9 @@ GROUPS = {
     "plan": "plan_command",
     "policy": "policy_commands",
     "provider": "provider_commands",
+    "queue": "queue_commands",
+    "runs": "runs_commands",
+    "state": "state_commands",
     "upload": "upload_command",
     "worker": "worker_command",
 }

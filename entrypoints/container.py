@@ -45,7 +45,9 @@ from tileferry.application import (
 from tileferry.application.acquisition import PartitionAcquisition, RawDownloads
 from tileferry.application.audit_reading import AuditReader
 from tileferry.application.giveups import GiveupReader
+from tileferry.application.inspection import Inspection
 from tileferry.application.partition_control import PartitionControl
+from tileferry.application.partition_reading import PartitionReading
 from tileferry.application.ports import TileDownloader, TileUploader
 from tileferry.application.ports.uploads import FlightRecords, UploadObserver
 from tileferry.application.run_control import RunControl
@@ -192,6 +194,8 @@ class Container(containers.DeclarativeContainer):
     work_store = providers.Singleton(parts.work_store, config, database)
     work_reader = providers.Singleton(PostgresWorkReader, database=database)
     work_policies = providers.Singleton(parts.work_policies, config)
+    inspection = providers.Singleton(Inspection, books=work_reader, policies=work_policies)
+    partition_reading = providers.Singleton(PartitionReading, books=work_reader, sink=raw_sink)
     work_logger = providers.Callable(logging.getLogger, "tileferry.work")
     run_control = providers.Singleton(
         RunControl,

@@ -38,6 +38,7 @@ _TOLD_OTHERWISE = frozenset(
         "c11.download.failed",
         "c11.ingest.refused",
         "cli.crashed",
+        "partition.override",
     }
 )
 """Kinds that a command tells of itself, in its own words."""

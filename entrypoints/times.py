@@ -1,9 +1,9 @@
 """Times and durations as operators write and read them."""
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
-from tileferry.domain.checks import DURATION_MAX
+from tileferry.domain.checks import DURATION_MAX, date_of
 from tileferry.domain.errors import InvalidValueError
 
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
@@ -44,6 +44,19 @@ def _no_beginning(text: str, problem: str) -> InvalidValueError:
     )
 
 
+def day_of(text: str, *, option: str) -> date:
+    """Read a date that was given for an option."""
+    day = date_of(text)
+    if day is None:
+        raise InvalidValueError(
+            field=option,
+            value=text,
+            problem="is not a date",
+            remedy="give year, month and day, such as 2024-01-31",
+        )
+    return day
+
+
 def in_seconds(seconds: float) -> str:
     """Write a duration as people read it, short."""
     if seconds < 10:  # noqa: PLR2004  # below, hundredths matter
@@ -60,5 +73,12 @@ def _trimmed(value: float, digits: int) -> str:
 
 
 def in_utc(moment: datetime) -> str:
-    """Write a time to the second; all times here are UTC."""
-    return moment.strftime("%Y-%m-%d %H:%M:%S")
+    """Write a time to the second; all times here are UTC, whatever zone they come in."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def when(moment: datetime, now: datetime) -> str:
+    """Write a time together with how far away it is."""
+    away_s = (moment - now).total_seconds()
+    far = f"in {in_seconds(away_s)}" if away_s > 0 else f"{in_seconds(-away_s)} ago"
+    return f"{in_utc(moment)} UTC ({far})"

@@ -8,6 +8,7 @@ from tileferry.adapters.filesystem.flight_records import FlightRecordFile, Opera
 from tileferry.adapters.filesystem.journal import FileJournalStore
 from tileferry.adapters.filesystem.lock import FileCacheLock
 from tileferry.adapters.filesystem.pictures import PictureFolder
+from tileferry.adapters.filesystem.plan_files import read_plan_file, write_plan_file
 from tileferry.adapters.filesystem.raw_sink import FileRawSink
 from tileferry.adapters.filesystem.segment_store import SegmentTileStore
 from tileferry.adapters.filesystem.spool import FileSpoolStore
@@ -25,4 +26,6 @@ __all__ = [
     "OperatorsWord",
     "PictureFolder",
     "SegmentTileStore",
+    "read_plan_file",
+    "write_plan_file",
 ]

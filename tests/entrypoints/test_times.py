@@ -1,11 +1,11 @@
 """Times and durations as operators write them."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, timezone
 
 import pytest
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.entrypoints.times import in_seconds, since_of
+from tileferry.entrypoints.times import day_of, in_seconds, in_utc, since_of, when
 
 NOW = datetime(2026, 11, 16, 9, tzinfo=UTC)
 
@@ -73,3 +73,17 @@ def test_the_edges_of_time_are_taken() -> None:
 )
 def test_a_duration_is_written_short(seconds: float, text: str) -> None:
     assert in_seconds(seconds) == text
+
+
+def test_a_time_is_shown_in_utc_with_how_far_away_it_is() -> None:
+    tokyo = NOW.astimezone(timezone(timedelta(hours=9)))
+    assert in_utc(tokyo) == "2026-11-16 09:00:00"
+    assert when(tokyo + timedelta(minutes=5), NOW) == "2026-11-16 09:05:00 UTC (in 5 min)"
+    assert when(tokyo - timedelta(seconds=90), NOW) == "2026-11-16 08:58:30 UTC (90 s ago)"
+
+
+def test_a_day_is_read_in_one_form_and_refused_by_its_option() -> None:
+    assert day_of("2024-02-29", option="--from") == date(2024, 2, 29)
+    for text in ("", "2023-02-29", "20240229", "29.2.2024", "2024-02-29T00:00"):
+        with pytest.raises(InvalidValueError, match="--from: is not a date"):
+            day_of(text, option="--from")

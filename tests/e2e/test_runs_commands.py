@@ -1,0 +1,331 @@
+"""``runs`` and ``queue``: what is queued, why it waits, and the operator's word on it."""
+
+from datetime import UTC
+from pathlib import Path
+
+import pytest
+from support.operator import Ran
+from support.work_desk import W2, Desk, acquire, download, key, postgres_desk, upload
+from support.work_operator import (
+    AREA_OPTIONS,
+    BROKEN,
+    HOPELESS,
+    WorkOperator,
+    busy,
+    judged,
+    partition_at,
+)
+
+from tileferry.adapters.postgres import Database
+from tileferry.application.run_control import WorkPolicies
+from tileferry.domain.actors import Actor
+from tileferry.domain.audit import StateChanged
+from tileferry.domain.retry import RUN_POLICY
+from tileferry.domain.runs import RunStatus, Verdict, VerdictOutcome
+from tileferry.domain.work import DownloadArea, work_from
+
+REASON = ("--reason", "the link is back")
+
+
+@pytest.fixture
+def desk(database: Database) -> Desk:
+    return postgres_desk(database)
+
+
+@pytest.fixture
+def operator(tmp_path: Path, database_url: str) -> WorkOperator:
+    return WorkOperator(tmp_path, database_url)
+
+
+def refused(ran: Ran, code: int, *words: str) -> None:
+    assert (ran.code, ran.out) == (code, ""), ran
+    said = " ".join(ran.err.replace("│", " ").split())
+    for word in words:
+        assert word in said
+
+
+def words_of(ran: Ran) -> str:
+    assert ran.code == 0, ran.err
+    return " ".join(ran.out.split())
+
+
+# list and show
+
+
+def test_runs_are_listed_the_newest_first_and_counted(desk: Desk, operator: WorkOperator) -> None:
+    assert "No run was ever submitted." in operator.runs("runs", "list").out
+    first = desk.submitted(download("F1"))
+    desk.control.process_error(desk.claimed(), BROKEN)
+    second = desk.submitted(upload("F1"))
+    third = desk.submitted(download("F2", source="sat"))
+
+    def listed(*arguments: str) -> list[str]:
+        body = operator.runs("runs", "list", *arguments, "--json").json
+        assert body["schema"] == "tileferry.runs.list.v1"
+        assert (body["counts"]["discovered"], body["counts"]["error"]) == (2, 1)
+        return [run["run_id"] for run in body["runs"]]
+
+    assert listed() == [third.run_id, second.run_id, first.run_id]
+    assert listed("--status", "error") == [first.run_id]
+    assert listed("--kind", "upload_flight", "--kind", "acquire_partition") == [second.run_id]
+    assert listed("--source", "sat") == listed("-n", "1") == [third.run_id]
+    ran = operator.runs("runs", "list")
+    shown = words_of(ran)
+    assert f"discovered {third.run_id} download sat/F2, submitted" in shown
+    assert "retry 1 at" in shown
+    assert "satellite-provider: connection reset" in shown
+    assert "In all: 2 discovered, 1 error." in shown
+    assert max(map(len, ran.out.splitlines())) <= 80
+
+
+def test_spec4_transparency_every_field_and_every_attempt_is_shown(
+    desk: Desk, operator: WorkOperator
+) -> None:
+    run = desk.submitted(download("F1"))
+    desk.control.process_error(desk.claimed(), BROKEN)
+    desk.pass_time(61)
+    desk.claimed(W2)
+    desk.pass_time(61)
+    desk.control.sweep()
+    desk.control.process_error(desk.claimed(), busy(500))
+    ran = operator.runs("runs", "show", run.run_id)
+    shown = words_of(ran)
+    for fact in (
+        f"Run {run.run_id}",
+        "kind download_area",
+        "status error",
+        "retries 1",
+        "asked to wait 1",
+        "workers lost 1",
+        "error class rate_limited",
+        "claims 3",
+        "flight_id F1",
+        "attempt 1 error (retryable), next try after 60 s",
+        "attempt 2 lost (retryable), due at once",
+        "worker w2",
+        "attempt 3 error (rate limited), next try after 8.3 min",
+    ):
+        assert fact in shown
+    assert max(map(len, ran.out.splitlines())) <= 80
+    body = operator.runs("runs", "show", run.run_id, "--json").json
+    known = desk.known(run)
+    assert known.next_retry_at is not None
+    assert body["schema"] == "tileferry.runs.show.v1"
+    assert (body["retry_count"], body["error_class"]) == (1, "rate_limited")
+    assert body["next_retry_at"] == known.next_retry_at.isoformat()
+    assert [(one["outcome"], one["delay_s"]) for one in body["attempts"]] == [
+        ("error", 60.0),
+        ("lost", 0.0),
+        ("error", 500.0),
+    ]
+
+
+# why
+
+
+def test_why_a_new_run_waits(desk: Desk, operator: WorkOperator) -> None:
+    run = desk.submitted(download("F1"))
+    shown = words_of(operator.runs("runs", "why", run.run_id))
+    assert "no worker has taken it yet" in shown
+    assert "1 runs are ready and 0 under way. Is a worker running?" in shown
+    assert "new → discovered (submit by operator)" in shown
+
+
+def test_spec4_why_a_run_is_tried_again_and_when_with_the_decision_made_again(
+    desk: Desk, operator: WorkOperator
+) -> None:
+    run = desk.submitted(download("F1"))
+    after = desk.control.process_error(desk.claimed(), BROKEN)
+    assert after.next_retry_at is not None
+    shown = words_of(operator.runs("runs", "why", run.run_id))
+    for words in (
+        "Its last attempt ended with an error (retryable): satellite-provider: connection reset",
+        f"It is tried again at {after.next_retry_at:%Y-%m-%d %H:%M:%S} UTC (in ",
+        "Of 7 retries it has been charged 1.",
+        "decided wait 60.0 s, then attempt 2",
+        "1 decision made again, all the same to the byte",
+    ):
+        assert words in shown
+    body = operator.runs("runs", "why", run.run_id, "--json").json
+    assert (body["schema"], body["status"]) == ("tileferry.runs.why.v1", "error")
+    assert (body["audit"]["same"], body["audit"]["decisions"]) == (True, 1)
+    assert len(body["why"]) == 2
+
+
+def test_spec4_why_a_run_waits_at_a_closed_gate(desk: Desk, operator: WorkOperator) -> None:
+    desk.submitted(download("F1"))
+    held_up = desk.submitted(download("F2"))
+    desk.control.process_error(desk.claimed(), busy(300))
+    shown = words_of(operator.runs("runs", "why", held_up.run_id))
+    assert "The source osm asked for patience: none of its runs starts before" in shown
+    gates = operator.runs("queue", "gates")
+    assert "closed until" in gates.out
+    assert max(map(len, gates.out.splitlines())) <= 80
+    (gate,) = operator.runs("queue", "gates", "--json").json["sources"]
+    assert (gate["source"], gate["open"], gate["ready"], gate["waiting"]) == ("osm", False, 1, 1)
+    assert gate["tokens"] == pytest.approx(100, abs=1)
+    desk.pass_time(301)
+    (gate,) = operator.runs("queue", "gates", "--json").json["sources"]
+    assert gate["open"]
+    assert "open" in operator.runs("queue", "gates").out
+
+
+def test_spec4_why_a_run_was_given_up(desk: Desk, operator: WorkOperator) -> None:
+    desk.policies = WorkPolicies(run=RUN_POLICY)
+    final = desk.submitted(download("F1"))
+    desk.control.process_error(desk.claimed(), HOPELESS)
+    shown = words_of(operator.runs("runs", "why", final.run_id))
+    assert "It was given up (final): bbox: is none (got 1)." in shown
+    assert f"tileferry runs retry {final.run_id} --reason" in shown
+    assert "decided give up after attempt 1" in shown
+    spent = desk.submitted(download("F2"))
+    for _ in range(RUN_POLICY.max_attempts):
+        desk.control.process_error(desk.claimed(), BROKEN)
+        desk.pass_time(3_601)
+    shown = words_of(operator.runs("runs", "why", spent.run_id))
+    assert "It was given up after 7 of 7 retries (retryable)" in shown
+    assert "given up" in operator.runs("runs", "list").out
+
+
+def test_why_a_run_goes_on_or_has_ended(desk: Desk, operator: WorkOperator) -> None:
+    run = desk.submitted(download("F1"))
+    held = desk.claimed()
+    assert "Worker w1 has had it since" in words_of(operator.runs("runs", "why", run.run_id))
+    desk.pass_time(61)
+    late = words_of(operator.runs("runs", "why", run.run_id))
+    assert "The next sweep of any worker takes the run from it" in late
+    passed = Verdict(run_id=run.run_id, outcome=VerdictOutcome.PASSED)
+    desk.control.process_result(held, passed)
+    assert "It is done, and all is well" in words_of(operator.runs("runs", "why", run.run_id))
+    desk.partitions.enqueue([acquire(key(day)) for day in (1, 2)], actor=Actor.OPERATOR)
+    rejected, reviewed = judged(desk), judged(desk, VerdictOutcome.NEEDS_REVIEW)
+    why = words_of(operator.runs("runs", "why", rejected.run_id))
+    assert "and rejected: 2 of 400 tiles are missing. - What was judged is not tried again" in why
+    assert "a human should look" in words_of(operator.runs("runs", "why", reviewed.run_id))
+
+
+# cancel and retry
+
+
+def test_an_operator_cancels_a_run_and_the_audit_knows(desk: Desk, operator: WorkOperator) -> None:
+    desk.partitions.enqueue([acquire(key(1))], actor=Actor.OPERATOR)
+    run_id = partition_at(desk, key(1)).last_run_id
+    ran = operator.runs("runs", "cancel", run_id, "--reason", "wrong area")
+    assert (ran.code, ran.out) == (0, f"Run {run_id} is given up.\n")
+    assert partition_at(desk, key(1)).status == "failed"
+    event = next(
+        event
+        for event in desk.events()
+        if isinstance(event, StateChanged) and event.transition == "cancel"
+    )
+    assert event.reason == "wrong area"
+    assert "@" in (event.additional_context or {})["by"]  # type: ignore[operator]  # it is text
+    refused(operator.runs("runs", "cancel", run_id, *REASON), 4, "has been given up already")
+    refused(operator.runs("runs", "retry", run_id, *REASON), 4, "requeue the partition")
+    under_way = desk.submitted(download("F1"))
+    desk.claimed()
+    refused(operator.runs("runs", "cancel", under_way.run_id, *REASON), 4, "is processing")
+
+
+def test_an_operator_has_a_run_tried_at_once(desk: Desk, operator: WorkOperator) -> None:
+    run = desk.submitted(download("F1"))
+    desk.control.process_error(desk.claimed(), BROKEN)
+    ran = operator.runs("runs", "retry", run.run_id, *REASON, "--json")
+    assert (ran.code, ran.json["schema"]) == (0, "tileferry.runs.retry.v1")
+    assert (ran.json["status"], ran.json["retry_count"]) == ("error", 1)
+    assert desk.claimed().run_id == run.run_id
+    cancelled = operator.runs("runs", "cancel", run.run_id, *REASON, "--json")
+    assert (cancelled.code, cancelled.json["error"]["type"]) == (4, "IllegalTransitionError")
+
+
+# submit
+
+
+def test_an_area_is_queued_once(desk: Desk, operator: WorkOperator) -> None:
+    submit = ("runs", "submit", "download", "--flight", "F1", *AREA_OPTIONS)
+    first = operator.runs(*submit)
+    run_id = first.out.strip()
+    assert first.code == 0
+    again = operator.runs(*submit)
+    assert (again.code, again.out) == (0, first.out)
+    assert "This work is queued already, and is discovered" in again.err
+    run = desk.claimed()
+    assert (run.run_id, run.source, run.status) == (run_id, "osm", RunStatus.PROCESSING)
+    work = work_from(run.kind, run.payload)
+    assert isinstance(work, DownloadArea)
+    assert (work.flight_id, work.zoom_levels) == ("F1", (15,))
+    body = operator.runs(*submit, "--json").json
+    assert (body["schema"], body["new"], body["run_id"]) == (
+        "tileferry.runs.submit.v1",
+        False,
+        run_id,
+    )
+
+
+def test_an_upload_is_queued_once(desk: Desk, operator: WorkOperator) -> None:
+    submit = ("runs", "submit", "upload", "--flight", "F1", "--json")
+    first = operator.runs(*submit)
+    assert (first.json["new"], first.json["kind"]) == (True, "upload_flight")
+    assert "c11.flight_record_file is not set" in first.err
+    told = operator.runs(*submit, TILEFERRY_C11_FLIGHT_RECORD_FILE="record.json")
+    assert (told.json["new"], "flight_record_file" in told.err) == (False, False)
+    assert desk.claimed().run_id == first.json["run_id"]
+
+
+# What cannot be asked for
+
+
+NOBODY_MEANS: list[tuple[list[str], str]] = [
+    (["show", "nobody"], "RUN: names no run (got 'nobody'); see tileferry runs list"),
+    (["why", "nobody"], "RUN: names no run"),
+    (["why", "\udcff"], "RUN: is not a plain name"),
+    (["show", "../../x"], "RUN: is not a plain name"),
+    (["cancel", "nobody", *REASON], "RUN: names no run"),
+    (["cancel", "nobody"], "--reason"),
+    (["retry", "nobody", "--reason", ""], "--reason: must be text that says why"),
+    (["list", "--source", "a b"], "--source: is not a plain name"),
+    (["list", "--status", "lost"], "--status"),
+    (["list", "-n", "-1"], "--limit"),
+    (["submit", "upload", "--flight", "a b"], "--flight: is not a plain name"),
+    (["submit", "download", "--flight", "", *AREA_OPTIONS], "--flight: is not a plain name"),
+    (["submit", "download", "--flight", "F1", *AREA_OPTIONS[2:]], "either as --bbox"),
+]
+
+
+def test_what_nobody_can_mean_is_refused_by_its_name(operator: WorkOperator) -> None:
+    for arguments, words in NOBODY_MEANS:
+        refused(operator.runs("runs", *arguments), 2, words)
+
+
+def test_what_a_provider_said_cannot_command_a_terminal(desk: Desk, operator: WorkOperator) -> None:
+    desk.partitions.enqueue([acquire(key(1))], actor=Actor.OPERATOR)
+    run = desk.claimed()
+    verdict = Verdict(
+        run_id=run.run_id, outcome=VerdictOutcome.FAILED, reasons=["\x1b[31m[bold]\u202egpj"]
+    )
+    desk.control.process_result(run, verdict)
+    for command in (
+        ("runs", "list"),
+        ("runs", "show", run.run_id),
+        ("runs", "why", run.run_id),
+        ("state", "inspect"),
+        ("state", "inspect", str(key(1)), "--why"),
+        ("state", "terminal"),
+    ):
+        ran = operator.runs(*command, TILEFERRY_PARTITIONS_MAX_ATTEMPTS="1")
+        assert "\\x1b[31m[bold]\\u202egpj" in "".join(ran.out.split())
+        assert not set("\x1b\u202e") & set(ran.out)
+
+
+def test_times_are_shown_in_utc_wherever_the_server_is(
+    desk: Desk, operator: WorkOperator, database: Database
+) -> None:
+    run = desk.submitted(download("F1"))
+    with database.transaction() as connection:
+        name = connection.exec_driver_sql("SELECT current_database()").scalar_one()
+        connection.exec_driver_sql(f"ALTER DATABASE \"{name}\" SET timezone TO 'Asia/Tokyo'")
+    submitted = run.submitted_date.astimezone(UTC)
+    shown = words_of(operator.runs("runs", "show", run.run_id))
+    assert f"submitted {submitted:%Y-%m-%d %H:%M:%S} UTC" in shown
+    body = operator.runs("runs", "show", run.run_id, "--json").json
+    assert body["submitted_date"] == submitted.isoformat()
