@@ -9,7 +9,7 @@ import attrs
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import audit, cache, download, idempotency, retry, upload
+from benchmarks import audit, cache, download, idempotency, queue, retry, upload
 from benchmarks.harness import Ratio
 
 PARTS: dict[str, Callable[[], Iterator[Ratio]]] = {
@@ -19,6 +19,7 @@ PARTS: dict[str, Callable[[], Iterator[Ratio]]] = {
     "idempotency": idempotency.run,
     "download": download.run,
     "upload": upload.run,
+    "queue": queue.run,
 }
 REPORT = Path("build/bench.json")
 

@@ -30,8 +30,10 @@ from tileferry.application.ports import (
     TileUploader,
 )
 from tileferry.application.ports.uploads import UploadObserver
+from tileferry.application.ports.work import RunQueue
 from tileferry.domain.errors import IllegalTransitionError
 from tileferry.domain.retry import Final
+from tileferry.domain.runs import Run
 from tileferry.domain.tiles import (
     MAX_PER_TILE_ATTEMPTS,
     VOTING_MOVES,
@@ -69,10 +71,12 @@ LOG_RECORDS = "shared_logging/log_record_schema.md"
 
 TILE_DOWNLOADER = "c11_tilemanager/tile_downloader.md"
 TILE_UPLOADER = "c11_tilemanager/tile_uploader.md"
+RUN_QUEUE = "c12_control_plane/run_queue.md"
 
 VERSIONS = {
     TILE_DOWNLOADER: "1.0.0",
     TILE_UPLOADER: "1.0.0",
+    RUN_QUEUE: "1.0.0",
     TILE_STORE: "1.2.0",
     METADATA_STORE: "1.1.0",
     FDR_RECORDS: "1.0.0",
@@ -139,6 +143,7 @@ def test_spec1_ac6_the_change_log_shows_v1_1_0() -> None:
         (TILE_DOWNLOADER, DownloadObserver),
         (TILE_UPLOADER, TileUploader),
         (TILE_UPLOADER, UploadObserver),
+        (RUN_QUEUE, RunQueue),
     ],
 )
 def test_a_contract_names_every_method_of_its_port(document: str, port: type) -> None:
@@ -270,6 +275,7 @@ def test_the_documented_statements_leave_an_acknowledged_tile_alone(
         (TILE_UPLOADER, "tile", PerTileStatus),
         (TILE_UPLOADER, "config", C11RetryConfig),
         (TILE_UPLOADER, "flight record", FlightRecord),
+        (RUN_QUEUE, "run", Run),
     ],
 )
 def test_the_fields_are_the_documented_ones(document: str, name: str, kind: type) -> None:
@@ -280,7 +286,9 @@ def test_the_fields_are_the_documented_ones(document: str, name: str, kind: type
 def _type_of(kind: object) -> str:
     if isinstance(kind, type) and kind.__module__ != "types":
         return kind.__name__
-    return re.sub(r"(?:\w+\.)+(?=\w)", "", str(kind)).replace(" | ", " or ")
+    plain = re.sub(r"\[.*ForwardRef.*\]", "", str(kind))  # of JSON only the outermost is said
+    plain = re.sub(r"Optional\[(.*)\]", r"\1 | None", plain)
+    return re.sub(r"(?:\w+\.)+(?=\w)", "", plain).replace(" | ", " or ")
 
 
 @pytest.mark.parametrize(
