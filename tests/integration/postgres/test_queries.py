@@ -154,5 +154,8 @@ def test_no_connection_is_held_while_a_caller_thinks(database: Database) -> None
         assert next(readers[-1])
         assert next(readers[-2])
     with database.reading() as connection:
-        idle = text("SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction'")
+        idle = text(
+            "SELECT count(*) FROM pg_stat_activity"
+            " WHERE state = 'idle in transaction' AND datname = current_database()"
+        )
         assert connection.execute(idle).scalar_one() == 0
