@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import procrastinate
 import psycopg
 from attrs import define, field
-from procrastinate.types import JSONValue
+from procrastinate.types import JSONValue  # noqa: TC002  # of a local variable
 from sqlalchemy import text
 
 from benchmarks.cache_site import Site

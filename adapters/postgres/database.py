@@ -153,9 +153,9 @@ class Database:
         A connection that is lost while committing leaves open whether the commit counted. Then the
         server is asked what became of the transaction; only if it did commit is all well.
         """
-        with self._resolving() as (connection, xid_holder):
+        with self.resolving() as (connection, xid_holder):
             yield connection
-            xid_holder.append(connection.execute(_TRANSACTION_ID).scalar_one())
+            xid_holder.append(transaction_id(connection))
 
     def change(self, statement: TextClause, parameters: Mapping[str, object]) -> Row[Any] | None:
         """Run one statement as a transaction, and return its row, if it changed one.
@@ -163,14 +163,17 @@ class Database:
         The statement returns ``WITH_XID`` as its last column: what ``transaction`` has to ask for
         comes with the row, which saves a round trip.
         """
-        with self._resolving() as (connection, xid_holder):
+        with self.resolving() as (connection, xid_holder):
             row = connection.execute(statement, parameters).first()
             xid_holder.append(None if row is None else row.xid)
         return row
 
     @contextmanager
-    def _resolving(self) -> Iterator[tuple[Connection, list[str | None]]]:
-        """Commit at the end of the block, which tells the transaction's id, if it has one."""
+    def resolving(self) -> Iterator[tuple[Connection, list[str | None]]]:
+        """Commit at the end of the block, which tells the transaction's id, if it has one.
+
+        For those who get it together with something else; ``transaction`` asks for it.
+        """
         with translated():
             xid_holder: list[str | None] = []
             lost = None
@@ -235,6 +238,12 @@ class Database:
         # A thread that comes too late must not open it again: nobody would close it.
         event.listen(self.engine, "do_connect", _refuse_closed)
         self.engine.dispose()
+
+
+def transaction_id(connection: Connection) -> str | None:
+    """Return the id of a transaction, which one that has changed nothing does not have."""
+    xid: str | None = connection.execute(_TRANSACTION_ID).scalar_one()
+    return xid
 
 
 _PREPARE = """

@@ -10,7 +10,7 @@ import psycopg
 from attrs import define, evolve, field
 from sqlalchemy import Connection, PoolProxiedConnection
 
-from tileferry.adapters.postgres.database import Database
+from tileferry.adapters.postgres.database import Database, transaction_id
 from tileferry.adapters.postgres.errors import translated
 from tileferry.adapters.postgres.run_rows import (
     CLAIM,
@@ -72,7 +72,7 @@ class PostgresRunQueue:
         kinds: Sequence[RunKind] = ALL_KINDS,
     ) -> tuple[Sequence[RunId], Sequence[Run]]:
         """End some runs and claim the next, by one commit."""
-        with self.database.transaction() as connection:
+        with self.database.resolving() as (connection, xid_holder):
             kept = _completed(connection, ended)
             self._wake(connection)
             values = {
@@ -83,12 +83,13 @@ class PostgresRunQueue:
                 "capacity": self.budget.capacity,
                 "earned": self.budget.earned_per_attempt,
             }
-            rows = connection.execute(CLAIM, values).all()
-        return kept, [run_from(row) for row in sorted(rows, key=in_order)]
+            rows = connection.exec_driver_sql(CLAIM, values).all()
+            xid_holder.append(rows[0][-1] if rows else transaction_id(connection))
+        return kept, [run_from(row[:-1]) for row in sorted(rows, key=in_order)]
 
     def _wake(self, connection: Connection) -> None:
         """Have due retries compete, as far as their sources' tokens go."""
-        for row in connection.execute(DUE_SOURCES).all():
+        for row in connection.exec_driver_sql(DUE_SOURCES).all():
             budget = evolve(
                 self.budget,
                 tokens=min(row.tokens, self.budget.capacity),
@@ -104,7 +105,7 @@ class PostgresRunQueue:
         """Extend leases."""
         values = {**claims_of(held), "lease": lease}
         with self.database.transaction() as connection:
-            return [RunId(row.run_id) for row in connection.execute(RENEW, values)]
+            return [RunId(row[0]) for row in connection.exec_driver_sql(RENEW, values)]
 
     def complete(self, ended: Sequence[Run]) -> Sequence[RunId]:
         """End runs."""
@@ -151,7 +152,7 @@ class PostgresRunQueue:
 def _completed(connection: Connection, ended: Sequence[Run]) -> list[RunId]:
     if not ended:
         return []
-    return [RunId(row.run_id) for row in connection.execute(COMPLETE, claims_of(ended))]
+    return [RunId(row[0]) for row in connection.exec_driver_sql(COMPLETE, claims_of(ended))]
 
 
 def _driver_of(connection: PoolProxiedConnection) -> "psycopg.Connection[Any]":

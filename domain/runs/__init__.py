@@ -27,6 +27,7 @@ from tileferry.domain.runs.run import (
     has_ended,
     is_due,
     is_permanent,
+    restored,
 )
 from tileferry.domain.runs.setbacks import (
     MAX_RESCUES,
@@ -80,6 +81,7 @@ __all__ = [
     "release",
     "renew",
     "rescue",
+    "restored",
     "retry_now",
     "submit",
     "waking",

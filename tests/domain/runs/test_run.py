@@ -21,6 +21,7 @@ from tileferry.domain.runs import (
     is_due,
     is_permanent,
     lease_ended,
+    restored,
 )
 
 NOW = datetime(2024, 1, 5, 12, tzinfo=UTC)
@@ -232,3 +233,18 @@ def test_a_verdict_that_makes_no_sense_is_refused(name: str, value: Any) -> None
     with pytest.raises(InvalidValueError) as caught:
         attrs.evolve(verdict, **{name: value})
     assert caught.value.field == f"Verdict.{name}"
+
+
+def test_a_run_that_was_kept_comes_back_as_it_was() -> None:
+    run = Run(
+        run_id=RunId("r1"),
+        kind=RunKind.DOWNLOAD_AREA,
+        source="osm",
+        submitted_date=datetime(2026, 3, 1, tzinfo=UTC),
+        payload={"flight_id": "F1"},
+    )
+    again = restored(*(getattr(run, item.name) for item in attrs.fields(Run)))
+    assert again == run
+    assert hash(again) == hash(run)
+    with pytest.raises(ValueError, match="argument"):
+        restored("r1")
