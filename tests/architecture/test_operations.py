@@ -4,6 +4,7 @@ import re
 from datetime import UTC, datetime
 from pathlib import Path
 
+import attrs
 import pytest
 import typer
 
@@ -22,7 +23,7 @@ from tileferry.domain.tiles import (
     captured_tile,
 )
 from tileferry.entrypoints.cli import app
-from tileferry.entrypoints.config import C11Config
+from tileferry.entrypoints.config import C11Config, PartitionsConfig, WorkerConfig
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "_docs/operations.md").read_text(encoding="utf-8")
@@ -61,13 +62,24 @@ def test_both_pages_have_commands() -> None:
     assert {"ingest", "upload", "giveups"} <= {words[0] for words in commands(PAGES[1])}
 
 
-def test_the_settings_have_the_documented_defaults() -> None:
-    table = PAGE.split("<!-- settings -->")[1].split("<!-- end -->")[0]
+@pytest.mark.parametrize(
+    ("name", "section", "count"),
+    [
+        ("settings", C11Config(), 8),
+        ("worker settings", WorkerConfig(), len(attrs.fields(WorkerConfig))),
+        ("partition settings", PartitionsConfig(), len(attrs.fields(PartitionsConfig)) - 1),
+    ],
+)
+def test_the_settings_have_the_documented_defaults(name: str, section: object, count: int) -> None:
+    table = PAGE.split(f"<!-- {name} -->")[1].split("<!-- end -->")[0]
     rows = [row.strip("| ").split(" | ") for row in table.strip().splitlines()[2:]]
-    assert len(rows) == 8
-    for name, default, _meaning in rows:
-        stated = str(getattr(C11Config(), name.strip("`"))).lower()
-        assert stated == default, name
+    assert len(rows) == count
+    for field, default, _meaning in rows:
+        stated = str(getattr(section, field.strip("`"))).lower()
+        assert stated == default, field
+
+
+def test_the_largest_batch_is_the_documented_one() -> None:
     assert f"{BATCH_TILES_MAX:,} is the limit" in PAGE
 
 
