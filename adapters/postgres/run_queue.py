@@ -16,7 +16,8 @@ from tileferry.adapters.postgres.run_rows import (
     CLAIM,
     COMPLETE,
     DUE_SOURCES,
-    RENEW,
+    RENEW_FREE,
+    RENEW_ONE,
     SPEND,
     WAKE,
     claims_of,
@@ -102,10 +103,17 @@ class PostgresRunQueue:
                 connection.execute(SPEND, {"source": row.source, "tokens": left})
 
     def renew(self, held: Sequence[Run], *, lease: timedelta) -> Sequence[RunId]:
-        """Extend leases."""
+        """Extend leases: at once those that nobody has locked, then the others one by one."""
+        renewed = self._renewed(RENEW_FREE, held, lease)
+        for run in held:
+            if run.run_id not in renewed:
+                renewed |= self._renewed(RENEW_ONE, [run], lease)
+        return [run.run_id for run in held if run.run_id in renewed]
+
+    def _renewed(self, statement: str, held: Sequence[Run], lease: timedelta) -> set[RunId]:
         values = {**claims_of(held), "lease": lease}
         with self.database.transaction() as connection:
-            return [RunId(row[0]) for row in connection.exec_driver_sql(RENEW, values)]
+            return {RunId(row[0]) for row in connection.exec_driver_sql(statement, values)}
 
     def complete(self, ended: Sequence[Run]) -> Sequence[RunId]:
         """End runs."""

@@ -178,9 +178,12 @@ _HELD = (
     "run_id = ANY (%(run_ids)b) AND status = 'processing'"
     " AND concat_ws(' ', run_id, lease_epoch, worker) = ANY (%(claims)b)"
 )
-RENEW = (
-    f"UPDATE runs SET lease_expires_at = now() + %(lease)s WHERE {_HELD}"  # noqa: S608
-    " AND lease_expires_at > now() RETURNING run_id"
+_LEASED = f"{_HELD} AND lease_expires_at > now()"
+RENEW_ONE = f"UPDATE runs SET lease_expires_at = now() + %(lease)s WHERE {_LEASED} RETURNING run_id"  # noqa: S608
+# Many at a time must not wait: the worker itself may just be ending them, in another order.
+RENEW_FREE = (
+    "UPDATE runs SET lease_expires_at = now() + %(lease)s WHERE run_id IN"  # noqa: S608
+    f" (SELECT run_id FROM runs WHERE {_LEASED} FOR UPDATE SKIP LOCKED) RETURNING run_id"
 )
 COMPLETE = (
     "UPDATE runs SET status = 'passed', error_message = NULL, error_class = NULL,"  # noqa: S608
