@@ -1,0 +1,69 @@
+"""Several at once at the books in one Postgres, each with connections of its own."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import count
+from typing import TypeVar
+
+from sqlalchemy import text
+
+from support.work_desk import Desk, postgres_desk
+from tileferry.adapters.postgres import Database
+from tileferry.domain.errors import TileManagerError
+
+CROWD = 8
+T = TypeVar("T")
+
+
+@contextmanager
+def crowd_at(database_url: str) -> Iterator[Sequence[Desk]]:
+    """Sit several at desks, as so many processes would; their run ids do not meet."""
+    databases = [Database.at(database_url) for _ in range(CROWD)]
+    desks = [postgres_desk(database) for database in databases]
+    for number, desk in enumerate(desks, 1):
+        desk._numbers = count(number * 1_000)
+    yield desks
+    for database in databases:
+        database.close()
+
+
+def at_once(crowd: Sequence[Desk], act: Callable[[Desk], T]) -> tuple[list[T], Counter[type]]:
+    """Have all do something at the same time; return what came of it, and which errors."""
+    ready = threading.Barrier(len(crowd))
+    refusals: Counter[type] = Counter()
+
+    def one(desk: Desk) -> list[T]:
+        ready.wait()
+        try:
+            return [act(desk)]
+        except TileManagerError as refusal:
+            refusals[type(refusal)] += 1
+            return []
+
+    with ThreadPoolExecutor(len(crowd)) as pool:
+        return [outcome for outcomes in pool.map(one, crowd) for outcome in outcomes], refusals
+
+
+@contextmanager
+def holding(database_url: str, statement: str) -> Iterator[Database]:
+    """Be a session that has locked something; give a database where others do not wait long."""
+    database = Database.at(database_url, lock_timeout_s=0.2)
+    with database.transaction() as connection:
+        connection.execute(text(statement))
+        yield database
+    database.close()
+
+
+def wait_for_waiting(database: Database) -> None:
+    """Wait until somebody waits for a lock."""
+    asked = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
+    pause = threading.Event()
+    for _ in range(500):
+        with database.reading() as connection:
+            if connection.execute(asked).scalar_one():
+                return
+        pause.wait(0.01)
+    raise AssertionError("nobody waits")
