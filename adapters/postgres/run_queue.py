@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import psycopg
 from attrs import define, evolve, field
-from sqlalchemy import Connection, PoolProxiedConnection
+from sqlalchemy import Connection
 
 from tileferry.adapters.postgres.database import Database, transaction_id
 from tileferry.adapters.postgres.errors import translated
@@ -46,7 +46,7 @@ class PostgresRunQueue:
 
     database: Database
     budget: RetryBudget = QUEUE_BUDGET
-    _listening: PoolProxiedConnection | None = field(default=None, init=False)
+    _listening: "psycopg.Connection[Any] | None" = field(default=None, init=False)
     _not_before_s: float = field(default=0.0, init=False)
     """When to try to listen again, after it could not be done."""
     _guard: Lock = field(factory=Lock, init=False)
@@ -139,11 +139,12 @@ class PostgresRunQueue:
         if self._listening is None and time.monotonic() >= self._not_before_s:
             # One of its own, that the pool forgets: it hears what comes at any time.
             with translated():
-                self._listening = self.database.engine.raw_connection()
-            self._listening.detach()
-            _driver_of(self._listening).autocommit = True
-            _driver_of(self._listening).execute(f"LISTEN {CHANNEL}")
-        return None if self._listening is None else _driver_of(self._listening)
+                pooled = self.database.engine.raw_connection()
+            self._listening = cast("psycopg.Connection[Any]", pooled.driver_connection)
+            pooled.detach()
+            self._listening.autocommit = True
+            self._listening.execute(f"LISTEN {CHANNEL}")
+        return self._listening
 
     def _hang_up(self) -> None:
         self._not_before_s = time.monotonic() + _RECONNECT_S
@@ -161,7 +162,3 @@ def _completed(connection: Connection, ended: Sequence[Run]) -> list[RunId]:
     if not ended:
         return []
     return [RunId(row[0]) for row in connection.exec_driver_sql(COMPLETE, claims_of(ended))]
-
-
-def _driver_of(connection: PoolProxiedConnection) -> "psycopg.Connection[Any]":
-    return cast("psycopg.Connection[Any]", connection.driver_connection)

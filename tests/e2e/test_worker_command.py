@@ -211,10 +211,12 @@ def first_signal(worker: Started, reached: threading.Event) -> None:
 def test_invariant_17_a_first_signal_lets_the_run_end_and_takes_no_other(
     operator: AreaOperator, desk: Desk, provider: ScriptedProvider, tmp_path: Path
 ) -> None:
-    under_way, waiting = desk.submitted(area("F1")), desk.submitted(area("F2"))
     ready = tmp_path / "ready"
     waits = blocked(provider)
     with waits as reached, operator.started("worker", "--ready-file", str(ready)) as worker:
+        wait_until(ready.exists, "the worker's readiness")
+        time.sleep(0.3)  # by now it waits
+        under_way, waiting = desk.submitted(area("F1")), desk.submitted(area("F2"))
         first_signal(worker, reached)
         assert ready.exists()
         waits.go_on.set()
