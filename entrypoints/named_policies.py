@@ -8,12 +8,14 @@ from attrs import evolve, frozen
 from tileferry.domain.audit import AuditEvent
 from tileferry.domain.retry import (
     DOWNLOAD_POLICY,
+    PARTITION_POLICY,
     POLICY_MATRIX,
+    RUN_POLICY,
     RetryCategory,
     RetryPolicy,
     upload_policy,
 )
-from tileferry.entrypoints.config import C11Config, Config
+from tileferry.entrypoints.config import C11Config, Config, PartitionsConfig, WorkerConfig
 from tileferry.entrypoints.retry_config import configured_policies
 
 POLICY_FIELDS = [
@@ -35,6 +37,22 @@ def download_policy(c11: C11Config) -> RetryPolicy:
 def in_call_policy(c11: C11Config) -> RetryPolicy:
     """Return how one upload command tries again what the provider rejected."""
     return upload_policy(c11.max_in_call_retries, c11.backoff_base_s, c11.backoff_cap_s)
+
+
+def run_policy(worker: WorkerConfig) -> RetryPolicy:
+    """Return how runs are tried again."""
+    return evolve(
+        RUN_POLICY,
+        max_attempts=worker.max_attempts,
+        base_delay=worker.initial_backoff_s,
+        max_delay=max(worker.initial_backoff_s, worker.max_backoff_s),
+        backoff_multiplier=worker.backoff_multiplier,
+    )
+
+
+def partition_policy(partitions: PartitionsConfig) -> RetryPolicy:
+    """Return how automation tries partitions again that the validator rejected."""
+    return evolve(PARTITION_POLICY, max_attempts=partitions.max_attempts)
 
 
 @frozen(kw_only=True)
@@ -96,6 +114,22 @@ def named_policies(config: Config) -> Mapping[str, NamedPolicy]:
             usual=in_call_policy(_USUAL),
             table="c11",
             operations="Upload flight ",
+        ),
+        NamedPolicy(
+            name="RUN",
+            category=RetryCategory.EXECUTION_INTENT,
+            policy=run_policy(config.worker),
+            usual=RUN_POLICY,
+            table="worker",
+            operations="Run ",
+        ),
+        NamedPolicy(
+            name="PARTITION",
+            category=RetryCategory.REPLAY_PROCESSING,
+            policy=partition_policy(config.partitions),
+            usual=PARTITION_POLICY,
+            table="partitions",
+            operations="Partition ",
         ),
     ):
         found[own.name] = own

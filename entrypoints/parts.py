@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 import httpx
-from attrs import evolve
 
 from tileferry.adapters.filesystem import (
     FileFdrClient,
@@ -53,12 +52,12 @@ from tileferry.application.worker import WorkerSettings
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.partitions import TerminalityPolicy
 from tileferry.domain.partitions.validation import ValidationRules
-from tileferry.domain.retry import PARTITION_POLICY, RUN_POLICY, RetryCategory, RetryPolicy
+from tileferry.domain.retry import RetryCategory, RetryPolicy
 from tileferry.domain.tiles import ResolutionGate, default_budget_bytes, default_reserve_bytes
 from tileferry.entrypoints.api_key import service_api_key
-from tileferry.entrypoints.config import Config, SinkName, WorkerConfig
+from tileferry.entrypoints.config import Config, SinkName
 from tileferry.entrypoints.logs import structured_logger
-from tileferry.entrypoints.named_policies import download_policy
+from tileferry.entrypoints.named_policies import download_policy, partition_policy, run_policy
 from tileferry.entrypoints.retry_config import configured_policies
 
 
@@ -235,24 +234,13 @@ def policies(config: Config) -> dict[RetryCategory, RetryPolicy]:
     return dict(configured_policies(config.retry))
 
 
-def run_policy(worker: WorkerConfig) -> RetryPolicy:
-    """Return how runs are tried again."""
-    return evolve(
-        RUN_POLICY,
-        max_attempts=worker.max_attempts,
-        base_delay=worker.initial_backoff_s,
-        max_delay=max(worker.initial_backoff_s, worker.max_backoff_s),
-        backoff_multiplier=worker.backoff_multiplier,
-    )
-
-
 def work_policies(config: Config) -> WorkPolicies:
     """Say what runs and partitions are allowed."""
     partitions = config.partitions
     age = partitions.max_age_days
     return WorkPolicies(
         run=run_policy(config.worker),
-        partition=evolve(PARTITION_POLICY, max_attempts=partitions.max_attempts),
+        partition=partition_policy(partitions),
         terminality=TerminalityPolicy(
             max_attempts=partitions.max_attempts,
             max_age=None if age is None else timedelta(days=age),

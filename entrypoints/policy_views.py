@@ -65,7 +65,10 @@ def matrix_view(policies: Iterable[NamedPolicy]) -> RenderableType:
             for name in named.changed
         ]
     notes.append(
-        Text("DOWNLOAD is for listings and tiles, UPLOAD for rejected tiles; both are set in c11.")
+        Text(
+            "DOWNLOAD is for listings and tiles, UPLOAD for rejected tiles; both are set in c11."
+            " RUN is for queued runs (worker), PARTITION for rejected partitions (partitions)."
+        )
     )
     return Group(table, *notes)
 

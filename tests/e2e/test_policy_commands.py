@@ -74,6 +74,15 @@ def test_transfers_have_policies_of_their_own(home: Path) -> None:
     assert [wait["delay_s"] for wait in upload["waits"]] == [2.0, 4.0, 8.0]
 
 
+def test_runs_and_partitions_have_theirs(home: Path) -> None:
+    (home / "tileferry.toml").write_text("[tileferry.worker]\ninitial_backoff_s = 30\n")
+    explain = ("policy", "explain", "--json", "--category")
+    runs = run_here(*explain, "run", "--error", "503").json
+    assert [wait["delay_s"] for wait in runs["waits"]] == [30, 60, 120, 240, 480, 960, 1920]
+    partitions = run_here(*explain, "partition").json
+    assert [wait["delay_s"] for wait in partitions["waits"]] == [300, 1800, 7200]
+
+
 def test_an_override_that_makes_no_sense_is_refused_by_its_path(home: Path) -> None:
     (home / "tileferry.toml").write_text("[tileferry.retry.KV_GET]\nmax_delay = 0.1\n")
     ran = run_here("policy", "show")
