@@ -16,16 +16,15 @@ BEATS_PER_LEASE = 3
 
 @define(kw_only=True, eq=False)
 class HeldRuns:
-    """The runs of a worker. The heart beats in another thread than the work is done in."""
+    """The runs of a worker. Threads of its own claim them, work on them, and renew their leases."""
 
     queue: RunQueue
     clock: Clock
     lease: timedelta
     _runs: dict[RunId, Run] = field(factory=dict, init=False)
     """Those that have not ended."""
-    _sure_until_s: float = field(default=0.0, init=False)
+    _sure_until_s: dict[RunId, float] = field(factory=dict, init=False)
     """Until then, by the monotonic clock, nobody else can have them."""
-    _lost: set[RunId] = field(factory=set, init=False)
 
     @property
     def every_s(self) -> float:
@@ -34,37 +33,40 @@ class HeldRuns:
 
     def took(self, claimed: Sequence[Run], *, asked_s: float) -> None:
         """Hold what was claimed, at some time after it was asked for."""
-        self._sure_until_s = asked_s + self.lease.total_seconds()
-        self._runs = {run.run_id: run for run in claimed}
+        until_s = asked_s + self.lease.total_seconds()
+        self._sure_until_s.update((run.run_id, until_s) for run in claimed)
+        self._runs.update((run.run_id, run) for run in claimed)
 
     def beat(self) -> bool:
         """Renew the leases there are; it has to be done again and again."""
-        runs = self._runs  # another claim has another
-        held = list(runs.values())
+        held = list(self._runs.values())
         if not held:
             return True
         asked_s = self.clock.monotonic()
         try:
-            renewed = self.queue.renew(held, lease=self.lease)
+            renewed = set(self.queue.renew(held, lease=self.lease))
         except DatabaseError:
             return True  # it may be back before the leases are over
-        # One that ended in the meantime could not be renewed, and is not lost.
-        gone = {run.run_id for run in held} - set(renewed)
-        self._lost |= gone & runs.keys()
-        if runs is self._runs:
-            self._sure_until_s = asked_s + self.lease.total_seconds()
+        until_s = asked_s + self.lease.total_seconds()
+        for run in held:
+            if run.run_id in self._runs:  # and has not ended in the meantime
+                self._sure_until_s[run.run_id] = until_s if run.run_id in renewed else 0.0
         return True
 
     def ended(self, run: Run) -> None:
         """Renew the lease of this one no more."""
         self._runs.pop(run.run_id, None)
+        self._sure_until_s.pop(run.run_id, None)
 
     def check(self, run: Run) -> None:
         """Stop a worker that may not work on a run any more.
 
         That is one whose lease was lost, and one that was asleep for so long that it must be.
         """
-        if run.run_id in self._lost or self.clock.monotonic() >= self._sure_until_s:
-            raise LeaseLostError(
-                run_id=run.run_id, worker=run.lease_owner or "", epoch=run.lease_epoch
-            )
+        if self.clock.monotonic() >= self._sure_until_s.get(run.run_id, 0.0):
+            raise lost(run)
+
+
+def lost(run: Run) -> LeaseLostError:
+    """Return what a worker is stopped by."""
+    return LeaseLostError(run_id=run.run_id, worker=run.lease_owner or "", epoch=run.lease_epoch)

@@ -14,10 +14,12 @@ from attrs import define, field, frozen
 
 from tileferry.application.leases import HeldRuns
 from tileferry.application.partition_control import PartitionControl
+from tileferry.application.ports.background import Background
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.idempotency import Heartbeat
 from tileferry.application.ports.work import ALL_KINDS, RunQueue
 from tileferry.application.run_control import RunControl
+from tileferry.application.run_supply import RunSupply
 from tileferry.domain.checks import integer, number
 from tileferry.domain.errors import DatabaseError, LeaseLostError
 from tileferry.domain.partitions.manifest import SealedPartition
@@ -26,8 +28,6 @@ from tileferry.domain.runs import Run, RunKind, Verdict, VerdictOutcome, WorkerI
 
 _PATIENCE = RetryPolicy(max_attempts=2, base_delay=0.5, max_delay=30.0)
 """Between looks at a database that is away; there is no last one."""
-_KEEP_BACK_S = 0.5
-"""How long the end of a run may be kept back, to be reported with others."""
 
 
 @frozen(kw_only=True)
@@ -80,29 +80,46 @@ class Worker:
     is_stopping: Callable[[], bool] = lambda: False
     check_stop: Callable[[], None] = lambda: None
     """Raises ``KeyboardInterrupt`` when even the run under way has to stop."""
+    background: Background | None = None
+    """Where the next batch is claimed while one is worked on."""
     processed: int = field(default=0, init=False)
     _held: HeldRuns = field(init=False)
+    _supply: RunSupply = field(init=False)
     _sweep_at_s: float = field(default=0.0, init=False)
-    _ended: list[Run] = field(factory=list, init=False)
-    """Runs that passed, and that the queue does not know of yet."""
-    _ended_since_s: float = field(default=0.0, init=False)
 
     @_held.default
     def _nothing_yet(self) -> HeldRuns:
         return HeldRuns(queue=self.queue, clock=self.clock, lease=self.settings.lease)
 
+    @_supply.default
+    def _of_queue(self) -> RunSupply:
+        return RunSupply(
+            queue=self.queue,
+            held=self._held,
+            clock=self.clock,
+            worker=self.name,
+            kinds=self.kinds,
+            batch=self.settings.batch,
+            lease=self.settings.lease,
+            give_back=self._give_back,
+            background=self.background,
+        )
+
     def run(self) -> None:
         """Work until told to stop, or until nothing is due if that was asked for."""
         with self.heartbeat.beating(self._held.beat, every_s=self._held.every_s):
-            self._take_runs()
-            self._exchange(0)
+            try:
+                self._take_runs()
+                self._supply.flush()
+            finally:
+                self._supply.stop()
 
     def _take_runs(self) -> None:
         failures = 0
         while not self.is_stopping():
             try:
                 self._keep_house()
-                claimed = self._exchange(self.settings.batch)
+                claimed = self._supply.next_batch()
                 failures = 0
                 if claimed:
                     self._work_on(claimed)
@@ -122,40 +139,25 @@ class Worker:
         self.control.sweep()
         self.partitions.retry_due()
 
-    def _exchange(self, limit: int) -> Sequence[Run]:
-        """Tell the queue what has passed, and get what is next."""
-        ended = self._ended
-        if not ended and not limit:
-            return ()
-        claimed: Sequence[Run] = ()
-        asked_s = self.clock.monotonic()
-        if limit:
-            kept, claimed = self.queue.exchange(
-                ended, self.name, limit=limit, lease=self.settings.lease, kinds=self.kinds
-            )
-        else:
-            kept = self.queue.complete(ended)
-        self._ended = []
-        for run in ended:
-            self._held.ended(run)
-        counted = set(kept)
-        lost = [run for run in ended if run.run_id not in counted]
-        if lost:
-            for run in claimed:
-                self.control.give_back(run)
-            raise _lost(lost[0])
-        if limit:
-            self._held.took(claimed, asked_s=asked_s)
-        return claimed
-
     def _work_on(self, claimed: Sequence[Run]) -> None:
         for place, run in enumerate(claimed):
             if self.is_stopping():
-                for left in claimed[place:]:
-                    self._held.ended(left)
-                    self.control.give_back(left)
+                self._give_back(claimed[place:])
                 return
-            self._process(run)
+            try:
+                self._process(run)
+            except KeyboardInterrupt:
+                self._give_back(claimed[place + 1 :])
+                raise
+            except BaseException:
+                for left in claimed[place:]:  # nobody works on them: their leases may end
+                    self._held.ended(left)
+                raise
+
+    def _give_back(self, runs: Sequence[Run]) -> None:
+        for run in runs:
+            self._held.ended(run)
+            self.control.give_back(run)
 
     def _process(self, run: Run) -> None:
         """Do one run's work, and report what came of it."""
@@ -170,8 +172,7 @@ class Worker:
             held.ended(run)
             self.control.process_error(run, error)
         except BaseException:
-            held.ended(run)
-            self.control.give_back(run)
+            self._give_back([run])
             raise
         else:
             self._report(run, result)
@@ -186,15 +187,9 @@ class Worker:
             self._held.ended(run)
             self.control.process_result(run, result.verdict, sealed=result.sealed)
             return
-        # A plain pass changes nothing else, so several are reported together. Until then the
-        # lease goes on: a crash in between has the run done once more, which its kind allows.
-        now_s = self.clock.monotonic()
-        if not self._ended:
-            self._ended_since_s = now_s
-        self._ended.append(run)
+        # A plain pass changes nothing else, so several are reported together.
         self.control.log_end(run, result.verdict)
-        if now_s - self._ended_since_s >= _KEEP_BACK_S:
-            self._exchange(0)
+        self._supply.passed(run)
 
     def _check(self, run: Run) -> None:
         self._held.check(run)
@@ -227,7 +222,3 @@ class Worker:
             extra={"kind": "worker.database_away", "failures": failures},
         )
         self.queue.wait(delay_s)
-
-
-def _lost(run: Run) -> LeaseLostError:
-    return LeaseLostError(run_id=run.run_id, worker=run.lease_owner or "", epoch=run.lease_epoch)

@@ -108,7 +108,7 @@ class PostgresRunQueue:
         for run in held:
             if run.run_id not in renewed:
                 renewed |= self._renewed(RENEW_ONE, [run], lease)
-        return [run.run_id for run in held if run.run_id in renewed]
+        return [run_id for run_id in dict.fromkeys(run.run_id for run in held) if run_id in renewed]
 
     def _renewed(self, statement: str, held: Sequence[Run], lease: timedelta) -> set[RunId]:
         values = {**claims_of(held), "lease": lease}

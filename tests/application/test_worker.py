@@ -1,22 +1,20 @@
 """A worker over books in memory: what it does with runs, and when it stops."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
-from attrs import define, field
-from support.work_desk import Desk, acquire, download, key, memory_desk, sealed_by
+from support.work_desk import acquire, download, key, memory_desk, sealed_by
+from support.work_shop import DISK, Shop, passed, raises
 
-from tileferry.adapters.memory import ManualClock
 from tileferry.application.run_control import WorkPolicies
-from tileferry.application.worker import Result, RunHandler, Worker, WorkerSettings
+from tileferry.application.worker import Result
 from tileferry.domain.actors import Actor
 from tileferry.domain.errors import (
     DatabaseError,
     InvalidValueError,
     LeaseLostError,
-    StorageError,
 )
 from tileferry.domain.partitions import PartitionStatus
 from tileferry.domain.runs import (
@@ -29,79 +27,10 @@ from tileferry.domain.runs import (
     WorkerId,
 )
 
-LEASE_S = 60.0
-
-
-@define
-class ManualHeart:
-    """Beats when a test says so."""
-
-    beats: list[Callable[[], bool]] = field(factory=list)
-
-    @contextmanager
-    def beating(self, beat: Callable[[], bool], *, every_s: float) -> Iterator[None]:
-        assert every_s == LEASE_S / 3
-        self.beats.append(beat)
-        yield
-        self.beats.remove(beat)
-
-    def beat(self) -> None:
-        for beat in self.beats:
-            assert beat()
-
-
-@define
-class Shop:
-    """A desk with one worker, whose work is what a test makes of it."""
-
-    desk: Desk
-    heart: ManualHeart = field(factory=ManualHeart)
-    done: list[str] = field(factory=list)
-    stopping: bool = False
-    work: Callable[[Run, Callable[[], None]], Result] | None = None
-    worker: Worker = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        handlers: Mapping[RunKind, RunHandler] = dict.fromkeys(RunKind, self._handle)
-        self.worker = Worker(
-            name=WorkerId("w1"),
-            queue=self.desk.queue,
-            control=self.desk.control,
-            partitions=self.desk.partitions,
-            handlers=handlers,
-            heartbeat=self.heart,
-            clock=self.clock,
-            logger=logging.getLogger("test.worker"),
-            settings=WorkerSettings(lease_s=LEASE_S, batch=3, until_idle=True),
-            is_stopping=lambda: self.stopping,
-        )
-
-    @property
-    def clock(self) -> ManualClock:
-        return self.desk.queue.clock  # type: ignore[attr-defined, no-any-return]
-
-    def _handle(self, run: Run, check: Callable[[], None], /) -> Result:
-        self.done.append(run.run_id)
-        return self.work(run, check) if self.work else passed(run)
-
-
-def passed(run: Run) -> Result:
-    return Result(verdict=Verdict(run_id=run.run_id, outcome=VerdictOutcome.PASSED))
-
 
 @pytest.fixture
 def shop() -> Shop:
     return Shop(memory_desk())
-
-
-def raises(error: Exception) -> Callable[[Run, Callable[[], None]], Result]:
-    def work(_run: Run, _check: Callable[[], None]) -> Result:
-        raise error
-
-    return work
-
-
-DISK = StorageError(action="write", path="x", problem="full", remedy="free space")
 
 
 def test_spec4_runs_are_done_in_their_order_until_none_is_due(shop: Shop) -> None:
@@ -401,8 +330,46 @@ def test_a_worker_rescues_and_retries_for_everybody(shop: Shop) -> None:
     assert shop.desk.known(lost).status is RunStatus.PASSED
 
 
-def test_only_the_wanted_kinds_are_taken(shop: Shop) -> None:
-    shop.worker.kinds = [RunKind.UPLOAD_FLIGHT]
+def test_only_the_wanted_kinds_are_taken() -> None:
+    shop = Shop(memory_desk(), kinds=[RunKind.UPLOAD_FLIGHT])
     shop.desk.submitted()
     shop.worker.run()
     assert shop.done == []
+
+
+def test_an_interrupt_gives_back_the_whole_batch(shop: Shop) -> None:
+    for _ in range(3):
+        shop.desk.submitted()
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    shop.worker.check_stop = interrupt
+
+    def work(run: Run, check: Callable[[], None]) -> Result:
+        check()
+        return passed(run)
+
+    shop.work = work
+    with pytest.raises(KeyboardInterrupt):
+        shop.worker.run()
+    assert len(shop.desk.queue.claim(WorkerId("w2"), limit=9, lease=timedelta(minutes=1))) == 3
+
+
+def test_a_database_that_goes_away_in_a_run_lets_the_leases_of_its_batch_end(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        shop.desk.submitted()
+    process_error, failures = type(shop.worker.control).process_error, iter([True])
+
+    def away(*given: object) -> object:
+        if next(failures, None):
+            raise DatabaseError(problem="away", remedy="wait")
+        return process_error(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(shop.worker.control), "process_error", away)
+    shop.work = raises(DISK)
+    shop.worker.run()
+    shop.clock.pass_time(61)
+    assert shop.desk.control.sweep() == 3

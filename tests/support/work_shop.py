@@ -1,0 +1,96 @@
+"""A worker over books in memory, whose work is what a test makes of it."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from attrs import define, field
+
+from support.work_desk import Desk
+from tileferry.adapters.memory import ManualClock
+from tileferry.application.ports.background import Background
+from tileferry.application.ports.work import ALL_KINDS
+from tileferry.application.worker import Result, RunHandler, Worker, WorkerSettings
+from tileferry.domain.errors import (
+    StorageError,
+)
+from tileferry.domain.runs import (
+    Run,
+    RunKind,
+    Verdict,
+    VerdictOutcome,
+    WorkerId,
+)
+
+LEASE_S = 60.0
+
+
+@define
+class ManualHeart:
+    """Beats when a test says so."""
+
+    beats: list[Callable[[], bool]] = field(factory=list)
+
+    @contextmanager
+    def beating(self, beat: Callable[[], bool], *, every_s: float) -> Iterator[None]:
+        assert every_s == LEASE_S / 3
+        self.beats.append(beat)
+        yield
+        self.beats.remove(beat)
+
+    def beat(self) -> None:
+        for beat in self.beats:
+            assert beat()
+
+
+@define
+class Shop:
+    """A desk with one worker, whose work is what a test makes of it."""
+
+    desk: Desk
+    heart: ManualHeart = field(factory=ManualHeart)
+    done: list[str] = field(factory=list)
+    stopping: bool = False
+    work: Callable[[Run, Callable[[], None]], Result] | None = None
+    kinds: Sequence[RunKind] = ALL_KINDS
+    background: Background | None = None
+    worker: Worker = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        handlers: Mapping[RunKind, RunHandler] = dict.fromkeys(RunKind, self._handle)
+        self.worker = Worker(
+            name=WorkerId("w1"),
+            queue=self.desk.queue,
+            control=self.desk.control,
+            partitions=self.desk.partitions,
+            handlers=handlers,
+            heartbeat=self.heart,
+            clock=self.clock,
+            logger=logging.getLogger("test.worker"),
+            settings=WorkerSettings(lease_s=LEASE_S, batch=3, until_idle=True),
+            is_stopping=lambda: self.stopping,
+            kinds=self.kinds,
+            background=self.background,
+        )
+
+    @property
+    def clock(self) -> ManualClock:
+        return self.desk.queue.clock  # type: ignore[attr-defined, no-any-return]
+
+    def _handle(self, run: Run, check: Callable[[], None], /) -> Result:
+        self.done.append(run.run_id)
+        return self.work(run, check) if self.work else passed(run)
+
+
+def passed(run: Run) -> Result:
+    return Result(verdict=Verdict(run_id=run.run_id, outcome=VerdictOutcome.PASSED))
+
+
+def raises(error: Exception) -> Callable[[Run, Callable[[], None]], Result]:
+    def work(_run: Run, _check: Callable[[], None]) -> Result:
+        raise error
+
+    return work
+
+
+DISK = StorageError(action="write", path="x", problem="full", remedy="free space")
