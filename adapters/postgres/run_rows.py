@@ -147,6 +147,7 @@ WAKE = text(
 )
 SPEND = text("UPDATE source_gates SET tokens = :tokens, refilled_at = now() WHERE source = :source")
 # From each open source as many as are wanted in all, since any of them may have the oldest ones.
+# By now, and not by when the transaction began: what it takes may have been freed since then.
 # First attempts earn tokens, where some are missing; nobody waits for a gate that is being changed.
 CLAIM = f"""
     WITH picked AS MATERIALIZED (
@@ -159,8 +160,8 @@ CLAIM = f"""
         ORDER BY priority, submitted_date, run_id LIMIT %(limit)s
     ), claimed AS (
         UPDATE runs SET status = 'processing', ready = false, next_retry_at = NULL,
-            worker = %(worker)s, lease_expires_at = now() + %(lease)s,
-            lease_epoch = lease_epoch + 1, began_at = now(), ended_at = NULL
+            worker = %(worker)s, lease_expires_at = clock_timestamp() + %(lease)s,
+            lease_epoch = lease_epoch + 1, began_at = clock_timestamp(), ended_at = NULL
         WHERE run_id = ANY (ARRAY(SELECT run_id FROM picked)) RETURNING {RUN_COLUMNS}
     ), poor AS (
         SELECT source FROM source_gates WHERE tokens < %(capacity)s FOR UPDATE SKIP LOCKED
