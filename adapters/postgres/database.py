@@ -22,6 +22,8 @@ LOCK_TIMEOUT_S = 30.0
 """How long a statement waits for what another transaction holds."""
 STATEMENT_TIMEOUT_S = 120.0
 """How long a statement takes in all."""
+IDLE_TIMEOUT_S = 60.0
+"""How long a transaction keeps its locks while its process does nothing: it may be gone."""
 _RESOLVE_PAUSE_S = 0.1
 _GRACE_S = 1.0
 _CONNECT_ARGS = {
@@ -41,6 +43,7 @@ def engine_for(
     *,
     lock_timeout_s: float = LOCK_TIMEOUT_S,
     statement_timeout_s: float = STATEMENT_TIMEOUT_S,
+    idle_timeout_s: float = IDLE_TIMEOUT_S,
 ) -> Engine:
     """Return an engine for a ``postgresql://`` address; nothing is connected yet.
 
@@ -50,6 +53,7 @@ def engine_for(
     limits = {
         "lock_timeout": f"{lock_timeout_s * 1_000:.0f}",
         "statement_timeout": f"{statement_timeout_s * 1_000:.0f}",
+        "idle_in_transaction_session_timeout": f"{idle_timeout_s * 1_000:.0f}",
     }
     engine = create_engine(
         parsed.set(drivername="postgresql+psycopg"),
@@ -140,10 +144,16 @@ class Database:
         *,
         lock_timeout_s: float = LOCK_TIMEOUT_S,
         statement_timeout_s: float = STATEMENT_TIMEOUT_S,
+        idle_timeout_s: float = IDLE_TIMEOUT_S,
     ) -> "Database":
         """Return the database at an address."""
         return cls(
-            engine_for(url, lock_timeout_s=lock_timeout_s, statement_timeout_s=statement_timeout_s)
+            engine_for(
+                url,
+                lock_timeout_s=lock_timeout_s,
+                statement_timeout_s=statement_timeout_s,
+                idle_timeout_s=idle_timeout_s,
+            )
         )
 
     @contextmanager

@@ -64,16 +64,20 @@ class Snapshot:
     events: int
 
     @classmethod
-    def of(cls, desk: Desk) -> "Snapshot":
-        """Read everything."""
+    def of(cls, desk: Desk, earlier: "Snapshot | None" = None) -> "Snapshot":
+        """Read everything; what is kept of runs that are as they were earlier, only once."""
         reader = desk.reader
         runs = {run.run_id: run for run in reader.runs(RunFilter(), limit=_ALL)}
+        old = {} if earlier is None else earlier.attempts
+        known = {} if earlier is None else earlier.runs
+        changed = [run_id for run_id, run in runs.items() if known.get(run_id) != run]
+        raw = frozenset() if earlier is None else earlier.raw
         partitions = {one.key: one for one in reader.find_partitions(PartitionFilter())}
         gates = reader.gates()
         return cls(
             runs=runs,
-            attempts={run_id: list(reader.attempts(run_id)) for run_id in runs},
-            raw=frozenset(run_id for run_id in runs if reader.has_raw(run_id)),
+            attempts={**old, **{run_id: list(reader.attempts(run_id)) for run_id in changed}},
+            raw=raw | {run_id for run_id in changed if reader.has_raw(run_id)},
             partitions=partitions,
             verdicts={key: list(reader.partition_attempts(key)) for key in partitions},
             planned={key: reader.planned_retry(key) for key in partitions},
@@ -152,10 +156,10 @@ class Pair:
                 {"passed": timedelta(seconds=seconds)},
             )
 
-    def compared(self) -> Snapshot:
+    def compared(self, earlier: Snapshot | None = None) -> Snapshot:
         """Return what both say, which must be the same."""
-        snapshot = Snapshot.of(self.postgres)
-        snapshot.check_same(Snapshot.of(self.memory))
+        snapshot = Snapshot.of(self.postgres, earlier)
+        snapshot.check_same(Snapshot.of(self.memory, earlier))
         return snapshot
 
     def check_audit(self) -> None:
@@ -182,22 +186,25 @@ def _comparable(outcome: Any) -> Any:
 
 @contextmanager
 def clock_of(url: str) -> Iterator[Database]:
-    """Have a database take the time from a table: ``now()`` of ours is found before its own."""
+    """Have a database take the time from a table: our clocks are found before its own."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("CREATE SCHEMA set_time")
         connection.execute("CREATE TABLE set_time.clock (at timestamptz NOT NULL)")
         connection.execute("INSERT INTO set_time.clock VALUES (%s)", (START,))
-        connection.execute(
-            "CREATE FUNCTION set_time.now() RETURNS timestamptz LANGUAGE sql STABLE"
-            " AS 'SELECT at FROM set_time.clock'"
-        )
+        for clock in ("now", "clock_timestamp"):
+            connection.execute(
+                f"CREATE FUNCTION set_time.{clock}() RETURNS timestamptz LANGUAGE sql STABLE"  # noqa: S608  # names of ours
+                " AS 'SELECT at FROM set_time.clock'"
+            )
         name = make_url(url).database
         connection.execute(
             f'ALTER DATABASE "{name}" SET search_path = set_time, pg_catalog, public'.encode()
         )
     database = Database.at(url)
-    yield database
-    database.close()
+    try:
+        yield database
+    finally:
+        database.close()
 
 
 def fresh_pair(database: Database, *, policies: WorkPolicies, budget: RetryBudget) -> Pair:

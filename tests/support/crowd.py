@@ -51,19 +51,30 @@ def at_once(crowd: Sequence[Desk], act: Callable[[Desk], T]) -> tuple[list[T], C
 def holding(database_url: str, statement: str) -> Iterator[Database]:
     """Be a session that has locked something; give a database where others do not wait long."""
     database = Database.at(database_url, lock_timeout_s=0.2)
-    with database.transaction() as connection:
-        connection.execute(text(statement))
-        yield database
-    database.close()
+    try:
+        with database.transaction() as connection:
+            connection.execute(text(statement))
+            yield database
+    finally:
+        database.close()
 
 
 def wait_for_waiting(database: Database) -> None:
     """Wait until somebody waits for a lock."""
     asked = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
-    pause = threading.Event()
-    for _ in range(500):
+
+    def is_waiting() -> bool:
         with database.reading() as connection:
-            if connection.execute(asked).scalar_one():
-                return
+            return bool(connection.execute(asked).scalar_one())
+
+    wait_until(is_waiting)
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Look again and again, for some seconds."""
+    pause = threading.Event()
+    for _ in range(1_000):
+        if is_so():
+            return
         pause.wait(0.01)
-    raise AssertionError("nobody waits")
+    raise AssertionError("it did not come to that")

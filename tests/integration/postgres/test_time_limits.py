@@ -48,6 +48,14 @@ def head_held(database: Database) -> Iterator[None]:
         connection.rollback()
 
 
+def test_no_transaction_keeps_its_locks_while_its_process_does_nothing(
+    database: Database,
+) -> None:
+    with database.reading() as connection:
+        limit = connection.execute(text("SHOW idle_in_transaction_session_timeout")).scalar_one()
+    assert limit == "1min"
+
+
 def test_every_connection_has_its_limits(database: Database, hasty: Database) -> None:
     assert limits_of(database) == ("30s", "2min", "on")
     assert limits_of(hasty) == ("200ms", "800ms", "on")

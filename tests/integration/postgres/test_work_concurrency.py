@@ -5,14 +5,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sqlalchemy import text
-from support.crowd import at_once, crowd_at, holding, wait_for_waiting
+from support.crowd import at_once, crowd_at, holding, wait_for_waiting, wait_until
 from support.partition_desk import FAILED, enqueued, judged, known
 from support.work_desk import LEASE, Desk, download, key, postgres_desk
 
 from tileferry.adapters.postgres import Database
 from tileferry.application.ports.work import RunFilter
 from tileferry.application.run_control import WorkPolicies
-from tileferry.domain.errors import RateLimitedError, SatelliteProviderError
+from tileferry.domain.errors import DatabaseError, RateLimitedError, SatelliteProviderError
 from tileferry.domain.partitions import PartitionStatus
 from tileferry.domain.runs import RunPriority, RunStatus, WorkerId
 from tileferry.domain.tiles.provider_faults import ProviderFault
@@ -60,6 +60,27 @@ def test_invariant_13_of_many_sweepers_one_rescues_a_run(desk: Desk, crowd: Sequ
     assert (sum(swept), refusals) == (40, {})
     found = desk.reader.runs(RunFilter(), limit=99)
     assert {(run.status, run.rescues) for run in found} == {(RunStatus.ERROR, 1)}
+
+
+def test_invariant_13_a_worker_that_stands_still_within_a_unit_does_not_keep_its_run(
+    desk: Desk, database_url: str
+) -> None:
+    """As one that was stopped, or whose machine has lost its power: its locks are ended for it."""
+    desk.submitted()
+    held = desk.claimed()
+    desk.pass_time(61)
+    still = Database.at(database_url, idle_timeout_s=0.3)
+
+    def stand_still() -> None:
+        with postgres_desk(still).store.unit() as unit:
+            assert unit.run(held.run_id) == desk.known(held)
+            assert desk.control.sweep() == 0
+            wait_until(lambda: desk.control.sweep() == 1)
+
+    with pytest.raises(DatabaseError, match="the connection was lost"):
+        stand_still()
+    assert desk.known(held).rescues == 1
+    still.close()
 
 
 def test_a_claim_does_not_wait_for_gates_that_somebody_has_locked(

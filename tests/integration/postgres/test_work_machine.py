@@ -20,6 +20,7 @@ from support.books_pair import Pair, check_books, check_step, clock_of, fresh_pa
 from support.partition_desk import ANN, dates, verdict_on
 from support.work_desk import LEASE, Desk, acquire, download, key, sealed_by
 
+from tileferry.application.ports.work import ALL_KINDS
 from tileferry.application.run_control import WorkPolicies
 from tileferry.domain.actors import Actor
 from tileferry.domain.errors import (
@@ -89,7 +90,7 @@ class WorkMachine(RuleBasedStateMachine):
         """Take a step at both books, and check what every step must keep."""
         outcome = self.pair.both(act)
         assert not isinstance(outcome, DatabaseError), outcome
-        before, self.seen = self.seen, self.pair.compared()
+        before, self.seen = self.seen, self.pair.compared(self.seen)
         if isinstance(outcome, TileManagerError):
             assert self.seen == before  # what was refused has changed nothing
         check_step(before, self.seen)
@@ -103,10 +104,12 @@ class WorkMachine(RuleBasedStateMachine):
         keys = list(self.seen.partitions)
         return keys[number % len(keys)]
 
-    def claimed(self, worker: str, limit: int) -> Sequence[Run]:
+    def claimed(
+        self, worker: str, limit: int, kinds: Sequence[RunKind] = ALL_KINDS
+    ) -> Sequence[Run]:
         before = self.seen
         claimed = self.step(
-            lambda desk: desk.queue.claim(WorkerId(worker), limit=limit, lease=LEASE)
+            lambda desk: desk.queue.claim(WorkerId(worker), limit=limit, lease=LEASE, kinds=kinds)
         )
         assert isinstance(claimed, Sequence)
         for run in claimed:
@@ -126,7 +129,7 @@ class WorkMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1, 30, 59, 61, 400, 7_200]))
     def time_passes(self, seconds: int) -> None:
         self.pair.pass_time(seconds)
-        self.seen = self.pair.compared()
+        self.seen = self.pair.compared(self.seen)
 
     # Operators and schedulers
 
@@ -191,6 +194,13 @@ class WorkMachine(RuleBasedStateMachine):
         for held in self.claimed(worker, 1):
             self.step(partial(finish, held=held, outcome=outcome))
 
+    @rule(worker=WORKERS, seconds=st.sampled_from([0, 400, 2_400]))
+    def be_rejected(self, worker: str, seconds: int) -> None:
+        """And have the scheduler come by, when the retry may be due."""
+        for held in self.claimed(worker, 1, [RunKind.ACQUIRE_PARTITION]):
+            self.step(partial(finish, held=held, outcome=VerdictOutcome.FAILED))
+            self.retry_due(seconds)
+
     @rule(worker=WORKERS, error=st.sampled_from(ERRORS), seconds=st.sampled_from([0, 30, 60]))
     def work_in_vain(self, worker: str, error: TileManagerError, seconds: int) -> None:
         for held in self.claimed(worker, 1):
@@ -220,7 +230,7 @@ class WorkMachine(RuleBasedStateMachine):
     @rule(number=CLAIMS)
     def give_back(self, number: int) -> None:
         held = self.claim_of(number)
-        self.write(held, lambda desk: desk.control.give_back(held))
+        self.write(held, partial(give_back, held=held))
 
     def write(self, held: Run, act: Callable[[Desk], object]) -> None:
         """Write from a claim: it counts if that is still the newest, and else changes nothing."""
@@ -244,6 +254,22 @@ class WorkMachine(RuleBasedStateMachine):
         assert outcome[0] == expected
         self.claims.extend(outcome[1])
 
+    @rule(worker=WORKERS, error=st.sampled_from(ERRORS), outcome=OUTCOMES)
+    def come_too_late(self, worker: str, error: TileManagerError, outcome: VerdictOutcome) -> None:
+        """Sleep until the run is somebody else's, and then write in every way there is."""
+        for held in self.claimed(worker, 1):
+            self.sweep(60)
+            self.claimed("w3", 3)
+            if self.is_held(held):
+                continue
+            before = self.seen
+            assert self.step(lambda desk: desk.queue.renew([held], lease=LEASE)) == []  # noqa: B023  # called at once
+            assert self.step(lambda desk: desk.queue.complete([held])) == []  # noqa: B023  # as above
+            self.write(held, partial(finish, held=held, outcome=outcome))
+            self.write(held, partial(break_off, held=held, error=error))
+            self.write(held, partial(give_back, held=held))
+            assert self.seen == before
+
     @rule(seconds=st.sampled_from([0, 60]))
     def sweep(self, seconds: int) -> None:
         self.time_passes(seconds)
@@ -261,6 +287,7 @@ class WorkMachine(RuleBasedStateMachine):
         assert all(map(has_ended, self.seen.runs.values()))
         pending = [one for one in self.seen.partitions.values() if one.active_run_id is not None]
         assert pending == []
+        assert self.pair.compared() == self.seen  # nothing has changed unseen
         self.pair.check_audit()
 
 
@@ -271,6 +298,11 @@ def finish(desk: Desk, held: Run, outcome: VerdictOutcome) -> None:
         logical_date = date.fromisoformat(str(held.payload["logical_date"]))
         sealed = sealed_by(held, key(logical_date.day, source=held.source))
     desk.control.process_result(held, verdict_on(held, outcome), sealed=sealed)
+
+
+def give_back(desk: Desk, held: Run) -> None:
+    """Do what a worker does when it is stopped."""
+    desk.control.give_back(held)
 
 
 def break_off(desk: Desk, held: Run, error: TileManagerError) -> Run:
@@ -289,7 +321,7 @@ def test_invariants_9_12_13_15_16_18_both_books_keep_to_the_rules_and_every_run_
             settings=settings(
                 database=None,
                 deadline=None,
-                max_examples=500 if SOAK else 20,
+                max_examples=400 if SOAK else 20,
                 stateful_step_count=60 if SOAK else 25,
                 suppress_health_check=list(HealthCheck),
             ),
