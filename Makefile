@@ -46,7 +46,7 @@ bench: $(READY)  ## measure against peers; writes build/bench.json
 
 SOAK_TESTS := tests/e2e/test_memory.py tests/e2e/test_cache_crash.py tests/e2e/test_download_crash.py tests/e2e/test_idempotency_crash.py tests/e2e/test_upload_crash.py tests/e2e/test_queue_crash.py \
 	tests/integration/filesystem/test_journal_crash.py \
-	tests/integration/filesystem/test_segment_crash.py
+	tests/integration/filesystem/test_segment_crash.py tests/integration/filesystem/test_raw_sink_crash.py tests/integration/http/test_acquisition.py
 
 soak: $(READY)  ## many more crashes, many more examples
 	TILEFERRY_SOAK=1 $(BIN)/python -m pytest -n $(JOBS) $(SOAK_TESTS) --timeout=1800
