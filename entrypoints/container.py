@@ -64,6 +64,8 @@ class Container(containers.DeclarativeContainer):
 
     config = providers.Dependency(instance_of=Config)
     clock = providers.Singleton(SystemClock)
+    in_run = providers.Object(False)  # noqa: FBT003  # a provider, not a flag
+    """Whether what is made works on queued runs, so that the queue waits for a source."""
     database = providers.Resource(parts.database, config)
     cache_root = config.provided.c11.cache_root
     metadata_store = providers.Singleton(PostgresTileMetadataStore, database=database, clock=clock)
@@ -114,10 +116,10 @@ class Container(containers.DeclarativeContainer):
         clock=clock,
         new_id=providers.Object(new_id),
         audit=audit_trail,
-        policies=providers.Singleton(parts.policies, config),
+        policies=providers.Singleton(parts.policies, config, in_run=in_run),
         tokens=providers.Singleton(SharedRetryTokens, clock=clock),
     )
-    download_settings = providers.Singleton(parts.download_settings, config)
+    download_settings = providers.Singleton(parts.download_settings, config, in_run=in_run)
     workers = providers.Singleton(ThreadWorkers, config.provided.c11.max_concurrent_requests)
     background = providers.Resource(parts.background)
     tile_downloader = providers.Factory(

@@ -52,7 +52,7 @@ from tileferry.application.worker import WorkerSettings
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.partitions import TerminalityPolicy
 from tileferry.domain.partitions.validation import ValidationRules
-from tileferry.domain.retry import RetryCategory, RetryPolicy
+from tileferry.domain.retry import RetryCategory, RetryPolicy, within_run
 from tileferry.domain.tiles import ResolutionGate, default_budget_bytes, default_reserve_bytes
 from tileferry.entrypoints.api_key import service_api_key
 from tileferry.entrypoints.config import Config, SinkName
@@ -148,11 +148,11 @@ def provider(
     )
 
 
-def download_settings(config: Config) -> DownloadSettings:
+def download_settings(config: Config, *, in_run: bool) -> DownloadSettings:
     """Set the policy and the gate of downloads."""
-    c11 = config.c11
+    c11, policy = config.c11, download_policy(config.c11)
     return DownloadSettings(
-        policy=download_policy(c11),
+        policy=within_run(policy) if in_run else policy,
         gate=ResolutionGate(
             min_m_per_px=c11.min_resolution_m_per_px, max_m_per_px=c11.max_resolution_m_per_px
         ),
@@ -229,9 +229,12 @@ def idempotency_store(
     return PostgresIdempotencyStore(database=database, audit_sink=audit_log() if chained else None)
 
 
-def policies(config: Config) -> dict[RetryCategory, RetryPolicy]:
+def policies(config: Config, *, in_run: bool = False) -> dict[RetryCategory, RetryPolicy]:
     """Return the policy of each category as it is set."""
-    return dict(configured_policies(config.retry))
+    found = dict(configured_policies(config.retry))
+    if in_run:
+        found[RetryCategory.API_REQUEST] = within_run(found[RetryCategory.API_REQUEST])
+    return found
 
 
 def work_policies(config: Config) -> WorkPolicies:

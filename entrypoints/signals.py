@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -75,22 +76,35 @@ class StopSignals:
             self.check()
 
 
+def _nothing() -> None:
+    """Let a wait go on."""
+
+
 @define
-class StoppableClock(SystemClock):
-    """The machine's clock; whoever waits by it in the main thread hears of a signal.
+class AttentiveClock(SystemClock):
+    """The machine's clock; who waits by it in the main thread looks up now and then."""
 
-    The interrupt itself may have come at a place where it was lost, such as inside a driver.
-    """
-
-    stop: StopSignals
+    check: Callable[[], None] = _nothing
+    """Ends the wait by raising."""
 
     def sleep(self, seconds: float) -> None:  # type: ignore[override]  # one of an object, not of the class
         """Wait, in short steps."""
         end_s = time.monotonic() + seconds
         while (left_s := end_s - time.monotonic()) > 0:
             time.sleep(min(left_s, STEP_S))
-            if self.stop.asked and threading.current_thread() is threading.main_thread():
+            if threading.current_thread() is threading.main_thread():
+                self.check()
+
+
+class StoppableClock(AttentiveClock):
+    """Hears of a signal, although its interrupt may have come where it was lost, as in a driver."""
+
+    def __init__(self, stop: StopSignals) -> None:
+        def check() -> None:
+            if stop.asked:
                 raise KeyboardInterrupt
+
+        super().__init__(check)
 
 
 def stop_at_once() -> None:

@@ -3,7 +3,7 @@
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -21,9 +21,9 @@ from tileferry.application.run_handlers import (
     DownloadAreaHandler,
     UploadFlightHandler,
 )
-from tileferry.application.worker import RunHandler, Worker
+from tileferry.application.worker import Result, RunHandler, Worker
 from tileferry.domain.errors import StorageError
-from tileferry.domain.runs import RunKind, WorkerId
+from tileferry.domain.runs import Run, RunKind, WorkerId
 from tileferry.entrypoints.container import Container, tile_uploader_of
 from tileferry.entrypoints.exits import ExitCode
 from tileferry.entrypoints.output import (
@@ -37,7 +37,7 @@ from tileferry.entrypoints.output import (
     print_json,
 )
 from tileferry.entrypoints.parts import worker_settings
-from tileferry.entrypoints.signals import StopSignals
+from tileferry.entrypoints.signals import AttentiveClock, StopSignals
 
 app = typer.Typer(help="Take runs from the queue.")
 SCHEMA = "tileferry.worker.v1"
@@ -79,9 +79,12 @@ def worker_command(
         make_folder(container.config().partitions.raw_root, setting="partitions.raw_root")
         container.provider()  # what is wrong with it would be taken for the runs' fault
         drain = Drain(stop=stop, drain_s=settings.drain_s)
+        clock = AttentiveClock()
+        container.clock.override(clock)
+        container.in_run.override(True)  # noqa: FBT003  # a provider, not a flag
         worker: Worker = container.worker(
             name=WorkerId(name or f"{socket.gethostname()}-{os.getpid()}"),
-            handlers=_handlers(container),
+            handlers=_handlers(container, clock),
             kinds=kind or ALL_KINDS,
             settings=evolve(worker_settings(container.config()), until_idle=until_idle),
             is_stopping=drain.is_stopping,
@@ -123,6 +126,7 @@ class Drain:
         """Tell whether to take no more runs."""
         if self.stop.asked and self._since_s is None:
             self._since_s = time.monotonic()
+            notes.print(f"Draining: the run under way has {self.drain_s:g} s; Ctrl-C to stop.")
         return self.stop.asked
 
     def check(self) -> None:
@@ -131,9 +135,9 @@ class Drain:
             raise KeyboardInterrupt
 
 
-def _handlers(container: Container) -> Mapping[RunKind, RunHandler]:
+def _handlers(container: Container, clock: AttentiveClock) -> Mapping[RunKind, RunHandler]:
     hold = partial(locked, container)
-    return {
+    handlers: Mapping[RunKind, RunHandler] = {
         RunKind.ACQUIRE_PARTITION: AcquirePartitionHandler(container.acquisition),
         RunKind.DOWNLOAD_AREA: DownloadAreaHandler(
             downloader=partial(_downloader, container),
@@ -144,6 +148,22 @@ def _handlers(container: Container) -> Mapping[RunKind, RunHandler]:
             uploader=partial(_uploader, container), locked=hold
         ),
     }
+    return {kind: partial(_attentively, clock, handler) for kind, handler in handlers.items()}
+
+
+def _attentively(
+    clock: AttentiveClock, handler: RunHandler, run: Run, check: Callable[[], None], /
+) -> Result:
+    """Have a run's own waits end, too, when its worker has to stop or has lost it."""
+    clock.check = check
+    try:
+        return handler(run, check)
+    finally:
+        clock.check = _go_on
+
+
+def _go_on() -> None:
+    """Outside of a run nothing is to be looked for."""
 
 
 def _downloader(container: Container, observer: DownloadObserver) -> TileDownloader:

@@ -28,9 +28,11 @@ from tileferry.domain.retry.loop import FailedAttempt, RetryLoop
 from tileferry.domain.retry.policies import (
     DOWNLOAD_POLICY,
     PARTITION_POLICY,
+    PATIENCE_IN_RUN_S,
     POLICY_MATRIX,
     RUN_POLICY,
     upload_policy,
+    within_run,
 )
 from tileferry.domain.retry.policy import BackoffKind, RetryPolicy
 from tileferry.domain.retry.record import DecisionRecord, Difference, replay
@@ -47,6 +49,7 @@ from tileferry.domain.retry.what_if import Fate, PastCall, Retold, WhatIf, retol
 __all__ = [
     "DOWNLOAD_POLICY",
     "PARTITION_POLICY",
+    "PATIENCE_IN_RUN_S",
     "POLICY_MATRIX",
     "RUN_POLICY",
     "BackoffKind",
@@ -92,4 +95,5 @@ __all__ = [
     "upload_policy",
     "wait_as_told",
     "what_if",
+    "within_run",
 ]

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from attrs import evolve
+
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry.category import RetryCategory
 from tileferry.domain.retry.policy import BackoffKind, RetryPolicy
@@ -58,6 +60,24 @@ PARTITION_POLICY = RetryPolicy(
     max_attempts=4, base_delay=300.0, max_delay=7200.0, backoff_multiplier=6.0
 )
 """A partition that the validator rejected, when automation may requeue it: 5 min, 30 min, 2 h."""
+
+
+PATIENCE_IN_RUN_S = 20.0
+"""How long a worker waits for a source in the middle of a run, all retries of a call together."""
+
+
+def within_run(policy: RetryPolicy) -> RetryPolicy:
+    """Return how a call is tried again inside a queued run.
+
+    Short troubles are waited out. For long ones there is the queue: a source that asks for patience
+    gets it from all its runs there, and no worker sits and waits.
+    """
+    deadline_s = policy.deadline_s
+    return evolve(
+        policy,
+        deadline_s=PATIENCE_IN_RUN_S if deadline_s is None else min(deadline_s, PATIENCE_IN_RUN_S),
+        max_retry_after_s=min(policy.max_retry_after_s, PATIENCE_IN_RUN_S),
+    )
 
 
 def upload_policy(max_in_call_retries: int, backoff_base_s: float, cap_s: float) -> RetryPolicy:

@@ -264,3 +264,58 @@ def test_a_worker_without_a_provider_takes_no_run(operator: AreaOperator, desk: 
     ran = operator.runs_here(*WORKER)
     assert ran.code == 2
     assert desk.known(run).status is RunStatus.DISCOVERED
+
+
+def test_a_source_that_asks_for_patience_holds_up_the_queue_and_no_worker(
+    operator: AreaOperator, desk: Desk, provider: ScriptedProvider
+) -> None:
+    provider.always[TILES] = answering_with(429, Retry_After="3600")
+    run = desk.submitted(area("F1"))
+    other = desk.submitted(area("F2"))
+    started_s = time.monotonic()
+    operator.runs_here(*WORKER)
+    assert time.monotonic() - started_s < 15
+    known = desk.known(run)
+    assert (known.error_class, known.retry_count) == ("rate_limited", 0)
+    assert known.next_retry_at is not None
+    wait_s = (known.next_retry_at - desk.reader.now()).total_seconds()
+    assert wait_s == pytest.approx(3_600, abs=30)
+    ((gate, _),) = desk.reader.gates()
+    assert not gate.is_open(desk.reader.now())
+    assert desk.known(other).status is RunStatus.DISCOVERED
+
+
+def test_invariant_17_a_worker_that_waits_for_the_provider_drains_too(
+    operator: AreaOperator, desk: Desk, provider: ScriptedProvider
+) -> None:
+    operator.settings["TILEFERRY_WORKER_DRAIN_S"] = "0.5"
+    provider.always[TILES] = answering_with(429, Retry_After="15")
+    run = desk.submitted(area("F1"))
+    with operator.started("worker") as worker:
+        wait_until(lambda: bool(provider.requests), "the request")
+        time.sleep(0.5)
+        signalled_s = time.monotonic()
+        worker.signalled(signal.SIGTERM)
+        ran = worker.ended()
+    assert ran.code == 130
+    assert time.monotonic() - signalled_s < 8
+    assert "Draining" in ran.err
+    known = desk.known(run)
+    assert (known.status, known.rescues) == (RunStatus.ERROR, 0)
+    assert "given back by worker" in (known.error_message or "")
+
+
+def test_invariant_12_a_worker_that_was_asleep_while_it_waited_ends_when_it_wakes(
+    operator: AreaOperator, desk: Desk, provider: ScriptedProvider
+) -> None:
+    provider.always[TILES] = answering_with(429, Retry_After="15")
+    run = desk.submitted(area("F1"))
+    with operator.started("worker") as worker:
+        wait_until(lambda: bool(provider.requests), "the request")
+        worker.signalled(signal.SIGSTOP)
+        time.sleep(2.5)  # longer than its lease
+        worker.signalled(signal.SIGCONT)
+        ran = worker.ended(timeout_s=10)
+    assert ran.code == 4, ran.err
+    assert "has lost run" in ran.err
+    assert desk.known(run).status is RunStatus.PROCESSING

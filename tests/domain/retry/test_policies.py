@@ -1,6 +1,7 @@
 """The figures of the specs' policies, as tables."""
 
 import pytest
+from attrs import evolve
 
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import (
@@ -9,11 +10,20 @@ from tileferry.domain.retry import (
     POLICY_MATRIX,
     RUN_POLICY,
     BackoffKind,
+    Failure,
+    GiveUp,
+    GiveUpReason,
+    RateLimited,
+    Retryable,
+    RetryAt,
     RetryCategory,
     RetryPolicy,
+    decide,
     jittered_delay,
     nominal_delay,
+    schedule,
     upload_policy,
+    within_run,
 )
 
 SPEC2_MATRIX = [
@@ -115,3 +125,14 @@ def test_spec1_no_in_call_retries_is_one_attempt() -> None:
     assert upload_policy(0, 2.0, 60.0).max_attempts == 1
     with pytest.raises(InvalidValueError, match=r"max_in_call_retries: must be 0 .*got -1"):
         upload_policy(-1, 2.0, 60.0)
+
+
+def test_inside_a_run_a_call_is_tried_for_a_short_while_only() -> None:
+    policy = within_run(DOWNLOAD_POLICY)
+    patient = Failure(key="k", attempt=1, error=RateLimited(retry_after_s=45.0))
+    short = Failure(key="k", attempt=1, error=RateLimited(retry_after_s=5.0))
+    assert decide(policy, patient) == GiveUp(reason=GiveUpReason.DEADLINE_EXCEEDED, attempts=1)
+    assert isinstance(decide(policy, short), RetryAt)
+    waits = schedule(policy, Retryable())
+    assert [wait.delay_s for wait in waits.waits] == [1.0, 2.0, 4.0, 4.0]
+    assert within_run(evolve(DOWNLOAD_POLICY, deadline_s=5.0)).deadline_s == 5.0
