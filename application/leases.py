@@ -49,7 +49,7 @@ class HeldRuns:
             return True  # it may be back before the leases are over
         until_s = asked_s + self.lease.total_seconds()
         for run in held:
-            if run.run_id in self._runs:  # and has not ended in the meantime
+            if self._runs.get(run.run_id) is run:  # and has not ended in the meantime
                 self._sure_until_s[run.run_id] = until_s if run.run_id in renewed else 0.0
         return True
 

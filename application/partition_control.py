@@ -145,10 +145,8 @@ class PartitionControl:
             due = [
                 partition
                 for partition in unit.due_partitions(limit=limit)
-                if self._is_still_due(unit, partition)
+                if self._is_still_due(unit, partition) and self._is_retried(unit, partition)
             ]
-            for partition in due:
-                self._retried(unit, partition, Actor.SCHEDULER, None)
         for partition in due:
             self.logger.info(
                 "%s is tried again by the policy",
@@ -194,6 +192,22 @@ class PartitionControl:
             return True
         unit.plan_retry(partition.key, planned)
         return False
+
+    def _is_retried(self, unit: WorkUnit, partition: Partition) -> bool:
+        """Try a partition again; one whose work cannot be read is left to an operator."""
+        try:
+            self._retried(unit, partition, Actor.SCHEDULER, None)
+        except InvalidValueError as error:
+            unit.plan_retry(partition.key, None)
+            self.logger.error(  # noqa: TRY400  # the message says it all
+                "%s is not tried again: what its run %s was to do cannot be read: %s",
+                partition.subject,
+                partition.last_run_id,
+                error,
+                extra={"kind": "partition.unreadable", "partition": str(partition.key)},
+            )
+            return False
+        return True
 
     def _retried(
         self, unit: WorkUnit, partition: Partition, actor: Actor, reason: str | None

@@ -35,6 +35,7 @@ class RunSupply:
     clock: Clock
     worker: WorkerId
     kinds: Sequence[RunKind]
+    sources: Sequence[str] | None = None
     batch: int
     lease: timedelta
     give_back: Callable[[Sequence[Run]], None]
@@ -64,7 +65,11 @@ class RunSupply:
         if not self._passed:
             self._passed_since_s = now_s
         self._passed.append(run)
-        if now_s - self._passed_since_s >= _KEEP_BACK_S:
+        self.flush_late()
+
+    def flush_late(self) -> None:
+        """Tell the queue what has passed, once that was kept back for long enough."""
+        if self._passed and self.clock.monotonic() - self._passed_since_s >= _KEEP_BACK_S:
             self.flush()
 
     def flush(self) -> None:
@@ -79,10 +84,13 @@ class RunSupply:
             self._check(passed, kept)
 
     def stop(self) -> None:
-        """Give back what was claimed ahead."""
+        """Tell what has passed, and give back what was claimed ahead."""
         exchange, self._ahead = self._ahead, None
-        if exchange is not None:
-            self.give_back(self._ended(exchange))
+        try:
+            if exchange is not None:
+                self.give_back(self._ended(exchange))
+        finally:
+            self.flush()
 
     # The steps
 
@@ -93,7 +101,12 @@ class RunSupply:
         def carry_out() -> None:
             asked_s = self.clock.monotonic()
             exchange.kept, exchange.claimed = self.queue.exchange(
-                exchange.passed, self.worker, limit=self.batch, lease=self.lease, kinds=self.kinds
+                exchange.passed,
+                self.worker,
+                limit=self.batch,
+                lease=self.lease,
+                kinds=self.kinds,
+                sources=self.sources,
             )
             self.held.took(exchange.claimed, asked_s=asked_s)
 

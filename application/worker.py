@@ -21,13 +21,14 @@ from tileferry.application.ports.work import ALL_KINDS, RunQueue
 from tileferry.application.run_control import RunControl
 from tileferry.application.run_supply import RunSupply
 from tileferry.domain.checks import integer, number
-from tileferry.domain.errors import DatabaseError, LeaseLostError
+from tileferry.domain.errors import DatabaseError, LeaseLostError, TileManagerError
 from tileferry.domain.partitions.manifest import SealedPartition
 from tileferry.domain.retry import RetryPolicy, nominal_delay
 from tileferry.domain.runs import Run, RunKind, Verdict, VerdictOutcome, WorkerId
 
 _PATIENCE = RetryPolicy(max_attempts=2, base_delay=0.5, max_delay=30.0)
 """Between looks at a database that is away; there is no last one."""
+_STEP_S = 0.5
 
 
 @frozen(kw_only=True)
@@ -77,6 +78,8 @@ class Worker:
     logger: Logger
     settings: WorkerSettings = field(factory=WorkerSettings)
     kinds: Sequence[RunKind] = ALL_KINDS
+    sources: Sequence[str] | None = None
+    """Those that its provider has; without, all."""
     is_stopping: Callable[[], bool] = lambda: False
     check_stop: Callable[[], None] = lambda: None
     """Raises ``KeyboardInterrupt`` when even the run under way has to stop."""
@@ -99,6 +102,7 @@ class Worker:
             clock=self.clock,
             worker=self.name,
             kinds=self.kinds,
+            sources=self.sources,
             batch=self.settings.batch,
             lease=self.settings.lease,
             give_back=self._give_back,
@@ -110,7 +114,6 @@ class Worker:
         with self.heartbeat.beating(self._held.beat, every_s=self._held.every_s):
             try:
                 self._take_runs()
-                self._supply.flush()
             finally:
                 self._supply.stop()
 
@@ -126,7 +129,7 @@ class Worker:
                 elif self.settings.until_idle:
                     return
                 else:
-                    self.queue.wait(self.settings.poll_s)
+                    self._wait(self.settings.poll_s)
             except DatabaseError as error:
                 failures += 1
                 self._wait_for_database(failures, error)
@@ -136,8 +139,13 @@ class Worker:
         if now_s < self._sweep_at_s:
             return
         self._sweep_at_s = now_s + self.settings.sweep_s
-        self.control.sweep()
-        self.partitions.retry_due()
+        for work in (self.control.sweep, self.partitions.retry_due):
+            try:
+                work()
+            except DatabaseError:
+                raise
+            except TileManagerError as error:  # it is not this worker's, and others look as well
+                self.logger.error("%s", error, extra={"kind": "worker.housekeeping_failed"})  # noqa: TRY400  # it says it all
 
     def _work_on(self, claimed: Sequence[Run]) -> None:
         for place, run in enumerate(claimed):
@@ -171,8 +179,12 @@ class Worker:
         except Exception as error:  # noqa: BLE001  # whatever it is, the policy decides
             held.ended(run)
             self.control.process_error(run, error)
-        except BaseException:
+        except KeyboardInterrupt:
             self._give_back([run])
+            raise
+        except BaseException as error:  # it ends this worker, and may end the next: that counts
+            held.ended(run)
+            self.control.process_error(run, error)
             raise
         else:
             self._report(run, result)
@@ -193,6 +205,7 @@ class Worker:
 
     def _check(self, run: Run) -> None:
         self._held.check(run)
+        self._supply.flush_late()
         self.check_stop()
 
     def _log_start(self, run: Run) -> None:
@@ -221,4 +234,11 @@ class Worker:
             error,
             extra={"kind": "worker.database_away", "failures": failures},
         )
-        self.queue.wait(delay_s)
+        self._wait(delay_s)
+
+    def _wait(self, seconds: float) -> None:
+        """Wait for runs, but not for longer than somebody who wants to stop it would."""
+        end_s = self.clock.monotonic() + seconds
+        while (left_s := end_s - self.clock.monotonic()) > 0 and not self.is_stopping():
+            if self.queue.wait(min(left_s, _STEP_S)):
+                return

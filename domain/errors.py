@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 
 _LINE_CHARS_MAX = 1_000
 _DRIFT_SHOWN_MAX = 10
+_SPOKEN = {
+    "mark_terminal": "mark it terminal",
+    "record_error": "record an error of it",
+    "retry_now": "retry it now",
+}
+"""Transitions whose names are no verb that "it" can follow."""
 
 
 def _line(text: str) -> str:
@@ -198,7 +204,8 @@ class IllegalTransitionError(TileManagerError):
     def __str__(self) -> str:
         return (
             f"{printable(self.subject)} is {printable(self.status)}: {printable(self.actor)} "
-            f"may not {self.transition} it: {_line(self.problem)}"
+            f"may not {_SPOKEN.get(self.transition, f'{self.transition} it')}: "
+            f"{_line(self.problem)}"
         )
 
 
@@ -246,8 +253,8 @@ class LeaseLostError(TileManagerError):
     def __str__(self) -> str:
         return (
             f"worker {printable(self.worker)} has lost run {printable(self.run_id)} (claim "
-            f"{self.epoch}): its lease ran out and the run is somebody else's; what it did for it "
-            f"is not counted. If that comes often, raise worker.lease_s"
+            f"{self.epoch}): its lease ran out, so that the run may be somebody else's; what it "
+            f"did for it is not counted. Start it again; if that comes often, raise worker.lease_s"
         )
 
 

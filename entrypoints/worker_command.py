@@ -1,6 +1,7 @@
 """``tileferry worker``: takes runs from the queue until it is told to stop."""
 
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +23,8 @@ from tileferry.application.run_handlers import (
     UploadFlightHandler,
 )
 from tileferry.application.worker import Result, RunHandler, Worker
-from tileferry.domain.errors import StorageError
+from tileferry.domain.checks import is_name
+from tileferry.domain.errors import InvalidValueError, StorageError
 from tileferry.domain.runs import Run, RunKind, WorkerId
 from tileferry.entrypoints.container import Container, tile_uploader_of
 from tileferry.entrypoints.exits import ExitCode
@@ -41,6 +43,7 @@ from tileferry.entrypoints.signals import AttentiveClock, StopSignals
 
 app = typer.Typer(help="Take runs from the queue.")
 SCHEMA = "tileferry.worker.v1"
+_HOST_CHARS_MAX = 50
 _LAST_RESORT_S = 10.0
 """After the time to drain, how long giving the run back may take."""
 
@@ -83,9 +86,10 @@ def worker_command(
         container.clock.override(clock)
         container.in_run.override(True)  # noqa: FBT003  # a provider, not a flag
         worker: Worker = container.worker(
-            name=WorkerId(name or f"{socket.gethostname()}-{os.getpid()}"),
+            name=_named(name),
             handlers=_handlers(container, clock),
             kinds=kind or ALL_KINDS,
+            sources=[container.config().c11.source],
             settings=evolve(worker_settings(container.config()), until_idle=until_idle),
             is_stopping=drain.is_stopping,
             check_stop=drain.check,
@@ -96,9 +100,24 @@ def worker_command(
     if json:
         print_json(SCHEMA, {"worker": worker.name, "processed": worker.processed})
     else:
-        people.print(f"Worker {worker.name} did {worker.processed} runs.")
+        runs = "1 run" if worker.processed == 1 else f"{worker.processed:,} runs"
+        people.print(f"Worker {worker.name} did {runs}.")
     if stopped:
         raise typer.Exit(ExitCode.INTERRUPTED)
+
+
+def _named(wanted: str | None) -> WorkerId:
+    """Return what the queue calls the worker."""
+    if wanted is None:
+        host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:_HOST_CHARS_MAX]
+        return WorkerId(f"{host}-{os.getpid()}")
+    if not is_name(wanted):
+        raise InvalidValueError(
+            field="--name",
+            value=wanted,
+            problem="must be letters, digits, dots, dashes and underscores, 64 at most",
+        )
+    return WorkerId(wanted)
 
 
 def _ran(worker: Worker) -> bool:

@@ -37,9 +37,9 @@ from tileferry.domain.runs import (
     Verdict,
     VerdictOutcome,
     WorkerId,
+    batch_of,
     claim,
     complete,
-    fair_order,
     lease_ended,
     newest_attempt,
     renew,
@@ -66,6 +66,7 @@ class MemoryWork:
         limit: int,
         lease: timedelta,
         kinds: Sequence[RunKind] = ALL_KINDS,
+        sources: Sequence[str] | None = None,
     ) -> Sequence[Run]:
         """Give due runs to a worker."""
         with self._guard:
@@ -73,15 +74,14 @@ class MemoryWork:
             closed = {gate.source for gate in books.gates.values() if not gate.is_open(now)}
             for source in books.gates.keys() - closed:
                 self._wake(source, now)
-            mine = sorted(
-                (
-                    run
-                    for run in map(books.runs.__getitem__, books.ready)
-                    if run.kind in kinds and run.source not in closed
-                ),
-                key=fair_order,
-            )
-            return [self._claimed(run, worker, now, lease) for run in mine[:limit]]
+            mine = [
+                run
+                for run in map(books.runs.__getitem__, books.ready)
+                if run.kind in kinds
+                and run.source not in closed
+                and (sources is None or run.source in sources)
+            ]
+            return [self._claimed(run, worker, now, lease) for run in batch_of(mine, limit)]
 
     def _claimed(self, run: Run, worker: WorkerId, now: datetime, lease: timedelta) -> Run:
         books = self._books
@@ -144,9 +144,18 @@ class MemoryWork:
                 now=self.now(),
             )
         except IllegalTransitionError:
-            return False
+            return self._has_passed(held)
         self._books.keep_run(change)
         return True
+
+    def _has_passed(self, held: Run) -> bool:
+        """Tell whether this very claim was ended before."""
+        known = self._books.runs[held.run_id]
+        return (known.status, known.lease_epoch, self._books.holders[held.run_id][0]) == (
+            RunStatus.PASSED,
+            held.lease_epoch,
+            held.lease_owner,
+        )
 
     def exchange(
         self,
@@ -156,11 +165,12 @@ class MemoryWork:
         limit: int,
         lease: timedelta,
         kinds: Sequence[RunKind] = ALL_KINDS,
+        sources: Sequence[str] | None = None,
     ) -> tuple[Sequence[RunId], Sequence[Run]]:
         """End some runs and claim the next."""
         with self._guard:
             kept = self.complete(ended)
-            return kept, self.claim(worker, limit=limit, lease=lease, kinds=kinds)
+            return kept, self.claim(worker, limit=limit, lease=lease, kinds=kinds, sources=sources)
 
     def wait(self, seconds: float) -> bool:
         """Wait; nobody tells."""

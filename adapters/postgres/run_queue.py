@@ -16,6 +16,7 @@ from tileferry.adapters.postgres.run_rows import (
     CLAIM,
     COMPLETE,
     DUE_SOURCES,
+    PASSED_BEFORE,
     RENEW_FREE,
     RENEW_ONE,
     SPEND,
@@ -58,9 +59,12 @@ class PostgresRunQueue:
         limit: int,
         lease: timedelta,
         kinds: Sequence[RunKind] = ALL_KINDS,
+        sources: Sequence[str] | None = None,
     ) -> Sequence[Run]:
         """Give due runs to a worker."""
-        _, claimed = self.exchange((), worker, limit=limit, lease=lease, kinds=kinds)
+        _, claimed = self.exchange(
+            (), worker, limit=limit, lease=lease, kinds=kinds, sources=sources
+        )
         return claimed
 
     def exchange(
@@ -71,6 +75,7 @@ class PostgresRunQueue:
         limit: int,
         lease: timedelta,
         kinds: Sequence[RunKind] = ALL_KINDS,
+        sources: Sequence[str] | None = None,
     ) -> tuple[Sequence[RunId], Sequence[Run]]:
         """End some runs and claim the next, by one commit."""
         with self.database.resolving() as (connection, xid_holder):
@@ -81,6 +86,7 @@ class PostgresRunQueue:
                 "limit": limit,
                 "lease": lease,
                 "kinds": [str(kind) for kind in kinds],
+                "sources": None if sources is None else list(sources),
                 "capacity": self.budget.capacity,
                 "earned": self.budget.earned_per_attempt,
             }
@@ -97,8 +103,10 @@ class PostgresRunQueue:
                 updated_s=row.refilled_at.timestamp(),
             ).refilled(row.now.timestamp())
             limit = min(budget.retries_allowed, WAKE_MAX)
+            woken = 0
             if limit:
                 woken = connection.execute(WAKE, {"source": row.source, "limit": limit}).rowcount
+            if woken or row.refilled_at > row.now:  # the clock may have been ahead for a while
                 left = budget.after_retry(woken).tokens
                 connection.execute(SPEND, {"source": row.source, "tokens": left})
 
@@ -161,4 +169,8 @@ class PostgresRunQueue:
 def _completed(connection: Connection, ended: Sequence[Run]) -> list[RunId]:
     if not ended:
         return []
-    return [RunId(row[0]) for row in connection.exec_driver_sql(COMPLETE, claims_of(ended))]
+    claims = claims_of(ended)
+    kept = [RunId(row[0]) for row in connection.exec_driver_sql(COMPLETE, claims)]
+    if len(kept) < len(ended):  # some may have counted before, with nobody to hear of it
+        kept += [RunId(row[0]) for row in connection.exec_driver_sql(PASSED_BEFORE, claims)]
+    return kept

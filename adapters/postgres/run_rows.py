@@ -45,10 +45,22 @@ def run_from(row: Sequence[Any]) -> Run:
     # The table's own CHECKs hold all that the constructor would look at, at half of a claim's cost.
     return restored(
         run_id, _KINDS[kind], source, submitted_date, _PRIORITIES[priority], dedupe_key,
-        json.loads(payload), status, retry_count, rate_limited_count, next_retry_at, error_class,
+        _payload_of(payload), status, retry_count, rate_limited_count, next_retry_at, error_class,
         error_message, worker if status is RunStatus.PROCESSING else None, lease_expires_at,
         lease_epoch, rescues,
     )  # fmt: skip
+
+
+def _payload_of(text_of_it: str) -> dict[str, Any]:
+    """Read a payload. One that somebody has spoilt says nothing, and whoever reads it refuses that.
+
+    It must not fail here: a run that nobody can read could not even be given up.
+    """
+    try:
+        payload = json.loads(text_of_it)
+    except (ValueError, RecursionError):
+        return {}
+    return payload if isinstance(payload, dict) else {}
 
 
 def new_row(change: Change[Run]) -> dict[str, object]:
@@ -151,18 +163,23 @@ SPEND = text("UPDATE source_gates SET tokens = :tokens, refilled_at = now() WHER
 # First attempts earn tokens, where some are missing; nobody waits for a gate that is being changed.
 CLAIM = f"""
     WITH picked AS MATERIALIZED (
-        SELECT first.run_id FROM source_gates AS g CROSS JOIN LATERAL (
-            SELECT run_id, priority, submitted_date FROM runs
+        SELECT run_id, priority, submitted_date, rescues
+        FROM source_gates AS g CROSS JOIN LATERAL (
+            SELECT run_id, priority, submitted_date, rescues FROM runs
             WHERE runs.source = g.source AND ready AND kind = ANY (%(kinds)s)
             ORDER BY priority, submitted_date, run_id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
         ) AS first
-        WHERE {_IS_OPEN}
+        WHERE {_IS_OPEN} AND (%(sources)s::text[] IS NULL OR g.source = ANY (%(sources)s))
         ORDER BY priority, submitted_date, run_id LIMIT %(limit)s
+    ), batch AS (
+        SELECT run_id, row_number() OVER line = 1 AS is_first, bool_or(rescues > 0) OVER line AS any
+        FROM picked WINDOW line AS (ORDER BY priority, submitted_date, run_id)
     ), claimed AS (
         UPDATE runs SET status = 'processing', ready = false, next_retry_at = NULL,
             worker = %(worker)s, lease_expires_at = clock_timestamp() + %(lease)s,
             lease_epoch = lease_epoch + 1, began_at = clock_timestamp(), ended_at = NULL
-        WHERE run_id = ANY (ARRAY(SELECT run_id FROM picked)) RETURNING {RUN_COLUMNS}
+        WHERE run_id = ANY (ARRAY(SELECT run_id FROM batch WHERE is_first OR NOT batch.any))
+        RETURNING {RUN_COLUMNS}
     ), poor AS (
         SELECT source FROM source_gates WHERE tokens < %(capacity)s FOR UPDATE SKIP LOCKED
     ), earned AS (
@@ -175,11 +192,12 @@ CLAIM = f"""
     SELECT *, pg_current_xact_id()::text FROM claimed
 """  # noqa: S608
 # The claims are compared as texts: joining them as rows, the planner takes for a matter of two.
-_HELD = (
-    "run_id = ANY (string_to_array(%(run_ids)s, E'\\n')) AND status = 'processing'"
+_CLAIMED = (
+    "run_id = ANY (string_to_array(%(run_ids)s, E'\\n'))"
     " AND concat_ws(' ', run_id, lease_epoch, worker)"
     " = ANY (string_to_array(%(claims)s, E'\\n'))"
 )
+_HELD = f"{_CLAIMED} AND status = 'processing'"
 _LEASED = f"{_HELD} AND lease_expires_at > now()"
 RENEW_ONE = f"UPDATE runs SET lease_expires_at = now() + %(lease)s WHERE {_LEASED} RETURNING run_id"  # noqa: S608
 # Many at a time must not wait: the worker itself may just be ending them, in another order.
@@ -187,6 +205,7 @@ RENEW_FREE = (
     "UPDATE runs SET lease_expires_at = now() + %(lease)s WHERE run_id IN"  # noqa: S608
     f" (SELECT run_id FROM runs WHERE {_LEASED} FOR UPDATE SKIP LOCKED) RETURNING run_id"
 )
+PASSED_BEFORE = f"SELECT run_id FROM runs WHERE {_CLAIMED} AND status = 'passed'"  # noqa: S608
 COMPLETE = (
     "UPDATE runs SET status = 'passed', error_message = NULL, error_class = NULL,"  # noqa: S608
     " retry_count = 0, rate_limited_count = 0, lease_expires_at = NULL, ended_at = now()"

@@ -35,8 +35,13 @@ class RunQueue(Protocol):
         limit: int,
         lease: timedelta,
         kinds: Sequence[RunKind] = ALL_KINDS,
+        sources: Sequence[str] | None = None,
     ) -> Sequence[Run]:
-        """Give due runs to a worker, in fair order, each under a new epoch."""
+        """Give due runs to a worker, in fair order, each under a new epoch.
+
+        ``sources`` are those that it can ask; without, all. A run that has lost a worker is given
+        alone.
+        """
         ...
 
     def renew(self, held: Sequence[Run], *, lease: timedelta) -> Sequence[RunId]:
@@ -58,6 +63,7 @@ class RunQueue(Protocol):
         limit: int,
         lease: timedelta,
         kinds: Sequence[RunKind] = ALL_KINDS,
+        sources: Sequence[str] | None = None,
     ) -> tuple[Sequence[RunId], Sequence[Run]]:
         """Do both in one step: ``complete`` what has ended, and ``claim`` what is next."""
         ...

@@ -95,14 +95,13 @@ class _Findings:
     stale: _Kind = field(factory=_Kind)
     downgraded: _Kind = field(factory=_Kind)
     _seen: TileSet | None = None
-    _source: str = ""
 
     def take(self, entry: ManifestEntry, header: PartitionHeader, rules: ValidationRules) -> None:
         tile = entry.tile_id
         if self._seen is None:
-            self._seen, self._source = TileSet(header.area.coverage), tile.source
+            self._seen = TileSet(header.area.coverage)
         # A partition is of one source: a tile that comes twice, from anywhere, is one too many.
-        known = tile in self._seen or tile.source != self._source
+        known = tile in self._seen or tile.source != header.key.source
         if known or not self._seen.add(tile):
             self.misplaced.note(str(tile))
             return

@@ -14,7 +14,7 @@ from tileferry.domain.runs.classification import (
 )
 from tileferry.domain.runs.gate import SourceGate
 from tileferry.domain.runs.lease import lease_ended
-from tileferry.domain.runs.order import eligible, fair_order, next_to_process
+from tileferry.domain.runs.order import batch_of, eligible, fair_order, next_to_process
 from tileferry.domain.runs.run import (
     ERROR_CODES,
     RUN_SHAPES,
@@ -62,6 +62,7 @@ __all__ = [
     "Verdict",
     "VerdictOutcome",
     "WorkerId",
+    "batch_of",
     "cancel",
     "claim",
     "classify_error",

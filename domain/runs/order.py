@@ -42,3 +42,18 @@ def next_to_process(
 ) -> Run | None:
     """Return the run that a worker should claim now, if there is one."""
     return next(iter(eligible(runs, now, gates, kinds=kinds)), None)
+
+
+def batch_of(ready: Iterable[Run], limit: int) -> list[Run]:
+    """Return the first of those that may start, as one worker takes them at a time.
+
+    A run that has lost a worker goes alone: if it is what kills them, it takes no other with it.
+    """
+    batch: list[Run] = []
+    for run in sorted(ready, key=fair_order)[:limit]:
+        if run.rescues and batch:
+            break
+        batch.append(run)
+        if run.rescues:
+            break
+    return batch

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
+from attrs import evolve
 from support.work_desk import acquire, download, key, memory_desk, sealed_by
 from support.work_shop import DISK, Shop, passed, raises
 
@@ -296,7 +297,7 @@ def test_a_worker_outlives_a_database_that_is_away(
     monkeypatch.setattr(type(shop.desk.queue), "exchange", away)
     shop.worker.run()
     assert shop.desk.reader.counts() == {RunStatus.PASSED: 1}
-    assert shop.clock.slept == [0.5, 1.0, 2.0]
+    assert sum(shop.clock.slept) == 0.5 + 1.0 + 2.0
     assert [record.kind for record in caplog.records] == ["worker.database_away"] * 3  # type: ignore[attr-defined]
 
 
@@ -373,3 +374,82 @@ def test_a_database_that_goes_away_in_a_run_lets_the_leases_of_its_batch_end(
     shop.worker.run()
     shop.clock.pass_time(61)
     assert shop.desk.control.sweep() == 3
+
+
+def test_a_handler_that_ends_its_process_is_charged_for_it(shop: Shop) -> None:
+    run = shop.desk.submitted()
+
+    def work(_run: Run, _check: Callable[[], None]) -> Result:
+        raise SystemExit(3)
+
+    shop.work = work
+    with pytest.raises(SystemExit):
+        shop.worker.run()
+    known = shop.desk.known(run)
+    assert (known.status, known.retry_count) == (RunStatus.ERROR, 1)
+
+
+def test_what_has_passed_is_told_though_the_next_run_is_interrupted(shop: Shop) -> None:
+    runs = [shop.desk.submitted() for _ in range(2)]
+
+    def work(run: Run, _check: Callable[[], None]) -> Result:
+        if run.run_id == runs[1].run_id:
+            raise KeyboardInterrupt
+        return passed(run)
+
+    shop.work = work
+    with pytest.raises(KeyboardInterrupt):
+        shop.worker.run()
+    assert [shop.desk.known(run).status for run in runs] == [RunStatus.PASSED, RunStatus.ERROR]
+
+
+def test_a_pass_is_not_kept_back_by_a_slow_run_after_it(shop: Shop) -> None:
+    runs = [shop.desk.submitted() for _ in range(2)]
+
+    def work(run: Run, check: Callable[[], None]) -> Result:
+        if run.run_id == runs[1].run_id:
+            shop.clock.pass_time(5)
+            check()
+            assert shop.desk.known(runs[0]).status is RunStatus.PASSED
+        return passed(run)
+
+    shop.work = work
+    shop.worker.run()
+    assert shop.desk.reader.counts() == {RunStatus.PASSED: 2}
+
+
+def test_a_partition_whose_work_cannot_be_read_stops_nobody(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys = [key(1), key(2)]
+    shop.desk.partitions.enqueue([acquire(one) for one in keys], actor=Actor.OPERATOR)
+    for wanted in keys:
+        held = shop.desk.claimed(WorkerId("w2"))
+        shop.desk.control.process_result(
+            held,
+            Verdict(run_id=held.run_id, outcome=VerdictOutcome.FAILED, reasons=["bad"]),
+            sealed=sealed_by(held, wanted),
+        )
+    spoilt = shop.desk.reader.find_partition(keys[0])
+    assert spoilt is not None
+    books = shop.desk.queue._books  # type: ignore[attr-defined]
+    last = books.runs[spoilt.last_run_id]
+    books.runs[last.run_id] = evolve(last, payload={"version": 99})
+    shop.clock.pass_time(500)
+    shop.work = lambda run, _check: Result(
+        verdict=passed(run).verdict, sealed=sealed_by(run, keys[1])
+    )
+    shop.worker.run()
+    found = [shop.desk.reader.find_partition(one) for one in keys]
+    assert [one and one.status for one in found] == [
+        PartitionStatus.FAILED,
+        PartitionStatus.SUCCESS,
+    ]
+    assert "partition.unreadable" in [record.kind for record in caplog.records]  # type: ignore[attr-defined]
+
+
+def test_a_worker_that_waits_for_runs_stops_when_it_is_told(shop: Shop) -> None:
+    shop.worker.settings = evolve(shop.worker.settings, until_idle=False, poll_s=3_600.0)
+    shop.worker.is_stopping = lambda: bool(shop.clock.slept)
+    shop.worker.run()
+    assert sum(shop.clock.slept) <= 1

@@ -1,6 +1,9 @@
 """What every queue of runs must do: order, leases, fences, gates and tokens."""
 
+from datetime import timedelta
+
 import pytest
+from attrs import evolve
 from support.work_desk import (
     LEASE,
     W1,
@@ -25,6 +28,7 @@ from tileferry.domain.retry import RetryBudget, replay
 from tileferry.domain.runs import (
     MAX_RESCUES,
     AttemptOutcome,
+    Run,
     RunKind,
     RunPriority,
     RunStatus,
@@ -49,6 +53,14 @@ def broken(reason: str = "connection reset") -> SatelliteProviderError:
 
 def busy(retry_after_s: float | None) -> RateLimitedError:
     return RateLimitedError(url="https://tiles", attempts=2, retry_after_s=retry_after_s)
+
+
+def all_due(desk: Desk) -> list[Run]:
+    """Claim until nothing is due."""
+    claimed: list[Run] = []
+    while batch := desk.queue.claim(W1, limit=9, lease=LEASE):
+        claimed += batch
+    return claimed
 
 
 # Submitting
@@ -97,7 +109,7 @@ def test_spec4_new_runs_and_due_retries_compete_by_their_submission(desk: Desk) 
     desk.pass_time(1)
     assert [run.run_id for run in desk.queue.claim(W1, limit=9, lease=LEASE)] == []
     desk.pass_time(3_600)
-    order = [run.run_id for run in desk.queue.claim(W1, limit=9, lease=LEASE)]
+    order = [run.run_id for run in all_due(desk)]
     assert order == [oldest.run_id, third.run_id, fourth.run_id, waiting.run_id]
 
 
@@ -133,6 +145,27 @@ def test_a_batch_is_claimed_in_order_and_by_one_worker(desk: Desk) -> None:
     first = [run.run_id for run in desk.queue.claim(W1, limit=3, lease=LEASE)]
     second = [run.run_id for run in desk.queue.claim(W2, limit=3, lease=LEASE)]
     assert [first, second] == [runs[:3], runs[3:]]
+
+
+def test_a_run_that_has_lost_a_worker_is_given_alone(desk: Desk) -> None:
+    """If it is what kills workers, it takes no other run with it."""
+    runs = [desk.submitted().run_id for _ in range(6)]
+    desk.queue.claim(W1, limit=1, lease=LEASE)
+    desk.queue.claim(W2, limit=2, lease=timedelta(hours=1))
+    lost = desk.queue.claim(W1, limit=1, lease=LEASE)[0]
+    desk.pass_time(61)
+    assert desk.control.sweep() == 2
+    sizes = []
+    while batch := desk.queue.claim(W1, limit=9, lease=LEASE):
+        sizes.append([run.run_id for run in batch])
+    assert sizes == [[runs[0]], [lost.run_id], runs[4:]]
+
+
+def test_only_runs_of_the_wanted_sources_are_claimed(desk: Desk) -> None:
+    desk.submitted(download("F1", source="osm"))
+    wanted = desk.submitted(download("F2", source="sat"))
+    claimed = desk.queue.claim(W1, limit=9, lease=LEASE, sources=["sat", "other"])
+    assert [run.run_id for run in claimed] == [wanted.run_id]
 
 
 # Leases
@@ -207,6 +240,17 @@ def test_finished_work_counts_though_the_lease_ran_out_while_nobody_took_it(desk
     assert desk.queue.complete([held]) == [held.run_id]
 
 
+def test_an_end_that_counted_counts_when_it_is_told_again(desk: Desk) -> None:
+    """Its answer may have been lost."""
+    desk.submitted()
+    desk.submitted()
+    first, second = desk.queue.claim(W1, limit=2, lease=LEASE)
+    assert desk.queue.complete([first]) == [first.run_id]
+    assert set(desk.queue.complete([first, second])) == {first.run_id, second.run_id}
+    stale = evolve(second, lease_epoch=second.lease_epoch + 1)
+    assert desk.queue.complete([stale]) == []
+
+
 def test_a_run_that_kills_its_workers_is_quarantined(desk: Desk) -> None:
     run = desk.submitted()
     for _ in range(MAX_RESCUES + 1):
@@ -219,7 +263,7 @@ def test_a_run_that_kills_its_workers_is_quarantined(desk: Desk) -> None:
         "final",
         None,
     )
-    assert "quarantined after 5 rescues" in (known.error_message or "")
+    assert "put aside after it lost 6 workers" in (known.error_message or "")
 
 
 def test_what_a_worker_gives_back_is_due_at_once_and_uncharged(desk: Desk) -> None:
@@ -361,7 +405,7 @@ def test_what_was_rescued_or_asked_for_needs_no_token(poor: Desk) -> None:
     poor.control.sweep()
     for run in claimed[:2]:
         poor.control.retry_now(run.run_id, reason="the link is back", by="ann")
-    assert len(poor.queue.claim(W2, limit=9, lease=LEASE)) == 5
+    assert len(all_due(poor)) == 5
 
 
 # The operator

@@ -133,6 +133,16 @@ EXAMPLES: list[tuple[TileManagerError, str]] = [
         "run 7 is passed: worker may not claim it: it has ended",
     ),
     (
+        IllegalTransitionError(
+            subject="partition 7",
+            transition="mark_terminal",
+            status="pending",
+            actor="operator",
+            problem="it would have to be failed",
+        ),
+        "partition 7 is pending: operator may not mark it terminal: it would have to be failed",
+    ),
+    (
         IncompleteWorkError(what=EVIL, problem="3 of 9 tiles failed"),
         (
             f"{EVIL_SHOWN} is not complete: 3 of 9 tiles failed; what is done stays, and the next "
@@ -215,9 +225,9 @@ EXAMPLES: list[tuple[TileManagerError, str]] = [
     (
         LeaseLostError(run_id="r7", worker=EVIL, epoch=3),
         (
-            f"worker {EVIL_SHOWN} has lost run r7 (claim 3): its lease ran out and the run is "
-            "somebody else's; what it did for it is not counted. If that comes often, raise "
-            "worker.lease_s"
+            f"worker {EVIL_SHOWN} has lost run r7 (claim 3): its lease ran out, so that the run "
+            "may be somebody else's; what it did for it is not counted. Start it again; if that "
+            "comes often, raise worker.lease_s"
         ),
     ),
     (

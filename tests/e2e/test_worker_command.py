@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from attrs import evolve
 from support.area_operator import AreaOperator, Started, wait_until
 from support.download_site import DERKACHI, ZOOM
 from support.provider import running_provider
@@ -319,3 +320,18 @@ def test_invariant_12_a_worker_that_was_asleep_while_it_waited_ends_when_it_wake
     assert ran.code == 4, ran.err
     assert "has lost run" in ran.err
     assert desk.known(run).status is RunStatus.PROCESSING
+
+
+def test_a_worker_takes_only_runs_of_the_source_that_its_provider_has(
+    operator: AreaOperator, desk: Desk
+) -> None:
+    ours, others = desk.submitted(area("F1")), desk.submitted(evolve(area("F2"), source="beta"))
+    operator.runs_here(*WORKER)
+    assert desk.known(ours).status is RunStatus.PASSED
+    assert desk.known(others).status is RunStatus.DISCOVERED
+
+
+@pytest.mark.parametrize("name", ["a\nb", "", "two words", "x" * 65])
+def test_a_worker_has_a_plain_name(operator: AreaOperator, name: str) -> None:
+    ran = operator.runs_here(*WORKER, "--name", name)
+    assert (ran.code, "--name" in ran.err) == (2, True)

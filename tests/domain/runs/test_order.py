@@ -17,6 +17,7 @@ from tileferry.domain.runs import (
     RunStatus,
     SourceGate,
     WorkerId,
+    batch_of,
     eligible,
     fair_order,
     is_due,
@@ -215,3 +216,24 @@ def test_the_next_run_is_the_first_of_those_that_may_start(queue: list[Run]) -> 
     }
     assert order == sorted(order, key=fair_order)
     assert next_to_process(queue, NOW, gates) == (order[0] if order else None)
+
+
+def test_a_run_that_has_lost_a_worker_goes_alone() -> None:
+    def made(name: str, minute: int, rescues: int = 0) -> Run:
+        lost = {"lease_epoch": 1, "error_class": "retryable", "error_message": "lost"}
+        fields = {**lost, "status": RunStatus.ERROR, "next_retry_at": NOW} if rescues else {}
+        return Run(
+            run_id=RunId(name),
+            kind=RunKind.DOWNLOAD_AREA,
+            source="osm",
+            submitted_date=NOW + timedelta(minutes=minute),
+            rescues=rescues,
+            **fields,  # type: ignore[arg-type]
+        )
+
+    plain = [made("a", 1), made("b", 2), made("d", 4)]
+    lost = made("c", 3, rescues=1)
+    assert batch_of([lost, *plain], 9) == plain[:2]
+    assert batch_of([plain[2], lost], 9) == [lost]
+    assert batch_of(plain, 2) == plain[:2]
+    assert batch_of([], 2) == []

@@ -134,7 +134,7 @@ def test_spec4_a_retry_is_not_claimed_before_its_time() -> None:
     early = NOW - TICK
     with pytest.raises(IllegalTransitionError) as caught:
         claim(waiting_run(), actor=Actor.WORKER, owner=W1, now=early, lease=MINUTE)
-    assert caught.value.problem == "it is not due before 2024-01-05 12:00:00+00:00"
+    assert caught.value.problem == "it is not due before 2024-01-05 12:00:00 UTC"
 
 
 def test_spec4_a_permanent_error_is_never_claimed() -> None:
@@ -178,7 +178,7 @@ def test_renew_moves_the_expiry_and_nothing_else() -> None:
 def test_a_lease_that_ends_right_now_cannot_be_renewed() -> None:
     with pytest.raises(IllegalTransitionError) as caught:
         renew(held_run(), actor=Actor.WORKER, owner=W1, epoch=6, now=NOW + MINUTE, lease=MINUTE)
-    assert caught.value.problem == "its lease ran out at 2024-01-05 12:01:00+00:00"
+    assert caught.value.problem == "its lease ran out at 2024-01-05 12:01:00 UTC"
 
 
 @pytest.mark.parametrize(
@@ -237,9 +237,9 @@ FENCED: dict[str, Callable[[WorkerId, int], object]] = {
 def test_a_stale_epoch_or_a_foreign_owner_is_fenced_off(name: str, owner: str, epoch: int) -> None:
     with pytest.raises(IllegalTransitionError) as caught:
         FENCED[name](WorkerId(owner), epoch)
-    assert str(caught.value) == (
-        f"run r1 is processing: worker may not {name} it: {owner} with epoch {epoch} does not hold "
-        "its lease, w1 with epoch 6 does"
+    assert caught.value.transition == name
+    assert caught.value.problem == (
+        f"{owner} with epoch {epoch} does not hold its lease, w1 with epoch 6 does"
     )
 
 
