@@ -1,6 +1,7 @@
 """Text from elsewhere, made safe to show on a terminal and to put on one line of a log."""
 
 import re
+from datetime import UTC, datetime
 
 SHOWN_CHARS_MAX = 200
 _KEY = re.compile(r"(?i)(bearer\s+)[^\s'\"*]+")
@@ -27,6 +28,11 @@ def shown(value: object) -> str:
         return printable(repr(value))
     except Exception:  # noqa: BLE001  # somebody else's repr may do anything
         return f"a {type(value).__name__}"
+
+
+def in_utc(moment: datetime | None) -> str:
+    """Return how a message shows a time: to the second, whatever zone it comes in."""
+    return "no time" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def message_of(error: BaseException) -> str:

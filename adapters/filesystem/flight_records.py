@@ -25,7 +25,8 @@ class FlightRecordFile:
                 field="c11.flight_record_file",
                 value=None,
                 problem="is not set, so nothing says that the aircraft has landed",
-                remedy="give --flight-record FILE, or --on-ground if you see it stand there",
+                remedy="set it where the worker runs; or, for tileferry upload, give"
+                " --flight-record FILE, or --on-ground if you see it stand there",
             )
         with translated("read", self.path), self.path.open("rb") as file:
             content = file.read(_BYTES_MAX)

@@ -20,9 +20,13 @@ from tileferry.domain.retry import (
 from tileferry.domain.runs.lease import fence, lease_ended, refused
 from tileferry.domain.runs.run import Run, RunKind, RunStatus, WorkerId, is_permanent
 from tileferry.domain.runs.table import CANCEL, RECORD_ERROR, RELEASE, RESCUE, RETRY_NOW
-from tileferry.domain.text import printable
+from tileferry.domain.text import in_utc, printable
 
 MAX_RESCUES = 5
+_PARTITION_FIRST = (
+    "its partition failed with it, and needs a new run: use tileferry state retry, or tileferry"
+    " backfill plan and apply if it left no raw partition"
+)
 
 
 def record_error(
@@ -73,14 +77,16 @@ def rescue(run: Run, *, actor: Actor, now: datetime, max_rescues: int = MAX_RESC
     """
     RESCUE.permit(run.subject, run.status, actor, now)
     if not lease_ended(run, now):
-        raise refused(RESCUE, run, actor, f"its lease runs until {run.lease_expires_at}")
-    lost = f"worker {run.lease_owner} let the lease run out at {run.lease_expires_at}"
+        raise refused(RESCUE, run, actor, f"its lease runs until {in_utc(run.lease_expires_at)}")
+    lost = f"worker {run.lease_owner} let the lease run out at {in_utc(run.lease_expires_at)}"
+    workers = run.rescues + 1
     if run.rescues < max_rescues:
         broken = _released(run, Retryable.code, lost)
-        after = evolve(broken, next_retry_at=now, rescues=run.rescues + 1)
+        after = evolve(broken, next_retry_at=now, rescues=workers)
     else:
-        message = f"quarantined after {run.rescues} rescues: {lost}"
-        after = evolve(_released(run, Final.code, message), rescues=run.rescues + 1)
+        count = "1 worker" if workers == 1 else f"{workers} workers"
+        message = f"put aside after it lost {count}: {lost}"
+        after = evolve(_released(run, Final.code, message), rescues=workers)
     return RESCUE.change(run, after, actor=actor, at=now, reason=after.error_message)
 
 
@@ -107,7 +113,7 @@ def retry_now(run: Run, *, actor: Actor, now: datetime, reason: str) -> Change[R
     RETRY_NOW.permit(run.subject, run.status, actor, now, reason)
     # The partition failed together with its run, and only a new run can take it further.
     if is_permanent(run) and run.kind is RunKind.ACQUIRE_PARTITION:
-        raise refused(RETRY_NOW, run, actor, "its partition gave it up; requeue the partition")
+        raise refused(RETRY_NOW, run, actor, _PARTITION_FIRST)
     return RETRY_NOW.change(run, evolve(run, next_retry_at=now), actor=actor, at=now, reason=reason)
 
 

@@ -22,6 +22,7 @@ from tileferry.domain.runs.run import (
 )
 from tileferry.domain.runs.table import CLAIM, COMPLETE, RENEW, SUBMIT
 from tileferry.domain.runs.verdict import Verdict, VerdictOutcome
+from tileferry.domain.text import in_utc
 
 
 def submit(
@@ -57,7 +58,7 @@ def claim(
     if is_permanent(run):
         raise refused(CLAIM, run, actor, "it has been given up")
     if not is_due(run, now):
-        raise refused(CLAIM, run, actor, f"it is not due before {run.next_retry_at}")
+        raise refused(CLAIM, run, actor, f"it is not due before {in_utc(run.next_retry_at)}")
     after = evolve(
         run,
         status=RunStatus.PROCESSING,
@@ -76,7 +77,7 @@ def renew(
     RENEW.permit(run.subject, run.status, actor, now)
     fence(RENEW, run, actor, owner, epoch)
     if lease_ended(run, now):
-        raise refused(RENEW, run, actor, f"its lease ran out at {run.lease_expires_at}")
+        raise refused(RENEW, run, actor, f"its lease ran out at {in_utc(run.lease_expires_at)}")
     after = evolve(run, lease_expires_at=end_of(lease, now))
     return RENEW.change(run, after, actor=actor, at=now)
 

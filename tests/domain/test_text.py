@@ -1,10 +1,12 @@
 """Foreign text on a terminal and in a log."""
 
+from datetime import datetime, timedelta, timezone
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tileferry.domain.text import SHOWN_CHARS_MAX, printable
+from tileferry.domain.text import SHOWN_CHARS_MAX, in_utc, printable
 
 
 def test_plain_text_stays_as_it_is() -> None:
@@ -18,6 +20,12 @@ def test_what_could_fool_a_reader_is_escaped() -> None:
     assert printable("line\u2028break\u200b") == "line\\u2028break\\u200b"
     assert printable("\ud800") == "\\ud800"
     assert printable("\U000e0041") == "\\U000e0041"
+
+
+def test_a_time_is_shown_to_the_second_and_in_utc() -> None:
+    moment = datetime(2026, 11, 16, 17, 16, 16, 16_469, tzinfo=timezone(timedelta(hours=1)))
+    assert in_utc(moment) == "2026-11-16 16:16:16 UTC"
+    assert in_utc(None) == "no time"
 
 
 def test_long_text_is_cut_and_says_so() -> None:
