@@ -51,7 +51,9 @@ class LateGroup(TyperGroup):
         if cmd_name not in GROUPS:
             return super().get_command(ctx, cmd_name)
         module = import_module(f"tileferry.entrypoints.{GROUPS[cmd_name]}")
-        return typer.main.get_command(module.app)
+        command = typer.main.get_command(module.app)
+        command.name = cmd_name  # a group does not know its own, and the help would leave it out
+        return command
 
 
 app = typer.Typer(
