@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.entrypoints.config import load_config
+from tileferry.entrypoints.config import Config, load_config
+from tileferry.entrypoints.config_names import is_plain_setting
 
 CANARY = "canary-password"
 
@@ -48,8 +49,17 @@ def test_the_address_of_the_database_is_a_secret(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("[tileferry.c6]\nbudget_bytes = 'lots'\n", "c6.budget_bytes: cannot be read"),
-        ("[tileferry.c6]\nbudget_bytes = -1\n", "C6Config.budget_bytes: must be a whole number"),
+        (
+            "[tileferry.c6]\nbudget_bytes = 'lots'\n",
+            "c6.budget_bytes: cannot be read as what it should be (got 'lots')",
+        ),
+        ("[tileferry.c6]\nbudget_bytes = -1\n", "c6.budget_bytes: must be a whole number"),
+        (
+            "[tileferry.worker]\nlease_s = 0\n",
+            "worker.lease_s: must be a finite number from 0.1 to 86400 (got 0.0)",
+        ),
+        ("[tileferry.partitions]\nmax_age_days = -1\n", "partitions.max_age_days: must be a"),
+        ("[tileferry.areas]\nx = '1,2'\n", "areas.x: is no box: is not of the form W,S,E,N (got"),
         (
             "[tileferry.c6]\nbudget_byte = 1\n",
             "c6.budget_byte: is not a setting (got 'budget_byte'); did you mean budget_bytes? c6",
@@ -78,3 +88,20 @@ def test_a_source_that_no_tile_can_have_is_refused_by_its_name(
     monkeypatch.setenv("TILEFERRY_C11_SOURCE", source)
     with pytest.raises(InvalidValueError, match=r"c11\.source"):
         load_config()
+
+
+@pytest.mark.parametrize(
+    ("path", "is_plain"),
+    [
+        ("worker.lease_s", True),
+        ("retry.KV_GET.max_delay", True),
+        ("areas.depot", True),
+        ("database_url", False),
+        ("c11.service_api_key", False),
+        ("c11.service_api_key_file", True),
+        ("c11", False),
+        ("nobody", False),
+    ],
+)
+def test_only_what_is_no_secret_may_be_shown(path: str, *, is_plain: bool) -> None:
+    assert is_plain_setting(path, Config) is is_plain
