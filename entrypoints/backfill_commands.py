@@ -1,5 +1,6 @@
 """``tileferry backfill``: many dates at once, planned first, and done exactly as planned."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +10,7 @@ from rich import box
 from rich.table import Table
 
 from tileferry.adapters.filesystem import read_plan_file, write_plan_file
-from tileferry.domain.errors import PlanDriftedError
+from tileferry.domain.errors import InvalidValueError, PlanDriftedError
 from tileferry.domain.partitions import (
     BackfillAction,
     BackfillPlan,
@@ -38,8 +39,8 @@ from tileferry.entrypoints.output import (
     print_json,
 )
 from tileferry.entrypoints.overriding import ConfirmOption, ReasonOption, override_of
-from tileferry.entrypoints.partition_options import SourceOption, check_name
-from tileferry.entrypoints.times import day_of, in_utc
+from tileferry.entrypoints.partition_options import SourceOption, check_name, days_of
+from tileferry.entrypoints.times import in_utc
 
 PLAN_SCHEMA = "tileferry.backfill.plan.v1"
 APPLY_SCHEMA = "tileferry.backfill.apply.v1"
@@ -78,7 +79,10 @@ def plan_command(
         bool, typer.Option("--include-terminal", help="Take failures that were given up, too.")
     ] = False,
     out: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="Where to write the plan.", dir_okay=False)
+        Path,
+        typer.Option(
+            "--out", metavar="FILE", help="Where to write the plan; a new file.", dir_okay=False
+        ),
     ],
     config: ConfigFile = None,
     json: JsonFlag = False,
@@ -90,7 +94,8 @@ def plan_command(
     """
     for value, name in ((source, "--source"), (customer_id, "--customer-id"), (query, "--query")):
         check_name(value, name)
-    days = day_of(first, option="--from"), day_of(last, option="--to")
+    days = days_of(first, last)
+    _check_new(out)
     with opened_books(config) as container:
         coverage = coverage_of(container.config(), bbox, area, zoom)
         with option("--zoom"):
@@ -116,10 +121,26 @@ def plan_command(
         notes.print(f'To do it: tileferry backfill apply {out} --reason "…"')
 
 
+def _check_new(out: Path) -> None:
+    """Refuse a name that is taken: what is there may be a plan that somebody has looked at."""
+    if os.path.lexists(out):
+        raise InvalidValueError(
+            field="--out",
+            value=str(out),
+            problem="is there already",
+            remedy="name a new file, or remove this one",
+        )
+
+
 @app.command("apply", epilog="Example: tileferry backfill apply jan.plan --reason 'new customer'")
 def apply_command(
     *,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What backfill plan wrote.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="What backfill plan wrote.", exists=True, dir_okay=False
+        ),
+    ],
     reason: ReasonOption,
     confirm_count: ConfirmOption = None,
     config: ConfigFile = None,
@@ -149,7 +170,8 @@ def apply_command(
 
 
 def _tell_done(plan: BackfillPlan, done: Sequence[Partition]) -> None:
-    people.print(f"{len(done):,} runs started by plan {plan.hash}", soft_wrap=True)
+    runs = "1 run" if len(done) == 1 else f"{len(done):,} runs"
+    people.print(f"{runs} started by plan {plan.hash}", soft_wrap=True)
     if len(done) < plan.touched:
         before = plan.touched - len(done)
         notes.print(f"This plan had started {before:,} before; they were left as they are.")

@@ -1,6 +1,7 @@
 """Which partitions a command is about: one by its key, or those that a filter takes."""
 
-from typing import Annotated
+from datetime import date
+from typing import Annotated, overload
 
 import typer
 from attrs import define
@@ -74,12 +75,7 @@ class Asked:
     def filter(self, *statuses: PartitionStatus, after: str | None = None) -> PartitionFilter:
         """Return what takes the partitions that are meant."""
         self._check_names()
-        first = None if self.first is None else day_of(self.first, option="--from")
-        last = None if self.last is None else day_of(self.last, option="--to")
-        if first is not None and last is not None and first > last:
-            raise InvalidValueError(
-                field="--from", value=self.first, problem=f"is after --to, {self.last}"
-            )
+        first, last = days_of(self.first, self.last)
         with option("--after"):
             beyond = None if after is None else PartitionKey.parse(after)
         return PartitionFilter(
@@ -96,6 +92,23 @@ class Asked:
         check_name(self.source, "--source")
         check_name(self.customer_id, "--customer-id")
         check_name(self.query, "--query")
+
+
+@overload
+def days_of(first: str, last: str) -> tuple[date, date]: ...
+
+
+@overload
+def days_of(first: str | None, last: str | None) -> tuple[date | None, date | None]: ...
+
+
+def days_of(first: str | None, last: str | None) -> tuple[date | None, date | None]:
+    """Read the two ends of a range, as far as they were given."""
+    begin = None if first is None else day_of(first, option="--from")
+    end = None if last is None else day_of(last, option="--to")
+    if begin is not None and end is not None and begin > end:
+        raise InvalidValueError(field="--from", value=first, problem=f"is after --to, {end}")
+    return begin, end
 
 
 def check_name(value: str | None, given_as: str) -> None:

@@ -85,6 +85,9 @@ def test_a_plan_says_what_each_day_gets_and_changes_nothing(
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert [path.name for path in operator.home.glob("march*")] == ["march.plan"]
     assert (count_of(desk), len(desk.events())) == (4, events)
+    refused(operator.runs(*PLAN, *DAYS), 2, "--out: is there already (got 'march.plan')")
+    assert plan_from_json(file.read_bytes()) == plan
+    file.unlink()
     more = operator.runs(*PLAN, *DAYS, "--reprocess", "--include-terminal", "--json").json
     assert more["schema"] == "tileferry.backfill.plan.v1"
     assert more["actions"] == {"enqueue": 2, "requeue": 2, "reprocess": 1, "skip": 1}
@@ -142,6 +145,7 @@ def test_a_plan_that_has_drifted_is_refused_and_says_what_has_changed(
     assert told.json["error"]["type"] == "PlanDriftedError"
     assert [line.split()[1] for line in told.json["drifted"]] == ["osm/acme/city/2026-03-01"]
     assert desk.reader.counts() == before
+    (operator.home / "march.plan").unlink()
     operator.runs(*PLAN, *DAYS)
     assert operator.runs(*APPLY).code == 0
 
@@ -163,7 +167,7 @@ def test_a_backfill_is_the_way_on_where_a_retry_is_refused(
     desk.partitions.enqueue([acquire(key(1))], actor=Actor.OPERATOR)
     desk.control.process_error(desk.claimed(), HOPELESS)
     operator.runs(*PLAN, "--from", "2026-03-01", "--to", "2026-03-01")
-    assert operator.runs(*APPLY).code == 0
+    assert operator.runs(*APPLY).out.startswith("1 run started by plan")
     assert partition_at(desk, key(1)).status == "pending"
     (new, _) = desk.reader.runs(RunFilter(), limit=2)
     assert new.run_id == partition_at(desk, key(1)).last_run_id
@@ -193,7 +197,11 @@ def test_a_plan_that_somebody_edited_is_refused(desk: Desk, operator: WorkOperat
 
 CANNOT_BE: list[tuple[list[str], int, str]] = [
     (["--from", "March", "--to", "2026-03-01"], 2, "--from: is not a date"),
-    (["--from", "2026-03-02", "--to", "2026-03-01"], 2, "--from/--to: is after last_date"),
+    (
+        ["--from", "2026-03-02", "--to", "2026-03-01"],
+        2,
+        "--from: is after --to, 2026-03-01 (got '2026-03-02')",
+    ),
     (["--from", "1026-03-02", "--to", "2026-03-01"], 2, "100000 are the most"),
     ([*DAYS, "--customer-id", "a b"], 2, "--customer-id: is not a plain name"),
     ([*DAYS, "--source", ".."], 2, "--source: is not a plain name"),
@@ -211,5 +219,9 @@ def test_a_plan_that_cannot_be_made_is_refused_by_its_option(operator: WorkOpera
 
 
 def test_a_file_that_is_not_there_is_told(operator: WorkOperator) -> None:
-    refused(operator.runs(*APPLY), 7, "could not read march.plan")
+    refused(operator.runs(*APPLY), 2, "'FILE': file 'march.plan' does not exist")
+    (operator.home / "march.plan").mkdir()
+    refused(operator.runs(*APPLY), 2, "'FILE': file 'march.plan' is a directory")
+    (operator.home / "march.plan").rmdir()
+    (operator.home / "march.plan").touch()
     refused(operator.runs(*APPLY[:3]), 2, "--reason")
