@@ -14,10 +14,10 @@ from tileferry.application.ports.work import (
 from tileferry.application.run_control import WorkPolicies
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.partitions import (
+    GivenUp,
     Partition,
     PartitionKey,
-    TerminalReason,
-    terminal_reason,
+    given_up,
 )
 from tileferry.domain.runs import Run, RunAttempt, RunId, SourceGate
 
@@ -52,7 +52,7 @@ class InspectedPartition:
     newest: InspectedRun
     verdicts: Sequence[PartitionAttempt]
     planned: PlannedRetry | None
-    terminal: TerminalReason | None
+    terminal: GivenUp | None
     has_raw: bool
     """Whether its newest run left a raw partition, without which an operator cannot retry it."""
 
@@ -92,9 +92,9 @@ class Inspection:
             has_raw=self.books.has_raw(partition.last_run_id),
         )
 
-    def terminal(self, partition: Partition, now: datetime) -> TerminalReason | None:
-        """Return why a partition is not tried again, if it is not."""
-        return terminal_reason(partition, self.policies.terminality, now)
+    def terminal(self, partition: Partition, now: datetime) -> GivenUp | None:
+        """Return why a failed partition is not tried again by itself, if it is not."""
+        return given_up(partition, self.policies.terminality, now)
 
     def sources(self) -> Sequence[InspectedSource]:
         """Return every source, in the order of their names."""

@@ -20,6 +20,8 @@ from tileferry.domain.text import printable
 from tileferry.entrypoints.audit_lines import line_of
 from tileferry.entrypoints.times import in_seconds
 
+_DELAY_DIGITS = 3
+
 
 def replay_json(entries: Sequence[ReadEntry]) -> dict[str, Any]:
     """Return every entry with its decision, as recorded and as made again."""
@@ -71,10 +73,11 @@ def _lines(read: ReadEntry) -> list[Text]:
         return lines
     lines.append(Text(f"    from      {_facts(record)}", "dim"))
     lines.append(Text(f"    policy    {policy_in_words(record.policy)}", "dim"))
-    lines.append(Text(f"    decided   {decision_in_words(record.decision)}"))
     difference = read.difference
+    decided = decision_in_words(record.decision, exactly=difference is not None)
+    lines.append(Text(f"    decided   {decided}"))
     if difference is not None:
-        again = decision_in_words(difference.recomputed)
+        again = decision_in_words(difference.recomputed, exactly=True)
         lines.append(Text(f"    differs   it comes out as: {again}", "bold red"))
     return lines
 
@@ -105,10 +108,11 @@ def policy_in_words(policy: RetryPolicy) -> str:
     )
 
 
-def decision_in_words(decision: Decision) -> str:
-    """Say what was decided. The delay is exact: a replay is held to its last digit."""
+def decision_in_words(decision: Decision, *, exactly: bool = False) -> str:
+    """Say what was decided; delays are rounded, though a replay is held to their last digit."""
     if isinstance(decision, GiveUp):
         return f"give up after attempt {decision.attempts}: {decision.reason.explanation}"
+    delay_s = decision.delay_s if exactly else round(decision.delay_s, _DELAY_DIGITS)
     if decision.reason is RetryReason.RETRY_AFTER:
-        return f"wait {decision.delay_s!r} s as it asked, at no charge"
-    return f"wait {decision.delay_s!r} s, then attempt {decision.attempt}"
+        return f"wait {delay_s} s as it asked, at no charge"
+    return f"wait {delay_s} s, then attempt {decision.attempt}"

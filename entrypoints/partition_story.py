@@ -4,7 +4,7 @@ from typing import assert_never
 
 from tileferry.application.inspection import InspectedPartition
 from tileferry.application.run_control import WorkPolicies
-from tileferry.domain.partitions import PartitionStatus, TerminalReason
+from tileferry.domain.partitions import GivenUp, PartitionStatus
 from tileferry.domain.text import printable
 from tileferry.entrypoints.times import in_seconds, when
 
@@ -65,13 +65,13 @@ def _what_next(found: InspectedPartition, policies: WorkPolicies) -> list[str]:
     partition, terminality = found.partition, policies.terminality
     story = []
     match found.terminal:
-        case TerminalReason.MARKED:
+        case GivenUp.MARKED:
             marker = printable(partition.terminal_marker or "").rstrip(".")
             story.append(f"It is terminal: an operator has ruled out further tries: {marker}.")
-        case TerminalReason.ATTEMPTS_USED_UP:
+        case GivenUp.ATTEMPTS_USED_UP:
             allowed = _times(terminality.max_attempts)
             story.append(f"It is terminal: the policy allows it to be judged {allowed}.")
-        case TerminalReason.TOO_OLD:
+        case GivenUp.TOO_OLD:
             age_s = 0.0 if terminality.max_age is None else terminality.max_age.total_seconds()
             story.append(
                 f"It is terminal: it was created at {when(partition.created_at, found.now)}, and"
@@ -84,7 +84,7 @@ def _what_next(found: InspectedPartition, policies: WorkPolicies) -> list[str]:
                     f", by its rule of {found.planned.backoff_strategy}. A worker sees to it."
                 )
             ]
-        case None:
+        case GivenUp.ABANDONED | None:
             story.append("The policy plans no further try: that is for a human to decide.")
         case _:
             assert_never(found.terminal)

@@ -3,15 +3,15 @@
 from datetime import datetime
 
 import typer
-from rich import box
-from rich.table import Table
+from rich.console import Group
 from rich.text import Text
 
 from tileferry.application.inspection import InspectedSource
 from tileferry.domain.runs import SourceGate
 from tileferry.entrypoints.output import ConfigFile, JsonFlag, opened_books, people, print_json
 from tileferry.entrypoints.record_json import moment_json, record_json
-from tileferry.entrypoints.times import in_utc, when
+from tileferry.entrypoints.times import when
+from tileferry.entrypoints.work_views import block
 
 SCHEMA = "tileferry.queue.gates.v1"
 app = typer.Typer(help="The queue of runs, source by source.", no_args_is_help=True)
@@ -39,30 +39,24 @@ def gates_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
     if not sources:
         people.print("No run was ever submitted.")
         return
-    table = Table(box=box.SIMPLE)
-    table.add_column("source", overflow="fold")
-    table.add_column("gate", overflow="fold")
-    for title in ("tokens", "ready", "waiting", "under way"):
-        table.add_column(title, justify="right")
-    table.add_column("next retry (UTC)", overflow="fold")
     for one in sources:
-        load = one.load
-        table.add_row(
-            Text(one.gate.source),
-            _stands(one.gate, now),
-            f"{one.tokens:.0f}",
-            f"{load.ready:,}",
-            f"{load.waiting:,}",
-            f"{load.under_way:,}",
-            "" if load.next_retry_at is None else in_utc(load.next_retry_at),
-        )
-    people.print(table)
+        people.print(_lines(one, now))
 
 
-def _stands(gate: SourceGate, now: datetime) -> Text:
+def _lines(one: InspectedSource, now: datetime) -> Group:
+    load = one.load
+    waiting = f"{load.waiting:,} waiting"
+    if load.next_retry_at is not None:
+        waiting += f", the next until {when(load.next_retry_at, now)}"
+    counts = f"{load.ready:,} ready, {load.under_way:,} under way, {waiting}"
+    head = Text(one.gate.source, "bold")
+    return block(head, [_stands(one.gate, now), counts, f"{one.tokens:.0f} tokens for retries"])
+
+
+def _stands(gate: SourceGate, now: datetime) -> str:
     if gate.closed_until is None or gate.is_open(now):
-        return Text("open")
-    return Text(f"closed until {when(gate.closed_until, now)}", "yellow")
+        return "open"
+    return f"closed until {when(gate.closed_until, now)}"
 
 
 def _json_of(one: InspectedSource, *, is_open: bool) -> dict[str, object]:

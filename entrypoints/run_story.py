@@ -86,7 +86,7 @@ def _to_come(found: InspectedRun, policy: RetryPolicy) -> list[str]:
             f" {policy.max_rate_limited} times that are allowed."
         )
     if run.rescues:
-        story.append(f"It has lost {run.rescues} workers.")
+        story.append(f"It has lost {run.rescues} worker{'' if run.rescues == 1 else 's'}.")
     return story
 
 
@@ -112,7 +112,7 @@ def _held_up(found: InspectedRun, source: InspectedSource) -> list[str]:
     if run.priority is RunPriority.BACKFILL:
         story.append("It belongs to a backfill, which lets all fresh work go first.")
     story.append(
-        f"Of its source {load.ready} runs are ready and {load.under_way} under way."
+        f"Of its source {_runs(load.ready)} ready and {load.under_way} under way."
         + ("" if load.under_way else " Is a worker running? Start one: tileferry worker")
     )
     return story
@@ -133,6 +133,10 @@ def _given_up(run: Run, policy: RetryPolicy) -> list[str]:
         "Nothing tries it again by itself.",
         next_step,
     ]
+
+
+def _runs(count: int) -> str:
+    return "1 run is" if count == 1 else f"{count} runs are"
 
 
 def _class_of(run: Run) -> str:

@@ -30,6 +30,7 @@ from tileferry.entrypoints.times import in_utc, when
 from tileferry.entrypoints.work_views import (
     attempt_lines,
     audit_lines,
+    next_try,
     run_lines,
     story_lines,
 )
@@ -79,7 +80,9 @@ def list_command(
     for run in found:
         people.print(run_lines(run, now))
     there = [f"{counts[one]:,} {_words(one)}" for one in RunStatus if counts.get(one)]
-    people.print(f"In all: {', '.join(there)}." if there else "No run was ever submitted.")
+    if there and limit and not found:
+        people.print("No run matches.")
+    people.print(f"Of all runs: {', '.join(there)}." if there else "No run was ever submitted.")
 
 
 @app.command("show", epilog="Example: tileferry runs show 0193a2b4c5d6-0123456789abcdef")
@@ -171,7 +174,7 @@ def _rows(found: InspectedRun) -> dict[str, object]:
         "retries": run.retry_count,
         "asked to wait": run.rate_limited_count or None,
         "workers lost": run.rescues or None,
-        "next retry": None if run.next_retry_at is None else when(run.next_retry_at, now),
+        "next retry": None if run.next_retry_at is None else next_try(run.next_retry_at, now),
         "error class": run.error_class,
         "error": None if run.error_message is None else printable(run.error_message, limit=1_000),
         "worker": None if run.lease_owner is None else printable(run.lease_owner),

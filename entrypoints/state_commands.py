@@ -47,8 +47,8 @@ from tileferry.entrypoints.state_overrides import (
 )
 from tileferry.entrypoints.state_views import (
     inspected_view,
-    partitions_table,
-    terminal_table,
+    partition_lines,
+    terminal_lines,
 )
 from tileferry.entrypoints.work_views import audit_lines, story_lines
 
@@ -180,9 +180,11 @@ def _list(container: Container, wanted: PartitionFilter, limit: int, *, json: bo
         print_json(LIST_SCHEMA, body)
         return
     if not shown:
-        people.print("There is no such partition.")
+        everything = wanted == PartitionFilter()
+        people.print(f"There is no {'' if everything else 'such '}partition.")
         return
-    people.print(partitions_table(shown))
+    for one in shown:
+        people.print(partition_lines(one))
     _note_more(shown, more=more)
 
 
@@ -202,7 +204,11 @@ def terminal_command(
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """List failures that the policy has given up, and why: attempts, age, or an operator's mark."""
+    """List failures that nothing tries again by itself, and why.
+
+    Their attempts are used up, they are too old, an operator has marked them, or they were
+    abandoned: their newest run was given up before it could be judged.
+    """
     asked = Asked(source=source, customer_id=customer_id, query=query, first=first, last=last)
     with opened_books(config) as container:
         inspection = container.inspection()
@@ -219,9 +225,10 @@ def terminal_command(
         print_json(TERMINAL_SCHEMA, {"partitions": listed, "next": _next(keys, more=more)})
         return
     if not shown:
-        people.print("No partition is terminal.")
+        people.print("No partition was given up.")
         return
-    people.print(terminal_table(shown))
+    for one, why in shown:
+        people.print(terminal_lines(one, why))
     _note_more(keys, more=more)
 
 

@@ -2,29 +2,26 @@
 
 from collections.abc import Sequence
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from tileferry.application.inspection import InspectedPartition
-from tileferry.domain.partitions import Partition, PartitionStatus, TerminalReason
+from tileferry.domain.partitions import GivenUp, Partition, PartitionStatus
 from tileferry.domain.text import printable
 from tileferry.entrypoints.output import facts, people
 from tileferry.entrypoints.times import in_utc, when
-from tileferry.entrypoints.work_views import attempt_lines, verdict_lines
+from tileferry.entrypoints.work_views import attempt_lines, block, headed, verdict_lines
 
 _TOUCHED_SHOWN_MAX = 20
-_KEY_CHARS_MAX = 44
 _STYLES = {
     PartitionStatus.PENDING: "cyan",
     PartitionStatus.SUCCESS: "green",
     PartitionStatus.FAILED: "red",
 }
 _REASONS = {
-    TerminalReason.MARKED: "marked",
-    TerminalReason.ATTEMPTS_USED_UP: "attempts used up",
-    TerminalReason.TOO_OLD: "too old",
+    GivenUp.MARKED: "marked",
+    GivenUp.ATTEMPTS_USED_UP: "attempts used up",
+    GivenUp.TOO_OLD: "too old",
+    GivenUp.ABANDONED: "abandoned: its run was given up",
 }
 
 
@@ -68,30 +65,22 @@ def _newest(found: InspectedPartition) -> str:
     return f"{found.newest.run.status.value.replace('_', ' ')}, {raw} a raw partition"
 
 
-def partitions_table(partitions: Sequence[Partition]) -> Table:
-    """Lay out many partitions, a line each."""
-    table = _table("partition", "status", "tries", "error", keys=partitions)
-    for one in partitions:
-        table.add_row(
-            Text(str(one.key)),
-            Text(_status(one), _STYLES[one.status]),
-            str(one.attempt_count),
-            Text(printable(one.error_message or "", limit=80)),
-        )
-    return table
+def partition_lines(one: Partition) -> Group:
+    """Lay a partition of a list out: its status and its key in one piece, and how it went."""
+    below = []
+    if one.active_run_id is not None:
+        below.append(f"{_what_of(one)} run {one.active_run_id}")
+    if one.attempt_count or one.error_message is not None:
+        below.append(_went(one))
+    return block(headed(one.status, str(one.key), _STYLES[one.status]), below)
 
 
-def terminal_table(partitions: Sequence[tuple[Partition, TerminalReason]]) -> Table:
-    """Lay out terminal failures."""
-    table = _table("partition", "why", "tries", "said", keys=[one for one, _ in partitions])
-    for one, reason in partitions:
-        table.add_row(
-            Text(str(one.key)),
-            _REASONS[reason],
-            str(one.attempt_count),
-            Text(printable(one.terminal_marker or one.error_message or "", limit=80)),
-        )
-    return table
+def terminal_lines(one: Partition, reason: GivenUp) -> Group:
+    """Lay out a failure that nothing tries again by itself, and why."""
+    why = _REASONS[reason]
+    if one.terminal_marker is not None:
+        why += f": {printable(one.terminal_marker)}"
+    return block(headed(one.status, str(one.key), _STYLES[one.status]), [why, _went(one)])
 
 
 def print_touched(touched: Sequence[Partition], done: str) -> None:
@@ -101,24 +90,19 @@ def print_touched(touched: Sequence[Partition], done: str) -> None:
         return
     count = f"{len(touched):,} partition{'' if len(touched) == 1 else 's'}"
     people.print(f"{count} {done}.")
-    table = _table("partition", "status", "newest run", keys=touched[:_TOUCHED_SHOWN_MAX])
     for one in touched[:_TOUCHED_SHOWN_MAX]:
-        table.add_row(Text(str(one.key)), _status(one), one.last_run_id)
-    people.print(table)
+        head = headed(one.status, str(one.key), _STYLES[one.status])
+        people.print(block(head, [f"{_what_of(one)} run {one.last_run_id}"]))
     if len(touched) > _TOUCHED_SHOWN_MAX:
         people.print(f"… and {len(touched) - _TOUCHED_SHOWN_MAX:,} more; --json has them all.")
 
 
-def _status(one: Partition) -> str:
-    reprocessing = one.status is PartitionStatus.SUCCESS and one.active_run_id is not None
-    return "success, reprocessing" if reprocessing else one.status.value
+def _what_of(one: Partition) -> str:
+    if one.active_run_id is None:
+        return "newest"
+    return "reprocessed by" if one.status is PartitionStatus.SUCCESS else "waits for"
 
 
-def _table(*titles: str, keys: Sequence[Partition]) -> Table:
-    """Make a table whose first column has room for the keys, if they are not very long."""
-    longest = max((len(str(one.key)) for one in keys), default=0)
-    table = Table(box=box.SIMPLE)
-    for number, title in enumerate(titles):
-        width = min(longest, _KEY_CHARS_MAX) if number == 0 else None
-        table.add_column(title, overflow="fold", min_width=width)
-    return table
+def _went(one: Partition) -> str:
+    count = f"{one.attempt_count} attempt{'' if one.attempt_count == 1 else 's'}"
+    return count if one.error_message is None else f"{count}: {printable(one.error_message)}"

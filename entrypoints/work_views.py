@@ -32,16 +32,21 @@ _STYLES = {
 def run_lines(run: Run, now: datetime) -> Group:
     """Lay a run of a list out: its status and its name in one piece, what it does, and how."""
     status = "given up" if is_permanent(run) else run.status.value
-    head = Text(f"{status:<{_INDENT}}", _STYLES.get(run.status.value, ""))
-    head.append(run.run_id, "bold")
+    head = headed(status, run.run_id, _STYLES.get(run.status.value, ""))
     below = [f"{work_of(run)}, submitted {in_utc(run.submitted_date)}"]
     if run.next_retry_at is not None:
-        below.append(f"retry {run.retry_count} at {when(run.next_retry_at, now)}")
+        due = next_try(run.next_retry_at, now)
+        below.append(due if run.next_retry_at <= now else f"retry {run.retry_count} at {due}")
     if run.status is RunStatus.PROCESSING:
         below.append(f"worker {printable(run.lease_owner or '')}")
     if run.error_message is not None:
         below.append(printable(run.error_message))
-    return _block(head, below)
+    return block(head, below)
+
+
+def next_try(at: datetime, now: datetime) -> str:
+    """Say when a run is tried again; one that was rescued or given back is due at once."""
+    return when(at, now) if at > now else "due now, waits for a worker"
 
 
 def attempt_lines(attempts: Sequence[RunAttempt]) -> Group:
@@ -56,7 +61,7 @@ def attempt_lines(attempts: Sequence[RunAttempt]) -> Group:
         below = [f"{_span(attempt)}, worker {printable(attempt.worker)}"]
         if attempt.error_message is not None:
             below.append(printable(attempt.error_message))
-        blocks.append(_block(head, below))
+        blocks.append(block(head, below))
     return Group(*blocks)
 
 
@@ -70,7 +75,7 @@ def verdict_lines(verdicts: Sequence[PartitionAttempt]) -> Group:
         below = [f"run {verdict.run_id}"]
         if verdict.explanation is not None:
             below.append(printable(verdict.explanation))
-        blocks.append(_block(head, below))
+        blocks.append(block(head, below))
     return Group(*blocks)
 
 
@@ -115,6 +120,14 @@ def _span(attempt: RunAttempt) -> str:
     return f"{began}, {in_seconds((attempt.ended_at - attempt.began_at).total_seconds())}"
 
 
-def _block(head: Text, below: Sequence[str]) -> Group:
+def headed(first: str, name: str, style: str = "") -> Text:
+    """Begin a block: a word, and the name of what it is about in one piece."""
+    head = Text(f"{first:<{_INDENT - 1}} ", style)
+    head.append(name, "bold")
+    return head
+
+
+def block(head: Text, below: Sequence[str]) -> Group:
+    """Lay lines out below their head; what is too long is folded, and nothing is cut off."""
     head.overflow = "fold"
     return Group(head, *(Padding(Text(line), (0, 0, 0, _INDENT), expand=False) for line in below))

@@ -25,8 +25,10 @@ from tileferry.domain.partitions.partition import (
 )
 from tileferry.domain.partitions.table import PARTITION_TRANSITIONS
 from tileferry.domain.partitions.terminality import (
+    GivenUp,
     TerminalityPolicy,
     TerminalReason,
+    given_up,
     next_automatic_retry,
     terminal_reason,
 )
@@ -53,6 +55,7 @@ __all__ = [
     "BackfillPlan",
     "BackfillRequest",
     "Drift",
+    "GivenUp",
     "Partition",
     "PartitionFingerprint",
     "PartitionKey",
@@ -70,6 +73,7 @@ __all__ = [
     "check_raw_partition",
     "drift",
     "enqueue",
+    "given_up",
     "is_applied",
     "mark_terminal",
     "next_automatic_retry",

@@ -30,6 +30,16 @@ class TerminalReason(StrEnum):
     TOO_OLD = "too_old"
 
 
+class GivenUp(StrEnum):
+    """Why nobody but an operator takes a failed partition further."""
+
+    MARKED = "marked"
+    ATTEMPTS_USED_UP = "attempts_used_up"
+    TOO_OLD = "too_old"
+    ABANDONED = "abandoned"
+    """Its newest run was given up unjudged. No policy rules it out, and none tries it again."""
+
+
 def _lasting(instance: object, attribute: "Attribute[Any]", value: object) -> None:
     check_duration(value, field=field_name(instance, attribute))
 
@@ -56,6 +66,16 @@ def terminal_reason(
         return TerminalReason.ATTEMPTS_USED_UP
     if policy.max_age is not None and now - partition.created_at >= policy.max_age:
         return TerminalReason.TOO_OLD
+    return None
+
+
+def given_up(partition: Partition, policy: TerminalityPolicy, now: datetime) -> GivenUp | None:
+    """Return why a failed partition waits for an operator: it is terminal, or was abandoned."""
+    terminal = terminal_reason(partition, policy, now)
+    if terminal is not None:
+        return GivenUp(terminal.value)
+    if partition.status is PartitionStatus.FAILED and partition.abandoned:
+        return GivenUp.ABANDONED
     return None
 
 

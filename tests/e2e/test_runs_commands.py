@@ -1,5 +1,6 @@
 """``runs`` and ``queue``: what is queued, why it waits, and the operator's word on it."""
 
+import re
 from datetime import UTC
 from pathlib import Path
 
@@ -74,8 +75,38 @@ def test_runs_are_listed_the_newest_first_and_counted(desk: Desk, operator: Work
     assert f"discovered {third.run_id} download sat/F2, submitted" in shown
     assert "retry 1 at" in shown
     assert "satellite-provider: connection reset" in shown
-    assert "In all: 2 discovered, 1 error." in shown
+    assert "Of all runs: 2 discovered, 1 error." in shown
     assert max(map(len, ran.out.splitlines())) <= 80
+    none = words_of(operator.runs("runs", "list", "--source", "nobody"))
+    assert none == "No run matches. Of all runs: 2 discovered, 1 error."
+    assert words_of(operator.runs("runs", "list", "-n", "0")).startswith("Of all runs")
+
+
+def test_a_run_that_was_rescued_is_due_now(desk: Desk, operator: WorkOperator) -> None:
+    run = desk.submitted(download("F1"))
+    desk.claimed()
+    desk.pass_time(61)
+    desk.control.sweep()
+    shown = words_of(operator.runs("runs", "list"))
+    assert "due now, waits for a worker worker w1 let the lease run out at 20" in shown
+    assert "retry 0" not in shown
+    assert re.search(r"run out at [-\d]{10} [:\d]{8} UTC", shown)
+    shown = words_of(operator.runs("runs", "show", run.run_id))
+    assert "next retry due now, waits for a worker" in shown
+
+
+def test_a_run_that_is_put_aside_counts_its_workers_once(
+    desk: Desk, operator: WorkOperator
+) -> None:
+    desk.policies = WorkPolicies(max_rescues=1)
+    run = desk.submitted(download("F1"))
+    for _ in range(2):
+        desk.claimed()
+        desk.pass_time(61)
+        desk.control.sweep()
+    shown = words_of(operator.runs("runs", "show", run.run_id))
+    assert "workers lost 2" in shown
+    assert "put aside after it lost 2 workers" in shown
 
 
 def test_spec4_transparency_every_field_and_every_attempt_is_shown(
@@ -127,7 +158,7 @@ def test_why_a_new_run_waits(desk: Desk, operator: WorkOperator) -> None:
     run = desk.submitted(download("F1"))
     shown = words_of(operator.runs("runs", "why", run.run_id))
     assert "no worker has taken it yet" in shown
-    assert "1 runs are ready and 0 under way. Is a worker running?" in shown
+    assert "1 run is ready and 0 under way. Is a worker running?" in shown
     assert "new → discovered (submit by operator)" in shown
 
 
@@ -159,7 +190,10 @@ def test_spec4_why_a_run_waits_at_a_closed_gate(desk: Desk, operator: WorkOperat
     shown = words_of(operator.runs("runs", "why", held_up.run_id))
     assert "The source osm asked for patience: none of its runs starts before" in shown
     gates = operator.runs("queue", "gates")
-    assert "closed until" in gates.out
+    shown = words_of(gates)
+    assert "osm closed until" in shown
+    assert "1 ready, 0 under way, 1 waiting, the next until" in shown
+    assert "100 tokens for retries" in shown
     assert max(map(len, gates.out.splitlines())) <= 80
     (gate,) = operator.runs("queue", "gates", "--json").json["sources"]
     assert (gate["source"], gate["open"], gate["ready"], gate["waiting"]) == ("osm", False, 1, 1)
@@ -221,7 +255,13 @@ def test_an_operator_cancels_a_run_and_the_audit_knows(desk: Desk, operator: Wor
     assert event.reason == "wrong area"
     assert "@" in (event.additional_context or {})["by"]  # type: ignore[operator]  # it is text
     refused(operator.runs("runs", "cancel", run_id, *REASON), 4, "has been given up already")
-    refused(operator.runs("runs", "retry", run_id, *REASON), 4, "requeue the partition")
+    refused(
+        operator.runs("runs", "retry", run_id, *REASON),
+        4,
+        "retry it now",
+        "state retry",
+        "backfill plan",
+    )
     under_way = desk.submitted(download("F1"))
     desk.claimed()
     refused(operator.runs("runs", "cancel", under_way.run_id, *REASON), 4, "is processing")
@@ -284,7 +324,7 @@ NOBODY_MEANS: list[tuple[list[str], str]] = [
     (["cancel", "nobody"], "--reason"),
     (["retry", "nobody", "--reason", ""], "--reason: must be text that says why"),
     (["list", "--source", "a b"], "--source: is not a plain name"),
-    (["list", "--status", "lost"], "--status"),
+    (["list", "--status", "lost"], "'needs_review', 'failed', 'error'"),
     (["list", "-n", "-1"], "--limit"),
     (["submit", "upload", "--flight", "a b"], "--flight: is not a plain name"),
     (["submit", "download", "--flight", "", *AREA_OPTIONS], "--flight: is not a plain name"),

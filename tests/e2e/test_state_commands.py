@@ -23,7 +23,7 @@ from support.work_operator import (
 from tileferry.adapters.postgres import Database
 from tileferry.domain.actors import Actor
 from tileferry.domain.audit import StateChanged
-from tileferry.domain.partitions import PartitionStatus
+from tileferry.domain.partitions import PartitionKey, PartitionStatus
 from tileferry.domain.runs import VerdictOutcome
 
 MARCH = ("--from", "2026-03-01", "--to", "2026-03-31")
@@ -182,6 +182,25 @@ def test_the_list_takes_what_the_filter_says_a_page_at_a_time(
     assert "no such partition" in operator.runs("state", "inspect", "--query", "none").out
 
 
+def test_where_there_is_nothing_the_list_says_so(operator: WorkOperator) -> None:
+    assert operator.runs("state", "inspect").out == "There is no partition.\n"
+
+
+def test_a_narrow_terminal_cuts_nothing_off(desk: Desk, operator: WorkOperator) -> None:
+    long = PartitionKey.parse("osm/acme-of-the-north/roads-and-bridges-of-the-north/2026-03-01")
+    desk.partitions.enqueue([acquire(long)], actor=Actor.OPERATOR)
+    judged(desk)
+    listed = operator.runs("state", "inspect")
+    given_up = operator.runs("state", "terminal", TILEFERRY_PARTITIONS_MAX_ATTEMPTS="1")
+    retried = operator.runs("state", "retry", str(long), *REASON)
+    for ran in (listed, given_up, retried):
+        assert str(long) in ran.out
+        assert max(map(len, ran.out.splitlines())) <= 80
+    assert f"1 attempt: {WHY_REJECTED}\n" in listed.out
+    assert f"1 attempt: {WHY_REJECTED}\n" in given_up.out
+    assert f"waits for run {partition_at(desk, long).last_run_id}\n" in retried.out
+
+
 # retry
 
 
@@ -262,7 +281,7 @@ def test_spec3_s2_a_success_is_reprocessed_when_an_operator_names_it(
     enqueued(desk, 1)
     run = judged(desk, VerdictOutcome.PASSED)
     ran = operator.runs("state", "retry", str(key(1)), *REASON)
-    assert "success, reprocessing" in ran.out
+    assert "success      osm/acme/city/2026-03-01\n             reprocessed by run" in ran.out
     partition = partition_at(desk, key(1))
     assert (partition.status, partition.current_run_id) == (PartitionStatus.SUCCESS, run.run_id)
     refused(operator.runs("state", "retry", str(key(1)), *REASON), 4, "is working on it already")
@@ -275,7 +294,7 @@ def test_spec3_s8_terminal_failures_are_listed_with_their_reason(
     desk: Desk, operator: WorkOperator
 ) -> None:
     failed(desk, 3)
-    assert "No partition is terminal" in operator.runs("state", "terminal").out
+    assert "No partition was given up" in operator.runs("state", "terminal").out
     mark = ("state", "mark-terminal", str(key(1)), "--reason", "the source has no data")
     assert operator.runs(*mark).code == 0
     settings = {"TILEFERRY_PARTITIONS_MAX_ATTEMPTS": "1"}
@@ -297,6 +316,20 @@ def test_spec3_s8_terminal_failures_are_listed_with_their_reason(
     assert len(rest["partitions"]) == 2
 
 
+def test_failures_whose_run_was_given_up_are_listed_with_their_own_reason(
+    desk: Desk, operator: WorkOperator
+) -> None:
+    enqueued(desk, 2)
+    judged(desk)
+    desk.control.process_error(desk.claimed(), HOPELESS)
+    (one,) = operator.runs("state", "terminal", "--json").json["partitions"]
+    assert (one["partition"], one["terminal_reason"]) == (str(key(2)), "abandoned")
+    shown = " ".join(operator.runs("state", "terminal").out.split())
+    assert f"failed {key(2)} abandoned: its run was given up 0 attempts: bbox: is none" in shown
+    inspected = " ".join(operator.runs("state", "inspect", str(key(2))).out.split())
+    assert "terminal abandoned: its run was given up" in inspected
+
+
 def test_spec3_s5_a_mark_stops_the_automatic_retry_until_an_operator_retries(
     desk: Desk, operator: WorkOperator
 ) -> None:
@@ -314,7 +347,7 @@ def test_spec3_s5_a_mark_stops_the_automatic_retry_until_an_operator_retries(
     assert operator.runs("state", "retry", str(key(1)), *REASON).code == 0
     assert statuses(desk, 2) == ["pending", "failed"]
     pending = operator.runs("state", "mark-terminal", str(key(1)), *REASON)
-    refused(pending, 4, "is pending", "it would have to be failed")
+    refused(pending, 4, "is pending", "may not mark it terminal: it would have to be failed")
 
 
 # What cannot be asked for

@@ -54,7 +54,7 @@ def test_a_backfill_waits_for_fresh_work(desk: Desk) -> None:
     desk.submitted()
     assert "which lets all fresh work go first" in run_story(desk, run)
     desk.claimed()
-    assert "1 runs are ready and 1 under way." in run_story(desk, run)
+    assert "1 run is ready and 1 under way." in run_story(desk, run)
     assert "Is a worker running" not in run_story(desk, run)
 
 
@@ -89,7 +89,7 @@ def test_lost_workers_and_asked_for_patience_are_counted(desk: Desk) -> None:
     desk.claimed()
     desk.pass_time(61)
     desk.control.sweep()
-    assert "It has lost 1 workers." in run_story(desk, run)
+    assert "It has lost 1 worker." in run_story(desk, run)
     desk.control.process_error(desk.claimed(), busy(10))
     assert "costs no retry: 1 of 100 times that are allowed" in run_story(desk, run)
 

@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.partitions import (
+    GivenUp,
     Partition,
     PartitionKey,
     PartitionStatus,
     TerminalityPolicy,
     TerminalReason,
+    given_up,
     next_automatic_retry,
     terminal_reason,
 )
@@ -83,6 +85,17 @@ def test_spec3_s5_retries_stop_at_a_marker() -> None:
 def test_attempts_are_named_before_age() -> None:
     policy = TerminalityPolicy(max_attempts=1, max_age=DAY)
     assert terminal_reason(failed(), policy, NOW) is TerminalReason.ATTEMPTS_USED_UP
+
+
+def test_a_failure_that_nothing_tries_again_says_why() -> None:
+    policy = TerminalityPolicy(max_attempts=3)
+    abandoned = failed(abandoned=True)
+    assert given_up(abandoned, policy, NOW) is GivenUp.ABANDONED
+    assert next_automatic_retry(abandoned, now=NOW, terminality=policy) is None
+    assert given_up(evolve(abandoned, attempt_count=3), policy, NOW) is GivenUp.ATTEMPTS_USED_UP
+    assert given_up(failed(), policy, NOW) is None
+    assert given_up(SUCCESS, policy, NOW) is None
+    assert {*TerminalReason} | {"abandoned"} == {*GivenUp}
 
 
 @pytest.mark.parametrize("partition", [SUCCESS, PENDING])
