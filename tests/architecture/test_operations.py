@@ -7,9 +7,12 @@ from pathlib import Path
 import attrs
 import pytest
 import typer
+from platformdirs import user_data_path
 
 from tileferry.adapters.memory import ManualClock
 from tileferry.adapters.postgres import Database, PostgresTileMetadataStore, reopening_sql
+from tileferry.domain.partitions import GivenUp
+from tileferry.domain.retry import PARTITION_POLICY
 from tileferry.domain.tiles import (
     BATCH_TILES_MAX,
     BlobRef,
@@ -23,7 +26,8 @@ from tileferry.domain.tiles import (
     captured_tile,
 )
 from tileferry.entrypoints.cli import app
-from tileferry.entrypoints.config import C11Config, PartitionsConfig, WorkerConfig
+from tileferry.entrypoints.config import APP, C11Config, PartitionsConfig, WorkerConfig
+from tileferry.entrypoints.exits import ExitCode
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "_docs/operations.md").read_text(encoding="utf-8")
@@ -67,7 +71,7 @@ def test_both_pages_have_commands() -> None:
     [
         ("settings", C11Config(), 8),
         ("worker settings", WorkerConfig(), len(attrs.fields(WorkerConfig))),
-        ("partition settings", PartitionsConfig(), len(attrs.fields(PartitionsConfig)) - 1),
+        ("partition settings", PartitionsConfig(), len(attrs.fields(PartitionsConfig))),
     ],
 )
 def test_the_settings_have_the_documented_defaults(name: str, section: object, count: int) -> None:
@@ -75,8 +79,34 @@ def test_the_settings_have_the_documented_defaults(name: str, section: object, c
     rows = [row.strip("| ").split(" | ") for row in table.strip().splitlines()[2:]]
     assert len(rows) == count
     for field, default, _meaning in rows:
-        stated = str(getattr(section, field.strip("`"))).lower()
-        assert stated == default, field
+        assert stated(getattr(section, field.strip("`"))) == default, field
+
+
+def stated(value: object) -> str:
+    """Write a default as the page has it; the data folder is another on each machine."""
+    if isinstance(value, Path) and value.parent == user_data_path(APP):
+        return f"`{value.name}` in the data folder"
+    return str(value).lower()
+
+
+def test_the_exit_codes_are_all_there() -> None:
+    table = PAGE.split("<!-- exit codes -->")[1].split("<!-- end -->")[0]
+    codes = [int(row.strip("| ").split(" | ")[0]) for row in table.strip().splitlines()[2:]]
+    assert codes == [*ExitCode]
+
+
+def test_the_reasons_of_terminal_failures_are_all_there() -> None:
+    assert all(f"(`{reason}`)" in PAGE for reason in GivenUp)
+
+
+def test_the_waits_of_partitions_are_the_documented_ones() -> None:
+    policy = PARTITION_POLICY
+    growth = policy.backoff_multiplier
+    assert policy.jitter_enabled
+    assert (
+        f"after {policy.base_delay:g} s, then each time {growth:g} times as long,"
+        f" {policy.max_delay:g} s at most, give or take {100 * policy.jitter_factor:g} %."
+    ) in PAGE
 
 
 def test_the_largest_batch_is_the_documented_one() -> None:
