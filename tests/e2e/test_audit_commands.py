@@ -1,6 +1,7 @@
 """``tileferry audit``, run as an operator runs it, against a real database."""
 
 import json
+import re
 import signal
 import subprocess
 from datetime import UTC, datetime
@@ -161,6 +162,9 @@ def test_replay_makes_each_decision_again(auditor: Operator, database: Database)
     ran = auditor.runs_here("audit", "replay", "corr-9")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.count("decided") == 3
+    waits = re.findall(r"decided   wait (\S+) s", ran.out)
+    assert waits
+    assert all(len(wait.partition(".")[2]) <= 3 for wait in waits)
     assert "give up after attempt 3: all attempts are used up" in ran.out
     assert "3 decisions made again, all the same to the byte" in ran.out
     body = run_here("audit", "replay", "1", "--json").json

@@ -326,7 +326,7 @@ def test_a_worker_takes_only_runs_of_the_source_that_its_provider_has(
     operator: AreaOperator, desk: Desk
 ) -> None:
     ours, others = desk.submitted(area("F1")), desk.submitted(evolve(area("F2"), source="beta"))
-    operator.runs_here(*WORKER)
+    assert operator.runs_here(*WORKER).out.endswith(" did 1 run.\n")
     assert desk.known(ours).status is RunStatus.PASSED
     assert desk.known(others).status is RunStatus.DISCOVERED
 
