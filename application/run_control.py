@@ -52,6 +52,7 @@ from tileferry.domain.runs import (
     retry_now,
     submit,
 )
+from tileferry.domain.text import in_utc
 from tileferry.domain.work import Work
 
 SWEEP_MAX = 500
@@ -329,7 +330,7 @@ class RunControl:
             self.logger.warning(
                 "source %s asked for patience: none of its runs starts before %s",
                 source,
-                closed.closed_until,
+                in_utc(closed.closed_until),
                 extra={"kind": "queue.gate_closed", "source": source},
             )
 

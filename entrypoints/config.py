@@ -3,8 +3,6 @@
 First ``tileferry.toml``, then the environment (``TILEFERRY_…``, one name a field), then flags.
 """
 
-import ast
-import re
 from enum import StrEnum
 from pathlib import Path
 
@@ -15,13 +13,12 @@ from platformdirs import user_data_path, user_log_path
 from tileferry.domain.checks import integer, number
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import BATCH_TILES_MAX, BBox, TileId
-from tileferry.entrypoints.config_names import is_plain_setting, setting_path, unknown_setting
+from tileferry.entrypoints.config_names import unknown_setting, wrong_setting
 from tileferry.entrypoints.retry_config import RetryConfig, alert_thresholds, configured_policies
 
 APP = "tileferry"
 CONFIG_FILE = "tileferry.toml"
 ENV_PREFIX = "TILEFERRY_"
-_HIDDEN = "***"
 
 
 def _own_data(name: str) -> Path:
@@ -220,7 +217,9 @@ def load_config(file: Path | None = None) -> Config:
             Config, appname=APP, config_files=[file or Path(CONFIG_FILE)], env_prefix=ENV_PREFIX
         )
     except ts.exceptions.InvalidSettingsError as error:
-        raise _first_problem(error) from None  # its own text may quote a secret
+        text = str(error.exceptions[0])
+        remedy = f"correct it in {CONFIG_FILE}, or in its variable {ENV_PREFIX}…"
+        raise wrong_setting(text, Config, remedy) from None  # that text may quote a secret
     except ts.exceptions.InvalidOptionsError as error:
         # Its text ends with the paths of all that it does not know.
         raise unknown_setting(str(error).rpartition(": ")[2].split(", ")[0], Config) from None
@@ -232,30 +231,3 @@ def load_config(file: Path | None = None) -> Config:
     configured_policies(config.retry)
     alert_thresholds(config.audit.alert_retries_per_minute, config.retry)
     return config
-
-
-def _first_problem(error: ts.exceptions.InvalidSettingsError) -> InvalidValueError:
-    """Name the first field that is wrong, by its path, and what was given for it.
-
-    The library hands on texts only: of a value that it could not convert, and of a refusal by one
-    of our validators.
-    """
-    text = str(error.exceptions[0])
-    named = re.search(r"option '([^']+)'|field='([^']+)'", text)
-    given = re.search(r"convert value (.+) for option '|value=(.+), problem='", text, re.DOTALL)
-    problem = re.search(r"problem='([^']+)'", text)
-    path = setting_path(next(filter(None, named.groups())), Config) if named else CONFIG_FILE
-    return InvalidValueError(
-        field=path,
-        value=_value_in(given) if given and is_plain_setting(path, Config) else _HIDDEN,
-        problem=problem.group(1) if problem else "cannot be read as what it should be",
-        remedy=f"correct it in {CONFIG_FILE}, or in its variable {ENV_PREFIX}…",
-    )
-
-
-def _value_in(given: re.Match[str]) -> object:
-    """Return a value from how the library shows it; what is no plain one is not shown."""
-    try:
-        return ast.literal_eval(next(filter(None, given.groups())))
-    except (ValueError, SyntaxError):
-        return _HIDDEN

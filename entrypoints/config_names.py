@@ -1,5 +1,7 @@
 """The names of settings: their paths, which of them are secret, and what a wrong one may mean."""
 
+import ast
+import re
 from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import get_args, get_origin
@@ -10,6 +12,7 @@ import typed_settings as ts
 from tileferry.domain.errors import InvalidValueError
 
 _ALIKE_MIN = 0.6
+_HIDDEN = "***"
 
 
 def unknown_setting(path: str, config: type[attrs.AttrsInstance]) -> InvalidValueError:
@@ -26,7 +29,33 @@ def unknown_setting(path: str, config: type[attrs.AttrsInstance]) -> InvalidValu
     )
 
 
-def setting_path(name: str, config: type[attrs.AttrsInstance]) -> str:
+def wrong_setting(text: str, config: type[attrs.AttrsInstance], remedy: str) -> InvalidValueError:
+    """Say which setting has a value that cannot be, and which value, unless it is a secret.
+
+    The library hands on texts only: of a value that it could not convert, and of a refusal by one
+    of our validators.
+    """
+    named = re.search(r"option '([^']+)'|field='([^']+)'", text)
+    given = re.search(r"convert value (.+) for option '|value=(.+), problem='", text, re.DOTALL)
+    problem = re.search(r"problem='([^']+)'", text)
+    path = _path(next(filter(None, named.groups())), config) if named else "the configuration"
+    return InvalidValueError(
+        field=path,
+        value=_value(given) if given and is_plain_setting(path, config) else _HIDDEN,
+        problem=problem.group(1) if problem else "cannot be read as what it should be",
+        remedy=remedy,
+    )
+
+
+def _value(given: re.Match[str]) -> object:
+    """Return a value from how the library shows it; what is no plain one is not shown."""
+    try:
+        return ast.literal_eval(next(filter(None, given.groups())))
+    except (ValueError, SyntaxError):
+        return _HIDDEN
+
+
+def _path(name: str, config: type[attrs.AttrsInstance]) -> str:
     """Return a setting's path, where a validator named it by its class: ``C6Config.budget``."""
     table, _, rest = name.partition(".")
     for item in attrs.fields(config):

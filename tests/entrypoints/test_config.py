@@ -6,7 +6,7 @@ import pytest
 
 from tileferry.domain.errors import InvalidValueError
 from tileferry.entrypoints.config import Config, load_config
-from tileferry.entrypoints.config_names import is_plain_setting
+from tileferry.entrypoints.config_names import is_plain_setting, wrong_setting
 
 CANARY = "canary-password"
 
@@ -105,3 +105,15 @@ def test_a_source_that_no_tile_can_have_is_refused_by_its_name(
 )
 def test_only_what_is_no_secret_may_be_shown(path: str, *, is_plain: bool) -> None:
     assert is_plain_setting(path, Config) is is_plain
+
+
+def test_a_secret_that_the_library_quotes_is_not_shown() -> None:
+    for given in (f"'{CANARY}'", f"['{CANARY}']", f"Odd('{CANARY}')"):
+        quoted = f"Could not convert value {given} for option 'database_url' from loader: no"
+        error = wrong_setting(quoted, Config, "correct it")
+        assert str(error) == (
+            "database_url: cannot be read as what it should be (got '***'); correct it"
+        )
+    odd = wrong_setting("Could not convert value Odd(1) for option 'c6.budget_bytes'", Config, "")
+    assert str(odd).endswith("(got '***')")
+    assert "the configuration" in str(wrong_setting("something else", Config, ""))
