@@ -14,7 +14,6 @@ from attrs import define, field, frozen
 
 from tileferry.application.leases import HeldRuns
 from tileferry.application.partition_control import PartitionControl
-from tileferry.application.ports.background import Background
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.idempotency import Heartbeat
 from tileferry.application.ports.work import ALL_KINDS, RunQueue
@@ -83,8 +82,6 @@ class Worker:
     is_stopping: Callable[[], bool] = lambda: False
     check_stop: Callable[[], None] = lambda: None
     """Raises ``KeyboardInterrupt`` when even the run under way has to stop."""
-    background: Background | None = None
-    """Where the next batch is claimed while one is worked on."""
     processed: int = field(default=0, init=False)
     _held: HeldRuns = field(init=False)
     _supply: RunSupply = field(init=False)
@@ -106,7 +103,6 @@ class Worker:
             batch=self.settings.batch,
             lease=self.settings.lease,
             give_back=self._give_back,
-            background=self.background,
         )
 
     def run(self) -> None:
@@ -115,7 +111,7 @@ class Worker:
             try:
                 self._take_runs()
             finally:
-                self._supply.stop()
+                self._supply.flush()
 
     def _take_runs(self) -> None:
         failures = 0

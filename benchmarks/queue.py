@@ -5,7 +5,6 @@ import logging
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import procrastinate
@@ -101,8 +100,7 @@ class Contest:
         values = {"name": "bench", "payload": PAYLOAD, "count": count}
         self.connection.execute(FILL, values)
         self._settle("runs")
-        with ThreadPoolExecutor(max_workers=1) as background:
-            return _rate(count, worker_on(self.database, batch, background).run)
+        return _rate(count, worker_on(self.database, batch).run)
 
     def raw(self, batch: int, count: int) -> float:
         """Have a bare loop do so many."""
@@ -139,7 +137,7 @@ def _no_op(number: int) -> None:  # a job has to have something
     pass
 
 
-def worker_on(database: Database, batch: int, background: ThreadPoolExecutor) -> Worker:
+def worker_on(database: Database, batch: int) -> Worker:
     """Return a worker as the command has it, whose work is nothing."""
     logger = logging.getLogger("benchmarks.queue")
     queue = PostgresRunQueue(database=database)
@@ -154,7 +152,6 @@ def worker_on(database: Database, batch: int, background: ThreadPoolExecutor) ->
         clock=SystemClock(),
         logger=logger,
         settings=WorkerSettings(batch=batch, until_idle=True),
-        background=background,
     )
 
 

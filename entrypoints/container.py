@@ -222,7 +222,6 @@ class Container(containers.DeclarativeContainer):
         heartbeat=providers.Singleton(ThreadHeartbeat),
         clock=clock,
         logger=work_logger,
-        background=providers.Resource(parts.background),
     )
     giveup_reader = providers.Factory(GiveupReader, fdr_client=fdr)
     pictures = providers.Factory(PictureFolder, cache_root)

@@ -4,7 +4,6 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import psycopg
@@ -86,7 +85,6 @@ def work(plan: QueuePlan, name: str) -> None:
             sweep_s=plan.sweep_s,
             until_idle=True,
         ),
-        background=ThreadPoolExecutor(max_workers=1),
     )
     while not _all_ended(reader):
         worker.run()

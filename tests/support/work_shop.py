@@ -8,7 +8,6 @@ from attrs import define, field
 
 from support.work_desk import Desk
 from tileferry.adapters.memory import ManualClock
-from tileferry.application.ports.background import Background
 from tileferry.application.ports.work import ALL_KINDS
 from tileferry.application.worker import Result, RunHandler, Worker, WorkerSettings
 from tileferry.domain.errors import (
@@ -53,7 +52,6 @@ class Shop:
     stopping: bool = False
     work: Callable[[Run, Callable[[], None]], Result] | None = None
     kinds: Sequence[RunKind] = ALL_KINDS
-    background: Background | None = None
     worker: Worker = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -70,7 +68,6 @@ class Shop:
             settings=WorkerSettings(lease_s=LEASE_S, batch=3, until_idle=True),
             is_stopping=lambda: self.stopping,
             kinds=self.kinds,
-            background=self.background,
         )
 
     @property
