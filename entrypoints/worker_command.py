@@ -73,8 +73,8 @@ def worker_command(
     A first signal has it finish the run under way (up to worker.drain_s, then it is given back); a
     second one ends it at once, and another worker takes its run when the lease is over.
 
-    Exit codes: 0 idle or drained; 4 it lost its lease, and should be started again; 130 stopped at
-    once.
+    Exit codes: 0 idle or drained; 4 it lost its lease, and should be started again; 7 it could not
+    start; 130 its run was given back, or it was stopped at once.
     """
     with StopSignals() as stop, opened(config) as container:
         settings = container.config().worker
