@@ -2,6 +2,7 @@
 
 import pytest
 from support.idempotency_stores import Kept, in_jetstream, in_memory, in_postgres
+from support.work_desk import Desk, memory_desk, postgres_desk
 
 from tileferry.adapters.memory import MemoryAuditSink
 
@@ -14,3 +15,11 @@ def kept(request: pytest.FixtureRequest) -> Kept:
     if request.param == "postgres":
         return in_postgres(request.getfixturevalue("database"))
     return in_memory(MemoryAuditSink() if request.param == "memory" else None)
+
+
+@pytest.fixture(params=["memory", "postgres"])
+def desk(request: pytest.FixtureRequest) -> Desk:
+    """Every form of the control plane's books."""
+    if request.param == "memory":
+        return memory_desk()
+    return postgres_desk(request.getfixturevalue("database"))

@@ -18,7 +18,7 @@ from support.partition_desk import (
     known,
     made,
 )
-from support.work_desk import LEASE, W1, Desk, key, memory_desk, postgres_desk
+from support.work_desk import LEASE, W1, Desk, key
 
 from tileferry.application.partition_control import Override
 from tileferry.application.ports.work import PartitionFilter
@@ -43,13 +43,6 @@ from tileferry.domain.work import AcquirePartition
 
 KEY = key()
 MARCH = [key(day) for day in range(1, 16)]
-
-
-@pytest.fixture(params=["memory", "postgres"])
-def desk(request: pytest.FixtureRequest) -> Desk:
-    if request.param == "memory":
-        return memory_desk()
-    return postgres_desk(request.getfixturevalue("database"))
 
 
 def confirmed(count: int) -> Override:

@@ -31,13 +31,6 @@ KEY = key()
 HOUR_S, DAY_S = 3_600.0, 86_400.0
 
 
-@pytest.fixture(params=["memory", "postgres"])
-def desk(request: pytest.FixtureRequest) -> Desk:
-    if request.param == "memory":
-        return memory_desk()
-    return postgres_desk(request.getfixturevalue("database"))
-
-
 def wait_s(desk: Desk) -> float:
     """How long automation will wait."""
     planned = desk.reader.planned_retry(KEY)

@@ -16,7 +16,7 @@ from support.partition_desk import (
     made,
     verdict_on,
 )
-from support.work_desk import LEASE, W1, Desk, acquire, key, memory_desk, postgres_desk, sealed_by
+from support.work_desk import LEASE, W1, Desk, acquire, key, sealed_by
 
 from tileferry.domain.actors import Actor
 from tileferry.domain.errors import (
@@ -41,13 +41,6 @@ KEY = key()
 BROKEN = SatelliteProviderError(reason="reset", fault=ProviderFault.UNREACHABLE)
 MINUTE_S, HOUR_S, DAY_S = 60.0, 3_600.0, 86_400.0
 NOT_CONTROL = [actor for actor in Actor if actor not in {Actor.OPERATOR, Actor.SCHEDULER}]
-
-
-@pytest.fixture(params=["memory", "postgres"])
-def desk(request: pytest.FixtureRequest) -> Desk:
-    if request.param == "memory":
-        return memory_desk()
-    return postgres_desk(request.getfixturevalue("database"))
 
 
 def outcome_of(desk: Desk) -> tuple[PartitionStatus, int, RunId | None]:

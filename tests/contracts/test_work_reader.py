@@ -2,7 +2,6 @@
 
 from datetime import UTC, date, datetime
 
-import pytest
 from attrs import evolve
 from support.work_desk import (
     LEASE,
@@ -11,12 +10,9 @@ from support.work_desk import (
     acquire,
     download,
     key,
-    memory_desk,
-    postgres_desk,
     sealed_by,
 )
 
-from tileferry.adapters.postgres import Database  # noqa: TC001  # read by pytest
 from tileferry.application.ports.work import PartitionFilter, SourceLoad
 from tileferry.domain.actors import Actor
 from tileferry.domain.errors import RateLimitedError, SatelliteProviderError
@@ -25,14 +21,6 @@ from tileferry.domain.runs import RunId, Verdict, VerdictOutcome
 from tileferry.domain.tiles.provider_faults import ProviderFault
 
 BROKEN = SatelliteProviderError(reason="reset", fault=ProviderFault.UNREACHABLE)
-
-
-@pytest.fixture(params=["memory", "postgres"])
-def desk(request: pytest.FixtureRequest) -> Desk:
-    if request.param == "memory":
-        return memory_desk()
-    database: Database = request.getfixturevalue("database")
-    return postgres_desk(database)
 
 
 def listed(desk: Desk, wanted: PartitionFilter) -> list[PartitionKey]:

@@ -21,11 +21,13 @@ from tileferry.application.ports.work import RunQueue, WorkReader, WorkStore
 from tileferry.application.run_control import RunControl, WorkPolicies
 from tileferry.domain.actors import Actor
 from tileferry.domain.audit import AuditEvent, event_from_bytes
+from tileferry.domain.errors import RateLimitedError, SatelliteProviderError
 from tileferry.domain.partitions import PartitionKey
 from tileferry.domain.partitions.manifest import SealedPartition
 from tileferry.domain.retry import RetryBudget
 from tileferry.domain.runs import QUEUE_BUDGET, Run, RunId, RunPriority, WorkerId
 from tileferry.domain.tiles import BBox, SectorClass
+from tileferry.domain.tiles.provider_faults import ProviderFault
 from tileferry.domain.work import AcquirePartition, DownloadArea, UploadFlight, Work
 
 LEASE = timedelta(seconds=60)
@@ -188,3 +190,21 @@ def _move_back(database: Database, seconds: float) -> None:
             {"s": seconds},
         )
         connection.execute(text("ALTER TABLE partitions ENABLE TRIGGER USER"))
+
+
+def broken(reason: str = "connection reset") -> SatelliteProviderError:
+    """What may pass."""
+    return SatelliteProviderError(reason=reason, fault=ProviderFault.UNREACHABLE)
+
+
+def busy(retry_after_s: float | None) -> RateLimitedError:
+    """What passes when the source says."""
+    return RateLimitedError(url="https://tiles", attempts=2, retry_after_s=retry_after_s)
+
+
+def all_due(desk: Desk) -> list[Run]:
+    """Claim until nothing is due."""
+    claimed: list[Run] = []
+    while batch := desk.queue.claim(W1, limit=9, lease=LEASE):
+        claimed += batch
+    return claimed
