@@ -47,7 +47,7 @@ def _lines(one: InspectedSource, now: datetime) -> Group:
     load = one.load
     waiting = f"{load.waiting:,} waiting"
     if load.next_retry_at is not None:
-        waiting += f", the next until {when(load.next_retry_at, now)}"
+        waiting += f", the next due {when(load.next_retry_at, now)}"
     counts = f"{load.ready:,} ready, {load.under_way:,} under way, {waiting}"
     head = Text(one.gate.source, "bold")
     return block(head, [_stands(one.gate, now), counts, f"{one.tokens:.0f} tokens for retries"])
