@@ -192,7 +192,7 @@ def test_spec4_why_a_run_waits_at_a_closed_gate(desk: Desk, operator: WorkOperat
     gates = operator.runs("queue", "gates")
     shown = words_of(gates)
     assert "osm closed until" in shown
-    assert "1 ready, 0 under way, 1 waiting, the next until" in shown
+    assert "1 ready, 0 under way, 1 waiting, the next due" in shown
     assert "100 tokens for retries" in shown
     assert max(map(len, gates.out.splitlines())) <= 80
     (gate,) = operator.runs("queue", "gates", "--json").json["sources"]
