@@ -1,6 +1,6 @@
 """The control plane of partitions: which are tried, by whom, and what an operator may override."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from logging import Logger
 
 from attrs import define, field, frozen
@@ -28,7 +28,7 @@ from tileferry.domain.partitions.backfill import (
 from tileferry.domain.partitions.backfill_planning import drift, is_applied, plan_backfill
 from tileferry.domain.partitions.confirmation import check_confirmed, check_raw_partition
 from tileferry.domain.partitions.table import ENQUEUE
-from tileferry.domain.runs import RunId, RunKind, RunPriority, submit
+from tileferry.domain.runs import Run, RunId, RunKind, RunPriority, submit
 from tileferry.domain.work import AcquirePartition, Work, work_from
 
 DUE_MAX = 100
@@ -83,15 +83,22 @@ class PartitionControl:
         check_confirmed(len(set(keys)), override.confirmed)
         with self.store.unit(by=override.by) as unit:
             found = self._all_known(unit, keys)
+            with_raw = unit.with_raw([partition.last_run_id for partition in found])
             for partition in found:
                 if partition.active_run_id is None:  # of a run under way nobody can tell yet
-                    check_raw_partition(partition, has_raw=unit.has_raw(partition.last_run_id))
-            tried = [
-                self._retried(unit, partition, Actor.OPERATOR, override.reason)
+                    check_raw_partition(partition, has_raw=partition.last_run_id in with_raw)
+            changes = [
+                self._tried_again(unit, partition, RunId(self.new_run_id()), override.reason)
                 for partition in found
             ]
+            # Not before: these runs have ended by now, so nobody has one of them who waits for
+            # its partition.
+            ended = unit.runs([partition.last_run_id for partition in found])
+            for change in changes:
+                # An operator waits for it.
+                self._begin_again(unit, change, ended, RunPriority.FRESH)
         self._log_override("retry", override, keys)
-        return tried
+        return [change.after for change in changes]
 
     def mark_terminal(
         self, keys: Sequence[PartitionKey], override: Override
@@ -145,15 +152,17 @@ class PartitionControl:
             due = [
                 partition
                 for partition in unit.due_partitions(limit=limit)
-                if self._is_still_due(unit, partition) and self._is_retried(unit, partition)
+                if self._is_still_due(unit, partition)
             ]
-        for partition in due:
+            ended = unit.runs([partition.last_run_id for partition in due])
+            tried = [partition for partition in due if self._is_retried(unit, partition, ended)]
+        for partition in tried:
             self.logger.info(
                 "%s is tried again by the policy",
                 partition.subject,
                 extra={"kind": "partition.retry", "partition": str(partition.key)},
             )
-        return len(due)
+        return len(tried)
 
     # The steps
 
@@ -193,10 +202,19 @@ class PartitionControl:
         unit.plan_retry(partition.key, planned)
         return False
 
-    def _is_retried(self, unit: WorkUnit, partition: Partition) -> bool:
+    def _is_retried(self, unit: WorkUnit, partition: Partition, ended: Mapping[RunId, Run]) -> bool:
         """Try a partition again; one whose work cannot be read is left to an operator."""
+        change = requeue(
+            partition,
+            RunId(self.new_run_id()),
+            actor=Actor.SCHEDULER,
+            now=unit.now,
+            terminality=self.policies.terminality,
+            policy=self.policies.partition,
+        )
         try:
-            self._retried(unit, partition, Actor.SCHEDULER, None)
+            # Automation goes on as urgently as it began.
+            self._begin_again(unit, change, ended, ended[partition.last_run_id].priority)
         except InvalidValueError as error:
             unit.plan_retry(partition.key, None)
             self.logger.error(  # noqa: TRY400  # the message says it all
@@ -209,31 +227,20 @@ class PartitionControl:
             return False
         return True
 
-    def _retried(
-        self, unit: WorkUnit, partition: Partition, actor: Actor, reason: str | None
-    ) -> Partition:
-        """Give a partition a new run with the work of its newest."""
-        run_id = RunId(self.new_run_id())
-        if actor is Actor.OPERATOR:
-            change = self._tried_again(unit, partition, run_id, reason or "")
-        else:
-            change = requeue(
-                partition,
-                run_id,
-                actor=actor,
-                now=unit.now,
-                terminality=self.policies.terminality,
-                policy=self.policies.partition,
-            )
-        # Not before: that run has ended by now, so nobody has it who waits for its partition.
-        last = unit.run(partition.last_run_id)
-        assert last is not None  # noqa: S101  # runs are kept
-        # An operator waits for it; automation goes on as urgently as it began.
-        priority = RunPriority.FRESH if actor is Actor.OPERATOR else last.priority
+    def _begin_again(
+        self,
+        unit: WorkUnit,
+        change: Change[Partition],
+        ended: Mapping[RunId, Run],
+        priority: RunPriority,
+    ) -> None:
+        """Give a partition its new run, with the work of the one before."""
+        assert change.before is not None  # noqa: S101  # it was there
+        last = ended[change.before.last_run_id]
         work = work_from(RunKind.ACQUIRE_PARTITION, last.payload)
-        self._start_run(unit, run_id, work, actor=actor, priority=priority)
+        run_id = change.after.last_run_id
+        self._start_run(unit, run_id, work, actor=change.actor, priority=priority)
         unit.save_partition(change)
-        return change.after
 
     def _tried_again(
         self, unit: WorkUnit, partition: Partition, run_id: RunId, reason: str

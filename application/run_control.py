@@ -28,7 +28,7 @@ from tileferry.domain.partitions import (
     next_automatic_retry,
 )
 from tileferry.domain.partitions.manifest import SealedPartition
-from tileferry.domain.retry import PARTITION_POLICY, RUN_POLICY, ErrorClass, RetryPolicy
+from tileferry.domain.retry import PARTITION_POLICY, RUN_POLICY, ErrorClass, Final, RetryPolicy
 from tileferry.domain.runs import (
     MAX_RESCUES,
     Run,
@@ -213,7 +213,7 @@ class RunControl:
         follows = None if partition is None else after_run(partition, run, unit.now)
         if follows is not None:
             unit.save_partition(follows)
-        spent = change.record is not None and run.error_class != "final"
+        spent = change.record is not None and run.error_class != Final.code
         self._log(
             run,
             "run.max_attempts_reached" if spent else "run.permanently_failed",

@@ -17,9 +17,9 @@ from tileferry.domain.runs import (
     RunStatus,
     SourceGate,
     WorkerId,
-    competes_at_once,
     ended_attempt,
     has_ended,
+    is_due,
 )
 
 
@@ -54,7 +54,7 @@ class Books:
         """Take a change of a run, and the attempt that it ended."""
         run = change.after
         self.runs[run.run_id] = run
-        if competes_at_once(run, change.at):
+        if is_due(run, change.at):
             self.ready.add(run.run_id)
         else:
             self.ready.discard(run.run_id)

@@ -1,6 +1,6 @@
 """The control plane's books in memory: the rules of the domain, one unit at a time."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from threading import RLock
@@ -40,6 +40,7 @@ from tileferry.domain.runs import (
     batch_of,
     claim,
     complete,
+    eligible,
     lease_ended,
     newest_attempt,
     renew,
@@ -71,17 +72,16 @@ class MemoryWork:
         """Give due runs to a worker."""
         with self._guard:
             now, books = self.now(), self._books
-            closed = {gate.source for gate in books.gates.values() if not gate.is_open(now)}
-            for source in books.gates.keys() - closed:
-                self._wake(source, now)
-            mine = [
+            for source, gate in books.gates.items():
+                if gate.is_open(now):
+                    self._wake(source, now)
+            ready = (
                 run
                 for run in map(books.runs.__getitem__, books.ready)
-                if run.kind in kinds
-                and run.source not in closed
-                and (sources is None or run.source in sources)
-            ]
-            return [self._claimed(run, worker, now, lease) for run in batch_of(mine, limit)]
+                if sources is None or run.source in sources
+            )
+            ordered = eligible(ready, now, books.gates.values(), kinds=kinds)
+            return [self._claimed(run, worker, now, lease) for run in batch_of(ordered, limit)]
 
     def _claimed(self, run: Run, worker: WorkerId, now: datetime, lease: timedelta) -> Run:
         books = self._books
@@ -293,6 +293,11 @@ class MemoryUnit:
         """Return a run."""
         return self.books.runs.get(run_id)
 
+    def runs(self, run_ids: Sequence[RunId]) -> Mapping[RunId, Run]:
+        """Return those that there are."""
+        known = self.books.runs
+        return {run_id: known[run_id] for run_id in run_ids if run_id in known}
+
     def unfinished(self, dedupe_key: str) -> Run | None:
         """Return the run that has not ended and has this key."""
         return self.books.unfinished(dedupe_key)
@@ -306,10 +311,6 @@ class MemoryUnit:
     def gate(self, source: str) -> SourceGate:
         """Return the gate of a source."""
         return self.books.gates.get(source) or SourceGate(source=source)
-
-    def partition(self, key: PartitionKey) -> Partition | None:
-        """Return a partition."""
-        return self.books.partitions.get(key)
 
     def partitions(self, keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, Partition]:
         """Return those that there are."""
@@ -364,6 +365,6 @@ class MemoryUnit:
         """Note a raw partition that was sealed."""
         self.books.raw.setdefault(sealed.run_id, sealed)
 
-    def has_raw(self, run_id: RunId) -> bool:
-        """Tell whether a run left a sealed raw partition."""
-        return run_id in self.books.raw
+    def with_raw(self, run_ids: Sequence[RunId]) -> Container[RunId]:
+        """Return those that left a sealed raw partition."""
+        return self.books.raw.keys() & set(run_ids)

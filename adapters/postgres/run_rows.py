@@ -20,7 +20,7 @@ from tileferry.domain.runs import (
     RunKind,
     RunPriority,
     RunStatus,
-    competes_at_once,
+    is_due,
     restored,
 )
 
@@ -84,7 +84,7 @@ def changed_row(change: Change[Run]) -> dict[str, object]:
     return {
         "run_id": run.run_id,
         "status": run.status,
-        "ready": competes_at_once(run, change.at),
+        "ready": is_due(run, change.at),
         "retry_count": run.retry_count,
         "rate_limited_count": run.rate_limited_count,
         "rescues": run.rescues,

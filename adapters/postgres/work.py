@@ -1,6 +1,6 @@
 """The control plane's books in Postgres: each unit is a transaction, with its audit events."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -15,7 +15,6 @@ from tileferry.adapters.postgres.partition_rows import (
     INSERT_PARTITION,
     INSERT_RAW,
     INSERT_VERDICT,
-    IS_IT,
     PARTITION_COLUMNS,
     PLAN_RETRY,
     UPDATE_PARTITION,
@@ -49,8 +48,8 @@ from tileferry.domain.runs import (
     Run,
     RunId,
     SourceGate,
-    competes_at_once,
     ended_attempt,
+    is_due,
 )
 
 
@@ -97,6 +96,11 @@ class PostgresWorkUnit:
         """Return a run."""
         return next(iter(self._runs(_RUN, {"run_id": run_id})), None)
 
+    def runs(self, run_ids: Sequence[RunId]) -> Mapping[RunId, Run]:
+        """Return those that there are."""
+        found = self._runs(_SOME_RUNS, {"run_ids": list(run_ids)})
+        return {run.run_id: run for run in found}
+
     def unfinished(self, dedupe_key: str) -> Run | None:
         """Return the run that has not ended and has this key."""
         self._reserve([f"run {dedupe_key}"])
@@ -110,10 +114,6 @@ class PostgresWorkUnit:
         """Return the gate of a source."""
         row = self.connection.execute(_GATE, {"source": source}).first()
         return SourceGate(source=source, closed_until=None if row is None else row.closed_until)
-
-    def partition(self, key: PartitionKey) -> Partition | None:
-        """Return a partition."""
-        return self._partition(_PARTITION, key_values(key))
 
     def partitions(self, keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, Partition]:
         """Return those that there are."""
@@ -131,10 +131,9 @@ class PostgresWorkUnit:
         rows = self.connection.execute(_DUE_PARTITIONS, {"limit": limit})
         return [partition_from(row) for row in rows]
 
-    def has_raw(self, run_id: RunId) -> bool:
-        """Tell whether a run left a sealed raw partition."""
-        found = self.connection.execute(HAS_RAW, {"run_id": run_id}).scalar_one()
-        return bool(found) or any(sealed.run_id == run_id for sealed in self._sealed)
+    def with_raw(self, run_ids: Sequence[RunId]) -> Container[RunId]:
+        """Return those that left a sealed raw partition."""
+        return set(self.connection.execute(_WITH_RAW, {"run_ids": list(run_ids)}).scalars())
 
     def _reserve(self, names: Iterable[str]) -> None:
         """Wait for whoever may just be making what this unit is about to look for.
@@ -221,7 +220,7 @@ class PostgresWorkUnit:
             _SAVE_GATE,
             [{"source": gate.source, "closed_until": gate.closed_until} for gate in self._gates],
         )
-        if any(competes_at_once(change.after, change.at) for change in self.run_changes):
+        if any(is_due(change.after, change.at) for change in self.run_changes):
             self.connection.execute(_NOTIFY)
 
     def _execute(self, statement: TextClause, rows: Sequence[Mapping[str, object]]) -> None:
@@ -234,6 +233,7 @@ _RESERVE = text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))")
 _NOTIFY = text(f"NOTIFY {CHANNEL}")
 _RUNS = f"SELECT {RUN_COLUMNS} FROM runs"  # noqa: S608  # names of ours, here and below
 _RUN = text(f"{_RUNS} WHERE run_id = :run_id FOR UPDATE")
+_SOME_RUNS = text(f"{_RUNS} WHERE run_id = ANY (:run_ids) ORDER BY run_id FOR UPDATE")
 _UNFINISHED = text(
     f"{_RUNS} WHERE dedupe_key = :dedupe_key"
     " AND (status IN ('discovered', 'processing') OR next_retry_at IS NOT NULL) FOR UPDATE"
@@ -245,7 +245,6 @@ _OVERDUE = text(
 _GATE = text("SELECT closed_until FROM source_gates WHERE source = :source FOR UPDATE")
 _SAVE_GATE = text("UPDATE source_gates SET closed_until = :closed_until WHERE source = :source")
 _PARTITIONS_FROM = f"SELECT {PARTITION_COLUMNS} FROM partitions"  # noqa: S608
-_PARTITION = text(f"{_PARTITIONS_FROM} WHERE {IS_IT} FOR UPDATE")
 _PARTITION_OF = text(f"{_PARTITIONS_FROM} WHERE last_run_id = :run_id FOR UPDATE")
 # Locked in one order, so that two who want some of the same do not wait for each other.
 _PARTITIONS = text(
@@ -260,4 +259,4 @@ _DUE_PARTITIONS = text(
     " WHERE next_run_at <= now() AND status = 'failed'"
     " ORDER BY next_run_at, id LIMIT :limit FOR UPDATE OF partitions SKIP LOCKED"
 )
-HAS_RAW = text("SELECT EXISTS (SELECT FROM raw_partitions WHERE run_id = :run_id)")
+_WITH_RAW = text("SELECT run_id FROM raw_partitions WHERE run_id = ANY (:run_ids)")

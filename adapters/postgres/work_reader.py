@@ -17,7 +17,6 @@ from tileferry.adapters.postgres.partition_rows import (
     verdict_from,
 )
 from tileferry.adapters.postgres.run_rows import RUN_COLUMNS, run_from
-from tileferry.adapters.postgres.work import HAS_RAW
 from tileferry.adapters.postgres.work_schema import partitions, runs
 from tileferry.application.ports.work import (
     PartitionAttempt,
@@ -143,7 +142,7 @@ class PostgresWorkReader:
     def has_raw(self, run_id: RunId) -> bool:
         """Tell whether a run left a sealed raw partition."""
         with self.database.reading() as connection:
-            return bool(connection.execute(HAS_RAW, {"run_id": run_id}).scalar_one())
+            return bool(connection.execute(_HAS_RAW, {"run_id": run_id}).scalar_one())
 
     def find_raw(self, run_id: RunId) -> SealedPartition | None:
         """Return the raw partition that a run sealed."""
@@ -200,6 +199,7 @@ def _attempt_from(row: Row[Any]) -> RunAttempt:
 _RUN_COLUMNS = [runs.c[name] for name in RUN_COLUMNS.split(", ")]
 _RUN = text(f"SELECT {RUN_COLUMNS} FROM runs WHERE run_id = :run_id")  # noqa: S608  # names of ours, here and below
 _ATTEMPTS = text("SELECT * FROM run_attempts WHERE run_id = :id ORDER BY epoch")
+_HAS_RAW = text("SELECT EXISTS (SELECT FROM raw_partitions WHERE run_id = :run_id)")
 _COUNTS = text("SELECT status, count(*) AS number FROM runs GROUP BY status")
 _GATES = text("SELECT *, now() AS now FROM source_gates ORDER BY source")
 _MINE = "FROM runs WHERE runs.source = g.source"

@@ -1,6 +1,6 @@
 """The control plane's books: runs in their queue, partitions, and what ties them together."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import date, datetime, timedelta
 from typing import Protocol
@@ -89,6 +89,10 @@ class WorkUnit(Protocol):
         """Return a run."""
         ...
 
+    def runs(self, run_ids: Sequence[RunId]) -> Mapping[RunId, Run]:
+        """Return those of many runs that there are."""
+        ...
+
     def unfinished(self, dedupe_key: str) -> Run | None:
         """Return the run that has not ended and has this key; nobody else makes one meanwhile."""
         ...
@@ -99,10 +103,6 @@ class WorkUnit(Protocol):
 
     def gate(self, source: str) -> SourceGate:
         """Return the gate of a source."""
-        ...
-
-    def partition(self, key: PartitionKey) -> Partition | None:
-        """Return a partition."""
         ...
 
     def partitions(self, keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, Partition]:
@@ -139,8 +139,8 @@ class WorkUnit(Protocol):
         """Note a raw partition that was sealed; the same one twice is one."""
         ...
 
-    def has_raw(self, run_id: RunId) -> bool:
-        """Tell whether a run left a sealed raw partition."""
+    def with_raw(self, run_ids: Sequence[RunId]) -> Container[RunId]:
+        """Return those of many runs that left a sealed raw partition."""
         ...
 
 

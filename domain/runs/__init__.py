@@ -14,7 +14,7 @@ from tileferry.domain.runs.classification import (
 )
 from tileferry.domain.runs.gate import SourceGate
 from tileferry.domain.runs.lease import lease_ended
-from tileferry.domain.runs.order import batch_of, eligible, fair_order, next_to_process
+from tileferry.domain.runs.order import batch_of, eligible, fair_order
 from tileferry.domain.runs.run import (
     ERROR_CODES,
     RUN_SHAPES,
@@ -40,7 +40,7 @@ from tileferry.domain.runs.setbacks import (
 from tileferry.domain.runs.table import RUN_TRANSITIONS
 from tileferry.domain.runs.transitions import claim, complete, renew, submit
 from tileferry.domain.runs.verdict import Verdict, VerdictOutcome
-from tileferry.domain.runs.waking import QUEUE_BUDGET, WAKE_MAX, competes_at_once, waking
+from tileferry.domain.runs.waking import QUEUE_BUDGET, WAKE_MAX, waking
 
 __all__ = [
     "ERROR_CLASSES",
@@ -66,7 +66,6 @@ __all__ = [
     "cancel",
     "claim",
     "classify_error",
-    "competes_at_once",
     "complete",
     "eligible",
     "ended_attempt",
@@ -77,7 +76,6 @@ __all__ = [
     "is_permanent",
     "lease_ended",
     "newest_attempt",
-    "next_to_process",
     "record_error",
     "release",
     "renew",

@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Iterable
 from datetime import datetime
+from itertools import islice
 
 from tileferry.domain.runs.gate import SourceGate
 from tileferry.domain.runs.run import Run, RunId, RunKind, RunPriority, is_due
@@ -33,24 +34,13 @@ def eligible(
     )
 
 
-def next_to_process(
-    runs: Iterable[Run],
-    now: datetime,
-    gates: Iterable[SourceGate] = (),
-    *,
-    kinds: Container[RunKind] = _ALL_KINDS,
-) -> Run | None:
-    """Return the run that a worker should claim now, if there is one."""
-    return next(iter(eligible(runs, now, gates, kinds=kinds)), None)
-
-
-def batch_of(ready: Iterable[Run], limit: int) -> list[Run]:
+def batch_of(ordered: Iterable[Run], limit: int) -> list[Run]:
     """Return the first of those that may start, as one worker takes them at a time.
 
     A run that has lost a worker goes alone: if it is what kills them, it takes no other with it.
     """
     batch: list[Run] = []
-    for run in sorted(ready, key=fair_order)[:limit]:
+    for run in islice(ordered, limit):
         if run.rescues and batch:
             break
         batch.append(run)

@@ -71,7 +71,7 @@ def test_spec3_s1_only_the_validator_marks_success_or_failure(
     enqueued(desk)
     run = claimed_of(desk, KEY)
     with desk.store.unit() as unit:
-        partition = unit.partition(KEY)
+        partition = unit.partitions([KEY]).get(KEY)
         assert partition is not None
         for actor in Actor:
             if actor is not Actor.VALIDATOR:
@@ -118,7 +118,7 @@ def test_spec3_s2_s7_nobody_but_the_control_plane_takes_a_failure_back(desk: Des
     made(desk, FAILED)
     desk.pass_time(DAY_S)
     with desk.store.unit() as unit:
-        partition = unit.partition(KEY)
+        partition = unit.partitions([KEY]).get(KEY)
         assert partition is not None
         for actor in NOT_CONTROL:
             with pytest.raises(IllegalTransitionError, match="only operator, scheduler may"):
@@ -156,12 +156,12 @@ def test_spec3_s2_a_verdict_on_a_run_that_was_given_up_counts_once(desk: Desk) -
     run = given_up(desk)
     assert outcome_of(desk) == (PartitionStatus.FAILED, 0, None)
     with desk.store.unit() as unit:
-        partition = unit.partition(KEY)
+        partition = unit.partitions([KEY]).get(KEY)
         assert partition is not None
         unit.save_partition(apply_verdict(partition, verdict_on(run, FAILED), unit.now))
     assert outcome_of(desk) == (PartitionStatus.FAILED, 1, None)
     with desk.store.unit() as unit:
-        partition = unit.partition(KEY)
+        partition = unit.partitions([KEY]).get(KEY)
         assert partition is not None
         with pytest.raises(IllegalTransitionError, match="has no say in it"):
             apply_verdict(partition, verdict_on(run, FAILED), unit.now)

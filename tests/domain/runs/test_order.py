@@ -21,7 +21,6 @@ from tileferry.domain.runs import (
     eligible,
     fair_order,
     is_due,
-    next_to_process,
 )
 
 NOW = datetime(2024, 1, 5, 12, tzinfo=UTC)
@@ -74,7 +73,7 @@ def test_spec4_ordering_example() -> None:
     ]
     for now in (january(5), NOW):
         assert ids(eligible(queue, now)) == ["oldest-retry-ready", "new-1", "new-2"]
-        assert next_to_process(queue, now) == queue[-1]
+        assert eligible(queue, now)[0] == queue[-1]
     assert ids(eligible(queue, january(6))) == [
         "oldest-retry-ready",
         "new-1",
@@ -86,8 +85,8 @@ def test_spec4_ordering_example() -> None:
 def test_spec4_an_old_retry_is_not_passed_over_for_a_run_submitted_just_now() -> None:
     old = retry("old", NOW - timedelta(days=3), NOW)
     fresh = new("fresh", NOW - timedelta(minutes=5))
-    assert next_to_process([fresh, old], NOW) == old
-    assert next_to_process([fresh, old], NOW - TICK) == fresh
+    assert eligible([fresh, old], NOW) == [old, fresh]
+    assert eligible([fresh, old], NOW - TICK) == [fresh]
 
 
 def test_spec4_a_permanent_error_and_runs_in_work_are_never_next() -> None:
@@ -101,8 +100,8 @@ def test_spec4_a_permanent_error_and_runs_in_work_are_never_next() -> None:
         lease_expires_at=january(2),
         lease_epoch=1,
     )
-    assert next_to_process([retry("given-up", january(1), None), held], NOW) is None
-    assert next_to_process([], NOW) is None
+    assert eligible([retry("given-up", january(1), None), held], NOW) == []
+    assert eligible([], NOW) == []
 
 
 def test_backfill_never_starves_fresh_work() -> None:
@@ -126,8 +125,8 @@ def test_spec4_phase5_filtering_by_allowed_kinds() -> None:
     queue = [new(kind.value, january(1), kind=kind) for kind in RunKind]
     assert ids(eligible(queue, NOW)) == ["acquire_partition", "download_area", "upload_flight"]
     assert ids(eligible(queue, NOW, kinds={RunKind.UPLOAD_FLIGHT})) == ["upload_flight"]
-    assert next_to_process(queue, NOW, kinds={RunKind.UPLOAD_FLIGHT}) == queue[2]
-    assert next_to_process(queue, NOW, kinds=()) is None
+    assert eligible(queue, NOW, kinds={RunKind.UPLOAD_FLIGHT}) == [queue[2]]
+    assert eligible(queue, NOW, kinds=()) == []
 
 
 def test_other_runs_of_a_closed_source_wait_uncharged() -> None:
@@ -135,10 +134,10 @@ def test_other_runs_of_a_closed_source_wait_uncharged() -> None:
     gate = SourceGate(source="slow").after(RateLimited(30.0), now=NOW)
     assert gate == SourceGate(source="slow", closed_until=NOW + 30 * SECOND)
     assert ids(eligible(queue, NOW, [gate])) == ["other"]
-    assert next_to_process(queue, NOW, [gate]) == queue[1]
-    assert next_to_process(queue[:1], NOW, [gate]) is None
+    assert eligible(queue, NOW, [gate]) == [queue[1]]
+    assert eligible(queue[:1], NOW, [gate]) == []
     # Waiting has changed nothing about the run: it is next again once the gate opens.
-    assert next_to_process(queue, NOW + 30 * SECOND, [gate]) == queue[0]
+    assert eligible(queue, NOW + 30 * SECOND, [gate])[0] == queue[0]
 
 
 def test_a_gate_is_open_from_the_instant_it_promised() -> None:
@@ -215,7 +214,6 @@ def test_the_next_run_is_the_first_of_those_that_may_start(queue: list[Run]) -> 
         run.run_id for run in queue if is_due(run, NOW) and run.source != "bing"
     }
     assert order == sorted(order, key=fair_order)
-    assert next_to_process(queue, NOW, gates) == (order[0] if order else None)
 
 
 def test_a_run_that_has_lost_a_worker_goes_alone() -> None:
@@ -233,7 +231,7 @@ def test_a_run_that_has_lost_a_worker_goes_alone() -> None:
 
     plain = [made("a", 1), made("b", 2), made("d", 4)]
     lost = made("c", 3, rescues=1)
-    assert batch_of([lost, *plain], 9) == plain[:2]
-    assert batch_of([plain[2], lost], 9) == [lost]
+    assert batch_of([*plain[:2], lost, plain[2]], 9) == plain[:2]
+    assert batch_of([lost, plain[2]], 9) == [lost]
     assert batch_of(plain, 2) == plain[:2]
     assert batch_of([], 2) == []

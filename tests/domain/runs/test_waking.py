@@ -13,7 +13,7 @@ from tileferry.domain.runs import (
     RunId,
     RunKind,
     RunStatus,
-    competes_at_once,
+    is_due,
     waking,
 )
 
@@ -34,11 +34,11 @@ def waiting(number: int, due: datetime) -> Run:
     )
 
 
-def test_new_runs_and_those_made_due_at_once_compete() -> None:
-    assert competes_at_once(NEW, NOW)
-    assert competes_at_once(waiting(1, NOW), NOW)
-    assert not competes_at_once(waiting(1, NOW + SECOND), NOW)
-    assert not competes_at_once(evolve(waiting(1, NOW), next_retry_at=None), NOW)
+def test_new_runs_and_those_made_due_at_once_are_due() -> None:
+    assert is_due(NEW, NOW)
+    assert is_due(waiting(1, NOW), NOW)
+    assert not is_due(waiting(1, NOW + SECOND), NOW)
+    assert not is_due(evolve(waiting(1, NOW), next_retry_at=None), NOW)
 
 
 def test_the_longest_due_are_woken_first_as_far_as_tokens_go() -> None:

@@ -126,6 +126,11 @@ class WorkMachine(RuleBasedStateMachine):
         run = self.seen.runs[held.run_id]
         return (run.status, run.lease_epoch) == (RunStatus.PROCESSING, held.lease_epoch)
 
+    def has_passed(self, held: Run) -> bool:
+        """Whether this very claim was ended before: told again, that counts as kept."""
+        run = self.seen.runs[held.run_id]
+        return (run.status, run.lease_epoch) == (RunStatus.PASSED, held.lease_epoch)
+
     @rule(seconds=st.sampled_from([1, 30, 59, 61, 400, 7_200]))
     def time_passes(self, seconds: int) -> None:
         self.pair.pass_time(seconds)
@@ -243,7 +248,7 @@ class WorkMachine(RuleBasedStateMachine):
     def exchange(self, worker: str, numbers: list[int]) -> None:
         held = {run.run_id: run for run in map(self.claim_of, numbers)}.values()
         ended = [run for run in held if run.kind is not RunKind.ACQUIRE_PARTITION]
-        expected = {run.run_id for run in ended if self.is_held(run)}
+        expected = {run.run_id for run in ended if self.is_held(run) or self.has_passed(run)}
 
         def act(desk: Desk) -> tuple[set[RunId], list[Run]]:
             kept, claimed = desk.queue.exchange(ended, WorkerId(worker), limit=1, lease=LEASE)
