@@ -39,12 +39,7 @@ from tileferry.entrypoints.partition_options import (
 from tileferry.entrypoints.partition_story import why_partition
 from tileferry.entrypoints.record_json import moment_json, partition_json, record_json
 from tileferry.entrypoints.run_story import why_run
-from tileferry.entrypoints.state_overrides import (
-    MARK_EXAMPLE,
-    RETRY_EXAMPLE,
-    mark_terminal_command,
-    retry_command,
-)
+from tileferry.entrypoints.state_overrides import add_overrides
 from tileferry.entrypoints.state_views import (
     inspected_view,
     partition_lines,
@@ -59,8 +54,7 @@ app = typer.Typer(
     help="Partitions: what is known of each, and your word on the ones that failed.",
     no_args_is_help=True,
 )
-app.command("retry", epilog=RETRY_EXAMPLE)(retry_command)
-app.command("mark-terminal", epilog=MARK_EXAMPLE)(mark_terminal_command)
+add_overrides(app)
 
 
 # inspect

@@ -32,13 +32,25 @@ from tileferry.entrypoints.partition_options import (
 from tileferry.entrypoints.record_json import partition_json
 from tileferry.entrypoints.state_views import print_touched
 
-RETRY_EXAMPLE = (
+_RETRY_EXAMPLE = (
     "Example: tileferry state retry satellite/acme/roads/2024-01-31 --reason 'link is back'"
 )
-MARK_EXAMPLE = (
+_MARK_EXAMPLE = (
     "Example: tileferry state mark-terminal --customer-id acme --from 2024-01-01 --to 2024-01-07"
     " --reason 'the source has no data of that week'"
 )
+_RETRY_HELP = """Give a partition a new run, or all failed ones of a range: all of them, or none.
+
+A success that is named is reprocessed; what there is stays readable. A partition whose newest
+run left no raw partition is refused: use backfill for it.
+
+Exit codes: 0 done, also when nothing in the range has failed; 4 refused.
+"""
+_MARK_HELP = """Rule out further automatic tries of a failed partition, or of all of a range.
+
+Of a range, those that are marked already keep their reason. A later state retry takes the mark
+back. Exit codes: 0 done, also when nothing in the range has failed; 4 refused.
+"""
 _Act = Callable[[PartitionControl, Sequence[PartitionKey], Override], Sequence[Partition]]
 
 
@@ -71,68 +83,41 @@ _MARK = _Overriding(
 )
 
 
-def retry_command(
-    *,
-    partition: KeyArgument = None,
-    source: SourceOption = None,
-    customer_id: CustomerOption = None,
-    query: QueryOption = None,
-    date: DateOption = None,
-    first: FromOption = None,
-    last: ToOption = None,
-    reason: ReasonOption,
-    confirm_count: ConfirmOption = None,
-    config: ConfigFile = None,
-    json: JsonFlag = False,
-) -> None:
-    """Give a partition a new run, or all failed ones of a range. All of them get one, or none.
+def _command(doing: _Overriding) -> Callable[..., None]:
+    """Return the command that has an operator's word done; both are asked for in the same way."""
 
-    A success that is named is reprocessed; what there is stays readable. A partition whose newest
-    run left no raw partition is refused: use backfill for it.
+    def command(
+        *,
+        partition: KeyArgument = None,
+        source: SourceOption = None,
+        customer_id: CustomerOption = None,
+        query: QueryOption = None,
+        date: DateOption = None,
+        first: FromOption = None,
+        last: ToOption = None,
+        reason: ReasonOption,
+        confirm_count: ConfirmOption = None,
+        config: ConfigFile = None,
+        json: JsonFlag = False,
+    ) -> None:
+        asked = Asked(
+            partition=partition,
+            source=source,
+            customer_id=customer_id,
+            query=query,
+            date=date,
+            first=first,
+            last=last,
+        )
+        _override(doing, asked, reason, confirm_count, config, json=json)
 
-    Exit codes: 0 done, also when nothing in the range has failed; 4 refused.
-    """
-    asked = Asked(
-        partition=partition,
-        source=source,
-        customer_id=customer_id,
-        query=query,
-        date=date,
-        first=first,
-        last=last,
-    )
-    _override(_RETRY, asked, reason, confirm_count, config, json=json)
+    return command
 
 
-def mark_terminal_command(
-    *,
-    partition: KeyArgument = None,
-    source: SourceOption = None,
-    customer_id: CustomerOption = None,
-    query: QueryOption = None,
-    date: DateOption = None,
-    first: FromOption = None,
-    last: ToOption = None,
-    reason: ReasonOption,
-    confirm_count: ConfirmOption = None,
-    config: ConfigFile = None,
-    json: JsonFlag = False,
-) -> None:
-    """Rule out further automatic tries of a failed partition, or of all of a range.
-
-    Of a range, those that are marked already keep their reason. A later state retry takes the mark
-    back. Exit codes: 0 done, also when nothing in the range has failed; 4 refused.
-    """
-    asked = Asked(
-        partition=partition,
-        source=source,
-        customer_id=customer_id,
-        query=query,
-        date=date,
-        first=first,
-        last=last,
-    )
-    _override(_MARK, asked, reason, confirm_count, config, json=json)
+def add_overrides(app: typer.Typer) -> None:
+    """Give the group its two commands."""
+    app.command("retry", help=_RETRY_HELP, epilog=_RETRY_EXAMPLE)(_command(_RETRY))
+    app.command("mark-terminal", help=_MARK_HELP, epilog=_MARK_EXAMPLE)(_command(_MARK))
 
 
 def _override(

@@ -2,6 +2,8 @@
 
 import pickle
 from datetime import UTC, datetime
+from importlib import import_module
+from pkgutil import iter_modules
 
 import attrs
 import pytest
@@ -333,14 +335,20 @@ def test_the_parent_survives_it_too() -> None:
 
 
 def test_all_errors_are_one_family_and_all_have_an_example() -> None:
+    modules = [
+        import_module(f"{errors.__name__}.{module.name}")
+        for module in iter_modules(errors.__path__)
+    ]
     family = {
         kind
-        for kind in vars(errors).values()
+        for module in modules
+        for kind in vars(module).values()
         if isinstance(kind, type)
         and issubclass(kind, Exception)
-        and kind.__module__ == errors.__name__
+        and kind.__module__ == module.__name__
     }
     assert all(issubclass(kind, TileManagerError) for kind in family)
+    assert sorted(kind.__name__ for kind in family) == sorted(errors.__all__)
     assert family - {TileManagerError} == {type(error) for error, _ in EXAMPLES}
 
 

@@ -1,0 +1,81 @@
+"""Every error that tileferry raises on purpose: one family, each carrying its data.
+
+A message says what happened, names the field and the value, and ends with what to do. Values from
+outside are escaped; no error ever holds a secret.
+"""
+
+from tileferry.domain.errors.base import (
+    InvalidValueError,
+    TileManagerError,
+)
+from tileferry.domain.errors.cache import (
+    CacheBudgetExceededError,
+    CacheLockError,
+    DamagedTileError,
+    FlightStateNotOnGroundError,
+    NothingToResumeError,
+    TileNotFoundError,
+    TileTooLargeError,
+)
+from tileferry.domain.errors.calls import (
+    IdempotencyConflictError,
+    IdempotencyInProgressError,
+    IdempotencyLostError,
+    RecordedFailureError,
+    ResultNotStorableError,
+    RetryError,
+)
+from tileferry.domain.errors.control import (
+    ConfirmationNeededError,
+    IllegalTransitionError,
+    IncompleteWorkError,
+    LeaseLostError,
+    NoRawPartitionError,
+    PlanDriftedError,
+)
+from tileferry.domain.errors.provider import (
+    FreshnessRejectionError,
+    RateLimitedError,
+    ResolutionRejectionError,
+    ResponseSchemaError,
+    SatelliteProviderError,
+)
+from tileferry.domain.errors.systems import (
+    AuditError,
+    DatabaseError,
+    MessagingError,
+    StorageError,
+)
+
+__all__ = [
+    "AuditError",
+    "CacheBudgetExceededError",
+    "CacheLockError",
+    "ConfirmationNeededError",
+    "DamagedTileError",
+    "DatabaseError",
+    "FlightStateNotOnGroundError",
+    "FreshnessRejectionError",
+    "IdempotencyConflictError",
+    "IdempotencyInProgressError",
+    "IdempotencyLostError",
+    "IllegalTransitionError",
+    "IncompleteWorkError",
+    "InvalidValueError",
+    "LeaseLostError",
+    "MessagingError",
+    "NoRawPartitionError",
+    "NothingToResumeError",
+    "PlanDriftedError",
+    "RateLimitedError",
+    "RecordedFailureError",
+    "ResolutionRejectionError",
+    "ResponseSchemaError",
+    "ResultNotStorableError",
+    "RetryError",
+    "SatelliteProviderError",
+    "StorageError",
+    "TileManagerError",
+    "TileNotFoundError",
+    "TileTooLargeError",
+]

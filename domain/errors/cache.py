@@ -1,0 +1,102 @@
+"""What stands in the way of the cache, its downloads and its uploads."""
+
+from attrs import define
+
+from tileferry.domain.errors.base import TileManagerError, line
+from tileferry.domain.text import printable
+
+
+@define(kw_only=True, eq=False)
+class CacheBudgetExceededError(TileManagerError):
+    """The cache cannot hold the batch, whatever may be evicted."""
+
+    requested_bytes: int
+    available_bytes: int
+
+    @property
+    def shortfall_bytes(self) -> int:
+        """How much is missing."""
+        return self.requested_bytes - self.available_bytes
+
+    def __str__(self) -> str:
+        return (
+            f"the batch needs {self.requested_bytes} bytes and the cache can free "
+            f"{self.available_bytes}: {self.shortfall_bytes} short; ask for a smaller area "
+            f"or fewer zoom levels, unpin a flight, or raise c6.budget_bytes"
+        )
+
+
+@define(kw_only=True, eq=False)
+class TileNotFoundError(TileManagerError):
+    """The cache has no such tile."""
+
+    tile: str
+
+    def __str__(self) -> str:
+        return f"tile {printable(self.tile)} is not in the cache; download its area first"
+
+
+@define(kw_only=True, eq=False)
+class DamagedTileError(TileManagerError):
+    """What the disk holds for a tile is not what was stored."""
+
+    tile: str
+    problem: str
+
+    def __str__(self) -> str:
+        return (
+            f"tile {printable(self.tile)} is damaged: {printable(self.problem)}; "
+            f"run cache verify, then download its area again"
+        )
+
+
+@define(kw_only=True, eq=False)
+class TileTooLargeError(TileManagerError):
+    """A tile has more bytes than any tile may have."""
+
+    tile: str
+    limit_bytes: int
+
+    def __str__(self) -> str:
+        return (
+            f"tile {printable(self.tile)} is larger than {self.limit_bytes} bytes; it was refused"
+        )
+
+
+@define(kw_only=True, eq=False)
+class CacheLockError(TileManagerError):
+    """The cache's lock is somebody else's, or nobody's where somebody must hold it."""
+
+    path: str
+    problem: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"lock {printable(self.path)}: {line(self.problem)}; {self.remedy}"
+
+
+@define(kw_only=True, eq=False)
+class NothingToResumeError(TileManagerError):
+    """Somebody wants the rest of a download that was never begun."""
+
+    flight_id: str
+
+    def __str__(self) -> str:
+        return (
+            f"no earlier download of this area for flight {printable(self.flight_id)} stored "
+            f"anything; run without --only-failed, or check area, zoom, sector and flight"
+        )
+
+
+@define(kw_only=True, eq=False)
+class FlightStateNotOnGroundError(TileManagerError):
+    """Uploading is for aircraft that have landed."""
+
+    flight_id: str
+    state: str
+
+    def __str__(self) -> str:
+        return (
+            f"flight {printable(self.flight_id)} is {printable(self.state)}, not on the ground; "
+            f"upload after landing, with a flight record that says on_ground"
+        )
