@@ -7,7 +7,11 @@ import pytest
 from support.area_operator import AreaOperator
 from support.download_site import DERKACHI, ZOOM
 from support.operator import Operator, move_in
+from support.readiness_site import Site
 from support.scripted_provider import ScriptedProvider
+from support.work_desk import Desk, postgres_desk
+
+from tileferry.adapters.postgres import Database
 
 
 @pytest.fixture
@@ -36,3 +40,20 @@ def auditor(tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch) 
     person = Operator(tmp_path, database_url)
     move_in(monkeypatch, tmp_path, person.environment())
     return person
+
+
+@pytest.fixture
+def site(
+    tmp_path: Path, database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> Site:
+    """An operator's cache, to be judged in this process."""
+    operator = Operator(tmp_path, database_url)
+    settings = {"TILEFERRY_C11_CACHE_ROOT": str(tmp_path / "cache")}
+    move_in(monkeypatch, tmp_path, operator.environment(**settings))
+    return Site(operator, database)
+
+
+@pytest.fixture
+def desk(database: Database) -> Desk:
+    """The control plane's books."""
+    return postgres_desk(database)

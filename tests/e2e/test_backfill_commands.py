@@ -5,8 +5,8 @@ import stat
 from pathlib import Path
 
 import pytest
-from support.operator import Ran
-from support.work_desk import Desk, acquire, key, postgres_desk
+from support.state_operator import refused
+from support.work_desk import Desk, acquire, key
 from support.work_operator import (
     AREA_OPTIONS,
     HOPELESS,
@@ -15,7 +15,6 @@ from support.work_operator import (
     partition_at,
 )
 
-from tileferry.adapters.postgres import Database
 from tileferry.application.partition_control import Override
 from tileferry.application.ports.work import PartitionFilter, RunFilter
 from tileferry.domain.actors import Actor
@@ -27,11 +26,6 @@ QUERY = ("--customer-id", "acme", "--query", "city")
 DAYS = ("--from", "2026-03-01", "--to", "2026-03-06")
 PLAN = ("backfill", "plan", *QUERY, *AREA_OPTIONS, "--out", "march.plan")
 APPLY = ("backfill", "apply", "march.plan", "--reason", "a new customer")
-
-
-@pytest.fixture
-def desk(database: Database) -> Desk:
-    return postgres_desk(database)
 
 
 @pytest.fixture
@@ -50,13 +44,6 @@ def history(desk: Desk) -> None:
 
 def count_of(desk: Desk) -> int:
     return len(list(desk.reader.find_partitions(PartitionFilter())))
-
-
-def refused(ran: Ran, code: int, *words: str) -> None:
-    assert (ran.code, ran.out) == (code, ""), ran
-    said = " ".join(ran.err.replace("│", " ").split())
-    for word in words:
-        assert word in said
 
 
 @pytest.mark.usefixtures("history")

@@ -1,93 +1,20 @@
 """``tileferry cache verify --bbox``, run as an operator runs it: a real cache, a real database."""
 
-import json
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from attrs import frozen
 from sqlalchemy import text
-from support.operator import Operator, Ran, move_in, run_here
+from support.operator import run_here
 from support.provider import API_KEY, running_provider
+from support.readiness_site import AREA, BOX, TILES, VERIFY, Site, flawed
 
-from tileferry.adapters.filesystem import FileCacheLock, SegmentTileStore
-from tileferry.adapters.postgres import Database, PostgresBlobIndex, PostgresTileMetadataStore
-from tileferry.adapters.system import SystemClock
-from tileferry.domain.tiles import BBox, NewTile, SectorClass, TileCoverage, TileId
-
-BOX = "36.1,49.9,36.4,50.1"
-AREA = TileCoverage(bbox=BBox.parse(BOX), zoom_levels=[11, 13])
-TILES = list(AREA.tiles("satellite"))
-ACROSS_BOX = "178.0,-2.0,-178.0,2.0"
-ACROSS = TileCoverage(bbox=BBox.parse(ACROSS_BOX), zoom_levels=[8])
-VERIFY = ("cache", "verify", f"--bbox={BOX}", "--zoom", "11,13")
-
-
-@frozen
-class Site:
-    """An operator's cache."""
-
-    operator: Operator
-    database: Database
-
-    @property
-    def root(self) -> Path:
-        return self.operator.home / "cache"
-
-    def stores(
-        self,
-        tiles: Iterable[TileId],
-        *,
-        days: Mapping[TileId, float] | None = None,
-        m_per_px: float = 0.6,
-    ) -> None:
-        """Put tiles into the cache, of these ages."""
-        self.root.mkdir(exist_ok=True)
-        rows = PostgresTileMetadataStore(database=self.database, clock=SystemClock())
-        index = PostgresBlobIndex(self.database)
-        with SegmentTileStore(root=self.root, index=index) as blobs:
-            for tile_id in tiles:
-                age = timedelta(days=(days or {}).get(tile_id, 1))
-                rows.insert_metadata(
-                    NewTile(
-                        tile_id=tile_id,
-                        flight_id="F1",
-                        produced_at=datetime.now(UTC) - age,
-                        resolution_m_per_px=m_per_px,
-                        sector_class=SectorClass.STABLE_REAR,
-                        blob=blobs.write_tile(tile_id, f"<{tile_id}>".encode() * 20),
-                    )
-                )
-            blobs.flush()
-            rows.flush()
-
-    def damages(self, tile_id: TileId) -> None:
-        """Flip a bit of a tile's bytes."""
-        (segment,) = (self.root / ".c6/segments").iterdir()
-        content = bytearray(segment.read_bytes())
-        content[content.index(f"<{tile_id}>".encode()) + 3] ^= 1
-        segment.write_bytes(content)
-
-
-@pytest.fixture
-def site(
-    tmp_path: Path, database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> Site:
-    operator = Operator(tmp_path, database_url)
-    settings = {"TILEFERRY_C11_CACHE_ROOT": str(tmp_path / "cache")}
-    move_in(monkeypatch, tmp_path, operator.environment(**settings))
-    return Site(operator, database)
-
-
-def flawed(ran: Ran) -> dict[str, int]:
-    """Return the flaws that there are."""
-    kinds = ("holes", "stale", "downgraded", "sub_spec", "damaged")
-    return {kind: ran.json["total"][kind] for kind in kinds if ran.json["total"][kind]}
-
+from tileferry.adapters.filesystem import FileCacheLock
+from tileferry.adapters.postgres import Database
+from tileferry.domain.tiles import BBox, TileCoverage
 
 # The verdict
 
@@ -226,131 +153,6 @@ def test_it_changes_nothing(site: Site) -> None:
 def _rows(database: Database) -> Sequence[Any]:
     with database.reading() as connection:
         return connection.execute(text("SELECT * FROM tiles ORDER BY source, zoom, x, y")).all()
-
-
-# For people
-
-
-def test_the_map_and_the_table_are_readable_on_the_plainest_terminal(site: Site) -> None:
-    coarse = [tile for tile in TILES if tile.zoom == 13]
-    hole, stale = coarse[0], coarse[1]
-    site.stores((tile for tile in TILES if tile != hole), days={stale: 200})
-    site.damages(coarse[2])
-    ran = site.operator.runs(*VERIFY, PYTHONIOENCODING="ascii", COLUMNS="80")
-    assert ran.code == 3
-    assert ran.out.isascii()
-    assert "?" not in ran.out
-    assert all(len(line) <= 80 for line in ran.out.splitlines() if "tileferry download" not in line)
-    (part,) = [part for part in AREA.ranges if part.zoom == 13]
-    width, height = part.x_max - part.x_min + 1, part.y_max - part.y_min + 1
-    lines = ran.out.splitlines()
-    top = lines.index("Zoom 13, north up") + 1
-    drawn = [line.strip() for line in lines[top : top + height]]
-    assert (
-        drawn
-        == [first + "##" * (width - 1) for first in ("..", "SS", "XX", *["##"] * height)][:height]
-    )
-    assert "NO-GO" in ran.out
-    for reason in ("1 tile not in the cache, 0 allowed", "1 tile too old for the sector"):
-        assert reason in ran.out
-
-
-def test_a_large_area_is_drawn_small(site: Site) -> None:
-    verify = ("cache", "verify", f"--bbox={BOX}", "--zoom", "18")
-    ran = site.operator.runs_here(*verify, COLUMNS="60")
-    assert ran.code == 3
-    assert "tiles, the worst shown" in ran.out
-    lines = [line for line in ran.out.splitlines() if set(line.strip()) == {"·"}]
-    assert 5 <= len(lines) <= 16
-    assert len(lines[0]) <= 60
-
-
-# GeoJSON
-
-
-def features(body: dict[str, Any]) -> list[dict[str, Any]]:
-    """Hold a FeatureCollection to RFC 7946, and return its features."""
-    assert body["type"] == "FeatureCollection"
-    for feature in body["features"]:
-        assert feature["type"] == "Feature"
-        assert feature["geometry"]["type"] == "Polygon"
-        (ring,) = feature["geometry"]["coordinates"]
-        assert len(ring) == 5
-        assert ring[0] == ring[-1]
-        twice_the_area = sum(x1 * y2 - x2 * y1 for (x1, y1), (x2, y2) in pairwise(ring))
-        assert twice_the_area > 0, "an outer ring goes against the clock"
-        longitudes, latitudes = zip(*ring, strict=True)
-        assert -180 <= min(longitudes) < max(longitudes) <= 180
-        assert -86 <= min(latitudes) < max(latitudes) <= 86
-        assert max(longitudes) - min(longitudes) < 180, "nothing goes round the world"
-        assert feature["bbox"] == [
-            min(longitudes),
-            min(latitudes),
-            max(longitudes),
-            max(latitudes),
-        ]
-    found: list[dict[str, Any]] = body["features"]
-    return found
-
-
-def test_what_is_wrong_is_drawn_as_geojson(site: Site) -> None:
-    stale = TILES[-1]
-    site.stores((tile for tile in TILES if tile.zoom == 13), days={stale: 200})
-    ran = run_here(*VERIFY, "--geojson", "flaws.geojson", "--json")
-    assert (ran.code, ran.json["verdict"]) == (3, "NO-GO")
-    body = json.loads((site.operator.home / "flaws.geojson").read_text(encoding="utf-8"))
-    assert body["bbox"] == [36.1, 49.9, 36.4, 50.1]
-    drawn = {
-        (feature["properties"]["kind"], feature["properties"]["zoom"]): feature
-        for feature in features(body)
-    }
-    (whole,) = [part for part in AREA.ranges if part.zoom == 11]
-    assert set(drawn) == {("hole", 11), ("stale", 13)}
-    assert drawn["hole", 11]["properties"]["tiles"] == whole.count
-    bounds = whole.bounds
-    assert drawn["hole", 11]["bbox"] == pytest.approx(
-        [bounds.west, bounds.south, bounds.east, bounds.north], abs=1e-8
-    )
-
-
-def test_geojson_on_stdout_is_alone_there(site: Site) -> None:
-    site.stores(TILES[1:])
-    ran = run_here(*VERIFY, "--geojson", "-")
-    assert ran.code == 3
-    (feature,) = features(ran.json)
-    assert feature["properties"]["kind"] == "hole"
-    assert "NO-GO" in ran.err
-
-
-def test_a_file_that_cannot_be_written_is_told_of(site: Site) -> None:
-    site.stores(TILES[1:])
-    ran = run_here(*VERIFY, "--geojson", "/dev/full")
-    assert (ran.code, ran.out) == (7, "")
-    assert "could not write /dev/full" in ran.err
-
-
-def test_across_the_antimeridian_everything_lies_on_one_side(site: Site) -> None:
-    tiles = list(ACROSS.tiles("satellite"))
-    site.stores(tile for tile in tiles if tile.y != tiles[0].y)
-    verify = ("cache", "verify", f"--bbox={ACROSS_BOX}", "--zoom", "8")
-    ran = run_here(*verify, "--geojson", "-")
-    found = features(ran.json)
-    assert ran.json["bbox"] == [178.0, -2.0, -178.0, 2.0]
-    assert sorted(feature["bbox"][0] > 0 for feature in found) == [False, True]
-    assert max(feature["bbox"][2] for feature in found) == 180.0
-    body = run_here(*verify, "--json").json
-    assert len(body["mend"]) == 2
-    assert body["total"]["holes"] == sum(feature["properties"]["tiles"] for feature in found)
-
-
-def test_a_chequered_area_is_a_bounded_number_of_features(site: Site) -> None:
-    area = TileCoverage(bbox=AREA.bbox, zoom_levels=[16])
-    site.stores(tile for tile in area.tiles("satellite") if (tile.x + tile.y) % 2)
-    verify = ("cache", "verify", f"--bbox={BOX}", "--zoom", "16", "--quick")
-    found = features(run_here(*verify, "--geojson", "-").json)
-    holes = run_here(*verify, "--json").json["total"]["holes"]
-    assert holes > 1_000 >= len(found)
-    assert sum(feature["properties"]["tiles"] for feature in found) == holes
 
 
 # Usage

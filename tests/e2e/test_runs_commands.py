@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from support.operator import Ran
-from support.work_desk import W2, Desk, acquire, download, key, postgres_desk, upload
+from support.state_operator import refused
+from support.work_desk import W2, Desk, acquire, download, key, upload
 from support.work_operator import (
     AREA_OPTIONS,
     BROKEN,
@@ -29,20 +30,8 @@ REASON = ("--reason", "the link is back")
 
 
 @pytest.fixture
-def desk(database: Database) -> Desk:
-    return postgres_desk(database)
-
-
-@pytest.fixture
 def operator(tmp_path: Path, database_url: str) -> WorkOperator:
     return WorkOperator(tmp_path, database_url)
-
-
-def refused(ran: Ran, code: int, *words: str) -> None:
-    assert (ran.code, ran.out) == (code, ""), ran
-    said = " ".join(ran.err.replace("│", " ").split())
-    for word in words:
-        assert word in said
 
 
 def words_of(ran: Ran) -> str:

@@ -1,18 +1,12 @@
-"""``state``: partitions inspected, listed, tried again and given up, as an operator does it."""
+"""``state inspect``: partitions looked at and listed, and what nobody can ask for."""
 
-import getpass
-import io
-import json
-import socket
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from support.operator import Ran
-from support.work_desk import Desk, acquire, key, postgres_desk
+from support.state_operator import MARCH, REASON, enqueued, failed, me, refused
+from support.work_desk import Desk, acquire, key
 from support.work_operator import (
     BROKEN,
-    HOPELESS,
     WHY_REJECTED,
     WorkOperator,
     busy,
@@ -20,56 +14,14 @@ from support.work_operator import (
     partition_at,
 )
 
-from tileferry.adapters.postgres import Database
 from tileferry.domain.actors import Actor
-from tileferry.domain.audit import StateChanged
-from tileferry.domain.partitions import PartitionKey, PartitionStatus
+from tileferry.domain.partitions import PartitionKey
 from tileferry.domain.runs import VerdictOutcome
-
-MARCH = ("--from", "2026-03-01", "--to", "2026-03-31")
-REASON = ("--reason", "the link is back")
-
-
-@pytest.fixture
-def desk(database: Database) -> Desk:
-    return postgres_desk(database)
 
 
 @pytest.fixture
 def operator(tmp_path: Path, database_url: str) -> WorkOperator:
     return WorkOperator(tmp_path, database_url)
-
-
-def enqueued(desk: Desk, days: int) -> None:
-    works = [acquire(key(day)) for day in range(1, days + 1)]
-    desk.partitions.enqueue(works, actor=Actor.OPERATOR)
-
-
-def failed(desk: Desk, days: int) -> None:
-    """Have the first days of a month, of which the validator rejected all."""
-    enqueued(desk, days)
-    for _ in range(days):
-        judged(desk)
-
-
-def statuses(desk: Desk, days: int) -> list[PartitionStatus]:
-    return [partition_at(desk, key(day)).status for day in range(1, days + 1)]
-
-
-def overrides(desk: Desk) -> list[StateChanged]:
-    """What the audit log has of operators who gave a reason."""
-    return [
-        event
-        for event in desk.events()
-        if isinstance(event, StateChanged) and event.actor == "operator" and event.reason
-    ]
-
-
-def refused(ran: Ran, code: int, *words: str) -> None:
-    assert (ran.code, ran.out) == (code, ""), ran
-    said = " ".join(ran.err.replace("│", " ").split())
-    for word in words:
-        assert word in said
 
 
 # inspect
@@ -147,7 +99,7 @@ def test_spec3_s8_why_tells_what_happened_and_what_comes_next(
         "Its last attempt ended with an error (rate limited)",
         "The source osm asked for patience: none of its runs starts before",
         "pending → failed (reject by validator)",
-        f"failed → pending (requeue by operator {_me()}): the link is back",
+        f"failed → pending (requeue by operator {me()}): the link is back",
     ):
         assert words in shown
     body = operator.runs("state", "inspect", str(key(1)), "--why", "--json").json
@@ -201,155 +153,6 @@ def test_a_narrow_terminal_cuts_nothing_off(desk: Desk, operator: WorkOperator) 
     assert f"waits for run {partition_at(desk, long).last_run_id}\n" in retried.out
 
 
-# retry
-
-
-def test_spec3_s8_retry_gives_a_partition_a_new_run_and_the_override_is_logged(
-    desk: Desk, operator: WorkOperator
-) -> None:
-    failed(desk, 1)
-    old = partition_at(desk, key(1)).last_run_id
-    by_options = ("--customer-id", "acme", "--query", "city", "--logical-date", "2026-03-01")
-    ran = operator.runs("state", "retry", *by_options, *REASON, "--json")
-    (retried,) = ran.json["partitions"]
-    assert (ran.code, ran.json["schema"], ran.json["retried"]) == (0, "tileferry.state.retry.v1", 1)
-    assert (retried["status"], retried["attempt_count"]) == ("pending", 1)
-    assert partition_at(desk, key(1)).last_run_id == retried["last_run_id"] != old
-    (event,) = overrides(desk)
-    assert (event.transition, event.reason) == ("requeue", "the link is back")
-    assert event.additional_context == {"by": _me()}
-    logged = [json.loads(line) for line in (operator.home / "log.jsonl").read_text().splitlines()]
-    assert "partition.override" in [record["kind"] for record in logged]
-
-
-def test_spec3_s8_retry_of_a_range_takes_the_failed_ones(
-    desk: Desk, operator: WorkOperator
-) -> None:
-    enqueued(desk, 4)
-    for outcome in (VerdictOutcome.FAILED, VerdictOutcome.PASSED, VerdictOutcome.FAILED):
-        judged(desk, outcome)
-    ran = operator.runs("state", "retry", *MARCH, "--query", "city", *REASON)
-    assert ran.code == 0, ran.err
-    assert "2 partitions retried." in ran.out
-    assert statuses(desk, 4) == ["pending", "success", "pending", "pending"]
-    again = operator.runs("state", "retry", *MARCH, *REASON)
-    assert (again.code, again.err) == (0, "")
-    assert "nothing was changed" in again.out
-
-
-def test_spec3_s8_a_large_range_needs_its_count(
-    desk: Desk, operator: WorkOperator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    failed(desk, 10)
-    retry = ("state", "retry", *MARCH, *REASON)
-    refused(operator.runs(*retry), 4, "this would touch 10 partitions", "--confirm-count 10")
-    refused(operator.runs(*retry, "--confirm-count", "9"), 4, "9 were confirmed")
-    for typed in ("9\n", "yes\n", "\n", ""):
-        monkeypatch.setattr("sys.stdin", Terminal(typed))
-        asked = operator.runs(*retry)
-        refused(asked, 4, "This will try again 10 partitions. Type the count to go on:")
-    assert statuses(desk, 10) == ["failed"] * 10
-    assert overrides(desk) == []
-    monkeypatch.setattr("sys.stdin", Terminal("10\n"))
-    assert operator.runs(*retry).code == 0
-    assert statuses(desk, 10) == ["pending"] * 10
-    empty = operator.runs(*retry, "--confirm-count", "10")
-    refused(empty, 4, "this would touch 0 partitions, and 10 were confirmed")
-
-
-def test_spec3_s8_a_retry_without_a_raw_partition_is_refused_and_all_others_with_it(
-    desk: Desk, operator: WorkOperator
-) -> None:
-    enqueued(desk, 2)
-    judged(desk)
-    desk.control.process_error(desk.claimed(), HOPELESS)
-    refused(
-        operator.runs("state", "retry", *MARCH, *REASON),
-        4,
-        "partition osm/acme/city/2026-03-02",
-        "left no raw partition",
-        "use backfill plan",
-    )
-    assert statuses(desk, 2) == ["failed", "failed"]
-    why = operator.runs("state", "inspect", str(key(2)), "--why").out
-    assert "tileferry backfill plan --source osm --customer-id acme" in " ".join(why.split())
-
-
-def test_spec3_s2_a_success_is_reprocessed_when_an_operator_names_it(
-    desk: Desk, operator: WorkOperator
-) -> None:
-    enqueued(desk, 1)
-    run = judged(desk, VerdictOutcome.PASSED)
-    ran = operator.runs("state", "retry", str(key(1)), *REASON)
-    assert "success      osm/acme/city/2026-03-01\n             reprocessed by run" in ran.out
-    partition = partition_at(desk, key(1))
-    assert (partition.status, partition.current_run_id) == (PartitionStatus.SUCCESS, run.run_id)
-    refused(operator.runs("state", "retry", str(key(1)), *REASON), 4, "is working on it already")
-
-
-# terminal
-
-
-def test_spec3_s8_terminal_failures_are_listed_with_their_reason(
-    desk: Desk, operator: WorkOperator
-) -> None:
-    failed(desk, 3)
-    assert "No partition was given up" in operator.runs("state", "terminal").out
-    mark = ("state", "mark-terminal", str(key(1)), "--reason", "the source has no data")
-    assert operator.runs(*mark).code == 0
-    settings = {"TILEFERRY_PARTITIONS_MAX_ATTEMPTS": "1"}
-    body = operator.runs("state", "terminal", "--json", **settings).json
-    assert body["schema"] == "tileferry.state.terminal.v1"
-    assert [one["terminal_reason"] for one in body["partitions"]] == [
-        "marked",
-        "attempts_used_up",
-        "attempts_used_up",
-    ]
-    assert body["partitions"][0]["terminal_marker"] == "the source has no data"
-    desk.pass_time(timedelta(days=3).total_seconds())
-    old = operator.runs("state", "terminal", TILEFERRY_PARTITIONS_MAX_AGE_DAYS="2")
-    assert old.out.count("too old") == 2
-    assert max(map(len, old.out.splitlines())) <= 80
-    page = operator.runs("state", "terminal", "--limit", "1", **settings)
-    assert page.err == "There are more: add --after osm/acme/city/2026-03-01\n"
-    rest = operator.runs("state", "terminal", "--after", str(key(1)), "--json", **settings).json
-    assert len(rest["partitions"]) == 2
-
-
-def test_failures_whose_run_was_given_up_are_listed_with_their_own_reason(
-    desk: Desk, operator: WorkOperator
-) -> None:
-    enqueued(desk, 2)
-    judged(desk)
-    desk.control.process_error(desk.claimed(), HOPELESS)
-    (one,) = operator.runs("state", "terminal", "--json").json["partitions"]
-    assert (one["partition"], one["terminal_reason"]) == (str(key(2)), "abandoned")
-    shown = " ".join(operator.runs("state", "terminal").out.split())
-    assert f"failed {key(2)} abandoned: its run was given up 0 attempts: bbox: is none" in shown
-    inspected = " ".join(operator.runs("state", "inspect", str(key(2))).out.split())
-    assert "terminal abandoned: its run was given up" in inspected
-
-
-def test_spec3_s5_a_mark_stops_the_automatic_retry_until_an_operator_retries(
-    desk: Desk, operator: WorkOperator
-) -> None:
-    failed(desk, 2)
-    mark = ("state", "mark-terminal", *MARCH, "--reason", "no data of that month", "--json")
-    ran = operator.runs(*mark)
-    assert (ran.json["schema"], ran.json["marked"]) == ("tileferry.state.mark_terminal.v1", 2)
-    assert [event.transition for event in overrides(desk)] == ["mark_terminal"] * 2
-    assert operator.runs(*mark).json["marked"] == 0  # they keep the reason that they have
-    shown = " ".join(operator.runs("state", "inspect", str(key(1)), "--why").out.split())
-    assert "next retry none planned" in shown
-    assert "an operator has ruled out further tries: no data of that month" in shown
-    desk.pass_time(86_400)
-    assert desk.partitions.retry_due() == 0
-    assert operator.runs("state", "retry", str(key(1)), *REASON).code == 0
-    assert statuses(desk, 2) == ["pending", "failed"]
-    pending = operator.runs("state", "mark-terminal", str(key(1)), *REASON)
-    refused(pending, 4, "is pending", "may not mark it terminal: it would have to be failed")
-
-
 # What cannot be asked for
 
 
@@ -399,14 +202,3 @@ def test_a_database_without_the_schema_is_told_what_to_do(
 ) -> None:
     ran = WorkOperator(tmp_path, empty_database_url).runs("state", "inspect")
     refused(ran, 7, "run tileferry db upgrade")
-
-
-class Terminal(io.StringIO):
-    """Somebody at a keyboard."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-def _me() -> str:
-    return f"{getpass.getuser()}@{socket.gethostname()}"

@@ -18,11 +18,10 @@ from support.download_site import DERKACHI, ZOOM
 from support.provider import running_provider
 from support.scripted_provider import KEY, TILES, ScriptedProvider, answering_with, path_of
 from support.upload_process import captured
-from support.work_desk import Desk, key, postgres_desk
+from support.work_desk import Desk, key
 
 from tileferry.adapters.filesystem import FileRawSink
 from tileferry.adapters.memory import ManualClock
-from tileferry.adapters.postgres import Database
 from tileferry.domain.actors import Actor
 from tileferry.domain.partitions import PartitionStatus
 from tileferry.domain.runs import AttemptOutcome, Run, RunId, RunStatus
@@ -51,11 +50,6 @@ def operator(
             "TILEFERRY_WORKER_POLL_S": "0.1",
         }
         yield AreaOperator(tmp_path, database_url, url, settings)
-
-
-@pytest.fixture
-def desk(database: Database) -> Desk:
-    return postgres_desk(database)
 
 
 def wanted() -> AcquirePartition:
