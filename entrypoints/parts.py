@@ -54,11 +54,11 @@ from tileferry.domain.partitions import TerminalityPolicy
 from tileferry.domain.partitions.validation import ValidationRules
 from tileferry.domain.retry import RetryCategory, RetryPolicy, within_run
 from tileferry.domain.tiles import ResolutionGate, default_budget_bytes, default_reserve_bytes
-from tileferry.entrypoints.api_key import service_api_key
 from tileferry.entrypoints.config import Config, SinkName
+from tileferry.entrypoints.config.api_key import service_api_key
+from tileferry.entrypoints.config.policies import download_policy, partition_policy, run_policy
+from tileferry.entrypoints.config.retries import configured_policies
 from tileferry.entrypoints.logs import structured_logger
-from tileferry.entrypoints.named_policies import download_policy, partition_policy, run_policy
-from tileferry.entrypoints.retry_config import configured_policies
 
 
 def database(config: Config) -> Iterator[Database]:

@@ -25,9 +25,9 @@ from tileferry.domain.tiles import (
     capture_source,
     captured_tile,
 )
-from tileferry.entrypoints.cli import app
+from tileferry.entrypoints.cli.exits import ExitCode
+from tileferry.entrypoints.cli.main import app
 from tileferry.entrypoints.config import APP, C11Config, PartitionsConfig, WorkerConfig
-from tileferry.entrypoints.exits import ExitCode
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "_docs/operations.md").read_text(encoding="utf-8")

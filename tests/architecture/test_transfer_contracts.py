@@ -42,8 +42,8 @@ from tileferry.domain.tiles import (
     UploadRequest,
     class_of_fault,
 )
+from tileferry.entrypoints.cli.exits import ExitCode
 from tileferry.entrypoints.config import C11Config
-from tileferry.entrypoints.exits import ExitCode
 
 # Downloads and uploads
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tileferry.entrypoints.demo import FAULTS
+from tileferry.entrypoints.demo.story import FAULTS
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.timeout(300)  # a dozen commands, each a process, beside other tests

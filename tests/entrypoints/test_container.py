@@ -13,9 +13,9 @@ from tileferry.adapters.postgres import Database
 from tileferry.domain.errors import RetryError
 from tileferry.domain.retry import RetryCategory
 from tileferry.entrypoints.config import AuditConfig, Config, LogConfig, SinkName
+from tileferry.entrypoints.config.retries import CategoryConfig, RetryConfig
 from tileferry.entrypoints.container import Container
 from tileferry.entrypoints.logs import logging_to
-from tileferry.entrypoints.retry_config import CategoryConfig, RetryConfig
 
 QUICK = RetryConfig(KV_GET=CategoryConfig(max_attempts=2, base_delay=0))
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from attrs import frozen
 
-from tileferry.entrypoints.cli import main
+from tileferry.entrypoints.cli.main import main
 
 
 @frozen

@@ -18,7 +18,7 @@ from support.provider import API_KEY, provider_process, running_provider
 from typer.testing import CliRunner
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.entrypoints.provider_commands import app
+from tileferry.entrypoints.cli.commands.provider import app
 
 TILES = "/api/satellite/tiles"
 TILE = f"{TILES}/15/19679/11098"
@@ -176,7 +176,7 @@ def test_without_the_extra_it_says_what_to_install() -> None:
     program = (
         "import sys; sys.modules['starlette'] = None; "
         "sys.argv = ['tileferry', 'provider', 'serve', '--demo']; "
-        "from tileferry.entrypoints.cli import main; main()"
+        "from tileferry.entrypoints.cli.main import main; main()"
     )
     done = subprocess.run(  # noqa: S603  # as written above
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60

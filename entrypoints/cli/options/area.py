@@ -1,0 +1,82 @@
+"""Which area a command is about: a box, a name from the configuration, or a GeoJSON file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles import (
+    BBox,
+    DownloadRequest,
+    SectorClass,
+    TileCoverage,
+    bbox_of_geojson,
+)
+from tileferry.domain.tiles.geojson import GEOJSON_BYTES_MAX
+from tileferry.entrypoints.cli.options.zooms import zooms_of
+from tileferry.entrypoints.cli.output import option
+from tileferry.entrypoints.config import Config
+
+BboxOption = Annotated[
+    str | None,
+    typer.Option("--bbox", metavar="W,S,E,N", help="The area, in degrees."),
+]
+AreaOption = Annotated[
+    str | None,
+    typer.Option(
+        "--area",
+        metavar="NAME|FILE",
+        help="The area by its name in the configuration, or the box around a GeoJSON file.",
+    ),
+]
+FlightOption = Annotated[str, typer.Option("--flight", help="The flight that the tiles are for.")]
+SectorOption = Annotated[SectorClass, typer.Option("--sector", help="How fresh the tiles must be.")]
+ZoomOption = Annotated[str, typer.Option("--zoom", help="Zoom levels: 15,16 or 14-16.")]
+
+
+def coverage_of(config: Config, bbox: str | None, area: str | None, zoom: str) -> TileCoverage:
+    """Return the tiles that the options ask for."""
+    if (bbox is None) == (area is None):
+        raise typer.BadParameter("give the area either as --bbox or as --area")
+    if bbox is None:
+        box = _named(config, area or "")
+    else:
+        with option("--bbox"):
+            box = BBox.parse(bbox)
+    levels = zooms_of(zoom)
+    with option("--zoom"):
+        return TileCoverage(bbox=box, zoom_levels=levels)
+
+
+def request_for(
+    config: Config, coverage: TileCoverage, flight: str, sector: SectorClass
+) -> DownloadRequest:
+    """Return the request to have an area in the configured cache."""
+    with option("--flight"):  # the rest has been looked at
+        return DownloadRequest(
+            flight_id=flight,
+            bbox=coverage.bbox,
+            zoom_levels=coverage.zoom_levels,
+            sector_class=sector,
+            cache_root=config.c11.cache_root,
+        )
+
+
+def _named(config: Config, area: str) -> BBox:
+    known = config.areas.get(area)
+    if known is not None:
+        return BBox.parse(known)
+    try:
+        with Path(area).open("rb") as file:
+            content = file.read(GEOJSON_BYTES_MAX + 1)
+    except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
+        names = ", ".join(sorted(config.areas)) or "none yet"
+        raise InvalidValueError(
+            field="--area",
+            value=area,
+            problem="is neither a name in [tileferry.areas] nor a file that can be read: "
+            f"{getattr(error, 'strerror', None) or error}",
+            remedy=f"names are: {names}",
+        ) from None
+    return bbox_of_geojson(content, field=Path(area).name)

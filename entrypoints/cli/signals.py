@@ -1,0 +1,116 @@
+"""Stopping: the first signal asks a command to come to an orderly end, the second ends it."""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from attrs import define, field
+
+from tileferry.adapters.system import SystemClock
+from tileferry.entrypoints.cli.exits import ExitCode
+
+GRACE_S = 10.0
+STEP_S = 0.2
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_LAST_WORDS = b"\nStopped at once. What was stored is safe; run the same command to go on.\n"
+_STDERR = 2
+_SHOW_CURSOR = b"\x1b[?25h"
+
+
+@define(eq=False)
+class StopSignals:
+    """Turns SIGINT and SIGTERM into one ``KeyboardInterrupt``, where it does no harm.
+
+    Until ``defer`` is called that is right away, also in the middle of a wait. From then on it is
+    where the command itself calls ``check``: an interrupt in the middle of a write would spoil the
+    store for the flush that is to follow. Whoever does not come to an end within the grace, or
+    gets a second signal, ends at once, which any crash may do as well.
+    """
+
+    grace_s: float = GRACE_S
+    asked: bool = field(default=False, init=False)
+    _deferring: bool = field(default=False, init=False)
+    _raised: bool = field(default=False, init=False)
+    _timer: threading.Timer | None = field(default=None, init=False)
+    _before: dict[signal.Signals, Any] = field(factory=dict, init=False)
+
+    def defer(self) -> None:
+        """From now on, interrupt only where ``check`` is called."""
+        self._deferring = True
+
+    def check(self) -> None:
+        """Raise ``KeyboardInterrupt`` if a signal came, once."""
+        if self.asked and not self._raised:
+            self._raised = True
+            raise KeyboardInterrupt
+
+    def __enter__(self) -> Self:
+        for number in _SIGNALS:
+            self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _handle(self, _number: int, _frame: FrameType | None) -> None:
+        if self.asked:
+            stop_at_once()
+        self.asked = True
+        self._timer = threading.Timer(self.grace_s, stop_at_once)
+        self._timer.daemon = True
+        self._timer.start()
+        if not self._deferring:
+            self.check()
+
+
+def _nothing() -> None:
+    """Let a wait go on."""
+
+
+@define
+class AttentiveClock(SystemClock):
+    """The machine's clock; who waits by it in the main thread looks up now and then."""
+
+    check: Callable[[], None] = _nothing
+    """Ends the wait by raising."""
+
+    def sleep(self, seconds: float) -> None:  # type: ignore[override]  # one of an object, not of the class
+        """Wait, in short steps."""
+        end_s = time.monotonic() + seconds
+        while (left_s := end_s - time.monotonic()) > 0:
+            time.sleep(min(left_s, STEP_S))
+            if threading.current_thread() is threading.main_thread():
+                self.check()
+
+
+class StoppableClock(AttentiveClock):
+    """Hears of a signal, although its interrupt may have come where it was lost, as in a driver."""
+
+    def __init__(self, stop: StopSignals) -> None:
+        def check() -> None:
+            if stop.asked:
+                raise KeyboardInterrupt
+
+        super().__init__(check)
+
+
+def stop_at_once() -> None:
+    """End the process without tidying up: no lock is waited for, and nothing is flushed."""
+    with contextlib.suppress(OSError):
+        if os.isatty(_STDERR):
+            os.write(_STDERR, _SHOW_CURSOR)  # a progress bar hides it
+        os.write(_STDERR, _LAST_WORDS)
+    os._exit(ExitCode.INTERRUPTED)

@@ -1,0 +1,143 @@
+"""Every retry policy by a name: one a category, and those that transfers have of their own."""
+
+from collections.abc import Mapping, Sequence
+
+import attrs
+from attrs import evolve, frozen
+
+from tileferry.domain.audit import AuditEvent
+from tileferry.domain.retry import (
+    DOWNLOAD_POLICY,
+    PARTITION_POLICY,
+    POLICY_MATRIX,
+    RUN_POLICY,
+    RetryCategory,
+    RetryPolicy,
+    upload_policy,
+)
+from tileferry.entrypoints.config.retries import configured_policies
+from tileferry.entrypoints.config.sections import C11Config, Config, PartitionsConfig, WorkerConfig
+
+POLICY_FIELDS = [
+    field.name for field in attrs.fields(RetryPolicy) if not field.name.endswith("_exceptions")
+]
+"""What can be set; which exceptions count is the program's business."""
+_USUAL = C11Config()
+
+
+def download_policy(c11: C11Config) -> RetryPolicy:
+    """Return how the provider's listings and tiles are asked for again."""
+    return evolve(
+        DOWNLOAD_POLICY,
+        max_attempts=c11.max_5xx_retries + 1,
+        max_retry_after_s=c11.max_retry_after_s,
+    )
+
+
+def in_call_policy(c11: C11Config) -> RetryPolicy:
+    """Return how one upload command tries again what the provider rejected."""
+    return upload_policy(c11.max_in_call_retries, c11.backoff_base_s, c11.backoff_cap_s)
+
+
+def run_policy(worker: WorkerConfig) -> RetryPolicy:
+    """Return how runs are tried again."""
+    return evolve(
+        RUN_POLICY,
+        max_attempts=worker.max_attempts,
+        base_delay=worker.initial_backoff_s,
+        max_delay=max(worker.initial_backoff_s, worker.max_backoff_s),
+        backoff_multiplier=worker.backoff_multiplier,
+    )
+
+
+def partition_policy(partitions: PartitionsConfig) -> RetryPolicy:
+    """Return how automation tries partitions again that the validator rejected."""
+    return evolve(PARTITION_POLICY, max_attempts=partitions.max_attempts)
+
+
+@frozen(kw_only=True)
+class NamedPolicy:
+    """A policy, and what it is for."""
+
+    name: str
+    category: RetryCategory
+    """What its events are filed under."""
+    policy: RetryPolicy
+    usual: RetryPolicy
+    table: str
+    """Where the configuration changes it."""
+    operations: str = ""
+    """How its operations begin, where the category has others too."""
+
+    @property
+    def changed(self) -> Sequence[str]:
+        """The fields in which it differs from the product's own."""
+        return [
+            name
+            for name in POLICY_FIELDS
+            if getattr(self.policy, name) != getattr(self.usual, name)
+        ]
+
+    def tells_of(self, event: AuditEvent) -> bool:
+        """Tell whether an event is of a call under this policy."""
+        operation = getattr(event, "operation", "")
+        return getattr(event, "retry_category", None) == self.category and (
+            operation.startswith(self.operations)
+        )
+
+
+def named_policies(config: Config) -> Mapping[str, NamedPolicy]:
+    """Return every policy as it is set."""
+    found = {
+        category.name: NamedPolicy(
+            name=category.name,
+            category=category,
+            policy=policy,
+            usual=POLICY_MATRIX[category],
+            table=f"retry.{category.name}",
+        )
+        for category, policy in configured_policies(config.retry).items()
+    }
+    for own in (
+        NamedPolicy(
+            name="DOWNLOAD",
+            category=RetryCategory.API_REQUEST,
+            policy=download_policy(config.c11),
+            usual=download_policy(_USUAL),
+            table="c11",
+            operations="GET ",
+        ),
+        NamedPolicy(
+            name="UPLOAD",
+            category=RetryCategory.API_VALIDATION,
+            policy=in_call_policy(config.c11),
+            usual=in_call_policy(_USUAL),
+            table="c11",
+            operations="Upload flight ",
+        ),
+        NamedPolicy(
+            name="RUN",
+            category=RetryCategory.EXECUTION_INTENT,
+            policy=run_policy(config.worker),
+            usual=RUN_POLICY,
+            table="worker",
+            operations="Run ",
+        ),
+        NamedPolicy(
+            name="PARTITION",
+            category=RetryCategory.REPLAY_PROCESSING,
+            policy=partition_policy(config.partitions),
+            usual=PARTITION_POLICY,
+            table="partitions",
+            operations="Partition ",
+        ),
+    ):
+        found[own.name] = own
+    return found
+
+
+def policy_named(config: Config, name: str) -> NamedPolicy:
+    """Return the policy that an operator means, however the name is written."""
+    policies = named_policies(config)
+    found = policies.get(name.strip().upper())
+    return found or policies[RetryCategory.named(name).name]

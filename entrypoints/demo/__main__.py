@@ -1,0 +1,5 @@
+"""``make demo``."""
+
+from tileferry.entrypoints.demo.story import main
+
+main()

@@ -1,0 +1,58 @@
+"""Exit codes: one table, every error in it or fatal."""
+
+import pytest
+
+from tileferry.domain.errors import (
+    CacheBudgetExceededError,
+    CacheLockError,
+    ConfirmationNeededError,
+    DatabaseError,
+    FlightStateNotOnGroundError,
+    IllegalTransitionError,
+    InvalidValueError,
+    NoRawPartitionError,
+    NothingToResumeError,
+    RateLimitedError,
+    ResponseSchemaError,
+    SatelliteProviderError,
+    StorageError,
+    TileManagerError,
+)
+from tileferry.domain.tiles import ProviderFault
+from tileferry.entrypoints.cli.exits import ExitCode, exit_code_of
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (InvalidValueError(field="x", value=1, problem="is odd"), 2),
+        (CacheLockError(path="l", problem="held", remedy="wait"), 4),
+        (CacheBudgetExceededError(requested_bytes=2, available_bytes=1), 4),
+        (FlightStateNotOnGroundError(flight_id="F", state="airborne"), 4),
+        (
+            IllegalTransitionError(
+                subject="run", transition="claim", status="passed", actor="worker", problem="no"
+            ),
+            4,
+        ),
+        (NothingToResumeError(flight_id="F"), 4),
+        (ConfirmationNeededError(count=12), 4),
+        (NoRawPartitionError(partition="p", run_id="r"), 4),
+        (SatelliteProviderError(reason="down"), 5),
+        (SatelliteProviderError(reason="down", fault=ProviderFault.UNAVAILABLE), 5),
+        (SatelliteProviderError(reason="no", fault=ProviderFault.UNAUTHORIZED), 6),
+        (SatelliteProviderError(reason="no", fault=ProviderFault.INSECURE), 6),
+        (ResponseSchemaError(reason="odd", field="x"), 5),
+        (RateLimitedError(url="u", attempts=2), 5),
+        (DatabaseError(problem="gone", remedy="start it"), 7),
+        (StorageError(action="write", path="p", problem="full", remedy="free"), 7),
+        (TileManagerError("anything else"), 7),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_design_8_exit_codes(error: TileManagerError, code: int) -> None:
+    assert exit_code_of(error) == code
+
+
+def test_design_8_the_codes() -> None:
+    assert [code.value for code in ExitCode] == [0, 2, 3, 4, 5, 6, 7, 130]

@@ -1,0 +1,119 @@
+"""Configuration: file, then environment; secrets stay hidden."""
+
+from pathlib import Path
+
+import pytest
+
+from tileferry.domain.errors import InvalidValueError
+from tileferry.entrypoints.config import Config, load_config
+from tileferry.entrypoints.config.names import is_plain_setting, wrong_setting
+
+CANARY = "canary-password"
+
+
+@pytest.fixture(autouse=True)
+def nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("DATABASE_URL", "DATA_DIR", "C11_CACHE_ROOT", "C6_BUDGET_BYTES"):
+        monkeypatch.delenv(f"TILEFERRY_{name}", raising=False)
+
+
+def test_defaults() -> None:
+    config = load_config()
+    assert config.database_url is None
+    assert config.c6.budget_bytes is None
+    assert config.c6.free_space_reserve_bytes is None
+    assert config.c11.cache_root.name == "cache"
+    assert config.data_dir.name == "postgres"
+
+
+def test_the_file_is_read_and_the_environment_wins(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "other.toml"
+    file.write_text("[tileferry]\ndata_dir = '/a'\n[tileferry.c6]\nbudget_bytes = 5\n")
+    assert load_config(file).c6.budget_bytes == 5
+    monkeypatch.setenv("TILEFERRY_C6_BUDGET_BYTES", "6")
+    config = load_config(file)
+    assert (config.c6.budget_bytes, config.data_dir) == (6, Path("/a"))
+
+
+def test_the_address_of_the_database_is_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEFERRY_DATABASE_URL", f"postgresql://me:{CANARY}@host/db")
+    config = load_config()
+    assert config.database_url is not None
+    assert config.database_url.get_secret_value().endswith("@host/db")
+    assert CANARY not in f"{config} {config!r} {config.database_url}"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "[tileferry.c6]\nbudget_bytes = 'lots'\n",
+            "c6.budget_bytes: cannot be read as what it should be (got 'lots')",
+        ),
+        ("[tileferry.c6]\nbudget_bytes = -1\n", "c6.budget_bytes: must be a whole number"),
+        (
+            "[tileferry.worker]\nlease_s = 0\n",
+            "worker.lease_s: must be a finite number from 0.1 to 86400 (got 0.0)",
+        ),
+        ("[tileferry.partitions]\nmax_age_days = -1\n", "partitions.max_age_days: must be a"),
+        ("[tileferry.areas]\nx = '1,2'\n", "areas.x: is no box: is not of the form W,S,E,N (got"),
+        (
+            "[tileferry.c6]\nbudget_byte = 1\n",
+            "c6.budget_byte: is not a setting (got 'budget_byte'); did you mean budget_bytes? c6",
+        ),
+        ("[tileferry.c6]\nzzz = 1\n", "c6.zzz: is not a setting (got 'zzz'); c6 has budget_bytes"),
+        ("[tileferry.audti]\nsinks = 1\n", "is not a setting (got 'audti'); did you mean audit?"),
+        ("[tileferry]\ndata_dri = 1\n", "did you mean data_dir? the configuration has database"),
+        ("[tileferry]\ndata_dir.x = 1\n", "data_dir"),
+        ("[tileferry.retry.KV_GOT]\nmax_delay = 1\n", "did you mean KV_GET? retry has NATS_"),
+        ("[tileferry.retry.KV_GET]\nmax_dely = 1\n", "did you mean max_delay? retry.KV_GET has"),
+        ("[tileferry", "tileferry.toml: cannot be read"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(tmp_path: Path, text: str, problem: str) -> None:
+    file = tmp_path / "tileferry.toml"
+    file.write_text(text)
+    with pytest.raises(InvalidValueError) as refusal:
+        load_config(file)
+    assert problem in str(refusal.value)
+
+
+@pytest.mark.parametrize("source", ["a/b", "", "Sat", ".."])
+def test_a_source_that_no_tile_can_have_is_refused_by_its_name(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEFERRY_C11_SOURCE", source)
+    with pytest.raises(InvalidValueError, match=r"c11\.source"):
+        load_config()
+
+
+@pytest.mark.parametrize(
+    ("path", "is_plain"),
+    [
+        ("worker.lease_s", True),
+        ("retry.KV_GET.max_delay", True),
+        ("areas.depot", True),
+        ("database_url", False),
+        ("c11.service_api_key", False),
+        ("c11.service_api_key_file", True),
+        ("c11", False),
+        ("nobody", False),
+    ],
+)
+def test_only_what_is_no_secret_may_be_shown(path: str, *, is_plain: bool) -> None:
+    assert is_plain_setting(path, Config) is is_plain
+
+
+def test_a_secret_that_the_library_quotes_is_not_shown() -> None:
+    for given in (f"'{CANARY}'", f"['{CANARY}']", f"Odd('{CANARY}')"):
+        quoted = f"Could not convert value {given} for option 'database_url' from loader: no"
+        error = wrong_setting(quoted, Config, "correct it")
+        assert str(error) == (
+            "database_url: cannot be read as what it should be (got '***'); correct it"
+        )
+    odd = wrong_setting("Could not convert value Odd(1) for option 'c6.budget_bytes'", Config, "")
+    assert str(odd).endswith("(got '***')")
+    assert "the configuration" in str(wrong_setting("something else", Config, ""))

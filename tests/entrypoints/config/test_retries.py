@@ -1,0 +1,124 @@
+"""What a deployment may change about retries and their audit."""
+
+from pathlib import Path
+
+import attrs
+import pytest
+
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.retry import POLICY_MATRIX, BackoffKind, RetryCategory, RetryPolicy
+from tileferry.entrypoints.config import Config, SinkName, load_config
+from tileferry.entrypoints.config.retries import (
+    CategoryConfig,
+    RetryConfig,
+    alert_thresholds,
+    configured_policies,
+)
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def configured(text: str) -> Config:
+    file = Path("tileferry.toml")
+    file.write_text(text, encoding="utf-8")
+    return load_config(file)
+
+
+def test_every_category_and_every_field_of_a_policy_can_be_set() -> None:
+    assert [field.name for field in attrs.fields(RetryConfig)] == list(RetryCategory.__members__)
+    of_policy = {field.name for field in attrs.fields(RetryPolicy)}
+    settable = {field.name for field in attrs.fields(CategoryConfig)}
+    assert settable - of_policy == {"alert_retries_per_minute"}
+    assert of_policy - settable == {"retryable_exceptions", "non_retryable_exceptions"}
+
+
+def test_by_default_the_policies_are_the_matrix() -> None:
+    config = load_config()
+    assert configured_policies(config.retry) == POLICY_MATRIX
+    assert config.audit.sinks == [SinkName.POSTGRES]
+    assert config.audit.fail_closed is False
+    assert alert_thresholds(None, config.retry).of(RetryCategory.KV_GET) is None
+
+
+def test_a_table_changes_its_category_only() -> None:
+    config = configured(
+        "[tileferry.retry.API_REQUEST]\nmax_attempts = 7\nbase_delay = 2\nbackoff = 'power'\n"
+        "jitter_enabled = false\ndeadline_s = 90.5\n"
+    )
+    policies = configured_policies(config.retry)
+    assert policies[RetryCategory.API_REQUEST] == RetryPolicy(
+        max_attempts=7,
+        base_delay=2.0,
+        backoff=BackoffKind.POWER,
+        jitter_enabled=False,
+        deadline_s=90.5,
+    )
+    assert {**policies, RetryCategory.API_REQUEST: None} == {
+        **POLICY_MATRIX,
+        RetryCategory.API_REQUEST: None,
+    }
+
+
+def test_the_environment_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEFERRY_RETRY_KV_GET_MAX_ATTEMPTS", "9")
+    monkeypatch.setenv("TILEFERRY_AUDIT_SINKS", "jsonl:log")
+    config = configured("[tileferry.retry.KV_GET]\nmax_attempts = 4\nmax_delay = 20\n")
+    policy = configured_policies(config.retry)[RetryCategory.KV_GET]
+    assert (policy.max_attempts, policy.max_delay) == (9, 20.0)
+    assert config.audit.sinks == [SinkName.JSONL, SinkName.LOG]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("retry.KV_GET]\nmax_attempts = 0", "retry.KV_GET.max_attempts: must be a whole number"),
+        ("retry.KV_GET]\nmax_attempts = 2.5", "retry.KV_GET.max_attempts: must be a whole number"),
+        ("retry.KV_GET]\nmax_attempts = 'x'", "retry.KV_GET.max_attempts: cannot be read"),
+        ("retry.KV_GET]\nbase_delay = -1", "retry.KV_GET.base_delay: must be a finite number"),
+        ("retry.KV_GET]\nbase_delay = nan", "retry.KV_GET.base_delay: must be a finite number"),
+        ("retry.KV_GET]\nmax_delay = 0.1", "retry.KV_GET.max_delay: is below base_delay, 0.5 s"),
+        ("retry.KV_GET]\nbackoff = 'linear'", "retry.KV_GET.backoff: cannot be read"),
+        ("retry.KV_GET]\nmax_atempts = 2", "retry.KV_GET.max_atempts"),
+        ("retry.KV_GOT]\nmax_attempts = 2", "retry.KV_GOT.max_attempts"),
+        (
+            "retry.KV_GET]\nalert_retries_per_minute = -1",
+            "retry.KV_GET.alert_retries_per_minute: must be a finite number",
+        ),
+        ("audit]\nalert_retries_per_minute = inf", "audit.alert_retries_per_minute: must be"),
+        ("audit]\nsinks = ['kafka']", "audit.sinks: cannot be read"),
+        ("audit]\nsinks = []", "audit.sinks: must name one place at least"),
+        ("audit]\nfail_closed = 'maybe'", "audit.fail_closed: cannot be read"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_its_path(text: str, problem: str) -> None:
+    with pytest.raises(InvalidValueError) as refusal:
+        configured(f"[tileferry.{text}\n")
+    assert problem in str(refusal.value)
+
+
+def test_thresholds_of_all_and_of_one() -> None:
+    config = configured(
+        "[tileferry.audit]\nalert_retries_per_minute = 5\n"
+        "[tileferry.retry.KV_GET]\nalert_retries_per_minute = 0.5\n"
+    )
+    thresholds = alert_thresholds(config.audit.alert_retries_per_minute, config.retry)
+    assert thresholds.of(RetryCategory.API_REQUEST) == 5
+    assert thresholds.of(RetryCategory.KV_GET) == 0.5
+
+
+@pytest.mark.parametrize(
+    "name", ["REPLAY_VALIDATION", "replay_replay_validation", " Replay_Validation"]
+)
+def test_a_category_has_a_name_and_a_code(name: str) -> None:
+    assert RetryCategory.named(name) is RetryCategory.REPLAY_VALIDATION
+
+
+def test_another_name_is_refused_with_those_there_are() -> None:
+    with pytest.raises(
+        InvalidValueError, match="category: is not a category of retries"
+    ) as refusal:
+        RetryCategory.named("KV_GOT")
+    assert "KV_GET" in refusal.value.remedy
