@@ -35,6 +35,7 @@ from tileferry.domain.errors.control import (
 )
 from tileferry.domain.errors.provider import (
     FreshnessRejectionError,
+    NotPermittedError,
     RateLimitedError,
     ResolutionRejectionError,
     ResponseSchemaError,
@@ -65,6 +66,7 @@ __all__ = [
     "LeaseLostError",
     "MessagingError",
     "NoRawPartitionError",
+    "NotPermittedError",
     "NothingToResumeError",
     "PlanDriftedError",
     "RateLimitedError",

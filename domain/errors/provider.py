@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define
 
-from tileferry.domain.errors.base import TileManagerError
+from tileferry.domain.errors.base import TileManagerError, line
 from tileferry.domain.text import printable
 
 if TYPE_CHECKING:
@@ -65,6 +65,18 @@ class RateLimitedError(TileManagerError):
             f"satellite-provider limits our rate at {printable(self.url)}, "
             f"{self.attempts} attempts; {when}"
         )
+
+
+@define(kw_only=True, eq=False)
+class NotPermittedError(TileManagerError):
+    """A server does not permit what was asked for, or nobody has said that it does."""
+
+    what: str
+    problem: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{printable(self.what)} is refused: {line(self.problem)}; {line(self.remedy)}"
 
 
 @define(kw_only=True, eq=False)

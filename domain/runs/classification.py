@@ -30,6 +30,7 @@ from tileferry.domain.errors import (
     MessagingError,
     NoRawPartitionError,
     NothingToResumeError,
+    NotPermittedError,
     PlanDriftedError,
     RateLimitedError,
     RecordedFailureError,
@@ -130,6 +131,7 @@ ERROR_CLASSES: Mapping[type[BaseException], Rule] = MappingProxyType(
         # What was asked for is wrong, or not allowed, and will be the next time.
         InvalidValueError: Final(),
         IllegalTransitionError: Final(),
+        NotPermittedError: Final(),
         ResolutionRejectionError: Final(),
         FreshnessRejectionError: Final(),
         TileTooLargeError: Final(),

@@ -63,9 +63,12 @@ from tileferry.domain.tiles.readiness import (
     Verdict,
     judge_area,
 )
+from tileferry.domain.tiles.request_spacing import RequestSpacing
 from tileferry.domain.tiles.resolution import ResolutionGate, ResolutionVerdict
 from tileferry.domain.tiles.tile_id import ZOOM_MAX, TileId
+from tileferry.domain.tiles.tile_server import TileServer
 from tileferry.domain.tiles.tile_set import AREA_TILES_MAX, TileSet
+from tileferry.domain.tiles.tile_template import TileTemplate
 from tileferry.domain.tiles.upload import (
     PerTileStatus,
     TileUploadStatus,
@@ -124,6 +127,7 @@ __all__ = [
     "Picture",
     "ProviderFault",
     "ReadinessCount",
+    "RequestSpacing",
     "ResolutionGate",
     "ResolutionVerdict",
     "SectorClass",
@@ -132,8 +136,10 @@ __all__ = [
     "TileId",
     "TileMetadata",
     "TileRange",
+    "TileServer",
     "TileSet",
     "TileSummary",
+    "TileTemplate",
     "TileUploadStatus",
     "UploadBatchReport",
     "UploadOutcome",

@@ -50,11 +50,14 @@ class TileRange:
             and self.y_min <= tile.y <= self.y_max
         )
 
-    def tiles(self, source: str) -> Iterator[TileId]:
-        """Yield the tiles in ascending order, one at a time."""
-        for x in range(self.x_min, self.x_max + 1):
-            for y in range(self.y_min, self.y_max + 1):
+    def tiles(self, source: str, *, start: int = 0) -> Iterator[TileId]:
+        """Yield the tiles in ascending order, one at a time, from the ``start``-th on."""
+        columns, rows = divmod(start, self.y_max - self.y_min + 1)
+        y_first = self.y_min + rows
+        for x in range(self.x_min + columns, self.x_max + 1):
+            for y in range(y_first, self.y_max + 1):
                 yield TileId(source=source, zoom=self.zoom, x=x, y=y)
+            y_first = self.y_min
 
 
 def tile_ranges(bbox: BBox, zoom: int) -> tuple[TileRange, ...]:
@@ -113,10 +116,12 @@ class TileCoverage:
         """Tell whether the area includes the tile, whatever its source."""
         return any(part.contains(tile) for part in self.ranges)
 
-    def tiles(self, source: str) -> Iterator[TileId]:
-        """Yield the tiles in ascending order, one at a time."""
+    def tiles(self, source: str, *, start: int = 0) -> Iterator[TileId]:
+        """Yield the tiles in ascending order, one at a time, from the ``start``-th on."""
         for part in self.ranges:
-            yield from part.tiles(source)
+            if start < part.count:
+                yield from part.tiles(source, start=start)
+            start = max(0, start - part.count)
 
 
 def count_tiles(bbox: BBox, zooms: Iterable[int]) -> int:

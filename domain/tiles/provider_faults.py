@@ -109,6 +109,7 @@ def class_of_error(error: BaseException) -> ErrorClass:
 
 _CLIENT_ERRORS, _SERVER_ERRORS = 400, 500
 _BY_STATUS = {
+    204: ProviderFault.NOT_FOUND,  # how many tile servers say that there is no tile
     401: ProviderFault.UNAUTHORIZED,
     403: ProviderFault.UNAUTHORIZED,
     404: ProviderFault.NOT_FOUND,

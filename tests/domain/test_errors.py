@@ -28,6 +28,7 @@ from tileferry.domain.errors import (
     MessagingError,
     NoRawPartitionError,
     NothingToResumeError,
+    NotPermittedError,
     PlanDriftedError,
     RateLimitedError,
     RecordedFailureError,
@@ -90,6 +91,10 @@ EXAMPLES: list[tuple[TileManagerError, str]] = [
             "satellite-provider limits our rate at https://sat.example, 2 attempts; "
             "it gave no time to come back"
         ),
+    ),
+    (
+        NotPermittedError(what=f"asking {EVIL}", problem=EVIL, remedy=EVIL),
+        f"asking {EVIL_SHOWN} is refused: {EVIL_SHOWN}; {EVIL_SHOWN}",
     ),
     (
         ResolutionRejectionError(tile="sat/1/0/0", resolution_m_per_px=0.3, min_m_per_px=0.5),

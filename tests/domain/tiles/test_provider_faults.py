@@ -49,7 +49,7 @@ def test_what_is_no_fault_of_the_provider_is_final() -> None:
 @pytest.mark.parametrize(
     ("status", "fault"),
     [
-        (204, "redirected"), (301, "redirected"), (308, "redirected"), (400, "refused"),
+        (204, "not_found"), (301, "redirected"), (308, "redirected"), (400, "refused"),
         (401, "unauthorized"), (403, "unauthorized"), (404, "not_found"), (408, "timed_out"),
         (410, "not_found"), (418, "refused"), (429, "rate_limited"), (500, "unavailable"),
         (503, "unavailable"), (599, "unavailable"),

@@ -1,0 +1,118 @@
+"""The address of a plain tile server, with places for a tile's numbers: ``…/{z}/{x}/{y}.png``."""
+
+import re
+from collections.abc import Mapping
+
+from attrs import field, frozen
+
+from tileferry.domain.addresses import is_loopback
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles.tile_id import TileId
+
+SETTING = "xyz.url_template"
+EXAMPLE = "https://tiles.example.org/{z}/{x}/{y}.png"
+KEY_PLACE = "{api_key}"
+HIDDEN_KEY = "***"
+_PLACES = ("z", "x", "y", "-y", "api_key")
+_PLACE = re.compile(r"\{([^{}]*)\}")
+_FORM = re.compile(
+    r"(?P<origin>(?P<scheme>https?)://(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])"
+    r"(?P<port>:[0-9]{1,5})?)"
+    r"(?P<path>/[A-Za-z0-9._~:/?@!$&'()*+,;=%{}\[\]-]*)",
+    re.ASCII,
+)
+_CHARS_MAX = 2_000
+_KEY_NAMES = re.compile(
+    r"[?&](?:api[_-]?key|key|(?:access[_-]?)?token|secret|sig|signature)=(?!\{api_key\}(?:&|$))",
+    re.IGNORECASE,
+)
+# What stands in an address as it is. Then there is one form of a key to keep out of every text.
+_KEY = re.compile(r"[A-Za-z0-9._~-]{1,4096}", re.ASCII)
+
+
+@frozen
+class TileTemplate:
+    """A template that was checked: it has a place for each number, and none that is not known."""
+
+    text: str
+    _parts: Mapping[str, str] = field(init=False, repr=False, eq=False)
+
+    @_parts.default
+    def _checked_parts(self) -> Mapping[str, str]:
+        _check_places(self.text)
+        found = _FORM.fullmatch(self.text) if len(self.text) <= _CHARS_MAX else None
+        if found is None:
+            # It is not shown: what is no address may hold anything, also a key.
+            raise _refused("is not the address of a tile server", f"write it as {EXAMPLE}")
+        if found["scheme"] == "http" and not is_loopback(found["host"].strip("[]")):
+            raise _refused(
+                f"would ask {found['host']} over plain http",
+                "use https; http is for this machine only",
+            )
+        if _KEY_NAMES.search(self.text):
+            raise _refused(
+                "seems to hold a key, which would be seen in logs",
+                f"write {KEY_PLACE} in its place, and put the key into a file with mode 0600 that "
+                "c11.service_api_key_file names, or into TILEFERRY_C11_SERVICE_API_KEY",
+            )
+        return found.groupdict(default="")
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port: ``https://tiles.example.org``."""
+        return self._parts["origin"]
+
+    @property
+    def host(self) -> str:
+        """The host alone, in the one form in which hosts are compared."""
+        return self._parts["host"].lower().rstrip(".")
+
+    @property
+    def host_and_port(self) -> str:
+        """Who is asked: the host, and its port where one is given."""
+        return f"{self.host}{self._parts['port']}"
+
+    @property
+    def has_key(self) -> bool:
+        """Whether the key is part of the address."""
+        return KEY_PLACE in self.text
+
+    def path_of(self, tile: TileId, *, key: str = HIDDEN_KEY) -> str:
+        """Return a tile's path and query; without a key it is fit to be shown."""
+        south_up = (1 << tile.zoom) - 1 - tile.y
+        values = {"z": tile.zoom, "x": tile.x, "y": tile.y, "-y": south_up, "api_key": key}
+        return _PLACE.sub(lambda place: str(values[place[1]]), self._parts["path"])
+
+    def check_key(self, key: str) -> None:
+        """Refuse a key that cannot stand in an address as it is."""
+        if self.has_key and not _KEY.fullmatch(key):
+            raise InvalidValueError(
+                field="c11.service_api_key",
+                value="***",
+                problem="has characters that cannot stand in an address as they are",
+                remedy="use A-Z a-z 0-9 . _ ~ - only; ask the server's operator for such a key",
+            )
+
+
+def _check_places(text: str) -> None:
+    places = _PLACE.findall(text)
+    for place in places:
+        if place not in _PLACES:
+            raise _refused(
+                f"has a placeholder that is not known, {{{place}}}",
+                f"known are {', '.join(f'{{{known}}}' for known in _PLACES)}; {EXAMPLE}",
+            )
+    if "{" in (rest := _PLACE.sub("", text)) or "}" in rest:
+        raise _refused("has a brace without its partner", f"write it as {EXAMPLE}")
+    for wanted in ("z", "x"):
+        if wanted not in places:
+            raise _refused(f"has no place for {{{wanted}}}", f"write it as {EXAMPLE}")
+    if ("y" in places) == ("-y" in places):
+        raise _refused(
+            "must have a place for either {y} or {-y}",
+            "{y} counts rows from the north, {-y} from the south, as TMS does",
+        )
+
+
+def _refused(problem: str, remedy: str) -> InvalidValueError:
+    return InvalidValueError(field=SETTING, value=None, problem=problem, remedy=remedy)

@@ -1,0 +1,104 @@
+"""Templates of tile servers: what they may hold, and which addresses come of them."""
+
+import pickle
+
+import pytest
+
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles import TileId, TileTemplate
+
+TILE = TileId(source="satellite", zoom=3, x=5, y=1)
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(InvalidValueError) as refused:
+        TileTemplate(text)
+    assert refused.value.field == "xyz.url_template"
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("https://tiles.example.org/{z}/{x}/{y}.png", "/3/5/1.png"),
+        ("https://tiles.example.org/{z}/{x}/{-y}.png", "/3/5/6.png"),
+        ("https://tiles.example.org/tms?q={z}-{x}-{y}&z={z}", "/tms?q=3-5-1&z=3"),
+        ("https://tiles.example.org/{api_key}/{z}/{x}/{y}", "/K-1/3/5/1"),
+        ("https://tiles.example.org/{z}/{x}/{y}?key={api_key}&v=2", "/3/5/1?key=K-1&v=2"),
+    ],
+)
+def test_a_tile_has_its_path(text: str, path: str) -> None:
+    template = TileTemplate(text)
+    assert template.origin == "https://tiles.example.org"
+    assert template.path_of(TILE, key="K-1") == path
+    assert template.path_of(TILE) == path.replace("K-1", "***")
+    assert template.has_key == ("{api_key}" in text)
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "host_and_port"),
+    [
+        ("https://Tiles.Example.ORG", "tiles.example.org", "tiles.example.org"),
+        ("https://tiles.example.org.:8443", "tiles.example.org", "tiles.example.org:8443"),
+        ("http://127.0.0.1:8460", "127.0.0.1", "127.0.0.1:8460"),
+        ("http://localhost", "localhost", "localhost"),
+        ("http://[::1]:80", "[::1]", "[::1]:80"),
+    ],
+)
+def test_hosts_are_compared_in_one_form(origin: str, host: str, host_and_port: str) -> None:
+    template = TileTemplate(f"{origin}/{{z}}/{{x}}/{{y}}")
+    assert (template.origin, template.host) == (origin, host)
+    assert template.host_and_port == host_and_port
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("https://{s}.example.org/{z}/{x}/{y}.png", "not known, {s}"),
+        ("https://example.org/{z}/{x}/{y}{r}.png", "not known, {r}"),
+        ("https://example.org/{z}/{x}/{Y}.png", "not known, {Y}"),
+        ("https://example.org/{}/{z}/{x}/{y}", "not known, {}"),
+        ("https://example.org/{x}/{y}", "no place for {z}"),
+        ("https://example.org/{z}/{y}", "no place for {x}"),
+        ("https://example.org/{z}/{x}", "either {y} or {-y}"),
+        ("https://example.org/{z}/{x}/{y}/{-y}", "either {y} or {-y}"),
+        ("https://example.org/{z}/{x}/{y}}", "a brace without its partner"),
+        ("https://example.org/{{z}/{x}/{y}", "a brace without its partner"),
+        ("https://{z}.example.org/{x}/{y}", "is not the address of a tile server"),
+        ("https://{api_key}@example.org/{z}/{x}/{y}", "is not the address of a tile server"),
+        ("https://me:canary@example.org/{z}/{x}/{y}", "is not the address of a tile server"),
+        ("https://example.org/{z}/{x}/{y}#canary", "is not the address of a tile server"),
+        ("https://example.org/{z}/{x}/{y} canary", "is not the address of a tile server"),
+        ("https://example.org/{z}/{x}/{y}\ncanary", "is not the address of a tile server"),
+        ("https://example.org\\@canary/{z}/{x}/{y}", "is not the address of a tile server"),
+        ("ftp://example.org/{z}/{x}/{y}", "is not the address of a tile server"),
+        ("example.org/{z}/{x}/{y}", "is not the address of a tile server"),
+        ("https://example.org/{z}/{x}/{y}" + "a" * 2_000, "is not the address of a tile server"),
+        ("http://example.org/{z}/{x}/{y}", "would ask example.org over plain http"),
+        ("http://[2001:db8::1]/{z}/{x}/{y}", "over plain http"),
+        ("https://example.org/{z}/{x}/{y}?key=canary", "seems to hold a key"),
+        ("https://example.org/{z}/{x}/{y}?v=1&Access_Token=canary", "seems to hold a key"),
+        ("https://example.org/{z}/{x}/{y}?token={api_key}canary", "seems to hold a key"),
+    ],
+)
+def test_what_is_no_template_is_refused_without_being_shown(text: str, said: str) -> None:
+    message = refusal(text)
+    assert said in message
+    assert "canary" not in message
+
+
+@pytest.mark.parametrize("key", ["", "a b", "a/b", "a&b", "a%41", "a\n", "ключ", "a" * 4_097])
+def test_a_key_that_would_have_to_be_written_otherwise_is_refused(key: str) -> None:
+    with pytest.raises(InvalidValueError, match="cannot stand in an address") as refused:
+        TileTemplate("https://example.org/{z}/{x}/{y}?key={api_key}").check_key(key)
+    assert refused.value.value == "***"
+
+
+def test_a_key_is_looked_at_only_where_it_has_a_place() -> None:
+    TileTemplate("https://example.org/{z}/{x}/{y}").check_key("")
+    TileTemplate("https://example.org/{z}/{x}/{y}?key={api_key}").check_key("pk.eyJ1-_~9")
+
+
+def test_a_template_can_travel() -> None:
+    template = TileTemplate("https://example.org/{z}/{x}/{y}")
+    assert pickle.loads(pickle.dumps(template)) == template  # noqa: S301  # our own bytes
