@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from attrs import evolve
@@ -25,12 +25,6 @@ _LOGGER = logging.getLogger("tileferry.cli")
 _ON_PURPOSE = (TileManagerError, typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError)
 """What ends a command without being a mistake of ours."""
 _REFUSALS_MAX = 20
-
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object for scripts.")]
-ConfigFile = Annotated[
-    Path | None,
-    typer.Option("--config", help="The configuration file.", dir_okay=False, exists=True),
-]
 
 people = Console(highlight=False)
 notes = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)

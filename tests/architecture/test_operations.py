@@ -26,7 +26,7 @@ from tileferry.domain.tiles import (
     captured_tile,
 )
 from tileferry.entrypoints.cli.exits import ExitCode
-from tileferry.entrypoints.cli.main import app
+from tileferry.entrypoints.cli.tree import app
 from tileferry.entrypoints.config import APP, C11Config, PartitionsConfig, WorkerConfig
 
 ROOT = Path(__file__).parents[2]

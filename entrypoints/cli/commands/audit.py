@@ -18,15 +18,10 @@ from tileferry.domain.audit import (
 from tileferry.domain.checks import is_unicode
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import RetryCategory
+from tileferry.entrypoints.cli.declaring import ConfigFile, JsonFlag
 from tileferry.entrypoints.cli.exits import ExitCode
 from tileferry.entrypoints.cli.options.times import since_of
-from tileferry.entrypoints.cli.output import (
-    ConfigFile,
-    JsonFlag,
-    people,
-    print_json,
-    reading_audit,
-)
+from tileferry.entrypoints.cli.output import people, print_json, reading_audit
 from tileferry.entrypoints.cli.progress.reading import showing
 from tileferry.entrypoints.cli.views.audit_lines import entry_json, line_of
 from tileferry.entrypoints.cli.views.audit_replay import replay_json, replay_view

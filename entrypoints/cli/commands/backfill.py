@@ -20,6 +20,7 @@ from tileferry.domain.partitions import (
 )
 from tileferry.domain.text import printable
 from tileferry.domain.tiles.area import Area
+from tileferry.entrypoints.cli.declaring import ConfigFile, JsonFlag
 from tileferry.entrypoints.cli.exits import exit_code_of
 from tileferry.entrypoints.cli.options.area import (
     AreaOption,
@@ -31,16 +32,7 @@ from tileferry.entrypoints.cli.options.area import (
 from tileferry.entrypoints.cli.options.overriding import ConfirmOption, ReasonOption, override_of
 from tileferry.entrypoints.cli.options.partitions import SourceOption, check_name, days_of
 from tileferry.entrypoints.cli.options.times import in_utc
-from tileferry.entrypoints.cli.output import (
-    ConfigFile,
-    JsonFlag,
-    facts,
-    notes,
-    opened_books,
-    option,
-    people,
-    print_json,
-)
+from tileferry.entrypoints.cli.output import facts, notes, opened_books, option, people, print_json
 
 PLAN_SCHEMA = "tileferry.backfill.plan.v1"
 APPLY_SCHEMA = "tileferry.backfill.apply.v1"

@@ -16,18 +16,10 @@ from tileferry.adapters.filesystem.verification import (
 from tileferry.adapters.postgres import schema_status
 from tileferry.domain.tiles import SectorClass
 from tileferry.entrypoints.cli.commands.cache_verify import AreaOptions, verify_area
+from tileferry.entrypoints.cli.declaring import ConfigFile, JsonFlag
 from tileferry.entrypoints.cli.exits import ExitCode
 from tileferry.entrypoints.cli.options.area import AreaOption, BboxOption
-from tileferry.entrypoints.cli.output import (
-    ConfigFile,
-    JsonFlag,
-    facts,
-    in_bytes,
-    locked,
-    opened,
-    people,
-    print_json,
-)
+from tileferry.entrypoints.cli.output import facts, in_bytes, locked, opened, people, print_json
 from tileferry.entrypoints.container import Container
 
 app = typer.Typer(

@@ -9,16 +9,9 @@ from rich.table import Table
 
 from tileferry.application.survey import Gates, ListedTiles, survey
 from tileferry.domain.tiles import SectorClass, TileCoverage
+from tileferry.entrypoints.cli.declaring import ConfigFile, JsonFlag
 from tileferry.entrypoints.cli.options.area import AreaOption, BboxOption, ZoomOption, coverage_of
-from tileferry.entrypoints.cli.output import (
-    ConfigFile,
-    JsonFlag,
-    in_bytes,
-    notes,
-    opened,
-    people,
-    print_json,
-)
+from tileferry.entrypoints.cli.output import in_bytes, notes, opened, people, print_json
 from tileferry.entrypoints.cli.provider_listing import provider_calls
 
 SCHEMA = "tileferry.coverage.v1"

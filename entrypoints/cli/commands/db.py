@@ -1,55 +1,21 @@
 """``tileferry db``: the database's schema."""
 
-import attrs
-import typer
+from tileferry.entrypoints.cli.declaring import ConfigFile, JsonFlag, examples, group
 
-from tileferry.adapters.postgres import SchemaStatus, schema_status, upgrade
-from tileferry.entrypoints.cli.exits import ExitCode
-from tileferry.entrypoints.cli.output import ConfigFile, JsonFlag, facts, opened, people, print_json
-
-app = typer.Typer(
-    name="db",
-    help="The database: its schema and its state.",
-    no_args_is_help=True,
-    add_completion=False,
-)
+app = group("The database: its schema and its state.")
 
 
-@app.command("upgrade")
-def upgrade_command(config: ConfigFile = None, json: JsonFlag = False) -> None:  # noqa: FBT002  # a flag
+@app.command("upgrade", epilog=examples("tileferry db upgrade"))
+def upgrade_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
     """Bring the database's schema to what this version needs. Running it again is harmless."""
-    with opened(config) as container:
-        database = container.database()
-        before = schema_status(database)
-        after = upgrade(database)
-    if json:
-        print_json("tileferry.db.upgrade.v1", {"from": before.found, "to": after.found})
-    elif before.is_current:
-        people.print(f"The schema is at {after.found} already.")
-    else:
-        people.print(f"The schema went from {before.found or 'empty'} to {after.found}.")
+    from tileferry.entrypoints.cli.running import db
+
+    db.upgraded(config, json=json)
 
 
-@app.command("status")
-def status_command(config: ConfigFile = None, json: JsonFlag = False) -> None:  # noqa: FBT002  # a flag
+@app.command("status", epilog=examples("tileferry db status", "tileferry db status --json"))
+def status_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
     """Show the server's version and where the schema stands. Exit code 7 when it cannot be used."""
-    with opened(config) as container:
-        database = container.database()
-        version = database.check_server()
-        status = schema_status(database)
-    if json:
-        body = {"server_version": version, "is_current": status.is_current, **attrs.asdict(status)}
-        print_json("tileferry.db.status.v1", body)
-    else:
-        people.print(facts("Database", _rows(version, status)))
-    if not status.is_current:
-        raise typer.Exit(ExitCode.FATAL)
+    from tileferry.entrypoints.cli.running import db
 
-
-def _rows(version: str, status: SchemaStatus) -> dict[str, object]:
-    return {
-        "server": f"PostgreSQL {version}",
-        "schema": status.found or "empty",
-        "needed": status.needed,
-        "verdict": "ready" if status.is_current else "run tileferry db upgrade",
-    }
+    db.status(config, json=json)

@@ -15,6 +15,7 @@ from tileferry.domain.tiles import (
     DownloadRequest,
     DownloadTally,
 )
+from tileferry.entrypoints.cli.declaring import ConfigFile, JsonFlag
 from tileferry.entrypoints.cli.exits import ExitCode, exit_code_of
 from tileferry.entrypoints.cli.options.area import (
     AreaOption,
@@ -25,15 +26,7 @@ from tileferry.entrypoints.cli.options.area import (
     coverage_of,
     request_for,
 )
-from tileferry.entrypoints.cli.output import (
-    ConfigFile,
-    JsonFlag,
-    locked,
-    notes,
-    opened,
-    people,
-    print_json,
-)
+from tileferry.entrypoints.cli.output import locked, notes, opened, people, print_json
 from tileferry.entrypoints.cli.progress.download import DownloadProgress
 from tileferry.entrypoints.cli.progress.view import ProgressView
 from tileferry.entrypoints.cli.signals import StoppableClock, StopSignals

@@ -12,10 +12,9 @@ from tileferry.adapters.postgres import reopening_sql, schema_status
 from tileferry.application.giveups import Giveup
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import TileId, VotingStatus
+from tileferry.entrypoints.cli.declaring import ConfigFile, JsonFlag
 from tileferry.entrypoints.cli.options.times import in_utc
 from tileferry.entrypoints.cli.output import (
-    ConfigFile,
-    JsonFlag,
     facts,
     in_bytes,
     notes,
@@ -29,7 +28,7 @@ from tileferry.entrypoints.container import Container
 LIST_SCHEMA = "tileferry.giveups.list.v1"
 SHOW_SCHEMA = "tileferry.giveups.show.v1"
 app = typer.Typer(
-    help="Tiles whose upload was given up. Nothing here sends them again: that is for a human.",
+    help="Tiles whose upload was given up: a human decides about them.",
     no_args_is_help=True,
 )
 

@@ -10,10 +10,9 @@ from tileferry.adapters.filesystem import CaptureFolderFiles
 from tileferry.adapters.postgres import schema_status
 from tileferry.application import IngestReport
 from tileferry.domain.tiles import UploadRequest
+from tileferry.entrypoints.cli.declaring import ConfigFile, JsonFlag
 from tileferry.entrypoints.cli.exits import ExitCode
 from tileferry.entrypoints.cli.output import (
-    ConfigFile,
-    JsonFlag,
     facts,
     locked,
     notes,

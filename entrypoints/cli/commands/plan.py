@@ -11,6 +11,7 @@ from tileferry.application.survey import DownloadPlan, Measured, Planning, probe
 from tileferry.domain.errors import CacheBudgetExceededError, InvalidValueError
 from tileferry.domain.text import message_of
 from tileferry.domain.tiles import DownloadRequest
+from tileferry.entrypoints.cli.declaring import ConfigFile, JsonFlag
 from tileferry.entrypoints.cli.exits import exit_code_of
 from tileferry.entrypoints.cli.options.area import (
     AreaOption,
@@ -23,8 +24,6 @@ from tileferry.entrypoints.cli.options.area import (
 )
 from tileferry.entrypoints.cli.options.times import in_seconds
 from tileferry.entrypoints.cli.output import (
-    ConfigFile,
-    JsonFlag,
     facts,
     in_bytes,
     make_folder,

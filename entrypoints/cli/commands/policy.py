@@ -19,8 +19,9 @@ from tileferry.domain.retry import (
     schedule,
 )
 from tileferry.domain.tiles import class_of_fault, fault_of_status
+from tileferry.entrypoints.cli.declaring import ConfigFile, JsonFlag
 from tileferry.entrypoints.cli.options.times import since_of
-from tileferry.entrypoints.cli.output import ConfigFile, JsonFlag, people, print_json, reading_audit
+from tileferry.entrypoints.cli.output import people, print_json, reading_audit
 from tileferry.entrypoints.cli.views.policies import explanation_view, matrix_view, what_if_view
 from tileferry.entrypoints.config import load_config
 from tileferry.entrypoints.config.policies import (
@@ -182,7 +183,7 @@ def simulate_command(
     chosen = policy_named(load_config(config), category)
     other = changed(chosen.policy, given, "")
     result, collector = WhatIf(other), CallCollector()
-    from tileferry.entrypoints.cli.progress.reading import showing  # noqa: PLC0415  # reads the log
+    from tileferry.entrypoints.cli.progress.reading import showing  # reads the log
 
     with reading_audit(config) as (container, reader), showing(reader) as counting:
         begin = since_of(since, now=datetime.fromtimestamp(container.clock().now(), UTC))

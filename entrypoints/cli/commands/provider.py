@@ -11,11 +11,12 @@ import typer
 from rich.table import Table
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.entrypoints.cli.output import JsonFlag, people, print_json
+from tileferry.entrypoints.cli.declaring import JsonFlag
+from tileferry.entrypoints.cli.output import people, print_json
 
 app = typer.Typer(
     name="provider",
-    help="The reference provider: serves tiles, takes uploads, and misbehaves when told to.",
+    help="The reference provider: serves tiles, and misbehaves when told to.",
     no_args_is_help=True,
 )
 KEY_VARIABLE = "TILEFERRY_PROVIDER_API_KEY"
@@ -25,7 +26,7 @@ _KEY_BYTES_MAX = 4_096
 
 def _needs_web() -> None:
     try:
-        import tileferry.entrypoints.provider.serve  # noqa: F401, PLC0415  # an extra, perhaps missing
+        import tileferry.entrypoints.provider.serve  # noqa: F401  # an extra, perhaps missing
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("tileferry"):
             raise
@@ -69,12 +70,12 @@ def serve_command(  # noqa: PLR0917  # typer takes options as arguments
 ) -> None:
     """Serve tiles until Ctrl-C. Prints its address once it accepts connections."""
     _needs_web()
-    from tileferry.entrypoints.provider.faults.scripts import (  # noqa: PLC0415  # of the extra
+    from tileferry.entrypoints.provider.faults.scripts import (  # of the extra
         rule_of_flag,
         rules_of_file,
     )
-    from tileferry.entrypoints.provider.serve import Address, ProviderServer  # noqa: PLC0415  # as above
-    from tileferry.entrypoints.provider.settings import ProviderSettings, recent  # noqa: PLC0415  # as above
+    from tileferry.entrypoints.provider.serve import Address, ProviderServer  # as above
+    from tileferry.entrypoints.provider.settings import ProviderSettings, recent  # as above
 
     address = Address(host=host, port=port, tls_cert=tls_cert, tls_key=tls_key)
     scripted = [] if faults_file is None else rules_of_file(faults_file)
@@ -103,7 +104,7 @@ def serve_command(  # noqa: PLR0917  # typer takes options as arguments
 def faults_command(json: JsonFlag = False) -> None:  # noqa: FBT002  # a flag
     """List what the provider can be told to do wrong."""
     _needs_web()
-    from tileferry.entrypoints.provider.faults import FAULTS  # noqa: PLC0415  # of the extra
+    from tileferry.entrypoints.provider.faults import FAULTS  # of the extra
 
     if json:
         faults = [

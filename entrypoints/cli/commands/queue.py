@@ -8,8 +8,9 @@ from rich.text import Text
 
 from tileferry.application.inspection import InspectedSource
 from tileferry.domain.runs import SourceGate
+from tileferry.entrypoints.cli.declaring import ConfigFile, JsonFlag
 from tileferry.entrypoints.cli.options.times import when
-from tileferry.entrypoints.cli.output import ConfigFile, JsonFlag, opened_books, people, print_json
+from tileferry.entrypoints.cli.output import opened_books, people, print_json
 from tileferry.entrypoints.cli.views.records import moment_json, record_json
 from tileferry.entrypoints.cli.views.work import block
 

@@ -10,19 +10,11 @@ from tileferry.application.ports.work import RunFilter
 from tileferry.domain.runs import Run, RunId, RunKind, RunStatus
 from tileferry.domain.text import printable
 from tileferry.entrypoints.cli.commands.runs_submit import app as submit_app
+from tileferry.entrypoints.cli.declaring import ConfigFile, JsonFlag
 from tileferry.entrypoints.cli.options.overriding import ReasonOption, checked_reason, operator_name
 from tileferry.entrypoints.cli.options.partitions import check_name
 from tileferry.entrypoints.cli.options.times import in_utc, when
-from tileferry.entrypoints.cli.output import (
-    ConfigFile,
-    JsonFlag,
-    facts,
-    notes,
-    opened_books,
-    option,
-    people,
-    print_json,
-)
+from tileferry.entrypoints.cli.output import facts, notes, opened_books, option, people, print_json
 from tileferry.entrypoints.cli.views.audit_replay import replay_json
 from tileferry.entrypoints.cli.views.records import record_json
 from tileferry.entrypoints.cli.views.run_story import why_run

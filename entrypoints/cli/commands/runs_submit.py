@@ -7,6 +7,7 @@ import typer
 
 from tileferry.domain.actors import Actor
 from tileferry.domain.work import DownloadArea, UploadFlight, Work
+from tileferry.entrypoints.cli.declaring import ConfigFile, JsonFlag
 from tileferry.entrypoints.cli.options.area import (
     AreaOption,
     BboxOption,
@@ -17,15 +18,7 @@ from tileferry.entrypoints.cli.options.area import (
     request_for,
 )
 from tileferry.entrypoints.cli.options.overriding import operator_name
-from tileferry.entrypoints.cli.output import (
-    ConfigFile,
-    JsonFlag,
-    notes,
-    opened_books,
-    option,
-    people,
-    print_json,
-)
+from tileferry.entrypoints.cli.output import notes, opened_books, option, people, print_json
 from tileferry.entrypoints.cli.views.records import record_json
 from tileferry.entrypoints.container import Container
 

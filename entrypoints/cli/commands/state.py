@@ -15,6 +15,7 @@ from tileferry.domain.partitions import (
     PartitionStatus,
 )
 from tileferry.entrypoints.cli.commands.state_overrides import add_overrides
+from tileferry.entrypoints.cli.declaring import ConfigFile, JsonFlag
 from tileferry.entrypoints.cli.options.partitions import (
     AfterOption,
     Asked,
@@ -27,14 +28,7 @@ from tileferry.entrypoints.cli.options.partitions import (
     SourceOption,
     ToOption,
 )
-from tileferry.entrypoints.cli.output import (
-    ConfigFile,
-    JsonFlag,
-    notes,
-    opened_books,
-    people,
-    print_json,
-)
+from tileferry.entrypoints.cli.output import notes, opened_books, people, print_json
 from tileferry.entrypoints.cli.views.audit_lines import entry_json
 from tileferry.entrypoints.cli.views.partition_story import why_partition
 from tileferry.entrypoints.cli.views.records import moment_json, partition_json, record_json

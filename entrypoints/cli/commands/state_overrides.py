@@ -16,6 +16,7 @@ from tileferry.domain.partitions import (
     PartitionStatus,
     check_confirmed,
 )
+from tileferry.entrypoints.cli.declaring import ConfigFile, JsonFlag
 from tileferry.entrypoints.cli.options.overriding import ConfirmOption, ReasonOption, override_of
 from tileferry.entrypoints.cli.options.partitions import (
     Asked,
@@ -27,7 +28,7 @@ from tileferry.entrypoints.cli.options.partitions import (
     SourceOption,
     ToOption,
 )
-from tileferry.entrypoints.cli.output import ConfigFile, JsonFlag, opened_books, print_json
+from tileferry.entrypoints.cli.output import opened_books, print_json
 from tileferry.entrypoints.cli.views.records import partition_json
 from tileferry.entrypoints.cli.views.state import print_touched
 from tileferry.entrypoints.container import Container

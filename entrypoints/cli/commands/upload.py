@@ -13,11 +13,10 @@ from tileferry.application.ports.uploads import FlightRecords
 from tileferry.domain.errors import TileManagerError
 from tileferry.domain.text import message_of
 from tileferry.domain.tiles import UploadBatchReport, UploadOutcome, UploadRequest
+from tileferry.entrypoints.cli.declaring import ConfigFile, JsonFlag
 from tileferry.entrypoints.cli.exits import ExitCode, exit_code_of
 from tileferry.entrypoints.cli.options.times import in_utc
 from tileferry.entrypoints.cli.output import (
-    ConfigFile,
-    JsonFlag,
     facts,
     locked,
     notes,

@@ -26,17 +26,9 @@ from tileferry.application.worker import Result, RunHandler, Worker
 from tileferry.domain.checks import is_name
 from tileferry.domain.errors import InvalidValueError, StorageError
 from tileferry.domain.runs import Run, RunKind, WorkerId
+from tileferry.entrypoints.cli.declaring import ConfigFile, JsonFlag
 from tileferry.entrypoints.cli.exits import ExitCode
-from tileferry.entrypoints.cli.output import (
-    ConfigFile,
-    JsonFlag,
-    locked,
-    make_folder,
-    notes,
-    opened,
-    people,
-    print_json,
-)
+from tileferry.entrypoints.cli.output import locked, make_folder, notes, opened, people, print_json
 from tileferry.entrypoints.cli.signals import AttentiveClock, StopSignals
 from tileferry.entrypoints.container import Container, tile_uploader_of
 from tileferry.entrypoints.parts import worker_settings

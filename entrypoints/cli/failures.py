@@ -1,0 +1,55 @@
+"""How a command that failed ends: one line, one object if a script waits for it, an exit code."""
+
+import errno
+import json
+import os
+import sys
+import traceback
+from typing import Any, cast
+
+import typer
+from rich.console import Console
+from typer.exceptions import TyperException
+
+from tileferry.domain.errors import TileManagerError
+from tileferry.domain.text import printable
+from tileferry.entrypoints.cli.exits import ExitCode, exit_code_of
+
+ERROR_SCHEMA = "tileferry.error.v1"
+_LINE_CHARS_MAX = 1_000
+
+
+def told(error: BaseException, *, as_json: bool) -> ExitCode:
+    """Tell what happened, and return the exit code."""
+    if isinstance(error, TileManagerError):
+        code = exit_code_of(error)
+        if as_json:
+            _print_error(type(error).__name__, str(error), code)
+        _say(f"tileferry: {error}")
+        return code
+    if isinstance(error, KeyboardInterrupt | typer.Abort):
+        _say("tileferry: interrupted")
+        return ExitCode.INTERRUPTED
+    if isinstance(error, TyperException):
+        if as_json:
+            _print_error("UsageError", error.format_message(), ExitCode.USAGE)
+        cast("Any", error).show()  # with the command's usage; all of them have it
+        return ExitCode.USAGE
+    if isinstance(error, OSError) and error.errno == errno.EPIPE:
+        # Whoever read our output has gone; the interpreter would complain once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.FATAL
+    for line in "".join(traceback.format_exception(error)).splitlines():
+        _say(printable(line, limit=_LINE_CHARS_MAX))
+    _say("tileferry: an internal error; please report the lines above")
+    return ExitCode.FATAL
+
+
+def _print_error(kind: str, message: str, code: ExitCode) -> None:
+    """Print the one object that a script waits for. A command that has printed its own exits."""
+    body = {"type": kind, "message": message, "exit_code": code}
+    typer.echo(json.dumps({"schema": ERROR_SCHEMA, "error": body}, ensure_ascii=False))
+
+
+def _say(line: str) -> None:
+    Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True).print(line)

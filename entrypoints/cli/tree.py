@@ -1,0 +1,95 @@
+"""The tree of commands: every noun, with what it is for, in an operator's order."""
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+CHAPTERS: Mapping[str, Mapping[str, str]] = {
+    "Before the flight": {
+        "coverage": "Show what the provider has in an area, without fetching any of it.",
+        "plan": "Say what a download would fetch, take and evict, and whether it fits.",
+        "download": "Download an area for a flight. Run again, it goes on where it was ended.",
+        "cache": "The tile cache: what it holds and whether it is sound.",
+    },
+    "After the flight": {
+        "ingest": "Take the tiles that a flight captured into the cache, to be uploaded.",
+        "upload": "Upload what a flight captured. Run again, it sends what is left.",
+        "giveups": "Tiles whose upload was given up: a human decides about them.",
+    },
+    "Work that is queued": {
+        "runs": "Runs: what is queued, under way and done, why, and what to do about it.",
+        "worker": "Take runs from the queue and carry them out.",
+        "queue": "The queue of runs, source by source.",
+        "state": "Partitions: what is known of each, and your word on the ones that failed.",
+        "backfill": "Many dates of a query at once: plan them, look at the plan, apply it.",
+    },
+    "What was decided, and why": {
+        "audit": "The audit log: what was retried and why, and whether the log can be trusted.",
+        "policy": "The retry policies: what is set, what it means, and what another would do.",
+    },
+    "The installation": {
+        "db": "The database: its schema and its state.",
+        "provider": "The reference provider: serves tiles, and misbehaves when told to.",
+    },
+}
+"""Each is the module of that name in ``commands``."""
+NOUNS = {noun: summary for chapter in CHAPTERS.values() for noun, summary in chapter.items()}
+
+
+class CommandTree(TyperGroup):
+    """Imports a noun when it is asked for: no command waits for what others need."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  # as the base class has it
+        """Return all names."""
+        return list(NOUNS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002  # as above
+        """Return a command by its name."""
+        if cmd_name not in NOUNS:
+            return None
+        module = import_module(f"tileferry.entrypoints.cli.commands.{cmd_name}")
+        command = typer.main.get_command(module.app)
+        command.name = cmd_name  # a group does not know its own, and the help would leave it out
+        return command
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002  # as above
+        """Write the chapters; no noun needs to be imported for that."""
+        widest = max(map(len, NOUNS))
+        for chapter, nouns in CHAPTERS.items():
+            with formatter.section(chapter):
+                formatter.write_dl([(noun.ljust(widest), text) for noun, text in nouns.items()])
+
+
+app = typer.Typer(
+    name="tileferry",
+    cls=CommandTree,
+    no_args_is_help=True,
+    rich_markup_mode=None,  # panels take longer to import than all the rest of the help
+    pretty_exceptions_enable=False,  # a traceback would show the values of locals, secrets included
+    epilog="\b\nBegin with `tileferry doctor`; `tileferry COMMAND --help` has examples.",
+)
+
+
+@app.callback()
+def _tileferry() -> None:
+    """Move satellite tiles between a provider and an offline cache, and lose none on the way."""
+
+
+def leaves() -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield every command that can be run, with the words that name it."""
+    root = typer.main.get_command(app)
+    context = root.make_context("tileferry", [], resilient_parsing=True)
+    yield from _leaves_of((), root, context)
+
+
+def _leaves_of(
+    words: tuple[str, ...], command: Any, context: Any
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if not isinstance(command, TyperGroup):
+        yield words, command
+        return
+    for name in command.list_commands(context):
+        yield from _leaves_of((*words, name), command.get_command(context, name), context)
