@@ -10,6 +10,7 @@ from tileferry.application.ports.provider import FetchedTile, TileProvider
 from tileferry.application.retry_manager import RetryManager
 from tileferry.domain.errors import (
     InvalidValueError,
+    NotPermittedError,
     RateLimitedError,
     ResponseSchemaError,
     RetryError,
@@ -126,6 +127,8 @@ def schema_error(error: InvalidValueError) -> ResponseSchemaError:
 def last_error(error: RetryError) -> Exception:
     """Return what the last attempt raised, and how many there were."""
     cause = error.__cause__
+    if isinstance(cause, NotPermittedError):
+        return cause  # it was not even tried
     if not isinstance(cause, SatelliteProviderError):
         return error
     if cause.fault is ProviderFault.RATE_LIMITED:

@@ -1,18 +1,26 @@
 """An httpx client that talks to one provider and to nobody else."""
 
-import ipaddress
 import ssl
+from importlib.metadata import version
 from pathlib import Path
 
 import httpx
 from attrs import field, frozen
 
+from tileferry.domain.addresses import is_loopback
 from tileferry.domain.checks import integer, number
 from tileferry.domain.errors import InvalidValueError
 
 
-def _secret(value: object) -> str:
+def hidden(value: object) -> str:
+    """Show a secret in a repr."""
     return "***" if value else "''"
+
+
+def user_agent(contact: str | None = None) -> str:
+    """Return how we present ourselves, with whom to turn to where that is known."""
+    own = f"tileferry/{version('tileferry')}"
+    return own if contact is None else f"{own} ({contact})"
 
 
 @frozen(kw_only=True)
@@ -20,12 +28,22 @@ class ProviderAddress:
     """Where the provider is, and who we are to it."""
 
     url: str
-    service_api_key: str = field(repr=_secret)
+    service_api_key: str | None = field(repr=hidden)
+    """``None`` where none is sent as ``Authorization``."""
     ca_file: Path | None = None
     """Certificates of a private authority, trusted beside those of the system."""
     timeout_s: float = field(default=10.0, validator=number(0.001, 3600))
     """How long to wait for a connection, and between two pieces of an answer."""
     connections: int = field(default=8, validator=integer(1, 256))
+    user_agent: str = field(factory=user_agent)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What every request carries."""
+        common = {"Accept-Encoding": "identity", "User-Agent": self.user_agent}
+        if self.service_api_key is None:
+            return common
+        return {"Authorization": f"Bearer {self.service_api_key}", **common}
 
 
 def new_client(
@@ -38,11 +56,7 @@ def new_client(
     check_address(address)
     return httpx.Client(
         base_url=address.url.rstrip("/"),
-        headers={
-            "Authorization": f"Bearer {address.service_api_key}",
-            "Accept-Encoding": "identity",
-            "User-Agent": "tileferry",
-        },
+        headers=address.headers,
         verify=tls_context(address.ca_file),
         timeout=address.timeout_s,
         limits=httpx.Limits(
@@ -57,7 +71,8 @@ def new_client(
 def check_address(address: ProviderAddress) -> None:
     """Refuse an address or a key that cannot be used safely."""
     check_url(address.url)
-    check_key(address.service_api_key)
+    if address.service_api_key is not None:
+        check_key(address.service_api_key)
 
 
 def tls_context(ca_file: Path | None) -> ssl.SSLContext:
@@ -98,7 +113,7 @@ def check_url(url: str) -> None:
             problem="has more than a host, a port and a path",
             remedy="the key goes into TILEFERRY_C11_SERVICE_API_KEY, or into a file",
         )
-    if parsed.scheme == "http" and not _is_loopback(parsed.host):
+    if parsed.scheme == "http" and not is_loopback(parsed.host):
         raise InvalidValueError(
             field="c11.satellite_provider_url",
             value=url,
@@ -116,12 +131,3 @@ def check_key(key: str) -> None:
             problem="is empty" if not key else "has characters that no key has",
             remedy="set TILEFERRY_C11_SERVICE_API_KEY, or c11.service_api_key_file",
         )
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

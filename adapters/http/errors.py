@@ -29,6 +29,7 @@ _FAULTS: tuple[tuple[type[Exception], ProviderFault, str], ...] = (
     (fast.PyreqwestError, ProviderFault.UNREACHABLE, "the connection failed"),
 )
 _FOREIGN = (httpx.HTTPError, httpx.StreamError, ssl.SSLError, fast.PyreqwestError)
+_HIDDEN = "***"
 _BODY_SIGN = "response body"
 _TLS_SIGNS = ("certificate", "handshake", "tls", "fatal alert", "peer is incompatible")
 
@@ -36,20 +37,21 @@ _TLS_SIGNS = ("certificate", "handshake", "tls", "fatal alert", "peer is incompa
 def answered(call: Callable[[], Result], url: Callable[[], str], *, secret: str) -> Result:
     """Return what ``call`` returns; what a library raises becomes a ``SatelliteProviderError``.
 
-    Our key is taken out of every error: a provider may have put it into any of its words. It is
-    raised outside of the handler on purpose: an exception that was being handled stays attached to
-    the next one, and httpx's own hold the request.
+    Its address is the one given, which is fit to be shown. Our key is taken out of every error: a
+    provider may have put it into any of its words. It is raised outside of the handler on purpose:
+    an exception that was being handled stays attached to the next one, and httpx's own hold the
+    request.
     """
     try:
         return call()
     except SatelliteProviderError as error:
-        told = error
+        told = evolve(error, url=url())
     except _FOREIGN as error:
-        told = _translated(error, url())
+        told = _translated(error, url(), secret)
     raise _without_secret(told, secret)
 
 
-def _translated(error: Exception, url: str) -> SatelliteProviderError:
+def _translated(error: Exception, url: str, secret: str) -> SatelliteProviderError:
     tls = _tls_problem(error) or _fast_tls_problem(error)
     if tls is not None:
         return SatelliteProviderError(
@@ -60,6 +62,8 @@ def _translated(error: Exception, url: str) -> SatelliteProviderError:
     if fault is ProviderFault.UNREACHABLE and any(_BODY_SIGN in cause for cause in causes):
         fault, reason = ProviderFault.TRUNCATED, "the answer broke off"
     said = " / ".join(dict.fromkeys(causes)) or str(error) or kind.__name__
+    if secret:  # before it is cut: the library names the whole address
+        said = said.replace(secret, _HIDDEN)
     return SatelliteProviderError(reason=f"{reason}: {printable(said)}", url=url, fault=fault)
 
 
@@ -91,7 +95,7 @@ def _causes_of(error: Exception) -> list[str]:
 
 def _without_secret(error: SatelliteProviderError, secret: str) -> SatelliteProviderError:
     texts = {
-        item.name: getattr(error, item.name).replace(secret, "***")
+        item.name: getattr(error, item.name).replace(secret, _HIDDEN)
         for item in fields(type(error))
         if isinstance(getattr(error, item.name), str) and item.name != "fault"
     }

@@ -65,13 +65,7 @@ class FastLane:
         timeout = timedelta(seconds=address.timeout_s)
         builder = (
             SyncClientBuilder()
-            .default_headers(
-                {
-                    "Authorization": f"Bearer {address.service_api_key}",
-                    "Accept-Encoding": "identity",
-                    "User-Agent": "tileferry",
-                }
-            )
+            .default_headers(address.headers)
             .follow_redirects(_OFF)
             .no_proxy()
             .gzip(_OFF)

@@ -2,25 +2,17 @@
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from hashlib import sha256
-from typing import TypeVar
 
 import httpx
 from attrs import define, evolve, field
 
-from tileferry.adapters.http.deadlines import within
-from tileferry.adapters.http.errors import answered
+from tileferry.adapters.http.asking import Asking
 from tileferry.adapters.http.lanes import Answer, HttpxLane, Lane
-from tileferry.adapters.http.refusals import authorization_of, key_of, refusal_of
-from tileferry.adapters.http.responses import (
-    ResponseLimits,
-    body_of,
-    check_content_type,
-    check_digest,
-    check_whole,
-)
+from tileferry.adapters.http.refusals import authorization_of, key_of
+from tileferry.adapters.http.responses import ResponseLimits, check_content_type
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.provider import FetchedTile
 from tileferry.application.provider_calls import schema_error
@@ -34,10 +26,7 @@ from tileferry.domain.tiles import (
     parse_listing_page,
 )
 
-Result = TypeVar("Result")
 TILES_PATH = "/api/satellite/tiles"
-_OK = 200
-_LEEWAY_S = 1.0
 _NUMBER = re.compile(r"[0-9]{1,20}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
 
 
@@ -53,9 +42,15 @@ class HttpTileProvider:
     lane: Lane = field()
     """What the requests go through; the client itself, where no other is given."""
 
+    _asking: Asking = field(init=False)
+
     @lane.default
     def _through_the_client(self) -> Lane:
         return HttpxLane(self.client)
+
+    @_asking.default
+    def _with_the_key(self) -> Asking:
+        return Asking(clock=self.clock, limits=self.limits, secret=key_of(self.client))
 
     @property
     def key_hash(self) -> str:
@@ -74,18 +69,18 @@ class HttpTileProvider:
         }
         # Whoever lists waits for it in the main thread, where a signal must reach it: through the
         # client, which waits in Python.
-        return self._get(TILES_PATH, self._page_of, query, lane=HttpxLane(self.client))
+        lane = HttpxLane(self.client)
+        url = self._url(TILES_PATH)
+        return self._asking.get(lane, TILES_PATH, self._page_of, url=url, query=query)
 
     def fetch_tile(self, tile_id: TileId) -> FetchedTile:
         """Ask for one tile."""
-        return self._get(_path_of(tile_id), partial(self._tile_of, tile_id))
+        path = _path_of(tile_id)
+        read = partial(self._tile_of, tile_id)
+        return self._asking.get(self.lane, path, read, url=self._url(path))
 
     def _tile_of(self, tile_id: TileId, answer: Answer, started_s: float) -> FetchedTile:
-        check_content_type(answer, family="image/")
-        content = self._body(answer, started_s, self.limits.tile_bytes_max)
-        check_whole(answer, content)
-        digest = sha256(content).digest()  # here, where threads do it side by side
-        check_digest(answer, digest)
+        content, digest = self._asking.picture(answer, started_s)
         resolution = answer.header("x-resolution-m-per-px")
         produced_at = answer.header("x-produced-at")
         try:
@@ -104,40 +99,11 @@ class HttpTileProvider:
     def _page_of(self, answer: Answer, started_s: float) -> ListingPage:
         check_content_type(answer, family="application/json")
         bytes_max = self.listing_limits.page_bytes_max
-        content = self._body(answer, started_s, bytes_max)
+        content = self._asking.body(answer, started_s, bytes_max)
         try:
             return parse_listing_page(content, source=self.source, bytes_max=bytes_max)
         except InvalidValueError as error:
             raise evolve(schema_error(error), url=answer.url) from None
-
-    def _body(self, answer: Answer, started_s: float, bytes_max: int) -> bytes:
-        return body_of(
-            answer, bytes_max=bytes_max, limits=self.limits, clock=self.clock, started_s=started_s
-        )
-
-    def _get(
-        self,
-        path: str,
-        read: Callable[[Answer, float], Result],
-        query: Mapping[str, str] | None = None,
-        *,
-        lane: Lane | None = None,
-    ) -> Result:
-        """Make a request and have its answer read while it is open."""
-
-        through = lane or self.lane
-
-        def call() -> Result:
-            started_s = self.clock.monotonic()
-            with through.get(path, query) as answer:
-                if answer.status != _OK:
-                    raise refusal_of(answer, self.client, self.clock)
-                return read(answer, started_s)
-
-        bounded = call
-        if through.waits_for_ever:  # what is merely slow is given up before that, and told so
-            bounded = partial(within, self.limits.deadline_s + _LEEWAY_S, call)
-        return answered(bounded, partial(self._url, path), secret=key_of(self.client))
 
     def _url(self, path: str) -> str:
         return f"{str(self.client.base_url).rstrip('/')}{path}"

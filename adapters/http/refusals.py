@@ -25,13 +25,13 @@ def key_of(client: httpx.Client) -> str:
     return authorization_of(client).rpartition(" ")[2]
 
 
-def refusal_of(answer: Answer, client: httpx.Client, clock: Clock) -> SatelliteProviderError:
+def refusal_of(answer: Answer, secret: str, clock: Clock) -> SatelliteProviderError:
     """Return the error of an answer that is no success; the key is not in it."""
     return SatelliteProviderError(
         reason=answer.reason.lower() or "refused",
         url=answer.url,
         status=answer.status,
-        body_excerpt=excerpt_of(answer, secret=key_of(client), clock=clock),
+        body_excerpt=excerpt_of(answer, secret=secret, clock=clock),
         fault=fault_of_status(answer.status),
         retry_after_s=parse_retry_after(
             answer.header("retry-after"),

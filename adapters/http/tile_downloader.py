@@ -20,6 +20,7 @@ from tileferry.application.ports.background import Background
 from tileferry.application.ports.budget import CacheBudgetEnforcer
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.downloads import DownloadObserver
+from tileferry.application.ports.provider import TileProvider
 from tileferry.application.ports.tile_metadata import TileMetadataStore
 from tileferry.application.ports.tile_store import TileStore
 from tileferry.domain.tiles import BBox, DownloadBatchReport, DownloadRequest, TileSummary
@@ -40,14 +41,14 @@ class HttpTileDownloader:
     logger: logging.Logger
     clock: Clock
     settings: DownloadSettings = field(factory=DownloadSettings)
-    provider: HttpTileProvider = field()
+    provider: TileProvider = field()
     retry: RetryManager = field()
     workers: ThreadWorkers = field(factory=ThreadWorkers)
     background: Background | None = None
     observer: DownloadObserver = UNSEEN
 
     @provider.default
-    def _make_provider(self) -> HttpTileProvider:
+    def _make_provider(self) -> TileProvider:
         return HttpTileProvider(
             client=self.http_client, clock=self.clock, listing_limits=self.settings.listing
         )

@@ -62,7 +62,7 @@ class HttpUploadProvider:
         answer = HttpxAnswer(response)
         try:
             if answer.status != _OK:
-                raise refusal_of(answer, self.client, self.clock)
+                raise refusal_of(answer, key_of(self.client), self.clock)
             check_content_type(answer, family="application/json")
             content = body_of(
                 answer,

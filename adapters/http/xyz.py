@@ -1,0 +1,94 @@
+"""A plain tile server, ``https://host/{z}/{x}/{y}.png``, as a provider of tiles."""
+
+from collections.abc import Sequence
+from functools import partial
+from threading import Lock
+
+from attrs import define, evolve, field
+
+from tileferry.adapters.http.asking import Asking
+from tileferry.adapters.http.client import hidden
+from tileferry.adapters.http.lanes import Answer, Lane
+from tileferry.adapters.http.responses import ResponseLimits
+from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.provider import FetchedTile
+from tileferry.application.provider_calls import schema_error
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles import (
+    BBox,
+    ListingPage,
+    RequestSpacing,
+    TileCoverage,
+    TileId,
+    TileServer,
+    image_kind,
+)
+
+
+@define(kw_only=True, eq=False)
+class XyzTileProvider:
+    """Asks a server for pictures, one at a time and not too fast; lists them by computing.
+
+    It cannot be made for a server that must not be asked for many tiles.
+    """
+
+    server: TileServer
+    lane: Lane
+    """Leads to the server's origin, and carries no key: that is part of the address, if any."""
+    clock: Clock
+    api_key: str = field(default="", repr=hidden)
+    source: str = "satellite"
+    limits: ResponseLimits = field(factory=ResponseLimits)
+    _asking: Asking = field(init=False)
+    _spacing: RequestSpacing = field(init=False)
+    _turn: Lock = field(factory=Lock, init=False)
+
+    @_asking.default
+    def _with_the_key(self) -> Asking:
+        return Asking(clock=self.clock, limits=self.limits, secret=self.api_key)
+
+    @_spacing.default
+    def _unused(self) -> RequestSpacing:
+        return self.server.spacing
+
+    def __attrs_post_init__(self) -> None:
+        self.server.check_permitted()
+        self.server.template.check_key(self.api_key)
+
+    @property
+    def key_hash(self) -> str:
+        """What tells two accounts, servers or dates apart, without giving the key away."""
+        return self.server.identity(self.api_key)
+
+    def listing_page(
+        self, bbox: BBox, zoom_levels: Sequence[int], cursor: str | None
+    ) -> ListingPage:
+        """Compute one page of what an area consists of; nobody is asked."""
+        coverage = TileCoverage(bbox=bbox, zoom_levels=zoom_levels)
+        return self.server.page(coverage, cursor, source=self.source)
+
+    def fetch_tile(self, tile_id: TileId) -> FetchedTile:
+        """Ask for one tile, when it is its turn."""
+        self._await_turn()
+        template = self.server.template
+        return self._asking.get(
+            self.lane,
+            template.path_of(tile_id, key=self.api_key),
+            partial(self._tile_of, tile_id),
+            url=f"{template.origin}{template.path_of(tile_id)}",
+        )
+
+    def _await_turn(self) -> None:
+        """Wait; whoever else asks meanwhile gets a later turn."""
+        with self._turn:
+            wait_s, self._spacing = self._spacing.taken(self.clock.monotonic())
+        if wait_s > 0:
+            self.clock.sleep(wait_s)
+
+    def _tile_of(self, tile_id: TileId, answer: Answer, started_s: float) -> FetchedTile:
+        content, digest = self._asking.picture(answer, started_s)
+        try:
+            image_kind(content)
+        except InvalidValueError as error:
+            raise evolve(schema_error(error), url=answer.url) from None
+        return FetchedTile(tile_id=tile_id, content=content, sha256=digest)
