@@ -9,10 +9,13 @@ from typing import Annotated
 
 import typer
 
+_EXAMPLE_CHARS_MAX = 70
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object for scripts.")]
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("--config", help="The configuration file.", dir_okay=False, exists=True),
+    typer.Option(
+        "--config", metavar="FILE", help="The configuration file.", dir_okay=False, exists=True
+    ),
 ]
 
 
@@ -28,6 +31,17 @@ def single() -> typer.Typer:
 
 def examples(*lines: str) -> str:
     """Return what stands below a command's help: lines that can be typed as they are."""
-    return "\n".join(
-        ["\b", "Examples:" if len(lines) > 1 else "Example:", *map("  {}".format, lines)]
-    )
+    title = "Examples:" if len(lines) > 1 else "Example:"
+    return "\n".join(["\b", title, *(f"  {_folded(line)}" for line in lines)])
+
+
+def _folded(line: str) -> str:
+    """Break a long line before its options, in a way that a shell takes: help has 80 columns."""
+    begin, *options = line.split(" --")
+    rows = [begin]
+    for option in options:
+        if len(rows[-1]) + len(option) > _EXAMPLE_CHARS_MAX:
+            rows.append(f"  --{option}")
+        else:
+            rows[-1] += f" --{option}"
+    return " \\\n  ".join(rows)

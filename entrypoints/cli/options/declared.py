@@ -33,7 +33,14 @@ ZoomOption = Annotated[
 FlightOption = Annotated[
     str, typer.Option("--flight", metavar="FLIGHT", help="The flight that the tiles are for.")
 ]
-SectorOption = Annotated[Sector, typer.Option("--sector", help="How fresh the tiles must be.")]
+SectorOption = Annotated[
+    Sector,
+    typer.Option(
+        "--sector",
+        metavar="SECTOR",
+        help="How fresh the tiles must be: as for active_conflict or for stable_rear.",
+    ),
+]
 
 # which part of the past
 

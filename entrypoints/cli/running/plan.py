@@ -1,0 +1,107 @@
+"""What a download would do, worked out from the provider's listing and the cache's books."""
+
+import re
+from pathlib import Path
+
+import typer
+
+from tileferry.application.survey import DownloadPlan, Measured, Planning, probe
+from tileferry.domain.errors import CacheBudgetExceededError, InvalidValueError
+from tileferry.domain.text import message_of
+from tileferry.domain.tiles import DownloadRequest, SectorClass
+from tileferry.entrypoints.cli.exits import exit_code_of
+from tileferry.entrypoints.cli.options.area import coverage_of, request_for
+from tileferry.entrypoints.cli.output import (
+    facts,
+    in_bytes,
+    make_folder,
+    notes,
+    opened,
+    people,
+    print_json,
+)
+from tileferry.entrypoints.cli.provider_listing import provider_calls
+from tileferry.entrypoints.cli.views.plan import Estimate, plan_json, plan_rows
+from tileferry.entrypoints.container import Container
+
+SCHEMA = "tileferry.plan.v1"
+_RATE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?) *([kMG]?)B?(?:/s)?")
+_UNITS = {"": 1, "k": 1_000, "M": 1_000_000, "G": 1_000_000_000}
+
+
+def planned(
+    config: Path | None,
+    *,
+    bbox: str | None,
+    area: str | None,
+    zoom: str,
+    flight: str,
+    sector: str,
+    rate: str | None,
+    json: bool,
+) -> None:
+    """Show the plan; one that does not fit ends as the download would."""
+    rate_bytes_s = None if rate is None else _rate_of(rate)
+    with opened(config) as container:
+        settings = container.config()
+        coverage = coverage_of(settings, bbox, area, zoom)
+        request = request_for(settings, coverage, flight, SectorClass(sector))
+        plan, estimate = _plan_for(container, request, rate_bytes_s)
+    if json:
+        print_json(SCHEMA, plan_json(plan, estimate))
+    else:
+        people.print(facts(f"Plan for flight {flight}", plan_rows(plan, estimate)))
+    eviction = plan.eviction
+    if eviction.insufficient:
+        error = CacheBudgetExceededError(
+            requested_bytes=eviction.requested_bytes, available_bytes=eviction.available_bytes
+        )
+        notes.print(f"tileferry: {error}")
+        raise typer.Exit(exit_code_of(error))
+
+
+def _plan_for(
+    container: Container, request: DownloadRequest, rate_bytes_s: float | None
+) -> tuple[DownloadPlan, Estimate]:
+    make_folder(Path(request.cache_root))
+    calls = provider_calls(container, f"plan {request.flight_id}")
+    plan = Planning(
+        calls=calls,
+        journals=container.journals(),
+        tile_metadata_store=container.metadata_store(),
+        headroom=container.budget_enforcer(),
+        settings=container.download_settings(),
+        freshness=container.metadata_store().freshness,
+        clock=container.clock(),
+    ).plan(request)
+    if not plan.tiles_to_fetch:
+        return plan, Estimate(seconds=0.0, basis="nothing to fetch")
+    if rate_bytes_s is not None:
+        seconds = plan.bytes_to_fetch / rate_bytes_s
+        return plan, Estimate(
+            seconds=seconds, basis=f"at {in_bytes(int(rate_bytes_s))}/s, as given"
+        )
+    if plan.eviction.insufficient:
+        return plan, Estimate(seconds=None, basis="it does not fit")
+    measured = probe(calls, plan.sample, container.workers(), container.clock())
+    if isinstance(measured, Measured):
+        return plan, Estimate(
+            seconds=measured.seconds_for(plan.tiles_to_fetch),
+            basis=f"as fast as {measured.tiles} tiles came just now, "
+            f"{in_bytes(int(measured.size_bytes / measured.seconds))}/s",
+        )
+    problem = "" if measured is None else message_of(measured)
+    return plan, Estimate(seconds=None, basis=f"no tile could be fetched to measure: {problem}")
+
+
+def _rate_of(text: str) -> float:
+    match = _RATE.fullmatch(text.strip())
+    rate = float(match[1]) * _UNITS[match[2]] if match else 0.0
+    if rate <= 0:
+        raise InvalidValueError(
+            field="--rate",
+            value=text,
+            problem="is no rate in bytes a second",
+            remedy="write it as 500k, 2M or 2.5M",
+        )
+    return rate

@@ -1,0 +1,69 @@
+"""A download's plan, as people and scripts read it."""
+
+from attrs import frozen
+
+from tileferry.application.survey import DownloadPlan
+from tileferry.entrypoints.cli.options.times import in_seconds
+from tileferry.entrypoints.cli.output import in_bytes
+
+EXAMPLES_MAX = 5
+
+
+@frozen(kw_only=True)
+class Estimate:
+    """How long it would take, and how that is known."""
+
+    seconds: float | None
+    basis: str
+
+
+def plan_rows(plan: DownloadPlan, estimate: Estimate) -> dict[str, object]:
+    """Return the facts that matter to people; what is zero is left out."""
+    if plan.complete:
+        return {"to do": f"nothing: all {plan.tiles_stored:,} tiles were downloaded before"}
+    eviction = plan.eviction
+    rows: dict[str, object] = {
+        "tiles listed": f"{plan.tiles_listed:,}",
+        "stored already": f"{plan.tiles_stored:,}",
+        "refused for their resolution": plan.tiles_refused_resolution,
+        "to fetch": f"{plan.tiles_to_fetch:,} tiles, {in_bytes(plan.bytes_to_fetch)}",
+        "of them too old for the sector": plan.tiles_stale,
+        "time": f"{_about(estimate.seconds)}; {estimate.basis}",
+        "room in the cache": in_bytes(max(0, eviction.available_bytes - eviction.freed_bytes)),
+        "to be evicted": "nothing",
+    }
+    if eviction.evicted:
+        rows["to be evicted"] = (
+            f"{eviction.evicted_count:,} tiles, {in_bytes(eviction.freed_bytes)}, "
+            "those not used for the longest time"
+        )
+    if eviction.insufficient:
+        rows["to be evicted"] = "it does not fit, whatever is evicted"
+    return {name: value for name, value in rows.items() if value != 0}
+
+
+def _about(seconds: float | None) -> str:
+    return "unknown" if seconds is None else f"about {in_seconds(seconds)}"
+
+
+def plan_json(plan: DownloadPlan, estimate: Estimate) -> dict[str, object]:
+    """Return all of it, for scripts."""
+    eviction = plan.eviction
+    return {
+        "complete": plan.complete,
+        "fits": not eviction.insufficient,
+        "tiles_listed": plan.tiles_listed,
+        "tiles_stored": plan.tiles_stored,
+        "tiles_refused_resolution": plan.tiles_refused_resolution,
+        "tiles_stale": plan.tiles_stale,
+        "tiles_to_fetch": plan.tiles_to_fetch,
+        "bytes_to_fetch": plan.bytes_to_fetch,
+        "estimated_s": estimate.seconds,
+        "estimate_basis": estimate.basis,
+        "reserved_bytes": eviction.requested_bytes,
+        "available_bytes": eviction.available_bytes,
+        "shortfall_bytes": eviction.shortfall_bytes,
+        "evicted_tiles": eviction.evicted_count,
+        "evicted_bytes": eviction.freed_bytes,
+        "evicted_examples": [str(tile) for tile in eviction.evicted[:EXAMPLES_MAX]],
+    }
