@@ -1,4 +1,8 @@
-"""The provider's HTTP surface: list an area, fetch a tile, upload a batch."""
+"""The provider's HTTP surface: list an area, fetch a tile, upload a batch.
+
+Beside it there is the face of a plain tile server: the same pictures with the same faults, for
+everybody who knows their numbers.
+"""
 
 import hmac
 import logging
@@ -28,6 +32,8 @@ from tileferry.entrypoints.provider.wire import Connections
 
 LOGGER = logging.getLogger("tileferry.provider")
 TILES = "/api/satellite/tiles"
+PLAIN = "/xyz/{z}/{x}/{y}.jpg"
+"""As a template has it, and as a route does."""
 _LOOPBACK = ("127.", "::1", "::ffff:127.")
 _COUNTED_MAX = 1_000_000
 
@@ -55,6 +61,7 @@ class Provider:
                 Route(TILES, self._endpoint(self._call(Call.LISTING)), methods=["GET"]),
                 Route(TILES, self._endpoint(self._call(Call.UPLOAD)), methods=["POST"]),
                 Route(tile, self._endpoint(self._call(Call.TILE)), methods=["GET"]),
+                Route(PLAIN, self._endpoint(self._call(Call.TILE, plain=True)), methods=["GET"]),
                 Route("/_provider/record", self._endpoint(self._requests), methods=["GET"]),
                 Route("/_provider/uploads", self._endpoint(self._uploads), methods=["GET"]),
             ],
@@ -70,17 +77,18 @@ class Provider:
     def _endpoint(self, handle: Handler) -> "Endpoint":
         return Endpoint(handle, self._connections)
 
-    def _call(self, call: Call) -> Handler:
+    def _call(self, call: Call, *, plain: bool = False) -> Handler:
         async def handle(request: Request) -> Answer:
             asked = self._counted(call, request)
             fault: RequestFault | PageFault | None = None
             try:
-                self._authorise(request)
+                if not plain:
+                    self._authorise(request)
                 tile = _tile(request) if call is Call.TILE else None
                 asked = Asked(call=call, target=asked.target, tile=tile, attempt=asked.attempt)
                 chosen = self.plan.for_request(asked)
                 fault = chosen[0] if chosen else None
-                answer = await self._served(asked, request, chosen)
+                answer = await self._served(asked, request, chosen, plain=plain)
             except RefusalError as refusal:
                 answer = refused(refusal)
             self._write_down(asked, request, answer, fault)
@@ -93,6 +101,8 @@ class Provider:
         asked: Asked,
         request: Request,
         chosen: tuple[RequestFault | PageFault, Options] | None,
+        *,
+        plain: bool,
     ) -> Answer:
         body = await self._body(request) if asked.call is Call.UPLOAD else b""
         fault, options = chosen or (None, {})
@@ -101,7 +111,7 @@ class Provider:
         if asked.call is Call.LISTING:
             answer = self._list(request, *(chosen or (None, {})))
         elif asked.tile is not None:
-            answer = await self._fetch(asked.tile)
+            answer = await self._fetch(asked.tile, plain=plain)
         else:
             answer = self._take(request, body)
         return fault.spoil(answer, options) if isinstance(fault, RequestFault) else answer
@@ -117,11 +127,13 @@ class Provider:
         )
         return (fault.spoil(page, options) if isinstance(fault, PageFault) else page).answer
 
-    async def _fetch(self, tile: TileId) -> Answer:
+    async def _fetch(self, tile: TileId, *, plain: bool) -> Answer:
         facts = self.plan.spoiled(self._settings.facts(tile), Call.TILE)
         picture = self._imagery.kept(tile)
         if picture is None:
             picture = await run_in_threadpool(self._imagery.drawn, tile)
+        if plain:
+            return Answer(headers={"Content-Type": CONTENT_TYPE}, body=picture.content)
         return Answer(
             headers={
                 "Content-Type": CONTENT_TYPE,

@@ -1,0 +1,201 @@
+"""A plain tile server: what is sent to it, how fast, and that its key stays hidden."""
+
+import logging
+import ssl
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import trustme
+from support.provider import RunningProvider
+from support.raw_server import answering, raw_server
+from support.tile_providers import KEY, xyz
+
+from tileferry.adapters.memory import ManualClock
+from tileferry.application import AuditTrail, RetryManager
+from tileferry.application.provider_calls import ProviderCalls
+from tileferry.domain.errors import InvalidValueError, NotPermittedError, SatelliteProviderError
+from tileferry.domain.retry import DOWNLOAD_POLICY
+from tileferry.domain.tiles import (
+    BBox,
+    ListingLimits,
+    ProviderFault,
+    RequestSpacing,
+    TileCoverage,
+    TileId,
+)
+
+TILE = TileId(source="satellite", zoom=3, x=5, y=1)
+PICTURE = b"\x89PNG\r\n\x1a\n" + b"a picture" * 20
+HEAD = f"HTTP/1.1 200 OK\nContent-Type: image/png\nContent-Length: {len(PICTURE)}"
+GOOD = answering(HEAD, PICTURE)
+AREA = TileCoverage(bbox=BBox(west=36.0, south=50.0, east=36.3, north=50.2), zoom_levels=[14])
+
+
+@pytest.mark.parametrize("httpx", [False, True])
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("/{z}/{x}/{y}.png", "/3/5/1.png"),
+        ("/{z}/{x}/{-y}.png", "/3/5/6.png"),
+        ("/wmts?TILEMATRIX={z}&TILECOL={x}&TILEROW={y}", "/wmts?TILEMATRIX=3&TILECOL=5&TILEROW=1"),
+        ("/{z}/{x}/{y}?key={api_key}", f"/3/5/1?key={KEY}"),
+    ],
+)
+def test_a_tile_is_asked_for_by_its_template_and_no_key_is_sent_elsewhere(
+    path: str, asked: str, *, httpx: bool
+) -> None:
+    with raw_server(GOOD) as server, xyz(server.url, path=path, httpx=httpx) as provider:
+        tile = provider.fetch_tile(TILE)
+    assert (tile.content, tile.produced_at, tile.resolution_m_per_px) == (PICTURE, None, None)
+    (request,) = server.requests
+    sent = request.decode()
+    assert sent.startswith(f"GET {asked} HTTP/1.1\r\n")
+    assert "authorization" not in sent.lower()
+    assert "referer" not in sent.lower()
+    assert sent.count(KEY) == asked.count(KEY)
+
+
+def test_when_a_file_was_written_is_not_when_the_picture_was_taken() -> None:
+    head = f"{HEAD}\nLast-Modified: Mon, 02 Nov 2026 10:00:00 GMT\nX-Produced-At: 2026-11-02T00:00Z"
+    with raw_server(answering(head, PICTURE)) as server, xyz(server.url) as provider:
+        assert provider.fetch_tile(TILE).produced_at is None
+        line = provider.listing_page(AREA.bbox, AREA.zoom_levels, None).tiles[0]
+    assert line.produced_at.date().isoformat() == "2026-10-01"
+
+
+@pytest.mark.parametrize("body", [b"<html>sorry</html>", b"\x1f\x8b a vector tile", b"GIF89a"])
+def test_what_is_no_picture_by_its_first_bytes_is_refused(body: bytes) -> None:
+    head = f"HTTP/1.1 200 OK\nContent-Type: image/png\nContent-Length: {len(body)}"
+    with (
+        raw_server(answering(head, body)) as server,
+        xyz(server.url) as provider,
+        pytest.raises(SatelliteProviderError, match="no PNG, JPEG or WebP") as failure,
+    ):
+        provider.fetch_tile(TILE)
+    assert failure.value.fault is ProviderFault.SCHEMA
+
+
+# What must not be asked
+
+
+@pytest.mark.parametrize("acknowledged", [None, "tile.example.org", "localhost"])
+def test_a_server_nobody_answers_for_is_not_asked(acknowledged: str | None) -> None:
+    with (
+        raw_server(GOOD) as server,
+        pytest.raises(NotPermittedError, match=r"xyz\.bulk_download_acknowledged_for"),
+        xyz(server.url, acknowledged_for=acknowledged),
+    ):
+        pass
+    assert server.requests == []
+
+
+def test_a_host_that_forbids_it_has_no_provider() -> None:
+    with (
+        pytest.raises(NotPermittedError, match="OpenStreetMap's tile usage policy"),
+        xyz("https://tile.openstreetmap.org", path="/{z}/{x}/{y}.png"),
+    ):
+        pass
+
+
+def test_a_key_that_must_be_there_is_missed_at_once() -> None:
+    with pytest.raises(InvalidValueError, match=r"c11\.service_api_key"), xyz("https://h", key=""):
+        pass
+
+
+def test_too_large_an_area_is_refused_as_what_it_is_and_tried_once() -> None:
+    clock = ManualClock()
+    with xyz("https://host.example", max_tiles_per_download=10) as provider:
+        calls = ProviderCalls(
+            provider=provider,
+            retry=RetryManager(
+                clock=clock, new_id=lambda: "1", audit=AuditTrail(logger=logging.getLogger("t"))
+            ),
+            clock=clock,
+            policy=DOWNLOAD_POLICY,
+            correlation_id="c",
+        )
+        with pytest.raises(NotPermittedError, match=r"xyz\.max_tiles_per_download is 10"):
+            list(calls.pages(AREA, ListingLimits()))
+    assert clock.slept == []
+
+
+# How fast it is asked
+
+
+def test_requests_wait_for_their_turn_by_the_clock(reference_provider: RunningProvider) -> None:
+    clock = ManualClock()
+    spacing = RequestSpacing(max_per_s=4.0)
+    with xyz(reference_provider.url, clock=clock, spacing=spacing) as provider:
+        for _ in range(3):
+            provider.fetch_tile(TILE)
+        clock.pass_time(10)
+        provider.fetch_tile(TILE)
+        provider.fetch_tile(TILE)
+    assert clock.slept == pytest.approx([0.25, 0.25, 0.25])
+
+
+def test_threads_share_the_turns(reference_provider: RunningProvider) -> None:
+    tiles = list(AREA.tiles("satellite"))[:12]
+    arrived: list[float] = []
+    spacing = RequestSpacing(max_per_s=20.0)
+    begun_s = time.monotonic()
+    with xyz(reference_provider.url, spacing=spacing) as provider:
+
+        def fetch(tile: TileId) -> None:
+            provider.fetch_tile(tile)
+            arrived.append(time.monotonic() - begun_s)
+
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(fetch, tiles))
+    assert len(reference_provider.requests) == len(tiles)
+    for order, moment in enumerate(sorted(arrived)):
+        assert moment >= order / 20 - 0.001
+
+
+# Invariant 34
+
+
+@pytest.mark.parametrize("httpx", [False, True])
+@pytest.mark.parametrize("path", ["/{api_key}/{z}/{x}/{y}.png", "/{z}/{x}/{y}?key={api_key}"])
+@pytest.mark.parametrize("failure", ["nobody", "tls", "cut", "status", "no picture"])
+def test_invariant_34_a_key_in_the_address_is_in_no_error(
+    path: str, failure: str, caplog: pytest.LogCaptureFixture, *, httpx: bool
+) -> None:
+    caplog.set_level(logging.INFO, "tileferry")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("localhost").configure_cert(context)
+    body = f"{KEY} {KEY[:-1]}".encode()
+    scripts = {
+        "cut": lambda connection: connection.close(),
+        "status": answering(f"HTTP/1.1 500 {KEY}\nContent-Length: {len(body)}", body),
+        "no picture": answering(HEAD.replace(str(len(PICTURE)), str(len(body))), body),
+    }
+    with raw_server(
+        scripts.get(failure, GOOD), tls=context if failure == "tls" else None
+    ) as server:
+        url = "http://127.0.0.1:1" if failure == "nobody" else server.url
+        with (
+            xyz(url, path=path, httpx=httpx) as provider,
+            pytest.raises(SatelliteProviderError) as raised,
+        ):
+            provider.fetch_tile(TILE)
+    error = raised.value
+    told = f"{error} {error!r} {error.__cause__!r} {error.__context__!r} {provider!r}"
+    assert KEY[:-1] not in told
+    assert error.url is not None
+    assert "***" in error.url
+    assert not any(
+        KEY in record.getMessage() for record in caplog.records if record.name != "httpx"
+    )
+
+
+def test_invariant_34_nor_is_a_part_of_it_where_a_library_s_text_is_cut() -> None:
+    for length in range(60, 200, 3):
+        path = f"/{'a' * length}/{{z}}/{{x}}/{{y}}.png?key={{api_key}}"
+        with (
+            xyz("http://127.0.0.1:1", path=path) as provider,
+            pytest.raises(SatelliteProviderError) as raised,
+        ):
+            provider.fetch_tile(TILE)
+        assert KEY[:4] not in f"{raised.value} {raised.value!r}"

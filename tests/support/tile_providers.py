@@ -1,0 +1,87 @@
+"""The kinds of providers that there are, each asked over real HTTP."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from datetime import date
+from typing import Any
+
+from tileferry.adapters.http import (
+    FastLane,
+    HttpTileProvider,
+    HttpxLane,
+    ProviderAddress,
+    ResponseLimits,
+    XyzTileProvider,
+    new_client,
+)
+from tileferry.adapters.system import SystemClock
+from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.provider import TileProvider
+from tileferry.domain.tiles import RequestSpacing, TileServer, TileTemplate
+
+KEY = "canary-api-key"
+"""Also the one of the reference provider."""
+TIGHT = ResponseLimits(tile_bytes_max=60_000, deadline_s=1.0, rate_bytes_s_min=1_000.0, grace_s=0.3)
+TIMEOUT_S = 0.5
+
+
+def plain_server(url: str, *, path: str = "/xyz/{z}/{x}/{y}.jpg", **said: Any) -> TileServer:
+    """Describe the plain tile server at an address."""
+    template = TileTemplate(f"{url}{path}")
+    return TileServer(
+        **{
+            "template": template,
+            "attribution": "© Example",
+            "licence": "CC-BY-4.0",
+            "imagery_date": date(2026, 10, 1),
+            "acknowledged_for": template.host_and_port,
+            "spacing": RequestSpacing(max_per_s=100.0),
+            **said,
+        }
+    )
+
+
+@contextmanager
+def satellite(
+    url: str, *, key: str = KEY, limits: ResponseLimits = TIGHT, clock: Clock | None = None
+) -> Iterator[TileProvider]:
+    """Make what asks a satellite-provider."""
+    address = ProviderAddress(url=url, service_api_key=key, timeout_s=TIMEOUT_S)
+    with new_client(address) as client:
+        lane = FastLane(address)
+        yield HttpTileProvider(
+            client=client, lane=lane, clock=clock or SystemClock(), limits=limits
+        )
+        lane.close()
+
+
+@contextmanager
+def xyz(
+    url: str,
+    *,
+    key: str = KEY,
+    limits: ResponseLimits = TIGHT,
+    clock: Clock | None = None,
+    httpx: bool = False,
+    **said: Any,
+) -> Iterator[TileProvider]:
+    """Make what asks a plain tile server; its key, if it has a place for one, is in the path."""
+    said.setdefault("path", "/xyz/{z}/{x}/{y}.jpg?key={api_key}")
+    server = plain_server(url, **said)
+    address = ProviderAddress(url=server.template.origin, service_api_key=None, timeout_s=TIMEOUT_S)
+    with new_client(address) as client:
+        lane = FastLane(address)
+        yield XyzTileProvider(
+            server=server,
+            lane=HttpxLane(client) if httpx else lane,
+            clock=clock or SystemClock(),
+            api_key=key,
+            limits=limits,
+        )
+        lane.close()
+
+
+KINDS: dict[str, Callable[..., AbstractContextManager[TileProvider]]] = {
+    "satellite": satellite,
+    "xyz": xyz,
+}
