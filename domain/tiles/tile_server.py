@@ -19,6 +19,10 @@ from tileferry.domain.tiles.tile_id import TileId
 from tileferry.domain.tiles.tile_set import AREA_TILES_MAX
 from tileferry.domain.tiles.tile_template import TileTemplate
 
+ESTIMATED_TILE_BYTES = 25_000
+TILES_PER_DOWNLOAD = 100_000
+REQUESTS_PER_S = 5.0
+"""What is usual where nothing is said: little enough for a server that serves many."""
 PAGE_TILES = 1_000
 _CURSOR_DIGITS_MAX = len(str(AREA_TILES_MAX))
 
@@ -35,9 +39,13 @@ class TileServer:
     """When the pictures were taken. ``Last-Modified`` says when a file was written, not that."""
     acknowledged_for: str | None = None
     """The host whose policy on bulk downloads was read, and allows them."""
-    estimated_tile_bytes: int = field(default=25_000, validator=integer(1, TILE_BYTES_MAX))
-    max_tiles_per_download: int = field(default=100_000, validator=integer(1, AREA_TILES_MAX))
-    spacing: RequestSpacing = field(factory=lambda: RequestSpacing(max_per_s=5.0))
+    estimated_tile_bytes: int = field(
+        default=ESTIMATED_TILE_BYTES, validator=integer(1, TILE_BYTES_MAX)
+    )
+    max_tiles_per_download: int = field(
+        default=TILES_PER_DOWNLOAD, validator=integer(1, AREA_TILES_MAX)
+    )
+    spacing: RequestSpacing = field(factory=lambda: RequestSpacing(max_per_s=REQUESTS_PER_S))
 
     def check_permitted(self) -> None:
         """Refuse a server that must not be asked for many tiles."""

@@ -1,0 +1,129 @@
+"""``[tileferry.xyz]``: a plain tile server as the place where tiles come from."""
+
+from datetime import date
+
+from attrs import field, frozen, validators
+
+from tileferry.domain.checks import date_of, integer, number
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles import (
+    AREA_TILES_MAX,
+    TILE_BYTES_MAX,
+    RequestSpacing,
+    TileServer,
+    TileTemplate,
+)
+from tileferry.domain.tiles.request_spacing import REQUESTS_PER_S_MAX, REQUESTS_PER_S_MIN
+from tileferry.domain.tiles.tile_server import (
+    ESTIMATED_TILE_BYTES,
+    REQUESTS_PER_S,
+    TILES_PER_DOWNLOAD,
+)
+from tileferry.entrypoints.config.about import about
+
+_CONTACT_CHARS_MAX = 200
+
+
+def _check_template(_instance: object, _attribute: object, template: str | None) -> None:
+    if template is not None:
+        TileTemplate(template)
+
+
+def _check_date(_instance: object, _attribute: object, text: str | None) -> None:
+    if text is not None and date_of(text) is None:
+        raise InvalidValueError(
+            field="xyz.imagery_date", value=text, problem="is not a date such as 2026-05-01"
+        )
+
+
+def _check_contact(_instance: object, _attribute: object, contact: str) -> None:
+    plain = contact.isascii() and contact.isprintable() and len(contact) <= _CONTACT_CHARS_MAX
+    if not plain or not contact.strip() or set("()\\") & set(contact):
+        raise InvalidValueError(
+            field="xyz.user_agent_contact",
+            value=contact,
+            problem="must be an address or a URL in plain ASCII, without brackets",
+        )
+
+
+@frozen(kw_only=True)
+class XyzConfig:
+    """A plain tile server, instead of a satellite-provider."""
+
+    url_template: str | None = field(
+        default=None,
+        validator=_check_template,
+        metadata=about(
+            "Where a tile is: `https://host/{z}/{x}/{y}.png`. `{-y}` counts rows from the south, "
+            "`{api_key}` is replaced by the key of `c11`."
+        ),
+    )
+    attribution: str | None = field(
+        default=None, metadata=about("Who is to be named wherever the pictures are shown.")
+    )
+    licence: str | None = field(
+        default=None, metadata=about("The licence of the pictures, or where it can be read.")
+    )
+    bulk_download_acknowledged_for: str | None = field(
+        default=None,
+        metadata=about(
+            "The host (and port) of `url_template`, once you have read its policy on bulk "
+            "downloads and it allows yours."
+        ),
+    )
+    imagery_date: str | None = field(
+        default=None,
+        validator=_check_date,
+        metadata=about("When the pictures were taken, such as 2026-05-01: servers do not say."),
+    )
+    max_requests_per_second: float = field(
+        default=REQUESTS_PER_S,
+        validator=number(REQUESTS_PER_S_MIN, REQUESTS_PER_S_MAX),
+        metadata=about("No more tiles a second are asked for, however many at a time."),
+    )
+    max_tiles_per_download: int = field(
+        default=TILES_PER_DOWNLOAD,
+        validator=integer(1, AREA_TILES_MAX),
+        metadata=about("A larger area is refused."),
+    )
+    estimated_tile_bytes: int = field(
+        default=ESTIMATED_TILE_BYTES,
+        validator=integer(1, TILE_BYTES_MAX),
+        metadata=about("How large a tile is taken to be before it is fetched."),
+    )
+    user_agent_contact: str | None = field(
+        default=None,
+        validator=validators.optional(_check_contact),
+        metadata=about("Whom the server's operator may turn to; sent with every request."),
+    )
+
+
+def tile_server(xyz: XyzConfig) -> TileServer:
+    """Return the server; what must be said of it and is not is named."""
+    return TileServer(
+        template=TileTemplate(_said(xyz, "url_template", "write the address of a tile")),
+        attribution=_said(xyz, "attribution", "name who made the pictures, as its terms ask for"),
+        licence=_said(xyz, "licence", "name the licence of the pictures, or where to read it"),
+        imagery_date=_imagery_date(xyz),
+        acknowledged_for=xyz.bulk_download_acknowledged_for,
+        estimated_tile_bytes=xyz.estimated_tile_bytes,
+        max_tiles_per_download=xyz.max_tiles_per_download,
+        spacing=RequestSpacing(max_per_s=xyz.max_requests_per_second),
+    )
+
+
+def _imagery_date(xyz: XyzConfig) -> date:
+    remedy = (
+        "say when the pictures were taken, such as 2026-05-01: a server's Last-Modified is not "
+        "that, and without it nobody can tell whether they are fresh enough"
+    )
+    return date.fromisoformat(_said(xyz, "imagery_date", remedy))
+
+
+def _said(xyz: XyzConfig, name: str, remedy: str) -> str:
+    value: str | None = getattr(xyz, name)
+    if not (value and value.strip()):
+        raise InvalidValueError(
+            field=f"xyz.{name}", value=None, problem="is not set", remedy=remedy
+        )
+    return value
