@@ -1,18 +1,15 @@
-"""``tileferry cache verify --bbox``: asks whether an area is ready, and tells in every form."""
+"""Whether an area is ready for a flight: the question, the verdict, and how it is told."""
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 
 import typer
 from attrs import frozen
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tileferry.adapters.postgres import schema_status
-from tileferry.application.ports.clock import Clock
 from tileferry.application.readiness import FlightReadiness, ReadinessReport
 from tileferry.domain.checks import is_name
 from tileferry.domain.errors import InvalidValueError, StorageError
@@ -27,87 +24,100 @@ from tileferry.domain.tiles.tile_set import check_area_size
 from tileferry.entrypoints.cli.exits import ExitCode
 from tileferry.entrypoints.cli.options.area import coverage_of
 from tileferry.entrypoints.cli.output import locked, opened, people, print_json
+from tileferry.entrypoints.cli.progress.looking import looking_at
 from tileferry.entrypoints.cli.views.readiness import readiness_json, readiness_view
 from tileferry.entrypoints.cli.views.readiness_geojson import geojson_lines
 from tileferry.entrypoints.container import Container
 
 SCHEMA = "tileferry.cache.readiness.v1"
 STDOUT = Path("-")
-_SILENT_S = 1.0
-_STEP = 500
 _DAY = timedelta(days=1)
 
 
 @frozen(kw_only=True)
-class AreaOptions:
+class Asked:
     """What the operator asks about."""
 
     bbox: str | None
     area: str | None
-    zoom: str
-    sector: SectorClass
+    zoom: str | None
+    sector: str | None
     on: str | None
     flight: str | None
     source: str | None
-    max_holes: int
+    max_holes: int | None
     quick: bool
     geojson: Path | None
     config: Path | None
     json: bool
 
+    @property
+    def sector_class(self) -> SectorClass:
+        """How fresh tiles must be; what asks for most, unless told."""
+        return SectorClass(self.sector or SectorClass.ACTIVE_CONFLICT)
 
-def verify_area(options: AreaOptions) -> None:
+    def names_an_area(self) -> bool:
+        """Say whether an area is meant; what is only about an area is refused without one."""
+        if self.bbox is not None or self.area is not None:
+            return True
+        about_it = (self.zoom, self.sector, self.on, self.flight, self.source, self.max_holes)
+        if self.quick or any(value is not None for value in (*about_it, self.geojson)):
+            raise typer.BadParameter("this is about an area: give --bbox or --area as well")
+        return False
+
+
+def judged(asked: Asked) -> None:
     """Print the verdict, and end with its code."""
-    _check(options)
-    with opened(options.config) as container:
+    if asked.zoom is None:
+        raise typer.BadParameter("an area has zoom levels: give --zoom as well")
+    _check(asked)
+    with opened(asked.config) as container:
         config = container.config()
-        coverage = coverage_of(config, options.bbox, options.area, options.zoom)
+        coverage = coverage_of(config, asked.bbox, asked.area, asked.zoom)
         check_area_size(coverage)
         now = datetime.fromtimestamp(container.clock().now(), UTC)
-        flown_at = now if options.on is None else _end_of(options.on, now)
+        flown_at = now if asked.on is None else _end_of(asked.on, now)
         schema_status(container.database()).check()
         standard = FlightStandard(
-            sector=options.sector,
+            sector=asked.sector_class,
             now=now,
             flown_at=flown_at,
-            holes_max=options.max_holes,
+            holes_max=asked.max_holes or 0,
             freshness=container.metadata_store().freshness,
             resolution=ResolutionGate(
                 min_m_per_px=config.c11.min_resolution_m_per_px,
                 max_m_per_px=config.c11.max_resolution_m_per_px,
             ),
         )
-        source = options.source or config.c11.source
-        report = _report(container, coverage, standard, source=source, quick=options.quick)
-    _tell(report, _mending(report, options) if source == config.c11.source else [], options)
+        source = asked.source or config.c11.source
+        report = _report(container, coverage, standard, source=source, quick=asked.quick)
+    _tell(report, _mending(report, asked) if source == config.c11.source else [], asked)
     if not report.verdict.is_go:
         raise typer.Exit(ExitCode.PARTIAL)
 
 
-def _tell(report: ReadinessReport, mend: Sequence[str], options: AreaOptions) -> None:
-    if options.geojson is not None:
-        _write_geojson(report, options.geojson)
-    if options.json:
-        print_json(SCHEMA, readiness_json(report, mend, flight=options.flight))
+def _tell(report: ReadinessReport, mend: Sequence[str], asked: Asked) -> None:
+    if asked.geojson is not None:
+        _write_geojson(report, asked.geojson)
+    if asked.json:
+        print_json(SCHEMA, readiness_json(report, mend, flight=asked.flight))
         return
-    console = Console(stderr=True, highlight=False) if options.geojson == STDOUT else people
-    console.print(readiness_view(report, console, flight=options.flight))
+    console = Console(stderr=True, highlight=False) if asked.geojson == STDOUT else people
+    console.print(readiness_view(report, console, flight=asked.flight))
     if mend:
         console.print("To mend it, as far as the provider can:")
     for line in mend:  # in one piece, to be copied
         console.print(line, markup=False, soft_wrap=True)
 
 
-def _check(options: AreaOptions) -> None:
+def _check(asked: Asked) -> None:
     """Find what cannot work before the cache is read, which may take minutes."""
-    if options.flight is not None and not is_name(options.flight):
-        raise InvalidValueError(
-            field="--flight", value=options.flight, problem="is not a plain name"
-        )
-    if options.source is not None:
-        TileId(source=options.source, zoom=0, x=0, y=0)  # refuses what no tile can be called
-    path = options.geojson
-    if path == STDOUT and options.json:
+    if asked.flight is not None and not is_name(asked.flight):
+        raise InvalidValueError(field="--flight", value=asked.flight, problem="is not a plain name")
+    if asked.source is not None:
+        TileId(source=asked.source, zoom=0, x=0, y=0)  # refuses what no tile can be called
+    path = asked.geojson
+    if path == STDOUT and asked.json:
         raise InvalidValueError(
             field="--geojson",
             value="-",
@@ -129,7 +139,7 @@ def _report(
     quick: bool,
 ) -> ReadinessReport:
     use_case = FlightReadiness(tile_metadata_store=container.metadata_store())
-    with _progress(coverage.count, container.clock()) as on_tile:
+    with looking_at(coverage.count, container.clock()) as on_tile:
         if quick:
             return use_case.report(coverage, standard, source=source, on_tile=on_tile)
         with locked(container):  # a writer at work would look like damage
@@ -156,20 +166,20 @@ def _end_of(text: str, now: datetime) -> datetime:
     return max(end, now)
 
 
-def _mending(report: ReadinessReport, options: AreaOptions) -> list[str]:
+def _mending(report: ReadinessReport, asked: Asked) -> list[str]:
     """Return the commands that fetch what is missing or unfit, and little else.
 
     Each asks for the box around it, again: a download of it may have been finished before, and its
     journal would say that nothing is left to do.
     """
-    config = [] if options.config is None else ["--config", str(options.config)]
+    config = [] if asked.config is None else ["--config", str(asked.config)]
     return [
         shlex.join(
             [
                 *("tileferry", "download", f"--bbox={box}"),
                 *("--zoom", ",".join(map(str, zooms))),
-                *("--flight", options.flight or "FLIGHT"),
-                *("--sector", options.sector.value, "--again"),
+                *("--flight", asked.flight or "FLIGHT"),
+                *("--sector", asked.sector_class.value, "--again"),
                 *config,
             ]
         )
@@ -192,34 +202,3 @@ def _write_geojson(report: ReadinessReport, path: Path) -> None:
             problem=error.strerror or type(error).__name__,
             remedy="give --geojson another file",
         ) from error
-
-
-@contextmanager
-def _progress(tiles: int, clock: Clock) -> Iterator[Callable[[], None]]:
-    """Show a bar, on a terminal and once the work takes long."""
-    console = Console(stderr=True)
-    bar = Progress(
-        TextColumn("tiles looked at"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-    )
-    task = bar.add_task("", total=tiles)
-    begun_s, seen = clock.monotonic(), 0
-
-    def on_tile() -> None:
-        nonlocal seen
-        seen += 1
-        if seen % _STEP or not console.is_terminal:
-            return
-        if clock.monotonic() - begun_s > _SILENT_S:
-            bar.start()
-            bar.update(task, completed=seen)
-
-    try:
-        yield on_tile
-    finally:
-        if bar.live.is_started:  # else it would leave an empty line
-            bar.stop()
