@@ -54,27 +54,31 @@ class XyzConfig:
         default=None,
         validator=_check_template,
         metadata=about(
-            "Where a tile is: `https://host/{z}/{x}/{y}.png`. `{-y}` counts rows from the south, "
-            "`{api_key}` is replaced by the key of `c11`."
+            "Where a tile is. `{-y}` instead of `{y}` counts rows from the south; `{api_key}` is "
+            "replaced by the key of `c11`.",
+            "https://tiles.example.org/{z}/{x}/{y}.png",
         ),
     )
     attribution: str | None = field(
-        default=None, metadata=about("Who is to be named wherever the pictures are shown.")
+        default=None,
+        metadata=about("Who is to be named wherever the pictures are shown.", "© Example"),
     )
     licence: str | None = field(
-        default=None, metadata=about("The licence of the pictures, or where it can be read.")
+        default=None,
+        metadata=about("The licence of the pictures, or where it can be read.", "CC-BY-4.0"),
     )
     bulk_download_acknowledged_for: str | None = field(
         default=None,
         metadata=about(
             "The host (and port) of `url_template`, once you have read its policy on bulk "
-            "downloads and it allows yours."
+            "downloads and it allows yours.",
+            "tiles.example.org",
         ),
     )
     imagery_date: str | None = field(
         default=None,
         validator=_check_date,
-        metadata=about("When the pictures were taken, such as 2026-05-01: servers do not say."),
+        metadata=about("When the pictures were taken: servers do not say.", "2026-05-01"),
     )
     max_requests_per_second: float = field(
         default=REQUESTS_PER_S,
@@ -94,7 +98,9 @@ class XyzConfig:
     user_agent_contact: str | None = field(
         default=None,
         validator=validators.optional(_check_contact),
-        metadata=about("Whom the server's operator may turn to; sent with every request."),
+        metadata=about(
+            "Whom the server's operator may turn to; sent with every request.", "maps@example.org"
+        ),
     )
 
 
