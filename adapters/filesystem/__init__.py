@@ -8,10 +8,11 @@ from tileferry.adapters.filesystem.flight_records import FlightRecordFile, Opera
 from tileferry.adapters.filesystem.journal import FileJournalStore
 from tileferry.adapters.filesystem.lock import FileCacheLock
 from tileferry.adapters.filesystem.pictures import PictureFolder
-from tileferry.adapters.filesystem.plan_files import read_plan_file, write_plan_file
+from tileferry.adapters.filesystem.plan_files import read_plan_file
 from tileferry.adapters.filesystem.raw_sink import FileRawSink
 from tileferry.adapters.filesystem.segment_store import SegmentTileStore
 from tileferry.adapters.filesystem.spool import FileSpoolStore
+from tileferry.adapters.filesystem.whole_files import write_whole_file
 
 __all__ = [
     "CaptureFolderFiles",
@@ -27,5 +28,5 @@ __all__ = [
     "PictureFolder",
     "SegmentTileStore",
     "read_plan_file",
-    "write_plan_file",
+    "write_whole_file",
 ]

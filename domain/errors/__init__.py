@@ -9,6 +9,7 @@ from tileferry.domain.errors.base import (
     TileManagerError,
 )
 from tileferry.domain.errors.cache import (
+    ArchiveError,
     CacheBudgetExceededError,
     CacheLockError,
     DamagedTileError,
@@ -42,6 +43,7 @@ from tileferry.domain.errors.provider import (
     SatelliteProviderError,
 )
 from tileferry.domain.errors.systems import (
+    AlreadyThereError,
     AuditError,
     DatabaseError,
     MessagingError,
@@ -49,6 +51,8 @@ from tileferry.domain.errors.systems import (
 )
 
 __all__ = [
+    "AlreadyThereError",
+    "ArchiveError",
     "AuditError",
     "CacheBudgetExceededError",
     "CacheLockError",

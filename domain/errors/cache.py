@@ -100,3 +100,15 @@ class FlightStateNotOnGroundError(TileManagerError):
             f"flight {printable(self.flight_id)} is {printable(self.state)}, not on the ground; "
             f"upload after landing, with a flight record that says on_ground"
         )
+
+
+@define(kw_only=True, eq=False)
+class ArchiveError(TileManagerError):
+    """An archive cannot be written where it should be, or cannot be read as what it should be."""
+
+    path: str
+    problem: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"archive {printable(self.path)}: {line(self.problem)}; {self.remedy}"

@@ -54,3 +54,14 @@ class AuditError(TileManagerError):
             f"audit sink {printable(self.sink)} took no event: {line(self.problem)}; "
             f"mend it, or set audit.fail_closed to false to work without it"
         )
+
+
+@define(kw_only=True, eq=False)
+class AlreadyThereError(TileManagerError):
+    """A file would have to give way, and nobody said that it may."""
+
+    path: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{printable(self.path)} is there already; {self.remedy}"

@@ -3,6 +3,7 @@
 from enum import IntEnum
 
 from tileferry.domain.errors import (
+    AlreadyThereError,
     CacheBudgetExceededError,
     CacheLockError,
     ConfirmationNeededError,
@@ -13,6 +14,7 @@ from tileferry.domain.errors import (
     LeaseLostError,
     NoRawPartitionError,
     NothingToResumeError,
+    NotPermittedError,
     PlanDriftedError,
     RateLimitedError,
     SatelliteProviderError,
@@ -35,6 +37,7 @@ class ExitCode(IntEnum):
 
 _CODES: tuple[tuple[type[TileManagerError], ExitCode], ...] = (
     (InvalidValueError, ExitCode.USAGE),
+    (AlreadyThereError, ExitCode.REFUSED),
     (CacheLockError, ExitCode.REFUSED),
     (CacheBudgetExceededError, ExitCode.REFUSED),
     (FlightStateNotOnGroundError, ExitCode.REFUSED),
@@ -45,6 +48,7 @@ _CODES: tuple[tuple[type[TileManagerError], ExitCode], ...] = (
     (NothingToResumeError, ExitCode.REFUSED),
     (ConfirmationNeededError, ExitCode.REFUSED),
     (NoRawPartitionError, ExitCode.REFUSED),
+    (NotPermittedError, ExitCode.REFUSED),
     (SatelliteProviderError, ExitCode.PROVIDER_FAILED),
     (RateLimitedError, ExitCode.PROVIDER_FAILED),
 )

@@ -31,6 +31,8 @@ CHAPTERS: Mapping[str, Mapping[str, str]] = {
         "policy": "The retry policies: what is set, what it means, and what another would do.",
     },
     "The installation": {
+        "doctor": "Check this installation, and say how to mend what is wrong.",
+        "config": "The configuration: which settings count, where from, and a file to begin with.",
         "db": "The database: its schema and its state.",
         "provider": "The reference provider: serves tiles, and misbehaves when told to.",
     },

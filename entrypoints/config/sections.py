@@ -10,7 +10,9 @@ from platformdirs import user_data_path, user_log_path
 from tileferry.domain.checks import integer, number
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import BATCH_TILES_MAX, BBox, TileId
+from tileferry.entrypoints.config.about import about
 from tileferry.entrypoints.config.retries import RetryConfig
+from tileferry.entrypoints.config.xyz import XyzConfig
 
 APP = "tileferry"
 
@@ -30,100 +32,258 @@ def _check_source(_instance: object, _attribute: object, source: str) -> None:
 class C6Config:
     """The tile cache."""
 
-    budget_bytes: int | None = field(default=None, validator=validators.optional(integer(0)))
-    """How large the cache may grow; by default half of its disk."""
-    free_space_reserve_bytes: int | None = field(
-        default=None, validator=validators.optional(integer(0))
+    budget_bytes: int | None = field(
+        default=None,
+        validator=validators.optional(integer(0)),
+        metadata=about(
+            "How large the cache may grow; by default half of its disk.", 50_000_000_000
+        ),
     )
-    """What stays free on the disk, whatever the budget says; by default a twentieth of it."""
+    free_space_reserve_bytes: int | None = field(
+        default=None,
+        validator=validators.optional(integer(0)),
+        metadata=about(
+            "What stays free on the disk, whatever the budget says; by default a twentieth of it.",
+            5_000_000_000,
+        ),
+    )
 
 
 @frozen(kw_only=True)
 class C11Config:
     """The tile manager."""
 
-    cache_root: Path = field(factory=lambda: _own_data("cache"))
-    """The folder of the cache."""
-    satellite_provider_url: str | None = None
-    """Where the provider is: ``https://host``; plain http for this machine only."""
-    service_api_key: ts.Secret[str] | None = None
-    """The key for the provider; from the environment, or better from ``service_api_key_file``."""
-    service_api_key_file: Path | None = None
-    """A file that holds the key and that nobody else may read (mode 0600)."""
-    ca_file: Path | None = None
-    """Certificates of a private authority, in PEM form."""
-    source: str = field(default="satellite", validator=_check_source)
-    """The name of the provider's tiles in the cache."""
-    http_timeout_s: float = field(default=10.0, validator=number(0.001, 3600))
-    """How long to wait for a connection, and between two pieces of an answer."""
-    response_deadline_s: float = field(default=120.0, validator=number(0.001, 3600))
-    """How long one answer may take in all."""
-    max_5xx_retries: int = field(default=4, validator=integer(0, 100))
-    max_retry_after_s: float = field(default=300.0, validator=number(0, 86_400))
-    """No wait that the provider asks for is longer than this."""
-    max_concurrent_requests: int = field(default=8, validator=integer(1, 64))
-    max_tile_bytes: int = field(default=16 * 1024 * 1024, validator=integer(1))
-    min_resolution_m_per_px: float = field(default=0.5, validator=number(0))
-    max_resolution_m_per_px: float | None = None
-    max_in_call_retries: int = field(default=3, validator=integer(0, 100))
-    """How often one upload command tries again what the provider rejected."""
-    max_per_tile_attempts: int = field(default=5, validator=integer(1, 1_000))
-    """How often a tile may be rejected in its life before a human has to decide."""
-    backoff_base_s: float = field(default=2.0, validator=number(0, 3_600))
-    """The n-th retry of an upload waits this to the power of n."""
-    backoff_cap_s: float = field(default=60.0, validator=number(0, 86_400))
-    """No such wait is longer than this."""
-    flight_record_file: Path | None = None
-    """What says where the aircraft is; only ``on_ground`` opens an upload."""
-    upload_batch_tiles: int = field(default=100, validator=integer(1, BATCH_TILES_MAX))
-    upload_batch_bytes: int = field(default=16 * 1024 * 1024, validator=integer(1))
-    disable_retry_decorator: bool = False
-    """For debugging: an upload makes one pass, counts no rejection and gives nothing up."""
-    stop_grace_s: float = field(default=10.0, validator=number(0, 3600))
-    """How long a command that is told to stop may take to make safe what it has."""
+    cache_root: Path = field(
+        factory=lambda: _own_data("cache"), metadata=about("The folder of the cache.")
+    )
+    satellite_provider_url: str | None = field(
+        default=None,
+        metadata=about(
+            "Where the provider is: `https://host`; plain http for this machine only.",
+            "https://imagery.example",
+        ),
+    )
+    service_api_key: ts.Secret[str] | None = field(
+        default=None,
+        metadata=about(
+            "The key for the provider; from the environment, or better from `service_api_key_file`."
+        ),
+    )
+    service_api_key_file: Path | None = field(
+        default=None,
+        metadata=about(
+            "A file that holds the key and that nobody else may read (mode 0600).",
+            "/home/me/.config/tileferry/key",
+        ),
+    )
+    ca_file: Path | None = field(
+        default=None,
+        metadata=about(
+            "Certificates of a private authority, in PEM form.", "/etc/ssl/imagery-ca.pem"
+        ),
+    )
+    source: str = field(
+        default="satellite",
+        validator=_check_source,
+        metadata=about("The name of the provider's tiles in the cache."),
+    )
+    http_timeout_s: float = field(
+        default=10.0,
+        validator=number(0.001, 3600),
+        metadata=about("How long to wait for a connection, and between two pieces of an answer."),
+    )
+    response_deadline_s: float = field(
+        default=120.0,
+        validator=number(0.001, 3600),
+        metadata=about("How long one answer may take in all."),
+    )
+    max_5xx_retries: int = field(
+        default=4,
+        validator=integer(0, 100),
+        metadata=about("How often a listing or a tile is asked for again when the provider fails."),
+    )
+    max_retry_after_s: float = field(
+        default=300.0,
+        validator=number(0, 86_400),
+        metadata=about("No wait that the provider asks for is longer than this."),
+    )
+    max_concurrent_requests: int = field(
+        default=8, validator=integer(1, 64), metadata=about("How many tiles are fetched at a time.")
+    )
+    max_tile_bytes: int = field(
+        default=16 * 1024 * 1024,
+        validator=integer(1),
+        metadata=about("What is larger is not taken for a tile."),
+    )
+    min_resolution_m_per_px: float = field(
+        default=0.5,
+        validator=number(0),
+        metadata=about("Tiles with fewer meters to a pixel than this are refused."),
+    )
+    max_resolution_m_per_px: float | None = field(
+        default=None,
+        metadata=about(
+            "Tiles with more than this are refused as too coarse; by default none.", 2.0
+        ),
+    )
+    max_in_call_retries: int = field(
+        default=3,
+        validator=integer(0, 100),
+        metadata=about("How often one upload command tries again what the provider rejected."),
+    )
+    max_per_tile_attempts: int = field(
+        default=5,
+        validator=integer(1, 1_000),
+        metadata=about(
+            "How often a tile may be rejected in its life before a human has to decide."
+        ),
+    )
+    backoff_base_s: float = field(
+        default=2.0,
+        validator=number(0, 3_600),
+        metadata=about("The n-th retry of an upload waits this to the power of n."),
+    )
+    backoff_cap_s: float = field(
+        default=60.0,
+        validator=number(0, 86_400),
+        metadata=about("No such wait is longer than this."),
+    )
+    flight_record_file: Path | None = field(
+        default=None,
+        metadata=about(
+            "What says where the aircraft is; only `on_ground` opens an upload.",
+            "/media/card/flight.json",
+        ),
+    )
+    upload_batch_tiles: int = field(
+        default=100,
+        validator=integer(1, BATCH_TILES_MAX),
+        metadata=about("How many tiles one request of an upload has at most."),
+    )
+    upload_batch_bytes: int = field(
+        default=16 * 1024 * 1024,
+        validator=integer(1),
+        metadata=about("And how many bytes, unless one tile is larger."),
+    )
+    disable_retry_decorator: bool = field(
+        default=False,
+        metadata=about(
+            "For debugging: an upload makes one pass, counts no rejection and gives nothing up."
+        ),
+    )
+    stop_grace_s: float = field(
+        default=10.0,
+        validator=number(0, 3600),
+        metadata=about(
+            "How long a command that is told to stop may take to make safe what it has."
+        ),
+    )
 
 
 @frozen(kw_only=True)
 class WorkerConfig:
     """The queue of runs, and the workers that share it."""
 
-    lease_s: float = field(default=60.0, validator=number(0.1, 86_400))
-    """How long a run stays with a worker that is not heard of."""
-    batch: int = field(default=1, validator=integer(1, 1_000))
-    """How many runs a worker takes at a time; more than one is for many short runs."""
-    poll_s: float = field(default=1.0, validator=number(0.01, 3_600))
-    """How often to look for runs that nobody has announced."""
-    sweep_s: float = field(default=5.0, validator=number(0.01, 3_600))
-    """How often to look for runs whose worker has gone, and for partitions to try again."""
-    drain_s: float = field(default=30.0, validator=number(0, 86_400))
-    """How long a worker that is told to stop may go on with its run before it gives it back."""
-    readiness_file: Path | None = None
-    """Is there while the worker takes runs."""
-    max_attempts: int = field(default=8, validator=integer(1, 1_000))
-    """How often a run is tried in all."""
-    initial_backoff_s: float = field(default=60.0, validator=number(0, 86_400))
-    max_backoff_s: float = field(default=3_600.0, validator=number(0, 604_800))
-    backoff_multiplier: float = field(default=2.0, validator=number(1, 100))
-    max_rescues: int = field(default=5, validator=integer(0, 1_000))
-    """How many workers a run may lose before it is put aside as what kills them."""
+    lease_s: float = field(
+        default=60.0,
+        validator=number(0.1, 86_400),
+        metadata=about("How long a run stays with a worker that is not heard of."),
+    )
+    batch: int = field(
+        default=1,
+        validator=integer(1, 1_000),
+        metadata=about(
+            "How many runs a worker takes at a time; more than one is for many short runs."
+        ),
+    )
+    poll_s: float = field(
+        default=1.0,
+        validator=number(0.01, 3_600),
+        metadata=about("How often to look for runs that nobody has announced."),
+    )
+    sweep_s: float = field(
+        default=5.0,
+        validator=number(0.01, 3_600),
+        metadata=about(
+            "How often to look for runs whose worker has gone, and for partitions to try again."
+        ),
+    )
+    drain_s: float = field(
+        default=30.0,
+        validator=number(0, 86_400),
+        metadata=about(
+            "How long a worker that is told to stop may go on with its run before it gives it back."
+        ),
+    )
+    readiness_file: Path | None = field(
+        default=None,
+        metadata=about(
+            "Is there while the worker takes runs.",
+            "/run/tileferry/ready",
+        ),
+    )
+    max_attempts: int = field(
+        default=8, validator=integer(1, 1_000), metadata=about("How often a run is tried in all.")
+    )
+    initial_backoff_s: float = field(
+        default=60.0,
+        validator=number(0, 86_400),
+        metadata=about("How long a run waits before it is tried for the second time."),
+    )
+    max_backoff_s: float = field(
+        default=3_600.0,
+        validator=number(0, 604_800),
+        metadata=about("No such wait is longer than this."),
+    )
+    backoff_multiplier: float = field(
+        default=2.0,
+        validator=number(1, 100),
+        metadata=about("How much longer each wait is than the one before."),
+    )
+    max_rescues: int = field(
+        default=5,
+        validator=integer(0, 1_000),
+        metadata=about(
+            "How many workers a run may lose before it is put aside as what kills them."
+        ),
+    )
 
 
 @frozen(kw_only=True)
 class PartitionsConfig:
     """Partitions: where their raw data is, and what the validator and the policy allow."""
 
-    raw_root: Path = field(factory=lambda: _own_data("raw"))
-    """The folder of raw partitions; workers on several machines need a shared one."""
-    max_attempts: int = field(default=4, validator=integer(1, 1_000))
-    """How often the validator may reject a partition before only an operator tries it again."""
-    max_age_days: float | None = field(default=None, validator=validators.optional(number(0.001)))
-    """After so long a failed partition is not tried again by itself."""
-    max_missing_share: float = field(default=0.0, validator=number(0, 1))
-    """Of the tiles that the provider listed, how many may then not be there."""
-    max_rejected_share: float = field(default=0.0, validator=number(0, 1))
-    """How many the gates may turn down."""
-    max_downgraded_share: float = field(default=0.1, validator=number(0, 1))
-    """How many may be older than their sector likes."""
+    raw_root: Path = field(
+        factory=lambda: _own_data("raw"),
+        metadata=about(
+            "The folder of raw partitions; workers on several machines need a shared one."
+        ),
+    )
+    max_attempts: int = field(
+        default=4,
+        validator=integer(1, 1_000),
+        metadata=about(
+            "How often the validator may reject a partition before only an operator tries it again."
+        ),
+    )
+    max_age_days: float | None = field(
+        default=None,
+        validator=validators.optional(number(0.001)),
+        metadata=about("After so long a failed partition is not tried again by itself.", 14),
+    )
+    max_missing_share: float = field(
+        default=0.0,
+        validator=number(0, 1),
+        metadata=about("Of the tiles that the provider listed, how many may then not be there."),
+    )
+    max_rejected_share: float = field(
+        default=0.0, validator=number(0, 1), metadata=about("How many the gates may turn down.")
+    )
+    max_downgraded_share: float = field(
+        default=0.1,
+        validator=number(0, 1),
+        metadata=about("How many may be older than their sector likes."),
+    )
 
 
 class SinkName(StrEnum):
@@ -138,14 +298,25 @@ class SinkName(StrEnum):
 class AuditConfig:
     """The audit log."""
 
-    sinks: list[SinkName] = field(factory=lambda: [SinkName.POSTGRES])
-    """Where events go. Only what is in Postgres can be verified, replayed and added up."""
-    jsonl_path: Path = field(factory=lambda: _own_data("audit.jsonl"))
-    """The file of the sink ``jsonl``."""
-    fail_closed: bool = False
-    """Whether an operation stops when a sink does not take its events."""
-    alert_retries_per_minute: float | None = None
-    """Where ``audit stats`` raises its alert; ``retry.<CATEGORY>`` may have another value."""
+    sinks: list[SinkName] = field(
+        factory=lambda: [SinkName.POSTGRES],
+        metadata=about(
+            "Where events go. Only what is in Postgres can be verified, replayed and added up."
+        ),
+    )
+    jsonl_path: Path = field(
+        factory=lambda: _own_data("audit.jsonl"), metadata=about("The file of the sink `jsonl`.")
+    )
+    fail_closed: bool = field(
+        default=False,
+        metadata=about("Whether an operation stops when a sink does not take its events."),
+    )
+    alert_retries_per_minute: float | None = field(
+        default=None,
+        metadata=about(
+            "Where `audit stats` raises its alert; `retry.<CATEGORY>` may have another value.", 10
+        ),
+    )
 
     @sinks.validator
     def _check_sinks(self, _attribute: object, value: list[SinkName]) -> None:
@@ -168,10 +339,11 @@ class LogLevel(StrEnum):
 class LogConfig:
     """The log. On the terminal only warnings are shown, whatever is set here."""
 
-    file: Path = field(factory=lambda: user_log_path(APP) / "tileferry.jsonl")
-    """Where records go, one JSON object a line."""
-    level: LogLevel = LogLevel.INFO
-    """The least that is written."""
+    file: Path = field(
+        factory=lambda: user_log_path(APP) / "tileferry.jsonl",
+        metadata=about("Where records go, one JSON object a line."),
+    )
+    level: LogLevel = field(default=LogLevel.INFO, metadata=about("The least that is written."))
 
 
 def _check_areas(_instance: object, _attribute: object, areas: dict[str, str]) -> None:
@@ -188,17 +360,30 @@ def _check_areas(_instance: object, _attribute: object, areas: dict[str, str]) -
 class Config:
     """Everything that can be set."""
 
-    database_url: ts.Secret[str] | None = None
-    """``postgresql://user:password@host:port/database``; without it an embedded server is used."""
-    data_dir: Path = field(factory=lambda: _own_data("postgres"))
-    """Where the embedded server keeps its data."""
+    database_url: ts.Secret[str] | None = field(
+        default=None,
+        metadata=about(
+            "`postgresql://user:password@host:port/database`; by default a server of its own."
+        ),
+    )
+    data_dir: Path = field(
+        factory=lambda: _own_data("postgres"),
+        metadata=about("Where the embedded server keeps its data."),
+    )
     c11: C11Config = field(factory=C11Config)
+    xyz: XyzConfig = field(factory=XyzConfig)
     c6: C6Config = field(factory=C6Config)
-    retry: RetryConfig = field(factory=RetryConfig)
-    """What a deployment changes about the retry policies."""
+    retry: RetryConfig = field(
+        factory=RetryConfig, metadata=about("What a deployment changes about the retry policies.")
+    )
     worker: WorkerConfig = field(factory=WorkerConfig)
     partitions: PartitionsConfig = field(factory=PartitionsConfig)
     audit: AuditConfig = field(factory=AuditConfig)
     log: LogConfig = field(factory=LogConfig)
-    areas: dict[str, str] = field(factory=dict, validator=_check_areas)
-    """Names for areas that are asked for often, each a box ``W,S,E,N``: ``--area NAME``."""
+    areas: dict[str, str] = field(
+        factory=dict,
+        validator=_check_areas,
+        metadata=about(
+            "Names for areas that are asked for often, each a box `W,S,E,N`: `--area NAME`."
+        ),
+    )

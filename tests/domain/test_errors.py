@@ -10,6 +10,8 @@ import pytest
 
 from tileferry.domain import errors
 from tileferry.domain.errors import (
+    AlreadyThereError,
+    ArchiveError,
     AuditError,
     CacheBudgetExceededError,
     CacheLockError,
@@ -217,6 +219,14 @@ EXAMPLES: list[tuple[TileManagerError, str]] = [
     (
         StorageError(action="write", path=EVIL, problem="no space", remedy="free some"),
         f"could not write {EVIL_SHOWN}: no space; free some",
+    ),
+    (
+        AlreadyThereError(path=EVIL, remedy="name another"),
+        f"{EVIL_SHOWN} is there already; name another",
+    ),
+    (
+        ArchiveError(path=EVIL, problem="is there already", remedy="name another place"),
+        f"archive {EVIL_SHOWN}: is there already; name another place",
     ),
     (
         CacheLockError(path=".c11/lock", problem="held by 7", remedy="wait for it"),

@@ -3,6 +3,7 @@
 import pytest
 
 from tileferry.domain.errors import (
+    AlreadyThereError,
     CacheBudgetExceededError,
     CacheLockError,
     ConfirmationNeededError,
@@ -26,6 +27,7 @@ from tileferry.entrypoints.cli.exits import ExitCode, exit_code_of
     ("error", "code"),
     [
         (InvalidValueError(field="x", value=1, problem="is odd"), 2),
+        (AlreadyThereError(path="f", remedy="move it"), 4),
         (CacheLockError(path="l", problem="held", remedy="wait"), 4),
         (CacheBudgetExceededError(requested_bytes=2, available_bytes=1), 4),
         (FlightStateNotOnGroundError(flight_id="F", state="airborne"), 4),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tileferry.adapters.filesystem import read_plan_file, write_plan_file
+from tileferry.adapters.filesystem import read_plan_file, write_whole_file
 from tileferry.domain.errors import StorageError
 from tileferry.domain.partitions import PLAN_BYTES_MAX
 
@@ -14,7 +14,7 @@ def test_a_plan_takes_the_place_of_an_older_one_and_is_its_owners(tmp_path: Path
     file = tmp_path / "a month.plan"
     file.write_bytes(b"old")
     file.chmod(0o644)
-    write_plan_file(file, b"new")
+    write_whole_file(file, b"new")
     assert read_plan_file(file) == b"new"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert list(tmp_path.iterdir()) == [file]
@@ -24,7 +24,7 @@ def test_what_a_link_points_at_is_left_alone(tmp_path: Path) -> None:
     other, file = tmp_path / "other", tmp_path / "plan"
     other.write_bytes(b"precious")
     file.symlink_to(other)
-    write_plan_file(file, b"new")
+    write_whole_file(file, b"new")
     assert (other.read_bytes(), file.is_symlink(), file.read_bytes()) == (
         b"precious",
         False,
@@ -34,7 +34,7 @@ def test_what_a_link_points_at_is_left_alone(tmp_path: Path) -> None:
 
 def test_no_folder_is_made_for_a_plan(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="there is no such folder"):
-        write_plan_file(tmp_path / "new" / "plan", b"")
+        write_whole_file(tmp_path / "new" / "plan", b"")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,0 +1,14 @@
+"""Archives as files and folders: trees, MBTiles and PMTiles."""
+
+from tileferry.adapters.filesystem.archives.mbtiles import MbtilesSource, MbtilesTarget
+from tileferry.adapters.filesystem.archives.pmtiles import PmtilesSource, PmtilesTarget
+from tileferry.adapters.filesystem.archives.tree import TreeSource, TreeTarget
+
+__all__ = [
+    "MbtilesSource",
+    "MbtilesTarget",
+    "PmtilesSource",
+    "PmtilesTarget",
+    "TreeSource",
+    "TreeTarget",
+]

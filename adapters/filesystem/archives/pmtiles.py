@@ -1,0 +1,260 @@
+"""PMTiles version 3, written in one pass: header and root, tiles, leaf directories, metadata.
+
+No list of entries is kept: each leaf directory is finished as soon as it is full, and waits in a
+file of its own until the last tile is written.
+"""
+
+import json
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+
+from attrs import define, field, frozen
+
+from tileferry.adapters.filesystem.archives.place import (
+    DRAFT,
+    ArchivePlace,
+    is_regular_file,
+    open_to_readers,
+)
+from tileferry.adapters.filesystem.files import Directory, FileCalls, OpenFile
+from tileferry.application.ports.archives import ArchivedTile, RefusedEntry
+from tileferry.domain.archives import (
+    HEADER_BYTES,
+    ROOT_END,
+    ArchiveAbout,
+    Counts,
+    DirectoryEntry,
+    Section,
+    Sections,
+    TileOrder,
+    decode_directory,
+    decode_header,
+    encode_directory,
+    encode_header,
+    gzipped,
+    leaf_entries,
+    tile_number,
+    tile_of_number,
+)
+from tileferry.domain.errors import ArchiveError, InvalidValueError
+from tileferry.domain.tiles import TILE_BYTES_MAX, TileId
+
+_LEAVES = "leaves"
+_BUFFER_BYTES = 1024 * 1024
+_CONTENTS_REMEMBERED = 4_096
+"""Content that was seen among the last so many is written once: water and cloud come in numbers."""
+
+
+@frozen(kw_only=True)
+class PmtilesTarget:
+    """A ``.pmtiles`` file to be."""
+
+    path: Path
+    replace: bool = False
+    calls: FileCalls = field(factory=FileCalls)
+
+    @property
+    def order(self) -> TileOrder:
+        """Along the curve: readers that want an area find its tiles together."""
+        return TileOrder.CURVE
+
+    @property
+    def place(self) -> str:
+        """Its path."""
+        return str(self.path)
+
+    @contextmanager
+    def draft(self) -> "Iterator[_PmtilesDraft]":
+        """Begin the file, in a folder beside it."""
+        place = ArchivePlace(
+            path=self.path, replace=self.replace, may_replace=is_regular_file, calls=self.calls
+        )
+        with (
+            place.folder() as folder,
+            folder.create_file(DRAFT) as tiles,
+            folder.create_file(_LEAVES) as leaves,
+        ):
+            yield _PmtilesDraft(
+                place=place, folder=folder, tiles=_Appended(tiles), leaves=_Appended(leaves)
+            )
+
+
+@define
+class _Appended:
+    """A file that grows, a large write at a time."""
+
+    file: OpenFile
+    size: int = 0
+    _parts: list[bytes] = field(factory=list)
+    _waiting: int = 0
+
+    def append(self, content: bytes) -> int:
+        """Add bytes, and return where they begin."""
+        start = self.size
+        self._parts.append(content)
+        self.size += len(content)
+        self._waiting += len(content)
+        if self._waiting >= _BUFFER_BYTES:
+            self.write_out()
+        return start
+
+    def write_out(self) -> None:
+        """Leave nothing in memory."""
+        self.file.write_vector(self._parts)
+        self._parts, self._waiting = [], 0
+
+
+@define(kw_only=True)
+class _PmtilesDraft:
+    """The file while it is written."""
+
+    place: ArchivePlace
+    folder: Directory
+    tiles: _Appended
+    leaves: _Appended
+    _entries: list[DirectoryEntry] = field(factory=list)
+    """Of the leaf that is not full yet."""
+    _root: list[DirectoryEntry] = field(factory=list)
+    _seen: OrderedDict[str, tuple[int, int]] = field(factory=OrderedDict)
+    _tiles: int = 0
+    _entry_count: int = 0
+    _contents: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        self.tiles.append(bytes(ROOT_END))  # for header and root, which are known at the end
+
+    def add(self, tile: ArchivedTile) -> None:
+        """Write a tile's bytes, unless they were written lately, and note where they are."""
+        tile_id = tile.tile_id
+        number = tile_number(tile_id.zoom, tile_id.x, tile_id.y)
+        offset, length = self._stored(tile)
+        self._tiles += 1
+        last = self._entries[-1] if self._entries else None
+        if last is not None and last.offset == offset and last.number + last.run == number:
+            self._entries[-1] = DirectoryEntry(last.number, offset, length, last.run + 1)
+            return
+        if len(self._entries) == leaf_entries(len(self._root)):
+            self._finish_leaf()
+        self._entries.append(DirectoryEntry(number, offset, length, 1))
+        self._entry_count += 1
+
+    def _stored(self, tile: ArchivedTile) -> tuple[int, int]:
+        key = tile.facts.sha256 or sha256(tile.content).hexdigest()
+        found = self._seen.get(key)
+        if found is None:
+            offset = self.tiles.append(tile.content) - ROOT_END
+            found = offset, len(tile.content)
+            self._contents += 1
+            if len(self._seen) >= _CONTENTS_REMEMBERED:
+                self._seen.popitem(last=False)
+        self._seen[key] = found
+        self._seen.move_to_end(key)
+        return found
+
+    def _finish_leaf(self) -> None:
+        encoded = encode_directory(self._entries)
+        offset = self.leaves.append(encoded)
+        self._root.append(DirectoryEntry(self._entries[0].number, offset, len(encoded), 0))
+        self._entries = []
+
+    def seal(self, about: ArchiveAbout) -> "PmtilesSource":
+        """Write the rest: leaves, metadata, then the beginning."""
+        tiles = Section(ROOT_END, self.tiles.size - ROOT_END)
+        root = self._finished_root()
+        leaves = Section(self.tiles.size, self.leaves.size)
+        self._copy_leaves()
+        told = gzipped(json.dumps(about.json(), ensure_ascii=False).encode())
+        metadata = Section(self.tiles.append(told), len(told))
+        self.tiles.write_out()
+        sections = Sections(
+            root=Section(HEADER_BYTES, len(root)), metadata=metadata, leaves=leaves, tiles=tiles
+        )
+        counts = Counts(tiles=self._tiles, entries=self._entry_count, contents=self._contents)
+        file = self.tiles.file
+        file.rewind()
+        file.write_all(encode_header(sections, counts, about) + root)
+        open_to_readers(file.fd)
+        file.fdatasync()
+        return PmtilesSource(self.folder.path / DRAFT, calls=file.calls)
+
+    def _finished_root(self) -> bytes:
+        """Return the root: all entries where they fit, or else those of the leaves."""
+        if not self._root:
+            root = encode_directory(self._entries)
+            if HEADER_BYTES + len(root) <= ROOT_END:
+                return root
+        self._finish_leaf()
+        return encode_directory(self._root)
+
+    def _copy_leaves(self) -> None:
+        self.leaves.write_out()
+        for offset in range(0, self.leaves.size, _BUFFER_BYTES):
+            self.tiles.append(self.leaves.file.pread(_BUFFER_BYTES, offset))
+
+    def publish(self) -> None:
+        """Give the file its name."""
+        self.place.publish(self.folder)
+
+
+@frozen
+class PmtilesSource:
+    """Reads a ``.pmtiles`` file from its first tile to its last."""
+
+    path: Path
+    calls: FileCalls = field(factory=FileCalls, kw_only=True)
+
+    def sizes(self, source: str) -> Iterator[tuple[TileId, int]]:
+        """Yield the tiles that the directories name."""
+        with self._opened() as file:
+            for entry in _entries(file):
+                for number in range(entry.number, entry.number + entry.run):
+                    yield _tile(number, source), entry.length
+
+    def tiles(self, source: str) -> Iterator[ArchivedTile | RefusedEntry]:
+        """Yield the tiles along the curve."""
+        with self._opened() as file:
+            start = _sections(file).tiles.offset
+            for entry in _entries(file):
+                if entry.length > TILE_BYTES_MAX:
+                    yield RefusedEntry(place=str(entry.number), problem="is too large for a tile")
+                    continue
+                content = file.pread(entry.length, start + entry.offset)
+                for number in range(entry.number, entry.number + entry.run):
+                    yield ArchivedTile(tile_id=_tile(number, source), content=content)
+
+    @contextmanager
+    def _opened(self) -> Iterator[OpenFile]:
+        with Directory.open_root(self.path.parent, self.calls) as folder:
+            file = folder.find_file(self.path.name)
+        if file is None:
+            raise ArchiveError(path=str(self.path), problem="is not there", remedy="check the path")
+        with file:
+            try:
+                yield file
+            except InvalidValueError as error:
+                raise ArchiveError(
+                    path=str(self.path), problem=str(error), remedy="get the archive again"
+                ) from error
+
+
+def _sections(file: OpenFile) -> Sections:
+    return decode_header(file.pread(HEADER_BYTES, 0))[0]
+
+
+def _entries(file: OpenFile) -> Iterator[DirectoryEntry]:
+    """Yield the entries of all tiles: the root's own, or those of its leaves."""
+    sections = _sections(file)
+    for entry in decode_directory(file.pread(sections.root.length, sections.root.offset)):
+        if entry.run:
+            yield entry
+        else:
+            leaf = file.pread(entry.length, sections.leaves.offset + entry.offset)
+            yield from decode_directory(leaf)
+
+
+def _tile(number: int, source: str) -> TileId:
+    zoom, x, y = tile_of_number(number)
+    return TileId(source=source, zoom=zoom, x=x, y=y)

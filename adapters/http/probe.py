@@ -1,0 +1,58 @@
+"""A small question to a provider, for what its answer shows beside its content."""
+
+import ssl
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+import httpx
+from attrs import frozen
+
+from tileferry.adapters.http.errors import answered
+from tileferry.adapters.http.refusals import key_of
+
+_CERTIFICATE_TIME = "%b %d %H:%M:%S %Y %Z"
+
+
+@frozen(kw_only=True)
+class ProviderSigns:
+    """What an answer showed."""
+
+    status: int
+    server: str
+    date: datetime | None
+    """The provider's clock, by its own word."""
+    certificate_expires_at: datetime | None
+    """``None`` without TLS."""
+
+
+def probed(client: httpx.Client, path: str) -> ProviderSigns:
+    """Ask, and look; only the head of the answer is read."""
+    server = f"{client.base_url.scheme}://{client.base_url.netloc.decode()}"
+
+    def ask() -> ProviderSigns:
+        with client.stream("GET", path) as response:
+            return ProviderSigns(
+                status=response.status_code,
+                server=server,
+                date=_date_of(response.headers.get("date", "")),
+                certificate_expires_at=_expiry_of(response),
+            )
+
+    return answered(ask, lambda: server, secret=key_of(client))
+
+
+def _date_of(text: str) -> datetime | None:
+    try:
+        date = parsedate_to_datetime(text)
+    except (ValueError, TypeError):
+        return None
+    return date if date.tzinfo is not None else date.replace(tzinfo=UTC)
+
+
+def _expiry_of(response: httpx.Response) -> datetime | None:
+    connection = response.extensions["network_stream"].get_extra_info("ssl_object")
+    if not isinstance(connection, ssl.SSLObject | ssl.SSLSocket):
+        return None
+    certificate = connection.getpeercert() or {}
+    until = datetime.strptime(str(certificate["notAfter"]), _CERTIFICATE_TIME)  # noqa: DTZ007  # always GMT, next
+    return until.replace(tzinfo=UTC)

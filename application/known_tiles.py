@@ -1,0 +1,90 @@
+"""Looking many tiles up in the cache, a column at a time, and remembering which are there."""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from attrs import define, field
+
+from tileferry.application.ports.tile_metadata import TileMetadataStore
+from tileferry.domain.archives import tile_number
+from tileferry.domain.tiles import TileId, TileMetadata, TileRange
+
+Item = TypeVar("Item")
+BATCH_TILES_MAX = 256
+BATCH_BYTES_MAX = 16 * 1024 * 1024
+"""What waits for its look-up is held in memory."""
+
+
+def with_known(
+    items: Iterable[Item],
+    store: TileMetadataStore,
+    *,
+    tile_of: Callable[[Item], TileId],
+    size_of: Callable[[Item], int] = lambda _: 0,
+) -> Iterator[tuple[Item, TileMetadata | None]]:
+    """Yield each item with what the cache knows of its tile.
+
+    Items that follow each other in one column are looked up together. So it is fast for what comes
+    column by column, and right for anything.
+    """
+    for batch in _batches(items, tile_of, size_of):
+        known = _known([tile_of(item) for item in batch], store)
+        for item in batch:
+            yield item, known.get(tile_of(item))
+
+
+def _batches(
+    items: Iterable[Item], tile_of: Callable[[Item], TileId], size_of: Callable[[Item], int]
+) -> Iterator[list[Item]]:
+    batch: list[Item] = []
+    column, size_bytes = (-1, -1), 0
+    for item in items:
+        tile = tile_of(item)
+        full = len(batch) >= BATCH_TILES_MAX or size_bytes >= BATCH_BYTES_MAX
+        if batch and (full or column != (tile.zoom, tile.x)):
+            yield batch
+            batch, size_bytes = [], 0
+        column = tile.zoom, tile.x
+        batch.append(item)
+        size_bytes += size_of(item)
+    if batch:
+        yield batch
+
+
+def _known(tiles: list[TileId], store: TileMetadataStore) -> dict[TileId, TileMetadata]:
+    """Look up tiles of one column and one source."""
+    first = tiles[0]
+    if len(tiles) == 1:
+        found = store.get_metadata(first)
+        return {} if found is None else {first: found}
+    wanted, rows = set(tiles), [tile.y for tile in tiles]
+    stretch = TileRange(
+        zoom=first.zoom, x_min=first.x, x_max=first.x, y_min=min(rows), y_max=max(rows)
+    )
+    visible = store.query_by_bbox(stretch.bounds, [first.zoom], source=first.source)
+    return {row.tile_id: row for row in visible if row.tile_id in wanted}
+
+
+@define
+class StoredTiles:
+    """Tiles of one source that the cache has, in eight bytes each: they are not to be evicted."""
+
+    source: str
+    _numbers: "array[int]" = field(factory=lambda: array("Q"), init=False)
+
+    def note(self, tile: TileId) -> None:
+        """Add a tile."""
+        self._numbers.append(tile_number(tile.zoom, tile.x, tile.y))
+
+    def sort(self) -> None:
+        """Make it ready to be asked."""
+        self._numbers = array("Q", sorted(self._numbers))
+
+    def __contains__(self, tile: object) -> bool:
+        if not isinstance(tile, TileId) or tile.source != self.source:
+            return False
+        number = tile_number(tile.zoom, tile.x, tile.y)
+        at = bisect_left(self._numbers, number)
+        return at < len(self._numbers) and self._numbers[at] == number

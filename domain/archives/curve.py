@@ -1,0 +1,57 @@
+"""The order of tiles in a PMTiles archive: level by level, each along a Hilbert curve."""
+
+from tileferry.domain.tiles.tile_id import ZOOM_MAX
+
+BLOCK_LEVELS = 5
+"""A block is 32 by 32 tiles, or a whole level that has fewer: a stretch without gaps."""
+
+
+def level_start(zoom: int) -> int:
+    """Return the first number of a level: how many tiles all levels above it have."""
+    return ((1 << 2 * zoom) - 1) // 3
+
+
+def tile_number(zoom: int, x: int, y: int) -> int:
+    """Return a tile's number."""
+    position = 0
+    for bit in range(zoom - 1, -1, -1):
+        right, low = x >> bit & 1, y >> bit & 1
+        position = position << 2 | (3 * right ^ low)
+        if not low:  # the curve is turned in the upper quadrants; only lower bits are looked at
+            x, y = (~y, ~x) if right else (y, x)
+    return level_start(zoom) + position
+
+
+def tile_of_number(number: int) -> tuple[int, int, int]:
+    """Return the level, column and row of a number."""
+    zoom = ((3 * number + 1).bit_length() - 1) // 2
+    position = number - level_start(zoom)
+    x = y = 0
+    for bit in range(zoom):
+        quadrant = position >> 2 * bit & 3
+        right = quadrant >> 1
+        low = quadrant & 1 ^ right
+        if not low:
+            last = (1 << bit) - 1
+            x, y = (last - y, last - x) if right else (y, x)
+        x |= right << bit
+        y |= low << bit
+    return zoom, x, y
+
+
+def block_start(zoom: int, x: int, y: int) -> int:
+    """Return the first number of the block that a tile is in."""
+    levels = min(zoom, BLOCK_LEVELS)
+    number = tile_number(zoom - levels, x >> levels, y >> levels) - level_start(zoom - levels)
+    return level_start(zoom) + (number << 2 * levels)
+
+
+def block_tiles(start: int) -> tuple[int, range, range]:
+    """Return the level, the columns and the rows of the block that begins at a number."""
+    zoom, x, y = tile_of_number(start)
+    side = 1 << min(zoom, BLOCK_LEVELS)
+    x, y = x - x % side, y - y % side
+    return zoom, range(x, x + side), range(y, y + side)
+
+
+NUMBER_MAX = level_start(ZOOM_MAX + 1) - 1

@@ -1,0 +1,128 @@
+"""PMTiles version 3: directories, which say where tiles are, in the form that a file holds."""
+
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+
+from attrs import frozen
+
+from tileferry.domain.errors import InvalidValueError
+
+ROOT_END = 16_384
+"""Header and root directory lie before this byte, so that one read of a reader gets both."""
+LEAF_ENTRIES = 4_096
+LEAVES_A_STEP = 200
+_GZIP = 31
+_VARINT_BITS_MAX = 63
+_DIRECTORY_BYTES_MAX = 64 * 1024 * 1024
+
+
+@frozen
+class DirectoryEntry:
+    """Where the content of some tiles in a row is; a run of none points to a leaf directory."""
+
+    number: int
+    offset: int
+    length: int
+    run: int
+
+
+def leaf_entries(leaves_before: int) -> int:
+    """Return how many entries the next leaf directory takes.
+
+    They double every 200 leaves. So a small archive has small leaves, a writer need not know how
+    much is to come, and 50 million tiles make 1,200 leaves: at 13 bytes each (number 7, run 1,
+    length 4, offset 1) the root directory fits before ``ROOT_END``, even where nothing of it can
+    be compressed.
+    """
+    return LEAF_ENTRIES << leaves_before // LEAVES_A_STEP
+
+
+def encode_directory(entries: Sequence[DirectoryEntry]) -> bytes:
+    """Write a directory: a column at a time, numbers as differences, all of it gzipped."""
+    return gzipped(b"".join(_columns(entries)))
+
+
+def _columns(entries: Sequence[DirectoryEntry]) -> Iterator[bytes]:
+    yield _varints([len(entries)])
+    before = [0, *(entry.number for entry in entries)]
+    yield _varints(entry.number - last for entry, last in zip(entries, before, strict=False))
+    yield _varints(entry.run for entry in entries)
+    yield _varints(entry.length for entry in entries)
+    yield _varints(_places(entries))
+
+
+def _places(entries: Sequence[DirectoryEntry]) -> Iterator[int]:
+    """Yield 0 for what follows the entry before it, and otherwise one more than the offset."""
+    end = None
+    for entry in entries:
+        yield 0 if entry.offset == end else entry.offset + 1
+        end = entry.offset + entry.length
+
+
+def decode_directory(content: bytes) -> list[DirectoryEntry]:
+    """Read a directory; what is none is refused."""
+    count, *numbers = _read_varints(gunzipped(content)) or [0]
+    if count == 0 or len(numbers) != 4 * count:
+        raise _damaged("does not have the entries that it says")
+    columns = [numbers[count * column : count * (column + 1)] for column in range(4)]
+    entries: list[DirectoryEntry] = []
+    number = end = 0
+    for difference, run, length, place in zip(*columns, strict=True):
+        number += difference
+        offset = place - 1 if place else end
+        if length == 0 or offset < 0 or (entries and difference == 0):
+            raise _damaged("has an entry that cannot be")
+        entries.append(DirectoryEntry(number, offset, length, run))
+        end = offset + length
+    return entries
+
+
+def gzipped(content: bytes) -> bytes:
+    """Compress; the same content gives the same bytes at any time."""
+    compressor = zlib.compressobj(wbits=_GZIP)
+    return compressor.compress(content) + compressor.flush()
+
+
+def gunzipped(content: bytes, *, bytes_max: int = _DIRECTORY_BYTES_MAX) -> bytes:
+    """Decompress, within bounds."""
+    reader = zlib.decompressobj(wbits=_GZIP)
+    try:
+        plain = reader.decompress(content, bytes_max)
+    except zlib.error as error:
+        raise _damaged("is not compressed as it should be") from error
+    if not reader.eof:
+        raise _damaged("is cut off, or too large")
+    return plain
+
+
+def _varints(numbers: Iterable[int]) -> bytes:
+    """Write numbers seven bits at a time, the lowest first; all but the last byte are marked."""
+    written = bytearray()
+    for number in numbers:
+        rest = number
+        while rest > 0x7F:  # noqa: PLR2004  # seven bits
+            written.append(rest & 0x7F | 0x80)
+            rest >>= 7
+        written.append(rest)
+    return bytes(written)
+
+
+def _read_varints(content: bytes) -> list[int]:
+    numbers = []
+    number = shift = 0
+    for byte in content:
+        if shift > _VARINT_BITS_MAX:
+            raise _damaged("has a number without an end")
+        number |= (byte & 0x7F) << shift
+        if byte & 0x80:
+            shift += 7
+        else:
+            numbers.append(number)
+            number = shift = 0
+    if shift:
+        raise _damaged("ends within a number")
+    return numbers
+
+
+def _damaged(problem: str) -> InvalidValueError:
+    return InvalidValueError(field="PMTiles directory", value=None, problem=problem)

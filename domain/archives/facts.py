@@ -1,0 +1,83 @@
+"""What the cache knows of a tile beside its bytes, as an archive carries it along."""
+
+import json
+from datetime import UTC, datetime
+
+from attrs import converters, field, frozen, validators
+
+from tileferry.domain.checks import as_float, aware, positive, sha256_hex
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.json_input import parse_json
+from tileferry.domain.json_object import JsonObject
+from tileferry.domain.tiles.listing import moment_of
+from tileferry.domain.tiles.metadata import TileMetadata
+from tileferry.domain.tiles.tile_id import TileId
+
+LINE_BYTES_MAX = 1_024
+FACTS = ("produced_at", "resolution_m_per_px", "sha256")
+
+
+@frozen(kw_only=True)
+class TileFacts:
+    """When a tile was produced, how fine it is, and which bytes it has, as far as that is said."""
+
+    produced_at: datetime | None = field(default=None, validator=validators.optional(aware))
+    resolution_m_per_px: float | None = field(
+        default=None,
+        converter=converters.optional(as_float),
+        validator=validators.optional(positive),
+    )
+    sha256: str | None = field(default=None, validator=validators.optional(sha256_hex))
+
+    @classmethod
+    def of(cls, tile: TileMetadata) -> "TileFacts":
+        """Return what the cache knows."""
+        return cls(
+            produced_at=tile.produced_at.astimezone(UTC),
+            resolution_m_per_px=tile.resolution_m_per_px,
+            sha256=tile.blob.sha256,
+        )
+
+    @classmethod
+    def read(cls, produced_at: object, resolution: object, sha256: object) -> "TileFacts":
+        """Read the three from somebody's file."""
+        if not isinstance(produced_at, str | None):
+            raise InvalidValueError(
+                field="produced_at", value=produced_at, problem="must be a time in text"
+            )
+        if isinstance(resolution, bool) or not isinstance(resolution, int | float | None):
+            raise InvalidValueError(
+                field="resolution_m_per_px", value=resolution, problem="must be a number"
+            )
+        return cls(
+            produced_at=None
+            if produced_at is None
+            else moment_of(produced_at, field="produced_at"),
+            resolution_m_per_px=resolution,
+            sha256=sha256,  # type: ignore[arg-type]  # it checks
+        )
+
+    def texts(self) -> tuple[str | None, float | None, str | None]:
+        """Return the three as ``read`` takes them."""
+        moment = self.produced_at
+        return None if moment is None else moment.isoformat(), self.resolution_m_per_px, self.sha256
+
+
+def facts_line(tile: TileId, facts: TileFacts) -> bytes:
+    """Write a line of ``tiles.jsonl``."""
+    told = {
+        "tile": f"{tile.zoom}/{tile.x}/{tile.y}",
+        **dict(zip(FACTS, facts.texts(), strict=True)),
+    }
+    return json.dumps(told, separators=(",", ":")).encode() + b"\n"
+
+
+def parse_facts_line(line: bytes, *, number: int, source: str) -> tuple[TileId, TileFacts]:
+    """Read a line; a refusal names it by its number."""
+    name = f"tiles.jsonl, line {number}"
+    data = JsonObject.of(parse_json(line, field=name, bytes_max=LINE_BYTES_MAX), name)
+    with data.naming("tile"):
+        tile = TileId.parse(f"{source}/{data.get('tile', str)}")
+    with data.naming():
+        facts = TileFacts.read(*(data.fields.get(field) for field in FACTS))
+    return tile, facts

@@ -1,0 +1,151 @@
+"""What is well with an installation, and what is not: facts in, a finding with its cure out."""
+
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+from attrs import frozen
+
+from tileferry.domain.errors import SatelliteProviderError, TileManagerError
+from tileferry.domain.text import printable
+from tileferry.domain.tiles import ProviderFault, fault_of_status
+
+PYTHON_MIN = (3, 11)
+SKEW_MAX = timedelta(seconds=60)
+"""Providers refuse signatures whose time is further off than they like; five minutes is usual."""
+CERTIFICATE_LEFT_MIN = timedelta(days=14)
+_GIB = 1024**3
+_SERVER_ERROR = 500
+
+
+class Verdict(StrEnum):
+    """How one look ended."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+    NOT_SEEN = "not seen"
+    """What it depends on had failed."""
+
+
+@frozen(kw_only=True)
+class Finding:
+    """One thing that was looked at."""
+
+    subject: str
+    verdict: Verdict
+    found: str
+    cure: str | None = None
+    error: TileManagerError | None = None
+    """What was met, where it was an error."""
+
+
+def well(subject: str, found: str) -> Finding:
+    """Return that something is as it should be."""
+    return Finding(subject=subject, verdict=Verdict.OK, found=found)
+
+
+def doubtful(subject: str, found: str, cure: str) -> Finding:
+    """Return that something may become a problem."""
+    return Finding(subject=subject, verdict=Verdict.WARNING, found=found, cure=cure)
+
+
+def ill(subject: str, found: str, cure: str, *, error: TileManagerError | None = None) -> Finding:
+    """Return that something does not work."""
+    return Finding(subject=subject, verdict=Verdict.FAILED, found=found, cure=cure, error=error)
+
+
+def met(subject: str, error: TileManagerError) -> Finding:
+    """Return that a look ended with an error; most say by themselves what to do."""
+    fault = error.fault if isinstance(error, SatelliteProviderError) else None
+    cure = None
+    if fault is ProviderFault.INSECURE:
+        cure = "check the provider's certificate, c11.ca_file, and this machine's clock"
+    elif fault is not None:
+        cure = "check the link, and c11.satellite_provider_url"
+    return Finding(
+        subject=subject, verdict=Verdict.FAILED, found=str(error), cure=cure, error=error
+    )
+
+
+def not_seen(subject: str, needed: str) -> Finding:
+    """Return that there was nothing to look at."""
+    return Finding(subject=subject, verdict=Verdict.NOT_SEEN, found=f"needs the {needed}")
+
+
+def of_python(version: tuple[int, int, int]) -> Finding:
+    """Judge the interpreter."""
+    shown = ".".join(map(str, version))
+    if version[:2] < PYTHON_MIN:
+        return ill("Python", shown, "use Python 3.11 or later")
+    return well("Python", shown)
+
+
+def of_disk(free_bytes: int, reserve_bytes: int, cache_bytes_left: int) -> Finding:
+    """Judge the space for tiles: what is free beyond the reserve, and what the budget leaves."""
+    usable = free_bytes - reserve_bytes
+    found = (
+        f"{free_bytes / _GIB:.1f} GiB free, {reserve_bytes / _GIB:.1f} of them reserved; "
+        f"the budget leaves {cache_bytes_left / _GIB:.1f} GiB"
+    )
+    if usable <= 0:
+        return ill("disk", found, "free some space, or set c11.cache_root to another disk")
+    if cache_bytes_left <= 0:
+        return doubtful(
+            "disk", found, "downloads will evict older tiles; raise c6.budget_bytes to keep them"
+        )
+    return well("disk", found)
+
+
+def of_clock(subject: str, ours: datetime, theirs: datetime) -> Finding:
+    """Judge this machine's clock by another one."""
+    skew = ours - theirs
+    seconds = abs(skew).total_seconds()
+    if abs(skew) <= SKEW_MAX:
+        return well(subject, "agrees" if seconds < 1 else f"agrees within {seconds:.0f} s")
+    side = "ahead of" if skew > timedelta() else "behind"
+    return doubtful(
+        subject,
+        f"this machine is {seconds:.0f} s {side} it",
+        "set the clock (timedatectl set-ntp true); signatures and ages of tiles depend on it",
+    )
+
+
+def of_certificate(expires_at: datetime | None, now: datetime) -> Finding:
+    """Judge the provider's certificate, which was found to be valid."""
+    subject = "certificate"
+    if expires_at is None:
+        return well(subject, "none: plain http to this machine")
+    left = expires_at - now
+    found = f"valid until {expires_at.astimezone(UTC):%Y-%m-%d}, {left.days} days"
+    if left < CERTIFICATE_LEFT_MIN:
+        return doubtful(subject, found, "ask the provider to renew it before the next flight")
+    return well(subject, found)
+
+
+def of_answer(status: int, server: str) -> Finding:
+    """Judge how the provider answered a small question that carried our key."""
+    subject, server = "provider", printable(server)
+    error = SatelliteProviderError(
+        reason="refused", url=server, status=status, fault=fault_of_status(status)
+    )
+    match status:
+        case 200:
+            return well(subject, f"{server} answers and takes the key")
+        case 401 | 403:
+            found, cure = f"{server} refuses the key ({status})", "check c11.service_api_key_file"
+            return ill(subject, found, cure, error=error)
+        case 429:
+            return doubtful(subject, f"{server} throttles us (429)", "wait before a download")
+        case _ if status >= _SERVER_ERROR:
+            return doubtful(subject, f"{server} has trouble ({status})", "try again later")
+        case _:
+            found = f"{server} answered {status} to a listing"
+            cure = "check that c11.satellite_provider_url is the address of a satellite-provider"
+            return ill(subject, found, cure, error=error)
+
+
+def of_mode(subject: str, mode: int, cure: str) -> Finding:
+    """Judge whether a folder is for its owner alone."""
+    if mode & 0o077:
+        return doubtful(subject, f"others may look into it (mode {mode:04o})", cure)
+    return well(subject, f"for its owner alone (mode {mode:04o})")

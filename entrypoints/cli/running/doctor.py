@@ -1,0 +1,177 @@
+"""The checks of an installation: where to look; what to make of it is the domain's."""
+
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import typer
+from attrs import define, field
+from sqlalchemy import text
+
+from tileferry.adapters.http.probe import probed
+from tileferry.adapters.http.provider import TILES_PATH
+from tileferry.adapters.postgres import schema_status
+from tileferry.adapters.system import SystemDisk
+from tileferry.application.checkup import Check, examined
+from tileferry.domain import health
+from tileferry.domain.errors import CacheLockError
+from tileferry.domain.health import Finding, Verdict
+from tileferry.entrypoints.cli.exits import ExitCode, exit_code_of
+from tileferry.entrypoints.cli.output import notes, people, print_json
+from tileferry.entrypoints.cli.views.health import closing_line, finding_lines
+from tileferry.entrypoints.config import CONFIG_FILE, Config, load_config
+from tileferry.entrypoints.config.api_key import service_api_key
+from tileferry.entrypoints.container import Container
+from tileferry.entrypoints.logs import logging_to
+from tileferry.entrypoints.parts import budget_bytes, reserve_bytes
+
+_QUESTION = f"{TILES_PATH}?bbox=0,0,0.001,0.001&zoom=1&list-only=true"
+
+
+def examine(file: Path | None, *, json: bool) -> None:
+    """Look at everything, tell it, and end with the code of the first thing that failed."""
+    findings: list[Finding] = []
+    installation = Installation(file)
+    try:
+        for finding in examined(installation.checks()):
+            findings.append(finding)
+            if not json:
+                for line in finding_lines(finding):
+                    people.print(line, soft_wrap=True)
+    finally:
+        installation.close()
+    if json:
+        print_json("tileferry.doctor.v1", {"findings": [_object(finding) for finding in findings]})
+    else:
+        people.print(f"\n{closing_line(findings)}")
+    raise typer.Exit(_code(findings))
+
+
+def _object(finding: Finding) -> dict[str, str | None]:
+    return {
+        "subject": finding.subject,
+        "verdict": finding.verdict,
+        "found": finding.found,
+        "cure": finding.cure,
+    }
+
+
+def _code(findings: list[Finding]) -> ExitCode:
+    failed = next((one for one in findings if one.verdict is Verdict.FAILED), None)
+    if failed is None:
+        return ExitCode.DONE
+    return ExitCode.FATAL if failed.error is None else exit_code_of(failed.error)
+
+
+@define
+class Installation:
+    """Where to look."""
+
+    file: Path | None
+    _config: Config | None = field(default=None, init=False)
+    _container: Container | None = field(default=None, init=False)
+
+    def checks(self) -> Iterator[Check]:
+        """Yield the looks, each after what it needs."""
+        configured = "configuration"
+        yield Check(subject="Python", look=self._python)
+        yield Check(subject=configured, look=self._configuration)
+        yield Check(subject="log", look=self._log, needs=configured)
+        yield Check(subject="database", look=self._database, needs=configured)
+        yield Check(subject="schema", look=self._schema, needs="database")
+        yield Check(subject="cache", look=self._cache, needs=configured)
+        yield Check(subject="lock", look=self._lock, needs="cache")
+        yield Check(subject="disk", look=self._disk, needs="schema")
+        yield Check(subject="key", look=self._key, needs=configured)
+        yield Check(subject="provider", look=self._provider, needs="key")
+
+    def close(self) -> None:
+        """Let go of what was opened."""
+        if self._container is not None:
+            self._container.shutdown_resources()
+
+    @property
+    def config(self) -> Config:
+        """The configuration, which was found to be one."""
+        assert self._config is not None  # noqa: S101  # every check needs it
+        return self._config
+
+    @property
+    def container(self) -> Container:
+        """The product."""
+        assert self._container is not None  # noqa: S101  # as above
+        return self._container
+
+    def _python(self) -> Iterator[Finding]:
+        yield health.of_python(sys.version_info[:3])
+
+    def _configuration(self) -> Iterator[Finding]:
+        self._config = load_config(self.file)
+        self._container = Container(config=self._config)
+        source = self.file or Path(CONFIG_FILE)
+        found = str(source) if source.exists() else "defaults and the environment; no file here"
+        yield health.well("configuration", found)
+
+    def _log(self) -> Iterator[Finding]:
+        with logging_to(self.config.log, notes):
+            yield health.well("log", str(self.config.log.file))
+
+    def _database(self) -> Iterator[Finding]:
+        database = self.container.database()
+        place = (
+            f"in {self.config.data_dir}" if self.config.database_url is None else "as configured"
+        )
+        yield health.well("database", f"PostgreSQL {database.check_server()}, {place}")
+        with database.reading() as connection:
+            theirs = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
+        yield health.of_clock("database's clock", datetime.now(UTC), theirs)
+
+    def _schema(self) -> Iterator[Finding]:
+        status = schema_status(self.container.database())
+        status.check()
+        yield health.well("schema", f"at {status.found}")
+
+    def _cache(self) -> Iterator[Finding]:
+        root = self.config.c11.cache_root
+        if not root.exists():
+            yield health.well("cache", f"{root} is made by the first download")
+            return
+        self.container.disk().free_bytes()  # or it is not a folder, or cannot be read
+        mode = root.stat().st_mode & 0o777
+        yield health.of_mode("cache", mode, f"chmod 700 {root}")
+
+    def _lock(self) -> Iterator[Finding]:
+        if not self.config.c11.cache_root.exists():
+            yield health.well("lock", "free: there is no cache yet")
+            return
+        lock = self.container.cache_lock()
+        try:
+            lock.acquire()
+        except CacheLockError as error:
+            yield health.doubtful("lock", error.problem, error.remedy)
+            return
+        lock.release()
+        yield health.well("lock", "free")
+
+    def _disk(self) -> Iterator[Finding]:
+        root = self.config.c11.cache_root
+        disk = SystemDisk(next(place for place in (root, *root.parents) if place.exists()))
+        with self.container.cache_ledger().exclusively() as books:
+            used_bytes = books.used_bytes() + books.reserved_bytes()
+        left_bytes = budget_bytes(self.config, disk) - used_bytes
+        yield health.of_disk(disk.free_bytes(), reserve_bytes(self.config, disk), left_bytes)
+
+    def _key(self) -> Iterator[Finding]:
+        service_api_key(self.config.c11)
+        named = self.config.c11.service_api_key_file
+        found = "from the environment" if named is None else f"{named}, for its owner alone"
+        yield health.well("key", found)
+
+    def _provider(self) -> Iterator[Finding]:
+        signs = probed(self.container.http_client(), _QUESTION)
+        now = datetime.now(UTC)
+        yield health.of_answer(signs.status, signs.server)
+        yield health.of_certificate(signs.certificate_expires_at, now)
+        if signs.date is not None:
+            yield health.of_clock("provider's clock", now, signs.date)

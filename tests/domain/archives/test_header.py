@@ -1,0 +1,97 @@
+"""The beginning of a PMTiles file, as an independent reader sees it."""
+
+import pytest
+from pmtiles.tile import Compression, TileType, deserialize_header
+
+from tileferry.domain.archives import (
+    HEADER_BYTES,
+    ArchiveAbout,
+    Counts,
+    Section,
+    Sections,
+    decode_header,
+    encode_header,
+)
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles import BBox
+
+SECTIONS = Sections(
+    root=Section(127, 50),
+    metadata=Section(9_000, 80),
+    leaves=Section(8_000, 1_000),
+    tiles=Section(16_384, 5),
+)
+COUNTS = Counts(tiles=7, entries=6, contents=5)
+
+
+def about(**kinds: int) -> ArchiveAbout:
+    return ArchiveAbout(
+        name="area",
+        attribution=None,
+        kinds=kinds,
+        bounds=BBox(west=36.1, south=-49.9, east=36.4, north=50.1),
+        zoom_min=14,
+        zoom_max=16,
+    )
+
+
+def test_others_read_every_field() -> None:
+    header = encode_header(SECTIONS, COUNTS, about(png=7))
+    assert len(header) == HEADER_BYTES
+    assert deserialize_header(header) == {
+        "version": 3,
+        "root_offset": 127,
+        "root_length": 50,
+        "metadata_offset": 9_000,
+        "metadata_length": 80,
+        "leaf_directory_offset": 8_000,
+        "leaf_directory_length": 1_000,
+        "tile_data_offset": 16_384,
+        "tile_data_length": 5,
+        "addressed_tiles_count": 7,
+        "tile_entries_count": 6,
+        "tile_contents_count": 5,
+        "clustered": True,
+        "internal_compression": Compression.GZIP,
+        "tile_compression": Compression.NONE,
+        "tile_type": TileType.PNG,
+        "min_zoom": 14,
+        "max_zoom": 16,
+        "min_lon_e7": 361_000_000,
+        "min_lat_e7": -499_000_000,
+        "max_lon_e7": 364_000_000,
+        "max_lat_e7": 501_000_000,
+        "center_zoom": 14,
+        "center_lon_e7": 362_500_000,
+        "center_lat_e7": 1_000_000,
+    }
+
+
+@pytest.mark.parametrize(
+    ("kinds", "kind"),
+    [
+        ({"jpg": 1}, TileType.JPEG),
+        ({"webp": 1}, TileType.WEBP),
+        ({"bin": 1}, TileType.UNKNOWN),
+        ({"png": 5, "jpg": 1}, TileType.UNKNOWN),
+    ],
+)
+def test_the_kind_is_named_where_there_is_one(kinds: dict[str, int], kind: TileType) -> None:
+    assert deserialize_header(encode_header(SECTIONS, COUNTS, about(**kinds)))["tile_type"] is kind
+
+
+def test_what_was_written_is_read() -> None:
+    assert decode_header(encode_header(SECTIONS, COUNTS, about(png=1))) == (SECTIONS, COUNTS)
+
+
+def test_what_is_no_archive_is_refused() -> None:
+    header = encode_header(SECTIONS, COUNTS, about(png=1))
+    brotli = bytearray(header)
+    brotli[97] = 3
+    for content, problem in (
+        (b"PMTiles\x02" + header[8:], "is not of a PMTiles archive"),
+        (header[:-1], "is not of a PMTiles archive"),
+        (bytes(brotli), "compression that is not gzip"),
+    ):
+        with pytest.raises(InvalidValueError, match=problem):
+            decode_header(content)

@@ -1,0 +1,116 @@
+"""Facts about an installation become findings, each bad one with its cure."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tileferry.domain import health
+from tileferry.domain.errors import DatabaseError, SatelliteProviderError
+from tileferry.domain.health import Verdict
+from tileferry.domain.tiles import ProviderFault
+
+NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
+GIB = 1024**3
+SERVER = "https://imagery.example"
+
+
+@pytest.mark.parametrize(
+    ("version", "verdict"),
+    [((3, 10, 9), Verdict.FAILED), ((3, 11, 0), Verdict.OK), ((3, 14, 1), Verdict.OK)],
+)
+def test_python_must_be_new_enough(version: tuple[int, int, int], verdict: Verdict) -> None:
+    assert health.of_python(version).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("free", "left", "verdict", "named"),
+    [
+        (10, 5, Verdict.OK, None),
+        (3, 5, Verdict.FAILED, "c11.cache_root"),
+        (2, 5, Verdict.FAILED, "c11.cache_root"),
+        (10, 0, Verdict.WARNING, "c6.budget_bytes"),
+    ],
+)
+def test_a_disk_needs_space_beyond_its_reserve(
+    free: int, left: int, verdict: Verdict, named: str | None
+) -> None:
+    finding = health.of_disk(free * GIB, 3 * GIB, left * GIB)
+    assert finding.verdict is verdict
+    assert f"{free}.0 GiB free, 3.0 of them reserved" in finding.found
+    assert (finding.cure is None) if named is None else (named in (finding.cure or ""))
+
+
+@pytest.mark.parametrize(
+    ("skew_s", "verdict", "found"),
+    [
+        (0, Verdict.OK, "agrees"),
+        (-60, Verdict.OK, "agrees within 60 s"),
+        (61, Verdict.WARNING, "this machine is 61 s ahead of it"),
+        (-3600, Verdict.WARNING, "this machine is 3600 s behind it"),
+    ],
+)
+def test_a_clock_is_judged_by_another(skew_s: int, verdict: Verdict, found: str) -> None:
+    finding = health.of_clock("provider's clock", NOW + timedelta(seconds=skew_s), NOW)
+    assert (finding.verdict, finding.found) == (verdict, found)
+
+
+@pytest.mark.parametrize(
+    ("days", "verdict"), [(None, Verdict.OK), (14, Verdict.OK), (13, Verdict.WARNING)]
+)
+def test_a_certificate_should_outlast_the_next_flight(days: int | None, verdict: Verdict) -> None:
+    expires_at = None if days is None else NOW + timedelta(days=days)
+    assert health.of_certificate(expires_at, NOW).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict", "fault"),
+    [
+        (200, Verdict.OK, None),
+        (401, Verdict.FAILED, ProviderFault.UNAUTHORIZED),
+        (403, Verdict.FAILED, ProviderFault.UNAUTHORIZED),
+        (404, Verdict.FAILED, None),
+        (429, Verdict.WARNING, None),
+        (500, Verdict.WARNING, None),
+        (503, Verdict.WARNING, None),
+    ],
+)
+def test_an_answer_is_judged_by_its_status(
+    status: int, verdict: Verdict, fault: ProviderFault | None
+) -> None:
+    finding = health.of_answer(status, SERVER)
+    assert finding.verdict is verdict
+    assert SERVER in finding.found
+    assert (finding.cure is None) is (verdict is Verdict.OK)
+    if verdict is Verdict.FAILED:
+        assert isinstance(finding.error, SatelliteProviderError)
+        assert finding.error.status == status
+        assert finding.error.fault is fault or fault is None
+
+
+@pytest.mark.parametrize(("mode", "verdict"), [(0o700, Verdict.OK), (0o750, Verdict.WARNING)])
+def test_a_folder_is_for_its_owner_alone(mode: int, verdict: Verdict) -> None:
+    finding = health.of_mode("cache", mode, "chmod 700 here")
+    assert finding.verdict is verdict
+    assert f"mode 0{mode:o}" in finding.found
+
+
+@pytest.mark.parametrize(
+    ("fault", "cure"),
+    [(ProviderFault.INSECURE, "certificate"), (ProviderFault.UNREACHABLE, "the link")],
+)
+def test_an_error_of_the_provider_gets_a_cure(fault: ProviderFault, cure: str) -> None:
+    error = SatelliteProviderError(reason="failed", url=SERVER, fault=fault)
+    finding = health.met("provider", error)
+    assert (finding.verdict, finding.error) == (Verdict.FAILED, error)
+    assert cure in (finding.cure or "")
+
+
+def test_other_errors_say_what_to_do_by_themselves() -> None:
+    error = DatabaseError(problem="is away", remedy="start it")
+    finding = health.met("database", error)
+    assert (finding.found, finding.cure) == (str(error), None)
+
+
+def test_what_could_not_be_seen_names_what_it_needs() -> None:
+    finding = health.not_seen("schema", "database")
+    assert (finding.verdict, finding.found) == (Verdict.NOT_SEEN, "needs the database")
