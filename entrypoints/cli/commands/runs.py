@@ -4,179 +4,92 @@ from typing import Annotated
 
 import typer
 
-from tileferry.application.inspection import InspectedRun
-from tileferry.application.ports.raw_partitions import check_run_id
-from tileferry.application.ports.work import RunFilter
-from tileferry.domain.runs import Run, RunId, RunKind, RunStatus
-from tileferry.domain.text import printable
 from tileferry.entrypoints.cli.commands.runs_submit import app as submit_app
-from tileferry.entrypoints.cli.declaring import ConfigFile, JsonFlag
-from tileferry.entrypoints.cli.options.overriding import ReasonOption, checked_reason, operator_name
-from tileferry.entrypoints.cli.options.partitions import check_name
-from tileferry.entrypoints.cli.options.times import in_utc, when
-from tileferry.entrypoints.cli.output import facts, notes, opened_books, option, people, print_json
-from tileferry.entrypoints.cli.views.audit_replay import replay_json
-from tileferry.entrypoints.cli.views.records import record_json
-from tileferry.entrypoints.cli.views.run_story import why_run
-from tileferry.entrypoints.cli.views.work import (
-    attempt_lines,
-    audit_lines,
-    next_try,
-    run_lines,
-    story_lines,
+from tileferry.entrypoints.cli.declaring import ConfigFile, JsonFlag, examples, group
+from tileferry.entrypoints.cli.options.declared import (
+    KindOption,
+    ReasonOption,
+    RunArgument,
+    RunStatusOption,
+    SourceOption,
 )
-from tileferry.entrypoints.container import Container
 
-LIST_SCHEMA = "tileferry.runs.list.v1"
-SHOW_SCHEMA = "tileferry.runs.show.v1"
-WHY_SCHEMA = "tileferry.runs.why.v1"
-CANCEL_SCHEMA = "tileferry.runs.cancel.v1"
-RETRY_SCHEMA = "tileferry.runs.retry.v1"
-app = typer.Typer(
-    help="Runs: what is queued, under way and done, why, and what to do about it.",
-    no_args_is_help=True,
-)
+app = group("Runs: what is queued, under way and done, why, and what to do about it.")
 app.add_typer(submit_app, name="submit")
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
 
 
-@app.command("list", epilog="Example: tileferry runs list --status error --source satellite")
+@app.command(
+    "list",
+    epilog=examples(
+        "tileferry runs list",
+        "tileferry runs list --status error --kind download_area --source satellite",
+    ),
+)
 def list_command(
     *,
-    status: Annotated[
-        list[RunStatus] | None,
-        typer.Option("--status", help="Only of this status; may be given several times."),
-    ] = None,
-    kind: Annotated[
-        list[RunKind] | None,
-        typer.Option("--kind", help="Only of this kind; may be given several times."),
-    ] = None,
-    source: Annotated[str | None, typer.Option("--source", help="Only of this source.")] = None,
+    status: RunStatusOption = None,
+    kind: KindOption = None,
+    source: SourceOption = None,
     limit: Annotated[
-        int, typer.Option("-n", "--limit", min=0, max=100_000, help="How many to show.")
+        int,
+        typer.Option("-n", "--limit", metavar="N", min=0, max=100_000, help="How many to show."),
     ] = 20,
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """List runs, the newest submission first, and count all there are by their status."""
-    check_name(source, "--source")
-    wanted = RunFilter(statuses=status or (), kinds=kind or (), source=source)
-    with opened_books(config) as container:
-        reader = container.work_reader()
-        now, counts = reader.now(), reader.counts()
-        found = reader.runs(wanted, limit=limit)
-    if json:
-        known = {one.value: counts.get(one, 0) for one in RunStatus}
-        print_json(LIST_SCHEMA, {"counts": known, "runs": [record_json(run) for run in found]})
-        return
-    for run in found:
-        people.print(run_lines(run, now))
-    there = [f"{counts[one]:,} {_words(one)}" for one in RunStatus if counts.get(one)]
-    if there and limit and not found:
-        people.print("No run matches.")
-    people.print(f"Of all runs: {', '.join(there)}." if there else "No run was ever submitted.")
+    """List runs, the newest first, and count all by their status."""
+    from tileferry.entrypoints.cli.running import runs
+
+    runs.listed(
+        config, statuses=status or (), kinds=kind or (), source=source, limit=limit, json=json
+    )
 
 
-@app.command("show", epilog="Example: tileferry runs show 0193a2b4c5d6-0123456789abcdef")
+@app.command("show", epilog=examples("tileferry runs show 0193a2b4c5d6-0123456789abcdef"))
 def show_command(*, run: RunArgument, config: ConfigFile = None, json: JsonFlag = False) -> None:
-    """Show one run: every field, and every attempt with its error, its times and its delay."""
-    with opened_books(config) as container:
-        found = _found(container, run)
-    if json:
-        print_json(SHOW_SCHEMA, _json_of(found))
-        return
-    people.print(facts(f"Run {found.run.run_id}", _rows(found)))
-    people.print(attempt_lines(found.attempts))
+    """Show one run: its fields, and how each of its attempts went."""
+    from tileferry.entrypoints.cli.running import runs
+
+    runs.shown(config, run, json=json)
 
 
-@app.command("why", epilog="Example: tileferry runs why 0193a2b4c5d6-0123456789abcdef")
+@app.command("why", epilog=examples("tileferry runs why 0193a2b4c5d6-0123456789abcdef"))
 def why_command(*, run: RunArgument, config: ConfigFile = None, json: JsonFlag = False) -> None:
-    """Say in words why a run waits, goes on or has ended, and show the decisions behind it.
+    """Say in words why a run waits, goes on or has ended.
 
-    Each decision of the audit log is made again from what was recorded with it.
+    The decisions behind it are shown from the audit log; each is made again from what was recorded
+    with it.
     """
-    with opened_books(config) as container:
-        found = _found(container, run)
-        source = container.inspection().source(found.run.source)
-        story = why_run(found, source, container.work_policies())
-        entries = list(container.audit_reader().about(found.run.run_id))
-    if json:
-        body = {"run_id": found.run.run_id, "status": found.run.status, "why": story}
-        print_json(WHY_SCHEMA, {**body, "audit": replay_json(entries)})
-        return
-    people.print(f"Run {found.run.run_id}: {_words(found.run.status)}")
-    people.print(story_lines(story))
-    if entries:
-        people.print("\nThe audit log:")
-        people.print(audit_lines(entries), soft_wrap=True)
-    else:
-        notes.print("The audit log of this database has nothing of it.")
+    from tileferry.entrypoints.cli.running import runs
+
+    runs.explained(config, run, json=json)
 
 
-@app.command("cancel", epilog="Example: tileferry runs cancel ID --reason 'wrong area'")
+@app.command(
+    "cancel",
+    epilog=examples(
+        "tileferry runs cancel 0193a2b4c5d6-0123456789abcdef --reason 'wrong area'",
+    ),
+)
 def cancel_command(
     *, run: RunArgument, reason: ReasonOption, config: ConfigFile = None, json: JsonFlag = False
 ) -> None:
     """Give up a run that is waiting; its partition fails with it. Exit code 4 if it is not."""
-    why = checked_reason(reason)
-    with opened_books(config) as container:
-        known = _found(container, run).run
-        after = container.run_control().cancel(known.run_id, reason=why, by=operator_name())
-    _tell(after, CANCEL_SCHEMA, "is given up", json=json)
+    from tileferry.entrypoints.cli.running import runs
+
+    runs.cancelled(config, run, reason=reason, json=json)
 
 
-@app.command("retry", epilog="Example: tileferry runs retry ID --reason 'the link is back'")
+@app.command(
+    "retry",
+    epilog=examples(
+        "tileferry runs retry 0193a2b4c5d6-0123456789abcdef --reason 'the link is back'",
+    ),
+)
 def retry_command(
     *, run: RunArgument, reason: ReasonOption, config: ConfigFile = None, json: JsonFlag = False
 ) -> None:
     """Make a run in error due at once; a spent one gets one more try. Exit code 4 if it cannot."""
-    why = checked_reason(reason)
-    with opened_books(config) as container:
-        known = _found(container, run).run
-        after = container.run_control().retry_now(known.run_id, reason=why, by=operator_name())
-    _tell(after, RETRY_SCHEMA, "is due now", json=json)
+    from tileferry.entrypoints.cli.running import runs
 
-
-def _tell(run: Run, schema: str, what: str, *, json: bool) -> None:
-    if json:
-        print_json(schema, record_json(run))
-    else:
-        people.print(f"Run {run.run_id} {what}.")
-
-
-def _found(container: Container, run: str) -> InspectedRun:
-    with option("RUN"):
-        check_run_id(RunId(run))
-        found: InspectedRun = container.inspection().run(RunId(run))
-    return found
-
-
-def _json_of(found: InspectedRun) -> dict[str, object]:
-    attempts = [record_json(attempt) for attempt in found.attempts]
-    return {**record_json(found.run), "attempts": attempts}
-
-
-def _rows(found: InspectedRun) -> dict[str, object]:
-    run, now = found.run, found.now
-    rows: dict[str, object] = {
-        "kind": run.kind.value,
-        "status": _words(run.status),
-        "submitted": f"{in_utc(run.submitted_date)} UTC",
-        "priority": run.priority.name.lower(),
-        "retries": run.retry_count,
-        "asked to wait": run.rate_limited_count or None,
-        "workers lost": run.rescues or None,
-        "next retry": None if run.next_retry_at is None else next_try(run.next_retry_at, now),
-        "error class": run.error_class,
-        "error": None if run.error_message is None else printable(run.error_message, limit=1_000),
-        "worker": None if run.lease_owner is None else printable(run.lease_owner),
-        "lease": None if run.lease_expires_at is None else when(run.lease_expires_at, now),
-        "claims": run.lease_epoch,
-        "dedupe key": None if run.dedupe_key is None else printable(run.dedupe_key, limit=1_000),
-        **{name: printable(str(value), limit=1_000) for name, value in run.payload.items()},
-    }
-    return {name: value for name, value in rows.items() if value is not None}
-
-
-def _words(status: RunStatus) -> str:
-    return status.value.replace("_", " ")
+    runs.retried(config, run, reason=reason, json=json)

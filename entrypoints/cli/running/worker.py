@@ -1,0 +1,186 @@
+"""A worker: takes runs from the queue until it is told to stop."""
+
+import os
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+import typer
+from attrs import define, evolve, field
+
+from tileferry.adapters.postgres import schema_status
+from tileferry.application.ports.downloads import DownloadObserver, TileDownloader
+from tileferry.application.ports.uploads import TileUploader, UploadObserver
+from tileferry.application.ports.work import ALL_KINDS
+from tileferry.application.run_handlers import (
+    AcquirePartitionHandler,
+    DownloadAreaHandler,
+    UploadFlightHandler,
+)
+from tileferry.application.worker import Result, RunHandler, Worker
+from tileferry.domain.checks import is_name
+from tileferry.domain.errors import InvalidValueError, StorageError
+from tileferry.domain.runs import Run, RunKind, WorkerId
+from tileferry.entrypoints.cli.exits import ExitCode
+from tileferry.entrypoints.cli.output import locked, make_folder, notes, opened, people, print_json
+from tileferry.entrypoints.cli.signals import AttentiveClock, StopSignals
+from tileferry.entrypoints.container import Container, tile_uploader_of
+from tileferry.entrypoints.parts import worker_settings
+
+SCHEMA = "tileferry.worker.v1"
+_HOST_CHARS_MAX = 50
+_LAST_RESORT_S = 10.0
+"""After the time to drain, how long giving the run back may take."""
+
+
+def worked(
+    config: Path | None,
+    *,
+    kinds: Sequence[str],
+    name: str | None,
+    ready_file: Path | None,
+    until_idle: bool,
+    json: bool,
+) -> None:
+    """Take runs until there are none, or a signal comes; of all kinds unless some are given."""
+    with StopSignals() as stop, opened(config) as container:
+        settings = container.config().worker
+        schema_status(container.database()).check()
+        make_folder(container.config().partitions.raw_root, setting="partitions.raw_root")
+        container.provider()  # what is wrong with it would be taken for the runs' fault
+        drain = Drain(stop=stop, drain_s=settings.drain_s)
+        clock = AttentiveClock()
+        container.clock.override(clock)
+        container.in_run.override(True)  # noqa: FBT003  # a provider, not a flag
+        worker: Worker = container.worker(
+            name=_named(name),
+            handlers=_handlers(container, clock),
+            kinds=[*map(RunKind, kinds)] or ALL_KINDS,
+            sources=[container.config().c11.source],
+            settings=evolve(worker_settings(container.config()), until_idle=until_idle),
+            is_stopping=drain.is_stopping,
+            check_stop=drain.check,
+        )
+        with _readiness(ready_file or settings.readiness_file):
+            notes.print(f"Worker {worker.name} takes runs; Ctrl-C to drain.")
+            stopped = _ran(worker)
+    if json:
+        print_json(SCHEMA, {"worker": worker.name, "processed": worker.processed})
+    else:
+        runs = "1 run" if worker.processed == 1 else f"{worker.processed:,} runs"
+        people.print(f"Worker {worker.name} did {runs}.")
+    if stopped:
+        raise typer.Exit(ExitCode.INTERRUPTED)
+
+
+def _named(wanted: str | None) -> WorkerId:
+    """Return what the queue calls the worker."""
+    if wanted is None:
+        host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:_HOST_CHARS_MAX]
+        return WorkerId(f"{host}-{os.getpid()}")
+    if not is_name(wanted):
+        raise InvalidValueError(
+            field="--name",
+            value=wanted,
+            problem="must be letters, digits, dots, dashes and underscores, 64 at most",
+        )
+    return WorkerId(wanted)
+
+
+def _ran(worker: Worker) -> bool:
+    """Have it work, and tell whether it was kept from finishing a run."""
+    try:
+        worker.run()
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+@define
+class Drain:
+    """What a signal means to a worker: first to take no more runs, and in the end to stop."""
+
+    stop: StopSignals
+    drain_s: float
+    _since_s: float | None = field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.stop.grace_s = self.drain_s + _LAST_RESORT_S
+        self.stop.defer()
+
+    def is_stopping(self) -> bool:
+        """Tell whether to take no more runs."""
+        if self.stop.asked and self._since_s is None:
+            self._since_s = time.monotonic()
+            notes.print(f"Draining: the run under way has {self.drain_s:g} s; Ctrl-C to stop.")
+        return self.stop.asked
+
+    def check(self) -> None:
+        """Interrupt the run under way, once its time is over."""
+        if self.is_stopping() and time.monotonic() - (self._since_s or 0.0) >= self.drain_s:
+            raise KeyboardInterrupt
+
+
+def _handlers(container: Container, clock: AttentiveClock) -> Mapping[RunKind, RunHandler]:
+    hold = partial(locked, container)
+    handlers: Mapping[RunKind, RunHandler] = {
+        RunKind.ACQUIRE_PARTITION: AcquirePartitionHandler(container.acquisition),
+        RunKind.DOWNLOAD_AREA: DownloadAreaHandler(
+            downloader=partial(_downloader, container),
+            locked=hold,
+            cache_root=container.config().c11.cache_root,
+        ),
+        RunKind.UPLOAD_FLIGHT: UploadFlightHandler(
+            uploader=partial(_uploader, container), locked=hold
+        ),
+    }
+    return {kind: partial(_attentively, clock, handler) for kind, handler in handlers.items()}
+
+
+def _attentively(
+    clock: AttentiveClock, handler: RunHandler, run: Run, check: Callable[[], None], /
+) -> Result:
+    """Have a run's own waits end, too, when its worker has to stop or has lost it."""
+    clock.check = check
+    try:
+        return handler(run, check)
+    finally:
+        clock.check = _go_on
+
+
+def _go_on() -> None:
+    """Outside of a run nothing is to be looked for."""
+
+
+def _downloader(container: Container, observer: DownloadObserver) -> TileDownloader:
+    return cast("TileDownloader", container.tile_downloader(observer=observer))
+
+
+def _uploader(container: Container, observer: UploadObserver) -> TileUploader:
+    return tile_uploader_of(container, observer=observer)
+
+
+@contextmanager
+def _readiness(path: Path | None) -> Iterator[None]:
+    """Have a file there while the worker takes runs."""
+    if path is None:
+        yield
+        return
+    try:
+        path.write_text(f"{os.getpid()}\n")
+    except OSError as error:
+        raise StorageError(
+            action="write the readiness file",
+            path=str(path),
+            problem=error.strerror or type(error).__name__,
+            remedy="give --ready-file a path in a folder that can be written",
+        ) from error
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
