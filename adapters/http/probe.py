@@ -10,8 +10,6 @@ from attrs import frozen
 from tileferry.adapters.http.errors import answered
 from tileferry.adapters.http.refusals import key_of
 
-_CERTIFICATE_TIME = "%b %d %H:%M:%S %Y %Z"
-
 
 @frozen(kw_only=True)
 class ProviderSigns:
@@ -51,8 +49,8 @@ def _date_of(text: str) -> datetime | None:
 
 def _expiry_of(response: httpx.Response) -> datetime | None:
     connection = response.extensions["network_stream"].get_extra_info("ssl_object")
-    if not isinstance(connection, ssl.SSLObject | ssl.SSLSocket):
+    if connection is None:
         return None
-    certificate = connection.getpeercert() or {}
-    until = datetime.strptime(str(certificate["notAfter"]), _CERTIFICATE_TIME)  # noqa: DTZ007  # always GMT, next
-    return until.replace(tzinfo=UTC)
+    return datetime.fromtimestamp(
+        ssl.cert_time_to_seconds(connection.getpeercert()["notAfter"]), UTC
+    )
