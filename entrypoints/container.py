@@ -53,7 +53,7 @@ from tileferry.application.ports.uploads import FlightRecords, UploadObserver
 from tileferry.application.run_control import RunControl
 from tileferry.application.upload import UNSEEN
 from tileferry.application.worker import Worker
-from tileferry.entrypoints import parts
+from tileferry.entrypoints import parts, sources
 from tileferry.entrypoints.config import Config
 
 Part = TypeVar("Part")
@@ -104,12 +104,12 @@ class Container(containers.DeclarativeContainer):
         policies=providers.Singleton(parts.policies, config),
         idempotency_manager=idempotency_manager,
     )
-    provider_address = providers.Singleton(parts.provider_address, config)
+    provider_address = providers.Singleton(sources.address, config)
     http_client = providers.Resource(parts.http_client, provider_address)
     lane = providers.Resource(parts.lane, provider_address)
     response_limits = providers.Singleton(parts.response_limits, config)
     provider = providers.Singleton(
-        parts.provider, config, http_client, lane, clock, response_limits
+        sources.provider, config, http_client, lane, clock, response_limits
     )
     provider_retry = providers.Singleton(
         RetryManager,
@@ -261,6 +261,7 @@ def tile_uploader_of(
     observer: UploadObserver = UNSEEN,
 ) -> TileUploader:
     """Return the uploader of a container that somebody else closes."""
+    sources.check_takes_uploads(container.config())
     records = flight_records or FlightRecordFile(path=container.config().c11.flight_record_file)
     bare: HttpTileUploader = container.http_tile_uploader(flight_records=records, observer=observer)
     if container.config().c11.disable_retry_decorator:

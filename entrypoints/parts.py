@@ -19,7 +19,6 @@ from tileferry.adapters.filesystem import (
 )
 from tileferry.adapters.http import (
     FastLane,
-    HttpTileProvider,
     ProviderAddress,
     ResponseLimits,
     new_client,
@@ -49,13 +48,11 @@ from tileferry.application import (
 from tileferry.application.ports import AuditSink
 from tileferry.application.run_control import WorkPolicies
 from tileferry.application.worker import WorkerSettings
-from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.partitions import TerminalityPolicy
 from tileferry.domain.partitions.validation import ValidationRules
 from tileferry.domain.retry import RetryCategory, RetryPolicy, within_run
 from tileferry.domain.tiles import ResolutionGate, default_budget_bytes, default_reserve_bytes
 from tileferry.entrypoints.config import Config, SinkName
-from tileferry.entrypoints.config.api_key import service_api_key
 from tileferry.entrypoints.config.policies import download_policy, partition_policy, run_policy
 from tileferry.entrypoints.config.retries import configured_policies
 from tileferry.entrypoints.logs import structured_logger
@@ -89,7 +86,6 @@ def budget(
         store.forget_locations()
         store.compact()
 
-    limit, size = config.c6.budget_bytes, disk.total_bytes()
     return CacheBudget(
         ledger=ledger,
         disk=disk,
@@ -98,27 +94,8 @@ def budget(
         # One process at a time has the cache's lock, so a promise by this name that is found there
         # was made by one that died.
         reservation_id=f"{socket.gethostname()}:{config.c11.cache_root}",
-        budget_bytes=default_budget_bytes(size) if limit is None else limit,
+        budget_bytes=budget_bytes(config, disk),
         free_space_reserve_bytes=reserve_bytes(config, disk),
-    )
-
-
-def provider_address(config: Config) -> ProviderAddress:
-    """Say where the provider is, and with which key it is asked."""
-    c11 = config.c11
-    if c11.satellite_provider_url is None:
-        raise InvalidValueError(
-            field="c11.satellite_provider_url",
-            value=None,
-            problem="is not set",
-            remedy="set it in tileferry.toml, or in TILEFERRY_C11_SATELLITE_PROVIDER_URL",
-        )
-    return ProviderAddress(
-        url=c11.satellite_provider_url,
-        service_api_key=service_api_key(c11),
-        ca_file=c11.ca_file,
-        timeout_s=c11.http_timeout_s,
-        connections=c11.max_concurrent_requests,
     )
 
 
@@ -133,19 +110,6 @@ def lane(address: ProviderAddress) -> Iterator[FastLane]:
     lane = FastLane(address)
     yield lane
     lane.close()
-
-
-def provider(
-    config: Config,
-    client: httpx.Client,
-    lane: FastLane,
-    clock: SystemClock,
-    limits: ResponseLimits,
-) -> HttpTileProvider:
-    """Put the client, the lane and their limits together."""
-    return HttpTileProvider(
-        client=client, lane=lane, clock=clock, source=config.c11.source, limits=limits
-    )
 
 
 def download_settings(config: Config, *, in_run: bool) -> DownloadSettings:
@@ -273,6 +237,12 @@ def validation_rules(config: Config, settings: DownloadSettings) -> ValidationRu
         max_downgraded_share=partitions.max_downgraded_share,
         resolution=settings.gate,
     )
+
+
+def budget_bytes(config: Config, disk: SystemDisk) -> int:
+    """Say how large the cache may grow."""
+    limit = config.c6.budget_bytes
+    return default_budget_bytes(disk.total_bytes()) if limit is None else limit
 
 
 def reserve_bytes(config: Config, disk: SystemDisk) -> int:

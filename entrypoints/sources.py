@@ -1,0 +1,104 @@
+"""Where tiles come from: a satellite-provider, or a plain tile server, as it is configured."""
+
+import httpx
+
+from tileferry.adapters.http import (
+    FastLane,
+    HttpTileProvider,
+    ProviderAddress,
+    ResponseLimits,
+    XyzTileProvider,
+    user_agent,
+)
+from tileferry.adapters.system import SystemClock
+from tileferry.application.ports.provider import TileProvider
+from tileferry.domain.errors import InvalidValueError, NotPermittedError
+from tileferry.domain.tiles import TileServer
+from tileferry.entrypoints.config import Config
+from tileferry.entrypoints.config.api_key import service_api_key
+from tileferry.entrypoints.config.xyz import tile_server
+
+
+def plain_server(config: Config) -> TileServer | None:
+    """Return the plain tile server, if that is where tiles come from; it may be asked for many."""
+    if config.xyz.url_template is None:
+        return None
+    if config.c11.satellite_provider_url is not None:
+        raise InvalidValueError(
+            field="xyz.url_template",
+            value=None,
+            problem="is set, and so is c11.satellite_provider_url",
+            remedy="tiles come from one place: set one of the two",
+        )
+    server = tile_server(config.xyz)
+    server.check_permitted()
+    return server
+
+
+def address(config: Config) -> ProviderAddress:
+    """Say where tiles come from, and which key goes with every request."""
+    c11, server = config.c11, plain_server(config)
+    if server is not None:
+        return ProviderAddress(
+            url=server.template.origin,
+            service_api_key=None,
+            ca_file=c11.ca_file,
+            timeout_s=c11.http_timeout_s,
+            connections=c11.max_concurrent_requests,
+            user_agent=user_agent(config.xyz.user_agent_contact),
+        )
+    if c11.satellite_provider_url is None:
+        raise InvalidValueError(
+            field="c11.satellite_provider_url",
+            value=None,
+            problem="is not set",
+            remedy="set it in tileferry.toml, or in TILEFERRY_C11_SATELLITE_PROVIDER_URL; or set "
+            "xyz.url_template, for a plain tile server",
+        )
+    return ProviderAddress(
+        url=c11.satellite_provider_url,
+        service_api_key=service_api_key(c11),
+        ca_file=c11.ca_file,
+        timeout_s=c11.http_timeout_s,
+        connections=c11.max_concurrent_requests,
+    )
+
+
+def provider(
+    config: Config,
+    client: httpx.Client,
+    lane: FastLane,
+    clock: SystemClock,
+    limits: ResponseLimits,
+) -> TileProvider:
+    """Return what asks for tiles."""
+    source, server = config.c11.source, plain_server(config)
+    if server is None:
+        return HttpTileProvider(client=client, lane=lane, clock=clock, source=source, limits=limits)
+    return XyzTileProvider(
+        server=server,
+        lane=lane,
+        clock=clock,
+        api_key=service_api_key(config.c11) if server.template.has_key else "",
+        source=source,
+        limits=limits,
+    )
+
+
+def check_takes_uploads(config: Config) -> None:
+    """Refuse to upload to a server that only serves."""
+    if config.xyz.url_template is not None:
+        raise NotPermittedError(
+            what="uploading to a plain tile server",
+            problem="it serves pictures and takes none",
+            remedy="to upload, set c11.satellite_provider_url instead of xyz.url_template",
+        )
+
+
+def credits_of(config: Config) -> dict[str, str]:
+    """Return whom to name for the pictures, and their licence; empty where nobody has said."""
+    xyz = config.xyz
+    said = {"attribution": xyz.attribution, "licence": xyz.licence}
+    if xyz.url_template is None:
+        return {}
+    return {name: text for name, text in said.items() if text is not None}
