@@ -95,10 +95,20 @@ def check_takes_uploads(config: Config) -> None:
         )
 
 
-def credits_of(config: Config) -> dict[str, str]:
-    """Return whom to name for the pictures, and their licence; empty where nobody has said."""
+def least_seconds(config: Config, tiles: int) -> float:
+    """Return how long so many tiles take at least, whatever the link can do."""
+    return 0.0 if config.xyz.url_template is None else tiles / config.xyz.max_requests_per_second
+
+
+def credits_of(config: Config) -> dict[str, str | None]:
+    """Return whom to name for the pictures, and their licence; ``None`` where nobody has said."""
     xyz = config.xyz
-    said = {"attribution": xyz.attribution, "licence": xyz.licence}
     if xyz.url_template is None:
-        return {}
-    return {name: text for name, text in said.items() if text is not None}
+        return {"attribution": None, "licence": None}
+    return {"attribution": xyz.attribution, "licence": xyz.licence}
+
+
+def credit_line(config: Config) -> str | None:
+    """Return the same for people, if there is anything to say."""
+    said = [text for text in credits_of(config).values() if text]
+    return f"Pictures: {', '.join(said)}" if said else None

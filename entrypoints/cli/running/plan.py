@@ -22,7 +22,9 @@ from tileferry.entrypoints.cli.output import (
 )
 from tileferry.entrypoints.cli.provider_listing import provider_calls
 from tileferry.entrypoints.cli.views.plan import Estimate, plan_json, plan_rows
+from tileferry.entrypoints.config import Config
 from tileferry.entrypoints.container import Container
+from tileferry.entrypoints.sources import credit_line, credits_of, least_seconds
 
 SCHEMA = "tileferry.plan.v1"
 _RATE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?) *([kMG]?)B?(?:/s)?")
@@ -48,9 +50,11 @@ def planned(
         request = request_for(settings, coverage, flight, SectorClass(sector))
         plan, estimate = _plan_for(container, request, rate_bytes_s)
     if json:
-        print_json(SCHEMA, plan_json(plan, estimate))
+        print_json(SCHEMA, {**plan_json(plan, estimate), **credits_of(settings)})
     else:
         people.print(facts(f"Plan for flight {flight}", plan_rows(plan, estimate)))
+        if (named := credit_line(settings)) is not None:
+            people.print(named, markup=False, soft_wrap=True)
     eviction = plan.eviction
     if eviction.insufficient:
         error = CacheBudgetExceededError(
@@ -77,10 +81,7 @@ def _plan_for(
     if not plan.tiles_to_fetch:
         return plan, Estimate(seconds=0.0, basis="nothing to fetch")
     if rate_bytes_s is not None:
-        seconds = plan.bytes_to_fetch / rate_bytes_s
-        return plan, Estimate(
-            seconds=seconds, basis=f"at {in_bytes(int(rate_bytes_s))}/s, as given"
-        )
+        return plan, _at_rate(plan, rate_bytes_s, container.config())
     if plan.eviction.insufficient:
         return plan, Estimate(seconds=None, basis="it does not fit")
     measured = probe(calls, plan.sample, container.workers(), container.clock())
@@ -92,6 +93,16 @@ def _plan_for(
         )
     problem = "" if measured is None else message_of(measured)
     return plan, Estimate(seconds=None, basis=f"no tile could be fetched to measure: {problem}")
+
+
+def _at_rate(plan: DownloadPlan, rate_bytes_s: float, config: Config) -> Estimate:
+    """Reckon with the link, and with how often the server may be asked."""
+    by_bytes_s = plan.bytes_to_fetch / rate_bytes_s
+    by_turns_s = least_seconds(config, plan.tiles_to_fetch)
+    if by_turns_s > by_bytes_s:
+        limit = config.xyz.max_requests_per_second
+        return Estimate(seconds=by_turns_s, basis=f"at {limit:g} requests a second, as set")
+    return Estimate(seconds=by_bytes_s, basis=f"at {in_bytes(int(rate_bytes_s))}/s, as given")
 
 
 def _rate_of(text: str) -> float:
