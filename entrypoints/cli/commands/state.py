@@ -49,7 +49,7 @@ def inspect_command(
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Show one partition with its verdicts and its runs, or list many.
+    """Show one partition and its newest run, or list many.
 
     One is named as PARTITION, or by --customer-id, --query and --date (and --source, which is
     c11.source by default). Without a date, those that the options take are listed.
