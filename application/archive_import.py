@@ -157,18 +157,25 @@ class _ImportRun:
         )
 
     def take_all(self, archive: ArchiveSource, commit: GroupCommit) -> None:
-        """Take the tiles one by one; what is refused does not keep others out."""
-        for tile, known in with_known(
-            self._tiles_of(archive),
-            self.uses.tile_metadata_store,
-            tile_of=lambda tile: tile.tile_id,
-            size_of=lambda tile: len(tile.content),
-        ):
-            try:
-                self._take(tile, known, commit)
-            except (InvalidValueError, FreshnessRejectionError) as error:
-                self._refuse(RefusedEntry(place=str(tile.tile_id), problem=str(error)))
-            self.uses.on_tile()
+        """Take the tiles one by one; who interrupts it gets what was taken made safe first."""
+        try:
+            for tile, known in with_known(
+                self._tiles_of(archive),
+                self.uses.tile_metadata_store,
+                tile_of=lambda tile: tile.tile_id,
+                size_of=lambda tile: len(tile.content),
+            ):
+                self._judge(tile, known, commit)
+                self.uses.on_tile()
+        except KeyboardInterrupt:
+            commit.flush()
+            raise
+
+    def _judge(self, tile: ArchivedTile, known: TileMetadata | None, commit: GroupCommit) -> None:
+        try:
+            self._take(tile, known, commit)
+        except (InvalidValueError, FreshnessRejectionError) as error:
+            self._refuse(RefusedEntry(place=str(tile.tile_id), problem=str(error)))
 
     def _tiles_of(self, archive: ArchiveSource) -> Iterator[ArchivedTile]:
         for item in archive.tiles(self.request.source):

@@ -13,7 +13,7 @@ from attrs import define, field, frozen
 
 from tileferry.application.ports.background import Background, Task
 from tileferry.application.ports.clock import Clock
-from tileferry.application.ports.journal import Journal
+from tileferry.application.ports.journal import TileLog
 from tileferry.application.ports.tile_metadata import TileMetadataStore
 from tileferry.application.ports.tile_store import TileStore
 from tileferry.domain.checks import integer, number
@@ -59,7 +59,7 @@ class GroupCommit:
 
     tile_store: TileStore
     metadata_store: TileMetadataStore
-    journal: Journal
+    journal: TileLog
     clock: Clock
     limits: GroupLimits = field(factory=GroupLimits)
     background: Background | None = None

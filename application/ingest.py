@@ -137,11 +137,7 @@ class CaptureIngest:
         """Look whether a tile that waits can be sent; what was delivered is not needed any more."""
         if known.voting_status is not VotingStatus.PENDING:
             return True
-        try:
-            self.tile_store.read_tile(known.tile_id, blob=known.blob)
-        except (TileNotFoundError, DamagedTileError):
-            return False
-        return True
+        return can_be_read(self.tile_store, known)
 
     def _flush(self) -> None:
         """Bytes first: a row must not come before them."""
@@ -156,3 +152,12 @@ class CaptureIngest:
             extra={"kind": "c11.ingest.refused", "flight_id": flight_id, "path": file.path},
         )
         return RefusedFile(path=file.path, problem=str(error))
+
+
+def can_be_read(store: TileStore, known: TileMetadata) -> bool:
+    """Tell whether the cache has a tile's bytes, and not only its row."""
+    try:
+        store.read_tile(known.tile_id, blob=known.blob)
+    except (TileNotFoundError, DamagedTileError):
+        return False
+    return True

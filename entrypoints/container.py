@@ -43,7 +43,9 @@ from tileferry.application import (
     RetryManager,
 )
 from tileferry.application.acquisition import PartitionAcquisition, RawDownloads
+from tileferry.application.archive_import import ArchiveImport
 from tileferry.application.audit_reading import AuditReader
+from tileferry.application.export import CacheExport
 from tileferry.application.giveups import GiveupReader
 from tileferry.application.inspection import Inspection
 from tileferry.application.partition_control import PartitionControl
@@ -168,6 +170,19 @@ class Container(containers.DeclarativeContainer):
         budget_enforcer=budget_enforcer,
         lock=cache_lock,
         logger=logger,
+    )
+    cache_export = providers.Factory(
+        CacheExport, tile_store=tile_store, tile_metadata_store=metadata_store, logger=logger
+    )
+    archive_import = providers.Factory(
+        ArchiveImport,
+        tile_store=tile_store,
+        tile_metadata_store=metadata_store,
+        budget_enforcer=budget_enforcer,
+        lock=cache_lock,
+        clock=clock,
+        logger=logger,
+        gate=download_settings.provided.gate,
     )
     raw_root = config.provided.partitions.raw_root
     raw_sink = providers.Singleton(FileRawSink, root=raw_root, clock=clock, logger=logger)

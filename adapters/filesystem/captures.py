@@ -12,6 +12,8 @@ from tileferry.application.ports.captures import CaptureFile
 from tileferry.domain.tiles import FACTS_BYTES_MAX
 
 _FACTS = "metadata.json"
+_DEPTH = 3
+"""Of ``z/x/y.<ext>``."""
 
 
 @frozen
@@ -19,6 +21,8 @@ class CaptureFolderFiles:
     """Reads a folder as it lies there. Links are not followed: they may lead anywhere."""
 
     root: Path
+    names_all: bool = False
+    """Whether links, devices and folders where only files belong are named as well."""
 
     def facts(self) -> bytes | None:
         """Return what ``metadata.json`` holds, if there is one."""
@@ -29,7 +33,7 @@ class CaptureFolderFiles:
             return file.read(FACTS_BYTES_MAX + 1)
 
     def files(self) -> Iterator[CaptureFile]:
-        """Yield all other files, a folder at a time, in the order of their names."""
+        """Yield all other files, a folder at a time, in the order of their numbers or names."""
         yield from self._below(self.root, ())
 
     def read(self, file: CaptureFile, *, bytes_max: int) -> bytes:
@@ -42,16 +46,25 @@ class CaptureFolderFiles:
 
     def _below(self, folder: Path, parts: tuple[str, ...]) -> Iterator[CaptureFile]:
         with translated("list", folder), os.scandir(folder) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
+            entries = sorted(found, key=lambda entry: _in_order(entry.name))
         for entry in entries:
             inner = (*parts, entry.name)
-            if entry.is_dir(follow_symlinks=False):
+            too_deep = self.names_all and len(inner) >= _DEPTH
+            if entry.is_dir(follow_symlinks=False) and not too_deep:
                 yield from self._below(folder / entry.name, inner)
-            elif entry.is_file(follow_symlinks=False) and inner != (_FACTS,):
+                continue
+            is_regular = entry.is_file(follow_symlinks=False)
+            if inner != (_FACTS,) and (is_regular or self.names_all):
                 with translated("look at", folder / entry.name):
                     status = entry.stat(follow_symlinks=False)
                 yield CaptureFile(
                     parts=inner,
                     size_bytes=status.st_size,
                     changed_at=datetime.fromtimestamp(status.st_mtime, UTC),
+                    is_regular=is_regular,
                 )
+
+
+def _in_order(name: str) -> tuple[int, str]:
+    """Sort by: of numbers without leading zeros, the longer one is the greater."""
+    return len(name.partition(".")[0]), name

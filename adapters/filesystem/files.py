@@ -145,6 +145,11 @@ class OpenFile(_Open):
         with translated("examine", self.path):
             return os.fstat(self.fd).st_size
 
+    def rewind(self) -> None:
+        """Go back to the beginning, to write there."""
+        with translated("go back in", self.path):
+            os.lseek(self.fd, 0, os.SEEK_SET)
+
     def truncate(self, size: int) -> None:
         """Cut the file."""
         with translated("cut", self.path):

@@ -1,5 +1,6 @@
 """Implementations that keep everything in memory: for tests, and to embed without a database."""
 
+from tileferry.adapters.memory.archives import MemoryArchive
 from tileferry.adapters.memory.audit import MemoryAuditSink
 from tileferry.adapters.memory.cache_ledger import MemoryCacheLedger
 from tileferry.adapters.memory.clock import ManualClock
@@ -16,6 +17,7 @@ from tileferry.adapters.memory.work import MemoryWork
 
 __all__ = [
     "ManualClock",
+    "MemoryArchive",
     "MemoryAuditSink",
     "MemoryBlobIndex",
     "MemoryCacheLedger",

@@ -15,6 +15,8 @@ class CaptureFile:
     """Its path below the folder."""
     size_bytes: int
     changed_at: datetime
+    is_regular: bool = True
+    """Whether it is a file at all: a link or a device is named only to who asks for those."""
 
     @property
     def path(self) -> str:

@@ -11,7 +11,19 @@ from tileferry.domain.tiles import TileId, TileSet
 _NAME = re.compile(r"([^/\0]+)__[0-9a-f]{16}\.json", re.ASCII)
 
 
-class Journal(Protocol):
+class TileLog(Protocol):
+    """Is told which tiles are durable, a group at a time."""
+
+    def append(self, tiles: Sequence[TileId]) -> None:
+        """Note tiles; they are durable after the next ``flush``."""
+        ...
+
+    def flush(self) -> None:
+        """Return once everything appended before is durable."""
+        ...
+
+
+class Journal(TileLog, Protocol):
     """The progress of one download. A tile belongs in it once its blob and its row are durable.
 
     It has one user at a time. After an error of the disk nothing that it holds can be relied on:

@@ -11,6 +11,7 @@ from tileferry.domain.tiles.capture import (
     captured_tile,
     ground_resolution,
     image_kind,
+    tile_of_path,
 )
 from tileferry.domain.tiles.coverage import TileCoverage, TileRange, count_tiles, tile_ranges
 from tileferry.domain.tiles.download_report import (
@@ -175,5 +176,6 @@ __all__ = [
     "signed_lines",
     "tile_at",
     "tile_bounds",
+    "tile_of_path",
     "tile_ranges",
 ]

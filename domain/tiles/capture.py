@@ -44,6 +44,11 @@ def capture_source(flight_id: str) -> str:
 
 
 def captured_tile(parts: Sequence[str], flight_id: str) -> TileId:
+    """Return the tile of a flight that a file is, by its path in the folder."""
+    return tile_of_path(parts, capture_source(flight_id))
+
+
+def tile_of_path(parts: Sequence[str], source: str) -> TileId:
     """Return the tile that a file is, by its path in the folder: ``z``, ``x``, ``y.<ext>``."""
     name = _FILE.fullmatch(parts[2]) if len(parts) == 3 else None  # noqa: PLR2004  # z, x and y
     if name is None or not all(map(_NUMBER.fullmatch, parts[:2])):
@@ -52,9 +57,7 @@ def captured_tile(parts: Sequence[str], flight_id: str) -> TileId:
             value="/".join(parts),
             problem="is not z/x/y.<ext>, such as 16/39000/22000.png",
         )
-    return TileId(
-        source=capture_source(flight_id), zoom=int(parts[0]), x=int(parts[1]), y=int(name[1])
-    )
+    return TileId(source=source, zoom=int(parts[0]), x=int(parts[1]), y=int(name[1]))
 
 
 def image_kind(content: bytes) -> str:

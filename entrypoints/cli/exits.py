@@ -4,6 +4,7 @@ from enum import IntEnum
 
 from tileferry.domain.errors import (
     AlreadyThereError,
+    ArchiveError,
     CacheBudgetExceededError,
     CacheLockError,
     ConfirmationNeededError,
@@ -38,6 +39,7 @@ class ExitCode(IntEnum):
 _CODES: tuple[tuple[type[TileManagerError], ExitCode], ...] = (
     (InvalidValueError, ExitCode.USAGE),
     (AlreadyThereError, ExitCode.REFUSED),
+    (ArchiveError, ExitCode.REFUSED),
     (CacheLockError, ExitCode.REFUSED),
     (CacheBudgetExceededError, ExitCode.REFUSED),
     (FlightStateNotOnGroundError, ExitCode.REFUSED),

@@ -87,9 +87,9 @@ class _Appended:
     """A file that grows, a large write at a time."""
 
     file: OpenFile
-    size: int = 0
-    _parts: list[bytes] = field(factory=list)
-    _waiting: int = 0
+    size: int = field(default=0, init=False)
+    _parts: list[bytes] = field(factory=list, init=False)
+    _waiting: int = field(default=0, init=False)
 
     def append(self, content: bytes) -> int:
         """Add bytes, and return where they begin."""
@@ -115,13 +115,13 @@ class _PmtilesDraft:
     folder: Directory
     tiles: _Appended
     leaves: _Appended
-    _entries: list[DirectoryEntry] = field(factory=list)
+    _entries: list[DirectoryEntry] = field(factory=list, init=False)
     """Of the leaf that is not full yet."""
-    _root: list[DirectoryEntry] = field(factory=list)
-    _seen: OrderedDict[str, tuple[int, int]] = field(factory=OrderedDict)
-    _tiles: int = 0
-    _entry_count: int = 0
-    _contents: int = 0
+    _root: list[DirectoryEntry] = field(factory=list, init=False)
+    _seen: OrderedDict[str, tuple[int, int]] = field(factory=OrderedDict, init=False)
+    _tile_count: int = field(default=0, init=False)
+    _entry_count: int = field(default=0, init=False)
+    _content_count: int = field(default=0, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.tiles.append(bytes(ROOT_END))  # for header and root, which are known at the end
@@ -131,7 +131,7 @@ class _PmtilesDraft:
         tile_id = tile.tile_id
         number = tile_number(tile_id.zoom, tile_id.x, tile_id.y)
         offset, length = self._stored(tile)
-        self._tiles += 1
+        self._tile_count += 1
         last = self._entries[-1] if self._entries else None
         if last is not None and last.offset == offset and last.number + last.run == number:
             self._entries[-1] = DirectoryEntry(last.number, offset, length, last.run + 1)
@@ -147,7 +147,7 @@ class _PmtilesDraft:
         if found is None:
             offset = self.tiles.append(tile.content) - ROOT_END
             found = offset, len(tile.content)
-            self._contents += 1
+            self._content_count += 1
             if len(self._seen) >= _CONTENTS_REMEMBERED:
                 self._seen.popitem(last=False)
         self._seen[key] = found
@@ -172,7 +172,9 @@ class _PmtilesDraft:
         sections = Sections(
             root=Section(HEADER_BYTES, len(root)), metadata=metadata, leaves=leaves, tiles=tiles
         )
-        counts = Counts(tiles=self._tiles, entries=self._entry_count, contents=self._contents)
+        counts = Counts(
+            tiles=self._tile_count, entries=self._entry_count, contents=self._content_count
+        )
         file = self.tiles.file
         file.rewind()
         file.write_all(encode_header(sections, counts, about) + root)

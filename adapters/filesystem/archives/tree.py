@@ -80,8 +80,8 @@ class _TreeDraft:
     folder: Directory
     root: Path
     facts: OpenFile
-    _column: Path | None = None
-    _lines: list[bytes] = field(factory=list)
+    _column: Path | None = field(default=None, init=False)
+    _lines: list[bytes] = field(factory=list, init=False)
 
     def add(self, tile: ArchivedTile) -> None:
         """Write a tile's file and its line."""

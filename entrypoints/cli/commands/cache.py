@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from tileferry.entrypoints.cli.commands.cache_archives import declare
 from tileferry.entrypoints.cli.declaring import ConfigFile, JsonFlag, examples, group
 from tileferry.entrypoints.cli.options.declared import (
     AreaOption,
@@ -116,3 +117,8 @@ def verify_command(
         cache_readiness.judged(asked)
     else:
         cache_verify.verified(config, json=json)
+
+
+# export and import
+
+declare(app)

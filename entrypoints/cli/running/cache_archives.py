@@ -1,0 +1,205 @@
+"""Exporting from the cache and importing into it."""
+
+from datetime import UTC, datetime, time
+from pathlib import Path
+
+import typer
+from attrs import asdict, frozen
+
+from tileferry.application.archive_import import ImportReport, ImportRequest
+from tileferry.application.export import ExportReport, ExportRequest
+from tileferry.domain.archives import ArchiveFormat, format_of
+from tileferry.domain.checks import date_of
+from tileferry.domain.tiles import BBox, SectorClass, TileCoverage, TileId
+from tileferry.domain.tiles.bbox import LAT_MAX, LON_MAX
+from tileferry.domain.tiles.listing import moment_of
+from tileferry.domain.tiles.tile_id import ZOOM_MAX
+from tileferry.entrypoints.archives import archive_source, archive_target
+from tileferry.entrypoints.cli.exits import ExitCode
+from tileferry.entrypoints.cli.options.area import coverage_of
+from tileferry.entrypoints.cli.options.zooms import zooms_of
+from tileferry.entrypoints.cli.output import (
+    facts,
+    in_bytes,
+    locked,
+    make_folder,
+    opened_books,
+    option,
+    people,
+    print_json,
+    print_refusals,
+)
+from tileferry.entrypoints.cli.progress.tiles import counting
+from tileferry.entrypoints.cli.signals import StopSignals
+from tileferry.entrypoints.config import Config
+
+EXPORT_SCHEMA = "tileferry.cache.export.v1"
+IMPORT_SCHEMA = "tileferry.cache.import.v1"
+_WORLD = BBox(west=-LON_MAX, south=-LAT_MAX, east=LON_MAX, north=LAT_MAX)
+_ALL_LEVELS = f"0-{ZOOM_MAX}"
+
+
+@frozen(kw_only=True)
+class ExportOptions:
+    """What the operator asks for."""
+
+    form: str | None
+    bbox: str | None
+    area: str | None
+    zoom: str | None
+    source: str | None
+    name: str | None
+    attribution: str | None
+    replace: bool
+
+
+@frozen(kw_only=True)
+class ImportOptions:
+    """What the operator says of an archive."""
+
+    form: str | None
+    source: str | None
+    sector: str
+    flight: str
+    produced_at: str | None
+    resolution: float | None
+    replace_tiles: bool
+
+
+def exported(config: Path | None, dest: Path, options: ExportOptions, *, json: bool) -> None:
+    """Export, and say what was left out."""
+    form = format_of(dest.name) if options.form is None else ArchiveFormat(options.form)
+    target = archive_target(form, dest.absolute(), replace=options.replace)
+    with opened_books(config) as container, StopSignals():
+        request = _export_request(container.config(), dest, options)
+        make_folder(Path(container.cache_root()))
+        with counting("Exporting") as on_tile:
+            report = container.cache_export(on_tile=on_tile).export(request, target)
+    if json:
+        print_json(EXPORT_SCHEMA, _export_json(report, dest, form, request.source))
+    else:
+        _show_export(report, dest, form)
+    raise typer.Exit(ExitCode.PARTIAL if report.tiles_damaged else ExitCode.DONE)
+
+
+def _export_request(config: Config, dest: Path, options: ExportOptions) -> ExportRequest:
+    source = options.source or config.c11.source
+    with option("--source"):
+        TileId(source=source, zoom=0, x=0, y=0)  # refuses what no tile can be called
+    of_server = config.xyz.attribution if source == config.c11.source else None
+    return ExportRequest(
+        coverage=_coverage(config, options),
+        source=source,
+        name=options.name or dest.absolute().stem,
+        attribution=options.attribution or of_server,
+    )
+
+
+def _coverage(config: Config, options: ExportOptions) -> TileCoverage:
+    zoom = options.zoom or _ALL_LEVELS
+    if options.bbox is None and options.area is None:
+        return TileCoverage(bbox=_WORLD, zoom_levels=zooms_of(zoom))
+    return coverage_of(config, options.bbox, options.area, zoom)
+
+
+def _export_json(
+    report: ExportReport, dest: Path, form: ArchiveFormat, source: str
+) -> dict[str, object]:
+    return {
+        "path": str(dest),
+        "format": form.value,
+        "source": source,
+        "tiles_exported": report.tiles_exported,
+        "bytes_exported": report.bytes_exported,
+        "tiles_damaged": report.tiles_damaged,
+        "damaged": [asdict(tile) for tile in report.damaged],
+        "about": report.about.json(),
+    }
+
+
+def _show_export(report: ExportReport, dest: Path, form: ArchiveFormat) -> None:
+    about = report.about
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(about.kinds.items()))
+    rows: dict[str, object] = {
+        "format": form.value,
+        "tiles": kinds,
+        "their size": in_bytes(report.bytes_exported),
+        "zoom levels": f"{about.zoom_min} to {about.zoom_max}",
+        "bounds": about.texts()["bounds"],
+        "read back": "all tiles, with the same bytes",
+    }
+    if report.tiles_damaged:
+        rows["left out"] = f"{report.tiles_damaged:,} damaged tiles: download their area again"
+    people.print(facts(f"Exported to {dest}", rows))
+    print_refusals("damaged tile", "why", [(tile.tile, tile.problem) for tile in report.damaged])
+
+
+def imported(config: Path | None, src: Path, options: ImportOptions, *, json: bool) -> None:
+    """Import, and say what was refused."""
+    form = _import_format(src) if options.form is None else ArchiveFormat(options.form)
+    archive = archive_source(form, src.absolute())
+    with opened_books(config) as container, locked(container), StopSignals() as stop:
+        request = _import_request(container.config(), options)
+        with counting("Importing") as on_tile:
+
+            def between_tiles() -> None:
+                on_tile()
+                stop.check()
+
+            importer = container.archive_import(on_tile=between_tiles)
+            stop.defer()
+            report = importer.import_archive(archive, request)
+    if json:
+        told = {"path": str(src), "format": form.value, "source": request.source}
+        print_json(IMPORT_SCHEMA, {**told, **asdict(report)})
+    else:
+        _show_import(report, src)
+    raise typer.Exit(ExitCode.PARTIAL if report.entries_refused else ExitCode.DONE)
+
+
+def _import_format(src: Path) -> ArchiveFormat:
+    if src.is_dir():
+        return ArchiveFormat.TREE
+    named = format_of(src.name)
+    return ArchiveFormat.MBTILES if named is ArchiveFormat.TREE else named
+
+
+def _import_request(config: Config, options: ImportOptions) -> ImportRequest:
+    source = options.source or config.c11.source
+    with option("--source"):
+        TileId(source=source, zoom=0, x=0, y=0)
+    produced_at = None if options.produced_at is None else _moment_of(options.produced_at)
+    with option("--flight"):
+        request = ImportRequest(
+            source=source, flight_id=options.flight, sector_class=SectorClass(options.sector)
+        )
+    with option("--resolution"):
+        return ImportRequest(
+            source=source,
+            flight_id=request.flight_id,
+            sector_class=request.sector_class,
+            produced_at=produced_at,
+            resolution_m_per_px=options.resolution,
+            replaces_tiles=options.replace_tiles,
+        )
+
+
+def _moment_of(text: str) -> datetime:
+    """Read a day, of which the beginning counts, or a time with its zone."""
+    day = date_of(text)
+    if day is not None:
+        return datetime.combine(day, time.min, UTC)
+    return moment_of(text, field="--produced-at")
+
+
+def _show_import(report: ImportReport, src: Path) -> None:
+    rows: dict[str, object] = {
+        "imported": f"{report.tiles_imported:,}",
+        "their size": in_bytes(report.bytes_imported),
+        "of these stale": report.tiles_downgraded,
+        "there before": report.tiles_unchanged,
+        "refused": report.entries_refused,
+    }
+    shown = {name: value for name, value in rows.items() if value}
+    people.print(facts(f"Imported from {src}", shown))
+    print_refusals("refused", "why", [(entry.place, entry.problem) for entry in report.refused])
