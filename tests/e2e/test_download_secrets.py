@@ -5,21 +5,18 @@ import os
 import pty
 import ssl
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 
 import httpx
 import pytest
 import trustme
-from sqlalchemy import text
 from support.area_operator import AREA, DOWNLOAD, FLIGHT, AreaOperator, wait_until
 from support.download_site import DERKACHI, ZOOM
-from support.operator import Ran
 from support.raw_server import answering, raw_server
 from support.scripted_provider import KEY, TILES, Answer, ScriptedProvider, path_of
+from support.traces import everything
 
 from tileferry.adapters.http import HttpTileProvider
-from tileferry.adapters.postgres import Database
 
 EVIL = "\x1b[2J\x07\u202egpj.exe\nINFO all is well\r\x9b31m"
 """Clears a terminal, rings, turns the text around, and looks like another line of a log."""
@@ -39,21 +36,6 @@ def operator(
         settings["TILEFERRY_AUDIT_SINKS"] = "postgres:jsonl:log"
         settings["TILEFERRY_AUDIT_JSONL_PATH"] = str(tmp_path / "audit.jsonl")
         yield AreaOperator(tmp_path, database_url, url, settings)
-
-
-def audit_rows(database_url: str) -> str:
-    with closing(Database.at(database_url)) as database, database.reading() as connection:
-        rows = connection.execute(text("SELECT * FROM audit_log")).all()
-        others = connection.execute(text("SELECT * FROM tiles")).all()
-    return repr([*map(tuple, rows), *map(tuple, others)])
-
-
-def everything(operator: AreaOperator, *runs: Ran) -> str:
-    """Return all that commands left: on their outputs, in every file, in the database."""
-    printed = "".join(ran.out + ran.err for ran in runs)
-    return (
-        printed + operator.written().decode("utf-8", "replace") + audit_rows(operator.database_url)
-    )
 
 
 def echo(status: int, **headers: str) -> Answer:
