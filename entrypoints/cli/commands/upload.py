@@ -1,170 +1,52 @@
 """``tileferry upload``: brings what a flight captured to the provider."""
 
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from attrs import asdict
 
-from tileferry.adapters.filesystem import FlightRecordFile, OperatorsWord
-from tileferry.adapters.postgres import schema_status
-from tileferry.application.ports.uploads import FlightRecords
-from tileferry.domain.errors import TileManagerError
-from tileferry.domain.text import message_of
-from tileferry.domain.tiles import UploadBatchReport, UploadOutcome, UploadRequest
-from tileferry.entrypoints.cli.declaring import ConfigFile, JsonFlag
-from tileferry.entrypoints.cli.exits import ExitCode, exit_code_of
-from tileferry.entrypoints.cli.options.times import in_utc
-from tileferry.entrypoints.cli.output import (
-    facts,
-    locked,
-    notes,
-    opened,
-    option,
-    people,
-    print_json,
-    print_refusals,
+from tileferry.entrypoints.cli.declaring import ConfigFile, JsonFlag, examples, single
+from tileferry.entrypoints.cli.options.declared import CapturedOption
+
+app = single()
+
+
+@app.command(
+    "upload",
+    epilog=examples(
+        "tileferry upload --flight F7 --on-ground",
+        "tileferry upload --flight F7 --flight-record record.json",
+    ),
 )
-from tileferry.entrypoints.cli.progress.upload import UploadProgress
-from tileferry.entrypoints.cli.progress.view import ProgressView
-from tileferry.entrypoints.cli.signals import StoppableClock, StopSignals
-from tileferry.entrypoints.container import Container, tile_uploader_of
-
-SCHEMA = "tileferry.upload.v1"
-app = typer.Typer(add_completion=False)
-
-_OUTCOMES = {
-    UploadOutcome.SUCCESS: "done",
-    UploadOutcome.PARTIAL: "partial: the provider rejected some tiles",
-    UploadOutcome.FAILURE: "failed",
-}
-_CODES = {
-    UploadOutcome.SUCCESS: ExitCode.DONE,
-    UploadOutcome.PARTIAL: ExitCode.PARTIAL,
-    UploadOutcome.FAILURE: ExitCode.PROVIDER_FAILED,
-}
-
-
-@app.command("upload", epilog="Example: tileferry upload --flight F1 --on-ground")
 def upload_command(
     *,
-    flight: Annotated[str, typer.Option("--flight", help="The flight that captured the tiles.")],
+    flight: CapturedOption,
     on_ground: Annotated[
         bool, typer.Option("--on-ground", help="Confirm that the aircraft has landed.")
     ] = False,
     flight_record: Annotated[
         Path | None,
-        typer.Option("--flight-record", help="A file that says so.", dir_okay=False, exists=True),
+        typer.Option(
+            "--flight-record",
+            metavar="FILE",
+            help="A flight record that says so; by default c11.flight_record_file.",
+            dir_okay=False,
+            exists=True,
+        ),
     ] = None,
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Upload what a flight captured and has not delivered yet. Only once it is on the ground.
+    """Upload what a flight captured. Run again, it sends what is left.
+
+    It begins only once the aircraft is known to be on the ground.
 
     Exit codes: 0 done, also when nothing was left to do; 3 the provider rejected some tiles; 4
     refused (not on the ground, or the cache is in use); 5 the provider failed; 6 key or
     certificate; 130 stopped.
     """
-    if on_ground and flight_record is not None:
-        raise typer.BadParameter("give either --on-ground or --flight-record")
-    with option("--flight"):
-        request = UploadRequest(flight_id=flight)
-    with StopSignals() as stop, opened(config) as container:
-        container.clock.override(StoppableClock(stop))
-        stop.grace_s = container.config().c11.stop_grace_s
-        progress = UploadProgress(stop)
-        records = _records(container, flight, flight_record, on_ground=on_ground)
-        report, error = _carried_out(container, request, records, progress)
-        _tell(report, error, json=json)
+    from tileferry.entrypoints.cli.running import upload
 
-
-def _carried_out(
-    container: Container,
-    request: UploadRequest,
-    records: FlightRecords | None,
-    progress: UploadProgress,
-) -> tuple[UploadBatchReport, TileManagerError | KeyboardInterrupt | None]:
-    """Carry it out; errors come back as well, with how far it got."""
-    try:
-        with locked(container):
-            schema_status(container.database()).check()
-            progress.tiles = container.metadata_store().count_pending(request.flight_id)
-            trail = container.audit_trail()
-            trail.sinks = [progress, *trail.sinks]
-            uploader = tile_uploader_of(container, flight_records=records, observer=progress)
-            with ProgressView(progress, notes):
-                return uploader.upload_pending_tiles(request), None
-    except (TileManagerError, KeyboardInterrupt) as error:
-        return progress.report(request.flight_id), error
-
-
-def _records(
-    container: Container, flight: str, file: Path | None, *, on_ground: bool
-) -> FlightRecords | None:
-    if on_ground:
-        now = datetime.fromtimestamp(container.clock().now(), UTC)
-        return OperatorsWord(flight_id=flight, said_at=now)
-    return None if file is None else FlightRecordFile(path=file)
-
-
-def _tell(
-    report: UploadBatchReport, error: TileManagerError | KeyboardInterrupt | None, *, json: bool
-) -> None:
-    """Report, say what to do next, and end with the right code."""
-    stopped = isinstance(error, KeyboardInterrupt)
-    if json:
-        body = _json_of(report)
-        if error is not None:
-            message = "interrupted" if stopped else message_of(error)
-            body["error"] = {"type": type(error).__name__, "message": message}
-        print_json(SCHEMA, body)
-    elif error is None:
-        _show(report)
-    safe = f"{report.tiles_acknowledged:,} tiles are delivered and recorded"
-    if isinstance(error, TileManagerError):
-        notes.print(f"tileferry: {error}")
-        if report.per_tile_status:
-            notes.print(f"{safe}; run the same command to go on.")
-        raise typer.Exit(exit_code_of(error))
-    if stopped:
-        notes.print(f"Stopped. {safe}; run the same command to go on.")
-        raise typer.Exit(ExitCode.INTERRUPTED)
-    if report.tiles_given_up:
-        notes.print(f"A human has to decide: tileferry giveups list --flight {report.flight_id}")
-    if report.next_retry_at_s is not None:
-        moment = datetime.fromtimestamp(report.next_retry_at_s, UTC)
-        notes.print(f"Come back at {in_utc(moment)} UTC; run the same command to go on.")
-    raise typer.Exit(_CODES[report.outcome])
-
-
-def _json_of(report: UploadBatchReport) -> dict[str, Any]:
-    return {
-        **asdict(report, recurse=False),
-        "per_tile_status": [
-            {"tile_id": str(entry.tile_id), "status": entry.status, "reason": entry.reason}
-            for entry in report.per_tile_status
-        ],
-        "tiles_acknowledged": report.tiles_acknowledged,
-        "tiles_rejected": report.tiles_rejected,
-    }
-
-
-def _show(report: UploadBatchReport) -> None:
-    rows: dict[str, object] = {
-        "outcome": _OUTCOMES[report.outcome],
-        "delivered": f"{report.tiles_acknowledged:,}",
-        "rejected": report.tiles_rejected,
-        "given up by this": report.tiles_given_up,
-        "retries": report.retry_count,
-    }
-    if not report.per_tile_status:
-        rows = {"outcome": "nothing was waiting"}
-    shown = {name: value for name, value in rows.items() if value}
-    people.print(facts(f"Upload of flight {report.flight_id}", shown))
-    rejected = [
-        (str(entry.tile_id), entry.reason or "")
-        for entry in report.per_tile_status
-        if not entry.status.acknowledged
-    ]
-    print_refusals("rejected tile", "what the provider said", rejected)
+    upload.uploaded(
+        config, flight=flight, on_ground=on_ground, flight_record=flight_record, json=json
+    )

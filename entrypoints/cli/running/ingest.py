@@ -1,0 +1,51 @@
+"""What an aircraft captured, taken into the cache."""
+
+from pathlib import Path
+
+import typer
+from attrs import asdict
+
+from tileferry.adapters.filesystem import CaptureFolderFiles
+from tileferry.adapters.postgres import schema_status
+from tileferry.application import IngestReport
+from tileferry.domain.tiles import UploadRequest
+from tileferry.entrypoints.cli.exits import ExitCode
+from tileferry.entrypoints.cli.output import (
+    facts,
+    locked,
+    notes,
+    opened,
+    option,
+    people,
+    print_json,
+    print_refusals,
+)
+
+SCHEMA = "tileferry.ingest.v1"
+
+
+def ingested(config: Path | None, folder: Path, *, flight: str, json: bool) -> None:
+    """Take a folder in; files that are no tiles are named, and stop nothing."""
+    with option("--flight"):
+        request = UploadRequest(flight_id=flight)
+    with opened(config) as container, locked(container):
+        schema_status(container.database()).check()
+        report = container.capture_ingest().ingest(request.flight_id, CaptureFolderFiles(folder))
+    if json:
+        print_json(SCHEMA, asdict(report))
+    else:
+        _show(report)
+    if report.tiles_ingested:
+        notes.print(f"Once it has landed: tileferry upload --flight {flight} --on-ground")
+    raise typer.Exit(ExitCode.PARTIAL if report.refused else ExitCode.DONE)
+
+
+def _show(report: IngestReport) -> None:
+    rows: dict[str, object] = {
+        "taken in": f"{report.tiles_ingested:,}",
+        "there before": report.tiles_unchanged,
+        "refused": len(report.refused),
+    }
+    shown = {name: value for name, value in rows.items() if value}
+    people.print(facts(f"Captured on flight {report.flight_id}", shown))
+    print_refusals("refused file", "why", [(file.path, file.problem) for file in report.refused])
