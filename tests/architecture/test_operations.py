@@ -1,6 +1,7 @@
 """The page for operators: its files can be read, its settings are there, its commands exist."""
 
 import re
+import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -25,9 +26,12 @@ from tileferry.domain.tiles import (
     capture_source,
     captured_tile,
 )
+from tileferry.domain.tiles.bulk_policy import FORBIDDING
 from tileferry.entrypoints.cli.exits import ExitCode
 from tileferry.entrypoints.cli.tree import app
 from tileferry.entrypoints.config import APP, C11Config, PartitionsConfig, WorkerConfig
+from tileferry.entrypoints.config.xyz import XyzConfig, tile_server
+from tileferry.entrypoints.provider.app import PLAIN
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "_docs/operations.md").read_text(encoding="utf-8")
@@ -70,6 +74,7 @@ def test_both_pages_have_commands() -> None:
     ("name", "section", "count"),
     [
         ("settings", C11Config(), 8),
+        ("tile server settings", XyzConfig(), len(attrs.fields(XyzConfig))),
         ("worker settings", WorkerConfig(), len(attrs.fields(WorkerConfig))),
         ("partition settings", PartitionsConfig(), len(attrs.fields(PartitionsConfig))),
     ],
@@ -107,6 +112,20 @@ def test_the_waits_of_partitions_are_the_documented_ones() -> None:
         f"after {policy.base_delay:g} s, then each time {growth:g} times as long,"
         f" {policy.max_delay:g} s at most, give or take {100 * policy.jitter_factor:g} %."
     ) in PAGE
+
+
+def test_the_example_of_a_tile_server_may_be_downloaded_from() -> None:
+    (example,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    server = tile_server(XyzConfig(**tomllib.loads(example)["tileferry"]["xyz"]))
+    server.check_permitted()
+    assert server.template.host == "tiles.example.org"
+
+
+def test_the_hosts_that_forbid_bulk_downloads_are_named() -> None:
+    for name in ("OpenStreetMap (`tile.openstreetmap.org`)", "Wikimedia Maps", "Google Maps"):
+        assert name in PAGE
+    assert len(FORBIDDING) == 3
+    assert str(PLAIN) in PAGE
 
 
 def test_the_largest_batch_is_the_documented_one() -> None:

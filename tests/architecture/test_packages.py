@@ -15,8 +15,8 @@ NOT_SHIPPED = {"tests", "benchmarks", "build", "dist"}
 # The pure parts of the standard library that the inner layers may use, and attrs.
 PURE = {
     "attrs", "bisect", "collections", "contextlib", "datetime", "decimal", "email", "enum",
-    "functools", "hashlib", "heapq", "inspect", "itertools", "json", "logging", "math", "operator",
-    "pathlib", "re", "string", "types", "typing", "unicodedata", "uuid",
+    "functools", "hashlib", "heapq", "inspect", "ipaddress", "itertools", "json", "logging", "math",
+    "operator", "pathlib", "re", "string", "types", "typing", "unicodedata", "uuid",
 }  # fmt: skip
 
 

@@ -1,7 +1,9 @@
 """Downloading from a plain tile server: the whole way, resumed, refused, stopped."""
 
 import signal
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -63,6 +65,10 @@ def test_a_few_lines_bring_an_area_into_the_cache(
     assert "GO" in verified.out
     cached = XyzOperator(tmp_path, database_url, url).stored(TILES)
     assert cached == served(url)
+    assert person.runs_here("cache", "export", "area.mbtiles", **log).code == 0
+    with closing(sqlite3.connect(tmp_path / "area.mbtiles")) as exported:
+        told = dict(exported.execute("SELECT name, value FROM metadata"))
+    assert told["attribution"] == "© Example contributors"
     reference_provider.start_over()
     assert person.runs_here(*DOWNLOAD, "--json", **log).json["outcome"] == "idempotent_no_op"
     assert reference_provider.requests == []

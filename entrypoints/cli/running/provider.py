@@ -13,6 +13,7 @@ from rich.table import Table
 
 from tileferry.domain.errors import InvalidValueError
 from tileferry.entrypoints.cli.output import people, print_json
+from tileferry.entrypoints.provider.app import PLAIN
 from tileferry.entrypoints.provider.faults import FAULTS
 from tileferry.entrypoints.provider.faults.scripts import rule_of_flag, rules_of_file
 from tileferry.entrypoints.provider.serve import Address, ProviderServer
@@ -62,11 +63,14 @@ def served(asked: Asked, *, json: bool) -> None:
     )
 
     def announce(url: str) -> None:
+        plain = f"{url}{PLAIN}"
         if json:
-            print_json("tileferry.provider.serve.v1", {"url": url, "pid": os.getpid()})
+            told = {"url": url, "xyz_url_template": plain, "pid": os.getpid()}
+            print_json("tileferry.provider.serve.v1", told)
         else:
             typer.echo(url)
-            typer.echo("Serving; Ctrl-C stops it.", err=True)
+            typer.echo(f"Serving, also as a plain tile server: {plain}", err=True)
+            typer.echo("Ctrl-C stops it.", err=True)
         sys.stdout.flush()
 
     ProviderServer(settings, address, announce).run()
