@@ -53,7 +53,7 @@ def serve_command(
         str,
         typer.Option(
             "--resolution",
-            metavar="METRES",
+            metavar="M",
             help="Metres a pixel of every tile, or 'ground' for the true ones.",
         ),
     ] = "0.6",
@@ -70,7 +70,7 @@ def serve_command(
         typer.Option(
             "--fault",
             metavar="NAME=RATE",
-            help="What goes wrong and how often, such as 503=0.1; may be given several times.",
+            help="What goes wrong and how often, such as 503=0.1. May be repeated.",
         ),
     ] = None,
     faults_file: Annotated[
