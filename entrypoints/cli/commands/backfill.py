@@ -10,9 +10,13 @@ from tileferry.entrypoints.cli.options.declared import (
     AreaOption,
     BboxOption,
     ConfirmOption,
+    CustomerOption,
+    FromOption,
+    OwnSourceOption,
+    QueryOption,
     ReasonOption,
     SectorOption,
-    SourceOption,
+    ToOption,
     ZoomOption,
 )
 
@@ -28,15 +32,11 @@ app = group("Many dates of a query at once: plan them, look at the plan, apply i
 )
 def plan_command(
     *,
-    source: SourceOption = None,
-    customer_id: Annotated[
-        str, typer.Option("--customer-id", metavar="NAME", help="The customer.")
-    ],
-    query: Annotated[str, typer.Option("--query", metavar="NAME", help="The name of the query.")],
-    first: Annotated[str, typer.Option("--from", metavar="DATE", help="The first day of a range.")],
-    last: Annotated[
-        str, typer.Option("--to", metavar="DATE", help="The last day of a range, included.")
-    ],
+    source: OwnSourceOption = None,
+    customer_id: CustomerOption,
+    query: QueryOption,
+    first: FromOption,
+    last: ToOption,
     bbox: BboxOption = None,
     area: AreaOption = None,
     zoom: ZoomOption,
@@ -58,8 +58,7 @@ def plan_command(
 ) -> None:
     """Write down what each day of a range would get; nothing is changed.
 
-    The source is c11.source unless --source says another. The plan has a hash over every line:
-    backfill apply does exactly what it says, or refuses.
+    The plan has a hash over every line: backfill apply does exactly what it says, or refuses.
     """
     from tileferry.entrypoints.cli.running import backfill
 

@@ -8,15 +8,15 @@ from tileferry.entrypoints.cli.commands.state_overrides import add_overrides
 from tileferry.entrypoints.cli.declaring import ConfigFile, JsonFlag, examples, group
 from tileferry.entrypoints.cli.options.declared import (
     AfterOption,
-    CustomerOption,
     DateOption,
-    FromOption,
     LimitOption,
+    OptionalCustomer,
+    OptionalFrom,
+    OptionalQuery,
+    OptionalTo,
     PartitionArgument,
     PartitionStatusOption,
-    QueryOption,
     SourceOption,
-    ToOption,
 )
 
 app = group("Partitions: what is known of each, and your word on the ones that failed.")
@@ -35,11 +35,11 @@ def inspect_command(
     *,
     partition: PartitionArgument = None,
     source: SourceOption = None,
-    customer_id: CustomerOption = None,
-    query: QueryOption = None,
+    customer_id: OptionalCustomer = None,
+    query: OptionalQuery = None,
     date: DateOption = None,
-    first: FromOption = None,
-    last: ToOption = None,
+    first: OptionalFrom = None,
+    last: OptionalTo = None,
     status: PartitionStatusOption = None,
     why: Annotated[
         bool, typer.Option("--why", help="Say in words why it is so, and what comes next.")
@@ -75,10 +75,10 @@ def inspect_command(
 def terminal_command(
     *,
     source: SourceOption = None,
-    customer_id: CustomerOption = None,
-    query: QueryOption = None,
-    first: FromOption = None,
-    last: ToOption = None,
+    customer_id: OptionalCustomer = None,
+    query: OptionalQuery = None,
+    first: OptionalFrom = None,
+    last: OptionalTo = None,
     limit: LimitOption = 100,
     after: AfterOption = None,
     config: ConfigFile = None,

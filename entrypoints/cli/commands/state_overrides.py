@@ -7,14 +7,14 @@ import typer
 from tileferry.entrypoints.cli.declaring import ConfigFile, JsonFlag, examples
 from tileferry.entrypoints.cli.options.declared import (
     ConfirmOption,
-    CustomerOption,
     DateOption,
-    FromOption,
+    OptionalCustomer,
+    OptionalFrom,
+    OptionalQuery,
+    OptionalTo,
     PartitionArgument,
-    QueryOption,
     ReasonOption,
     SourceOption,
-    ToOption,
 )
 
 _RETRY_HELP = """Give a partition a new run, or all failed ones of a range.
@@ -57,11 +57,11 @@ def _command(verb: str) -> Callable[..., None]:
         *,
         partition: PartitionArgument = None,
         source: SourceOption = None,
-        customer_id: CustomerOption = None,
-        query: QueryOption = None,
+        customer_id: OptionalCustomer = None,
+        query: OptionalQuery = None,
         date: DateOption = None,
-        first: FromOption = None,
-        last: ToOption = None,
+        first: OptionalFrom = None,
+        last: OptionalTo = None,
         reason: ReasonOption,
         confirm_count: ConfirmOption = None,
         config: ConfigFile = None,

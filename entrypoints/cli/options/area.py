@@ -1,7 +1,6 @@
 """Which area a command is about: a box, a name from the configuration, or a GeoJSON file."""
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -17,22 +16,6 @@ from tileferry.domain.tiles.geojson import GEOJSON_BYTES_MAX
 from tileferry.entrypoints.cli.options.zooms import zooms_of
 from tileferry.entrypoints.cli.output import option
 from tileferry.entrypoints.config import Config
-
-BboxOption = Annotated[
-    str | None,
-    typer.Option("--bbox", metavar="W,S,E,N", help="The area, in degrees."),
-]
-AreaOption = Annotated[
-    str | None,
-    typer.Option(
-        "--area",
-        metavar="NAME|FILE",
-        help="The area by its name in the configuration, or the box around a GeoJSON file.",
-    ),
-]
-FlightOption = Annotated[str, typer.Option("--flight", help="The flight that the tiles are for.")]
-SectorOption = Annotated[SectorClass, typer.Option("--sector", help="How fresh the tiles must be.")]
-ZoomOption = Annotated[str, typer.Option("--zoom", help="Zoom levels: 15,16 or 14-16.")]
 
 
 def coverage_of(config: Config, bbox: str | None, area: str | None, zoom: str) -> TileCoverage:

@@ -66,22 +66,28 @@ PartitionArgument = Annotated[
 SourceOption = Annotated[
     str | None, typer.Option("--source", metavar="NAME", help="The source of the tiles.")
 ]
-CustomerOption = Annotated[
-    str | None, typer.Option("--customer-id", metavar="NAME", help="The customer.")
+OwnSourceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--source", metavar="NAME", help="The source of the tiles; by default c11.source."
+    ),
 ]
-QueryOption = Annotated[
-    str | None, typer.Option("--query", metavar="NAME", help="The name of the query.")
-]
+_CUSTOMER = typer.Option("--customer-id", metavar="NAME", help="The customer.")
+CustomerOption = Annotated[str, _CUSTOMER]
+OptionalCustomer = Annotated[str | None, _CUSTOMER]
+_QUERY = typer.Option("--query", metavar="NAME", help="The name of the query.")
+QueryOption = Annotated[str, _QUERY]
+OptionalQuery = Annotated[str | None, _QUERY]
 DateOption = Annotated[
     str | None,
     typer.Option("--date", "--logical-date", metavar="DATE", help="The day: 2026-03-01."),
 ]
-FromOption = Annotated[
-    str | None, typer.Option("--from", metavar="DATE", help="The first day of a range.")
-]
-ToOption = Annotated[
-    str | None, typer.Option("--to", metavar="DATE", help="The last day of a range, included.")
-]
+_FROM = typer.Option("--from", metavar="DATE", help="The first day of a range.")
+FromOption = Annotated[str, _FROM]
+OptionalFrom = Annotated[str | None, _FROM]
+_TO = typer.Option("--to", metavar="DATE", help="The last day of a range, included.")
+ToOption = Annotated[str, _TO]
+OptionalTo = Annotated[str | None, _TO]
 
 # which runs; typer knows no list of a Literal, so what may be repeated is an enum
 

@@ -4,9 +4,6 @@ import getpass
 import os
 import socket
 import sys
-from typing import Annotated
-
-import typer
 
 from tileferry.application.partition_control import Override
 from tileferry.domain.checks import is_unicode
@@ -14,18 +11,6 @@ from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.partitions import LARGE_RANGE
 from tileferry.domain.text import printable
 from tileferry.entrypoints.cli.output import notes
-
-ReasonOption = Annotated[
-    str, typer.Option("--reason", help="Why you do this; the audit log keeps it.")
-]
-ConfirmOption = Annotated[
-    int | None,
-    typer.Option(
-        "--confirm-count",
-        metavar="N",
-        help=f"How many partitions you mean; needed from {LARGE_RANGE} on without a terminal.",
-    ),
-]
 
 
 def operator_name() -> str:

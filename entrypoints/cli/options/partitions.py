@@ -1,7 +1,7 @@
 """Which partitions a command is about: one by its key, or those that a filter takes."""
 
 from datetime import date
-from typing import Annotated, overload
+from typing import overload
 
 import typer
 from attrs import define
@@ -12,29 +12,6 @@ from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.partitions import PartitionKey, PartitionStatus
 from tileferry.entrypoints.cli.options.times import day_of
 from tileferry.entrypoints.cli.output import option
-
-KeyArgument = Annotated[
-    str | None,
-    typer.Argument(metavar="PARTITION", help="A partition: source/customer/query/date."),
-]
-SourceOption = Annotated[str | None, typer.Option("--source", help="The source of the tiles.")]
-CustomerOption = Annotated[str | None, typer.Option("--customer-id", help="The customer.")]
-QueryOption = Annotated[str | None, typer.Option("--query", help="The name of the query.")]
-DateOption = Annotated[
-    str | None,
-    typer.Option("--date", "--logical-date", metavar="DATE", help="The day: 2024-01-31."),
-]
-FromOption = Annotated[
-    str | None, typer.Option("--from", metavar="DATE", help="The first day of a range.")
-]
-ToOption = Annotated[
-    str | None, typer.Option("--to", metavar="DATE", help="The last day of a range, included.")
-]
-LimitOption = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="How many to show.")]
-AfterOption = Annotated[
-    str | None,
-    typer.Option("--after", metavar="PARTITION", help="Go on behind this one, as a list said."),
-]
 
 
 @define(kw_only=True)
