@@ -22,7 +22,6 @@ from tileferry.entrypoints.cli.output import (
     facts,
     in_bytes,
     locked,
-    make_folder,
     opened_books,
     option,
     people,
@@ -72,7 +71,6 @@ def exported(config: Path | None, dest: Path, options: ExportOptions, *, json: b
     target = archive_target(form, dest.absolute(), replace=options.replace)
     with opened_books(config) as container, StopSignals():
         request = _export_request(container.config(), dest, options)
-        make_folder(Path(container.cache_root()))
         with counting("Exporting") as on_tile:
             report = container.cache_export(on_tile=on_tile).export(request, target)
     if json:

@@ -27,7 +27,7 @@ def directories(draw: st.DrawFn) -> list[DirectoryEntry]:
     numbers = draw(st.lists(st.integers(0, NUMBER_MAX), min_size=1, max_size=50, unique=True))
     entries: list[DirectoryEntry] = []
     for number in sorted(numbers):
-        follows = entries and draw(st.booleans())
+        follows = draw(st.booleans()) and bool(entries)
         offset = (
             entries[-1].offset + entries[-1].length if follows else draw(st.integers(0, 1 << 50))
         )
