@@ -132,7 +132,7 @@ def connect(nats_server: NatsServer) -> Iterator[Callable[[], NatsConnection]]:
 
 def _database(url: str, request: pytest.FixtureRequest, options: str) -> Iterator[str]:
     worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
-    name = f"test_{worker}_{abs(hash(request.node.nodeid))}"
+    name = f"test_{worker}_{abs(hash((request.node.nodeid, request.fixturename)))}"
     _execute(url, f"CREATE DATABASE {name} {options}")
     yield _at(url, name)
     _execute(url, f"DROP DATABASE {name} WITH (FORCE)")

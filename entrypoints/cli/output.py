@@ -14,12 +14,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tileferry.domain.errors import InvalidValueError, StorageError, TileManagerError
+from tileferry.domain.errors import InvalidValueError, TileManagerError
 from tileferry.entrypoints.config import load_config
+from tileferry.entrypoints.holding import locked, make_folder  # noqa: F401  # for commands
 
 if TYPE_CHECKING:
     from tileferry.application.audit_reading import AuditReader
     from tileferry.entrypoints.container import Container
+
 
 _LOGGER = logging.getLogger("tileferry.cli")
 _ON_PURPOSE = (TileManagerError, typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError)
@@ -52,31 +54,6 @@ def opened(config_file: Path | None) -> Iterator["Container"]:
             raise
         finally:
             container.shutdown_resources()
-
-
-def make_folder(path: Path, *, setting: str = "c11.cache_root") -> None:
-    """Make a folder, if there is none; by default it is the cache's."""
-    try:
-        path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise StorageError(
-            action="make the folder",
-            path=str(path),
-            problem=error.strerror or type(error).__name__,
-            remedy=f"set {setting} to a folder that can be made and written",
-        ) from error
-
-
-@contextmanager
-def locked(container: "Container") -> Iterator[None]:
-    """Hold the cache for a while: nobody else writes to it, and there is a folder to hold."""
-    make_folder(Path(container.cache_root()))
-    lock = container.cache_lock()
-    lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 @contextmanager

@@ -4,18 +4,15 @@ import contextlib
 import os
 import signal
 import threading
-import time
-from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 from attrs import define, field
 
-from tileferry.adapters.system import SystemClock
+from tileferry.adapters.system import AttentiveClock
 from tileferry.entrypoints.cli.exits import ExitCode
 
 GRACE_S = 10.0
-STEP_S = 0.2
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _LAST_WORDS = b"\nStopped at once. What was stored is safe; run the same command to go on.\n"
 _STDERR = 2
@@ -74,26 +71,6 @@ class StopSignals:
         self._timer.start()
         if not self._deferring:
             self.check()
-
-
-def _nothing() -> None:
-    """Let a wait go on."""
-
-
-@define
-class AttentiveClock(SystemClock):
-    """The machine's clock; who waits by it in the main thread looks up now and then."""
-
-    check: Callable[[], None] = _nothing
-    """Ends the wait by raising."""
-
-    def sleep(self, seconds: float) -> None:  # type: ignore[override]  # one of an object, not of the class
-        """Wait, in short steps."""
-        end_s = time.monotonic() + seconds
-        while (left_s := end_s - time.monotonic()) > 0:
-            time.sleep(min(left_s, STEP_S))
-            if threading.current_thread() is threading.main_thread():
-                self.check()
 
 
 class StoppableClock(AttentiveClock):

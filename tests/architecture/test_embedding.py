@@ -4,8 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
+from support.provider import API_KEY, RunningProvider
 
 from tileferry.domain.retry import RetryCategory
+from tileferry.entrypoints.provider.imagery import draw_tile
 
 PAGE = (Path(__file__).parents[2] / "_docs/embedding.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -15,6 +17,30 @@ def test_there_are_examples() -> None:
     assert len(EXAMPLES) >= 6
 
 
+@pytest.fixture
+def _installation(
+    tmp_path: Path,
+    database_url: str,
+    reference_provider: RunningProvider,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A provider, a database, and a card with a picture."""
+    monkeypatch.chdir(tmp_path)
+    settings = {
+        "DATABASE_URL": database_url,
+        "C11_SATELLITE_PROVIDER_URL": reference_provider.url,
+        "C11_SERVICE_API_KEY": API_KEY,
+        "C11_CACHE_ROOT": str(tmp_path / "cache"),
+        "PARTITIONS_RAW_ROOT": str(tmp_path / "raw"),
+    }
+    picture = tmp_path / "card" / "16" / "39000" / "22000.jpg"
+    picture.parent.mkdir(parents=True)
+    picture.write_bytes(draw_tile(16, 39_000, 22_000))
+    for name, value in settings.items():
+        monkeypatch.setenv(f"TILEFERRY_{name}", value)
+
+
+@pytest.mark.usefixtures("_installation")
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))
 def test_an_example_runs_by_itself(number: int) -> None:
     exec(compile(EXAMPLES[number], f"embedding.md, example {number}", "exec"), {})  # noqa: S102

@@ -4,33 +4,25 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import cast
 
 import typer
 from attrs import define, evolve, field
 
 from tileferry.adapters.postgres import schema_status
-from tileferry.application.ports.downloads import DownloadObserver, TileDownloader
-from tileferry.application.ports.uploads import TileUploader, UploadObserver
+from tileferry.adapters.system import AttentiveClock
 from tileferry.application.ports.work import ALL_KINDS
-from tileferry.application.run_handlers import (
-    AcquirePartitionHandler,
-    DownloadAreaHandler,
-    UploadFlightHandler,
-)
-from tileferry.application.worker import Result, RunHandler, Worker
+from tileferry.application.worker import Worker
 from tileferry.domain.checks import is_name
 from tileferry.domain.errors import InvalidValueError, StorageError
-from tileferry.domain.runs import Run, RunKind, WorkerId
+from tileferry.domain.runs import RunKind, WorkerId
 from tileferry.entrypoints.cli.exits import ExitCode
-from tileferry.entrypoints.cli.output import locked, make_folder, notes, opened, people, print_json
-from tileferry.entrypoints.cli.signals import AttentiveClock, StopSignals
-from tileferry.entrypoints.container import Container, tile_uploader_of
+from tileferry.entrypoints.cli.output import make_folder, notes, opened, people, print_json
+from tileferry.entrypoints.cli.signals import StopSignals
 from tileferry.entrypoints.parts import worker_settings
+from tileferry.entrypoints.working import run_handlers
 
 SCHEMA = "tileferry.worker.v1"
 _HOST_CHARS_MAX = 50
@@ -59,7 +51,7 @@ def worked(
         container.in_run.override(True)  # noqa: FBT003  # a provider, not a flag
         worker: Worker = container.worker(
             name=_named(name),
-            handlers=_handlers(container, clock),
+            handlers=run_handlers(container, clock),
             kinds=[*map(RunKind, kinds)] or ALL_KINDS,
             sources=[container.config().c11.source],
             settings=evolve(worker_settings(container.config()), until_idle=until_idle),
@@ -124,45 +116,6 @@ class Drain:
         """Interrupt the run under way, once its time is over."""
         if self.is_stopping() and time.monotonic() - (self._since_s or 0.0) >= self.drain_s:
             raise KeyboardInterrupt
-
-
-def _handlers(container: Container, clock: AttentiveClock) -> Mapping[RunKind, RunHandler]:
-    hold = partial(locked, container)
-    handlers: Mapping[RunKind, RunHandler] = {
-        RunKind.ACQUIRE_PARTITION: AcquirePartitionHandler(container.acquisition),
-        RunKind.DOWNLOAD_AREA: DownloadAreaHandler(
-            downloader=partial(_downloader, container),
-            locked=hold,
-            cache_root=container.config().c11.cache_root,
-        ),
-        RunKind.UPLOAD_FLIGHT: UploadFlightHandler(
-            uploader=partial(_uploader, container), locked=hold
-        ),
-    }
-    return {kind: partial(_attentively, clock, handler) for kind, handler in handlers.items()}
-
-
-def _attentively(
-    clock: AttentiveClock, handler: RunHandler, run: Run, check: Callable[[], None], /
-) -> Result:
-    """Have a run's own waits end, too, when its worker has to stop or has lost it."""
-    clock.check = check
-    try:
-        return handler(run, check)
-    finally:
-        clock.check = _go_on
-
-
-def _go_on() -> None:
-    """Outside of a run nothing is to be looked for."""
-
-
-def _downloader(container: Container, observer: DownloadObserver) -> TileDownloader:
-    return cast("TileDownloader", container.tile_downloader(observer=observer))
-
-
-def _uploader(container: Container, observer: UploadObserver) -> TileUploader:
-    return tile_uploader_of(container, observer=observer)
 
 
 @contextmanager

@@ -1,0 +1,179 @@
+"""A program that embeds tileferry: several instances, events instead of prints, orderly stops."""
+
+import threading
+from pathlib import Path
+
+import pytest
+from attrs import define, field
+from support.provider import API_KEY, RunningProvider
+from typed_settings import Secret
+
+from tileferry.application.ports.progress import (
+    BatchAnswered,
+    DownloadBegun,
+    DownloadEnded,
+    ProgressEvent,
+    TilesDurable,
+    TileSettled,
+    UploadEnded,
+    Waiting,
+)
+from tileferry.domain.errors import CacheLockError, DatabaseError, InvalidValueError
+from tileferry.domain.runs import RunId, RunStatus
+from tileferry.domain.tiles import DownloadOutcome, TileId, TileUploadStatus
+from tileferry.entrypoints.config import C11Config, Config, PartitionsConfig
+from tileferry.entrypoints.embedding import Tileferry
+from tileferry.entrypoints.provider.imagery import draw_tile
+
+BOX = "36.20,49.90,36.24,49.92"
+AREA = {"bbox": BOX, "zoom_levels": [14], "sector": "stable_rear"}
+
+
+@define
+class Site:
+    """Where an instance lives."""
+
+    home: Path
+    database_url: str
+    provider: RunningProvider
+    heard: list[ProgressEvent] = field(factory=list)
+
+    def config(self, name: str = "cache") -> Config:
+        return Config(
+            database_url=Secret(self.database_url),
+            c11=C11Config(
+                cache_root=self.home / name,
+                satellite_provider_url=self.provider.url,
+                service_api_key=Secret(API_KEY),
+                backoff_base_s=0.0,
+            ),
+            partitions=PartitionsConfig(raw_root=self.home / "raw"),
+        )
+
+    def ferry(self, name: str = "cache") -> Tileferry:
+        return Tileferry(self.config(name), listener=self.heard.append)
+
+    def of(self, kind: type[ProgressEvent]) -> list[ProgressEvent]:
+        return [event for event in self.heard if isinstance(event, kind)]
+
+
+@pytest.fixture
+def site(tmp_path: Path, database_url: str, reference_provider: RunningProvider) -> Site:
+    return Site(tmp_path, database_url, reference_provider)
+
+
+def test_a_download_is_told_as_events_and_nothing_is_printed(
+    site: Site, capfd: pytest.CaptureFixture[str]
+) -> None:
+    site.provider.misbehave({"fault": "503", "call": "tile", "attempts": [1], "times": 1})
+    with site.ferry() as ferry:
+        report = ferry.download(flight="F7", **AREA)
+    assert report.outcome is DownloadOutcome.SUCCESS
+    (begun,) = site.of(DownloadBegun)
+    assert isinstance(begun, DownloadBegun)
+    assert len(site.of(TileSettled)) == begun.tiles == report.tiles_requested
+    assert site.of(TilesDurable)[-1] == TilesDurable(tiles=begun.tiles)
+    assert site.heard[-1] == DownloadEnded(report=report)
+    (waiting,) = site.of(Waiting)
+    assert isinstance(waiting, Waiting)
+    assert (waiting.attempt, waiting.max_attempts) == (1, 5)
+    assert "503" in waiting.reason
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_tile_is_read_back(site: Site) -> None:
+    with site.ferry() as ferry:
+        (first, *_) = ferry.coverage(bbox=BOX, zoom_levels=[14])
+        ferry.download(flight="F7", **AREA)
+        tile = TileId(source="satellite", zoom=14, x=first.tile_id.x, y=first.tile_id.y)
+        assert ferry.read_tile(tile)[:3] == b"\xff\xd8\xff"
+
+
+def test_an_upload_is_told_as_events(site: Site) -> None:
+    card = site.home / "card" / "16" / "39000"
+    card.mkdir(parents=True)
+    (card / "22000.jpg").write_bytes(draw_tile(16, 39_000, 22_000))
+    with site.ferry() as ferry:
+        assert ferry.ingest(site.home / "card", flight="F7").tiles_ingested == 1
+        with pytest.raises(InvalidValueError, match=r"c11\.flight_record_file"):
+            ferry.upload(flight="F7")
+        report = ferry.upload(flight="F7", on_ground=True)
+    (answered,) = site.of(BatchAnswered)
+    assert isinstance(answered, BatchAnswered)
+    assert [answer.status for answer in answered.answers] == [TileUploadStatus.ACCEPTED]
+    assert site.heard[-1] == UploadEnded(report=report)
+
+
+def test_a_listener_may_end_a_download_and_it_goes_on_later(site: Site) -> None:
+    def stop(event: ProgressEvent) -> None:
+        if isinstance(event, TileSettled):
+            raise KeyboardInterrupt
+
+    with Tileferry(site.config(), listener=stop) as ferry, pytest.raises(KeyboardInterrupt):
+        ferry.download(flight="F7", **AREA)
+    with site.ferry() as ferry:
+        assert ferry.download(flight="F7", **AREA).outcome is DownloadOutcome.SUCCESS
+    assert min(site.provider.fetched.values()) == 1, "what was settled is not fetched again"
+
+
+def test_several_instances_work_at_once_in_one_process(
+    site: Site, empty_database_url: str, tmp_path: Path
+) -> None:
+    other = Site(tmp_path / "other", empty_database_url, site.provider)
+    ended: list[DownloadOutcome] = []
+
+    def work(where: Site) -> None:
+        with where.ferry() as ferry:
+            ferry.upgrade_database()
+            ended.append(ferry.download(flight="F7", **AREA).outcome)
+
+    threads = [threading.Thread(target=work, args=[where]) for where in (site, other)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ended == [DownloadOutcome.SUCCESS, DownloadOutcome.SUCCESS]
+    tiles = len(site.of(TileSettled))
+    assert tiles > 1
+    assert len(other.of(TileSettled)) == tiles, "each hears of its own tiles, and of no others"
+
+
+def test_one_cache_is_one_instance_s_at_a_time(site: Site) -> None:
+    refusals: list[CacheLockError] = []
+
+    def intrude(event: ProgressEvent) -> None:
+        if isinstance(event, DownloadBegun):
+            with Tileferry(site.config()) as second, pytest.raises(CacheLockError) as refused:
+                second.download(flight="F8", **AREA)
+            refusals.append(refused.value)
+
+    with Tileferry(site.config(), listener=intrude) as ferry:
+        ferry.download(flight="F7", **AREA)
+    assert len(refusals) == 1
+
+
+def test_a_queued_download_is_carried_out_once(site: Site) -> None:
+    with site.ferry() as ferry:
+        run = ferry.submit_download(flight="F7", **AREA)
+        assert ferry.submit_download(flight="F7", **AREA).run_id == run.run_id
+        assert ferry.work() == 1
+        done = ferry.find_run(run.run_id)
+        assert done is not None
+        assert done.status is RunStatus.PASSED
+        assert ferry.find_run(RunId("none")) is None
+        assert ferry.work() == 0
+
+
+def test_a_worker_is_told_to_stop_from_outside(site: Site) -> None:
+    with site.ferry() as ferry:
+        ferry.submit_upload(flight="F7")
+        assert ferry.work(until_idle=False, is_stopping=lambda: True) == 0
+
+
+def test_a_database_that_was_not_upgraded_is_refused(site: Site, empty_database_url: str) -> None:
+    site.database_url = empty_database_url
+    with site.ferry() as ferry:
+        with pytest.raises(DatabaseError, match="run tileferry db upgrade"):
+            ferry.download(flight="F7", **AREA)
+        ferry.upgrade_database()
+        assert ferry.download(flight="F7", **AREA).outcome is DownloadOutcome.SUCCESS
