@@ -13,7 +13,7 @@ from tileferry.adapters.http import (
 from tileferry.adapters.system import SystemClock
 from tileferry.application.ports.provider import TileProvider
 from tileferry.domain.errors import InvalidValueError, NotPermittedError
-from tileferry.domain.tiles import TileServer
+from tileferry.domain.tiles import TileServer, TileTemplate
 from tileferry.entrypoints.config import Config
 from tileferry.entrypoints.config.api_key import service_api_key
 from tileferry.entrypoints.config.xyz import tile_server
@@ -79,10 +79,16 @@ def provider(
         server=server,
         lane=lane,
         clock=clock,
-        api_key=service_api_key(config.c11) if server.template.has_key else "",
+        api_key=service_api_key(config.c11) if needs_key(config) else "",
         source=source,
         limits=limits,
     )
+
+
+def needs_key(config: Config) -> bool:
+    """Tell whether there must be a key: a provider wants one, a tile server only in its address."""
+    template = config.xyz.url_template
+    return template is None or TileTemplate(template).has_key
 
 
 def check_takes_uploads(config: Config) -> None:

@@ -252,3 +252,43 @@ def test_what_only_serves_takes_no_uploads(
     container = Container(config=config)
     assert container.provider().key_hash  # what serves is there all the same
     container.shutdown_resources()
+
+
+# Around it
+
+
+def finding(operator: XyzOperator, subject: str) -> dict[str, str | None]:
+    findings = operator.runs_here("doctor", "--json").json["findings"]
+    return next(found for found in findings if found["subject"] == subject)
+
+
+def test_the_doctor_looks_at_a_tile_server(
+    operator: XyzOperator, reference_provider: RunningProvider
+) -> None:
+    host = operator.provider_url.removeprefix("http://")
+    found = operator.runs_here("doctor", "--json")
+    assert found.code == 0, found.out
+    assert finding(operator, "key")["found"] == "the tile server needs none"
+    assert finding(operator, "provider")["found"] == f"{host} answers with a picture"
+    reference_provider.misbehave({"fault": "404", "tile": "0/0/0"})
+    assert finding(operator, "provider")["found"] == f"{host} answers, and has no tile 0/0/0"
+    reference_provider.misbehave({"fault": "503", "tile": "0/0/0"})
+    assert finding(operator, "provider")["verdict"] == "failed"
+    operator.settings["TILEFERRY_XYZ_BULK_DOWNLOAD_ACKNOWLEDGED_FOR"] = "another.example"
+    assert "xyz.bulk_download_acknowledged_for" in str(finding(operator, "provider"))
+
+
+def test_a_worker_downloads_from_a_tile_server_and_gives_up_an_upload_to_one(
+    operator: XyzOperator,
+) -> None:
+    submitted = operator.runs_here("runs", "submit", *DOWNLOAD, "--json")
+    assert submitted.code == 0, submitted.err
+    operator.runs_here("runs", "submit", "upload", "--flight", "F1")
+    worked = operator.runs("worker", "--until-idle")
+    assert worked.code == 0, worked.err
+    runs = operator.runs_here("runs", "list", "--json").json["runs"]
+    ends = {run["kind"]: run["status"] for run in runs}
+    assert ends == {"download_area": "passed", "upload_flight": "error"}
+    (upload,) = [run["run_id"] for run in runs if run["kind"] == "upload_flight"]
+    assert "takes none" in " ".join(operator.runs_here("runs", "why", upload).out.split())
+    assert len(operator.stored(TILES)) == len(TILES)

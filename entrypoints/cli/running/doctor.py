@@ -15,8 +15,9 @@ from tileferry.adapters.postgres import schema_status
 from tileferry.adapters.system import SystemDisk
 from tileferry.application.checkup import Check, examined
 from tileferry.domain import health
-from tileferry.domain.errors import CacheLockError
+from tileferry.domain.errors import CacheLockError, SatelliteProviderError
 from tileferry.domain.health import Finding, Verdict
+from tileferry.domain.tiles import ProviderFault, TileId
 from tileferry.entrypoints.cli.exits import ExitCode, exit_code_of
 from tileferry.entrypoints.cli.output import notes, people, print_json
 from tileferry.entrypoints.cli.views.health import closing_line, finding_lines
@@ -25,6 +26,7 @@ from tileferry.entrypoints.config.api_key import service_api_key
 from tileferry.entrypoints.container import Container
 from tileferry.entrypoints.logs import logging_to
 from tileferry.entrypoints.parts import budget_bytes, reserve_bytes
+from tileferry.entrypoints.sources import needs_key, plain_server
 
 _QUESTION = f"{TILES_PATH}?bbox=0,0,0.001,0.001&zoom=1&list-only=true"
 
@@ -163,15 +165,34 @@ class Installation:
         yield health.of_disk(disk.free_bytes(), reserve_bytes(self.config, disk), left_bytes)
 
     def _key(self) -> Iterator[Finding]:
+        if not needs_key(self.config):
+            yield health.well("key", "the tile server needs none")
+            return
         service_api_key(self.config.c11)
         named = self.config.c11.service_api_key_file
         found = "from the environment" if named is None else f"{named}, for its owner alone"
         yield health.well("key", found)
 
     def _provider(self) -> Iterator[Finding]:
-        signs = probed(self.container.http_client(), _QUESTION)
+        server = plain_server(self.config)
+        signs = probed(self.container.http_client(), _QUESTION if server is None else "/")
         now = datetime.now(UTC)
-        yield health.of_answer(signs.status, signs.server)
+        if server is None:
+            yield health.of_answer(signs.status, signs.server)
+        else:
+            yield health.well("provider", self._picture(server.template.host_and_port))
         yield health.of_certificate(signs.certificate_expires_at, now)
         if signs.date is not None:
             yield health.of_clock("provider's clock", now, signs.date)
+
+    def _picture(self, host: str) -> str:
+        """Ask a tile server for the whole world: a map of a part of it need not have that."""
+        try:
+            self.container.provider().fetch_tile(
+                TileId(source=self.config.c11.source, zoom=0, x=0, y=0)
+            )
+        except SatelliteProviderError as error:
+            if error.fault is not ProviderFault.NOT_FOUND:
+                raise
+            return f"{host} answers, and has no tile 0/0/0"
+        return f"{host} answers with a picture"
