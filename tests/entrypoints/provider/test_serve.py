@@ -45,6 +45,7 @@ def test_it_serves_and_stops_on_a_signal(how: signal.Signals) -> None:
         assert announced["schema"] == "tileferry.provider.serve.v1"
         assert announced["pid"] == provider.process.pid
         assert announced["url"].startswith("http://127.0.0.1:")
+        assert announced["xyz_url_template"] == f"{announced['url']}/xyz/{{z}}/{{x}}/{{y}}.jpg"
         with (
             httpx.Client(headers=BEARER, trust_env=False) as client,
             client.stream("GET", provider.url + TILE) as response,
