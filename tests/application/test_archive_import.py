@@ -1,6 +1,7 @@
 """Importing into a cache in memory: gates, what is there already, and what an end leaves."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from attrs import evolve
@@ -262,6 +263,6 @@ def test_stored_tiles_are_told_from_others() -> None:
         {"sector_class": "stable_rear"},
     ],
 )
-def test_a_wrong_request_is_refused(wrong: dict[str, object]) -> None:
+def test_a_wrong_request_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidValueError):
         evolve(offered(), **wrong)

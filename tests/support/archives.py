@@ -36,7 +36,7 @@ from tileferry.domain.tiles import (
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 WORLD = TileCoverage(
-    bbox=BBox(west=-180, south=-85, east=180, north=85), zoom_levels=list(range(22))
+    bbox=BBox(west=-180, south=-90, east=180, north=90), zoom_levels=list(range(22))
 )
 _LOGGER = logging.getLogger("test")
 

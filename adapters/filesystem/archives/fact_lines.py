@@ -30,11 +30,10 @@ class FactLines:
         with Directory.open_root(self.root, FileCalls()) as folder:
             found = folder.find_file(FACTS)
         self._file = None if found is None else os.fdopen(found.fd, "rb")
-        self._advance()
 
     def of(self, tile: TileId) -> TileFacts:
         """Return what is said of a tile."""
-        while self._current is not None and self._current[0] < tile:
+        while not self._number or (self._current is not None and self._current[0] < tile):
             self._advance()
         if self._current is not None and self._current[0] == tile:
             return self._current[1]
@@ -47,10 +46,10 @@ class FactLines:
 
     def _advance(self) -> None:
         line = b"" if self._file is None else self._file.readline(LINE_BYTES_MAX + 1)
+        self._number += 1
         if not line:
             self._current = None
             return
-        self._number += 1
         try:
             following = parse_facts_line(line, number=self._number, source=self.source)
         except InvalidValueError as error:

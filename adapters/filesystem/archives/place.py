@@ -38,9 +38,9 @@ class ArchivePlace:
         parent = self._parent()
         path = parent / f".{self.path.name}.tileferry-draft"
         with _locked_folder(path, self.calls) as folder:
-            self._give_back(folder)
-            self._check_free()
             try:
+                self._give_back(folder)
+                self._check_free()
                 _empty(folder.path)
                 yield folder
             finally:

@@ -21,7 +21,6 @@ from tileferry.entrypoints.cli.options.zooms import zooms_of
 from tileferry.entrypoints.cli.output import (
     facts,
     in_bytes,
-    locked,
     opened_books,
     option,
     people,
@@ -31,6 +30,7 @@ from tileferry.entrypoints.cli.output import (
 from tileferry.entrypoints.cli.progress.tiles import counting
 from tileferry.entrypoints.cli.signals import StopSignals
 from tileferry.entrypoints.config import Config
+from tileferry.entrypoints.holding import locked
 
 EXPORT_SCHEMA = "tileferry.cache.export.v1"
 IMPORT_SCHEMA = "tileferry.cache.import.v1"
