@@ -5,9 +5,10 @@ commands imports nothing heavy: what a command does is in ``running``, imported 
 """
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 _EXAMPLE_CHARS_MAX = 70
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object for scripts.")]
@@ -19,14 +20,55 @@ ConfigFile = Annotated[
 ]
 
 
+class Group(TyperGroup):
+    """Gives its flags a default: to make sense of none, typer would import all of pydantic."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the flags; a group has no other options."""
+        flags = super().get_params(ctx)
+        for flag in flags:
+            flag.default = False
+        return flags
+
+
+class Command(TyperCommand):
+    """Shows its arguments as they are typed, without braces and types."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return what stands behind the command's name."""
+        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write what each argument and each option means."""
+        rows: dict[str, list[tuple[str, str]]] = {"argument": [], "option": []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                rows[parameter.param_type_name].append((record[0].split(" <")[0], record[1]))
+        for kind, described in rows.items():
+            if described:
+                with formatter.section(f"{kind.title()}s"):
+                    formatter.write_dl(described)
+
+
+class Noun(typer.Typer):
+    """Declares commands that explain themselves in the house's way."""
+
+    def command(self, name: str | None = None, **settings: Any) -> Any:
+        """Return what makes a function a command."""
+        return super().command(name, cls=Command, **settings)
+
+
 def group(text: str) -> typer.Typer:
     """Return a noun that takes verbs."""
-    return typer.Typer(help=text, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+    return Noun(
+        help=text, cls=Group, no_args_is_help=True, add_completion=False, rich_markup_mode=None
+    )
 
 
 def single() -> typer.Typer:
     """Return a noun that is a command by itself."""
-    return typer.Typer(add_completion=False, rich_markup_mode=None)
+    return Noun(add_completion=False, rich_markup_mode=None)
 
 
 def examples(*lines: str) -> str:

@@ -7,6 +7,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from tileferry.entrypoints.cli.declaring import Group
+
 CHAPTERS: Mapping[str, Mapping[str, str]] = {
     "Before the flight": {
         "coverage": "Show what the provider has in an area, without fetching any of it.",
@@ -41,7 +43,7 @@ CHAPTERS: Mapping[str, Mapping[str, str]] = {
 NOUNS = {noun: summary for chapter in CHAPTERS.values() for noun, summary in chapter.items()}
 
 
-class CommandTree(TyperGroup):
+class CommandTree(Group):
     """Imports a noun when it is asked for: no command waits for what others need."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  # as the base class has it

@@ -66,7 +66,7 @@ def export_command(
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Write tiles of the cache to a folder z/x/y.png, an MBTiles or a PMTiles file.
+    """Write tiles to a folder z/x/y.png, an MBTiles or a PMTiles file.
 
     Without an area, all tiles of the source (by default c11.source). Every tile is checked when
     it is read and once more in the finished archive; only then the archive gets its name. The
@@ -140,7 +140,7 @@ def import_command(
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Take tiles of an archive into the cache, through the gates that a download has.
+    """Take an archive into the cache, through the gates of a download.
 
     What the cache has already, to the byte, is passed over; so an import that was ended is run
     again to go on. A tile with other bytes than the cache's is refused, unless --replace-tiles.

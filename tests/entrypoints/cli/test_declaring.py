@@ -1,0 +1,79 @@
+"""How the help of commands looks, and how little it waits for."""
+
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+from support.operator import run_here
+
+from tileferry.entrypoints.cli.declaring import examples
+from tileferry.entrypoints.cli.tree import leaves
+
+LEAVES = dict(leaves())
+GROUPS = sorted({words[:count] for words in LEAVES for count in range(1, len(words))})
+LONG = (
+    "tileferry runs cancel R1 --reason 'the wrong area, and the wrong flight too' --config a.toml"
+)
+
+
+@pytest.fixture(autouse=True)
+def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+@pytest.mark.parametrize("words", LEAVES, ids=" ".join)
+def test_a_help_fits_a_terminal_and_shows_no_types(words: tuple[str, ...]) -> None:
+    ran = run_here(*words, "--help")
+    assert ran.code == 0
+    assert max(map(len, ran.out.splitlines())) <= 80
+    assert not re.search(r"<\w|\{\w", ran.out)
+
+
+@pytest.mark.parametrize("words", GROUPS, ids=" ".join)
+def test_a_group_lists_its_verbs_with_whole_sentences(words: tuple[str, ...]) -> None:
+    listed = run_here(*words, "--help").out.split("Commands:\n")[1]
+    assert all(line.endswith(".") for line in listed.splitlines())
+    assert "..." not in listed
+
+
+def test_arguments_are_shown_as_they_are_typed() -> None:
+    out = run_here("runs", "show", "--help").out
+    assert " runs show [OPTIONS] RUN\n" in out
+    assert "Arguments:\n  RUN  The run's id.  [required]\n" in out
+
+
+def test_an_optional_argument_is_in_brackets() -> None:
+    assert "inspect [OPTIONS] [PARTITION]\n" in run_here("state", "inspect", "--help").out
+
+
+def test_one_example_is_called_so_and_several_too() -> None:
+    assert examples("tileferry a") == "\b\nExample:\n  tileferry a"
+    assert examples("tileferry a", "tileferry b") == "\b\nExamples:\n  tileferry a\n  tileferry b"
+
+
+def test_a_long_example_is_folded_as_a_shell_takes_it() -> None:
+    _, _, *rows = examples(LONG).splitlines()
+    assert len(rows) > 1
+    assert max(map(len, rows)) <= 76
+    assert shlex.split("\n".join(rows).replace("\\\n", "")) == shlex.split(LONG)
+
+
+def test_a_help_does_not_import_what_only_values_are_checked_with() -> None:
+    script = (
+        "import sys\n"
+        "from tileferry.entrypoints.cli.main import main\n"
+        "try: main(['runs', 'submit', 'download', '--help'])\n"
+        "except SystemExit: print(sorted({'pydantic', 'rich', 'attrs'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run(  # noqa: S603  # our own interpreter
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.endswith("\n[]\n")
+
+
+def test_the_shell_is_told_how_to_complete() -> None:
+    ran = run_here("--show-completion", "bash")
+    assert ran.code == 0
+    assert "complete_bash" in ran.out
