@@ -9,10 +9,11 @@ import attrs
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import audit, cache, download, idempotency, queue, retry, upload
+from benchmarks import audit, cache, download, idempotency, queue, retry, startup, upload
 from benchmarks.harness import Ratio
 
 PARTS: dict[str, Callable[[], Iterator[Ratio]]] = {
+    "startup": startup.run,
     "retry": retry.run,
     "cache": cache.run,
     "audit": audit.run,
