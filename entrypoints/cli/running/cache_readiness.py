@@ -23,11 +23,12 @@ from tileferry.domain.tiles import (
 from tileferry.domain.tiles.tile_set import check_area_size
 from tileferry.entrypoints.cli.exits import ExitCode
 from tileferry.entrypoints.cli.options.area import coverage_of
-from tileferry.entrypoints.cli.output import locked, opened, people, print_json
+from tileferry.entrypoints.cli.output import opened, people, print_json
 from tileferry.entrypoints.cli.progress.looking import looking_at
 from tileferry.entrypoints.cli.views.readiness import readiness_json, readiness_view
 from tileferry.entrypoints.cli.views.readiness_geojson import geojson_lines
 from tileferry.entrypoints.container import Container
+from tileferry.entrypoints.holding import locked
 
 SCHEMA = "tileferry.cache.readiness.v1"
 STDOUT = Path("-")

@@ -2,14 +2,8 @@
 
 from pathlib import Path
 
-from tileferry.entrypoints.cli.output import (
-    facts,
-    in_bytes,
-    make_folder,
-    opened_books,
-    people,
-    print_json,
-)
+from tileferry.entrypoints.cli.output import facts, in_bytes, opened_books, people, print_json
+from tileferry.entrypoints.holding import make_folder
 
 
 def counted(config: Path | None, *, json: bool) -> None:

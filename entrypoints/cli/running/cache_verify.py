@@ -14,14 +14,8 @@ from tileferry.adapters.filesystem.verification import (
     SegmentTally,
 )
 from tileferry.entrypoints.cli.exits import ExitCode
-from tileferry.entrypoints.cli.output import (
-    facts,
-    in_bytes,
-    locked,
-    opened_books,
-    people,
-    print_json,
-)
+from tileferry.entrypoints.cli.output import facts, in_bytes, opened_books, people, print_json
+from tileferry.entrypoints.holding import locked
 
 SHOWN_MAX = 20
 

@@ -11,19 +11,12 @@ from tileferry.domain.text import message_of
 from tileferry.domain.tiles import DownloadRequest, SectorClass
 from tileferry.entrypoints.cli.exits import exit_code_of
 from tileferry.entrypoints.cli.options.area import coverage_of, request_for
-from tileferry.entrypoints.cli.output import (
-    facts,
-    in_bytes,
-    make_folder,
-    notes,
-    opened,
-    people,
-    print_json,
-)
+from tileferry.entrypoints.cli.output import facts, in_bytes, notes, opened, people, print_json
 from tileferry.entrypoints.cli.provider_listing import provider_calls
 from tileferry.entrypoints.cli.views.plan import Estimate, plan_json, plan_rows
 from tileferry.entrypoints.config import Config
 from tileferry.entrypoints.container import Container
+from tileferry.entrypoints.holding import make_folder
 from tileferry.entrypoints.sources import credit_line, credits_of, least_seconds
 
 SCHEMA = "tileferry.plan.v1"
