@@ -41,10 +41,10 @@ class Asking:
         path: str,
         read: Callable[[Answer, float], Result],
         *,
-        url: str,
+        url: Callable[[], str],
         query: Mapping[str, str] | None = None,
     ) -> Result:
-        """Make a request and have its answer read; ``url`` is what errors show of it."""
+        """Make a request and have its answer read; ``url`` says what errors show of it."""
 
         def call() -> Result:
             started_s = self.clock.monotonic()
@@ -56,7 +56,7 @@ class Asking:
         bounded = call
         if lane.waits_for_ever:  # what is merely slow is given up before that, and told so
             bounded = partial(within, self.limits.deadline_s + _LEEWAY_S, call)
-        return answered(bounded, lambda: url, secret=self.secret)
+        return answered(bounded, url, secret=self.secret)
 
     def body(self, answer: Answer, started_s: float, bytes_max: int) -> bytes:
         """Return a body, which is never longer, and comes in time."""

@@ -70,14 +70,14 @@ class HttpTileProvider:
         # Whoever lists waits for it in the main thread, where a signal must reach it: through the
         # client, which waits in Python.
         lane = HttpxLane(self.client)
-        url = self._url(TILES_PATH)
+        url = partial(self._url, TILES_PATH)
         return self._asking.get(lane, TILES_PATH, self._page_of, url=url, query=query)
 
     def fetch_tile(self, tile_id: TileId) -> FetchedTile:
         """Ask for one tile."""
         path = _path_of(tile_id)
         read = partial(self._tile_of, tile_id)
-        return self._asking.get(self.lane, path, read, url=self._url(path))
+        return self._asking.get(self.lane, path, read, url=partial(self._url, path))
 
     def _tile_of(self, tile_id: TileId, answer: Answer, started_s: float) -> FetchedTile:
         content, digest = self._asking.picture(answer, started_s)

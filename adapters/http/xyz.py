@@ -34,7 +34,10 @@ class XyzTileProvider:
 
     server: TileServer
     lane: Lane
-    """Leads to the server's origin, and carries no key: that is part of the address, if any."""
+    """Leads to the server's origin, and carries no key: that is part of the address, if any.
+
+    With a key, take a ``FastLane``: httpx logs every address, where somebody listens to it.
+    """
     clock: Clock
     api_key: str = field(default="", repr=hidden)
     source: str = "satellite"
@@ -75,7 +78,7 @@ class XyzTileProvider:
             self.lane,
             template.path_of(tile_id, key=self.api_key),
             partial(self._tile_of, tile_id),
-            url=f"{template.origin}{template.path_of(tile_id)}",
+            url=lambda: f"{template.origin}{template.path_of(tile_id)}",
         )
 
     def _await_turn(self) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 from tileferry.adapters.http import (
@@ -63,12 +64,15 @@ def xyz(
     limits: ResponseLimits = TIGHT,
     clock: Clock | None = None,
     httpx: bool = False,
+    ca_file: Path | None = None,
     **said: Any,
 ) -> Iterator[TileProvider]:
     """Make what asks a plain tile server; its key, if it has a place for one, is in the path."""
     said.setdefault("path", "/xyz/{z}/{x}/{y}.jpg?key={api_key}")
     server = plain_server(url, **said)
-    address = ProviderAddress(url=server.template.origin, service_api_key=None, timeout_s=TIMEOUT_S)
+    address = ProviderAddress(
+        url=server.template.origin, service_api_key=None, timeout_s=TIMEOUT_S, ca_file=ca_file
+    )
     with new_client(address) as client:
         lane = FastLane(address)
         yield XyzTileProvider(

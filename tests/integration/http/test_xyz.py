@@ -4,6 +4,7 @@ import logging
 import ssl
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import trustme
@@ -118,6 +119,32 @@ def test_too_large_an_area_is_refused_as_what_it_is_and_tried_once() -> None:
         with pytest.raises(NotPermittedError, match=r"xyz\.max_tiles_per_download is 10"):
             list(calls.pages(AREA, ListingLimits()))
     assert clock.slept == []
+
+
+@pytest.mark.parametrize("httpx", [False, True])
+@pytest.mark.parametrize(
+    ("name", "trusted", "served"),
+    [("localhost", True, True), ("localhost", False, False), ("elsewhere.example", True, False)],
+)
+def test_invariant_33_who_cannot_prove_to_be_the_server_is_not_asked(
+    tmp_path: Path, name: str, *, trusted: bool, served: bool, httpx: bool
+) -> None:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(name).configure_cert(context)
+    ca_file = tmp_path / "ca.pem"
+    (authority if trusted else trustme.CA()).cert_pem.write_to_path(str(ca_file))
+    with (
+        raw_server(GOOD, tls=context) as server,
+        xyz(server.url, ca_file=ca_file, httpx=httpx) as provider,
+    ):
+        if served:
+            assert provider.fetch_tile(TILE).content == PICTURE
+            return
+        with pytest.raises(SatelliteProviderError) as failure:
+            provider.fetch_tile(TILE)
+    assert failure.value.fault is ProviderFault.INSECURE
+    assert server.requests == []
 
 
 # How fast it is asked
