@@ -4,6 +4,7 @@ import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from support.operator import run_here
@@ -13,6 +14,12 @@ from tileferry.entrypoints.cli.tree import leaves
 
 LEAVES = dict(leaves())
 GROUPS = sorted({words[:count] for words in LEAVES for count in range(1, len(words))})
+EXAMPLES = [
+    line.strip()
+    for command in LEAVES.values()
+    for line in command.epilog.replace("\\\n", "").splitlines()[2:]
+]
+SAMPLE_FILES = ("area.mbtiles", "january.plan", "other.mbtiles", "record.json")
 LONG = (
     "tileferry runs cancel R1 --reason 'the wrong area, and the wrong flight too' --config a.toml"
 )
@@ -77,3 +84,21 @@ def test_the_shell_is_told_how_to_complete() -> None:
     ran = run_here("--show-completion", "bash")
     assert ran.code == 0
     assert "complete_bash" in ran.out
+
+
+@pytest.mark.parametrize("line", EXAMPLES)
+def test_an_example_can_be_typed(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in SAMPLE_FILES:
+        Path(name).touch()
+    Path("card").mkdir()
+    program, *words = shlex.split(line)
+    assert program == "tileferry"
+    for count in range(len(words), 0, -1):
+        command = LEAVES.get(tuple(words[:count]))
+        if command is not None:
+            command.make_context("tileferry", words[count:])  # a usage error would be raised
+            return
+    pytest.fail("it is no command")
