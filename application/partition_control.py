@@ -5,6 +5,7 @@ from logging import Logger
 
 from attrs import define, field, frozen
 
+from tileferry.application.control_calls import ControlCalls, at_once
 from tileferry.application.ports.work import WorkStore, WorkUnit
 from tileferry.application.run_control import WorkPolicies
 from tileferry.domain.actors import Actor
@@ -28,6 +29,7 @@ from tileferry.domain.partitions.backfill import (
 from tileferry.domain.partitions.backfill_planning import drift, is_applied, plan_backfill
 from tileferry.domain.partitions.confirmation import check_confirmed, check_raw_partition
 from tileferry.domain.partitions.table import ENQUEUE
+from tileferry.domain.retry import RetryCategory
 from tileferry.domain.runs import Run, RunId, RunKind, RunPriority, submit
 from tileferry.domain.work import AcquirePartition, Work, work_from
 
@@ -52,6 +54,7 @@ class PartitionControl:
     logger: Logger
     new_run_id: Callable[[], str]
     policies: WorkPolicies = field(factory=WorkPolicies)
+    calls: ControlCalls = at_once
 
     def enqueue(
         self,
@@ -81,6 +84,11 @@ class PartitionControl:
         One whose newest run left no raw partition is refused, and with it all the others.
         """
         check_confirmed(len(set(keys)), override.confirmed)
+        tried = self._granted("Retry partitions", lambda: self._retried(keys, override))
+        self._log_override("retry", override, keys)
+        return tried
+
+    def _retried(self, keys: Sequence[PartitionKey], override: Override) -> Sequence[Partition]:
         with self.store.unit(by=override.by) as unit:
             found = self._all_known(unit, keys)
             with_raw = unit.with_raw([partition.last_run_id for partition in found])
@@ -97,7 +105,6 @@ class PartitionControl:
             for change in changes:
                 # An operator waits for it.
                 self._begin_again(unit, change, ended, RunPriority.FRESH)
-        self._log_override("retry", override, keys)
         return [change.after for change in changes]
 
     def mark_terminal(
@@ -105,6 +112,11 @@ class PartitionControl:
     ) -> Sequence[Partition]:
         """Rule out further automatic tries of failed partitions."""
         check_confirmed(len(set(keys)), override.confirmed)
+        marked = self._granted("Mark partitions", lambda: self._marked(keys, override))
+        self._log_override("mark terminal", override, keys)
+        return marked
+
+    def _marked(self, keys: Sequence[PartitionKey], override: Override) -> Sequence[Partition]:
         with self.store.unit(by=override.by) as unit:
             changes = [
                 mark_terminal(partition, actor=Actor.OPERATOR, now=unit.now, reason=override.reason)
@@ -112,11 +124,15 @@ class PartitionControl:
             ]
             for change in changes:
                 unit.save_partition(change)
-        self._log_override("mark terminal", override, keys)
         return [change.after for change in changes]
 
     def plan(self, request: BackfillRequest) -> BackfillPlan:
         """Say what each date of a request would get; nothing is changed."""
+        return self.calls(
+            RetryCategory.APPROVAL_CHECK, "Plan a backfill", lambda: self._planned(request)
+        )
+
+    def _planned(self, request: BackfillRequest) -> BackfillPlan:
         with self.store.unit() as unit:
             known = unit.partitions([request.key(day) for day in request.dates])
             return plan_backfill(
@@ -132,19 +148,27 @@ class PartitionControl:
         What it started before is left as it is, so a plan can be applied again.
         """
         check_confirmed(plan.touched, override.confirmed)
+        done = self._granted("Apply a backfill", lambda: self._applied(plan, override))
+        self._log_override("backfill", override, [partition.key for partition in done])
+        return done
+
+    def _applied(self, plan: BackfillPlan, override: Override) -> Sequence[Partition]:
         with self.store.unit(by=override.by) as unit:
             known = unit.partitions([plan.key(line) for line in plan.lines])
             drifted = [str(one) for one in drift(plan, known.values()) if one.blocks]
             if drifted:
                 raise PlanDriftedError(count=len(drifted), drifted=drifted)
-            done = [
+            return [
                 self._carried_out(unit, plan, line, known.get(plan.key(line)), override.reason)
                 for line in plan.lines
                 if line.action is not BackfillAction.SKIP
                 and not is_applied(plan, line, known.get(plan.key(line)))
             ]
-        self._log_override("backfill", override, [partition.key for partition in done])
-        return done
+
+    def _granted(
+        self, operation: str, call: Callable[[], Sequence[Partition]]
+    ) -> Sequence[Partition]:
+        return self.calls(RetryCategory.APPROVAL_GRANT, operation, call)
 
     def retry_due(self, *, limit: int = DUE_MAX) -> int:
         """Try again, as the scheduler, what its policy says is due; return how many."""

@@ -10,6 +10,7 @@ from logging import INFO, Logger
 
 from attrs import define, field, frozen
 
+from tileferry.application.control_calls import ControlCalls, at_once
 from tileferry.application.ports.work import (
     ALL_KINDS,
     PlannedRetry,
@@ -28,7 +29,14 @@ from tileferry.domain.partitions import (
     next_automatic_retry,
 )
 from tileferry.domain.partitions.manifest import SealedPartition
-from tileferry.domain.retry import PARTITION_POLICY, RUN_POLICY, ErrorClass, Final, RetryPolicy
+from tileferry.domain.retry import (
+    PARTITION_POLICY,
+    RUN_POLICY,
+    ErrorClass,
+    Final,
+    RetryCategory,
+    RetryPolicy,
+)
 from tileferry.domain.runs import (
     MAX_RESCUES,
     Run,
@@ -92,6 +100,7 @@ class RunControl:
     logger: Logger
     new_run_id: Callable[[], str]
     policies: WorkPolicies = field(factory=WorkPolicies)
+    calls: ControlCalls = at_once
 
     # For those who submit
 
@@ -252,6 +261,15 @@ class RunControl:
 
     def sweep(self, *, limit: int = SWEEP_MAX) -> int:
         """Take runs from workers that have gone; return how many."""
+        rescued, lost = self.calls(
+            RetryCategory.EXECUTION_EXPIRATION, "Sweep", lambda: self._rescue_overdue(limit)
+        )
+        # Each brings its partition along. Several at once, in any order, could have to wait for an
+        # operator who has some of these partitions and waits for the others.
+        return rescued + sum(self._put_aside(run_id) for run_id in lost)
+
+    def _rescue_overdue(self, limit: int) -> tuple[int, list[RunId]]:
+        """Make overdue runs free again; return how many, and those that lost too many workers."""
         given_up = []
         with self.store.unit() as unit:
             overdue = unit.overdue(limit=limit)
@@ -267,10 +285,14 @@ class RunControl:
                     f"run {run.run_id} is taken from {run.lease_owner}, whose lease ran out",
                     level="warning",
                 )
-        # Each brings its partition along. Several at once, in any order, could have to wait for an
-        # operator who has some of these partitions and waits for the others.
-        ended = sum(self._give_up_overdue(run_id) for run_id in given_up)
-        return len(overdue) - len(given_up) + ended
+        return len(overdue) - len(given_up), given_up
+
+    def _put_aside(self, run_id: RunId) -> bool:
+        return self.calls(
+            RetryCategory.EXECUTION_CONTAINMENT,
+            f"Put run {run_id} aside",
+            lambda: self._give_up_overdue(run_id),
+        )
 
     def _give_up_overdue(self, run_id: RunId) -> bool:
         """Give up a run that has lost too many workers, unless its worker came back after all."""

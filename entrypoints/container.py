@@ -45,6 +45,7 @@ from tileferry.application import (
 from tileferry.application.acquisition import PartitionAcquisition, RawDownloads
 from tileferry.application.archive_import import ArchiveImport
 from tileferry.application.audit_reading import AuditReader
+from tileferry.application.control_calls import PatientCalls
 from tileferry.application.export import CacheExport
 from tileferry.application.giveups import GiveupReader
 from tileferry.application.inspection import Inspection
@@ -214,6 +215,7 @@ class Container(containers.DeclarativeContainer):
     inspection = providers.Singleton(Inspection, books=work_reader, policies=work_policies)
     partition_reading = providers.Singleton(PartitionReading, books=work_reader, sink=raw_sink)
     work_logger = providers.Callable(logging.getLogger, "tileferry.work")
+    control_calls = providers.Singleton(PatientCalls, retry_manager)
     run_control = providers.Singleton(
         RunControl,
         queue=run_queue,
@@ -221,6 +223,7 @@ class Container(containers.DeclarativeContainer):
         logger=work_logger,
         new_run_id=providers.Object(new_run_id),
         policies=work_policies,
+        calls=control_calls,
     )
     partition_control = providers.Singleton(
         PartitionControl,
@@ -228,6 +231,7 @@ class Container(containers.DeclarativeContainer):
         logger=work_logger,
         new_run_id=providers.Object(new_run_id),
         policies=work_policies,
+        calls=control_calls,
     )
     worker = providers.Factory(
         Worker,

@@ -16,6 +16,7 @@ from tileferry.domain.partitions import (
     PartitionStatus,
     check_confirmed,
 )
+from tileferry.domain.retry import RetryCategory
 from tileferry.entrypoints.cli.options.overriding import override_of
 from tileferry.entrypoints.cli.options.partitions import Asked
 from tileferry.entrypoints.cli.output import opened_books, print_json
@@ -87,9 +88,14 @@ def _meant(container: Container, asked: Asked, *, takes_marked: bool) -> list[Pa
         return [key]
     if asked.first is None or asked.last is None:
         raise typer.BadParameter("name a partition, or give a range with --from and --to")
-    found = container.work_reader().find_partitions(asked.filter(PartitionStatus.FAILED))
-    keys = (one.key for one in found if takes_marked or one.terminal_marker is None)
-    taken = list(islice(keys, BACKFILL_PARTITIONS_MAX + 1))
+    wanted = asked.filter(PartitionStatus.FAILED)
+
+    def failed() -> list[PartitionKey]:
+        found = container.work_reader().find_partitions(wanted)
+        keys = (one.key for one in found if takes_marked or one.terminal_marker is None)
+        return list(islice(keys, BACKFILL_PARTITIONS_MAX + 1))
+
+    taken = container.control_calls()(RetryCategory.APPROVAL_CHECK, "Count partitions", failed)
     if len(taken) > BACKFILL_PARTITIONS_MAX:
         raise InvalidValueError(
             field="--to",
