@@ -16,7 +16,6 @@ from rich.text import Text
 
 from tileferry.domain.errors import InvalidValueError, TileManagerError
 from tileferry.entrypoints.config import load_config
-from tileferry.entrypoints.holding import locked, make_folder  # noqa: F401  # for commands
 
 if TYPE_CHECKING:
     from tileferry.application.audit_reading import AuditReader

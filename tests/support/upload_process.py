@@ -9,10 +9,10 @@ from attrs import frozen
 
 from tileferry.adapters.filesystem import CaptureFolderFiles, OperatorsWord
 from tileferry.domain.tiles import UploadRequest
-from tileferry.entrypoints.cli.output import locked
 from tileferry.entrypoints.config import C11Config, Config
 from tileferry.entrypoints.config.retries import CategoryConfig, RetryConfig
 from tileferry.entrypoints.container import Container, tile_uploader_of
+from tileferry.entrypoints.holding import locked
 
 CAPTURED = datetime(2026, 10, 20, tzinfo=UTC)
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -20,9 +20,9 @@ from tileferry.domain.tiles import (
     UploadRequest,
     capture_source,
 )
-from tileferry.entrypoints.cli.output import locked
 from tileferry.entrypoints.config import Config
 from tileferry.entrypoints.container import Container, tile_uploader_of
+from tileferry.entrypoints.holding import locked
 
 REQUEST = UploadRequest(flight_id="F1")
 SOURCE = capture_source("F1")

@@ -18,12 +18,13 @@ from tileferry.domain.tiles import (
 )
 from tileferry.entrypoints.cli.exits import ExitCode, exit_code_of
 from tileferry.entrypoints.cli.options.area import coverage_of, request_for
-from tileferry.entrypoints.cli.output import locked, notes, opened, people, print_json
+from tileferry.entrypoints.cli.output import notes, opened, people, print_json
 from tileferry.entrypoints.cli.progress.download import DownloadProgress
 from tileferry.entrypoints.cli.progress.view import ProgressView
 from tileferry.entrypoints.cli.signals import StoppableClock, StopSignals
 from tileferry.entrypoints.cli.views.download import next_step, report_table
 from tileferry.entrypoints.container import Container
+from tileferry.entrypoints.holding import locked
 
 SCHEMA = "tileferry.download.v1"
 

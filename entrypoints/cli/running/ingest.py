@@ -12,7 +12,6 @@ from tileferry.domain.tiles import UploadRequest
 from tileferry.entrypoints.cli.exits import ExitCode
 from tileferry.entrypoints.cli.output import (
     facts,
-    locked,
     notes,
     opened,
     option,
@@ -20,6 +19,7 @@ from tileferry.entrypoints.cli.output import (
     print_json,
     print_refusals,
 )
+from tileferry.entrypoints.holding import locked
 
 SCHEMA = "tileferry.ingest.v1"
 

@@ -17,7 +17,6 @@ from tileferry.entrypoints.cli.exits import ExitCode, exit_code_of
 from tileferry.entrypoints.cli.options.times import in_utc
 from tileferry.entrypoints.cli.output import (
     facts,
-    locked,
     notes,
     opened,
     option,
@@ -29,6 +28,7 @@ from tileferry.entrypoints.cli.progress.upload import UploadProgress
 from tileferry.entrypoints.cli.progress.view import ProgressView
 from tileferry.entrypoints.cli.signals import StoppableClock, StopSignals
 from tileferry.entrypoints.container import Container, tile_uploader_of
+from tileferry.entrypoints.holding import locked
 
 SCHEMA = "tileferry.upload.v1"
 

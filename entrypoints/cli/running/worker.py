@@ -19,8 +19,9 @@ from tileferry.domain.checks import is_name
 from tileferry.domain.errors import InvalidValueError, StorageError
 from tileferry.domain.runs import RunKind, WorkerId
 from tileferry.entrypoints.cli.exits import ExitCode
-from tileferry.entrypoints.cli.output import make_folder, notes, opened, people, print_json
+from tileferry.entrypoints.cli.output import notes, opened, people, print_json
 from tileferry.entrypoints.cli.signals import StopSignals
+from tileferry.entrypoints.holding import make_folder
 from tileferry.entrypoints.parts import worker_settings
 from tileferry.entrypoints.working import run_handlers
 

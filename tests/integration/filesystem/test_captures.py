@@ -12,9 +12,9 @@ from tileferry.adapters.filesystem import CaptureFolderFiles
 from tileferry.application import IngestReport
 from tileferry.domain.errors import CacheBudgetExceededError, InvalidValueError, StorageError
 from tileferry.domain.tiles import TileMetadata, VotingStatus, ground_resolution
-from tileferry.entrypoints.cli.output import locked
 from tileferry.entrypoints.config import C6Config, Config
 from tileferry.entrypoints.container import Container
+from tileferry.entrypoints.holding import locked
 
 
 @pytest.fixture
