@@ -126,7 +126,7 @@ def stats_command(
 
 
 @app.command(
-    "replay", epilog=examples("tileferry audit replay 1", "tileferry audit replay F7 --json")
+    "replay", epilog=examples("tileferry audit replay 1", "tileferry audit replay 1 --json")
 )
 def replay_command(
     *,
