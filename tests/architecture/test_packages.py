@@ -14,9 +14,10 @@ NOT_SHIPPED = {"tests", "benchmarks", "build", "dist"}
 
 # The pure parts of the standard library that the inner layers may use, and attrs.
 PURE = {
-    "attrs", "bisect", "collections", "contextlib", "datetime", "decimal", "email", "enum",
+    "array", "attrs", "bisect", "collections", "contextlib", "datetime", "decimal", "email", "enum",
     "functools", "hashlib", "heapq", "inspect", "ipaddress", "itertools", "json", "logging", "math",
-    "operator", "pathlib", "re", "string", "types", "typing", "unicodedata", "uuid",
+    "operator", "pathlib", "re", "string", "struct", "types", "typing", "unicodedata", "uuid",
+    "zlib",
 }  # fmt: skip
 
 
