@@ -157,7 +157,7 @@ def test_invariant_17_a_signal_is_heard_while_requests_wait_for_their_turn(
         command.signalled(signal.SIGINT)
         ran = command.ended()
     assert ran.code == 130
-    assert time.monotonic() - begun_s < 8
+    assert time.monotonic() - begun_s < 15  # a turn takes 20 s
     assert ran.json["error"]["message"] == "interrupted"
     assert len(reference_provider.requests) == 1
 

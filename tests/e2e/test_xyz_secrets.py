@@ -7,13 +7,16 @@ from pathlib import Path
 import httpx
 import pytest
 import trustme
+from support.download_site import DERKACHI
 from support.raw_server import answering, raw_server
 from support.scripted_provider import KEY, Answer, ScriptedProvider
 from support.traces import everything
-from support.xyz_operator import AREA, DOWNLOAD, TILES, XyzOperator
+from support.xyz_operator import XyzOperator
 
 from tileferry.adapters.http import XyzTileProvider
 
+AREA = ("--bbox", str(DERKACHI), "--zoom", "10")
+DOWNLOAD = ("download", *AREA, "--flight", "F1", "--sector", "active_conflict")
 PICTURE = b"\x89PNG\r\n\x1a\n" + b"a picture" * 9
 PLACES = ("/xyz/{z}/{x}/{y}.png?key={api_key}", "/{api_key}/{z}/{x}/{y}.png")
 
@@ -44,7 +47,7 @@ def echo(status: int, **headers: str) -> Answer:
 
 @pytest.fixture
 def server() -> Server:
-    found = Server(TILES)
+    found = Server([])
     found.answer = good
     return found
 
