@@ -9,7 +9,7 @@ import attrs
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import audit, cache, download, idempotency, queue, retry, startup, upload
+from benchmarks import audit, cache, download, export, idempotency, queue, retry, startup, upload
 from benchmarks.harness import Ratio
 
 PARTS: dict[str, Callable[[], Iterator[Ratio]]] = {
@@ -21,6 +21,7 @@ PARTS: dict[str, Callable[[], Iterator[Ratio]]] = {
     "download": download.run,
     "upload": upload.run,
     "queue": queue.run,
+    "export": export.run,
 }
 REPORT = Path("build/bench.json")
 

@@ -2,7 +2,7 @@
 
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,10 +10,15 @@ from support.archive_operator import ArchiveOperator, grid
 from support.area_operator import wait_until
 
 from tileferry.adapters.filesystem.archives import MbtilesSource, PmtilesSource, TreeSource
+from tileferry.application.ports.archives import ArchiveSource
 
 TILES = grid(1_500)
 PADDING = 2_000
-SOURCES = {"out": TreeSource, "out.mbtiles": MbtilesSource, "out.pmtiles": PmtilesSource}
+SOURCES: dict[str, Callable[[Path], ArchiveSource]] = {
+    "out": TreeSource,
+    "out.mbtiles": MbtilesSource,
+    "out.pmtiles": PmtilesSource,
+}
 
 
 @pytest.fixture

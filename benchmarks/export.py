@@ -1,0 +1,102 @@
+"""Exports against a plain copy of the same bytes, which is what the disk allows."""
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from benchmarks.cache_site import Site, described, opened, tile_at
+from benchmarks.export_memory import exported
+from benchmarks.harness import Ratio
+from tileferry.application import GroupLimits
+
+TILES = 10_000
+TILE_BYTES = 20_480
+ROUNDS = 5
+GOALS = {"pmtiles": 10.0, "mbtiles": 12.0}
+"""Each tile is looked up, read, hashed and written, then read and hashed once more."""
+FEW = 1_000
+MANY = 1_000_000 if "TILEFERRY_SOAK" in os.environ else 100_000
+MEMORY_KIB_MAX = 150 * 1_000_000 // 1024
+
+
+def run() -> Iterator[Ratio]:
+    """Measure time and memory."""
+    site = Site.prepared("export")
+    yield from speed(site)
+    yield from memory(site)
+
+
+def speed(site: Site) -> Iterator[Ratio]:
+    """Measure exports and copies of one cache, in turns."""
+    with site.place() as (folder, url):
+        _fill(folder, url)
+        contenders: dict[str, Callable[[Path], object]] = {
+            "copy": partial(_copy, folder),
+            **{form: partial(exported, folder, url) for form in GOALS},
+        }
+        times: dict[str, list[float]] = {name: [] for name in contenders}
+        for number in range(ROUNDS):
+            for name, contender in contenders.items():
+                dest = folder / f"{number}.{name}"
+                begun = time.perf_counter()
+                contender(dest)
+                times[name].append(time.perf_counter() - begun)
+                dest.unlink()
+    copied = statistics.median(times["copy"])
+    for form, goal in GOALS.items():
+        taken = statistics.median(times[form])
+        yield Ratio(
+            name=f"export to {form} / copy of the same bytes",
+            ratio=taken / copied,
+            goal=goal,
+            detail=f"{TILES:,} tiles of 20 KB, verified: {TILES / taken:,.0f} tiles/s",
+        )
+
+
+def memory(site: Site) -> Iterator[Ratio]:
+    """Measure the peak memory of a process that exports to PMTiles."""
+    few, many = (_peak_kib(site, count) for count in (FEW, MANY))
+    yield Ratio(
+        name=f"peak memory of an export: {MANY:,} tiles / {FEW:,} tiles",
+        ratio=many / few,
+        goal=1.1,
+        detail=f"{many / 1_000:.0f} MB",
+    )
+    yield Ratio(
+        name=f"peak memory of an export: {MANY:,} tiles / 150 MB",
+        ratio=many / MEMORY_KIB_MAX,
+        goal=1.0,
+    )
+
+
+def _fill(folder: Path, url: str) -> None:
+    with opened(folder, url) as cache, cache.group_commit(GroupLimits()) as commit:
+        for number in range(TILES):
+            tile_id = tile_at(number)
+            content = os.urandom(64) * (TILE_BYTES // 64)
+            commit.add(tile_id, content, partial(described, tile_id))
+
+
+def _copy(folder: Path, dest: Path) -> None:
+    """Write all segments to one file, durably."""
+    with dest.open("wb") as file:
+        for segment in sorted((folder / ".c6" / "segments").iterdir()):
+            file.write(segment.read_bytes())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _peak_kib(site: Site, count: int) -> int:
+    with site.place() as (folder, url):
+        _run("benchmarks.cache_memory", str(folder), url, str(count))
+        return int(_run("benchmarks.export_memory", str(folder), url, str(folder / "x.pmtiles")))
+
+
+def _run(*arguments: str) -> str:
+    command = [sys.executable, "-m", *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout  # noqa: S603  # our own
