@@ -4,6 +4,7 @@ What only an error needs is imported when there is one: the help must not wait f
 """
 
 import io
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -15,6 +16,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):  # a terminal or a file of any encoding will do
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    # Told to end, a command ends as by Ctrl-C; those that have something to make safe do more.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         code = app(arguments, standalone_mode=False)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # the operator gets to know
@@ -22,4 +25,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         words = sys.argv[1:] if arguments is None else arguments
         code = told(error, as_json="--json" in words)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     sys.exit(code if isinstance(code, int) else 0)

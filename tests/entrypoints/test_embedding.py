@@ -2,6 +2,7 @@
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from attrs import define, field
@@ -26,7 +27,7 @@ from tileferry.entrypoints.embedding import Tileferry
 from tileferry.entrypoints.provider.imagery import draw_tile
 
 BOX = "36.20,49.90,36.24,49.92"
-AREA = {"bbox": BOX, "zoom_levels": [14], "sector": "stable_rear"}
+AREA: dict[str, Any] = {"bbox": BOX, "zoom_levels": [14], "sector": "stable_rear"}
 
 
 @define

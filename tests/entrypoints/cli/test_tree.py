@@ -1,0 +1,63 @@
+"""The command line as a whole: every noun is there, explains itself, and has an example."""
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+from support.operator import run_here
+
+from tileferry.entrypoints.cli.tree import CHAPTERS, NOUNS, leaves
+
+LEAVES = dict(leaves())
+HEAVY = (
+    "alembic", "httpx", "psycopg", "rich", "sqlalchemy", "structlog", "typed_settings",
+    "tileferry.adapters", "tileferry.application", "tileferry.domain",
+    "tileferry.entrypoints.container",
+)  # fmt: skip
+"""What no help may wait for."""
+
+
+def test_the_help_names_every_noun_in_its_chapter() -> None:
+    ran = run_here("--help")
+    assert ran.code == 0
+    for chapter, nouns in CHAPTERS.items():
+        listed = ran.out.split(f"{chapter}:")[1].split(":\n")[0]
+        assert all(f"\n  {noun} " in listed for noun in nouns), chapter
+
+
+@pytest.mark.parametrize("noun", NOUNS)
+def test_the_summary_is_what_the_noun_says_of_itself(noun: str) -> None:
+    ran = run_here(noun, "--help")
+    assert ran.code == 0
+    assert NOUNS[noun] in " ".join(ran.out.split())
+
+
+@pytest.mark.parametrize("words", LEAVES, ids=" ".join)
+def test_every_command_explains_itself_with_an_example(words: tuple[str, ...]) -> None:
+    command = LEAVES[words]
+    assert inspect.cleandoc(command.help)[-1] in ".)", "a sentence, or several"
+    assert f"  tileferry {' '.join(words)}" in command.epilog
+    assert all(parameter.help for parameter in command.params if parameter.name != "help")
+
+
+@pytest.mark.parametrize("words", LEAVES, ids=" ".join)
+def test_every_command_prints_json_on_request_and_takes_a_configuration(
+    words: tuple[str, ...],
+) -> None:
+    options = {option for parameter in LEAVES[words].params for option in parameter.opts}
+    assert "--json" in options
+    assert ("--config" in options) is (words[0] != "provider"), "which is the other side"
+
+
+def test_no_help_imports_what_only_a_run_needs() -> None:
+    script = (
+        "import sys, importlib\n"
+        "from tileferry.entrypoints.cli.tree import NOUNS\n"
+        "for noun in NOUNS: importlib.import_module('tileferry.entrypoints.cli.commands.' + noun)\n"
+        f"print(sorted(set({HEAVY}) & set(sys.modules)))"
+    )
+    done = subprocess.run(  # noqa: S603  # our own interpreter
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
