@@ -38,7 +38,7 @@ check: $(READY)  ## lint, format, types, architecture, dependencies
 	$(BIN)/deptry .
 
 demo: $(READY)  ## see it work
-	@$(BIN)/python -m tileferry.entrypoints.demo
+	@$(BIN)/tileferry demo
 
 bench: $(READY)  ## measure against peers; writes build/bench.json
 	@mkdir -p build

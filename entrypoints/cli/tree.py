@@ -37,6 +37,7 @@ CHAPTERS: Mapping[str, Mapping[str, str]] = {
         "config": "The configuration: which settings count, where from, and a file to begin with.",
         "db": "The database: its schema and its state.",
         "provider": "The reference provider: serves tiles, and misbehaves when told to.",
+        "demo": "Play an operator's day: a bad provider, a lost laptop, and not one lost tile.",
     },
 }
 """Each is the module of that name in ``commands``."""

@@ -1,5 +1,0 @@
-"""``make demo``."""
-
-from tileferry.entrypoints.demo.story import main
-
-main()

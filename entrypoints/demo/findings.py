@@ -1,0 +1,263 @@
+"""What the story comes to, from what commands printed as JSON and from the provider's record."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from attrs import define, field, frozen
+
+from tileferry.entrypoints.demo.scenery import CAPTURED_ZOOM, FAILING
+from tileferry.entrypoints.demo.stage import Chapter, Stage
+
+Json = Mapping[str, Any]
+_STATUS = re.compile(r"HTTP \d{3}")
+_REASON_CHARS_MAX = 60
+
+
+@define(kw_only=True)
+class Notebook:
+    """What chapters note for the end. Places in the provider's record are numbers of lines."""
+
+    before_download: int = 0
+    before_resuming: int = 0
+    after_download: int = 0
+    killed: Json = field(factory=dict)
+    """The area when the power went, as GeoJSON."""
+    ready: Json = field(factory=dict)
+    """The same before the flight."""
+
+
+# the download
+
+
+@frozen(kw_only=True)
+class Downloaded:
+    """What the provider was asked for, and what it is held against."""
+
+    tiles: frozenset[str]
+    safe: frozenset[str]
+    """In the cache when the power went."""
+    requests: int
+    failed: int
+    in_the_air: int
+    """Answered well, and not yet in the cache when the power went."""
+    twice: int
+    """Of those that were safe: how many were asked for again."""
+    attempts: Mapping[int, int]
+    """How many tiles needed how many attempts."""
+
+
+def downloaded(lines: Sequence[Json], notes: Notebook) -> Downloaded:
+    """Hold the record of the download against the map of what was safe when the power went."""
+    before = _of_tiles(lines[notes.before_download : notes.before_resuming])
+    after = _of_tiles(lines[notes.before_resuming : notes.after_download])
+    tiles = frozenset(line["tile"] for line in (*before, *after))
+    safe = tiles - set(tiles_of(notes.killed, "hole"))
+    again = Counter(line["tile"] for line in after)
+    failed = Counter(line["tile"] for line in (*before, *after) if not _is_good(line))
+    good = {line["tile"] for line in before if _is_good(line)}
+    return Downloaded(
+        tiles=tiles,
+        safe=safe,
+        requests=len(before) + len(after),
+        failed=failed.total(),
+        in_the_air=len((good - safe) & again.keys()),
+        twice=sum(tile in again for tile in safe),
+        attempts=Counter(1 + failed[tile] for tile in tiles),
+    )
+
+
+def _of_tiles(lines: Iterable[Json]) -> list[Json]:
+    return [line for line in lines if line.get("tile") is not None]
+
+
+def _is_good(line: Json) -> bool:
+    return line["status"] == 200 and line["fault"] is None  # noqa: PLR2004  # HTTP's
+
+
+def tiles_of(drawn: Json, kind: str) -> Iterator[str]:
+    """Yield the tiles that a GeoJSON map has of a kind, as ``z/x/y``."""
+    for feature in drawn.get("features", ()):
+        place = feature["properties"]
+        if place["kind"] == kind:
+            for x in range(place["x_min"], place["x_max"] + 1):
+                for y in range(place["y_min"], place["y_max"] + 1):
+                    yield f"{place['zoom']}/{x}/{y}"
+
+
+# the upload
+
+
+@frozen(kw_only=True)
+class Delivered:
+    """What became of the flight's own tiles."""
+
+    accepted: frozenset[str]
+    giveups: Sequence[Json]
+    attempts: Mapping[int, int]
+
+    @property
+    def given_up(self) -> frozenset[str]:
+        """The tiles that a human has to decide about."""
+        return frozenset(_short(giveup["tile_id"]) for giveup in self.giveups)
+
+
+def delivered(lines: Iterable[Json], giveups: Json) -> Delivered:
+    """Take what was delivered from the provider's record, and the rest from the giveups."""
+    taken = frozenset(
+        _short(line["tile_id"])
+        for line in lines
+        if line["kind"] == "upload" and line["status"] == "accepted"
+    )
+    attempts = Counter(giveup["attempts"] for giveup in giveups["giveups"])
+    return Delivered(
+        accepted=taken,
+        giveups=giveups["giveups"],
+        attempts=attempts + Counter({1: len(taken)}),
+    )
+
+
+def _short(tile_id: str) -> str:
+    return tile_id[tile_id.index(f"/{CAPTURED_ZOOM}/") + 1 :]
+
+
+# the audit log
+
+
+@frozen(kw_only=True)
+class Wait:
+    """One decision to try again later."""
+
+    at: datetime
+    delay_s: float
+    reason: str
+
+
+def waits(tail: Json) -> list[Wait]:
+    """Return every retry, in order, by what it was for."""
+    return [
+        Wait(
+            at=datetime.fromisoformat(event["timestamp"]),
+            delay_s=float(event["delay_seconds"]),
+            reason=reason_of(event["exception_message"]),
+        )
+        for event in _events(tail, "retry_attempt")
+    ]
+
+
+def reason_of(message: str) -> str:
+    """Return the few words of an error that tell it from others."""
+    status = _STATUS.search(message)
+    if status:
+        return status[0]
+    text = message.removeprefix("satellite-provider: ").partition(",")[0].partition(":")[0]
+    return text[:_REASON_CHARS_MAX]
+
+
+def instructive_entry(tail: Json) -> int | None:
+    """Return the number of the retry to look at: one whose wait the provider asked for, if any."""
+    entries = [one for one in tail["entries"] if one["event"]["event_type"] == "retry_attempt"]
+    asked = [one for one in entries if "429" in one["event"]["exception_message"]]
+    return next((one["sequence"] for one in (*asked, *entries)), None)
+
+
+def failed_run(partition: Json) -> str:
+    """Return the run that the validator rejected first."""
+    return str(next(one["run_id"] for one in partition["verdicts"] if one["outcome"] == "failed"))
+
+
+def _events(tail: Json, kind: str) -> Iterator[Json]:
+    return (one["event"] for one in tail["entries"] if one["event"]["event_type"] == kind)
+
+
+# all of it
+
+
+@frozen(kw_only=True)
+class Findings:
+    """Everything that the report shows."""
+
+    chapters: Sequence[Chapter]
+    ended_at: datetime
+    notes: Notebook
+    download: Downloaded
+    upload: Delivered
+    cache: Json
+    waits: Sequence[Wait]
+    partition: Json
+    changes: Sequence[Json]
+    """What the audit log has of the partition."""
+    chain: Json
+
+    @property
+    def began_at(self) -> datetime:
+        """When the story began."""
+        return self.chapters[0].began_at
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.since(self.ended_at)
+
+    @property
+    def killed_after_s(self) -> float:
+        """When the power went, since the beginning."""
+        killed = next(one for chapter in self.chapters for one in chapter.commands if one.killed)
+        return self.since(killed.ended_at)
+
+    def since(self, moment: datetime) -> float:
+        """Return how many seconds of the story had passed by then."""
+        return (moment - self.began_at).total_seconds()
+
+    def chapter_at(self, moment: datetime) -> Chapter:
+        """Return the chapter that was played then."""
+        begun = [chapter for chapter in self.chapters if chapter.began_at <= moment]
+        return begun[-1] if begun else self.chapters[0]
+
+    def facts(self) -> dict[str, Any]:
+        """Return the numbers, for scripts."""
+        return {
+            "seconds": round(self.seconds, 1),
+            "tiles": len(self.download.tiles),
+            "cached_bytes": self.cache["used_bytes"],
+            "tile_requests": self.download.requests,
+            "bad_answers": self.download.failed,
+            "safe_when_killed": len(self.download.safe),
+            "in_the_air_when_killed": self.download.in_the_air,
+            "fetched_twice": self.download.twice,
+            "verdicts": [self.notes.killed["verdict"], self.notes.ready["verdict"]],
+            "delivered": len(self.upload.accepted),
+            "given_up": sorted(self.upload.given_up),
+            "retries": len(self.waits),
+            "waited_s": round(sum(wait.delay_s for wait in self.waits), 3),
+            "partition": self.partition["partition"],
+            "partition_outcomes": [one["outcome"] for one in self.partition["verdicts"]],
+            "audit_entries": self.chain["checked"],
+            "audit_intact": self.chain["intact"],
+        }
+
+
+def gather(stage: Stage, notes: Notebook) -> Findings:
+    """Ask for what is not known yet."""
+    ask, lines = stage.clerk.ask, stage.lines()
+    tail = ask("audit", "tail", "--limit", "100000")
+    partition = ask("state", "inspect", FAILING)
+    chain = ask("audit", "verify")
+    return Findings(
+        chapters=stage.chapters,
+        ended_at=stage.chapters[-1].commands[-1].ended_at,
+        notes=notes,
+        download=downloaded(lines, notes),
+        upload=delivered(lines, ask("giveups", "list")),
+        cache=ask("cache", "stats"),
+        waits=waits(tail),
+        partition=partition,
+        changes=[
+            event
+            for event in _events(tail, "state_change")
+            if event["subject"] == f"partition {FAILING}"
+        ],
+        chain=chain,
+    )

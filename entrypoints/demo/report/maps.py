@@ -1,0 +1,160 @@
+"""Maps of tiles by their fate: each fate has a colour and a mark, so that neither is needed."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from attrs import frozen
+
+from tileferry.domain.tiles import BBox
+from tileferry.domain.tiles.coverage import TileCoverage, TileRange
+from tileferry.entrypoints.demo.findings import Findings, tiles_of
+from tileferry.entrypoints.demo.report.markup import (
+    Markup,
+    element,
+    joined,
+    label,
+    picture,
+    words,
+)
+from tileferry.entrypoints.demo.scenery import CAPTURED, CAPTURED_ZOOM
+
+_SIDE = 240.0
+_LEFT, _TOP, _RIGHT, _BOTTOM = 62.0, 8.0, 8.0, 40.0
+Cell = Callable[[float, float, float], str]
+
+
+def _square(x: float, y: float, side: float) -> str:
+    return f"M{x:g} {y:g}h{side:g}v{side:g}h{-side:g}z"
+
+
+def _slash(x: float, y: float, side: float) -> str:
+    return f"M{x:g} {y + side:g}l{side:g} {-side:g}"
+
+
+def _cross(x: float, y: float, side: float) -> str:
+    return f"M{x:g} {y:g}l{side:g} {side:g}m{-side:g} 0l{side:g} {-side:g}"
+
+
+def _dot(x: float, y: float, side: float) -> str:
+    return f"M{x + side / 2:g} {y + side / 2:g}h.01"
+
+
+def _nothing(_x: float, _y: float, _side: float) -> str:
+    return ""
+
+
+@frozen
+class Fate:
+    """What may have become of a tile, and how it is drawn."""
+
+    name: str
+    look: str
+    mark: Cell
+
+
+STORED = Fate("stored", "stored", _nothing)
+DOWNGRADED = Fate("stored, downgraded for its age", "downgraded", _slash)
+MISSING = Fate("missing", "missing", _dot)
+DELIVERED = Fate("captured and delivered", "delivered", _nothing)
+GIVEN_UP = Fate("given up: a human decides", "given-up", _cross)
+FATES = (STORED, DOWNGRADED, MISSING, DELIVERED, GIVEN_UP)
+
+
+def maps(found: Findings) -> Markup:
+    """Draw the area when the power went and before the flight, and what the flight brought."""
+    killed, ready = found.notes.killed, found.notes.ready
+    holed = {int(tile.split("/")[0]) for tile in tiles_of(killed, "hole")}  # others are complete
+    panels = [
+        *_area_panels("When the power went", killed, holed, "killed"),
+        *_area_panels("Before the flight", ready, _zooms(found), "ready"),
+        _captured(found),
+    ]
+    return joined([element("div", *panels, class_="maps"), legend()])
+
+
+def legend() -> Markup:
+    """Say what the signs mean."""
+    items = [
+        element(
+            "li",
+            element("svg", _cells(fate, [(2, 2)], 14.0), viewBox="0 0 18 18", aria_hidden="true"),
+            words(fate.name),
+        )
+        for fate in FATES
+    ]
+    return element("ul", *items, class_="legend")
+
+
+def _area_panels(title: str, drawn: Mapping[str, Any], zooms: set[int], key: str) -> list[Markup]:
+    west, south, east, north = drawn["bbox"]
+    coverage = TileCoverage(
+        bbox=BBox(west=west, south=south, east=east, north=north), zoom_levels=tuple(sorted(zooms))
+    )
+    missing, old = set(tiles_of(drawn, "hole")), set(tiles_of(drawn, "downgraded"))
+
+    def fate_of(tile: str) -> Fate:
+        return MISSING if tile in missing else DOWNGRADED if tile in old else STORED
+
+    return [
+        _panel(f"{title}: {drawn['verdict']}", part, fate_of, f"{key}-{part.zoom}")
+        for part in coverage.ranges
+    ]
+
+
+def _zooms(found: Findings) -> set[int]:
+    return {int(tile.split("/")[0]) for tile in found.download.tiles}
+
+
+def _captured(found: Findings) -> Markup:
+    columns, rows = [x for x, _ in CAPTURED], [y for _, y in CAPTURED]
+    place = TileRange(
+        zoom=CAPTURED_ZOOM,
+        x_min=min(columns),
+        x_max=max(columns),
+        y_min=min(rows),
+        y_max=max(rows),
+    )
+
+    def fate_of(tile: str) -> Fate:
+        if tile in found.upload.given_up:
+            return GIVEN_UP
+        return DELIVERED if tile in found.upload.accepted else MISSING
+
+    return _panel("What the flight captured", place, fate_of, "captured")
+
+
+def _panel(title: str, place: TileRange, fate_of: Callable[[str], Fate], key: str) -> Markup:
+    columns, rows = place.x_max - place.x_min + 1, place.y_max - place.y_min + 1
+    side = _SIDE / max(columns, rows)
+    cells: dict[Fate, list[tuple[float, float]]] = {}
+    for x in range(columns):
+        for y in range(rows):
+            fate = fate_of(f"{place.zoom}/{place.x_min + x}/{place.y_min + y}")
+            cells.setdefault(fate, []).append((_LEFT + x * side, _TOP + y * side))
+    counts = ", ".join(f"{len(cells[fate])} {fate.name}" for fate in FATES if fate in cells)
+    wide, high = _LEFT + columns * side, _TOP + rows * side
+    drawing = picture(
+        *(_cells(fate, cells[fate], side * 0.9) for fate in FATES if fate in cells),
+        label(f"x {place.x_min}", _LEFT, high + 16),
+        label(place.x_max, wide, high + 16, anchor="end"),
+        label("tile columns, west to east", (_LEFT + wide) / 2, high + 33, anchor="middle"),
+        label(f"y {place.y_min}", _LEFT - 5, _TOP + 11, anchor="end"),
+        label(place.y_max, _LEFT - 5, high - 3, anchor="end"),
+        width=_LEFT + _SIDE + _RIGHT,
+        height=high + _BOTTOM,
+        title=f"{title}, zoom {place.zoom}",
+        description=f"A map of {columns} by {rows} tiles, north up: {counts}.",
+        key=f"map-{key}",
+    )
+    told = element("figcaption", element("strong", words(title)), words(f", zoom {place.zoom}"))
+    return element("figure", told, drawing, element("p", words(counts), class_="quiet"))
+
+
+def _cells(fate: Fate, corners: Iterable[tuple[float, float]], side: float) -> Markup:
+    there = list(corners)
+    squares = "".join(_square(x, y, side) for x, y in there)
+    marks = "".join(fate.mark(x, y, side) for x, y in there)
+    drawn = [element("path", d=squares, class_=f"cell {fate.look}")]
+    if marks:
+        drawn.append(element("path", d=marks, class_=f"mark {fate.look}"))
+    return joined(drawn)

@@ -1,0 +1,60 @@
+"""HTML and SVG, written so that text cannot become markup: only ``Markup`` goes inside an element.
+
+What comes from outside is text, and :func:`words` escapes it; so are all values of attributes.
+"""
+
+from collections.abc import Iterable
+from html import escape
+from typing import NewType
+
+Markup = NewType("Markup", str)
+_VOID = frozenset({"meta"})
+
+
+def words(text: object) -> Markup:
+    """Return text, whoever wrote it, as text."""
+    return Markup(escape(str(text), quote=True))
+
+
+def element(name: str, /, *inside: Markup, **attributes: object) -> Markup:
+    """Return an element; ``class_`` is class, and ``stroke_width`` is stroke-width."""
+    given = "".join(
+        f' {key.strip("_").replace("_", "-")}="{escape(str(value), quote=True)}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    if name in _VOID:
+        return Markup(f"<{name}{given}>")
+    return Markup(f"<{name}{given}>{''.join(inside)}</{name}>")
+
+
+def joined(parts: Iterable[Markup]) -> Markup:
+    """Return one after the other."""
+    return Markup("".join(parts))
+
+
+def picture(
+    *inside: Markup, width: float, height: float, title: str, description: str, key: str
+) -> Markup:
+    """Return an SVG that scales, and says to those who do not see it what it shows."""
+    return element(
+        "svg",
+        element("title", words(title), id=f"{key}-title"),
+        element("desc", words(description), id=f"{key}-desc"),
+        *inside,
+        viewBox=f"0 0 {width:g} {height:g}",
+        role="img",
+        aria_labelledby=f"{key}-title {key}-desc",
+    )
+
+
+def label(text: object, x: float, y: float, *, anchor: str = "start", look: str = "") -> Markup:
+    """Return words inside a picture."""
+    return element(
+        "text", words(text), x=f"{x:g}", y=f"{y:g}", text_anchor=anchor, class_=look or None
+    )
+
+
+def line(x1: float, y1: float, x2: float, y2: float, *, look: str) -> Markup:
+    """Return a straight line."""
+    return element("line", x1=f"{x1:g}", y1=f"{y1:g}", x2=f"{x2:g}", y2=f"{y2:g}", class_=look)
