@@ -4,10 +4,12 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from attrs import field, frozen
+from attrs import frozen
 
 from tileferry.domain.archives import ArchiveAbout, TileFacts, TileOrder
 from tileferry.domain.tiles import TileId
+
+NOTHING_KNOWN = TileFacts()
 
 
 @frozen(kw_only=True)
@@ -16,7 +18,7 @@ class ArchivedTile:
 
     tile_id: TileId
     content: bytes
-    facts: TileFacts = field(factory=TileFacts)
+    facts: TileFacts = NOTHING_KNOWN
     """What is said of it, where the archive has a place for that."""
 
 
