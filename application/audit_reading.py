@@ -15,7 +15,7 @@ from typing import TypeVar
 from attrs import define, field, frozen
 
 from tileferry.application.ports.audit import AuditLog
-from tileferry.application.retry_manager import RetryManager
+from tileferry.application.retries.retry_manager import RetryManager
 from tileferry.domain.audit import (
     GENESIS,
     AuditEvent,

@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.cache_memory import peak_kib
 from benchmarks.cache_site import ZOOM, opened
 from tileferry.adapters.filesystem.archives import MbtilesTarget, PmtilesTarget, TreeTarget
-from tileferry.application.export import CacheExport, ExportReport, ExportRequest
+from tileferry.application.cache.export import CacheExport, ExportReport, ExportRequest
 from tileferry.application.ports.archives import ArchiveTarget
 from tileferry.domain.archives import ArchiveFormat, format_of
 from tileferry.domain.tiles import BBox, TileCoverage

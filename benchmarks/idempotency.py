@@ -16,7 +16,7 @@ from tileferry.adapters.postgres import Database, PostgresAuditLog, PostgresIdem
 from tileferry.adapters.system import SystemClock, new_id
 from tileferry.application import AuditTrail, IdempotencyManager
 from tileferry.application.audit import CallContext
-from tileferry.application.idempotent_call import IdempotentCall
+from tileferry.application.retries.idempotent_call import IdempotentCall
 
 if TYPE_CHECKING:
     import psycopg

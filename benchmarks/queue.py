@@ -22,9 +22,9 @@ from tileferry.adapters.postgres import (
     PostgresWorkStore,
 )
 from tileferry.adapters.system import SystemClock, ThreadHeartbeat, new_run_id
-from tileferry.application.partition_control import PartitionControl
-from tileferry.application.run_control import RunControl
-from tileferry.application.worker import Result, Worker, WorkerSettings
+from tileferry.application.control.partition_control import PartitionControl
+from tileferry.application.control.run_control import RunControl
+from tileferry.application.control.worker import Result, Worker, WorkerSettings
 from tileferry.domain.partitions import PartitionKey
 from tileferry.domain.runs import Run, RunKind, Verdict, VerdictOutcome, WorkerId
 

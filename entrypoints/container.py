@@ -42,20 +42,20 @@ from tileferry.application import (
     IdempotentRetryTileUploader,
     RetryManager,
 )
-from tileferry.application.acquisition import PartitionAcquisition, RawDownloads
-from tileferry.application.archive_import import ArchiveImport
 from tileferry.application.audit_reading import AuditReader
-from tileferry.application.control_calls import PatientCalls
-from tileferry.application.export import CacheExport
-from tileferry.application.giveups import GiveupReader
-from tileferry.application.inspection import Inspection
-from tileferry.application.partition_control import PartitionControl
-from tileferry.application.partition_reading import PartitionReading
+from tileferry.application.cache.archive_import import ArchiveImport
+from tileferry.application.cache.export import CacheExport
+from tileferry.application.control.acquisition import PartitionAcquisition, RawDownloads
+from tileferry.application.control.control_calls import PatientCalls
+from tileferry.application.control.inspection import Inspection
+from tileferry.application.control.partition_control import PartitionControl
+from tileferry.application.control.partition_reading import PartitionReading
+from tileferry.application.control.run_control import RunControl
+from tileferry.application.control.worker import Worker
 from tileferry.application.ports import TileDownloader, TileUploader
 from tileferry.application.ports.uploads import FlightRecords, UploadObserver
-from tileferry.application.run_control import RunControl
-from tileferry.application.upload import UNSEEN
-from tileferry.application.worker import Worker
+from tileferry.application.transfers.giveups import GiveupReader
+from tileferry.application.transfers.upload import UNSEEN
 from tileferry.entrypoints import parts, sources
 from tileferry.entrypoints.config import Config
 

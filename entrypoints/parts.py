@@ -45,9 +45,9 @@ from tileferry.application import (
     DownloadSettings,
     UploadSettings,
 )
+from tileferry.application.control.work_policies import WorkPolicies
+from tileferry.application.control.worker import WorkerSettings
 from tileferry.application.ports import AuditSink
-from tileferry.application.run_control import WorkPolicies
-from tileferry.application.worker import WorkerSettings
 from tileferry.domain.partitions import TerminalityPolicy
 from tileferry.domain.partitions.validation import ValidationRules
 from tileferry.domain.retry import RetryCategory, RetryPolicy, within_run

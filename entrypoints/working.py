@@ -5,14 +5,14 @@ from functools import partial
 from typing import cast
 
 from tileferry.adapters.system import AttentiveClock
-from tileferry.application.ports.downloads import DownloadObserver, TileDownloader
-from tileferry.application.ports.uploads import TileUploader, UploadObserver
-from tileferry.application.run_handlers import (
+from tileferry.application.control.run_handlers import (
     AcquirePartitionHandler,
     DownloadAreaHandler,
     UploadFlightHandler,
 )
-from tileferry.application.worker import Result, RunHandler
+from tileferry.application.control.worker import Result, RunHandler
+from tileferry.application.ports.downloads import DownloadObserver, TileDownloader
+from tileferry.application.ports.uploads import TileUploader, UploadObserver
 from tileferry.domain.runs import Run, RunKind
 from tileferry.entrypoints.container import Container, tile_uploader_of
 from tileferry.entrypoints.holding import locked

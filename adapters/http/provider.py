@@ -15,7 +15,7 @@ from tileferry.adapters.http.refusals import authorization_of, key_of
 from tileferry.adapters.http.responses import ResponseLimits, check_content_type
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.provider import FetchedTile
-from tileferry.application.provider_calls import schema_error
+from tileferry.application.transfers.provider_calls import schema_error
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import (
     BBox,

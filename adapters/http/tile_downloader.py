@@ -15,7 +15,6 @@ from tileferry.adapters.filesystem import FileCacheLock, FileJournalStore, FileS
 from tileferry.adapters.http.provider import HttpTileProvider
 from tileferry.adapters.system import SharedRetryTokens, ThreadWorkers, new_id
 from tileferry.application import AreaDownload, AuditTrail, DownloadSettings, RetryManager
-from tileferry.application.download import UNSEEN
 from tileferry.application.ports.background import Background
 from tileferry.application.ports.budget import CacheBudgetEnforcer
 from tileferry.application.ports.clock import Clock
@@ -23,6 +22,7 @@ from tileferry.application.ports.downloads import DownloadObserver
 from tileferry.application.ports.provider import TileProvider
 from tileferry.application.ports.tile_metadata import TileMetadataStore
 from tileferry.application.ports.tile_store import TileStore
+from tileferry.application.transfers.download import UNSEEN
 from tileferry.domain.tiles import BBox, DownloadBatchReport, DownloadRequest, TileSummary
 
 

@@ -20,7 +20,7 @@ from tileferry.application.ports.uploads import (
     SigningKeys,
     UploadObserver,
 )
-from tileferry.application.upload import UNSEEN
+from tileferry.application.transfers.upload import UNSEEN
 from tileferry.domain.tiles import TileMetadata, UploadBatchReport, UploadRequest
 
 

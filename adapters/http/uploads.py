@@ -12,7 +12,7 @@ from tileferry.adapters.http.provider import TILES_PATH
 from tileferry.adapters.http.refusals import key_of, refusal_of
 from tileferry.adapters.http.responses import ResponseLimits, body_of, check_content_type
 from tileferry.application.ports.clock import Clock
-from tileferry.application.provider_calls import schema_error
+from tileferry.application.transfers.provider_calls import schema_error
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import PerTileStatus, SignedEnvelope, parse_upload_answer
 

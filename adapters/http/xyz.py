@@ -12,7 +12,7 @@ from tileferry.adapters.http.lanes import Answer, Lane
 from tileferry.adapters.http.responses import ResponseLimits
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.provider import FetchedTile
-from tileferry.application.provider_calls import schema_error
+from tileferry.application.transfers.provider_calls import schema_error
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import (
     BBox,

@@ -9,6 +9,7 @@ from attrs import define, evolve, field
 
 from tileferry.adapters.memory.audit import MemoryAuditSink
 from tileferry.adapters.memory.books import Books
+from tileferry.application.control.work_events import in_order
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.work import (
     ALL_KINDS,
@@ -19,7 +20,6 @@ from tileferry.application.ports.work import (
     SourceLoad,
     key_order,
 )
-from tileferry.application.work_events import in_order
 from tileferry.domain.actors import Actor
 from tileferry.domain.change import Change
 from tileferry.domain.errors import IllegalTransitionError

@@ -13,7 +13,7 @@ from tileferry.adapters.nats.address import NatsAddress
 from tileferry.adapters.nats.errors import error_class, translated
 from tileferry.adapters.nats.loop_thread import LoopThread
 from tileferry.adapters.nats.session import Request, Session, open_session
-from tileferry.application.retry_manager import RetryManager
+from tileferry.application.retries.retry_manager import RetryManager
 from tileferry.domain.checks import number
 from tileferry.domain.errors import InvalidValueError, MessagingError
 from tileferry.domain.retry import RetryCategory

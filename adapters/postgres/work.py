@@ -37,8 +37,8 @@ from tileferry.adapters.postgres.run_rows import (
     new_row,
     run_from,
 )
+from tileferry.application.control.work_events import in_order
 from tileferry.application.ports.work import PlannedRetry
-from tileferry.application.work_events import in_order
 from tileferry.domain.change import Change
 from tileferry.domain.partitions import Partition, PartitionKey
 from tileferry.domain.partitions.manifest import SealedPartition

@@ -1,7 +1,7 @@
 """What looks at a provider's listing, without fetching, have in common."""
 
 from tileferry.adapters.postgres import schema_status
-from tileferry.application.provider_calls import ProviderCalls
+from tileferry.application.transfers.provider_calls import ProviderCalls
 from tileferry.entrypoints.cli.output import notes
 from tileferry.entrypoints.cli.progress.waits import WaitLines
 from tileferry.entrypoints.container import Container

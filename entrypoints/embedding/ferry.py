@@ -14,7 +14,7 @@ from tileferry.adapters.postgres import schema_status, upgrade
 from tileferry.adapters.system import AttentiveClock
 from tileferry.application import IngestReport, RetryManager
 from tileferry.application.ports.progress import ProgressEvent, ProgressListener, UploadEnded
-from tileferry.application.progress import ProgressEvents
+from tileferry.application.transfers.progress import ProgressEvents
 from tileferry.domain.actors import Actor
 from tileferry.domain.runs import Run, RunId, WorkerId
 from tileferry.domain.tiles import (
@@ -35,8 +35,8 @@ from tileferry.entrypoints.parts import worker_settings
 from tileferry.entrypoints.working import run_handlers
 
 if TYPE_CHECKING:
+    from tileferry.application.control.worker import Worker
     from tileferry.application.ports import TileDownloader
-    from tileferry.application.worker import Worker
 
 Box = BBox | str
 Sector = SectorClass | str

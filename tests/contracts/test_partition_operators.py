@@ -20,7 +20,7 @@ from support.partition_desk import (
 )
 from support.work_desk import LEASE, W1, Desk, key
 
-from tileferry.application.partition_control import Override
+from tileferry.application.control.partition_control import Override
 from tileferry.application.ports.work import PartitionFilter
 from tileferry.domain.actors import Actor
 from tileferry.domain.errors import (

@@ -17,7 +17,7 @@ from support.partition_desk import (
 )
 from support.work_desk import Desk, key, memory_desk, postgres_desk
 
-from tileferry.application.run_control import WorkPolicies
+from tileferry.application.control.work_policies import WorkPolicies
 from tileferry.domain.partitions import (
     Partition,
     PartitionStatus,

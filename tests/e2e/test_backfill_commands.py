@@ -15,7 +15,7 @@ from support.work_operator import (
     partition_at,
 )
 
-from tileferry.application.partition_control import Override
+from tileferry.application.control.partition_control import Override
 from tileferry.application.ports.work import PartitionFilter, RunFilter
 from tileferry.domain.actors import Actor
 from tileferry.domain.audit import StateChanged

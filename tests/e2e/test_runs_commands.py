@@ -19,7 +19,7 @@ from support.work_operator import (
 )
 
 from tileferry.adapters.postgres import Database
-from tileferry.application.run_control import WorkPolicies
+from tileferry.application.control.work_policies import WorkPolicies
 from tileferry.domain.actors import Actor
 from tileferry.domain.audit import StateChanged
 from tileferry.domain.retry import RUN_POLICY

@@ -18,9 +18,9 @@ from tileferry.adapters.memory import (
     MemoryTileMetadataStore,
     MemoryTileStore,
 )
-from tileferry.application.archive_import import ArchiveImport, ImportRequest
-from tileferry.application.cache_budget import CacheBudget
-from tileferry.application.export import CacheExport, ExportRequest
+from tileferry.application.cache.archive_import import ArchiveImport, ImportRequest
+from tileferry.application.cache.cache_budget import CacheBudget
+from tileferry.application.cache.export import CacheExport, ExportRequest
 from tileferry.application.ports.archives import ArchivedTile
 from tileferry.domain.archives import TileFacts
 from tileferry.domain.tiles import (

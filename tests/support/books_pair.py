@@ -20,13 +20,13 @@ from tileferry.adapters.postgres import (
     PostgresWorkReader,
     PostgresWorkStore,
 )
+from tileferry.application.control.work_policies import WorkPolicies
 from tileferry.application.ports.work import (
     PartitionAttempt,
     PartitionFilter,
     PlannedRetry,
     RunFilter,
 )
-from tileferry.application.run_control import WorkPolicies
 from tileferry.domain.audit import event_from_bytes
 from tileferry.domain.errors import TileManagerError
 from tileferry.domain.partitions import Partition, PartitionKey, PartitionStatus

@@ -19,7 +19,7 @@ from support.cache import opened
 from tileferry.adapters.filesystem.files import FileCalls
 from tileferry.adapters.filesystem.lock import FileCacheLock
 from tileferry.adapters.postgres import Database
-from tileferry.application.group_commit import GroupLimits
+from tileferry.application.cache.group_commit import GroupLimits
 from tileferry.domain.errors import TileManagerError
 
 REFUSED = 3

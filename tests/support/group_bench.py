@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from tileferry.adapters.memory import ManualClock, MemoryJournal, MemoryTileStore
 from tileferry.adapters.memory.journal import _Content
 from tileferry.adapters.memory.tile_metadata import MemoryTileMetadataStore
-from tileferry.application.group_commit import GroupCommit, GroupLimits
+from tileferry.application.cache.group_commit import GroupCommit, GroupLimits
 from tileferry.domain.errors import StorageError
 from tileferry.domain.tiles import BlobRef, FreshnessLabel, NewTile, SectorClass, TileId
 

@@ -12,7 +12,7 @@ from tileferry.adapters.memory import MemoryIdempotencyStore
 from tileferry.adapters.system import SystemClock, ThreadHeartbeat, new_id, offload
 from tileferry.application import AuditTrail, IdempotencyManager
 from tileferry.application.audit import CallContext
-from tileferry.application.idempotent_call import IdempotentCall
+from tileferry.application.retries.idempotent_call import IdempotentCall
 
 CONTEXT = CallContext(category="RETRY_KV_PUT", operation="Store kill switch state")
 LEASE = timedelta(seconds=30)

@@ -15,8 +15,8 @@ from tileferry.adapters.postgres import Database, PostgresAuditLog, PostgresIdem
 from tileferry.adapters.system import SystemClock
 from tileferry.application import AuditTrail, IdempotencyManager
 from tileferry.application.audit import CallContext
-from tileferry.application.idempotent_call import IdempotentCall
 from tileferry.application.ports.idempotency import IdempotencyStore
+from tileferry.application.retries.idempotent_call import IdempotentCall
 
 PAUSE_S_MAX = 0.02
 """How long the operation takes before its effect, and after it."""

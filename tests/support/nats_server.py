@@ -17,7 +17,7 @@ from attrs import define, field
 from tileferry.adapters.memory import ManualClock, MemoryAuditSink
 from tileferry.adapters.nats import NatsConnection
 from tileferry.application.audit import AuditTrail
-from tileferry.application.retry_manager import RetryManager
+from tileferry.application.retries.retry_manager import RetryManager
 
 LOGGER = logging.getLogger("tests.nats")
 _STARTING_S = 20.0

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import date
 
 from support.work_desk import AREA, LEASE, W1, Desk, acquire, key, sealed_by
-from tileferry.application.partition_control import Override
+from tileferry.application.control.partition_control import Override
 from tileferry.domain.actors import Actor
 from tileferry.domain.audit import StateChanged
 from tileferry.domain.errors import InvalidValueError

@@ -16,9 +16,10 @@ from tileferry.adapters.postgres import (
     PostgresWorkStore,
 )
 from tileferry.adapters.system import SystemClock, ThreadHeartbeat, new_run_id
-from tileferry.application.partition_control import PartitionControl
-from tileferry.application.run_control import RunControl, WorkPolicies
-from tileferry.application.worker import Result, Worker, WorkerSettings
+from tileferry.application.control.partition_control import PartitionControl
+from tileferry.application.control.run_control import RunControl
+from tileferry.application.control.work_policies import WorkPolicies
+from tileferry.application.control.worker import Result, Worker, WorkerSettings
 from tileferry.domain.errors import StorageError
 from tileferry.domain.retry import RetryBudget, RetryPolicy
 from tileferry.domain.runs import Run, RunKind, RunStatus, Verdict, VerdictOutcome, WorkerId

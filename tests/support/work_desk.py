@@ -16,9 +16,10 @@ from tileferry.adapters.postgres import (
     PostgresWorkReader,
     PostgresWorkStore,
 )
-from tileferry.application.partition_control import PartitionControl
+from tileferry.application.control.partition_control import PartitionControl
+from tileferry.application.control.run_control import RunControl
+from tileferry.application.control.work_policies import WorkPolicies
 from tileferry.application.ports.work import RunQueue, WorkReader, WorkStore
-from tileferry.application.run_control import RunControl, WorkPolicies
 from tileferry.domain.actors import Actor
 from tileferry.domain.audit import AuditEvent, event_from_bytes
 from tileferry.domain.errors import RateLimitedError, SatelliteProviderError

@@ -8,8 +8,8 @@ from attrs import define, field
 
 from support.work_desk import Desk
 from tileferry.adapters.memory import ManualClock
+from tileferry.application.control.worker import Result, RunHandler, Worker, WorkerSettings
 from tileferry.application.ports.work import ALL_KINDS
-from tileferry.application.worker import Result, RunHandler, Worker, WorkerSettings
 from tileferry.domain.errors import (
     StorageError,
 )

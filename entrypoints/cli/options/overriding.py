@@ -5,7 +5,7 @@ import os
 import socket
 import sys
 
-from tileferry.application.partition_control import Override
+from tileferry.application.control.partition_control import Override
 from tileferry.domain.checks import is_unicode
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.partitions import LARGE_RANGE

@@ -6,8 +6,8 @@ from pathlib import Path
 import typer
 from attrs import asdict, frozen
 
-from tileferry.application.archive_import import ImportReport, ImportRequest
-from tileferry.application.export import ExportReport, ExportRequest
+from tileferry.application.cache.archive_import import ImportReport, ImportRequest
+from tileferry.application.cache.export import ExportReport, ExportRequest
 from tileferry.domain.archives import ArchiveFormat, format_of
 from tileferry.domain.checks import date_of
 from tileferry.domain.tiles import BBox, SectorClass, TileCoverage, TileId

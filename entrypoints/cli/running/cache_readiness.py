@@ -10,7 +10,7 @@ from attrs import frozen
 from rich.console import Console
 
 from tileferry.adapters.postgres import schema_status
-from tileferry.application.readiness import FlightReadiness, ReadinessReport
+from tileferry.application.cache.readiness import FlightReadiness, ReadinessReport
 from tileferry.domain.checks import is_name
 from tileferry.domain.errors import InvalidValueError, StorageError
 from tileferry.domain.tiles import (

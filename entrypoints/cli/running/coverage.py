@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tileferry.application.survey import Gates, survey
+from tileferry.application.transfers.survey import Gates, survey
 from tileferry.entrypoints.cli.options.area import coverage_of
 from tileferry.entrypoints.cli.output import notes, opened, people, print_json
 from tileferry.entrypoints.cli.provider_listing import provider_calls

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tileferry.adapters.postgres import reopening_sql
-from tileferry.application.giveups import Giveup
+from tileferry.application.transfers.giveups import Giveup
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import TileId, TileMetadata, VotingStatus
 from tileferry.entrypoints.cli.options.times import in_utc

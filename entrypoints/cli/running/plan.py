@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from tileferry.application.survey import DownloadPlan, Measured, Planning, probe
+from tileferry.application.transfers.survey import DownloadPlan, Measured, Planning, probe
 from tileferry.domain.errors import CacheBudgetExceededError, InvalidValueError
 from tileferry.domain.text import message_of
 from tileferry.domain.tiles import DownloadRequest, SectorClass

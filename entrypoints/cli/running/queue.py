@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Group
 from rich.text import Text
 
-from tileferry.application.inspection import InspectedSource
+from tileferry.application.control.inspection import InspectedSource
 from tileferry.domain.runs import SourceGate
 from tileferry.entrypoints.cli.options.times import when
 from tileferry.entrypoints.cli.output import opened_books, people, print_json

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from tileferry.application.inspection import InspectedRun
+from tileferry.application.control.inspection import InspectedRun
 from tileferry.application.ports.raw_partitions import check_run_id
 from tileferry.application.ports.work import RunFilter
 from tileferry.domain.runs import Run, RunId, RunKind, RunStatus

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from tileferry.application.inspection import InspectedPartition
+from tileferry.application.control.inspection import InspectedPartition
 from tileferry.application.ports.work import PartitionFilter
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.partitions import Partition, PartitionKey, PartitionStatus

@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 from attrs import frozen
 
-from tileferry.application.partition_control import Override, PartitionControl
+from tileferry.application.control.partition_control import Override, PartitionControl
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.partitions import (
     BACKFILL_PARTITIONS_MAX,

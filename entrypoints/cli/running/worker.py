@@ -13,8 +13,8 @@ from attrs import define, evolve, field
 
 from tileferry.adapters.postgres import schema_status
 from tileferry.adapters.system import AttentiveClock
+from tileferry.application.control.worker import Worker
 from tileferry.application.ports.work import ALL_KINDS
-from tileferry.application.worker import Worker
 from tileferry.domain.checks import is_name
 from tileferry.domain.errors import InvalidValueError, StorageError
 from tileferry.domain.runs import RunKind, WorkerId

@@ -5,7 +5,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from tileferry.application.survey import ListedTiles
+from tileferry.application.transfers.survey import ListedTiles
 from tileferry.domain.tiles import SectorClass, TileCoverage
 from tileferry.entrypoints.cli.output import in_bytes
 

@@ -2,8 +2,8 @@
 
 from typing import assert_never
 
-from tileferry.application.inspection import InspectedPartition
-from tileferry.application.run_control import WorkPolicies
+from tileferry.application.control.inspection import InspectedPartition
+from tileferry.application.control.work_policies import WorkPolicies
 from tileferry.domain.partitions import GivenUp, PartitionStatus
 from tileferry.domain.text import printable
 from tileferry.entrypoints.cli.options.times import in_seconds, when

@@ -2,7 +2,7 @@
 
 from attrs import frozen
 
-from tileferry.application.survey import DownloadPlan
+from tileferry.application.transfers.survey import DownloadPlan
 from tileferry.entrypoints.cli.options.times import in_seconds
 from tileferry.entrypoints.cli.output import in_bytes
 

@@ -9,7 +9,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from tileferry.application.readiness import ReadinessReport
+from tileferry.application.cache.readiness import ReadinessReport
 from tileferry.domain.text import printable
 from tileferry.domain.tiles import Flaw, ReadinessCount
 from tileferry.entrypoints.cli.options.times import in_utc

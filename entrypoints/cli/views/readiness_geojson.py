@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from tileferry.application.readiness import ReadinessReport
+from tileferry.application.cache.readiness import ReadinessReport
 from tileferry.domain.tiles import BBox, Patch
 
 SCHEMA = "tileferry.cache.readiness.geojson.v1"

@@ -2,8 +2,8 @@
 
 from typing import assert_never
 
-from tileferry.application.inspection import InspectedRun, InspectedSource
-from tileferry.application.run_control import WorkPolicies
+from tileferry.application.control.inspection import InspectedRun, InspectedSource
+from tileferry.application.control.work_policies import WorkPolicies
 from tileferry.domain.retry import RetryPolicy
 from tileferry.domain.runs import (
     QUEUE_BUDGET,

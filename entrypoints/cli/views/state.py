@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 
-from tileferry.application.inspection import InspectedPartition
+from tileferry.application.control.inspection import InspectedPartition
 from tileferry.domain.partitions import GivenUp, Partition, PartitionStatus
 from tileferry.domain.text import printable
 from tileferry.entrypoints.cli.options.times import in_utc, when

@@ -22,7 +22,7 @@ from tileferry.adapters.filesystem import (
 )
 from tileferry.adapters.memory import ManualClock
 from tileferry.adapters.memory.tile_metadata import MemoryTileMetadataStore
-from tileferry.application.group_commit import GroupCommit
+from tileferry.application.cache.group_commit import GroupCommit
 from tileferry.domain.errors import CacheLockError, InvalidValueError, StorageError
 from tileferry.domain.tiles import BlobRef, NewTile, SectorClass, TileId
 

@@ -15,7 +15,7 @@ from tileferry.adapters.filesystem.locations import LocationCache
 from tileferry.adapters.filesystem.segment_format import segment_name, segment_number
 from tileferry.adapters.filesystem.segment_store import SegmentTileStore
 from tileferry.adapters.memory import MemoryBlobIndex
-from tileferry.application.group_commit import GROUP_TILES_MAX
+from tileferry.application.cache.group_commit import GROUP_TILES_MAX
 from tileferry.domain.errors import StorageError, TileNotFoundError
 from tileferry.domain.tiles import BlobRef, TileId
 

@@ -15,7 +15,7 @@ from support.tile_providers import KEY, plain_server, xyz
 
 from tileferry.adapters.memory import ManualClock
 from tileferry.application import AuditTrail, RetryManager
-from tileferry.application.provider_calls import ProviderCalls
+from tileferry.application.transfers.provider_calls import ProviderCalls
 from tileferry.domain.errors import InvalidValueError, NotPermittedError, SatelliteProviderError
 from tileferry.domain.retry import DOWNLOAD_POLICY
 from tileferry.domain.tiles import (

@@ -21,8 +21,8 @@ from tileferry.adapters.memory import ManualClock, MemoryAuditSink
 from tileferry.adapters.nats import JetStreamIdempotencyStore
 from tileferry.adapters.nats.record_format import encode
 from tileferry.application.audit import AuditTrail, CallContext
-from tileferry.application.idempotency import IdempotencyManager
-from tileferry.application.idempotent_call import IdempotentCall, WhenBusy
+from tileferry.application.retries.idempotency import IdempotencyManager
+from tileferry.application.retries.idempotent_call import IdempotentCall, WhenBusy
 from tileferry.domain.errors import (
     IdempotencyInProgressError,
     MessagingError,

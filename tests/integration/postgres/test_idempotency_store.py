@@ -27,7 +27,7 @@ from support.postgres_proxy import PostgresProxy
 from tileferry.adapters.postgres import Database, PostgresIdempotencyStore
 from tileferry.adapters.postgres.plain_text import escaped, unescaped
 from tileferry.adapters.postgres.schema import idempotency_records
-from tileferry.application.idempotent_call import WhenBusy
+from tileferry.application.retries.idempotent_call import WhenBusy
 from tileferry.domain.errors import (
     DatabaseError,
     IdempotencyInProgressError,

@@ -14,8 +14,8 @@ from support.partition_desk import ANN, FAILED, PASSED, dates, judged, known, ma
 from support.work_desk import Desk, acquire, download, key, postgres_desk, sealed_by
 
 from tileferry.adapters.postgres import Database
+from tileferry.application.control.work_policies import WorkPolicies
 from tileferry.application.ports.work import RunFilter
-from tileferry.application.run_control import WorkPolicies
 from tileferry.domain.actors import Actor
 from tileferry.domain.errors import (
     DatabaseError,

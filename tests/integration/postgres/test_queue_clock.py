@@ -10,7 +10,7 @@ from support.work_desk import LEASE, W1, W2, Desk, postgres_desk
 
 from tileferry.adapters.postgres import Database
 from tileferry.adapters.system import SystemClock, ThreadHeartbeat
-from tileferry.application.worker import Result, Worker, WorkerSettings
+from tileferry.application.control.worker import Result, Worker, WorkerSettings
 from tileferry.domain.errors import StorageError
 from tileferry.domain.runs import Run, RunKind, RunStatus, Verdict, VerdictOutcome
 

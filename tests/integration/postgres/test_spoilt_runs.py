@@ -9,7 +9,7 @@ from support.work_desk import W1, Desk, download, postgres_desk
 
 from tileferry.adapters.postgres import Database
 from tileferry.adapters.system import SystemClock, ThreadHeartbeat
-from tileferry.application.worker import Result, Worker, WorkerSettings
+from tileferry.application.control.worker import Result, Worker, WorkerSettings
 from tileferry.domain.runs import Run, RunKind, RunStatus, Verdict, VerdictOutcome
 from tileferry.domain.work import work_from
 

@@ -10,8 +10,8 @@ from support.partition_desk import FAILED, enqueued, judged, known
 from support.work_desk import LEASE, Desk, download, key, postgres_desk
 
 from tileferry.adapters.postgres import Database
+from tileferry.application.control.work_policies import WorkPolicies
 from tileferry.application.ports.work import RunFilter
-from tileferry.application.run_control import WorkPolicies
 from tileferry.domain.errors import DatabaseError, RateLimitedError, SatelliteProviderError
 from tileferry.domain.partitions import PartitionStatus
 from tileferry.domain.runs import RunPriority, RunStatus, WorkerId

@@ -20,8 +20,8 @@ from support.books_pair import Pair, check_books, check_step, clock_of, fresh_pa
 from support.partition_desk import ANN, dates, verdict_on
 from support.work_desk import LEASE, Desk, acquire, download, key, sealed_by
 
+from tileferry.application.control.work_policies import WorkPolicies
 from tileferry.application.ports.work import ALL_KINDS
-from tileferry.application.run_control import WorkPolicies
 from tileferry.domain.actors import Actor
 from tileferry.domain.errors import (
     DatabaseError,

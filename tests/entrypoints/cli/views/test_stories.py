@@ -6,9 +6,9 @@ import pytest
 from support.work_desk import LEASE, W1, W2, Desk, acquire, download, key, memory_desk
 from support.work_operator import BROKEN, HOPELESS, WHY_REJECTED, busy, judged, partition_at
 
-from tileferry.application.inspection import Inspection
-from tileferry.application.partition_control import Override
-from tileferry.application.run_control import WorkPolicies
+from tileferry.application.control.inspection import Inspection
+from tileferry.application.control.partition_control import Override
+from tileferry.application.control.work_policies import WorkPolicies
 from tileferry.domain.actors import Actor
 from tileferry.domain.partitions import TerminalityPolicy
 from tileferry.domain.retry import RetryBudget

@@ -1,0 +1,270 @@
+"""Importing tiles from somebody's archive: through the gates of a download, once each."""
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from functools import partial
+from hashlib import sha256
+from logging import Logger
+
+from attrs import define, evolve, field, frozen, validators
+
+from tileferry.application.cache.group_commit import GroupCommit, GroupLimits
+from tileferry.application.cache.known_tiles import StoredTiles, with_known
+from tileferry.application.ports.archives import ArchivedTile, ArchiveSource, RefusedEntry
+from tileferry.application.ports.budget import CacheBudgetEnforcer
+from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.lock import CacheLock
+from tileferry.application.ports.tile_metadata import TileMetadataStore
+from tileferry.application.ports.tile_store import TileStore
+from tileferry.application.transfers.ingest import can_be_read
+from tileferry.domain.checks import aware, instance, name, positive
+from tileferry.domain.errors import (
+    CacheBudgetExceededError,
+    FreshnessRejectionError,
+    InvalidValueError,
+)
+from tileferry.domain.tiles import (
+    BlobRef,
+    FreshnessLabel,
+    NewTile,
+    ResolutionGate,
+    ResolutionVerdict,
+    SectorClass,
+    TileId,
+    TileMetadata,
+    ground_resolution,
+    image_kind,
+    replaces,
+)
+
+NAMED_MAX = 1_000
+"""Of what is refused, so much is named; all is counted."""
+
+
+@frozen(kw_only=True)
+class ImportRequest:
+    """As what the tiles of an archive are taken in."""
+
+    source: str
+    flight_id: str = field(validator=name)
+    sector_class: SectorClass = field(validator=instance(SectorClass))
+    produced_at: datetime | None = field(default=None, validator=validators.optional(aware))
+    """Of tiles of which the archive does not say it."""
+    resolution_m_per_px: float | None = field(default=None, validator=validators.optional(positive))
+    """As above; without it, what a pixel of the tile covers on the ground."""
+    replaces_tiles: bool = False
+    """Whether a tile may take the place of one with other bytes."""
+
+    def __attrs_post_init__(self) -> None:
+        TileId(source=self.source, zoom=0, x=0, y=0)  # refuses what no tile can be called
+
+
+@frozen(kw_only=True)
+class ImportReport:
+    """What became of an archive."""
+
+    tiles_imported: int
+    tiles_downgraded: int
+    """Of these, so many are stale, which the rear allows."""
+    tiles_unchanged: int
+    """In the cache already, to the byte."""
+    bytes_imported: int
+    entries_refused: int
+    refused: tuple[RefusedEntry, ...]
+
+
+class _NoJournal:
+    """The cache itself remembers what was imported: what it has is skipped the next time."""
+
+    def append(self, tiles: Sequence[TileId]) -> None: ...
+    def flush(self) -> None: ...
+
+
+@define(kw_only=True)
+class ArchiveImport:
+    """The use case. Needs the cache's lock; run again, it takes in what is still missing."""
+
+    tile_store: TileStore
+    tile_metadata_store: TileMetadataStore
+    budget_enforcer: CacheBudgetEnforcer
+    lock: CacheLock
+    clock: Clock
+    logger: Logger
+    gate: ResolutionGate = field(factory=ResolutionGate)
+    group: GroupLimits = field(factory=GroupLimits)
+    on_tile: Callable[[], object] = lambda: None
+
+    def import_archive(self, archive: ArchiveSource, request: ImportRequest) -> ImportReport:
+        """Take in what passes the gates, and name the rest."""
+        self.lock.check_held()
+        self.budget_enforcer.release_headroom()  # what a process promised itself that died
+        self._reserve(archive, request)
+        run = _ImportRun(self, request)
+        try:
+            with GroupCommit(
+                tile_store=self.tile_store,
+                metadata_store=self.tile_metadata_store,
+                journal=_NoJournal(),
+                clock=self.clock,
+                limits=self.group,
+            ) as commit:
+                run.take_all(archive, commit)
+        finally:
+            self.budget_enforcer.release_headroom()
+        return run.report()
+
+    def _reserve(self, archive: ArchiveSource, request: ImportRequest) -> None:
+        """Make room for what is not there yet; what an earlier run stored stays where it is."""
+        stored, needed = StoredTiles(request.source), 0
+        sizes = archive.sizes(request.source)
+        for (tile_id, size), known in with_known(
+            sizes, self.tile_metadata_store, tile_of=lambda item: item[0]
+        ):
+            if known is not None and known.blob.length == size:
+                stored.note(tile_id)
+            else:
+                needed += size
+        stored.sort()
+        result = self.budget_enforcer.reserve_headroom(needed, keep=stored)
+        if result.insufficient:
+            raise CacheBudgetExceededError(
+                requested_bytes=needed, available_bytes=result.available_bytes
+            )
+
+
+@define
+class _ImportRun:
+    """One archive being taken in."""
+
+    uses: ArchiveImport
+    request: ImportRequest
+    imported: int = field(default=0, init=False)
+    downgraded: int = field(default=0, init=False)
+    unchanged: int = field(default=0, init=False)
+    size_bytes: int = field(default=0, init=False)
+    refused_count: int = field(default=0, init=False)
+    refused: list[RefusedEntry] = field(factory=list, init=False)
+
+    def report(self) -> ImportReport:
+        """Say what became of it."""
+        return ImportReport(
+            tiles_imported=self.imported,
+            tiles_downgraded=self.downgraded,
+            tiles_unchanged=self.unchanged,
+            bytes_imported=self.size_bytes,
+            entries_refused=self.refused_count,
+            refused=tuple(self.refused),
+        )
+
+    def take_all(self, archive: ArchiveSource, commit: GroupCommit) -> None:
+        """Take the tiles one by one; who interrupts it gets what was taken made safe first."""
+        try:
+            for tile, known in with_known(
+                self._tiles_of(archive),
+                self.uses.tile_metadata_store,
+                tile_of=lambda tile: tile.tile_id,
+                size_of=lambda tile: len(tile.content),
+            ):
+                self._judge(tile, known, commit)
+                self.uses.on_tile()
+        except KeyboardInterrupt:
+            commit.flush()
+            raise
+
+    def _judge(self, tile: ArchivedTile, known: TileMetadata | None, commit: GroupCommit) -> None:
+        try:
+            self._take(tile, known, commit)
+        except (InvalidValueError, FreshnessRejectionError) as error:
+            self._refuse(RefusedEntry(place=str(tile.tile_id), problem=str(error)))
+
+    def _tiles_of(self, archive: ArchiveSource) -> Iterator[ArchivedTile]:
+        for item in archive.tiles(self.request.source):
+            if isinstance(item, RefusedEntry):
+                self._refuse(item)
+            else:
+                yield item
+
+    def _take(self, tile: ArchivedTile, known: TileMetadata | None, commit: GroupCommit) -> None:
+        image_kind(tile.content)
+        digest = sha256(tile.content).digest()
+        new = self._described(tile, digest.hex())
+        if known is not None:
+            is_same = known.blob.sha256 == new.blob.sha256
+            if is_same and can_be_read(self.uses.tile_store, known):
+                self.unchanged += 1
+                return
+            if is_same:  # to be mended: these bytes are as young as they were
+                new = evolve(new, produced_at=max(new.produced_at, known.produced_at))
+            self._check_replacement(new, known, may_differ=is_same or self.request.replaces_tiles)
+        label = commit.add(tile.tile_id, tile.content, partial(_placed, new), digest=digest)
+        self.imported += 1
+        self.size_bytes += len(tile.content)
+        self.downgraded += label is FreshnessLabel.DOWNGRADED
+
+    def _described(self, tile: ArchivedTile, digest: str) -> NewTile:
+        """Say what is known of a tile: what the archive says, or else what the operator says."""
+        facts, request = tile.facts, self.request
+        if facts.sha256 not in {None, digest}:
+            raise InvalidValueError(
+                field="sha256", value=digest, problem="is not what the archive says of this tile"
+            )
+        produced_at = facts.produced_at or request.produced_at
+        if produced_at is None:
+            raise InvalidValueError(
+                field="produced_at",
+                value=None,
+                problem="is not known: the archive does not say it",
+                remedy="give --produced-at",
+            )
+        resolution = (
+            facts.resolution_m_per_px
+            or request.resolution_m_per_px
+            or ground_resolution(tile.tile_id)
+        )
+        verdict = self.uses.gate.judge(resolution)
+        if verdict is not ResolutionVerdict.ACCEPTED:
+            raise InvalidValueError(
+                field="resolution_m_per_px",
+                value=resolution,
+                problem=f"is {verdict.value.replace('_', ' ')}",
+            )
+        return NewTile(
+            tile_id=tile.tile_id,
+            flight_id=request.flight_id,
+            produced_at=produced_at,
+            resolution_m_per_px=resolution,
+            sector_class=request.sector_class,
+            blob=BlobRef(segment=1, offset=0, length=len(tile.content), sha256=digest),
+        )
+
+    @staticmethod
+    def _check_replacement(new: NewTile, known: TileMetadata, *, may_differ: bool) -> None:
+        if not may_differ:
+            raise InvalidValueError(
+                field="content",
+                value=new.blob.sha256,
+                problem="is not what the cache has of this tile, which stays",
+                remedy="give --replace-tiles to have the later one",
+            )
+        if not replaces(new, known):
+            raise InvalidValueError(
+                field="produced_at",
+                value=new.produced_at.isoformat(),
+                problem="is before that of the cache's, or the cache's waits for its upload: "
+                "that one stays",
+            )
+
+    def _refuse(self, entry: RefusedEntry) -> None:
+        self.refused_count += 1
+        if len(self.refused) < NAMED_MAX:
+            self.refused.append(entry)
+            self.uses.logger.warning(
+                "%s is not imported: %s",
+                entry.place,
+                entry.problem,
+                extra={"kind": "c6.import.refused", "place": entry.place},
+            )
+
+
+def _placed(tile: NewTile, blob: BlobRef) -> NewTile:
+    return evolve(tile, blob=blob)

@@ -1,0 +1,140 @@
+"""Acquiring a partition: extract into the run's raw partition, seal it, verify it, judge it."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from logging import Logger
+from pathlib import PurePath
+
+from attrs import define, field
+
+from tileferry.application.cache.disk_budget import DiskBudget
+from tileferry.application.ports.background import Background
+from tileferry.application.ports.budget import DiskSpace
+from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.downloads import DownloadObserver, TileDownloader, Workers
+from tileferry.application.ports.provider import TileProvider
+from tileferry.application.ports.raw_partitions import OpenPartition, RawDownloaders, RawSink
+from tileferry.application.retries.retry_manager import RetryManager
+from tileferry.application.transfers.download import UNSEEN, AreaDownload
+from tileferry.application.transfers.download_run import DownloadSettings
+from tileferry.domain.checks import integer
+from tileferry.domain.partitions import PartitionKey
+from tileferry.domain.partitions.manifest import SealedPartition
+from tileferry.domain.partitions.validation import ValidationRules, judge
+from tileferry.domain.runs import RunId, Verdict
+from tileferry.domain.tiles import DownloadRequest
+from tileferry.domain.tiles.area import Area
+
+
+@define(kw_only=True)
+class PartitionAcquisition:
+    """The story of one run. What goes wrong before the seal is raised; who retries is not here."""
+
+    sink: RawSink
+    downloaders: RawDownloaders
+    clock: Clock
+    logger: Logger
+    rules: ValidationRules = field(factory=ValidationRules)
+
+    def acquire(
+        self,
+        key: PartitionKey,
+        run_id: RunId,
+        area: Area,
+        *,
+        observer: DownloadObserver = UNSEEN,
+    ) -> tuple[Verdict, SealedPartition]:
+        """Bring the area into the run's raw partition, unless that is sealed, and judge it.
+
+        The same run goes on where it was interrupted, and a sealed one gets the same verdict again.
+        """
+        sealed = self.sink.find(key, run_id)
+        if sealed is None:
+            sealed = self._extracted(key, run_id, area, observer)
+        return self.judged(sealed), sealed
+
+    def judged(self, sealed: SealedPartition) -> Verdict:
+        """Read every byte of a sealed partition back, and say what it is worth."""
+        with self.sink.reader(sealed) as reader:
+            verdict = judge(reader.header, reader.entries(), reader.verify(), self.rules)
+        self.logger.info(
+            "%s is judged: %s",
+            sealed.subject,
+            verdict.explanation or verdict.outcome.value,
+            extra={
+                "kind": "partition.judged",
+                "run_id": sealed.run_id,
+                "partition": str(sealed.key),
+                "outcome": verdict.outcome.value,
+            },
+        )
+        return verdict
+
+    def _extracted(
+        self, key: PartitionKey, run_id: RunId, area: Area, observer: DownloadObserver
+    ) -> SealedPartition:
+        with self.sink.open(key, run_id, area) as raw:
+            request = DownloadRequest(
+                flight_id=run_id,
+                bbox=area.bbox,
+                zoom_levels=area.zoom_levels,
+                sector_class=area.sector_class,
+                cache_root=raw.root,
+            )
+            downloader = self.downloaders.into(raw, observer=observer)
+            report = downloader.download_tiles_for_area(request)
+            sealed = raw.seal(report, at=datetime.fromtimestamp(self.clock.now(), UTC))
+        self.logger.info(
+            "%s is sealed: %d tiles",
+            sealed.subject,
+            sealed.tiles,
+            extra={
+                "kind": "partition.sealed",
+                "run_id": run_id,
+                "partition": str(key),
+                "tiles": sealed.tiles,
+                "size_bytes": sealed.size_bytes,
+                "manifest_sha256": sealed.manifest_sha256,
+            },
+        )
+        return sealed
+
+
+@define(kw_only=True)
+class RawDownloads:
+    """Puts the download of an area together with a raw partition in the place of the cache."""
+
+    provider: TileProvider
+    workers: Workers
+    retry: RetryManager
+    clock: Clock
+    logger: Logger
+    disk: Callable[[PurePath], DiskSpace]
+    """Looks at the disk under a folder."""
+    free_space_reserve_bytes: int = field(validator=integer(0))
+    settings: DownloadSettings = field(factory=DownloadSettings)
+    background: Background | None = None
+
+    def into(self, raw: OpenPartition, *, observer: DownloadObserver = UNSEEN) -> TileDownloader:
+        """Return what downloads into ``raw``."""
+        return AreaDownload(
+            provider=self.provider,
+            tile_store=raw.tile_store,
+            tile_metadata_store=raw.tile_metadata_store,
+            budget_enforcer=DiskBudget(
+                disk=self.disk(raw.root), free_space_reserve_bytes=self.free_space_reserve_bytes
+            ),
+            journals=raw.journals,
+            spools=raw.spools,
+            workers=self.workers,
+            lock=raw.lock,
+            retry=self.retry,
+            clock=self.clock,
+            logger=self.logger,
+            settings=self.settings,
+            background=self.background,
+            observer=observer,
+            # A raw partition is done when it is sealed. Before that a crash must not turn the next
+            # try into a no-op, whose report knows nothing of what the gates refused.
+            marks_complete=False,
+        )

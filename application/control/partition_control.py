@@ -1,0 +1,328 @@
+"""The control plane of partitions: which are tried, by whom, and what an operator may override."""
+
+from collections.abc import Callable, Mapping, Sequence
+from logging import Logger
+
+from attrs import define, field, frozen
+
+from tileferry.application.control.control_calls import ControlCalls, at_once
+from tileferry.application.control.work_policies import WorkPolicies
+from tileferry.application.ports.work import WorkStore, WorkUnit
+from tileferry.domain.actors import Actor
+from tileferry.domain.change import Change
+from tileferry.domain.errors import InvalidValueError, PlanDriftedError
+from tileferry.domain.partitions import (
+    Partition,
+    PartitionKey,
+    PartitionStatus,
+    enqueue,
+    mark_terminal,
+    reprocess,
+    requeue,
+)
+from tileferry.domain.partitions.backfill import (
+    BackfillAction,
+    BackfillLine,
+    BackfillPlan,
+    BackfillRequest,
+)
+from tileferry.domain.partitions.backfill_planning import drift, is_applied, plan_backfill
+from tileferry.domain.partitions.confirmation import check_confirmed, check_raw_partition
+from tileferry.domain.partitions.table import ENQUEUE
+from tileferry.domain.retry import RetryCategory
+from tileferry.domain.runs import Run, RunId, RunKind, RunPriority, submit
+from tileferry.domain.work import AcquirePartition, Work, work_from
+
+DUE_MAX = 100
+"""How many partitions one pass of the scheduler tries again."""
+
+
+@frozen(kw_only=True)
+class Override:
+    """An operator's decision against the policy: who, why, and how many were meant."""
+
+    by: str
+    reason: str
+    confirmed: int | None = None
+
+
+@define(kw_only=True)
+class PartitionControl:
+    """The use cases of the control plane. Each action is one unit: all of it counts, or none."""
+
+    store: WorkStore
+    logger: Logger
+    new_run_id: Callable[[], str]
+    policies: WorkPolicies = field(factory=WorkPolicies)
+    calls: ControlCalls = at_once
+
+    def enqueue(
+        self,
+        works: Sequence[AcquirePartition],
+        *,
+        actor: Actor,
+        priority: RunPriority = RunPriority.FRESH,
+        by: str | None = None,
+    ) -> Sequence[Partition]:
+        """Bring partitions into being, each with its first run."""
+        with self.store.unit(by=by) as unit:
+            known = dict(unit.partitions([work.key for work in works]))
+            for work in works:
+                there = known.get(work.key)
+                if there is not None:  # the table says what it would have to be
+                    ENQUEUE.permit(there.subject, there.status, actor, unit.now)
+                run_id = RunId(self.new_run_id())
+                change = enqueue(work.key, run_id, actor=actor, now=unit.now)
+                self._start_run(unit, run_id, work, actor=actor, priority=priority)
+                unit.save_partition(change)
+                known[work.key] = change.after
+        return [known[work.key] for work in works]
+
+    def retry(self, keys: Sequence[PartitionKey], override: Override) -> Sequence[Partition]:
+        """Try partitions again: failed ones, and successes that an operator wants better.
+
+        One whose newest run left no raw partition is refused, and with it all the others.
+        """
+        check_confirmed(len(set(keys)), override.confirmed)
+        tried = self._granted("Retry partitions", lambda: self._retried(keys, override))
+        self._log_override("retry", override, keys)
+        return tried
+
+    def _retried(self, keys: Sequence[PartitionKey], override: Override) -> Sequence[Partition]:
+        with self.store.unit(by=override.by) as unit:
+            found = self._all_known(unit, keys)
+            with_raw = unit.with_raw([partition.last_run_id for partition in found])
+            for partition in found:
+                if partition.active_run_id is None:  # of a run under way nobody can tell yet
+                    check_raw_partition(partition, has_raw=partition.last_run_id in with_raw)
+            changes = [
+                self._tried_again(unit, partition, RunId(self.new_run_id()), override.reason)
+                for partition in found
+            ]
+            # Not before: these runs have ended by now, so nobody has one of them who waits for
+            # its partition.
+            ended = unit.runs([partition.last_run_id for partition in found])
+            for change in changes:
+                # An operator waits for it.
+                self._begin_again(unit, change, ended, RunPriority.FRESH)
+        return [change.after for change in changes]
+
+    def mark_terminal(
+        self, keys: Sequence[PartitionKey], override: Override
+    ) -> Sequence[Partition]:
+        """Rule out further automatic tries of failed partitions."""
+        check_confirmed(len(set(keys)), override.confirmed)
+        marked = self._granted("Mark partitions", lambda: self._marked(keys, override))
+        self._log_override("mark terminal", override, keys)
+        return marked
+
+    def _marked(self, keys: Sequence[PartitionKey], override: Override) -> Sequence[Partition]:
+        with self.store.unit(by=override.by) as unit:
+            changes = [
+                mark_terminal(partition, actor=Actor.OPERATOR, now=unit.now, reason=override.reason)
+                for partition in self._all_known(unit, keys)
+            ]
+            for change in changes:
+                unit.save_partition(change)
+        return [change.after for change in changes]
+
+    def plan(self, request: BackfillRequest) -> BackfillPlan:
+        """Say what each date of a request would get; nothing is changed."""
+        return self.calls(
+            RetryCategory.APPROVAL_CHECK, "Plan a backfill", lambda: self._planned(request)
+        )
+
+    def _planned(self, request: BackfillRequest) -> BackfillPlan:
+        with self.store.unit() as unit:
+            known = unit.partitions([request.key(day) for day in request.dates])
+            return plan_backfill(
+                request,
+                known.values(),
+                now=unit.now,
+                terminality=self.policies.terminality,
+            )
+
+    def apply(self, plan: BackfillPlan, override: Override) -> Sequence[Partition]:
+        """Do exactly what a plan says, or refuse when what it was made from has changed.
+
+        What it started before is left as it is, so a plan can be applied again.
+        """
+        check_confirmed(plan.touched, override.confirmed)
+        done = self._granted("Apply a backfill", lambda: self._applied(plan, override))
+        self._log_override("backfill", override, [partition.key for partition in done])
+        return done
+
+    def _applied(self, plan: BackfillPlan, override: Override) -> Sequence[Partition]:
+        with self.store.unit(by=override.by) as unit:
+            known = unit.partitions([plan.key(line) for line in plan.lines])
+            drifted = [str(one) for one in drift(plan, known.values()) if one.blocks]
+            if drifted:
+                raise PlanDriftedError(count=len(drifted), drifted=drifted)
+            return [
+                self._carried_out(unit, plan, line, known.get(plan.key(line)), override.reason)
+                for line in plan.lines
+                if line.action is not BackfillAction.SKIP
+                and not is_applied(plan, line, known.get(plan.key(line)))
+            ]
+
+    def _granted(
+        self, operation: str, call: Callable[[], Sequence[Partition]]
+    ) -> Sequence[Partition]:
+        return self.calls(RetryCategory.APPROVAL_GRANT, operation, call)
+
+    def retry_due(self, *, limit: int = DUE_MAX) -> int:
+        """Try again, as the scheduler, what its policy says is due; return how many."""
+        with self.store.unit() as unit:
+            due = [
+                partition
+                for partition in unit.due_partitions(limit=limit)
+                if self._is_still_due(unit, partition)
+            ]
+            ended = unit.runs([partition.last_run_id for partition in due])
+            tried = [partition for partition in due if self._is_retried(unit, partition, ended)]
+        for partition in tried:
+            self.logger.info(
+                "%s is tried again by the policy",
+                partition.subject,
+                extra={"kind": "partition.retry", "partition": str(partition.key)},
+            )
+        return len(tried)
+
+    # The steps
+
+    def _carried_out(
+        self,
+        unit: WorkUnit,
+        plan: BackfillPlan,
+        line: BackfillLine,
+        partition: Partition | None,
+        reason: str,
+    ) -> Partition:
+        """Give one date its run; it has the area of the plan, whatever it had before."""
+        work = AcquirePartition.of(plan.key(line), plan.request.area)
+        self._start_run(
+            unit,
+            plan.run_id(line),
+            work,
+            actor=Actor.OPERATOR,
+            priority=RunPriority.BACKFILL,
+        )
+        if partition is None:
+            change = enqueue(work.key, plan.run_id(line), actor=Actor.OPERATOR, now=unit.now)
+        else:
+            change = self._tried_again(unit, partition, plan.run_id(line), reason)
+        unit.save_partition(change)
+        return change.after
+
+    def _is_still_due(self, unit: WorkUnit, partition: Partition) -> bool:
+        """Tell whether the policy still wants a retry that it planned, or plan it anew.
+
+        It may be terminal by now: too old, because nobody was there when it was due, or because the
+        policy was changed since.
+        """
+        planned = self.policies.planned_retry(partition, unit)
+        if planned is not None and planned.next_run_at <= unit.now:
+            return True
+        unit.plan_retry(partition.key, planned)
+        return False
+
+    def _is_retried(self, unit: WorkUnit, partition: Partition, ended: Mapping[RunId, Run]) -> bool:
+        """Try a partition again; one whose work cannot be read is left to an operator."""
+        change = requeue(
+            partition,
+            RunId(self.new_run_id()),
+            actor=Actor.SCHEDULER,
+            now=unit.now,
+            terminality=self.policies.terminality,
+            policy=self.policies.partition,
+        )
+        try:
+            # Automation goes on as urgently as it began.
+            self._begin_again(unit, change, ended, ended[partition.last_run_id].priority)
+        except InvalidValueError as error:
+            unit.plan_retry(partition.key, None)
+            self.logger.error(  # noqa: TRY400  # the message says it all
+                "%s is not tried again: what its run %s was to do cannot be read: %s",
+                partition.subject,
+                partition.last_run_id,
+                error,
+                extra={"kind": "partition.unreadable", "partition": str(partition.key)},
+            )
+            return False
+        return True
+
+    def _begin_again(
+        self,
+        unit: WorkUnit,
+        change: Change[Partition],
+        ended: Mapping[RunId, Run],
+        priority: RunPriority,
+    ) -> None:
+        """Give a partition its new run, with the work of the one before."""
+        assert change.before is not None  # noqa: S101  # it was there
+        last = ended[change.before.last_run_id]
+        work = work_from(RunKind.ACQUIRE_PARTITION, last.payload)
+        run_id = change.after.last_run_id
+        self._start_run(unit, run_id, work, actor=change.actor, priority=priority)
+        unit.save_partition(change)
+
+    def _tried_again(
+        self, unit: WorkUnit, partition: Partition, run_id: RunId, reason: str
+    ) -> Change[Partition]:
+        """Have an operator's new run take a failure further, or a success."""
+        if partition.status is PartitionStatus.SUCCESS:
+            return reprocess(partition, run_id, actor=Actor.OPERATOR, now=unit.now, reason=reason)
+        return requeue(
+            partition,
+            run_id,
+            actor=Actor.OPERATOR,
+            now=unit.now,
+            terminality=self.policies.terminality,
+            policy=self.policies.partition,
+            reason=reason,
+        )
+
+    @staticmethod
+    def _start_run(
+        unit: WorkUnit,
+        run_id: RunId,
+        work: Work,
+        *,
+        actor: Actor,
+        priority: RunPriority,
+    ) -> None:
+        unit.save_run(
+            submit(
+                run_id=run_id,
+                kind=work.kind,
+                source=work.source,
+                actor=actor,
+                now=unit.now,
+                priority=priority,
+                dedupe_key=work.dedupe_key,
+                payload=work.payload(),
+            )
+        )
+
+    @staticmethod
+    def _all_known(unit: WorkUnit, keys: Sequence[PartitionKey]) -> list[Partition]:
+        known = unit.partitions(keys)
+        for key in keys:
+            if key not in known:
+                raise InvalidValueError(
+                    field="partition",
+                    value=str(key),
+                    problem="is not known",
+                    remedy="see tileferry state inspect; backfill plan brings it into being",
+                )
+        return [known[key] for key in dict.fromkeys(keys)]
+
+    def _log_override(self, what: str, override: Override, keys: Sequence[PartitionKey]) -> None:
+        self.logger.warning(
+            "%s by %s of %d partitions: %s",
+            what,
+            override.by,
+            len(keys),
+            override.reason,
+            extra={"kind": "partition.override", "by": override.by, "partitions": len(keys)},
+        )

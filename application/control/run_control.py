@@ -1,0 +1,372 @@
+"""What happens to runs: submitted, claimed, judged, broken, rescued, and asked for by operators.
+
+Workers, sweepers and operators all come here. Each step is the domain's; what it makes of the run,
+of its partition and of the source's gate counts together, with the audit events.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from logging import INFO, Logger
+
+from attrs import define, field
+
+from tileferry.application.control.control_calls import ControlCalls, at_once
+from tileferry.application.control.work_policies import WorkPolicies
+from tileferry.application.ports.work import (
+    ALL_KINDS,
+    RunQueue,
+    WorkStore,
+    WorkUnit,
+)
+from tileferry.domain.actors import Actor
+from tileferry.domain.change import Change
+from tileferry.domain.errors import InvalidValueError, LeaseLostError
+from tileferry.domain.partitions import (
+    Partition,
+    after_run,
+    apply_verdict,
+)
+from tileferry.domain.partitions.manifest import SealedPartition
+from tileferry.domain.retry import (
+    ErrorClass,
+    Final,
+    RetryCategory,
+)
+from tileferry.domain.runs import (
+    Run,
+    RunId,
+    RunKind,
+    RunPriority,
+    RunStatus,
+    SourceGate,
+    Verdict,
+    VerdictOutcome,
+    WorkerId,
+    cancel,
+    classify_error,
+    complete,
+    explain,
+    is_permanent,
+    lease_ended,
+    record_error,
+    release,
+    rescue,
+    retry_now,
+    submit,
+)
+from tileferry.domain.text import in_utc
+from tileferry.domain.work import Work
+
+SWEEP_MAX = 500
+"""How many runs one sweep rescues; the next one takes the rest."""
+
+
+@define(kw_only=True)
+class RunControl:
+    """The use cases of the queue."""
+
+    queue: RunQueue
+    store: WorkStore
+    logger: Logger
+    new_run_id: Callable[[], str]
+    policies: WorkPolicies = field(factory=WorkPolicies)
+    calls: ControlCalls = at_once
+
+    # For those who submit
+
+    def submit(
+        self,
+        work: Work,
+        *,
+        actor: Actor,
+        priority: RunPriority = RunPriority.FRESH,
+        by: str | None = None,
+    ) -> tuple[Run, bool]:
+        """Queue a piece of work, and tell whether it is new: the same is not queued twice."""
+        if work.kind is RunKind.ACQUIRE_PARTITION:
+            raise InvalidValueError(
+                field="work",
+                value=work.dedupe_key,
+                problem="is a partition's, and no run of it goes without its partition",
+                remedy="see tileferry backfill plan",
+            )
+        with self.store.unit(by=by) as unit:
+            known = unit.unfinished(work.dedupe_key)
+            if known is not None:
+                return known, False
+            change = submit(
+                run_id=RunId(self.new_run_id()),
+                kind=work.kind,
+                source=work.source,
+                actor=actor,
+                now=unit.now,
+                priority=priority,
+                dedupe_key=work.dedupe_key,
+                payload=work.payload(),
+            )
+            unit.save_run(change)
+        return change.after, True
+
+    # For workers
+
+    def get_next_run_to_process(
+        self,
+        worker: WorkerId,
+        *,
+        lease: timedelta,
+        kinds: Sequence[RunKind] = ALL_KINDS,
+    ) -> Run | None:
+        """Claim the run that should be next: new ones and due retries compete by their age."""
+        return next(iter(self.queue.claim(worker, limit=1, lease=lease, kinds=kinds)), None)
+
+    def process_result(
+        self, held: Run, verdict: Verdict, *, sealed: SealedPartition | None = None
+    ) -> None:
+        """End a run with its verdict; with its raw partition it speaks for the partition."""
+        with self.store.unit() as unit:
+            run = self._still_held(unit, held)
+            self.clear_retry_fields(unit, run, verdict)
+            partition = unit.partition_of(run.run_id)
+            if partition is None:
+                return
+            _check_raw(partition, verdict, sealed)
+            if sealed is not None:
+                unit.keep_raw(sealed)
+            change = apply_verdict(partition, verdict, unit.now)
+            unit.save_partition(change, retry=self.policies.planned_retry(change.after, unit))
+
+    def process_error(self, held: Run, error: BaseException) -> Run:
+        """End an attempt that broke: the run waits for its next one, or is given up."""
+        said = classify_error(error)
+        with self.store.unit() as unit:
+            run = self._still_held(unit, held)
+            change = record_error(
+                run,
+                said,
+                explain(error),
+                actor=Actor.WORKER,
+                owner=held.lease_owner or WorkerId(""),
+                epoch=held.lease_epoch,
+                now=unit.now,
+                policy=self.policies.run,
+            )
+            if is_permanent(change.after):
+                self.mark_run_permanently_failed(unit, change)
+            else:
+                self.schedule_retry(unit, change)
+            self._close_gate(unit, run.source, said)
+        return change.after
+
+    def give_back(self, held: Run) -> None:
+        """Give a run back that its worker is stopped from finishing."""
+        with self.store.unit() as unit:
+            run = self._still_held(unit, held)
+            change = release(
+                run,
+                actor=Actor.WORKER,
+                owner=held.lease_owner or WorkerId(""),
+                epoch=held.lease_epoch,
+                now=unit.now,
+            )
+            unit.save_run(change)
+            self._log(change.after, "run.given_back", f"run {run.run_id} is given back")
+
+    def schedule_retry(self, unit: WorkUnit, change: Change[Run]) -> None:
+        """Have a run wait for its next attempt."""
+        unit.save_run(change)
+        run = change.after
+        assert run.next_retry_at is not None  # noqa: S101  # it waits
+        delay_s = (run.next_retry_at - unit.now).total_seconds()
+        self._log(
+            run,
+            "run.retry_scheduled",
+            f"retry {run.retry_count} of run {run.run_id} in {delay_s:.0f} s: {run.error_message}",
+            delay_s=delay_s,
+        )
+
+    def mark_run_permanently_failed(self, unit: WorkUnit, change: Change[Run]) -> None:
+        """Give a run up; its partition fails with it."""
+        unit.save_run(change)
+        run = change.after
+        partition = unit.partition_of(run.run_id)
+        follows = None if partition is None else after_run(partition, run, unit.now)
+        if follows is not None:
+            unit.save_partition(follows)
+        spent = change.record is not None and run.error_class != Final.code
+        self._log(
+            run,
+            "run.max_attempts_reached" if spent else "run.permanently_failed",
+            f"run {run.run_id} is given up after {run.retry_count} retries: {run.error_message}",
+            level="error",
+        )
+
+    def clear_retry_fields(self, unit: WorkUnit, run: Run, verdict: Verdict) -> None:
+        """End a run with a verdict; nothing of its retries is left on it."""
+        change = complete(
+            run,
+            verdict,
+            actor=Actor.WORKER,
+            owner=run.lease_owner or WorkerId(""),
+            epoch=run.lease_epoch,
+            now=unit.now,
+        )
+        unit.save_run(change)
+        self.log_end(run, verdict)
+
+    def log_end(self, run: Run, verdict: Verdict) -> None:
+        """Tell how a run ended, and whether a retry was what did it."""
+        if not self.logger.isEnabledFor(INFO):
+            return
+        retried = run.retry_count > 0 and verdict.outcome is not VerdictOutcome.FAILED
+        said = f" after {run.retry_count} retries" if run.retry_count else ""
+        self._log(
+            run,
+            "run.retry_succeeded" if retried else "run.ended",
+            f"run {run.run_id} {verdict.outcome}{said}"
+            + ("" if verdict.explanation is None else f": {verdict.explanation}"),
+            outcome=str(verdict.outcome),
+        )
+
+    # For the sweeper
+
+    def sweep(self, *, limit: int = SWEEP_MAX) -> int:
+        """Take runs from workers that have gone; return how many."""
+        rescued, lost = self.calls(
+            RetryCategory.EXECUTION_EXPIRATION, "Sweep", lambda: self._rescue_overdue(limit)
+        )
+        # Each brings its partition along. Several at once, in any order, could have to wait for an
+        # operator who has some of these partitions and waits for the others.
+        return rescued + sum(self._put_aside(run_id) for run_id in lost)
+
+    def _rescue_overdue(self, limit: int) -> tuple[int, list[RunId]]:
+        """Make overdue runs free again; return how many, and those that lost too many workers."""
+        given_up = []
+        with self.store.unit() as unit:
+            overdue = unit.overdue(limit=limit)
+            for run in overdue:
+                change = self._rescued(run, unit)
+                if is_permanent(change.after):
+                    given_up.append(run.run_id)
+                    continue
+                unit.save_run(change)
+                self._log(
+                    change.after,
+                    "run.rescued",
+                    f"run {run.run_id} is taken from {run.lease_owner}, whose lease ran out",
+                    level="warning",
+                )
+        return len(overdue) - len(given_up), given_up
+
+    def _put_aside(self, run_id: RunId) -> bool:
+        return self.calls(
+            RetryCategory.EXECUTION_CONTAINMENT,
+            f"Put run {run_id} aside",
+            lambda: self._give_up_overdue(run_id),
+        )
+
+    def _give_up_overdue(self, run_id: RunId) -> bool:
+        """Give up a run that has lost too many workers, unless its worker came back after all."""
+        with self.store.unit() as unit:
+            run = unit.run(run_id)
+            if run is None or not lease_ended(run, unit.now):
+                return False
+            self.mark_run_permanently_failed(unit, self._rescued(run, unit))
+        return True
+
+    def _rescued(self, run: Run, unit: WorkUnit) -> Change[Run]:
+        return rescue(run, actor=Actor.SWEEPER, now=unit.now, max_rescues=self.policies.max_rescues)
+
+    # For operators
+
+    def cancel(self, run_id: RunId, *, reason: str, by: str) -> Run:
+        """Give up a run that is waiting."""
+        with self.store.unit(by=by) as unit:
+            change = cancel(
+                self._known(unit, run_id), actor=Actor.OPERATOR, now=unit.now, reason=reason
+            )
+            self.mark_run_permanently_failed(unit, change)
+        return change.after
+
+    def retry_now(self, run_id: RunId, *, reason: str, by: str) -> Run:
+        """Make a run in error due at once."""
+        with self.store.unit(by=by) as unit:
+            run = self._known(unit, run_id)
+            change = retry_now(run, actor=Actor.OPERATOR, now=unit.now, reason=reason)
+            if is_permanent(run) and run.dedupe_key is not None:
+                self._check_only_one(unit, run, run.dedupe_key)
+            unit.save_run(change)
+        return change.after
+
+    # The steps
+
+    @staticmethod
+    def _check_only_one(unit: WorkUnit, run: Run, dedupe_key: str) -> None:
+        """Refuse to wake a run while another does the same work."""
+        other = unit.unfinished(dedupe_key)
+        if other is not None:
+            raise InvalidValueError(
+                field="run_id",
+                value=run.run_id,
+                problem=f"has ended, and run {other.run_id} does the same work by now",
+                remedy=f"see tileferry runs show {other.run_id}",
+            )
+
+    def _close_gate(self, unit: WorkUnit, source: str, said: ErrorClass) -> None:
+        new = SourceGate(source=source)
+        if new.after(said, now=unit.now, policy=self.policies.run) == new:
+            return  # nobody asked for patience, so nobody has to wait for this unit
+        gate = unit.gate(source)
+        closed = gate.after(said, now=unit.now, policy=self.policies.run)
+        if closed != gate:
+            unit.save_gate(closed)
+            self.logger.warning(
+                "source %s asked for patience: none of its runs starts before %s",
+                source,
+                in_utc(closed.closed_until),
+                extra={"kind": "queue.gate_closed", "source": source},
+            )
+
+    @staticmethod
+    def _still_held(unit: WorkUnit, held: Run) -> Run:
+        """Return the run as it is now, or stop a worker that has lost it."""
+        run = unit.run(held.run_id)
+        if run is None or (run.status, run.lease_owner, run.lease_epoch) != (
+            RunStatus.PROCESSING,
+            held.lease_owner,
+            held.lease_epoch,
+        ):
+            raise LeaseLostError(
+                run_id=held.run_id, worker=held.lease_owner or "", epoch=held.lease_epoch
+            )
+        return run
+
+    @staticmethod
+    def _known(unit: WorkUnit, run_id: RunId) -> Run:
+        run = unit.run(run_id)
+        if run is None:
+            raise InvalidValueError(
+                field="run_id",
+                value=run_id,
+                problem="names no run",
+                remedy="see tileferry runs list",
+            )
+        return run
+
+    def _log(
+        self, run: Run, kind: str, message: str, *, level: str = "info", **facts: object
+    ) -> None:
+        details = {"kind": kind, "run_id": run.run_id, "run_kind": str(run.kind), **facts}
+        getattr(self.logger, level)("%s", message, extra=details)
+
+
+def _check_raw(partition: Partition, verdict: Verdict, sealed: SealedPartition | None) -> None:
+    """Refuse a raw partition of something else, and a success that has none."""
+    if sealed is not None and (sealed.key, sealed.run_id) != (partition.key, verdict.run_id):
+        problem = f"is not what run {verdict.run_id} sealed for {partition.subject}"
+    elif sealed is None and verdict.outcome is not VerdictOutcome.FAILED:
+        problem = f"is missing: without it run {verdict.run_id} cannot speak for its partition"
+    else:
+        return
+    raise InvalidValueError(
+        field="sealed", value=None if sealed is None else sealed.subject, problem=problem
+    )

@@ -1,0 +1,240 @@
+"""A worker: claims runs, does what they ask for, and says how that went.
+
+It never decides whether something is tried again: it reports, and the policy decides. Beside its
+work it keeps house for all workers: it takes runs from those that have gone, and starts the
+automatic retries that are due.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from logging import INFO, Logger
+from typing import Protocol
+
+from attrs import define, field, frozen
+
+from tileferry.application.control.leases import HeldRuns
+from tileferry.application.control.partition_control import PartitionControl
+from tileferry.application.control.run_control import RunControl
+from tileferry.application.control.run_supply import RunSupply
+from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.idempotency import Heartbeat
+from tileferry.application.ports.work import ALL_KINDS, RunQueue
+from tileferry.domain.checks import integer, number
+from tileferry.domain.errors import DatabaseError, LeaseLostError, TileManagerError
+from tileferry.domain.partitions.manifest import SealedPartition
+from tileferry.domain.retry import RetryPolicy, nominal_delay
+from tileferry.domain.runs import Run, RunKind, Verdict, VerdictOutcome, WorkerId
+
+_PATIENCE = RetryPolicy(max_attempts=2, base_delay=0.5, max_delay=30.0)
+"""Between looks at a database that is away; there is no last one."""
+_STEP_S = 0.5
+
+
+@frozen(kw_only=True)
+class Result:
+    """What came of a run's work."""
+
+    verdict: Verdict
+    sealed: SealedPartition | None = None
+
+
+class RunHandler(Protocol):
+    """Does the work of one kind of runs."""
+
+    def __call__(self, run: Run, check: Callable[[], None], /) -> Result:
+        """Do it. ``check`` is called often, and raises when the work has to stop."""
+        ...
+
+
+@frozen(kw_only=True)
+class WorkerSettings:
+    """What an operator may set."""
+
+    lease_s: float = field(default=60.0, validator=number(0.1, 86_400))
+    batch: int = field(default=1, validator=integer(1, 1_000))
+    poll_s: float = field(default=1.0, validator=number(0.01, 3_600))
+    sweep_s: float = field(default=5.0, validator=number(0.01, 3_600))
+    until_idle: bool = False
+    """Whether to end when nothing is due."""
+
+    @property
+    def lease(self) -> timedelta:
+        """How long a claim holds without a heartbeat."""
+        return timedelta(seconds=self.lease_s)
+
+
+@define(kw_only=True)
+class Worker:
+    """One worker. Several, on any number of machines, share one queue."""
+
+    name: WorkerId
+    queue: RunQueue
+    control: RunControl
+    partitions: PartitionControl
+    handlers: Mapping[RunKind, RunHandler]
+    heartbeat: Heartbeat
+    clock: Clock
+    logger: Logger
+    settings: WorkerSettings = field(factory=WorkerSettings)
+    kinds: Sequence[RunKind] = ALL_KINDS
+    sources: Sequence[str] | None = None
+    """Those that its provider has; without, all."""
+    is_stopping: Callable[[], bool] = lambda: False
+    check_stop: Callable[[], None] = lambda: None
+    """Raises ``KeyboardInterrupt`` when even the run under way has to stop."""
+    processed: int = field(default=0, init=False)
+    _held: HeldRuns = field(init=False)
+    _supply: RunSupply = field(init=False)
+    _sweep_at_s: float = field(default=0.0, init=False)
+
+    @_held.default
+    def _nothing_yet(self) -> HeldRuns:
+        return HeldRuns(queue=self.queue, clock=self.clock, lease=self.settings.lease)
+
+    @_supply.default
+    def _of_queue(self) -> RunSupply:
+        return RunSupply(
+            queue=self.queue,
+            held=self._held,
+            clock=self.clock,
+            worker=self.name,
+            kinds=self.kinds,
+            sources=self.sources,
+            batch=self.settings.batch,
+            lease=self.settings.lease,
+            give_back=self._give_back,
+        )
+
+    def run(self) -> None:
+        """Work until told to stop, or until nothing is due if that was asked for."""
+        with self.heartbeat.beating(self._held.beat, every_s=self._held.every_s):
+            try:
+                self._take_runs()
+            finally:
+                self._supply.flush()
+
+    def _take_runs(self) -> None:
+        failures = 0
+        while not self.is_stopping():
+            try:
+                self._keep_house()
+                claimed = self._supply.next_batch()
+                failures = 0
+                if claimed:
+                    self._work_on(claimed)
+                elif self.settings.until_idle:
+                    return
+                else:
+                    self._wait(self.settings.poll_s)
+            except DatabaseError as error:
+                failures += 1
+                self._wait_for_database(failures, error)
+
+    def _keep_house(self) -> None:
+        now_s = self.clock.monotonic()
+        if now_s < self._sweep_at_s:
+            return
+        self._sweep_at_s = now_s + self.settings.sweep_s
+        for work in (self.control.sweep, self.partitions.retry_due):
+            try:
+                work()
+            except DatabaseError:
+                raise
+            except TileManagerError as error:  # it is not this worker's, and others look as well
+                self.logger.error("%s", error, extra={"kind": "worker.housekeeping_failed"})  # noqa: TRY400  # it says it all
+
+    def _work_on(self, claimed: Sequence[Run]) -> None:
+        for place, run in enumerate(claimed):
+            if self.is_stopping():
+                self._give_back(claimed[place:])
+                return
+            try:
+                self._process(run)
+            except KeyboardInterrupt:
+                self._give_back(claimed[place + 1 :])
+                raise
+            except BaseException:
+                for left in claimed[place:]:  # nobody works on them: their leases may end
+                    self._held.ended(left)
+                raise
+
+    def _give_back(self, runs: Sequence[Run]) -> None:
+        for run in runs:
+            self._held.ended(run)
+            self.control.give_back(run)
+
+    def _process(self, run: Run) -> None:
+        """Do one run's work, and report what came of it."""
+        self._log_start(run)
+        held = self._held
+        try:
+            held.check(run)
+            result = self.handlers[run.kind](run, lambda: self._check(run))
+        except LeaseLostError:
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever it is, the policy decides
+            held.ended(run)
+            self.control.process_error(run, error)
+        except KeyboardInterrupt:
+            self._give_back([run])
+            raise
+        except BaseException as error:  # it ends this worker, and may end the next: that counts
+            held.ended(run)
+            self.control.process_error(run, error)
+            raise
+        else:
+            self._report(run, result)
+        self.processed += 1
+
+    def _report(self, run: Run, result: Result) -> None:
+        routine = (
+            result.verdict.outcome is VerdictOutcome.PASSED
+            and run.kind is not RunKind.ACQUIRE_PARTITION
+        )
+        if not routine:
+            self._held.ended(run)
+            self.control.process_result(run, result.verdict, sealed=result.sealed)
+            return
+        # A plain pass changes nothing else, so several are reported together.
+        self.control.log_end(run, result.verdict)
+        self._supply.passed(run)
+
+    def _check(self, run: Run) -> None:
+        self._held.check(run)
+        self._supply.flush_late()
+        self.check_stop()
+
+    def _log_start(self, run: Run) -> None:
+        if not self.logger.isEnabledFor(INFO):
+            return
+        attempt = "initial attempt" if run.lease_epoch == 1 else f"retry {run.retry_count}"
+        self.logger.info(
+            "run %s (%s) begins: %s",
+            run.run_id,
+            run.kind,
+            attempt,
+            extra={
+                "kind": "run.started",
+                "run_id": run.run_id,
+                "run_kind": str(run.kind),
+                "retry_count": run.retry_count,
+                "lease_epoch": run.lease_epoch,
+            },
+        )
+
+    def _wait_for_database(self, failures: int, error: DatabaseError) -> None:
+        delay_s = nominal_delay(_PATIENCE, min(failures, 10))
+        self.logger.warning(
+            "the queue cannot be reached, looking again in %.1f s: %s",
+            delay_s,
+            error,
+            extra={"kind": "worker.database_away", "failures": failures},
+        )
+        self._wait(delay_s)
+
+    def _wait(self, seconds: float) -> None:
+        """Wait for runs, but not for longer than somebody who wants to stop it would."""
+        end_s = self.clock.monotonic() + seconds
+        while (left_s := end_s - self.clock.monotonic()) > 0 and not self.is_stopping():
+            if self.queue.wait(min(left_s, _STEP_S)):
+                return

@@ -1,0 +1,384 @@
+"""Doing a thing once under its key, and giving everybody who asks the same answer.
+
+A key is claimed before the operation runs, under a lease that is renewed while it runs. The result
+is recorded, and so is a final failure; after any other failure the key is given back. When the
+store cannot answer, nothing runs.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
+from datetime import timedelta
+from functools import partial
+from typing import Any, TypeVar
+
+from attrs import define, evolve, field
+
+from tileferry.application.audit import AuditTrail, CallContext
+from tileferry.application.ports.clock import AsyncSleep, Clock, Offload
+from tileferry.application.ports.idempotency import Heartbeat, IdempotencyStore, ResultCodec
+from tileferry.application.retries.idempotent_call import (
+    CancellableClaim,
+    IdempotentCall,
+    StoredResult,
+    WhenBusy,
+    checked_claim,
+    checked_content,
+)
+from tileferry.application.retries.json_codec import JsonCodec
+from tileferry.application.retries.retrying import call_with_retry, call_with_retry_async
+from tileferry.domain.audit import IdempotencyAction
+from tileferry.domain.canonical import JsonValue
+from tileferry.domain.checks import check_duration, number
+from tileferry.domain.errors import (
+    IdempotencyConflictError,
+    IdempotencyInProgressError,
+    IdempotencyLostError,
+    InvalidValueError,
+    RecordedFailureError,
+    ResultNotStorableError,
+    RetryError,
+)
+from tileferry.domain.idempotency import (
+    Completed,
+    FailedForGood,
+    IdempotencyRecord,
+    InProgress,
+    compute_idempotency_key,
+    payload_fingerprint,
+)
+from tileferry.domain.retry import RetryCategory, RetryPolicy
+from tileferry.domain.text import message_of
+
+Result = TypeVar("Result")
+_RENEWALS_PER_LEASE = 3
+WAIT_S_MAX = 900.0
+_WAITING = RetryPolicy(
+    max_attempts=1_000,
+    base_delay=0.05,
+    max_delay=1.0,
+    non_retryable_exceptions=(Exception,),
+    retryable_exceptions=(IdempotencyInProgressError,),
+)
+"""How a caller waits for another one that holds the key."""
+
+
+def _duration(_instance: object, attribute: Any, value: timedelta | None) -> None:
+    if value is not None:
+        check_duration(value, field=attribute.name)
+
+
+@define(kw_only=True)
+class IdempotencyManager:
+    """Claims, records and gives back. Its lease should outlast a pause of the process."""
+
+    store: IdempotencyStore
+    clock: Clock
+    new_id: Callable[[], str]
+    """Makes a name that no other call has, on any host."""
+    audit: AuditTrail
+    sleep: AsyncSleep | None = None
+    """For the asynchronous form, as is ``offload``."""
+    offload: Offload | None = None
+    heartbeat: Heartbeat | None = None
+    """Renews leases; without one, an operation must end within its lease."""
+    codec: ResultCodec = field(factory=JsonCodec)
+    lease: timedelta = field(default=timedelta(seconds=60), validator=_duration)
+    keep: timedelta | None = field(default=timedelta(days=7), validator=_duration)
+    """How long outcomes are kept; ``None`` for ever."""
+    wait_s_max: float = field(default=90.0, validator=number(0, WAIT_S_MAX))
+    """How long a second caller waits for the first one; longer than a lease, to outlive a crash."""
+
+    compute_idempotency_key = staticmethod(compute_idempotency_key)
+
+    # Once: the synchronous form and its asynchronous twin
+
+    def once(self, operation: Callable[[], Any], call: IdempotentCall) -> Any:
+        """Return what ``operation`` returns, or returned when it was called under this key."""
+        record = self._claim(call)
+        if not isinstance(record.state, InProgress):
+            return self._given_back(record, call)
+        with self._renewing(record):
+            try:
+                result = operation()
+            except Exception as error:
+                self._settle_failure(record, error, call)
+                raise
+            except BaseException:
+                self._release(record)
+                raise
+            return self._recorded(record, result, call)
+
+    async def once_async(
+        self, operation: Callable[[], Awaitable[Any]], call: IdempotentCall
+    ) -> Any:
+        """Do what ``once`` does; the store is asked off the event loop."""
+        record = await self._claim_async(call)
+        if not isinstance(record.state, InProgress):
+            return await self._off_loop(partial(self._given_back, record, call))
+        async with self._renewing_async(record):
+            try:
+                result = await operation()
+            except Exception as error:
+                await self._off_loop(partial(self._settle_failure, record, error, call))
+                raise
+            except BaseException:
+                await self._off_loop(partial(self._release, record))
+                raise
+            return await self._off_loop(partial(self._recorded, record, result, call))
+
+    # By hand
+
+    async def check_idempotency(self, idempotency_key: str) -> StoredResult | None:
+        """Return the result under a key, if there is one; a final failure is raised again."""
+        return await self._off_loop(partial(self.check_idempotency_sync, idempotency_key))
+
+    def check_idempotency_sync(self, idempotency_key: str) -> StoredResult | None:
+        """Return the result under a key, if there is one; a final failure is raised again."""
+        record = self.store.find(idempotency_key)
+        if record is None or isinstance(record.state, InProgress):
+            return None
+        self._emit(idempotency_key, IdempotencyAction.HIT, "check_idempotency")
+        return StoredResult(self._outcome(record))
+
+    async def record_result(
+        self, idempotency_key: str, result: Any, metadata: Mapping[str, JsonValue] | None = None
+    ) -> None:
+        """Record a result under a key that has none; ``metadata`` goes to the audit log."""
+        await self._off_loop(partial(self.record_result_sync, idempotency_key, result, metadata))
+
+    def record_result_sync(
+        self, idempotency_key: str, result: Any, metadata: Mapping[str, JsonValue] | None = None
+    ) -> None:
+        """Record a result under a key that has none; a key in use, or with another, is refused."""
+        context = CallContext(
+            category=RetryCategory.KV_PUT, operation="record_result", additional_context=metadata
+        )
+        call = IdempotentCall(key=idempotency_key, context=context, when_busy=WhenBusy.REFUSE)
+        record = self._claim(call)
+        if isinstance(record.state, InProgress):
+            self._recorded(record, result, call)
+            return
+        content = self._encoded(result, call)
+        if self._outcome(record) != self.codec.decode(content):
+            known = record.state.result if isinstance(record.state, Completed) else b""
+            raise IdempotencyConflictError(
+                key=idempotency_key,
+                recorded_fingerprint=payload_fingerprint(known),
+                offered_fingerprint=payload_fingerprint(content),
+            )
+
+    async def clear_idempotency(self, idempotency_key: str) -> bool:
+        """Forget a key, so that its operation can run again; tell whether there was one."""
+        return await self._off_loop(partial(self.clear_idempotency_sync, idempotency_key))
+
+    def clear_idempotency_sync(self, idempotency_key: str) -> bool:
+        """Forget a key, so that its operation can run again; tell whether there was one."""
+        was_there = self.store.clear(idempotency_key)
+        if was_there:
+            self._emit(idempotency_key, IdempotencyAction.CLEAR, "clear_idempotency")
+        return was_there
+
+    def _emit(self, key: str, action: IdempotencyAction, operation: str) -> None:
+        category = (
+            RetryCategory.KV_DELETE if action is IdempotencyAction.CLEAR else RetryCategory.KV_GET
+        )
+        context = CallContext(category=category, operation=operation)
+        self.audit.emit(context.idempotency(key, action, self.clock))
+
+    # The steps
+
+    def _claim(self, call: IdempotentCall) -> IdempotencyRecord:
+        attempt = self._claiming(call)
+        if call.when_busy is WhenBusy.REFUSE:
+            return attempt()
+        with _the_last_refusal():
+            return call_with_retry(
+                attempt,
+                policy=self._waiting,
+                key=call.key,
+                category=RetryCategory.EXECUTION_INTENT,
+                operation="wait for an idempotency key",
+                clock=self.clock,
+            )
+
+    async def _claim_async(self, call: IdempotentCall) -> IdempotencyRecord:
+        claim = CancellableClaim(self._claiming(call), self._release)
+        try:
+            if call.when_busy is WhenBusy.REFUSE:
+                return await self._off_loop(claim)
+            with _the_last_refusal():
+                return await call_with_retry_async(
+                    partial(self._off_loop, claim),
+                    policy=self._waiting,
+                    key=call.key,
+                    category=RetryCategory.EXECUTION_INTENT,
+                    operation="wait for an idempotency key",
+                    clock=self.clock,
+                    sleep=self._async_sleep,
+                )
+        except Exception:
+            raise
+        except BaseException:  # cancelled: the thread that claims goes on without us
+            await self._off_loop(claim.cancel)
+            raise
+
+    def _claiming(self, call: IdempotentCall) -> Callable[[], IdempotencyRecord]:
+        """Check what can be checked beforehand, and return the claim for one call."""
+        self.codec.check_type(call.result_type)
+        fingerprint, owner = payload_fingerprint(call.payload), self.new_id()
+
+        def claim() -> IdempotencyRecord:
+            record = self.store.claim(
+                call.key, fingerprint=fingerprint, owner=owner, lease=self.lease
+            )
+            return checked_claim(record, call.key, fingerprint, owner)
+
+        return claim
+
+    def _given_back(self, record: IdempotencyRecord, call: IdempotentCall) -> Any:
+        self.audit.emit(call.context.idempotency(call.key, IdempotencyAction.HIT, self.clock))
+        if call.observe is not None:
+            call.observe(IdempotencyAction.HIT)
+        return self._outcome(record)
+
+    def _outcome(self, record: IdempotencyRecord) -> Any:
+        state = record.state
+        if isinstance(state, FailedForGood):
+            raise RecordedFailureError(
+                key=record.key,
+                error_type=state.error_type,
+                error_message=state.error_message,
+                recorded_at=state.recorded_at,
+            )
+        assert not isinstance(state, InProgress)  # noqa: S101  # whoever calls has looked
+        return self.codec.decode(state.result)
+
+    def _recorded(self, record: IdempotencyRecord, result: Any, call: IdempotentCall) -> Any:
+        """Record a result, and return it as later callers will get it."""
+        event = call.context.idempotency(call.key, IdempotencyAction.RECORD, self.clock)
+        try:
+            content = self._encoded(result, call)
+            with _noting_the_effect():
+                self.store.complete(record, content, keep=self.keep, event=event)
+        except ResultNotStorableError as error:
+            # The effect is there: it must not happen again for want of a record.
+            self._record_failure(record, error, call)
+            raise
+        self.audit.emit(event, written_to=self.store.audit_sink)
+        if call.observe is not None:
+            call.observe(IdempotencyAction.RECORD)
+        return self.codec.decode(content)
+
+    def _encoded(self, result: Any, call: IdempotentCall) -> bytes:
+        try:
+            content = checked_content(self.codec.encode(result))
+        except Exception as error:
+            raise ResultNotStorableError(
+                key=call.key,
+                problem=message_of(error),
+                remedy="the operation was carried out and will not be again; return what the codec "
+                "can encode, and declare it as result_type to be told beforehand",
+            ) from error
+        return content
+
+    def _settle_failure(
+        self, record: IdempotencyRecord, error: Exception, call: IdempotentCall
+    ) -> None:
+        """Keep a final failure for later callers; after any other, let them try."""
+        if call.is_final(error):
+            self._record_failure(record, error, call)
+        else:
+            self._release(record)
+
+    def _record_failure(
+        self, record: IdempotencyRecord, error: Exception, call: IdempotentCall
+    ) -> None:
+        event = call.context.idempotency(call.key, IdempotencyAction.RECORD, self.clock)
+        try:
+            self.store.fail(record, error, keep=self.keep, event=event)
+        except Exception as problem:  # noqa: BLE001  # the caller's own error matters more
+            error.add_note(f"its failure was not recorded: {message_of(problem)}")
+        else:
+            self.audit.emit(event, written_to=self.store.audit_sink)
+            if call.observe is not None:
+                call.observe(IdempotencyAction.RECORD)
+
+    def _release(self, record: IdempotencyRecord) -> None:
+        with contextlib.suppress(Exception):  # its lease ends by itself
+            self.store.release(record)
+
+    def _renewing(self, record: IdempotencyRecord) -> AbstractContextManager[object]:
+        if self.heartbeat is None:
+            return nullcontext()
+        every_s = self.lease.total_seconds() / _RENEWALS_PER_LEASE
+        return self.heartbeat.beating(partial(self._renew, record), every_s=every_s)
+
+    @asynccontextmanager
+    async def _renewing_async(self, record: IdempotencyRecord) -> AsyncIterator[None]:
+        """Renew as ``_renewing`` does; a renewal that hangs must not hold up the event loop."""
+        beating = self._renewing(record)
+        beating.__enter__()
+        try:
+            yield
+        finally:
+            await self._off_loop(partial(beating.__exit__, None, None, None))
+
+    def _renew(self, record: IdempotencyRecord) -> bool:
+        """Extend a lease; tell whether to go on doing so."""
+        try:
+            self.store.renew(record, lease=self.lease)
+        except IdempotencyLostError:
+            return False
+        except Exception as error:  # noqa: BLE001  # the store may be back before the lease ends
+            self.audit.logger.warning(
+                "the lease of idempotency key %s was not renewed: %s",
+                record.key,
+                message_of(error),
+                extra={"kind": "idempotency.renewal_failed", "idempotency_key": record.key},
+            )
+        return True
+
+    @property
+    def _waiting(self) -> RetryPolicy:
+        return evolve(_WAITING, deadline_s=self.wait_s_max)
+
+    @property
+    def _async_sleep(self) -> AsyncSleep:
+        if self.sleep is None:
+            raise _needs("sleep")
+        return self.sleep
+
+    async def _off_loop(self, call: Callable[[], Result]) -> Result:
+        if self.offload is None:
+            raise _needs("offload")
+        return await self.offload(call)
+
+
+def _needs(name: str) -> InvalidValueError:
+    return InvalidValueError(
+        field=f"IdempotencyManager.{name}",
+        value=None,
+        problem="is needed for the asynchronous form",
+        remedy="give asyncio.sleep and asyncio.to_thread, or use the synchronous form",
+    )
+
+
+@contextmanager
+def _the_last_refusal() -> Iterator[None]:
+    """Raise what the last attempt raised: that the key is in use says more than that we waited."""
+    try:
+        yield
+    except RetryError as error:
+        if error.__cause__ is not None:
+            raise error.__cause__ from None
+        raise
+
+
+@contextmanager
+def _noting_the_effect() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        error.add_note("the operation was carried out, but its result is not recorded")
+        raise

@@ -1,0 +1,333 @@
+"""One download of an area, from its listing to its last tile."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING
+
+from attrs import define, field, frozen, validators
+
+from tileferry.application.cache.group_commit import GroupCommit, GroupLimits
+from tileferry.application.ports.downloads import ListingSpool, TileFate
+from tileferry.application.ports.journal import Journal
+from tileferry.application.ports.provider import FetchedTile
+from tileferry.application.transfers.provider_calls import Fetched, ProviderCalls
+from tileferry.domain.checks import number
+from tileferry.domain.errors import (
+    CacheBudgetExceededError,
+    FreshnessRejectionError,
+    RateLimitedError,
+    SatelliteProviderError,
+)
+from tileferry.domain.retry import DOWNLOAD_POLICY, RUN_POLICY, RetryPolicy
+from tileferry.domain.tiles import (
+    BlobRef,
+    DownloadBatchReport,
+    DownloadRequest,
+    DownloadTally,
+    FreshnessLabel,
+    ListingLimits,
+    NewTile,
+    ResolutionGate,
+    ResolutionVerdict,
+    TileSet,
+    TileSummary,
+    ends_download,
+)
+
+if TYPE_CHECKING:
+    from tileferry.application.transfers.download import AreaDownload
+
+
+@frozen(kw_only=True)
+class DownloadSettings:
+    """What an operator may set."""
+
+    policy: RetryPolicy = DOWNLOAD_POLICY
+    gate: ResolutionGate = field(factory=ResolutionGate)
+    listing: ListingLimits = field(factory=ListingLimits)
+    group: GroupLimits = field(factory=GroupLimits)
+    max_failures_share: float | None = field(
+        default=None, validator=validators.optional(number(0, 1))
+    )
+    """Of all tiles, how many may fail before the run ends; ``None``: an outage ends it at once."""
+
+
+@define
+class DownloadRun:
+    """One request being carried out."""
+
+    uses: "AreaDownload"
+    request: DownloadRequest
+    request_hash: str
+    journal: Journal
+    done: TileSet
+    """What is in the cache already, of an earlier run."""
+    requested: int = field(default=0, init=False)
+    fates: Counter[TileFate] = field(factory=Counter, init=False)
+    already_stored: int = field(default=0, init=False)
+    bytes_downloaded: int = field(default=0, init=False)
+    retries: int = field(default=0, init=False)
+    durable: int | None = field(default=None, init=False)
+    """How many tiles of this run are safe, once it has come to fetching."""
+    failure: Exception | None = field(default=None, init=False)
+    """What ends the run, once that is known."""
+
+    def carried_out(self) -> DownloadBatchReport:
+        """Carry it out, or raise what ended it; either way ``report`` tells how far it got."""
+        uses = self.uses
+        calls = uses.calls(f"{self.request.flight_id}/{self.request_hash}")
+        with uses.spools.new(uses.provider.source) as listed:
+            estimated_bytes = self._list(calls, listed)
+            self._begin(estimated_bytes)
+            self._reserve(estimated_bytes)
+            try:
+                self._fetch(calls, listed)
+            finally:
+                uses.budget_enforcer.release_headroom()
+        self._warn_of_stale_tiles()
+        if self.failure is not None:
+            raise self.failure
+        return self.report()
+
+    def report(self, *, aborted: bool = False) -> DownloadBatchReport:
+        """Add up what became of the tiles. After an error only those count that are safe."""
+        fates = self.fates
+        stored = fates[TileFate.STORED] + fates[TileFate.DOWNGRADED]
+        if aborted and self.durable is not None:
+            stored = min(stored, self.durable)
+        tally = DownloadTally(
+            tiles_downloaded=self.already_stored + stored,
+            tiles_rejected_resolution=fates[TileFate.REJECTED_RESOLUTION],
+            tiles_rejected_freshness=fates[TileFate.REJECTED_FRESHNESS],
+            tiles_downgraded=min(fates[TileFate.DOWNGRADED], stored),
+            tiles_missing=fates[TileFate.MISSING],
+            tiles_failed=fates[TileFate.FAILED],
+            bytes_downloaded=self.bytes_downloaded,
+            retry_count=self.retries,
+        )
+        done = not aborted and tally.leaves_nothing_of(self.requested)
+        return DownloadBatchReport.from_tally(
+            tally,
+            flight_id=self.request.flight_id,
+            request_hash=self.request_hash,
+            tiles_requested=self.requested,
+            aborted=aborted,
+            next_retry_at_s=None if done else self._next_retry_at_s(),
+        )
+
+    # The steps
+
+    def _list(self, calls: ProviderCalls, listed: ListingSpool) -> int:
+        """Spool the listing, and return how many bytes are still to come."""
+        estimated_bytes = 0
+        for page in calls.pages(self.request.coverage, self.uses.settings.listing):
+            for tile in page:
+                if tile.tile_id in self.done:
+                    self.already_stored += 1
+                else:
+                    estimated_bytes += tile.estimated_bytes
+                listed.append(tile)
+            self.requested += len(page)
+            self.uses.observer.listing(self.requested)
+        return estimated_bytes
+
+    def _begin(self, estimated_bytes: int) -> None:
+        self.uses.observer.begun(
+            tiles=self.requested,
+            already_stored=self.already_stored,
+            estimated_bytes=estimated_bytes,
+        )
+        self.uses.logger.info(
+            "download for flight %s: %d tiles, %d of them stored before",
+            self.request.flight_id,
+            self.requested,
+            self.already_stored,
+            extra={
+                "kind": "c11.download.session.start",
+                "flight_id": self.request.flight_id,
+                "tiles_requested": self.requested,
+                "already_stored": self.already_stored,
+                "estimated_bytes": estimated_bytes,
+            },
+        )
+
+    def _reserve(self, estimated_bytes: int) -> None:
+        result = self.uses.budget_enforcer.reserve_headroom(estimated_bytes, keep=self.done)
+        if result.insufficient:
+            raise CacheBudgetExceededError(
+                requested_bytes=estimated_bytes, available_bytes=result.available_bytes
+            )
+
+    def _fetch(self, calls: ProviderCalls, listed: ListingSpool) -> None:
+        uses = self.uses
+        commit = GroupCommit(
+            tile_store=uses.tile_store,
+            metadata_store=uses.tile_metadata_store,
+            journal=self.journal,
+            clock=uses.clock,
+            limits=uses.settings.group,
+            background=uses.background,
+        )
+        wanted = self._worth_fetching(tile for tile in listed if tile.tile_id not in self.done)
+        idle_s = uses.settings.group.age_ms_max / 1_000
+        try:
+            with (
+                commit,
+                closing(
+                    uses.workers.run(partial(_attempted, calls), wanted, idle_s=idle_s)
+                ) as results,
+            ):
+                self._take_all(results, commit)
+        finally:
+            self.durable = commit.durable
+            uses.observer.durable(commit.durable)
+
+    def _take_all(self, results: "Iterable[_Result | None]", commit: GroupCommit) -> None:
+        """Take results as they come. Who interrupts it gets what was taken made safe first."""
+        try:
+            for result in results:
+                if result is None:  # nothing comes in: what is there becomes safe meanwhile
+                    commit.flush()
+                else:
+                    self._take(result, commit)
+                self.uses.observer.durable(commit.durable)
+                if self.failure is not None:
+                    break
+        except KeyboardInterrupt:
+            commit.flush()
+            raise
+
+    def _worth_fetching(self, tiles: Iterator[TileSummary]) -> Iterator[TileSummary]:
+        """Leave out what the listing says is of no use: it need not be fetched to be refused."""
+        for tile in tiles:
+            if self._is_accepted(tile, tile.resolution_m_per_px):
+                yield tile
+
+    def _take(self, result: "_Result", commit: GroupCommit) -> None:
+        """Store a tile that came, unless a gate refuses it; count what became of it."""
+        listed, outcome = result.listed, result.outcome
+        if isinstance(outcome, Exception):
+            self._note_failure(outcome)
+            return
+        self.retries += outcome.retries
+        tile = outcome.tile
+        resolution = tile.resolution_m_per_px
+        if resolution is None:
+            resolution = listed.resolution_m_per_px
+        elif not self._is_accepted(listed, resolution):
+            return
+        try:
+            label = commit.add(
+                tile.tile_id,
+                tile.content,
+                partial(self._described, tile, listed, resolution),
+                digest=tile.sha256,
+            )
+        except FreshnessRejectionError:
+            self._count(TileFate.REJECTED_FRESHNESS)
+            return
+        self.bytes_downloaded += len(tile.content)
+        fresh = label is FreshnessLabel.FRESH
+        self._count(TileFate.STORED if fresh else TileFate.DOWNGRADED, len(tile.content))
+
+    def _described(
+        self, tile: FetchedTile, listed: TileSummary, resolution: float, blob: BlobRef
+    ) -> NewTile:
+        return NewTile(
+            tile_id=tile.tile_id,
+            flight_id=self.request.flight_id,
+            produced_at=tile.produced_at or listed.produced_at,
+            resolution_m_per_px=resolution,
+            sector_class=self.request.sector_class,
+            blob=blob,
+        )
+
+    def _is_accepted(self, tile: TileSummary, resolution_m_per_px: float) -> bool:
+        verdict = self.uses.settings.gate.judge(resolution_m_per_px)
+        if verdict is ResolutionVerdict.ACCEPTED:
+            return True
+        self._count(TileFate.REJECTED_RESOLUTION)
+        self.uses.logger.warning(
+            "tile %s is refused: %s m/px is %s",
+            tile.tile_id,
+            resolution_m_per_px,
+            verdict.value.replace("_", " "),
+            extra={
+                "kind": "c11.download.resolution_rejected",
+                "tile_id": str(tile.tile_id),
+                "resolution_m_per_px": resolution_m_per_px,
+            },
+        )
+        return False
+
+    def _note_failure(self, error: Exception) -> None:
+        """Count a tile that did not come, and end the run where that is due."""
+        if not isinstance(error, SatelliteProviderError | RateLimitedError):
+            self.failure = error
+            return
+        self.retries += error.attempts - 1
+        fault = error.fault if isinstance(error, SatelliteProviderError) else None
+        if fault is not None and fault.is_missing_tile:
+            self._count(TileFate.MISSING)
+            return
+        self._count(TileFate.FAILED)
+        if ends_download(
+            fault,
+            tiles_failed=self.fates[TileFate.FAILED],
+            tiles_requested=self.requested,
+            max_failures_share=self.uses.settings.max_failures_share,
+        ):
+            self.failure = error
+        else:
+            self._warn_of_failed_tile(error)
+
+    def _warn_of_failed_tile(self, error: SatelliteProviderError | RateLimitedError) -> None:
+        """Say why: a tile that fails by itself ends no run, so no error tells of it."""
+        self.uses.logger.warning(
+            "a tile failed: %s",
+            error,
+            extra={"kind": "c11.download.tile_failed", "flight_id": self.request.flight_id},
+        )
+
+    def _count(self, fate: TileFate, size_bytes: int = 0) -> None:
+        self.fates[fate] += 1
+        self.uses.observer.tile(fate, size_bytes)
+
+    def _warn_of_stale_tiles(self) -> None:
+        refused = self.fates[TileFate.REJECTED_FRESHNESS]
+        if refused:
+            self.uses.logger.warning(
+                "%d tiles are too old for sector %s",
+                refused,
+                self.request.sector_class.value,
+                extra={
+                    "kind": "c11.download.freshness_rejected",
+                    "flight_id": self.request.flight_id,
+                    "tiles_rejected_freshness": refused,
+                },
+            )
+
+    def _next_retry_at_s(self) -> float:
+        """When coming back makes sense: as the provider said, or as a queued run would."""
+        wait_s = None
+        if isinstance(self.failure, RateLimitedError):
+            wait_s = self.failure.retry_after_s
+        return self.uses.clock.now() + (RUN_POLICY.base_delay if wait_s is None else wait_s)
+
+
+@frozen
+class _Result:
+    """What came of asking for a tile."""
+
+    listed: TileSummary
+    outcome: Fetched | Exception
+
+
+def _attempted(calls: ProviderCalls, tile: TileSummary) -> _Result:
+    """Ask for a tile; in a worker's thread, so an error is a result as well."""
+    try:
+        return _Result(tile, calls.fetch(tile.tile_id))
+    except Exception as error:  # noqa: BLE001  # decided on by whoever takes the result
+        return _Result(tile, error)

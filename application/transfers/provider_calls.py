@@ -1,0 +1,138 @@
+"""Calls to the provider, each tried as its policy says, and all of them held up by one gate."""
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from attrs import define, evolve, field, frozen
+
+from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.provider import FetchedTile, TileProvider
+from tileferry.application.retries.retry_manager import RetryManager
+from tileferry.domain.errors import (
+    InvalidValueError,
+    NotPermittedError,
+    RateLimitedError,
+    ResponseSchemaError,
+    RetryError,
+    SatelliteProviderError,
+)
+from tileferry.domain.retry import (
+    ErrorClass,
+    RateLimited,
+    RetryCategory,
+    RetryPolicy,
+    wait_as_told,
+)
+from tileferry.domain.tiles import (
+    ListingLimits,
+    ListingProgress,
+    ProviderFault,
+    TileCoverage,
+    TileId,
+    TileSummary,
+    class_of_error,
+)
+
+Result = TypeVar("Result")
+
+
+@frozen
+class Fetched:
+    """A tile, and how often it was asked for again."""
+
+    tile: FetchedTile
+    retries: int
+
+
+@define(kw_only=True)
+class ProviderCalls:
+    """What one download asks of the provider. A provider that limits our rate limits all calls."""
+
+    provider: TileProvider
+    retry: RetryManager
+    clock: Clock
+    policy: RetryPolicy
+    correlation_id: str
+    _opens_at_s: float = field(default=0.0, init=False)
+
+    def pages(self, coverage: TileCoverage, limits: ListingLimits) -> Iterator[list[TileSummary]]:
+        """Yield what the provider lists for an area, a page at a time, each tile once."""
+        progress = ListingProgress(coverage=coverage, limits=limits)
+        cursor: str | None = None
+        while True:
+            page, _ = self._tried(
+                "GET listing",
+                lambda: self.provider.listing_page(coverage.bbox, coverage.zoom_levels, cursor),  # noqa: B023  # called at once
+            )
+            try:
+                yield progress.new_tiles(page)
+            except InvalidValueError as error:
+                raise schema_error(error) from error
+            cursor = page.next
+            if cursor is None:
+                return
+
+    def fetch(self, tile_id: TileId) -> Fetched:
+        """Return a tile, or raise what the last attempt came to."""
+        tile, retries = self._tried(
+            f"GET tile {tile_id}", lambda: self.provider.fetch_tile(tile_id)
+        )
+        return Fetched(tile, retries)
+
+    def _tried(self, operation: str, call: Callable[[], Result]) -> tuple[Result, int]:
+        attempts = 0
+
+        def attempt() -> Result:
+            nonlocal attempts
+            attempts += 1
+            self._await_gate()
+            return call()
+
+        try:
+            result = self.retry.execute_with_retry_sync(
+                RetryCategory.API_REQUEST,
+                operation,
+                attempt,
+                self.policy,
+                correlation_id=self.correlation_id,
+                classifier=self._class_of,
+            )
+        except RetryError as error:
+            raise last_error(error) from error
+        return result, attempts - 1
+
+    def _class_of(self, error: BaseException) -> ErrorClass:
+        found = class_of_error(error)
+        if isinstance(found, RateLimited) and found.retry_after_s is not None:
+            wait_s = wait_as_told(found.retry_after_s, self.policy)
+            self._opens_at_s = max(self._opens_at_s, self.clock.monotonic() + wait_s)
+        return found
+
+    def _await_gate(self) -> None:
+        """Wait while the provider has asked for patience, whoever it was said to."""
+        wait_s = self._opens_at_s - self.clock.monotonic()
+        if wait_s > 0:
+            self.clock.sleep(wait_s)
+
+
+def schema_error(error: InvalidValueError) -> ResponseSchemaError:
+    """Return what it means that the provider sent something else than agreed."""
+    return ResponseSchemaError(
+        reason=f"response schema mismatch: {error.problem}",
+        field=error.field,
+        fault=ProviderFault.SCHEMA,
+    )
+
+
+def last_error(error: RetryError) -> Exception:
+    """Return what the last attempt raised, and how many there were."""
+    cause = error.__cause__
+    if isinstance(cause, NotPermittedError):
+        return cause  # it was not even tried
+    if not isinstance(cause, SatelliteProviderError):
+        return error
+    if cause.fault is ProviderFault.RATE_LIMITED:
+        return RateLimitedError(
+            url=cause.url or "", attempts=error.attempts, retry_after_s=cause.retry_after_s
+        )
+    return evolve(cause, attempts=error.attempts)
