@@ -50,3 +50,14 @@ def test_the_drawing_shows_every_change_of_status_and_no_other(
     moves = {(source, target) for source, target in declared if source != target}
     assert moves <= drawn
     assert drawn <= declared
+
+
+@pytest.mark.parametrize("layer", ["domain", "application", "adapters", "entrypoints"])
+def test_the_layout_names_whatever_stands_in_a_layer(layer: str) -> None:
+    layout = PAGE.split("## Layout")[1].split("```")[1]
+    block = re.split(r"\n(?=[a-z]+/ )", layout.split(f"\n{layer}/ ")[1])[0]
+    folder = Path(__file__).parents[2] / layer
+    rooms = {path.parent.name for path in folder.glob("*/__init__.py")}
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    assert all(f"\n  {room}/" in block for room in rooms), rooms
+    assert modules <= set(re.findall(r"[a-z_]+", block)), modules
