@@ -1,4 +1,4 @@
-"""The page for embedders: its examples run, and its table names every category."""
+"""The examples for embedders run, the README's too; their page names every category."""
 
 import re
 from pathlib import Path
@@ -9,8 +9,10 @@ from support.provider import API_KEY, RunningProvider
 from tileferry.domain.retry import RetryCategory
 from tileferry.entrypoints.provider.imagery import draw_tile
 
-PAGE = (Path(__file__).parents[2] / "_docs/embedding.md").read_text(encoding="utf-8")
-EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "_docs/embedding.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```python\n(.*?)```", README + PAGE, re.DOTALL)
 
 
 def test_there_are_examples() -> None:
@@ -43,7 +45,7 @@ def _installation(
 @pytest.mark.usefixtures("_installation")
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))
 def test_an_example_runs_by_itself(number: int) -> None:
-    exec(compile(EXAMPLES[number], f"embedding.md, example {number}", "exec"), {})  # noqa: S102
+    exec(compile(EXAMPLES[number], f"example {number}", "exec"), {})  # noqa: S102
 
 
 def test_every_category_is_listed_with_its_use() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import attrs
 import pytest
-import typer
 from platformdirs import user_data_path
+from support.documented import documented_commands
 
 from tileferry.adapters.memory import ManualClock
 from tileferry.adapters.postgres import Database, PostgresTileMetadataStore, reopening_sql
@@ -28,8 +28,7 @@ from tileferry.domain.tiles import (
 )
 from tileferry.domain.tiles.bulk_policy import FORBIDDING
 from tileferry.entrypoints.cli.exits import ExitCode
-from tileferry.entrypoints.cli.tree import app
-from tileferry.entrypoints.config import APP, C11Config, PartitionsConfig, WorkerConfig
+from tileferry.entrypoints.config import APP, C11Config, PartitionsConfig, WorkerConfig, load_config
 from tileferry.entrypoints.config.xyz import XyzConfig, tile_server
 from tileferry.entrypoints.provider.app import PLAIN
 
@@ -38,36 +37,6 @@ PAGE = (ROOT / "_docs/operations.md").read_text(encoding="utf-8")
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 TILE = TileId(source=capture_source("F7"), zoom=16, x=39_000, y=22_000)
 """The tile in the documented statements."""
-PAGES = ("README.md", "_docs/operations.md")
-
-
-def commands(page: str) -> list[list[str]]:
-    """Return the commands in a page's blocks, each as its words after ``tileferry``."""
-    text = (ROOT / page).read_text(encoding="utf-8")
-    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    lines = "".join(block for language, block in fenced if not language).splitlines()
-    begins = re.compile(r"(?:\$ |\.venv/bin/)?tileferry ([^#&]*)")
-    found = (matched[1] for line in lines if (matched := begins.match(line)))
-    return [line.split() for line in found]
-
-
-@pytest.mark.parametrize(
-    ("page", "words"), [(page, words) for page in PAGES for words in commands(page)]
-)
-def test_a_command_and_its_options_exist(page: str, words: list[str]) -> None:
-    command = typer.main.get_command(app)
-    context = command.make_context("tileferry", [], resilient_parsing=True)
-    names = iter(words)
-    while hasattr(command, "get_command"):
-        command = command.get_command(context, next(names))
-        assert command is not None, page
-    known = {option for parameter in command.params for option in parameter.opts}
-    assert {word for word in words if word.startswith("--")} <= known
-
-
-def test_both_pages_have_commands() -> None:
-    assert {"ingest", "upload", "giveups"} <= {words[0] for words in commands("README.md")}
-    assert {"ingest", "upload", "giveups"} <= {words[0] for words in commands(PAGES[1])}
 
 
 @pytest.mark.parametrize(
@@ -114,8 +83,18 @@ def test_the_waits_of_partitions_are_the_documented_ones() -> None:
     ) in PAGE
 
 
+def settings_shown() -> list[str]:
+    return re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_the_settings_that_are_shown_can_be_read(tmp_path: Path) -> None:
+    for example in settings_shown():
+        (tmp_path / "tileferry.toml").write_text(example)
+        load_config(tmp_path / "tileferry.toml")
+
+
 def test_the_example_of_a_tile_server_may_be_downloaded_from() -> None:
-    (example,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    example = next(one for one in settings_shown() if "[tileferry.xyz]" in one)
     server = tile_server(XyzConfig(**tomllib.loads(example)["tileferry"]["xyz"]))
     server.check_permitted()
     assert server.template.host == "tiles.example.org"
@@ -142,9 +121,7 @@ def test_a_flight_s_tiles_have_the_documented_names() -> None:
     assert f"`{capture_source('F7')}` for\nF7" in PAGE
     assert f"`{capture_source('derkachi-07')}` for derkachi-07" in PAGE
     tile = captured_tile(("16", "39000", "22000.jpg"), "F7")
-    for page in PAGES:
-        shown = [words[2] for words in commands(page) if words[:2] == ["giveups", "show"]]
-        assert str(tile) in shown
+    assert f"tileferry giveups show {tile}" in documented_commands(PAGE)
 
 
 def test_the_statement_for_a_human_is_the_one_that_is_shown() -> None:
