@@ -17,8 +17,9 @@ from rich.console import Console
 from tileferry.entrypoints.config.loading import CONFIG_FILE, ENV_PREFIX
 from tileferry.entrypoints.demo.accounting import an_account
 from tileferry.entrypoints.demo.clerk import clerk_at_work
+from tileferry.entrypoints.demo.counting import Notebook
 from tileferry.entrypoints.demo.delivering import a_flight, an_upload
-from tileferry.entrypoints.demo.findings import Findings, Notebook, gather
+from tileferry.entrypoints.demo.findings import Findings, gather
 from tileferry.entrypoints.demo.preparing import a_download, a_new_laptop, a_plan, a_verdict
 from tileferry.entrypoints.demo.reprocessing import a_partition
 from tileferry.entrypoints.demo.scenery import Size, settings

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tileferry.entrypoints.demo.findings import Notebook, downloaded
+from tileferry.entrypoints.demo.counting import Notebook, downloaded
 from tileferry.entrypoints.demo.scenery import AREA, FLIGHT, SECTOR, Size
 from tileferry.entrypoints.demo.stage import Stage
 
@@ -21,12 +21,12 @@ def a_new_laptop(stage: Stage) -> None:
 def a_plan(stage: Stage, size: Size) -> None:
     """Ask first."""
     stage.begin("What would it take?")
-    stage.run("plan", *_area(size), "--flight", FLIGHT)
+    stage.run("plan", *_area(size))
 
 
 def a_download(stage: Stage, size: Size, notes: Notebook) -> None:
     """Lose power on the way, go on, and count what the provider was asked for."""
-    download = ("download", *_area(size), "--flight", FLIGHT)
+    download = ("download", *_area(size))
     stage.begin("The download, and a laptop that dies")
     stage.say(
         "The provider fails and throttles now and then; some of what it sends is damaged.",
@@ -43,8 +43,8 @@ def a_download(stage: Stage, size: Size, notes: Notebook) -> None:
     count = downloaded(stage.lines(), notes)
     stage.say(
         f"By the provider's own record: {len(count.tiles)} tiles, {count.requests} requests.",
-        f"{count.failed} were answered badly and asked again; {count.in_the_air} were on their way"
-        " when the power went.",
+        f"{count.failed} answers were bad and {count.in_the_air} were lost with the power:"
+        " those were asked for again.",
         f"Of {len(count.safe)} tiles that were safe by then, {count.twice} were fetched twice.",
     )
 
@@ -56,7 +56,7 @@ def a_verdict(stage: Stage, size: Size, notes: Notebook) -> None:
 
 
 def _area(size: Size) -> tuple[str, ...]:
-    return "--area", AREA, "--zoom", size.zoom, "--sector", SECTOR
+    return "--area", AREA, "--zoom", size.zoom, "--sector", SECTOR, "--flight", FLIGHT
 
 
 def _verdict(stage: Stage, size: Size, *, ends_with: int) -> dict[str, Any]:

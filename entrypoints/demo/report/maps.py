@@ -7,7 +7,8 @@ from attrs import frozen
 
 from tileferry.domain.tiles import BBox
 from tileferry.domain.tiles.coverage import TileCoverage, TileRange
-from tileferry.entrypoints.demo.findings import Findings, tiles_of
+from tileferry.entrypoints.demo.counting import tiles_of
+from tileferry.entrypoints.demo.findings import Findings
 from tileferry.entrypoints.demo.report.markup import (
     Markup,
     element,

@@ -7,13 +7,8 @@ import pytest
 from attrs import evolve
 from support.html_page import read_page
 
-from tileferry.entrypoints.demo.findings import (
-    Delivered,
-    Downloaded,
-    Findings,
-    Notebook,
-    Wait,
-)
+from tileferry.entrypoints.demo.counting import Delivered, Downloaded, Notebook
+from tileferry.entrypoints.demo.findings import Findings, Wait
 from tileferry.entrypoints.demo.report.markup import element, words
 from tileferry.entrypoints.demo.report.page import page
 from tileferry.entrypoints.demo.report.plots import by_reason
