@@ -8,16 +8,17 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from attrs import define, field, frozen
+from attrs import define, frozen
 
 from tileferry.adapters.filesystem.archives.mbtiles_source import MbtilesSource
 from tileferry.adapters.filesystem.archives.place import (
     DRAFT,
+    ArchivePath,
     ArchivePlace,
     is_regular_file,
     open_to_readers,
 )
-from tileferry.adapters.filesystem.files import Directory, FileCalls
+from tileferry.adapters.filesystem.files import Directory
 from tileferry.application.ports.archives import ArchivedTile
 from tileferry.domain.archives import ArchiveAbout, TileOrder, flipped_row
 from tileferry.domain.errors import StorageError
@@ -43,29 +44,18 @@ _FINISH = "CREATE UNIQUE INDEX tile_index ON tiles (zoom_level, tile_column, til
 
 
 @frozen(kw_only=True)
-class MbtilesTarget:
+class MbtilesTarget(ArchivePath):
     """A ``.mbtiles`` file to be."""
-
-    path: Path
-    replace: bool = False
-    calls: FileCalls = field(factory=FileCalls)
 
     @property
     def order(self) -> TileOrder:
         """As its index is ordered: column by column."""
         return TileOrder.COLUMNS
 
-    @property
-    def place(self) -> str:
-        """Its path."""
-        return str(self.path)
-
     @contextmanager
     def draft(self) -> "Iterator[_MbtilesDraft]":
         """Begin the file, in a folder beside it."""
-        place = ArchivePlace(
-            path=self.path, replace=self.replace, may_replace=is_regular_file, calls=self.calls
-        )
+        place = self._space(is_regular_file)
         with (
             place.folder() as folder,
             _translated(self.path),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from attrs import frozen
+from attrs import field, frozen
 
 from tileferry.adapters.filesystem.files import Directory, FileCalls, translated
 from tileferry.domain.errors import ArchiveError
@@ -133,3 +133,22 @@ def open_to_readers(fd: int) -> None:
 def is_regular_file(path: Path) -> bool:
     """Tell whether a file is there, and no folder, link or device."""
     return stat.S_ISREG(path.lstat().st_mode)
+
+
+@frozen(kw_only=True)
+class ArchivePath:
+    """What every archive to be is told: where, and whether it may take another's place."""
+
+    path: Path
+    replace: bool = False
+    calls: FileCalls = field(factory=FileCalls)
+
+    @property
+    def place(self) -> str:
+        """Its path."""
+        return str(self.path)
+
+    def _space(self, may_replace: Callable[[Path], bool]) -> ArchivePlace:
+        return ArchivePlace(
+            path=self.path, replace=self.replace, may_replace=may_replace, calls=self.calls
+        )

@@ -15,6 +15,7 @@ from attrs import define, field, frozen
 
 from tileferry.adapters.filesystem.archives.place import (
     DRAFT,
+    ArchivePath,
     ArchivePlace,
     is_regular_file,
     open_to_readers,
@@ -49,29 +50,18 @@ _CONTENTS_REMEMBERED = 4_096
 
 
 @frozen(kw_only=True)
-class PmtilesTarget:
+class PmtilesTarget(ArchivePath):
     """A ``.pmtiles`` file to be."""
-
-    path: Path
-    replace: bool = False
-    calls: FileCalls = field(factory=FileCalls)
 
     @property
     def order(self) -> TileOrder:
         """Along the curve: readers that want an area find its tiles together."""
         return TileOrder.CURVE
 
-    @property
-    def place(self) -> str:
-        """Its path."""
-        return str(self.path)
-
     @contextmanager
     def draft(self) -> "Iterator[_PmtilesDraft]":
         """Begin the file, in a folder beside it."""
-        place = ArchivePlace(
-            path=self.path, replace=self.replace, may_replace=is_regular_file, calls=self.calls
-        )
+        place = self._space(is_regular_file)
         with (
             place.folder() as folder,
             folder.create_file(DRAFT) as tiles,

@@ -14,7 +14,7 @@ from pathlib import Path
 from attrs import define, field, frozen
 
 from tileferry.adapters.filesystem.archives.fact_lines import FACTS, FactLines
-from tileferry.adapters.filesystem.archives.place import DRAFT, ArchivePlace
+from tileferry.adapters.filesystem.archives.place import DRAFT, ArchivePath, ArchivePlace
 from tileferry.adapters.filesystem.captures import CaptureFolderFiles
 from tileferry.adapters.filesystem.files import Directory, FileCalls, OpenFile, translated
 from tileferry.application.ports.archives import ArchivedTile, RefusedEntry
@@ -34,29 +34,18 @@ _BUFFER_LINES = 4_096
 
 
 @frozen(kw_only=True)
-class TreeTarget:
+class TreeTarget(ArchivePath):
     """A folder to be."""
-
-    path: Path
-    replace: bool = False
-    calls: FileCalls = field(factory=FileCalls)
 
     @property
     def order(self) -> TileOrder:
         """As folders are made: column by column."""
         return TileOrder.COLUMNS
 
-    @property
-    def place(self) -> str:
-        """Its path."""
-        return str(self.path)
-
     @contextmanager
     def draft(self) -> "Iterator[_TreeDraft]":
         """Begin the folder, inside one beside it."""
-        place = ArchivePlace(
-            path=self.path, replace=self.replace, may_replace=_is_ours, calls=self.calls
-        )
+        place = self._space(_is_ours)
         with place.folder() as folder:
             root = folder.path / DRAFT
             with translated("create", root):
