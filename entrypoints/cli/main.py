@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from tileferry.entrypoints.cli.tree import app
+from tileferry.entrypoints.cli.tree import APP_NAME, app
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # Told to end, a command ends as by Ctrl-C; those that have something to make safe do more.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        code = app(arguments, standalone_mode=False)
+        code = app(arguments, prog_name=APP_NAME, standalone_mode=False)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # the operator gets to know
         from tileferry.entrypoints.cli.failures import told  # noqa: PLC0415  # as above
 

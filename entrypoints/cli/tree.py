@@ -68,8 +68,11 @@ class CommandTree(Group):
                 formatter.write_dl([(noun.ljust(widest), text) for noun, text in nouns.items()])
 
 
+APP_NAME = "tileferry"
+"""However it was started."""
+
 app = typer.Typer(
-    name="tileferry",
+    name=APP_NAME,
     cls=CommandTree,
     no_args_is_help=True,
     rich_markup_mode=None,  # panels take longer to import than all the rest of the help
@@ -86,7 +89,7 @@ def _tileferry() -> None:
 def leaves() -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yield every command that can be run, with the words that name it."""
     root = typer.main.get_command(app)
-    context = root.make_context("tileferry", [], resilient_parsing=True)
+    context = root.make_context(APP_NAME, [], resilient_parsing=True)
     yield from _leaves_of((), root, context)
 
 
