@@ -22,7 +22,7 @@ from tileferry.entrypoints.demo.scenery import FAULTS, SEED
 
 _PATIENCE_S = 120.0
 _LOOK_EVERY_S = 0.02
-_COMMAND_CHARS_MAX = 90
+_COMMAND_CHARS_MAX = 96
 TILEFERRY = [sys.executable, "-m", "tileferry.entrypoints.cli"]
 
 

@@ -155,7 +155,7 @@ def _chapters(found: Findings, slot: float) -> Markup:
     before = sum(found.since(wait.at) <= found.killed_after_s for wait in found.waits)
     x = _LEFT + before * slot
     drawn.append(line(x, _TOP, x, _BOTTOM, look="kill"))
-    drawn.append(label("SIGKILL", x, _TOP - 6, anchor="middle", look="kill-text"))
+    drawn.append(label("SIGKILL", x, _TOP - 11, anchor="middle", look="kill-text"))
     return joined(drawn)
 
 

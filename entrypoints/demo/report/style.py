@@ -65,7 +65,7 @@ dd.value { font-size: 1.75rem; font-weight: 650; line-height: 1.2; }
   position: absolute; border-left: 1px solid var(--rule); padding-left: .2rem; white-space: nowrap;
 }
 
-.maps { display: grid; grid-template-columns: repeat(auto-fill, minmax(15rem, 1fr)); gap: 1rem; }
+.maps { display: grid; grid-template-columns: repeat(auto-fill, minmax(18rem, 1fr)); gap: 1rem; }
 figure { margin: 0; break-inside: avoid; }
 figcaption { margin: 0 0 .3rem; }
 figure p { margin: .2rem 0 0; }
@@ -131,5 +131,7 @@ th { font-weight: 600; color: var(--quiet); }
     padding: 0; font-size: 11pt; max-width: none;
     print-color-adjust: exact; -webkit-print-color-adjust: exact;
   }
+  .pair { grid-template-columns: 1fr 1fr; }
+  .maps { grid-template-columns: repeat(3, 1fr); }
 }
 """)
