@@ -1,11 +1,13 @@
 """The tree of commands: every noun, with what it is for, in an operator's order."""
 
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
+from typer.exceptions import TyperException
 
 from tileferry.entrypoints.cli.declaring import Group
 
@@ -59,6 +61,15 @@ class CommandTree(Group):
         command = typer.main.get_command(module.app)
         command.name = cmd_name  # a group does not know its own, and the help would leave it out
         return command
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find a noun; for one that there is not, say which may have been meant."""
+        try:
+            return super().resolve_command(ctx, args)
+        except TyperException as error:
+            alike = get_close_matches(args[0], NOUNS, n=1)
+            error.message += f" Did you mean '{alike[0]}'?" if alike else ""
+            raise
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002  # as above
         """Write the chapters; no noun needs to be imported for that."""

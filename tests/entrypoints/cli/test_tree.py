@@ -62,3 +62,10 @@ def test_no_help_imports_what_only_a_run_needs() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout == "[]\n"
+
+
+def test_a_misspelt_noun_is_told_with_what_it_may_have_been() -> None:
+    ran = run_here("downlod")
+    assert (ran.code, ran.out) == (2, "")
+    assert "No such command 'downlod'. Did you mean 'download'?" in ran.err
+    assert "Did you mean" not in run_here("fly").err
