@@ -34,9 +34,10 @@ def a_download(stage: Stage, size: Size, notes: Notebook) -> None:
     )
     notes.before_download = len(stage.lines())
     stage.run_and_kill(*download, after_requests=size.kill_after)
-    notes.before_resuming = len(stage.lines())
     stage.say("Could it fly like this? There are holes.")
     notes.killed = _verdict(stage, size, ends_with=3)
+    # By now the provider has written down what the dead had asked for with their last breath.
+    notes.before_resuming = len(stage.lines())
     stage.say("The same command goes on where it was.")
     stage.run(*download)
     notes.after_download = len(stage.lines())
