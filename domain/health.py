@@ -23,7 +23,7 @@ class Verdict(StrEnum):
     OK = "ok"
     WARNING = "warning"
     FAILED = "failed"
-    NOT_SEEN = "not seen"
+    NOT_SEEN = "not_seen"
     """What it depends on had failed."""
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from typer.exceptions import TyperException
 
 from tileferry.domain.errors import TileManagerError
-from tileferry.domain.text import printable
+from tileferry.domain.text import message_of, printable
 from tileferry.entrypoints.cli.exits import ExitCode, exit_code_of
 
 ERROR_SCHEMA = "tileferry.error.v1"
@@ -24,7 +24,7 @@ def told(error: BaseException, *, as_json: bool) -> ExitCode:
     if isinstance(error, TileManagerError):
         code = exit_code_of(error)
         if as_json:
-            _print_error(type(error).__name__, str(error), code)
+            _print_error(error_json(error, code))
         _say(f"tileferry: {error}")
         return code
     if isinstance(error, KeyboardInterrupt | typer.Abort):
@@ -32,7 +32,7 @@ def told(error: BaseException, *, as_json: bool) -> ExitCode:
         return ExitCode.INTERRUPTED
     if isinstance(error, TyperException):
         if as_json:
-            _print_error("UsageError", error.format_message(), ExitCode.USAGE)
+            _print_error(_body("UsageError", error.format_message(), ExitCode.USAGE))
         cast("Any", error).show()  # with the command's usage; all of them have it
         return ExitCode.USAGE
     if isinstance(error, OSError) and error.errno == errno.EPIPE:
@@ -45,9 +45,24 @@ def told(error: BaseException, *, as_json: bool) -> ExitCode:
     return ExitCode.FATAL
 
 
-def _print_error(kind: str, message: str, code: ExitCode) -> None:
+def error_json(error: BaseException, code: ExitCode) -> dict[str, Any]:
+    """Return an error for scripts; it looks the same in the object of any command."""
+    match error:
+        case TileManagerError():
+            message = str(error)  # safe by itself, and whole
+        case KeyboardInterrupt():
+            message = "interrupted"
+        case _:
+            message = message_of(error)
+    return _body(type(error).__name__, message, code)
+
+
+def _body(kind: str, message: str, code: ExitCode) -> dict[str, Any]:
+    return {"type": kind, "message": message, "exit_code": code}
+
+
+def _print_error(body: dict[str, Any]) -> None:
     """Print the one object that a script waits for. A command that has printed its own exits."""
-    body = {"type": kind, "message": message, "exit_code": code}
     typer.echo(json.dumps({"schema": ERROR_SCHEMA, "error": body}, ensure_ascii=False))
 
 

@@ -100,7 +100,7 @@ def test_a_damaged_tile_is_named_and_the_rest_exported(operator: ArchiveOperator
     ran = operator.runs_here("cache", "export", "out.pmtiles", "--json")
     assert ran.code == 3
     assert (ran.json["tiles_exported"], ran.json["tiles_damaged"]) == (119, 1)
-    assert [entry["tile"] for entry in ran.json["damaged"]] == [str(TILES[3])]
+    assert [entry["tile_id"] for entry in ran.json["damaged"]] == [str(TILES[3])]
     assert len(read(operator.home / "out.pmtiles")) == 119
     shown = operator.runs_here("cache", "export", "out.mbtiles")
     assert shown.code == 3

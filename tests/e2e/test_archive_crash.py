@@ -1,6 +1,5 @@
 """Exports and imports that are killed or told to stop: no half of one has a name; all goes on."""
 
-import json
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -80,5 +79,5 @@ def test_invariant_01_an_ended_import_goes_on_where_it_was(
         stored,
         len(TILES) - stored,
     )
-    stats = json.loads(other.runs_here("cache", "stats", "--json").out)
+    stats = other.runs_here("cache", "stats", "--json").json
     assert (stats["tiles"], stats["reserved_bytes"]) == (len(TILES), 0)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 from attrs import evolve
+from support import json_forms
 from support.audit_history import an_hour_of_calls, stored, verified
 from support.audit_log import execute
 from support.operator import Operator, Ran, run_here
@@ -87,10 +88,10 @@ def test_tail_follows_until_it_is_interrupted(auditor: Operator, database: Datab
     )
     assert following.stdout is not None
     try:
-        assert json.loads(following.stdout.readline())["sequence"] == 1
+        assert json_forms.read(following.stdout.readline())["sequence"] == 1
         log.emit(events[1:3])
-        assert json.loads(following.stdout.readline())["sequence"] == 2
-        third = json.loads(following.stdout.readline())
+        assert json_forms.read(following.stdout.readline())["sequence"] == 2
+        third = json_forms.read(following.stdout.readline())
         assert (third["schema"], third["sequence"]) == ("tileferry.audit.entry.v1", 3)
         following.send_signal(signal.SIGINT)
         out, err = following.communicate(timeout=30)
@@ -171,7 +172,7 @@ def test_replay_makes_each_decision_again(auditor: Operator, database: Database)
     assert body["schema"] == "tileferry.audit.replay.v1"
     assert (body["same"], body["decisions"]) == (True, 1)
     (entry,) = body["entries"]
-    assert entry["recomputed"] == entry["recorded"]["decision"]
+    assert entry["recomputed"] == entry["event"]["decision_record"]["decision"]
     by_key = run_here("audit", "replay", "key-2", "--json")
     assert (by_key.code, by_key.json["same"]) == (0, True)
 

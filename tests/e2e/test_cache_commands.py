@@ -1,6 +1,5 @@
 """``tileferry db`` and ``tileferry cache``, run as an operator runs them."""
 
-import json
 import os
 import subprocess
 import sys
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from attrs import frozen
+from support import json_forms
 from support.operator import Operator
 
 from tileferry.adapters.filesystem import FileCacheLock, SegmentTileStore
@@ -104,7 +104,7 @@ def test_one_flipped_bit_is_found_and_named(operator: CacheOperator) -> None:
     ran = operator.runs_here("cache", "verify", "--json")
     assert ran.code == 3
     assert (ran.json["sound"], ran.json["damaged_tiles"]) == (False, 1)
-    assert ran.json["damage"][0]["tile"] == "sat/15/3/1"
+    assert ran.json["damage"][0]["tile_id"] == "sat/15/3/1"
     shown = operator.runs_here("cache", "verify")
     assert shown.code == 3
     assert "sat/15/3/1" in shown.out
@@ -167,4 +167,4 @@ def test_without_an_address_an_embedded_server_is_used(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert (done.returncode, json.loads(done.stdout)["to"]) == (0, HEAD)
+    assert (done.returncode, json_forms.read(done.stdout)["to"]) == (0, HEAD)

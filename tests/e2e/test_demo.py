@@ -1,6 +1,5 @@
 """The demo runs as the README says, shows what the README shows, and leaves its report."""
 
-import json
 import os
 import re
 import subprocess
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 from attrs import frozen
+from support import json_forms
 from support.html_page import read_page
 
 from tileferry.entrypoints.demo.scenery import CAPTURED, FAILING, POISONED
@@ -47,7 +47,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
         timeout=280,
     )
     assert done.returncode == 0, done.stderr
-    facts = json.loads(done.stdout)
+    facts = json_forms.read(done.stdout)
     assert facts["report"] == str(report)
     return Demo(done.stderr, facts, report.read_text(encoding="utf-8"))
 

@@ -55,7 +55,7 @@ def test_an_old_schema_is_found_with_its_cure(database: Database) -> None:
     found = findings()
     assert (found["schema"]["verdict"], found["schema"]["code"]) == ("failed", 7)
     assert "run tileferry db upgrade" in found["schema"]["found"]
-    assert found["disk"]["verdict"] == "not seen"
+    assert found["disk"]["verdict"] == "not_seen"
     assert found["provider"]["verdict"] == "ok"
 
 
@@ -68,7 +68,7 @@ def test_a_wrong_setting_ends_with_usage_and_leaves_nothing_to_see(
     assert (found["configuration"]["verdict"], found["configuration"]["code"]) == ("failed", 2)
     assert "c6.budget_bytes" in found["configuration"]["found"]
     assert {one["verdict"] for name, one in found.items() if name not in ALL_WELL[:2]} == {
-        "not seen"
+        "not_seen"
     }
 
 

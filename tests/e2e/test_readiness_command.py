@@ -105,7 +105,7 @@ def test_the_sector_and_the_day_of_the_flight_decide_on_age(site: Site) -> None:
     assert (later.code, flawed(later)) == (3, {"stale": 3})
     assert later.json["flown_at"].startswith(f"{day}T23:59:59")
     worst = later.json["examples"][0]
-    assert worst["tile"] == str(TILES[2])
+    assert worst["tile_id"] == str(TILES[2])
     assert "days old, 183 allowed" in worst["detail"]
 
 
@@ -123,7 +123,7 @@ def test_a_damaged_tile_is_found_unless_nobody_looks(site: Site) -> None:
     site.damages(TILES[4])
     ran = run_here(*VERIFY, "--json")
     assert (ran.code, flawed(ran)) == (3, {"damaged": 1})
-    assert ran.json["examples"][0]["tile"] == str(TILES[4])
+    assert ran.json["examples"][0]["tile_id"] == str(TILES[4])
     quick = run_here(*VERIFY, "--json", "--quick")
     assert (quick.code, quick.json["bytes_checked"]) == (0, False)
     assert quick.json["total"]["damaged"] is None

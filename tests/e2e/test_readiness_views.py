@@ -1,10 +1,10 @@
 """How the verdict on an area is shown: a map and a table for people, GeoJSON for maps."""
 
-import json
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from support import json_forms
 from support.operator import run_here
 from support.readiness_site import ACROSS, ACROSS_BOX, AREA, BOX, TILES, VERIFY, Site
 
@@ -80,7 +80,7 @@ def test_what_is_wrong_is_drawn_as_geojson(site: Site) -> None:
     site.stores((tile for tile in TILES if tile.zoom == 13), days={stale: 200})
     ran = run_here(*VERIFY, "--geojson", "flaws.geojson", "--json")
     assert (ran.code, ran.json["verdict"]) == (3, "NO-GO")
-    body = json.loads((site.operator.home / "flaws.geojson").read_text(encoding="utf-8"))
+    body = json_forms.read((site.operator.home / "flaws.geojson").read_text(encoding="utf-8"))
     assert body["bbox"] == [36.1, 49.9, 36.4, 50.1]
     drawn = {
         (feature["properties"]["kind"], feature["properties"]["zoom"]): feature

@@ -254,6 +254,10 @@ def test_an_operator_cancels_a_run_and_the_audit_knows(desk: Desk, operator: Wor
     under_way = desk.submitted(download("F1"))
     desk.claimed()
     refused(operator.runs("runs", "cancel", under_way.run_id, *REASON), 4, "is processing")
+    queued = desk.submitted(download("F2"))
+    told = operator.runs("runs", "cancel", queued.run_id, *REASON, "--json").json
+    assert (told["schema"], told["run_id"]) == ("tileferry.runs.cancel.v1", queued.run_id)
+    assert (told["status"], told["error_class"], told["next_retry_at"]) == ("error", "final", None)
 
 
 def test_an_operator_has_a_run_tried_at_once(desk: Desk, operator: WorkOperator) -> None:

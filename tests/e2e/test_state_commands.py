@@ -104,7 +104,7 @@ def test_spec3_s8_why_tells_what_happened_and_what_comes_next(
         assert words in shown
     body = operator.runs("state", "inspect", str(key(1)), "--why", "--json").json
     assert any("asked for patience" in sentence for sentence in body["why"])
-    moves = [entry["event"]["transition"] for entry in body["audit"]]
+    moves = [entry["event"]["transition"] for entry in body["audit"]["entries"]]
     assert moves == ["enqueue", "reject", "requeue"]
 
 

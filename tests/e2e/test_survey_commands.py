@@ -19,13 +19,13 @@ def test_coverage_adds_up_what_there_is(provider: ScriptedProvider) -> None:
     provider.lines[coarse] = {"resolution_m_per_px": 0.3}
     ran = run_here("coverage", *AREA, "--json")
     assert (ran.code, ran.json["schema"]) == (0, "tileferry.coverage.v1")
-    (line,) = ran.json["zoom_levels"]
+    (line,) = ran.json["zooms"]
     assert line == {
         "zoom": ZOOM,
         "tiles": 20,
-        "bytes": sum(len(picture_of(tile)) for tile in provider.tiles),
-        "oldest": "2020-01-01T00:00:00+00:00",
-        "newest": "2026-10-01T00:00:00+00:00",
+        "size_bytes": sum(len(picture_of(tile)) for tile in provider.tiles),
+        "oldest_produced_at": "2020-01-01T00:00:00+00:00",
+        "newest_produced_at": "2026-10-01T00:00:00+00:00",
         "finest_m_per_px": 0.3,
         "coarsest_m_per_px": 0.6,
         "refused_resolution": 1,

@@ -81,8 +81,8 @@ def test_coverage_and_plan_say_whose_pictures_they_are(
     assert coverage.code == 0, coverage.err
     assert coverage.json["attribution"] == "© Example contributors"
     assert coverage.json["licence"] == "CC-BY-4.0"
-    (level,) = coverage.json["zoom_levels"]
-    assert (level["tiles"], level["bytes"]) == (len(TILES), 25_000 * len(TILES))
+    (level,) = coverage.json["zooms"]
+    assert (level["tiles"], level["size_bytes"]) == (len(TILES), 25_000 * len(TILES))
     assert reference_provider.requests == []
     plan = operator.runs_here("plan", *DOWNLOAD[1:], "--rate", "1M", "--json")
     assert plan.code == 0, plan.err

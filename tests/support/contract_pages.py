@@ -18,11 +18,13 @@ LOG_RECORDS = "shared_logging/log_record_schema.md"
 TILE_DOWNLOADER = "c11_tilemanager/tile_downloader.md"
 TILE_UPLOADER = "c11_tilemanager/tile_uploader.md"
 RUN_QUEUE = "c12_control_plane/run_queue.md"
+CLI_JSON = "c12_operator/cli_json.md"
 
 VERSIONS = {
     TILE_DOWNLOADER: "1.0.0",
     TILE_UPLOADER: "1.0.0",
     RUN_QUEUE: "1.0.0",
+    CLI_JSON: "1.0.0",
     TILE_STORE: "1.2.0",
     METADATA_STORE: "1.1.0",
     FDR_RECORDS: "1.0.0",

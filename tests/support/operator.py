@@ -1,7 +1,6 @@
 """Somebody with a database and a shell."""
 
 import io
-import json
 import os
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from attrs import frozen
 
+from support import json_forms
 from tileferry.entrypoints.cli.main import main
 
 
@@ -26,9 +26,9 @@ class Ran:
 
     @property
     def json(self) -> Any:
-        """Its one object."""
+        """Its one object, which has its documented form."""
         assert self.out, f"exit code {self.code}, no output, but: {self.err}"
-        return json.loads(self.out)
+        return json_forms.read(self.out, self.code)
 
 
 @frozen

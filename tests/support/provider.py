@@ -1,6 +1,5 @@
 """The reference provider for tests: in a thread on loopback, or as a process of its own."""
 
-import json
 import os
 import signal
 import ssl
@@ -17,6 +16,7 @@ from typing import Any
 import httpx
 from attrs import define, field, frozen
 
+from support import json_forms
 from tileferry.entrypoints.provider.faults.scripts import rules_of
 from tileferry.entrypoints.provider.record import RequestLine, UploadLine
 from tileferry.entrypoints.provider.serve import Address, ProviderServer
@@ -148,7 +148,7 @@ def provider_process(
     line = process.stdout.readline()
     if not line:
         raise AssertionError(process.communicate()[1])
-    provider = ProviderProcess(process, json.loads(line)["url"], line)
+    provider = ProviderProcess(process, json_forms.read(line)["url"], line)
     try:
         yield provider
     finally:

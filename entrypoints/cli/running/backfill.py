@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import typer
 from attrs import frozen
@@ -19,6 +20,7 @@ from tileferry.domain.text import printable
 from tileferry.domain.tiles import SectorClass
 from tileferry.domain.tiles.area import Area
 from tileferry.entrypoints.cli.exits import exit_code_of
+from tileferry.entrypoints.cli.failures import error_json
 from tileferry.entrypoints.cli.options.area import coverage_of
 from tileferry.entrypoints.cli.options.overriding import override_of
 from tileferry.entrypoints.cli.options.partitions import check_name, days_of
@@ -116,11 +118,21 @@ def applied(
             _tell_drift(error, plan, json=json)
             raise typer.Exit(exit_code_of(error)) from error
     if json:
-        started = [{"partition": str(one.key), "run_id": one.last_run_id} for one in done]
-        body = {"hash": plan.hash, "started": len(done), "partitions": started}
-        print_json(APPLY_SCHEMA, {**body, "already_started": plan.touched - len(done)})
+        print_json(APPLY_SCHEMA, _applied_json(plan, done, plan.touched - len(done)))
         return
     _tell_done(plan, done)
+
+
+def _applied_json(
+    plan: BackfillPlan, done: Sequence[Partition], before: int, drifted: Sequence[str] = ()
+) -> dict[str, Any]:
+    return {
+        "hash": plan.hash,
+        "started": len(done),
+        "already_started": before,
+        "partitions": [{"partition": str(one.key), "run_id": one.last_run_id} for one in done],
+        "drifted": [*drifted],
+    }
 
 
 def _tell_done(plan: BackfillPlan, done: Sequence[Partition]) -> None:
@@ -140,9 +152,8 @@ def _tell_done(plan: BackfillPlan, done: Sequence[Partition]) -> None:
 
 def _tell_drift(error: PlanDriftedError, plan: BackfillPlan, *, json: bool) -> None:
     if json:
-        told = {"type": type(error).__name__, "message": str(error)}
-        body = {"hash": plan.hash, "started": 0, "drifted": [*error.drifted]}
-        print_json(APPLY_SCHEMA, {**body, "error": told})
+        body = _applied_json(plan, [], 0, error.drifted)
+        print_json(APPLY_SCHEMA, {**body, "error": error_json(error, exit_code_of(error))})
     notes.print(
         f"tileferry: {error.count} of the plan's partitions are not what they were when it was"
         " made, so nothing was done:"

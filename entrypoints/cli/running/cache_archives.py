@@ -110,7 +110,7 @@ def _export_json(
         "tiles_exported": report.tiles_exported,
         "bytes_exported": report.bytes_exported,
         "tiles_damaged": report.tiles_damaged,
-        "damaged": [asdict(tile) for tile in report.damaged],
+        "damaged": [{"tile_id": one.tile, "problem": one.problem} for one in report.damaged],
         "about": report.about.json(),
     }
 

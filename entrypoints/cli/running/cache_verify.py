@@ -61,9 +61,9 @@ class Verification:
             case _:
                 assert_never(finding)
 
-    def _show(self, tile: str | None, segment: int, problem: str) -> None:
+    def _show(self, tile_id: str | None, segment: int, problem: str) -> None:
         if len(self.shown) < SHOWN_MAX:
-            self.shown.append({"tile": tile, "segment": segment, "problem": problem})
+            self.shown.append({"tile_id": tile_id, "segment": segment, "problem": problem})
 
     @property
     def sound(self) -> bool:
@@ -87,7 +87,7 @@ def _show(result: Verification) -> None:
     if result.shown:
         table = Table("tile", "segment", "problem", title="Damage", title_justify="left")
         for line in result.shown:
-            table.add_row(str(line["tile"] or "-"), str(line["segment"]), str(line["problem"]))
+            table.add_row(str(line["tile_id"] or "-"), str(line["segment"]), str(line["problem"]))
         people.print(table)
     people.print(
         facts(

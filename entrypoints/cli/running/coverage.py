@@ -8,6 +8,7 @@ from tileferry.entrypoints.cli.options.area import coverage_of
 from tileferry.entrypoints.cli.output import notes, opened, people, print_json
 from tileferry.entrypoints.cli.provider_listing import provider_calls
 from tileferry.entrypoints.cli.views.coverage import coverage_table, listed_json
+from tileferry.entrypoints.cli.views.records import bbox_json
 from tileferry.entrypoints.sources import credit_line, credits_of
 
 SCHEMA = "tileferry.coverage.v1"
@@ -31,7 +32,7 @@ def surveyed(
     if json:
         lines = [{"zoom": zoom, **listed_json(tiles)} for zoom, tiles in found.items()]
         print_json(
-            SCHEMA, {"bbox": str(coverage.bbox), "zoom_levels": lines, **credits_of(settings)}
+            SCHEMA, {"bbox": bbox_json(coverage.bbox), "zooms": lines, **credits_of(settings)}
         )
         return
     people.print(coverage_table(coverage, found))

@@ -8,7 +8,6 @@ from attrs import asdict, evolve, frozen
 
 from tileferry.adapters.postgres import schema_status
 from tileferry.domain.errors import NothingToResumeError, TileManagerError
-from tileferry.domain.text import message_of
 from tileferry.domain.tiles import (
     DownloadBatchReport,
     DownloadOutcome,
@@ -17,6 +16,7 @@ from tileferry.domain.tiles import (
     SectorClass,
 )
 from tileferry.entrypoints.cli.exits import ExitCode, exit_code_of
+from tileferry.entrypoints.cli.failures import error_json
 from tileferry.entrypoints.cli.options.area import coverage_of, request_for
 from tileferry.entrypoints.cli.output import notes, opened, people, print_json
 from tileferry.entrypoints.cli.progress.download import DownloadProgress
@@ -144,9 +144,7 @@ def _tell(session: Session, ending: Ending, *, json: bool) -> None:
     if json:
         body = asdict(ending.report)
         if error is not None:
-            stopped = isinstance(error, KeyboardInterrupt)
-            message = "interrupted" if stopped else message_of(error)
-            body["error"] = {"type": type(error).__name__, "message": message}
+            body["error"] = error_json(error, ending.code)
         print_json(SCHEMA, body)
     elif ending.report.tiles_requested or error is None:
         people.print(report_table(ending.report, stopped=isinstance(error, KeyboardInterrupt)))

@@ -22,6 +22,7 @@ from tileferry.entrypoints.cli.output import (
     people,
     print_json,
 )
+from tileferry.entrypoints.cli.views.records import moment_json
 from tileferry.entrypoints.container import Container
 
 LIST_SCHEMA = "tileferry.giveups.list.v1"
@@ -108,9 +109,14 @@ def _rows(giveup: Giveup, picture: Path) -> dict[str, object]:
 # both
 
 
-def _moment(giveup: Giveup) -> str:
+def _given_up_at(giveup: Giveup) -> datetime | None:
     at_s = giveup.given_up_at_s
-    return "" if at_s is None else f"{in_utc(datetime.fromtimestamp(at_s, UTC))} UTC"
+    return None if at_s is None else datetime.fromtimestamp(at_s, UTC)
+
+
+def _moment(giveup: Giveup) -> str:
+    at = _given_up_at(giveup)
+    return "" if at is None else f"{in_utc(at)} UTC"
 
 
 def _json_of(giveup: Giveup) -> dict[str, Any]:
@@ -120,9 +126,9 @@ def _json_of(giveup: Giveup) -> dict[str, Any]:
         "flight_id": tile.flight_id,
         "attempts": tile.upload_attempts,
         "last_rejection_reason": giveup.reason,
-        "given_up_at_s": giveup.given_up_at_s,
-        "captured_at": tile.produced_at.isoformat(),
-        "bytes": tile.blob.length,
+        "given_up_at": moment_json(_given_up_at(giveup)),
+        "captured_at": moment_json(tile.produced_at),
+        "size_bytes": tile.blob.length,
         "sha256": tile.blob.sha256,
         "reopening_sql": reopening_sql(tile.tile_id),
     }

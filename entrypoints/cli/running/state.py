@@ -13,7 +13,7 @@ from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.partitions import Partition, PartitionKey, PartitionStatus
 from tileferry.entrypoints.cli.options.partitions import Asked
 from tileferry.entrypoints.cli.output import notes, opened_books, people, print_json
-from tileferry.entrypoints.cli.views.audit_lines import entry_json
+from tileferry.entrypoints.cli.views.audit_replay import replay_json
 from tileferry.entrypoints.cli.views.partition_story import why_partition
 from tileferry.entrypoints.cli.views.records import moment_json, partition_json, record_json
 from tileferry.entrypoints.cli.views.run_story import why_run
@@ -97,7 +97,7 @@ def _inspect(container: Container, key: PartitionKey, *, why: bool, json: bool) 
     if json:
         body = _inspected_json(found)
         if why:
-            body |= {"why": story, "audit": [*map(entry_json, entries)]}
+            body |= {"why": story, "audit": replay_json(entries)}
         print_json(INSPECT_SCHEMA, body)
         return
     people.print(inspected_view(found))

@@ -11,9 +11,9 @@ from tileferry.adapters.filesystem import FlightRecordFile, OperatorsWord
 from tileferry.adapters.postgres import schema_status
 from tileferry.application.ports.uploads import FlightRecords
 from tileferry.domain.errors import TileManagerError
-from tileferry.domain.text import message_of
 from tileferry.domain.tiles import UploadBatchReport, UploadOutcome, UploadRequest
 from tileferry.entrypoints.cli.exits import ExitCode, exit_code_of
+from tileferry.entrypoints.cli.failures import error_json
 from tileferry.entrypoints.cli.options.times import in_utc
 from tileferry.entrypoints.cli.output import (
     facts,
@@ -32,6 +32,7 @@ from tileferry.entrypoints.holding import locked
 
 SCHEMA = "tileferry.upload.v1"
 
+_STOPPED = ExitCode.INTERRUPTED
 _OUTCOMES = {
     UploadOutcome.SUCCESS: "done",
     UploadOutcome.PARTIAL: "partial: the provider rejected some tiles",
@@ -98,8 +99,8 @@ def _tell(
     if json:
         body = _json_of(report)
         if error is not None:
-            message = "interrupted" if stopped else message_of(error)
-            body["error"] = {"type": type(error).__name__, "message": message}
+            code = exit_code_of(error) if isinstance(error, TileManagerError) else _STOPPED
+            body["error"] = error_json(error, code)
         print_json(SCHEMA, body)
     elif error is None:
         _show(report)
@@ -111,7 +112,7 @@ def _tell(
         raise typer.Exit(exit_code_of(error))
     if stopped:
         notes.print(f"Stopped. {safe}; run the same command to go on.")
-        raise typer.Exit(ExitCode.INTERRUPTED)
+        raise typer.Exit(_STOPPED)
     if report.tiles_given_up:
         notes.print(f"A human has to decide: tileferry giveups list --flight {report.flight_id}")
     if report.next_retry_at_s is not None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from attrs import evolve
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -18,7 +19,7 @@ from tileferry.domain.retry import (
 )
 from tileferry.domain.text import printable
 from tileferry.entrypoints.cli.options.times import in_seconds
-from tileferry.entrypoints.cli.views.audit_lines import line_of
+from tileferry.entrypoints.cli.views.audit_lines import entry_json, line_of
 
 _DELAY_DIGITS = 3
 
@@ -33,19 +34,12 @@ def replay_json(entries: Sequence[ReadEntry]) -> dict[str, Any]:
 
 
 def _entry_json(read: ReadEntry) -> dict[str, Any]:
-    record, difference = read.record, read.difference
-    body: dict[str, Any] = {
-        "sequence": read.entry.sequence,
-        "event_type": None if read.event is None else read.event.event_type,
-        "problem": read.problem,
-        "same": None if record is None else difference is None,
-    }
-    if record is not None:
-        again = DecisionRecord(
-            policy=record.policy, failure=record.failure, decision=record.recomputed()
-        )
-        body |= {"recorded": record.as_json(), "recomputed": again.as_json()["decision"]}
-    return body
+    record = read.record
+    if record is None:
+        return {**entry_json(read), "same": None, "recomputed": None}
+    again = evolve(record, decision=record.recomputed())
+    same = read.difference is None
+    return {**entry_json(read), "same": same, "recomputed": again.as_json()["decision"]}
 
 
 def replay_view(entries: Sequence[ReadEntry]) -> RenderableType:

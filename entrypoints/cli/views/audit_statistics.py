@@ -10,6 +10,7 @@ from rich.text import Text
 from tileferry.domain.audit import Alert, AuditStatistics, CategoryStatistics
 from tileferry.entrypoints.cli.options.times import in_seconds, in_utc
 from tileferry.entrypoints.cli.views.audit_lines import short_category
+from tileferry.entrypoints.cli.views.records import moment_json
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _ASCII = ".:-=+*%#"
@@ -137,8 +138,8 @@ def _alert(alert: Alert) -> Text:
 def statistics_json(statistics: AuditStatistics, found: Sequence[Alert]) -> dict[str, Any]:
     """Return everything for scripts."""
     return {
-        "since": statistics.begins.isoformat(),
-        "until": statistics.until.isoformat(),
+        "since": moment_json(statistics.begins),
+        "until": moment_json(statistics.until),
         "events": statistics.events,
         "events_by_type": dict(statistics.events_by_type),
         "categories": {
@@ -148,7 +149,7 @@ def statistics_json(statistics: AuditStatistics, found: Sequence[Alert]) -> dict
         "alerts": [
             {
                 "category": alert.category,
-                "minute": alert.minute.isoformat(),
+                "minute": moment_json(alert.minute),
                 "retries": alert.retries,
                 "threshold_per_minute": alert.threshold,
             }
@@ -164,7 +165,7 @@ def _category_json(statistics: AuditStatistics, tally: CategoryStatistics) -> di
         "total_attempts": tally.attempts,
         "retries": tally.retries,
         "retries_per_minute": statistics.rate_per_minute(tally.category),
-        "busiest_minute": None if busiest is None else busiest[0].isoformat(),
+        "busiest_minute": None if busiest is None else moment_json(busiest[0]),
         "busiest_minute_retries": 0 if busiest is None else busiest[1],
         "succeeded": tally.succeeded,
         "given_up": tally.given_up,

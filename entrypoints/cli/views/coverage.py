@@ -8,15 +8,16 @@ from rich.table import Table
 from tileferry.application.transfers.survey import ListedTiles
 from tileferry.domain.tiles import SectorClass, TileCoverage
 from tileferry.entrypoints.cli.output import in_bytes
+from tileferry.entrypoints.cli.views.records import moment_json
 
 
 def listed_json(listed: ListedTiles) -> dict[str, Any]:
     """Return what was added up, for scripts."""
     return {
         "tiles": listed.tiles,
-        "bytes": listed.size_bytes,
-        "oldest": None if listed.oldest is None else listed.oldest.isoformat(),
-        "newest": None if listed.newest is None else listed.newest.isoformat(),
+        "size_bytes": listed.size_bytes,
+        "oldest_produced_at": moment_json(listed.oldest),
+        "newest_produced_at": moment_json(listed.newest),
         "finest_m_per_px": listed.finest_m_per_px,
         "coarsest_m_per_px": listed.coarsest_m_per_px,
         "refused_resolution": listed.refused_resolution,

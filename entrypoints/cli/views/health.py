@@ -19,8 +19,9 @@ _SUBJECT_CHARS = 17
 
 def finding_lines(finding: Finding) -> Iterator[Text]:
     """Yield a line for what was found, and one for what to do about it."""
+    verdict = finding.verdict.replace("_", " ")
     yield Text.assemble(
-        (f"{finding.verdict:<{_VERDICT_CHARS}}", _STYLES[finding.verdict]),
+        (f"{verdict:<{_VERDICT_CHARS}}", _STYLES[finding.verdict]),
         f"{finding.subject:<{_SUBJECT_CHARS}}",
         finding.found,
     )

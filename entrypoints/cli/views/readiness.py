@@ -13,6 +13,7 @@ from tileferry.application.cache.readiness import ReadinessReport
 from tileferry.domain.text import printable
 from tileferry.domain.tiles import Flaw, ReadinessCount
 from tileferry.entrypoints.cli.options.times import in_utc
+from tileferry.entrypoints.cli.views.records import bbox_json, moment_json
 
 _MAP_ROWS_MAX = 16
 _MAP_CELLS_MAX = 60
@@ -136,19 +137,19 @@ def readiness_json(
     report: ReadinessReport, mend: Sequence[str], *, flight: str | None
 ) -> dict[str, Any]:
     """Return everything for scripts."""
-    standard, area = report.standard, report.coverage.bbox
+    standard = report.standard
     return {
         "verdict": str(report.verdict),
         "go": report.verdict.is_go,
         "reasons": list(report.verdict.reasons),
         "warnings": list(report.verdict.warnings),
-        "bbox": [area.west, area.south, area.east, area.north],
+        "bbox": bbox_json(report.coverage.bbox),
         "zoom_levels": list(report.coverage.zoom_levels),
         "source": report.source,
         "flight_id": flight,
         "sector_class": standard.sector.value,
-        "judged_at": standard.now.isoformat(),
-        "flown_at": standard.flown_at.isoformat(),
+        "judged_at": moment_json(standard.now),
+        "flown_at": moment_json(standard.flown_at),
         "max_holes": standard.holes_max,
         "bytes_checked": report.bytes_checked,
         "total": _count_json(report.total, report),
@@ -158,7 +159,7 @@ def readiness_json(
         "examples": [
             {
                 "kind": example.flaw.value,
-                "tile": str(example.tile_id),
+                "tile_id": str(example.tile_id),
                 "tiles": example.tiles,
                 "detail": printable(example.detail),
             }

@@ -7,6 +7,7 @@ from typing import Any
 from attrs import AttrsInstance, fields
 
 from tileferry.domain.partitions import Partition, PartitionKey
+from tileferry.domain.tiles import BBox
 
 
 def record_json(record: AttrsInstance) -> dict[str, Any]:
@@ -23,6 +24,11 @@ def partition_json(partition: Partition) -> dict[str, Any]:
 def moment_json(moment: datetime | None) -> str | None:
     """Return a time, if there is one."""
     return None if moment is None else moment.astimezone(UTC).isoformat()
+
+
+def bbox_json(box: BBox) -> list[float]:
+    """Return an area's box."""
+    return [box.west, box.south, box.east, box.north]
 
 
 def _plain(value: Any) -> Any:

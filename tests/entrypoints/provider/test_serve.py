@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 import trustme
+from support import json_forms
 from support.operator import Ran, run_here
 from support.provider import API_KEY, provider_process, running_provider
 from typer.testing import CliRunner
@@ -41,7 +42,7 @@ def runs(*arguments: str) -> Ran:
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_it_serves_and_stops_on_a_signal(how: signal.Signals) -> None:
     with provider_process("--fault", "stall=1") as provider:
-        announced = json.loads(provider.out)
+        announced = json_forms.read(provider.out)
         assert announced["schema"] == "tileferry.provider.serve.v1"
         assert announced["pid"] == provider.process.pid
         assert announced["url"].startswith("http://127.0.0.1:")
