@@ -24,6 +24,7 @@ _PATIENCE_S = 120.0
 _LOOK_EVERY_S = 0.02
 _COMMAND_CHARS_MAX = 96
 TILEFERRY = [sys.executable, "-m", "tileferry.entrypoints.cli"]
+COMPANION = [sys.executable, "-m", "tileferry.entrypoints.demo.companion"]
 
 
 class DemoError(TileManagerError):
@@ -158,8 +159,9 @@ def misbehaving_provider(home: Path, record: Path) -> Iterator[str]:
     faults = home / "faults.json"
     faults.write_text(json.dumps(FAULTS), encoding="utf-8")
     process = subprocess.Popen(  # noqa: S603  # our own command
-        [*TILEFERRY, "provider", "serve", "--demo", "--port", "0", "--json", "--seed", SEED,
+        [*COMPANION, "provider", "serve", "--demo", "--port", "0", "--json", "--seed", SEED,
          "--record", str(record), "--faults-file", str(faults)],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )  # fmt: skip

@@ -15,7 +15,7 @@ from support.html_page import read_page
 from tileferry.entrypoints.demo.scenery import CAPTURED, FAILING, POISONED
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.timeout(300)  # two dozen commands, each a process, beside other tests
+pytestmark = pytest.mark.timeout(600)  # two dozen commands, each a process, beside other tests
 TILES = 121
 
 
@@ -44,7 +44,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
         capture_output=True,
         text=True,
         check=False,
-        timeout=280,
+        timeout=560,
     )
     assert done.returncode == 0, done.stderr
     facts = json_forms.read(done.stdout)

@@ -1,6 +1,14 @@
-"""How the demo shows what it runs."""
+"""How the demo shows what it runs, and that nothing outlives it."""
 
 import shlex
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from support.area_operator import wait_until
 
 from tileferry.entrypoints.demo.stage import folded
 
@@ -13,3 +21,31 @@ def test_a_long_command_is_broken_as_a_shell_takes_it() -> None:
     assert len(shown.splitlines()) == 3
     joined = shown.replace("\\\n", "")  # as a shell does
     assert shlex.split(joined) == shlex.split(long)
+
+
+def test_a_provider_ends_with_a_demo_that_was_killed(tmp_path: Path) -> None:
+    script = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from tileferry.entrypoints.demo.stage import misbehaving_provider\n"
+        "home = Path(sys.argv[1])\n"
+        "with misbehaving_provider(home, home / 'requests.jsonl') as url:\n"
+        "    print(url, flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run(  # noqa: S603  # our own interpreter
+        [sys.executable, "-c", script, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL
+    address = urlsplit(done.stdout.strip())
+    assert address.port is not None
+    wait_until(lambda: not _answers(address.hostname or "", address.port or 0), "the end")
+
+
+def _answers(host: str, port: int) -> bool:
+    with socket.socket() as connection:
+        return connection.connect_ex((host, port)) == 0
