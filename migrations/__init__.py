@@ -8,3 +8,5 @@ still run as they were written when the code around them has moved on.
 from pathlib import Path
 
 LOCATION = Path(__file__).parent
+REVISIONS = tuple(sorted(path.name[1:5] for path in (LOCATION / "versions").glob("v*.py")))
+"""Every step, the first one first: a file is named by its own, ``v0001_tiles.py``."""

@@ -1,20 +1,23 @@
-"""Bringing the schema to where this version of the code needs it."""
+"""Bringing the schema to where this version of the code needs it.
+
+Every command asks where it stands, which takes one statement; Alembic is imported by those that
+change it.
+"""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from alembic.util import CommandError
 from attrs import frozen
 from sqlalchemy import Connection, text
 
 from tileferry.adapters.postgres.database import Database
 from tileferry.domain.errors import DatabaseError, InvalidValueError
-from tileferry.migrations import LOCATION
+from tileferry.migrations import LOCATION, REVISIONS
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 # Two that upgrade one database at once take turns; the number only has to be ours.
 _UPGRADE_LOCK = 7_411_223
@@ -65,16 +68,20 @@ def schema_status(database: Database) -> SchemaStatus:
 
 def upgrade(database: Database, revision: str = "head") -> SchemaStatus:
     """Apply every migration up to ``revision``, all or none; return where the schema stands."""
+    from alembic import command  # noqa: PLC0415  # slow, as above
+
     database.check_server()
     with _changing(database) as connection:
-        command.upgrade(_config(connection), revision)
+        _moved(lambda: command.upgrade(_config(connection), revision))
         return _status(connection)
 
 
 def downgrade(database: Database, revision: str) -> None:
     """Take migrations back down to ``revision``; for tests and for an operator who must."""
+    from alembic import command  # noqa: PLC0415  # as above
+
     with _changing(database) as connection:
-        command.downgrade(_config(connection), revision)
+        _moved(lambda: command.downgrade(_config(connection), revision))
 
 
 @contextmanager
@@ -88,25 +95,34 @@ def _changing(database: Database) -> Iterator[Connection]:
         status = _status(connection)
         if status.is_newer:
             status.check()
-        try:
-            yield connection
-        except CommandError as error:
-            raise InvalidValueError(
-                field="revision",
-                value=str(error),
-                problem="is not a step that can be taken from here",
-                remedy=f"this version knows {', '.join(status.known)}",
-            ) from error
+        yield connection
+
+
+def _moved(move: Callable[[], None]) -> None:
+    from alembic.util import CommandError  # noqa: PLC0415  # as above
+
+    try:
+        move()
+    except CommandError as error:
+        raise InvalidValueError(
+            field="revision",
+            value=str(error),
+            problem="is not a step that can be taken from here",
+            remedy=f"this version knows {', '.join(REVISIONS)}",
+        ) from error
 
 
 def _status(connection: Connection) -> SchemaStatus:
-    scripts = ScriptDirectory.from_config(_config(connection))
-    revisions = [script.revision for script in scripts.walk_revisions()]
-    found = MigrationContext.configure(connection).get_current_revision()
-    return SchemaStatus(found=found, needed=revisions[0], known=tuple(reversed(revisions)))
+    there = connection.execute(text("SELECT to_regclass('alembic_version')")).scalar()
+    found = None
+    if there is not None:
+        found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    return SchemaStatus(found=found, needed=REVISIONS[-1], known=REVISIONS)
 
 
-def _config(connection: Connection) -> Config:
+def _config(connection: Connection) -> "Config":
+    from alembic.config import Config  # noqa: PLC0415  # as above
+
     config = Config()
     # Alembic reads % in options as interpolation.
     config.set_main_option("script_location", str(LOCATION).replace("%", "%%"))

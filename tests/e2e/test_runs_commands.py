@@ -219,7 +219,7 @@ def test_why_a_run_goes_on_or_has_ended(desk: Desk, operator: WorkOperator) -> N
     assert "The next sweep of any worker takes the run from it" in late
     passed = Verdict(run_id=run.run_id, outcome=VerdictOutcome.PASSED)
     desk.control.process_result(held, passed)
-    assert "It is done, and all is well" in words_of(operator.runs("runs", "why", run.run_id))
+    assert "and all is well." in words_of(operator.runs("runs", "why", run.run_id))
     desk.partitions.enqueue([acquire(key(day)) for day in (1, 2)], actor=Actor.OPERATOR)
     rejected, reviewed = judged(desk), judged(desk, VerdictOutcome.NEEDS_REVIEW)
     why = words_of(operator.runs("runs", "why", rejected.run_id))

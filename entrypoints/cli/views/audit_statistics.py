@@ -117,7 +117,7 @@ def _chart(
     begin, end = first.begins.strftime("%m-%d %H:%M"), statistics.until.strftime("%m-%d %H:%M")
     gap = " " * max(len(first.counts) - len(begin) - len(end), 1)
     lines.append(Text(f"{'':<{label}}  {begin}{gap}{end}", "dim"))
-    part = "minute" if first.width_minutes == 1 else f"{first.width_minutes} minutes"
+    part = "a minute" if first.width_minutes == 1 else f"{first.width_minutes} minutes"
     lines.append(Text(f"{'':<{label}}  each mark is {part}; {marks[-1]} is {top}", "dim"))
     return Group(*lines)
 

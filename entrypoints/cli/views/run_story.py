@@ -38,9 +38,9 @@ def why_run(  # noqa: PLR0911  # one for each status
         case RunStatus.ERROR:
             return [*_to_come(found, policies.run), *_held_up(found, source)]
         case RunStatus.PASSED:
-            return [f"It is done, and all is well{_ended(found)}."]
+            return [f"It was done{_ended(found)}, and all is well."]
         case RunStatus.NEEDS_REVIEW:
-            return [f"It is done{_ended(found)}, and a human should look: {_error(run)}."]
+            return [f"It was done{_ended(found)}, and a human should look: {_error(run)}."]
         case RunStatus.FAILED:
             return [
                 f"It was judged{_ended(found)}, and rejected: {_error(run)}.",
@@ -149,4 +149,4 @@ def _error(run: Run) -> str:
 
 def _ended(found: InspectedRun) -> str:
     ended = found.attempts[-1].ended_at if found.attempts else None
-    return "" if ended is None else f" since {when(ended, found.now)}"
+    return "" if ended is None else f" at {when(ended, found.now)}"

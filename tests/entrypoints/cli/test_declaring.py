@@ -80,8 +80,9 @@ def test_a_help_does_not_import_what_only_values_are_checked_with() -> None:
     assert done.stdout.endswith("\n[]\n")
 
 
-def test_the_shell_is_told_how_to_complete() -> None:
-    ran = run_here("--show-completion", "bash")
+def test_the_shell_is_told_how_to_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shellingham.detect_shell", lambda: ("bash", "/bin/bash"))
+    ran = run_here("--show-completion")
     assert ran.code == 0
     assert "complete_bash" in ran.out
 
