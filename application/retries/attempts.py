@@ -43,7 +43,8 @@ class Attempts:
     sleep: AsyncSleep
     offload: Offload | None = None
     classifier: Classifier | None = None
-    observer: Callable[[], RetryObserver] | None = None
+    observer: Callable[[], RetryObserver]
+    """Makes who is told of failures, at the first one."""
     tokens: RetryTokens | None = None
     begin: Callable[[], None] = _nothing
     """Is told that the attempts begin."""
@@ -84,13 +85,13 @@ class Attempts:
         """Decide what follows a failed attempt."""
         if self._loop is None:
             self._loop = new_loop(self.policy, self.key, self._started_s, self.classifier)
-            self._observing = self.observer() if self.observer else None
+            self._observing = self.observer()
         return after_failure(self._loop, error, self.clock, self.tokens)
 
     def tell_failure(self, attempt: FailedAttempt) -> None:
         """Tell the observer of a failure."""
-        if self._observing is not None:
-            self._observing.attempt_failed(attempt)
+        assert self._observing is not None  # noqa: S101  # there was a failure
+        self._observing.attempt_failed(attempt)
 
     def tell_success(self) -> None:
         """Tell the observer of a success after failures."""

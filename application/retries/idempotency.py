@@ -370,9 +370,7 @@ def _the_last_refusal() -> Iterator[None]:
     try:
         yield
     except RetryError as error:
-        if error.__cause__ is not None:
-            raise error.__cause__ from None
-        raise
+        raise (error.__cause__ or error) from None
 
 
 @contextmanager

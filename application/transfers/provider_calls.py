@@ -10,7 +10,6 @@ from tileferry.application.ports.provider import FetchedTile, TileProvider
 from tileferry.application.retries.retry_manager import RetryManager
 from tileferry.domain.errors import (
     InvalidValueError,
-    NotPermittedError,
     RateLimitedError,
     ResponseSchemaError,
     RetryError,
@@ -127,10 +126,7 @@ def schema_error(error: InvalidValueError) -> ResponseSchemaError:
 def last_error(error: RetryError) -> Exception:
     """Return what the last attempt raised, and how many there were."""
     cause = error.__cause__
-    if isinstance(cause, NotPermittedError):
-        return cause  # it was not even tried
-    if not isinstance(cause, SatelliteProviderError):
-        return error
+    assert isinstance(cause, SatelliteProviderError)  # noqa: S101  # nothing else is tried again
     if cause.fault is ProviderFault.RATE_LIMITED:
         return RateLimitedError(
             url=cause.url or "", attempts=error.attempts, retry_after_s=cause.retry_after_s

@@ -225,6 +225,14 @@ def test_a_correlation_id_of_digits_is_found_when_no_entry_has_that_number() -> 
     assert sequences(reader.about("20261116")) == [1]
 
 
+def test_a_number_that_is_missing_in_the_log_is_not_mistaken_for_the_next() -> None:
+    log = log_of(*(attempted(n, correlation_id="c") for n in range(1_000, 1_010)))
+    del log.listed[6]
+    assert sequences(reader_of(log).about("8")) == [8]
+    log.listed = [entry for entry in log.listed if b"7" not in entry.body]
+    assert sequences(reader_of(log).about("7")) == []
+
+
 def test_a_decision_is_made_again() -> None:
     event = attempted(1)
     record = event.decision_record

@@ -156,6 +156,16 @@ def test_what_is_to_be_mended_is_boxed_in_closely(rows: MemoryTileMetadataStore)
     assert judged(rows, standard=REAR).boxes_to_mend() == ()
 
 
+def test_what_does_not_ground_the_aircraft_is_not_boxed_in(rows: MemoryTileMetadataStore) -> None:
+    tiles = list(AREA.tiles("sat"))
+    old, missing = tiles[0], [one for one in tiles if one.zoom == 14][40]
+    store(rows, *(tile(one, days=400 if one == old else 1) for one in tiles if one != missing))
+    report = judged(rows, standard=REAR)
+    assert {patch.flaw.grounds for patch in report.patches()} == {True, False}
+    ((box, zooms),) = report.boxes_to_mend()
+    assert list(TileCoverage(bbox=box, zoom_levels=zooms).tiles("sat")) == [missing]
+
+
 def test_across_the_antimeridian_each_side_has_its_box(rows: MemoryTileMetadataStore) -> None:
     boxes = judged(rows, area=ACROSS).boxes_to_mend()
     assert [box.crosses_antimeridian for box, _ in boxes] == [False, False]

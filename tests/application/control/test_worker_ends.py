@@ -242,3 +242,41 @@ def test_a_worker_that_waits_for_runs_stops_when_it_is_told(shop: Shop) -> None:
     shop.worker.is_stopping = lambda: bool(shop.clock.slept)
     shop.worker.run()
     assert sum(shop.clock.slept) <= 1
+
+
+def test_a_worker_that_waits_is_woken_by_a_run(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = iter([True])
+    monkeypatch.setattr(type(shop.desk.queue), "wait", lambda *_: next(waits))
+    shop.worker.settings = evolve(shop.worker.settings, until_idle=False, poll_s=3_600.0)
+    shop.worker._wait(3_600.0)
+    assert (shop.clock.slept, list(waits)) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (DISK, "worker.housekeeping_failed"),
+        (DatabaseError(problem="away", remedy="wait"), "worker.database_away"),
+    ],
+)
+def test_what_goes_wrong_in_the_house_keeps_no_run_from_its_work(
+    shop: Shop, error: Exception, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop.desk.submitted()
+    failures = iter([error])
+
+    class Failing:
+        """Cannot sweep, the first time."""
+
+        def sweep(self) -> int:
+            for failure in failures:
+                raise failure
+            return 0
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(shop.desk.control, name)
+
+    shop.worker.control = Failing()  # type: ignore[assignment]  # else the same
+    shop.worker.run()
+    assert len(shop.done) == 1
+    assert kind in [getattr(record, "kind", None) for record in caplog.records]

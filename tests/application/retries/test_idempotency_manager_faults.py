@@ -44,6 +44,13 @@ def test_invariant_11_when_the_store_cannot_answer_nothing_runs(form: Form) -> N
     assert script.calls == 0
 
 
+@both
+def test_without_a_heart_a_lease_is_not_renewed(form: Form) -> None:
+    bench, script = Bench(), Script()
+    assert form(bench.idempotency(heartbeat=None), script) == "done"
+    assert (script.calls, bench.heartbeat.every_s) == (1, [])
+
+
 class ForgetfulStore(MemoryIdempotencyStore):
     """A store that is gone once the claim is granted."""
 

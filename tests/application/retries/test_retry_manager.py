@@ -18,9 +18,11 @@ from support.managers import (
     async_form,
     async_loop_form,
     every_form,
+    inline,
     sync_form,
 )
 
+from tileferry.application import RetryManager
 from tileferry.domain.audit import (
     RetryAttempted,
     RetryExhausted,
@@ -218,6 +220,35 @@ def test_a_bare_coroutine_is_refused_with_a_clear_error() -> None:
             asyncio.run(
                 manager.execute_with_retry(PUBLISH, OPERATION, work(), idempotency_key=key)  # type: ignore[arg-type]
             )
+
+
+def test_a_loop_ends_by_itself_after_a_success() -> None:
+    bench, script = Bench(), Script(TimeoutError("x"))
+    for attempt in bench.manager().attempts(PUBLISH, OPERATION, PLAIN):
+        with attempt:
+            script()
+    assert (script.calls, bench.clock.slept) == (2, [PLAIN.base_delay])
+
+
+@pytest.mark.parametrize("offload", [inline, None])
+def test_an_awaited_loop_ends_by_itself_after_a_success(offload: Any) -> None:
+    bench, script = Bench(), Script(TimeoutError("x"))
+
+    async def main() -> None:
+        async for attempt in bench.manager(offload=offload).attempts(PUBLISH, OPERATION, PLAIN):
+            async with attempt:
+                await script.awaited()
+
+    asyncio.run(main())
+    assert (script.calls, bench.clock.slept) == (2, [PLAIN.base_delay])
+    assert bench.kinds == ["retry_attempt", "retry_succeeded"]
+
+
+def test_the_asynchronous_form_needs_something_to_sleep_by() -> None:
+    bench = Bench()
+    manager = RetryManager(clock=bench.clock, new_id=bench.new_id, audit=bench.trail)
+    with pytest.raises(InvalidValueError, match=r"give asyncio\.sleep"):
+        async_form(manager, Script(TimeoutError("x")))
 
 
 def test_an_attempt_that_is_not_entered_is_refused() -> None:

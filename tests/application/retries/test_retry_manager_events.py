@@ -44,6 +44,7 @@ from tileferry.domain.errors import (
 from tileferry.domain.retry import (
     POLICY_MATRIX,
     ErrorClass,
+    Final,
     RateLimited,
     RetryPolicy,
     classify_exception,
@@ -272,6 +273,11 @@ def test_telemetry_sees_a_call_from_beginning_to_end(form: Form) -> None:
     for _ in range(2):
         form(manager, Script(), idempotency_key="k", correlation_id="c")
     assert recorder.told == [begun, "record", 1, begun, "hit", 0]
+    recorder.told.clear()
+    final = {"classifier": lambda _error: Final(), "idempotency_key": "end", "correlation_id": "c"}
+    with pytest.raises(OSError, match="the end"):
+        form(manager, Script(OSError("the end")), **final)
+    assert recorder.told == [begun, "OSError", "record", OSError]
 
 
 @both

@@ -14,6 +14,7 @@ from tileferry.application import call_with_retry, call_with_retry_async
 from tileferry.domain.errors import InvalidValueError, RetryError
 from tileferry.domain.retry import (
     DOWNLOAD_POLICY,
+    Decision,
     ErrorClass,
     Final,
     GiveUpReason,
@@ -264,3 +265,40 @@ def test_the_types_of_the_call_survive() -> None:
         return await awaitable
 
     assert (got, asyncio.run(wait())) == (7, "seven")
+
+
+def test_the_asynchronous_driver_pays_and_tells_as_the_other_does() -> None:
+    clock, script = ManualClock(), Script(TimeoutError("x"))
+    told: list[object] = []
+
+    class Tokens:
+        """Pays for every retry."""
+
+        def note_first_attempt(self) -> None:
+            told.append("first")
+
+        def charged(self, decide: Callable[[float], Decision]) -> Decision:
+            told.append("paid")
+            return decide(1.0)
+
+    class Observer:
+        def attempt_failed(self, attempt: Any) -> None:
+            told.append(attempt.error_type)
+
+        def succeeded(self, loop: Any) -> None:
+            told.append(len(loop.history))
+
+    result = asyncio.run(
+        call_with_retry_async(
+            script.awaited,
+            policy=PLAIN,
+            key="k",
+            category=RetryCategory.KV_GET,
+            operation="Get it",
+            clock=clock,
+            sleep=clock.sleep_async,
+            observer=Observer,
+            tokens=Tokens(),
+        )
+    )
+    assert (result, told) == ("done", ["first", "paid", "TimeoutError", 1])

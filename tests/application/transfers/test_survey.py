@@ -7,6 +7,7 @@ from pathlib import Path
 
 import httpx
 from support.download_site import DERKACHI, NOW_S, ZOOM, DownloadSite, memory_site
+from support.memory_area import InTurn, MemoryArea
 from support.scripted_provider import ScriptedProvider, path_of, picture_of
 
 from tileferry.adapters.filesystem import FileJournalStore
@@ -160,3 +161,12 @@ def test_a_probe_waits_for_nobody(tmp_path: Path) -> None:
         assert site.clock.slept == []
         assert len(site.provider.tile_gets) == 10
         assert probe(calls_of(site), [], ThreadWorkers(), site.clock) is None
+
+
+def test_a_probe_counts_no_idle_moment_as_a_tile() -> None:
+    area = MemoryArea.of(3)
+    calls = area.download().calls("look")
+    sample = [area.provider.line(tile) for tile in area.provider.tiles]
+    measured = probe(calls, sample, InTurn(idles=True), area.bench.clock)
+    assert isinstance(measured, Measured)
+    assert measured.tiles == 3

@@ -8,14 +8,21 @@ from typing import Any
 import pytest
 from attrs import define, field
 
-from tileferry.adapters.memory import ManualClock, MemoryFdrClient, MemoryTileMetadataStore
-from tileferry.application import C11RetryConfig, IdempotentRetryTileUploader
+from tileferry.adapters.memory import (
+    ManualClock,
+    MemoryAuditSink,
+    MemoryFdrClient,
+    MemoryTileMetadataStore,
+)
+from tileferry.application import AuditTrail, C11RetryConfig, IdempotentRetryTileUploader
 from tileferry.application.ports import TileUploader
+from tileferry.domain.audit import RetryAttempted
 from tileferry.domain.errors import (
     FlightStateNotOnGroundError,
     InvalidValueError,
     SatelliteProviderError,
 )
+from tileferry.domain.retry import replay
 from tileferry.domain.tiles import (
     BlobRef,
     NewTile,
@@ -298,3 +305,22 @@ def test_a_configuration_that_makes_no_sense_is_refused(config: dict[str, Any]) 
     (name,) = config
     with pytest.raises(InvalidValueError, match=rf"C11RetryConfig\.{name}"):
         C11RetryConfig(**config)
+
+
+def test_each_decision_is_audited_and_the_count_is_told() -> None:
+    hangar = Hangar(count=2)
+    hangar.inner.rejects = lambda number, _tile: "blurred" if number == 1 else None
+    sink = MemoryAuditSink()
+    uploader = hangar.uploader()
+    uploader.audit = AuditTrail(logger=logging.getLogger("tests.upload"), sinks=[sink])
+    counts: list[list[int]] = []
+    uploader.on_counted = lambda: counts.append(hangar.attempts())
+    uploader.upload_pending_tiles(REQUEST)
+    assert counts == [[1, 1]]
+    event = sink.events[-1]
+    assert isinstance(event, RetryAttempted)
+    assert (event.operation, event.exception_message) == (
+        "Upload flight F1",
+        "2 tiles were rejected",
+    )
+    assert replay(event.decision_record) is None

@@ -1,0 +1,74 @@
+"""Room for what comes: looked for without taking it, and on a disk that nothing is evicted from."""
+
+from datetime import UTC, datetime
+
+from attrs import frozen
+
+from tileferry.adapters.memory import ManualClock, MemoryCacheLedger, MemoryTileMetadataStore
+from tileferry.application import CacheBudget
+from tileferry.application.cache.disk_budget import DiskBudget
+from tileferry.domain.tiles import BlobRef, NewTile, SectorClass, TileId
+
+OLD, NEW = (TileId(source="sat", zoom=15, x=x, y=1) for x in (1, 2))
+
+
+@frozen
+class Disk:
+    """Has so much free."""
+
+    free: int = 10**9
+
+    def free_bytes(self) -> int:
+        return self.free
+
+    def total_bytes(self) -> int:
+        return 10**12
+
+
+def full_ledger() -> MemoryCacheLedger:
+    """Return the books of a cache with two tiles of 100 bytes each."""
+    clock = ManualClock()
+    rows = MemoryTileMetadataStore(clock=clock)
+    for tile_id in (OLD, NEW):
+        clock.pass_time(60)
+        rows.insert_metadata(
+            NewTile(
+                tile_id=tile_id,
+                flight_id="F1",
+                produced_at=datetime(2025, 6, 1, tzinfo=UTC),
+                resolution_m_per_px=0.6,
+                sector_class=SectorClass.STABLE_REAR,
+                blob=BlobRef(segment=1, offset=tile_id.x * 100, length=100, sha256="ab" * 32),
+            )
+        )
+        rows.flush()
+    return MemoryCacheLedger(tiles=rows)
+
+
+def test_a_look_at_the_room_changes_nothing_and_reserving_does_what_it_said() -> None:
+    ledger = full_ledger()
+    reclaimed: list[int] = []
+    budget = CacheBudget(
+        ledger=ledger,
+        disk=Disk(),
+        reclaim=lambda: reclaimed.append(ledger.used_bytes()),
+        budget_bytes=200,
+        free_space_reserve_bytes=0,
+        reservation_id="me",
+    )
+    seen = budget.preview_headroom(50)
+    assert (list(seen.evicted), seen.insufficient) == ([OLD], False)
+    assert (ledger.used_bytes(), ledger.reserved_bytes(), reclaimed) == (200, 0, [])
+    assert list(budget.preview_headroom(50, keep={OLD}).evicted) == [NEW]
+    assert budget.reserve_headroom(50) == seen
+    assert (ledger.used_bytes(), ledger.reserved_bytes(), reclaimed) == (100, 50, [100])
+    budget.release_headroom()
+    assert ledger.reserved_bytes() == 0
+
+
+def test_a_disk_promises_what_is_free_but_for_its_reserve() -> None:
+    budget = DiskBudget(disk=Disk(1_000), free_space_reserve_bytes=100)
+    assert not budget.reserve_headroom(900).insufficient
+    assert budget.reserve_headroom(901).insufficient
+    budget.release_headroom()
+    assert not budget.reserve_headroom(900).insufficient
