@@ -1,6 +1,7 @@
 """Where tiles come from: a satellite-provider, or a plain tile server, as it is configured."""
 
 import httpx
+from attrs import evolve
 
 from tileferry.adapters.http import (
     FastLane,
@@ -10,9 +11,11 @@ from tileferry.adapters.http import (
     XyzTileProvider,
     user_agent,
 )
+from tileferry.adapters.http.client import check_key
 from tileferry.adapters.system import SystemClock
 from tileferry.application.ports.provider import TileProvider
 from tileferry.domain.errors import InvalidValueError, NotPermittedError
+from tileferry.domain.text import printable
 from tileferry.domain.tiles import TileServer, TileTemplate
 from tileferry.entrypoints.config import Config
 from tileferry.entrypoints.config.api_key import service_api_key
@@ -91,6 +94,25 @@ def needs_key(config: Config) -> bool:
     return template is None or TileTemplate(template).has_key
 
 
+def check_own_key(config: Config) -> None:
+    """Refuse a key that cannot be sent, before it is; the refusal names where it came from."""
+    key, template, file = (
+        service_api_key(config.c11),
+        config.xyz.url_template,
+        config.c11.service_api_key_file,
+    )
+    try:
+        check_key(key)
+        if template is not None:
+            TileTemplate(template).check_key(key)
+    except InvalidValueError as error:
+        if file is None:
+            raise
+        raise evolve(
+            error, field="c11.service_api_key_file", remedy=f"write the key into {file}"
+        ) from None
+
+
 def check_takes_uploads(config: Config) -> None:
     """Refuse to upload to a server that only serves."""
     if config.xyz.url_template is not None:
@@ -116,5 +138,5 @@ def credits_of(config: Config) -> dict[str, str | None]:
 
 def credit_line(config: Config) -> str | None:
     """Return the same for people, if there is anything to say."""
-    said = [text for text in credits_of(config).values() if text]
+    said = [printable(text) for text in credits_of(config).values() if text]
     return f"Pictures: {', '.join(said)}" if said else None

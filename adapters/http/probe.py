@@ -7,8 +7,12 @@ from email.utils import parsedate_to_datetime
 import httpx
 from attrs import frozen
 
+from tileferry.adapters.http.deadlines import within
 from tileferry.adapters.http.errors import answered
 from tileferry.adapters.http.refusals import key_of
+
+DEADLINE_S = 20.0
+"""A provider that cannot say hello within this is no provider to download from."""
 
 
 @frozen(kw_only=True)
@@ -23,8 +27,8 @@ class ProviderSigns:
     """``None`` without TLS."""
 
 
-def probed(client: httpx.Client, path: str) -> ProviderSigns:
-    """Ask, and look; only the head of the answer is read."""
+def probed(client: httpx.Client, path: str, *, deadline_s: float = DEADLINE_S) -> ProviderSigns:
+    """Ask, and look; only the head of the answer is read, and it has to come in time."""
     server = f"{client.base_url.scheme}://{client.base_url.netloc.decode()}"
 
     def ask() -> ProviderSigns:
@@ -36,13 +40,13 @@ def probed(client: httpx.Client, path: str) -> ProviderSigns:
                 certificate_expires_at=_expiry_of(response),
             )
 
-    return answered(ask, lambda: server, secret=key_of(client))
+    return answered(lambda: within(deadline_s, ask), lambda: server, secret=key_of(client))
 
 
 def _date_of(text: str) -> datetime | None:
     try:
         date = parsedate_to_datetime(text)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):  # whatever it is, it is no time
         return None
     return date if date.tzinfo is not None else date.replace(tzinfo=UTC)
 

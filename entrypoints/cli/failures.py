@@ -1,6 +1,5 @@
 """How a command that failed ends: one line, one object if a script waits for it, an exit code."""
 
-import errno
 import json
 import os
 import sys
@@ -14,6 +13,7 @@ from typer.exceptions import TyperException
 from tileferry.domain.errors import TileManagerError
 from tileferry.domain.text import message_of, printable
 from tileferry.entrypoints.cli.exits import ExitCode, exit_code_of
+from tileferry.entrypoints.cli.tree import Interrupted, ReaderGone
 
 ERROR_SCHEMA = "tileferry.error.v1"
 _LINE_CHARS_MAX = 1_000
@@ -27,7 +27,7 @@ def told(error: BaseException, *, as_json: bool) -> ExitCode:
             _print_error(error_json(error, code))
         _say(f"tileferry: {error}")
         return code
-    if isinstance(error, KeyboardInterrupt | typer.Abort):
+    if isinstance(error, Interrupted | KeyboardInterrupt | typer.Abort):
         _say("tileferry: interrupted")
         return ExitCode.INTERRUPTED
     if isinstance(error, TyperException):
@@ -35,8 +35,7 @@ def told(error: BaseException, *, as_json: bool) -> ExitCode:
             _print_error(_body("UsageError", error.format_message(), ExitCode.USAGE))
         cast("Any", error).show()  # with the command's usage; all of them have it
         return ExitCode.USAGE
-    if isinstance(error, OSError) and error.errno == errno.EPIPE:
-        # Whoever read our output has gone; the interpreter would complain once more at its end.
+    if isinstance(error, ReaderGone):  # the interpreter would complain once more at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.FATAL
     for line in "".join(traceback.format_exception(error)).splitlines():

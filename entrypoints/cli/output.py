@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tileferry.domain.errors import InvalidValueError, TileManagerError
+from tileferry.domain.text import printable
 from tileferry.entrypoints.config import load_config
 
 if TYPE_CHECKING:
@@ -27,7 +28,16 @@ _ON_PURPOSE = (TileManagerError, typer.Exit, typer.Abort, typer.BadParameter, Br
 """What ends a command without being a mistake of ours."""
 _REFUSALS_MAX = 20
 
-people = Console(highlight=False)
+
+class Paper(Console):
+    """Where data goes. Rich would end the process when nobody reads it; how is not its to say."""
+
+    def on_broken_pipe(self) -> None:
+        """Pass it on."""
+        raise  # noqa: PLE0704  # rich calls this while it handles the error
+
+
+people = Paper(highlight=False)
 notes = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
 """For everything that is not data."""
 
@@ -88,7 +98,8 @@ def print_json(schema: str, body: Mapping[str, Any]) -> None:
 
 def facts(title: str, rows: Mapping[str, object]) -> Table:
     """Lay out a few named facts."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE)
+    title = printable(title)  # it may be a name that came with a file
+    table = Table(title=Text(title), title_justify="left", title_style="bold", box=box.SIMPLE)
     table.min_width = len(title)  # or it would be folded
     table.show_header = False
     table.add_column()

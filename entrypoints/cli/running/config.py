@@ -1,5 +1,6 @@
 """The configuration, shown and begun."""
 
+import os
 from pathlib import Path
 
 from tileferry.adapters.filesystem import write_whole_file
@@ -36,7 +37,7 @@ def _object(setting: Setting) -> dict[str, object]:
 
 def init(file: Path, *, json: bool) -> None:
     """Begin a file."""
-    if file.exists():
+    if os.path.lexists(file):  # also a link that leads nowhere
         raise AlreadyThereError(
             path=str(file), remedy="name another file, or move this one away first"
         )

@@ -1,0 +1,43 @@
+"""Commands that are cut short: by a signal, or by a reader who has seen enough."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "tileferry.entrypoints.cli"]
+
+
+@pytest.mark.parametrize("words", [["config", "show"], ["config", "show", "--json"], ["--help"]])
+def test_a_reader_who_leaves_early_is_no_crash(words: list[str], tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(  # noqa: S603  # our own command
+        [*COMMAND, *words], stdout=writer, stderr=subprocess.PIPE, cwd=tmp_path, check=False
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (7, b"")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_that_is_stopped_says_so(
+    number: signal.Signals, tmp_path: Path, database_url: str
+) -> None:
+    process = subprocess.Popen(  # noqa: S603  # as above
+        [*COMMAND, "audit", "tail", "--follow"],
+        env={**os.environ, "TILEFERRY_DATABASE_URL": database_url},
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    os.set_blocking(process.stdout.fileno(), False)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(timeout=4)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=30)
+    assert (process.returncode, said) == (130, "tileferry: interrupted\n")
