@@ -1,9 +1,10 @@
 """The tree of commands: every noun, with what it is for, in an operator's order."""
 
+import errno
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -46,6 +47,14 @@ CHAPTERS: Mapping[str, Mapping[str, str]] = {
 NOUNS = {noun: summary for chapter in CHAPTERS.values() for noun, summary in chapter.items()}
 
 
+class Interrupted(Exception):  # noqa: N818  # not an error
+    """Somebody ended a command, and it had nothing to say to that."""
+
+
+class ReaderGone(Exception):  # noqa: N818  # as above
+    """Whoever read our output has gone."""
+
+
 class CommandTree(Group):
     """Imports a noun when it is asked for: no command waits for what others need."""
 
@@ -71,6 +80,17 @@ class CommandTree(Group):
             error.message += f" Did you mean '{alike[0]}'?" if alike else ""
             raise
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command. One that is interrupted and has not told so itself is told of."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Interrupted from None
+        except OSError as error:  # typer would end with a code that is none of ours
+            if error.errno != errno.EPIPE:
+                raise
+            raise ReaderGone from None
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002  # as above
         """Write the chapters; no noun needs to be imported for that."""
         widest = max(map(len, NOUNS))
@@ -92,8 +112,24 @@ app = typer.Typer(
 )
 
 
+def _tell_version(asked: bool) -> None:  # noqa: FBT001  # as typer calls it
+    if asked:
+        from importlib.metadata import version  # noqa: PLC0415  # the help must not wait for it
+
+        typer.echo(f"{APP_NAME} {version(APP_NAME)}")
+        raise typer.Exit
+
+
 @app.callback()
-def _tileferry() -> None:
+def _tileferry(
+    *,
+    version: Annotated[  # its callback does it
+        bool,
+        typer.Option(
+            "--version", callback=_tell_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
     """Move satellite tiles between a provider and an offline cache, and lose none on the way."""
 
 
