@@ -7,6 +7,7 @@ from collections.abc import Callable
 from attrs import define, field
 
 from tileferry.adapters.system.clock import SystemClock
+from tileferry.adapters.system.waiting import wait
 
 STEP_S = 0.2
 
@@ -24,10 +25,12 @@ class AttentiveClock(SystemClock):
     thread: threading.Thread = field(factory=threading.main_thread)
     """Whose waits can be ended: others work for it."""
 
-    def sleep(self, seconds: float) -> None:  # type: ignore[override]  # one of an object, not of the class
+    def sleep(self, seconds: float) -> None:
         """Wait, in short steps."""
+        if threading.current_thread() is not self.thread:
+            wait(seconds)
+            return
         end_s = time.monotonic() + seconds
         while (left_s := end_s - time.monotonic()) > 0:
             time.sleep(min(left_s, STEP_S))
-            if threading.current_thread() is self.thread:
-                self.check()
+            self.check()

@@ -3,6 +3,8 @@
 import asyncio
 import time
 
+from tileferry.adapters.system.waiting import wait
+
 
 class SystemClock:
     """Real time and real waiting."""
@@ -11,5 +13,5 @@ class SystemClock:
 
     now = staticmethod(time.time)
     monotonic = staticmethod(time.monotonic)
-    sleep = staticmethod(time.sleep)
+    sleep = staticmethod(wait)
     sleep_async = staticmethod(asyncio.sleep)

@@ -10,12 +10,13 @@ from typing import TypeVar
 
 from attrs import define, field
 
+from tileferry.adapters.system.waiting import WorkerThread
 from tileferry.domain.checks import integer
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 LEAVE_S = 0.5
-"""How long workers are waited for that were told to end."""
+"""How long workers are waited for that were told to end and are inside a call."""
 
 
 async def offload(call: Callable[[], Result], /) -> Result:
@@ -46,7 +47,11 @@ class ThreadHeartbeat:
 
 @define
 class ThreadWorkers:
-    """Works in daemon threads: one that waits for a provider does not keep the process alive."""
+    """Works in daemon threads: one that waits for a provider does not keep the process alive.
+
+    When it is over, waits end at once; a thread that is inside a call is left to itself after a
+    short while, and what it works on has to see to it that it does no more harm.
+    """
 
     count: int = field(default=8, validator=integer(1, 256))
 
@@ -68,14 +73,14 @@ class ThreadWorkers:
                     outbox.put((None, error))
 
         ended = threading.Event()
-        threads: list[threading.Thread] = []
+        threads: list[WorkerThread] = []
         under_way = 0
         try:
             for item in items:
                 inbox.put((item,))
                 under_way += 1
                 if len(threads) < min(under_way, self.count):
-                    thread = threading.Thread(target=loop, name="tileferry-worker", daemon=True)
+                    thread = WorkerThread(loop, ended)
                     threads.append(thread)
                     thread.start()
                 while under_way >= 2 * self.count:
@@ -91,7 +96,7 @@ class ThreadWorkers:
             for _ in threads:
                 inbox.put(None)
             deadline_s = time.monotonic() + LEAVE_S
-            for thread in threads:  # what is nearly done ends before what it uses is closed
+            for thread in threads:  # who waits ends at once, what is nearly done soon
                 thread.join(max(0.0, deadline_s - time.monotonic()))
 
 

@@ -66,6 +66,13 @@ class DownloadObserver(Protocol):
         ...
 
 
+class WorkEnded(BaseException):
+    """What a worker works for is over: nobody waits for its result.
+
+    Raised in the worker, and heard of by nobody. No ``Exception``, so that it is not tried again.
+    """
+
+
 class Workers(Protocol):
     """Does the same to many things, several at a time."""
 
@@ -74,7 +81,8 @@ class Workers(Protocol):
     ) -> Generator[Result | None, None, None]:
         """Yield what ``work`` makes of each item, as it is done, and ``None`` when idle.
 
-        Items are taken as they are needed, in the caller's thread. Closing it ends the work.
+        Items are taken as they are needed, in the caller's thread. Closing it ends the work: who
+        waits by the clock stops waiting, by ``WorkEnded``.
         """
         ...
 

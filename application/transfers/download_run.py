@@ -178,6 +178,7 @@ class DownloadRun:
                 closing(
                     uses.workers.run(partial(_attempted, calls), wanted, idle_s=idle_s)
                 ) as results,
+                closing(calls),  # before the workers: what they hear from now on is for nobody
             ):
                 self._take_all(results, commit)
         finally:

@@ -6,6 +6,7 @@ from typing import TypeVar
 from attrs import define, evolve, field, frozen
 
 from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.downloads import WorkEnded
 from tileferry.application.ports.provider import FetchedTile, TileProvider
 from tileferry.application.retries.retry_manager import RetryManager
 from tileferry.domain.errors import (
@@ -45,7 +46,11 @@ class Fetched:
 
 @define(kw_only=True)
 class ProviderCalls:
-    """What one download asks of the provider. A provider that limits our rate limits all calls."""
+    """What one download asks of the provider. A provider that limits our rate limits all calls.
+
+    Whoever is still inside a call when it is closed finds it over: nothing is tried again, and
+    nothing is told of it.
+    """
 
     provider: TileProvider
     retry: RetryManager
@@ -53,6 +58,11 @@ class ProviderCalls:
     policy: RetryPolicy
     correlation_id: str
     _opens_at_s: float = field(default=0.0, init=False)
+    _closed: bool = field(default=False, init=False)
+
+    def close(self) -> None:
+        """Let no call go on."""
+        self._closed = True
 
     def pages(self, coverage: TileCoverage, limits: ListingLimits) -> Iterator[list[TileSummary]]:
         """Yield what the provider lists for an area, a page at a time, each tile once."""
@@ -85,7 +95,10 @@ class ProviderCalls:
             nonlocal attempts
             attempts += 1
             self._await_gate()
-            return call()
+            try:
+                return call()
+            finally:
+                self._check_open()
 
         try:
             result = self.retry.execute_with_retry_sync(
@@ -99,6 +112,10 @@ class ProviderCalls:
         except RetryError as error:
             raise last_error(error) from error
         return result, attempts - 1
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise WorkEnded
 
     def _class_of(self, error: BaseException) -> ErrorClass:
         found = class_of_error(error)

@@ -1,11 +1,12 @@
 """A program that embeds tileferry: several instances, events instead of prints, orderly stops."""
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from attrs import define, field
+from attrs import define, evolve, field
 from support.provider import API_KEY, RunningProvider
 from typed_settings import Secret
 
@@ -115,6 +116,57 @@ def test_a_listener_may_end_a_download_and_it_goes_on_later(site: Site) -> None:
     with site.ferry() as ferry:
         assert ferry.download(flight="F7", **AREA).outcome is DownloadOutcome.SUCCESS
     assert min(site.provider.fetched.values()) == 1, "what was settled is not fetched again"
+
+
+@define
+class Stopper:
+    """Ends a download once it is told something from the thread that works, after ``is_due``."""
+
+    is_due: Callable[[], bool]
+    waits: int = 0
+
+    def __call__(self, event: ProgressEvent) -> None:
+        self.waits += isinstance(event, Waiting)
+        if isinstance(event, TilesDurable) and self.is_due():
+            raise KeyboardInterrupt
+
+
+def workers_alive() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "tileferry-worker"]
+
+
+@pytest.mark.parametrize(
+    "fault", [{"fault": "429", "retry_after": 60}, {"fault": "503"}], ids=["told to", "backoff"]
+)
+def test_nothing_goes_on_after_a_download_was_stopped_in_a_wait(
+    site: Site, fault: dict[str, Any]
+) -> None:
+    site.provider.misbehave({**fault, "call": "tile", "times": 1})
+    before = set(workers_alive())
+    stop = Stopper(lambda: stop.waits == 1)
+    with Tileferry(site.config(), listener=stop) as ferry, pytest.raises(KeyboardInterrupt):
+        ferry.download(flight="F7", **AREA)
+    assert set(workers_alive()) <= before, "who waits for a retry ends with the download"
+    assert stop.waits == 1
+    assert max(site.provider.fetched.values()) == 1
+
+
+def test_who_is_inside_a_request_when_it_is_stopped_does_nothing_more(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.provider.misbehave({"fault": "stall", "call": "tile", "times": 1})
+    before = set(workers_alive())
+    config = site.config()
+    impatient = evolve(config, c11=evolve(config.c11, http_timeout_s=3.0))
+    stop = Stopper(lambda: len(site.provider.requests) > 1)
+    with Tileferry(impatient, listener=stop) as ferry, pytest.raises(KeyboardInterrupt):
+        ferry.download(flight="F7", **AREA)
+    asked = len(site.provider.requests)
+    (left,) = set(workers_alive()) - before
+    left.join(30)
+    assert not left.is_alive()
+    assert (len(site.provider.requests), stop.waits) == (asked, 0)
+    assert "audit.sink_failed" not in [getattr(line, "kind", "") for line in caplog.records]
 
 
 def test_several_instances_work_at_once_in_one_process(

@@ -2,7 +2,7 @@
 
 import logging
 from datetime import UTC, datetime
-from typing import NoReturn
+from typing import NoReturn, cast
 
 import pytest
 from support.managers import logged
@@ -27,7 +27,8 @@ from tileferry.adapters.memory import (
     MemoryTileStore,
 )
 from tileferry.application import DownloadSettings, GroupLimits
-from tileferry.application.ports.downloads import TileFate
+from tileferry.application.ports.downloads import TileFate, WorkEnded
+from tileferry.application.ports.provider import FetchedTile, TileProvider
 from tileferry.domain.errors import (
     CacheBudgetExceededError,
     CacheLockError,
@@ -242,6 +243,29 @@ def test_a_rate_limit_without_a_time_holds_up_nobody_else() -> None:
     calls._class_of(fault(ProviderFault.RATE_LIMITED))
     calls.fetch(area.provider.tiles[0])
     assert area.bench.clock.slept == []
+
+
+@pytest.mark.parametrize("answer", [[UNAVAILABLE], []], ids=["a fault", "a tile"])
+def test_who_is_inside_a_call_when_the_run_ends_tries_nothing_again_and_tells_nothing(
+    answer: list[ProviderFault],
+) -> None:
+    area = MemoryArea.of(1)
+    (tile,) = area.provider.tiles
+    area.provider.faults[tile] = [fault(UNAVAILABLE), *map(fault, answer)]
+    calls = area.download().calls("one download")
+    fetch_tile = area.provider.fetch_tile
+
+    class EndsMeanwhile:
+        def fetch_tile(self, tile_id: TileId) -> FetchedTile:
+            if area.provider.asked:
+                calls.close()
+            return fetch_tile(tile_id)
+
+    calls.provider = cast("TileProvider", EndsMeanwhile())
+    with pytest.raises(WorkEnded):
+        calls.fetch(tile)
+    assert area.provider.asked == [tile, tile]
+    assert len(area.bench.sink.events) == 1, "of the attempt before"
 
 
 def test_a_listing_in_another_form_is_a_schema_error() -> None:

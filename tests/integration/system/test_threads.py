@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from tileferry.adapters.system import ThreadWorkers
+from tileferry.adapters.system import AttentiveClock, SystemClock, ThreadWorkers
 from tileferry.adapters.system.threads import LEAVE_S
 
 
@@ -72,3 +72,34 @@ def test_when_it_is_closed_what_is_nearly_done_ends_and_the_rest_is_left(
     assert time.monotonic() - begun_s < LEAVE_S + 5
     assert workers_alive() == 1  # it is a daemon, and does not keep the process alive
     stuck.set()
+
+
+@pytest.mark.parametrize("clock", [SystemClock(), AttentiveClock()], ids=["plain", "attentive"])
+def test_who_waits_by_the_clock_stops_waiting_when_it_is_over(
+    clock: SystemClock, workers_alive: Callable[[], int]
+) -> None:
+    waited: list[int] = []
+
+    def work(item: int) -> int:
+        if item:
+            clock.sleep(60.0)
+            waited.append(item)
+        return item
+
+    results = ThreadWorkers(4).run(work, iter(range(50)), idle_s=0.2)
+    assert [next(results), next(results)] == [0, None]
+    assert workers_alive() == 4
+    results.close()
+    assert workers_alive() == 0
+    assert waited == []
+
+
+def test_within_the_run_a_worker_waits_as_long_as_it_says() -> None:
+    def work(_item: int) -> float:
+        begun_s = time.monotonic()
+        SystemClock.sleep(0.05)
+        return time.monotonic() - begun_s
+
+    (waited_s,) = ThreadWorkers(1).run(work, iter([1]), idle_s=5.0)
+    assert waited_s is not None
+    assert waited_s >= 0.05
