@@ -1,5 +1,6 @@
 """What is well with an installation, and what is not: facts in, a finding with its cure out."""
 
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
@@ -122,7 +123,7 @@ def of_certificate(expires_at: datetime | None, now: datetime) -> Finding:
     return well(subject, found)
 
 
-def of_answer(status: int, server: str) -> Finding:
+def of_answer(status: int, server: str, key_origin: str) -> Finding:
     """Judge how the provider answered a small question that carried our key."""
     subject, server = "provider", printable(server)
     error = SatelliteProviderError(
@@ -132,8 +133,7 @@ def of_answer(status: int, server: str) -> Finding:
         case 200:
             return well(subject, f"{server} answers and takes the key")
         case 401 | 403:
-            found, cure = f"{server} refuses the key ({status})", "check c11.service_api_key_file"
-            return ill(subject, found, cure, error=error)
+            return of_refused_key(error, server, key_origin)
         case 429:
             return doubtful(subject, f"{server} throttles us (429)", "wait before a download")
         case _ if status >= _SERVER_ERROR:
@@ -142,6 +142,35 @@ def of_answer(status: int, server: str) -> Finding:
             found = f"{server} answered {status} to a listing"
             cure = "check that c11.satellite_provider_url is the address of a satellite-provider"
             return ill(subject, found, cure, error=error)
+
+
+def of_refused_key(error: SatelliteProviderError, server: str, key_origin: str) -> Finding:
+    """Return that the provider did not take the key, which came from a variable or a file."""
+    found = f"{printable(server)} refuses the key ({error.status})"
+    cure = f"check the key, which came from {printable(key_origin)}"
+    return ill("provider", found, cure, error=error)
+
+
+def of_log(file: str, problem: str | None) -> Finding:
+    """Judge where records go: without a log commands go on, and nobody can look back."""
+    if problem is None:
+        return well("log", file)
+    return doubtful(
+        "log",
+        f"{file} cannot be written ({problem}); commands go on without it",
+        "set log.file to a file in a folder that can be made and written",
+    )
+
+
+def of_variables(unknown: Mapping[str, str | None]) -> Iterator[Finding]:
+    """Judge variables that look like settings and are none, each with what was meant, if known."""
+    for name, meant in unknown.items():
+        cure = "unset it; `tileferry config show` lists all settings"
+        yield doubtful(
+            "environment",
+            f"{printable(name)} is no setting, and is ignored",
+            cure if meant is None else f"did you mean {meant}?",
+        )
 
 
 def of_mode(subject: str, mode: int, cure: str) -> Finding:

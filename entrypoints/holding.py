@@ -1,5 +1,7 @@
 """Holding a cache: one process writes to it at a time, and there is a folder to hold."""
 
+import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,12 +18,35 @@ def make_folder(path: Path, *, setting: str = "c11.cache_root") -> None:
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        raise StorageError(
-            action="make the folder",
-            path=str(path),
-            problem=error.strerror or type(error).__name__,
-            remedy=f"set {setting} to a folder that can be made and written",
-        ) from error
+        raise _not_made(path, error.strerror or type(error).__name__, setting) from error
+
+
+def check_folder(path: Path, *, setting: str = "c11.cache_root") -> None:
+    """Refuse a folder that could not be made or written, as ``make_folder`` would; make none."""
+    problem = folder_problem(path)
+    if problem is not None:
+        raise _not_made(path, problem, setting)
+
+
+def folder_problem(path: Path) -> str | None:
+    """Say why a folder could not be made or written, if so; nothing is tried."""
+    whole = path.absolute()
+    # lexists: a link that leads nowhere is in the way too, and what may not be seen is no error
+    there = next(place for place in (whole, *whole.parents) if os.path.lexists(place))
+    if not os.path.isdir(there):  # noqa: PTH112  # Path's own raises for what may not be seen
+        return f"{there}: {os.strerror(errno.ENOTDIR)}"
+    if not os.access(there, os.W_OK | os.X_OK):
+        return f"{there}: {os.strerror(errno.EACCES)}"
+    return None
+
+
+def _not_made(path: Path, problem: str, setting: str) -> StorageError:
+    return StorageError(
+        action="make the folder",
+        path=str(path),
+        problem=problem,
+        remedy=f"set {setting} to a folder that can be made and written",
+    )
 
 
 @contextmanager

@@ -3,7 +3,8 @@
 First ``tileferry.toml``, then the environment (``TILEFERRY_…``, one name a field), then flags.
 """
 
-from tileferry.entrypoints.config.loading import CONFIG_FILE, ENV_PREFIX, load_config
+from tileferry.entrypoints.config.loading import CONFIG_FILE, load_config
+from tileferry.entrypoints.config.names import ENV_PREFIX
 from tileferry.entrypoints.config.sections import (
     APP,
     AuditConfig,

@@ -1,16 +1,22 @@
 """Where settings come from: ``tileferry.toml``, then the environment, then flags."""
 
+import os
 from pathlib import Path
 
 import typed_settings as ts
+from attrs import evolve
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.entrypoints.config.names import unknown_setting, wrong_setting
+from tileferry.entrypoints.config.names import (
+    ENV_PREFIX,
+    unknown_setting,
+    variable_of,
+    wrong_setting,
+)
 from tileferry.entrypoints.config.retries import alert_thresholds, configured_policies
 from tileferry.entrypoints.config.sections import APP, Config
 
 CONFIG_FILE = "tileferry.toml"
-ENV_PREFIX = "TILEFERRY_"
 
 
 def load_config(file: Path | None = None) -> Config:
@@ -20,9 +26,8 @@ def load_config(file: Path | None = None) -> Config:
             Config, appname=APP, config_files=[file or Path(CONFIG_FILE)], env_prefix=ENV_PREFIX
         )
     except ts.exceptions.InvalidSettingsError as error:
-        text = str(error.exceptions[0])
-        remedy = f"correct it in {CONFIG_FILE}, or in its variable {ENV_PREFIX}…"
-        raise wrong_setting(text, Config, remedy) from None  # that text may quote a secret
+        wrong = wrong_setting(str(error.exceptions[0]), Config, "")
+        raise _placed(wrong, file) from None  # that text may quote a secret
     except ts.exceptions.InvalidOptionsError as error:
         # Its text ends with the paths of all that it does not know.
         raise unknown_setting(str(error).rpartition(": ")[2].split(", ")[0], Config) from None
@@ -31,6 +36,18 @@ def load_config(file: Path | None = None) -> Config:
             field=CONFIG_FILE, value=str(file or CONFIG_FILE), problem=f"cannot be read: {error}"
         ) from error
     # Values that make no sense are found now, not when the first call fails.
-    configured_policies(config.retry)
-    alert_thresholds(config.audit.alert_retries_per_minute, config.retry)
+    try:
+        configured_policies(config.retry)
+        alert_thresholds(config.audit.alert_retries_per_minute, config.retry)
+    except InvalidValueError as error:
+        raise _placed(error, file) from None
     return config
+
+
+def _placed(error: InvalidValueError, file: Path | None) -> InvalidValueError:
+    """Say where a wrong value stands: the environment wins over the file."""
+    # An area is an entry of a table that is one variable.
+    variables = [variable_of(path) for path in (error.field, error.field.rpartition(".")[0])]
+    place = next((name for name in variables if name in os.environ), str(file or CONFIG_FILE))
+    said = f"{error.remedy}; " if error.remedy else ""
+    return evolve(error, remedy=f"{said}correct it in {place}")

@@ -1,8 +1,8 @@
-"""The names of settings: their paths, which of them are secret, and what a wrong one may mean."""
+"""The names of settings: paths, variables, which are secret, and what a wrong one may mean."""
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import get_args, get_origin
 
@@ -11,8 +11,35 @@ import typed_settings as ts
 
 from tileferry.domain.errors import InvalidValueError
 
+ENV_PREFIX = "TILEFERRY_"
+PROVIDER_KEY_VARIABLE = "TILEFERRY_PROVIDER_API_KEY"
+"""The key of the reference provider, which has no configuration."""
+_OTHER_VARIABLES = (PROVIDER_KEY_VARIABLE, "TILEFERRY_SOAK")
+"""What is read from the environment without being a setting: by the provider, and by tests."""
 _ALIKE_MIN = 0.6
 _HIDDEN = "***"
+
+
+def variable_of(path: str) -> str:
+    """Return a setting's name in the environment."""
+    return ENV_PREFIX + path.upper().replace(".", "_")
+
+
+def unknown_variables(environment: Iterable[str], paths: Iterable[str]) -> Mapping[str, str | None]:
+    """Return the variables that look like ours and are read by nobody, each with what was meant.
+
+    The paths are those of all settings.
+    """
+    known = [
+        name.removeprefix(ENV_PREFIX) for name in (*map(variable_of, paths), *_OTHER_VARIABLES)
+    ]
+    found: dict[str, str | None] = {}
+    for name in sorted(environment):
+        own = name.removeprefix(ENV_PREFIX)
+        if name.startswith(ENV_PREFIX) and own not in known:
+            alike = get_close_matches(own.upper(), known, n=1, cutoff=_ALIKE_MIN)
+            found[name] = f"{ENV_PREFIX}{alike[0]}" if alike else None
+    return found
 
 
 def unknown_setting(path: str, config: type[attrs.AttrsInstance]) -> InvalidValueError:

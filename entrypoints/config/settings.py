@@ -11,8 +11,8 @@ import attrs
 from attrs import frozen
 
 from tileferry.entrypoints.config.about import ABOUT, EXAMPLE
-from tileferry.entrypoints.config.loading import CONFIG_FILE, ENV_PREFIX
-from tileferry.entrypoints.config.names import is_plain_setting
+from tileferry.entrypoints.config.loading import CONFIG_FILE
+from tileferry.entrypoints.config.names import is_plain_setting, variable_of
 from tileferry.entrypoints.config.sections import APP, Config
 
 HIDDEN = "***"
@@ -46,16 +46,17 @@ class Setting:
         return variable_of(self.path)
 
 
-def variable_of(path: str) -> str:
-    """Return a setting's name in the environment."""
-    return ENV_PREFIX + path.upper().replace(".", "_")
-
-
 def settings_of(config: Config, file: Path | None = None) -> Iterator[Setting]:
     """Yield every setting of a configuration that was loaded from a file and the environment."""
     source = file or Path(CONFIG_FILE)
     for setting in _below(config, ""):
         yield attrs.evolve(setting, origin=_origin(setting.path, source, _tables(source)))
+
+
+def origin_of(path: str, file: Path | None = None) -> str:
+    """Say where a setting's value came from: its variable, the file, or nowhere."""
+    source = file or Path(CONFIG_FILE)
+    return _origin(path, source, _tables(source))
 
 
 def _below(table: Any, section: str) -> Iterator[Setting]:

@@ -14,7 +14,7 @@ from typing import IO
 
 from rich.console import Console
 
-from tileferry.entrypoints.config.loading import CONFIG_FILE, ENV_PREFIX
+from tileferry.entrypoints.config import CONFIG_FILE, ENV_PREFIX
 from tileferry.entrypoints.demo.accounting import an_account
 from tileferry.entrypoints.demo.clerk import clerk_at_work
 from tileferry.entrypoints.demo.counting import Notebook

@@ -77,7 +77,7 @@ def test_a_certificate_should_outlast_the_next_flight(days: int | None, verdict:
 def test_an_answer_is_judged_by_its_status(
     status: int, verdict: Verdict, fault: ProviderFault | None
 ) -> None:
-    finding = health.of_answer(status, SERVER)
+    finding = health.of_answer(status, SERVER, "/home/me/key")
     assert finding.verdict is verdict
     assert SERVER in finding.found
     assert (finding.cure is None) is (verdict is Verdict.OK)
@@ -85,6 +85,28 @@ def test_an_answer_is_judged_by_its_status(
         assert isinstance(finding.error, SatelliteProviderError)
         assert finding.error.status == status
         assert finding.error.fault is fault or fault is None
+
+
+def test_a_refused_key_is_told_with_where_it_came_from() -> None:
+    finding = health.of_answer(401, SERVER, "TILEFERRY_C11_SERVICE_API_KEY")
+    assert finding.found == f"{SERVER} refuses the key (401)"
+    assert finding.cure == "check the key, which came from TILEFERRY_C11_SERVICE_API_KEY"
+
+
+def test_a_log_that_cannot_be_written_is_a_warning() -> None:
+    assert health.of_log("/log/a.jsonl", None).verdict is Verdict.OK
+    finding = health.of_log("/log/a.jsonl", "Not a directory")
+    assert finding.verdict is Verdict.WARNING
+    assert "/log/a.jsonl cannot be written (Not a directory)" in finding.found
+    assert "log.file" in (finding.cure or "")
+
+
+def test_variables_that_nobody_reads_are_warnings_with_what_was_meant() -> None:
+    first, second = health.of_variables({"TILEFERRY_A\x1b": "TILEFERRY_AB", "TILEFERRY_Z": None})
+    assert (first.verdict, first.cure) == (Verdict.WARNING, "did you mean TILEFERRY_AB?")
+    assert first.found == "TILEFERRY_A\\x1b is no setting, and is ignored"
+    assert "config show" in (second.cure or "")
+    assert [*health.of_variables({})] == []
 
 
 @pytest.mark.parametrize(("mode", "verdict"), [(0o700, Verdict.OK), (0o750, Verdict.WARNING)])

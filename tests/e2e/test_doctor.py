@@ -1,7 +1,9 @@
 """``doctor`` finds what is wrong with an installation, and says how to mend it."""
 
+import socket
 import ssl
-from contextlib import closing
+import time
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import Any
 
 import pytest
 import trustme
-from support.area_operator import AreaOperator
+from support.area_operator import DOWNLOAD, AreaOperator
 from support.operator import run_here
 from support.raw_server import answering, raw_server
 from support.scripted_provider import KEY, TILES, ScriptedProvider, answering_with
@@ -19,10 +21,11 @@ from tileferry.adapters.http import ProviderAddress, new_client
 from tileferry.adapters.http.probe import probed
 from tileferry.adapters.postgres import Database
 from tileferry.adapters.postgres.migrate import downgrade
+from tileferry.domain.errors import SatelliteProviderError
 
 ALL_WELL = [
-    "Python", "configuration", "log", "database", "database's clock", "schema", "cache", "lock",
-    "disk", "key", "provider", "certificate", "provider's clock",
+    "tileferry", "Python", "configuration", "log", "database", "database's clock", "schema",
+    "cache", "lock", "disk", "key", "provider", "certificate", "provider's clock",
 ]  # fmt: skip
 
 
@@ -67,9 +70,82 @@ def test_a_wrong_setting_ends_with_usage_and_leaves_nothing_to_see(
     found = findings()
     assert (found["configuration"]["verdict"], found["configuration"]["code"]) == ("failed", 2)
     assert "c6.budget_bytes" in found["configuration"]["found"]
-    assert {one["verdict"] for name, one in found.items() if name not in ALL_WELL[:2]} == {
+    assert found["configuration"]["found"].endswith("correct it in TILEFERRY_C6_BUDGET_BYTES")
+    assert {one["verdict"] for name, one in found.items() if name not in ALL_WELL[:3]} == {
         "not_seen"
     }
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_misspelt_variable_is_named_with_what_was_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEFERRY_C11_CACHE_ROOTT", "/tiles")
+    finding = findings()["environment"]
+    assert (finding["verdict"], finding["code"]) == ("warning", 0)
+    assert "TILEFERRY_C11_CACHE_ROOTT" in finding["found"]
+    assert finding["cure"] == "did you mean TILEFERRY_C11_CACHE_ROOT?"
+
+
+def test_a_log_that_cannot_be_written_is_found_as_the_next_command_finds_it(
+    operator: AreaOperator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_the_way = operator.home / "file"
+    in_the_way.touch()
+    for place in (in_the_way / "log" / "a.jsonl", operator.home):
+        monkeypatch.setenv("TILEFERRY_LOG_FILE", str(place))
+        finding = findings()["log"]
+        assert (finding["verdict"], finding["code"]) == ("warning", 0)
+        assert f"{place} cannot be written" in finding["found"]
+        ran = run_here(*DOWNLOAD)
+        assert ran.code == 0
+        assert "cannot be written; going on without it" in " ".join(ran.err.split())
+    monkeypatch.setenv("TILEFERRY_LOG_FILE", str(in_the_way))
+    assert findings()["log"]["verdict"] == "ok"
+
+
+@pytest.mark.parametrize("below", ["", "cache", "far/below"])
+def test_a_cache_that_cannot_be_made_fails_as_the_next_command_does(
+    operator: AreaOperator, monkeypatch: pytest.MonkeyPatch, below: str
+) -> None:
+    in_the_way = operator.home / "file"
+    in_the_way.touch()
+    monkeypatch.setenv("TILEFERRY_C11_CACHE_ROOT", str(in_the_way / below))
+    finding = findings()["cache"]
+    assert (finding["verdict"], finding["code"]) == ("failed", 7)
+    cure = "set c11.cache_root to a folder that can be made and written"
+    assert cure in finding["found"]
+    ran = run_here(*DOWNLOAD)
+    assert (ran.code, cure in " ".join(ran.err.split())) == (7, True)
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_key_that_cannot_be_sent_fails_as_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEFERRY_C11_SERVICE_API_KEY", "")
+    found = findings()
+    assert (found["key"]["verdict"], found["key"]["code"]) == ("failed", 2)
+    assert "c11.service_api_key: is empty" in found["key"]["found"]
+    assert found["provider"]["verdict"] == "not_seen"
+    file = tmp_path / "key"
+    file.touch(0o600)
+    monkeypatch.setenv("TILEFERRY_C11_SERVICE_API_KEY_FILE", str(file))
+    told = findings()["key"]["found"]
+    assert told.startswith("c11.service_api_key_file: is empty")
+    assert told.endswith(f"write the key into {file}")
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_refused_key_is_told_with_where_it_came_from(
+    provider: ScriptedProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider.always[TILES] = answering_with(401)
+    variable = "TILEFERRY_C11_SERVICE_API_KEY"
+    assert findings()["provider"]["cure"] == f"check the key, which came from {variable}"
+    file = tmp_path / "key"
+    file.touch(0o600)
+    file.write_text(KEY)
+    monkeypatch.setenv("TILEFERRY_C11_SERVICE_API_KEY_FILE", str(file))
+    assert findings()["provider"]["cure"] == f"check the key, which came from {file}"
 
 
 @pytest.mark.usefixtures("operator")
@@ -131,8 +207,9 @@ def test_a_clock_that_is_off_and_a_cache_in_use_are_warnings(
         assert run_here("doctor").out.endswith("Fit for work, with 2 to look at.\n")
 
 
-def test_a_provider_without_a_clock_is_not_judged_by_it() -> None:
-    with raw_server(answering("HTTP/1.1 200 OK\nDate: soon\nContent-Length: 0")) as server:
+@pytest.mark.parametrize("date", ["soon", "Mon, 16 Nov 2026 12:00:00 +99999999999999999999"])
+def test_a_provider_without_a_clock_is_not_judged_by_it(date: str) -> None:
+    with raw_server(answering(f"HTTP/1.1 200 OK\nDate: {date}\nContent-Length: 0")) as server:
         address = ProviderAddress(url=server.url, service_api_key=KEY)
         with closing(new_client(address)) as client:
             assert probed(client, "/").date is None
@@ -153,3 +230,20 @@ def test_a_certificate_s_end_is_seen(tmp_path: Path) -> None:
         with closing(new_client(address)) as client:
             signs = probed(client, "/")
     assert signs.certificate_expires_at == until
+
+
+def test_invariant_24_a_provider_that_never_comes_to_the_point_is_left() -> None:
+    def drips(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+        with suppress(OSError):
+            for _ in range(100):
+                connection.sendall(b"x")
+                time.sleep(0.05)
+
+    with raw_server(drips) as server:
+        address = ProviderAddress(url=server.url, service_api_key=KEY)
+        with (
+            closing(new_client(address)) as client,
+            pytest.raises(SatelliteProviderError, match="no answer in time"),
+        ):
+            probed(client, "/", deadline_s=0.3)

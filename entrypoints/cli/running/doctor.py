@@ -1,8 +1,11 @@
 """The checks of an installation: where to look; what to make of it is the domain's."""
 
+import errno
+import os
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 
 import typer
@@ -19,14 +22,15 @@ from tileferry.domain.errors import CacheLockError, SatelliteProviderError
 from tileferry.domain.health import Finding, Verdict
 from tileferry.domain.tiles import ProviderFault, TileId
 from tileferry.entrypoints.cli.exits import ExitCode, exit_code_of
-from tileferry.entrypoints.cli.output import notes, people, print_json
+from tileferry.entrypoints.cli.output import people, print_json
 from tileferry.entrypoints.cli.views.health import closing_line, finding_lines
 from tileferry.entrypoints.config import CONFIG_FILE, Config, load_config
-from tileferry.entrypoints.config.api_key import service_api_key
+from tileferry.entrypoints.config.names import unknown_variables
+from tileferry.entrypoints.config.settings import origin_of, settings_of
 from tileferry.entrypoints.container import Container
-from tileferry.entrypoints.logs import logging_to
+from tileferry.entrypoints.holding import check_folder, folder_problem
 from tileferry.entrypoints.parts import budget_bytes, reserve_bytes
-from tileferry.entrypoints.sources import needs_key, plain_server
+from tileferry.entrypoints.sources import check_own_key, needs_key, plain_server
 
 _QUESTION = f"{TILES_PATH}?bbox=0,0,0.001,0.001&zoom=1&list-only=true"
 
@@ -106,9 +110,12 @@ class Installation:
         return self._container
 
     def _python(self) -> Iterator[Finding]:
+        yield health.well("tileferry", version("tileferry"))
         yield health.of_python(sys.version_info[:3])
 
     def _configuration(self) -> Iterator[Finding]:
+        paths = [setting.path for setting in settings_of(Config())]
+        yield from health.of_variables(unknown_variables(os.environ, paths))
         self._config = load_config(self.file)
         self._container = Container(config=self._config)
         source = self.file or Path(CONFIG_FILE)
@@ -116,8 +123,8 @@ class Installation:
         yield health.well("configuration", found)
 
     def _log(self) -> Iterator[Finding]:
-        with logging_to(self.config.log, notes):
-            yield health.well("log", str(self.config.log.file))
+        file = self.config.log.file
+        yield health.of_log(str(file), _file_problem(file))
 
     def _database(self) -> Iterator[Finding]:
         database = self.container.database()
@@ -136,10 +143,10 @@ class Installation:
 
     def _cache(self) -> Iterator[Finding]:
         root = self.config.c11.cache_root
+        check_folder(root)
         if not root.exists():
             yield health.well("cache", f"{root} is made by the first download")
             return
-        self.container.disk().free_bytes()  # or it is not a folder, or cannot be read
         mode = root.stat().st_mode & 0o777
         yield health.of_mode("cache", mode, f"chmod 700 {root}")
 
@@ -168,31 +175,47 @@ class Installation:
         if not needs_key(self.config):
             yield health.well("key", "the tile server needs none")
             return
-        service_api_key(self.config.c11)
+        check_own_key(self.config)
         named = self.config.c11.service_api_key_file
-        found = "from the environment" if named is None else f"{named}, for its owner alone"
-        yield health.well("key", found)
+        found = f"from {self._key_origin}"
+        yield health.well("key", found if named is None else f"{found}, for its owner alone")
+
+    @property
+    def _key_origin(self) -> str:
+        named = self.config.c11.service_api_key_file
+        return origin_of("c11.service_api_key", self.file) if named is None else str(named)
 
     def _provider(self) -> Iterator[Finding]:
         server = plain_server(self.config)
         signs = probed(self.container.http_client(), _QUESTION if server is None else "/")
         now = datetime.now(UTC)
         if server is None:
-            yield health.of_answer(signs.status, signs.server)
+            yield health.of_answer(signs.status, signs.server, self._key_origin)
         else:
-            yield health.well("provider", self._picture(server.template.host_and_port))
+            yield self._picture(server.template.host_and_port)
         yield health.of_certificate(signs.certificate_expires_at, now)
         if signs.date is not None:
             yield health.of_clock("provider's clock", now, signs.date)
 
-    def _picture(self, host: str) -> str:
+    def _picture(self, host: str) -> Finding:
         """Ask a tile server for the whole world: a map of a part of it need not have that."""
         try:
             self.container.provider().fetch_tile(
                 TileId(source=self.config.c11.source, zoom=0, x=0, y=0)
             )
         except SatelliteProviderError as error:
+            if error.fault is ProviderFault.UNAUTHORIZED and needs_key(self.config):
+                return health.of_refused_key(error, host, self._key_origin)
             if error.fault is not ProviderFault.NOT_FOUND:
                 raise
-            return f"{host} answers, and has no tile 0/0/0"
-        return f"{host} answers with a picture"
+            return health.well("provider", f"{host} answers, and has no tile 0/0/0")
+        return health.well("provider", f"{host} answers with a picture")
+
+
+def _file_problem(file: Path) -> str | None:
+    """Say why a file could not be written, if so; nothing is tried."""
+    if not os.path.lexists(file):
+        return folder_problem(file.parent)
+    if os.path.isdir(file):  # noqa: PTH112  # Path's own raises for what may not be seen
+        return os.strerror(errno.EISDIR)
+    return None if os.access(file, os.W_OK) else os.strerror(errno.EACCES)

@@ -13,13 +13,13 @@ from rich.table import Table
 
 from tileferry.domain.errors import InvalidValueError
 from tileferry.entrypoints.cli.output import people, print_json
+from tileferry.entrypoints.config.names import PROVIDER_KEY_VARIABLE
 from tileferry.entrypoints.provider.app import PLAIN
 from tileferry.entrypoints.provider.faults import FAULTS
 from tileferry.entrypoints.provider.faults.scripts import rule_of_flag, rules_of_file
 from tileferry.entrypoints.provider.serve import Address, ProviderServer
 from tileferry.entrypoints.provider.settings import ProviderSettings, recent
 
-KEY_VARIABLE = "TILEFERRY_PROVIDER_API_KEY"
 DEMO_KEY = "demo"
 _KEY_BYTES_MAX = 4_096
 
@@ -79,14 +79,14 @@ def served(asked: Asked, *, json: bool) -> None:
 def _api_key(file: Path | None, *, demo: bool, is_loopback: bool) -> str:
     if file is not None:
         return _key_in(file)
-    key = os.environ.get(KEY_VARIABLE, "")
+    key = os.environ.get(PROVIDER_KEY_VARIABLE, "")
     if key:
         return key
     if demo and is_loopback:
         return DEMO_KEY
     problem = "is not set" if is_loopback else "must be set when others can reach the provider"
     raise InvalidValueError(
-        field=KEY_VARIABLE,
+        field=PROVIDER_KEY_VARIABLE,
         value="",
         problem=problem,
         remedy="set it, give --api-key-file, or use --demo on loopback",

@@ -3,6 +3,7 @@
 import inspect
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 from support.operator import run_here
@@ -62,6 +63,11 @@ def test_no_help_imports_what_only_a_run_needs() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout == "[]\n"
+
+
+def test_the_version_is_the_installed_one() -> None:
+    ran = run_here("--version")
+    assert (ran.code, ran.out) == (0, f"tileferry {version('tileferry')}\n")
 
 
 def test_a_misspelt_noun_is_told_with_what_it_may_have_been() -> None:

@@ -6,7 +6,11 @@ import pytest
 
 from tileferry.domain.errors import InvalidValueError
 from tileferry.entrypoints.config import Config, load_config
-from tileferry.entrypoints.config.names import is_plain_setting, wrong_setting
+from tileferry.entrypoints.config.names import (
+    is_plain_setting,
+    unknown_variables,
+    wrong_setting,
+)
 
 CANARY = "canary-password"
 
@@ -79,6 +83,49 @@ def test_what_cannot_be_is_refused_by_name(tmp_path: Path, text: str, problem: s
     with pytest.raises(InvalidValueError) as refusal:
         load_config(file)
     assert problem in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "named"),
+    [
+        ("TILEFERRY_C6_BUDGET_BYTES", "much", "c6.budget_bytes: cannot be read"),
+        ("TILEFERRY_C11_SOURCE", "A B", "c11.source: is not"),
+        ("TILEFERRY_RETRY_KV_GET_MAX_ATTEMPTS", "0", "retry.KV_GET.max_attempts: must be"),
+    ],
+)
+def test_a_wrong_value_is_told_with_the_variable_that_holds_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, value: str, named: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(InvalidValueError) as refusal:
+        load_config()
+    assert named in str(refusal.value)
+    assert str(refusal.value).endswith(f"correct it in {variable}")
+    monkeypatch.delenv(variable)
+    file = tmp_path / "other.toml"
+    file.write_text("[tileferry.c6]\nbudget_bytes = -1\n")
+    with pytest.raises(InvalidValueError, match=rf"correct it in {file}$"):
+        load_config(file)
+
+
+def test_variables_that_nobody_reads_are_found() -> None:
+    paths = ["c11.cache_root", "c11.service_api_key", "retry.KV_GET.max_attempts"]
+    environment = [
+        "HOME",
+        "TILEFERRY_C11_CACHE_ROOT",
+        "TILEFERRY_C11_CACHE_ROOTT",
+        "TILEFERRY_c11_cache_root",
+        "TILEFERRY_RETRY_KV_GETT_MAX_ATTEMPT",
+        "TILEFERRY_PROVIDER_API_KEY",
+        "TILEFERRY_SOAK",
+        "TILEFERRY_ZZZ",
+    ]
+    assert unknown_variables(environment, paths) == {
+        "TILEFERRY_C11_CACHE_ROOTT": "TILEFERRY_C11_CACHE_ROOT",
+        "TILEFERRY_c11_cache_root": "TILEFERRY_C11_CACHE_ROOT",
+        "TILEFERRY_RETRY_KV_GETT_MAX_ATTEMPT": "TILEFERRY_RETRY_KV_GET_MAX_ATTEMPTS",
+        "TILEFERRY_ZZZ": None,
+    }
 
 
 @pytest.mark.parametrize("source", ["a/b", "", "Sat", ".."])
