@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 from attrs import field, frozen
 
-from tileferry.domain.addresses import is_loopback
+from tileferry.domain.addresses import is_host, is_loopback
 from tileferry.domain.checks import integer, number
 from tileferry.domain.errors import InvalidValueError
 
@@ -99,7 +99,7 @@ def check_url(url: str) -> None:
     except (httpx.InvalidURL, TypeError):
         parsed = httpx.URL("")
     remedy = "use https://host or https://host:port/path"
-    if parsed.scheme not in {"http", "https"} or not parsed.host:
+    if parsed.scheme not in {"http", "https"} or not is_host(parsed.raw_host.decode("ascii")):
         raise InvalidValueError(
             field="c11.satellite_provider_url",
             value=parsed.scheme or "***",  # what is no address may hold anything

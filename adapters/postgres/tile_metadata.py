@@ -35,6 +35,7 @@ from tileferry.domain.tiles import (
     TileMetadata,
     TileRange,
     VotingStatus,
+    capture_source,
     move_status,
 )
 
@@ -176,6 +177,16 @@ class PostgresTileMetadataStore:
         query = select(func.count()).where(*_of(flight_id, VotingStatus.PENDING))
         with self.database.reading() as connection:
             return int(connection.execute(query).scalar_one())
+
+    def count_captured(self, flight_id: str) -> dict[VotingStatus, int]:
+        """Return how many tiles that a flight captured there are, by what became of them."""
+        query = (
+            select(tiles.c.voting_status, func.count())
+            .where(tiles.c.source == capture_source(flight_id))
+            .group_by(tiles.c.voting_status)
+        )
+        with self.database.reading() as connection:
+            return {VotingStatus(status): count for status, count in connection.execute(query)}
 
     def given_up(self, flight_id: str | None = None) -> Iterator[TileMetadata]:
         """Yield the tiles that wait for a human, of one flight or of all, flight by flight."""

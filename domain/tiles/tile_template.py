@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from attrs import field, frozen
 
-from tileferry.domain.addresses import is_loopback
+from tileferry.domain.addresses import PORT_MAX, is_host, is_loopback
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles.tile_id import TileId
 
@@ -44,6 +44,9 @@ class TileTemplate:
         if found is None:
             # It is not shown: what is no address may hold anything, also a key.
             raise _refused("is not the address of a tile server", f"write it as {EXAMPLE}")
+        port = found["port"] or ":0"
+        if not is_host(found["host"].strip("[]")) or int(port[1:]) > PORT_MAX:
+            raise _refused("names a host or a port that cannot be", f"write it as {EXAMPLE}")
         if found["scheme"] == "http" and not is_loopback(found["host"].strip("[]")):
             raise _refused(
                 f"would ask {found['host']} over plain http",

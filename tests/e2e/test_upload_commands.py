@@ -60,7 +60,11 @@ def test_a_flight_is_delivered_once(
     assert "delivered   7" in shown.out
     again = operator.runs_here(*UPLOAD, "--on-ground", "--json")
     assert (again.code, again.json["outcome"], again.json["per_tile_status"]) == (0, "success", [])
-    assert "nothing was waiting" in operator.runs_here(*UPLOAD, "--on-ground").out
+    later = operator.runs_here(*UPLOAD, "--on-ground")
+    assert "nothing was waiting" in later.out
+    assert "given up" not in later.err
+    other = operator.runs_here("upload", "--flight", "f1", "--on-ground")
+    assert "no tile that was captured on flight f1." in other.err
     assert sorted(line.tile_id for line in provider.uploads) == [
         f"{SOURCE}/{place}" for place in places
     ]
@@ -95,6 +99,9 @@ def test_giveups_are_told_listed_and_shown_and_nothing_moves_them_back(
     second = operator.runs_here(*UPLOAD, "--on-ground")
     assert (second.code, "given up by this   1" in second.out) == (3, True)
     assert "tileferry giveups list --flight F1" in second.err
+    third = operator.runs_here(*UPLOAD, "--on-ground")
+    assert (third.code, "nothing was waiting" in third.out) == (0, True)
+    assert "1 tile is given up: tileferry giveups list --flight F1" in third.err
 
     tile = f"{SOURCE}/{places[2]}"
     listed = operator.runs_here("giveups", "list", "--flight", "F1", "--json").json

@@ -11,7 +11,8 @@ from tileferry.adapters.filesystem import FlightRecordFile, OperatorsWord
 from tileferry.adapters.postgres import schema_status
 from tileferry.application.ports.uploads import FlightRecords
 from tileferry.domain.errors import TileManagerError
-from tileferry.domain.tiles import UploadBatchReport, UploadOutcome, UploadRequest
+from tileferry.domain.text import printable
+from tileferry.domain.tiles import UploadBatchReport, UploadOutcome, UploadRequest, VotingStatus
 from tileferry.entrypoints.cli.exits import ExitCode, exit_code_of
 from tileferry.entrypoints.cli.failures import error_json
 from tileferry.entrypoints.cli.options.times import in_utc
@@ -59,6 +60,8 @@ def uploaded(
         progress = UploadProgress(stop)
         records = _records(container, flight, flight_record, on_ground=on_ground)
         report, error = _carried_out(container, request, records, progress)
+        if error is None and not report.per_tile_status:
+            _note_why_nothing(container, flight)
         _tell(report, error, json=json)
 
 
@@ -80,6 +83,17 @@ def _carried_out(
                 return uploader.upload_pending_tiles(request), None
     except (TileManagerError, KeyboardInterrupt) as error:
         return progress.report(request.flight_id), error
+
+
+def _note_why_nothing(container: Container, flight: str) -> None:
+    """Say why no tile waits, where that may surprise."""
+    captured = container.metadata_store().count_captured(flight)
+    given_up = captured.get(VotingStatus.UPLOAD_GIVEUP, 0)
+    if not captured:
+        notes.print(f"The cache has no tile that was captured on flight {printable(flight)}.")
+    if given_up:
+        tiles = "1 tile is" if given_up == 1 else f"{given_up:,} tiles are"
+        notes.print(f"{tiles} given up: tileferry giveups list --flight {printable(flight)}")
 
 
 def _records(

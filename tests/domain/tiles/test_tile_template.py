@@ -102,3 +102,10 @@ def test_a_key_is_looked_at_only_where_it_has_a_place() -> None:
 def test_a_template_can_travel() -> None:
     template = TileTemplate("https://example.org/{z}/{x}/{y}")
     assert pickle.loads(pickle.dumps(template)) == template  # noqa: S301  # our own bytes
+
+
+@pytest.mark.parametrize("place", ["xn--", "a..b", "127.0.0.1:99999", "[::::]"])
+def test_a_host_or_a_port_that_cannot_be_is_refused(place: str) -> None:
+    with pytest.raises(InvalidValueError, match="a host or a port that cannot be") as refused:
+        TileTemplate(f"https://{place}/{{z}}/{{x}}/{{y}}.png")
+    assert refused.value.field == "xyz.url_template"
