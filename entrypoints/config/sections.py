@@ -12,6 +12,7 @@ from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import BATCH_TILES_MAX, BBox, TileId
 from tileferry.entrypoints.config.about import about
 from tileferry.entrypoints.config.retries import RetryConfig
+from tileferry.entrypoints.config.secret import as_secret
 from tileferry.entrypoints.config.xyz import XyzConfig
 
 APP = "tileferry"
@@ -65,6 +66,7 @@ class C11Config:
     )
     service_api_key: ts.Secret[str] | None = field(
         default=None,
+        converter=as_secret,
         metadata=about(
             "The key for the provider; from the environment, or better from `service_api_key_file`."
         ),
@@ -362,6 +364,7 @@ class Config:
 
     database_url: ts.Secret[str] | None = field(
         default=None,
+        converter=as_secret,
         metadata=about(
             "`postgresql://user:password@host:port/database`; by default a server of its own."
         ),

@@ -1,5 +1,7 @@
 """A program that embeds tileferry: several instances, events instead of prints, orderly stops."""
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +10,6 @@ from typing import Any
 import pytest
 from attrs import define, evolve, field
 from support.provider import API_KEY, RunningProvider
-from typed_settings import Secret
 
 from tileferry.application.ports.progress import (
     BatchAnswered,
@@ -42,11 +43,11 @@ class Site:
 
     def config(self, name: str = "cache") -> Config:
         return Config(
-            database_url=Secret(self.database_url),
+            database_url=self.database_url,
             c11=C11Config(
                 cache_root=self.home / name,
                 satellite_provider_url=self.provider.url,
-                service_api_key=Secret(API_KEY),
+                service_api_key=API_KEY,
                 backoff_base_s=0.0,
             ),
             partitions=PartitionsConfig(raw_root=self.home / "raw"),
@@ -81,6 +82,37 @@ def test_a_download_is_told_as_events_and_nothing_is_printed(
     assert (waiting.attempt, waiting.max_attempts) == (1, 5)
     assert "503" in waiting.reason
     assert capfd.readouterr() == ("", "")
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from tileferry.entrypoints.config import C11Config, Config
+from tileferry.entrypoints.embedding import Tileferry
+
+database_url, cache_root, url, key, box = sys.argv[1:]
+c11 = C11Config(cache_root=Path(cache_root), satellite_provider_url=url, service_api_key=key)
+with Tileferry(Config(database_url=database_url, c11=c11)) as ferry:
+    report = ferry.download(bbox=box, zoom_levels=[14], flight="F7", sector="active_conflict")
+assert report.retry_count == 1, report
+assert report.tiles_rejected_resolution > 0, report
+"""
+
+
+def test_a_program_that_has_set_up_no_logging_sees_none_of_it(site: Site) -> None:
+    site.provider.misbehave(
+        {"fault": "503", "call": "tile", "attempts": [1], "times": 1},
+        {"fault": "sub-spec", "tile": "14/9840/*"},
+    )
+    arguments = [site.database_url, str(site.home / "cache"), site.provider.url, API_KEY, BOX]
+    ran = subprocess.run(  # noqa: S603  # our own program
+        [sys.executable, "-c", PROGRAM, *arguments],
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=120,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
 
 
 def test_a_tile_is_read_back(site: Site) -> None:

@@ -1,0 +1,58 @@
+"""Secrets that a program gives: as text or hidden, and never shown."""
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import typed_settings as ts
+
+from tileferry.domain.errors import InvalidValueError
+from tileferry.entrypoints.config import C11Config, Config, load_config
+from tileferry.entrypoints.config.api_key import service_api_key
+from tileferry.entrypoints.config.names import is_plain_setting
+from tileferry.entrypoints.config.settings import settings_of
+from tileferry.entrypoints.config.toml import shown
+
+URL = "postgresql://me:canary@host/db"
+PATHS = ("database_url", "c11.service_api_key")
+
+
+@pytest.fixture(params=["text", "hidden", "loaded"])
+def config(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Config:
+    if request.param == "text":
+        return Config(database_url=URL, c11=C11Config(service_api_key="canary"))
+    if request.param == "hidden":
+        hidden = C11Config(service_api_key=ts.Secret("canary"))
+        return Config(database_url=ts.Secret(URL), c11=hidden)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TILEFERRY_DATABASE_URL", URL)
+    monkeypatch.setenv("TILEFERRY_C11_SERVICE_API_KEY", "canary")
+    return load_config()
+
+
+def test_a_secret_is_one_however_it_was_given(config: Config) -> None:
+    assert isinstance(config.database_url, ts.Secret)
+    assert config.database_url.get_secret_value() == URL
+    assert service_api_key(config.c11) == "canary"
+
+
+def test_it_is_never_shown(config: Config) -> None:
+    settings = list(settings_of(config))
+    assert {setting.path for setting in settings if setting.is_secret} == set(PATHS)
+    lines = "\n".join(shown(settings, origin=True))
+    assert 'service_api_key = "***"' in lines
+    for text in (lines, repr(config), str(config), repr(config.c11), repr(settings)):
+        assert "canary" not in text
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_its_declaration_says_that_it_is_one(path: str) -> None:
+    assert not is_plain_setting(path, Config)
+
+
+def test_what_is_no_text_is_refused_at_once_and_not_shown() -> None:
+    with pytest.raises(InvalidValueError, match="is no text") as refused:
+        C11Config(service_api_key=cast("Any", b"canary"))
+    assert "canary" not in str(refused.value)
