@@ -69,7 +69,7 @@ def test_a_flight_is_delivered_once(
         f"{SOURCE}/{place}" for place in places
     ]
     kinds = [record["kind"] for record in operator.records()]
-    assert kinds.count("c11.upload.session.start") == 3
+    assert kinds.count("c11.upload.session.start") == 4
 
 
 @pytest.mark.usefixtures("places")
