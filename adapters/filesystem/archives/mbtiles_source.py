@@ -1,25 +1,28 @@
 """Reading somebody's MBTiles: a database that may be anything, and of which nothing is run.
 
-It is opened to read only, its schema is not trusted, and SQLite is allowed to select and nothing
-else; so a view may stand for the table of tiles, as it often does, and can do no harm.
+A view may stand for the table of tiles, as it often does.
 """
 
-import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import quote
 
-from attrs import frozen
+from attrs import field, frozen
 
+from tileferry.adapters.filesystem.archives.foreign_database import (
+    ForeignDatabase,
+    foreign_database,
+    spoilt,
+)
 from tileferry.application.ports.archives import ArchivedTile, RefusedEntry
 from tileferry.domain.archives import TileFacts, flipped_row
 from tileferry.domain.errors import ArchiveError, InvalidValueError
+from tileferry.domain.text import printable
 from tileferry.domain.tiles import TILE_BYTES_MAX, TileId
 from tileferry.domain.tiles.tile_id import check_zoom
 from tileferry.domain.tiles.tile_set import AREA_TILES_MAX
 
-_ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION}
 _KEY = ("zoom_level", "tile_column", "tile_row")
 _SIZE = "CASE typeof(tiles.tile_data) WHEN 'blob' THEN length(tiles.tile_data) END"
 _CONTENT = f"CASE WHEN {_SIZE} <= {TILE_BYTES_MAX} THEN tiles.tile_data END"
@@ -31,10 +34,13 @@ _TILES_AND_FACTS = (
     " facts.produced_at, facts.resolution_m_per_px, facts.sha256"
     " FROM tiles LEFT JOIN tileferry_facts AS facts USING (zoom_level, tile_column, tile_row)"
 )
+_PART_CHARS_MAX = 40
+"""Of what stands where a number should: a refusal names it, and may be kept for long."""
 _TABLES = (
-    "SELECT name, type FROM sqlite_master WHERE name IN ('tiles', 'tileferry_facts')"
-    " AND type IN ('table', 'view') AND sql NOT LIKE 'create%virtual%table%'"
+    "SELECT name, type, sql FROM sqlite_master WHERE name IN ('tiles', 'tileferry_facts')"
+    " AND type IN ('table', 'view')"
 )
+_VIRTUAL = re.compile(rb"(?i)\s*create\b.*\bvirtual\b.*\btable\b", re.DOTALL)
 
 
 @frozen
@@ -42,6 +48,16 @@ class MbtilesSource:
     """Reads a ``.mbtiles`` file in the order that it has."""
 
     path: Path
+    check: Callable[[], object] = field(default=lambda: None, kw_only=True)
+    """Is called again and again; raises ``KeyboardInterrupt`` for who wants it to end."""
+
+    def is_one(self) -> bool:
+        """Tell whether the file has a table of tiles."""
+        try:
+            with self._opened():
+                return True
+        except ArchiveError:
+            return False
 
     def sizes(self, source: str) -> Iterator[tuple[TileId, int]]:
         """Yield what can be a tile."""
@@ -59,47 +75,28 @@ class MbtilesSource:
             for zoom, column, row, size, content, *facts in self._rows(database, query):
                 yield _archived((zoom, column, row), size, content, facts, source)
 
-    def _rows(self, database: sqlite3.Connection, query: str) -> Iterator[tuple[object, ...]]:
+    def _rows(self, database: ForeignDatabase, query: str) -> Iterator[tuple[object, ...]]:
         """Go through the rows, but not for ever: a view can have more than there are tiles."""
-        for number, row in enumerate(database.execute(query)):
+        for number, row in enumerate(database.rows(query)):
             if number >= AREA_TILES_MAX:
-                raise self._spoilt(f"has more than {AREA_TILES_MAX:,} tiles")
+                raise spoilt(self.path, f"has more than {AREA_TILES_MAX:,} tiles")
             yield row
 
     @contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
-        if not self.path.is_file():
-            raise ArchiveError(path=str(self.path), problem="is no file", remedy="check the path")
-        # Not immutable: a file with a write-ahead log beside it would be read without that.
-        address = f"file:{quote(str(self.path.resolve()))}?mode=ro"
-        try:
-            with closing(sqlite3.connect(address, uri=True)) as database:
-                database.execute("PRAGMA trusted_schema = OFF")
-                database.execute("PRAGMA cell_size_check = ON")
-                database.execute("PRAGMA query_only = ON")
-                database.text_factory = bytes  # text need not be UTF-8 there
-                database.set_authorizer(_authorized)
-                if "tiles" not in self._tables(database):
-                    raise self._spoilt("has no table of tiles")
-                yield database
-        except sqlite3.Error as error:
-            raise self._spoilt(f"cannot be read as MBTiles: {error}") from error
+    def _opened(self) -> Iterator[ForeignDatabase]:
+        with foreign_database(self.path, self.check) as database:
+            if "tiles" not in self._tables(database):
+                raise spoilt(self.path, "has no table of tiles")
+            yield database
 
     @staticmethod
-    def _tables(database: sqlite3.Connection) -> dict[str, str]:
-        rows = database.execute(_TABLES)
-        return {name.decode("ascii"): kind.decode("ascii") for name, kind in rows}
-
-    def _spoilt(self, problem: str) -> ArchiveError:
-        return ArchiveError(
-            path=str(self.path),
-            problem=problem,
-            remedy="get the archive again; what was imported of it is kept",
-        )
-
-
-def _authorized(action: int, *_details: object) -> int:
-    return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
+    def _tables(database: ForeignDatabase) -> dict[str, str]:
+        rows = database.connection.execute(_TABLES)
+        return {
+            name.decode("ascii"): kind.decode("ascii")
+            for name, kind, sql in rows
+            if isinstance(sql, bytes) and not _VIRTUAL.match(sql)
+        }
 
 
 def _archived(
@@ -110,9 +107,8 @@ def _archived(
     source: str,
 ) -> ArchivedTile | RefusedEntry:
     tile = _tile(list(key), source)
-    place = "/".join(str(part) for part in key)
     if not isinstance(tile, TileId):
-        return RefusedEntry(place=place, problem=tile)
+        return RefusedEntry(place="/".join(_short(part) for part in key), problem=tile)
     if not isinstance(content, bytes):
         problem = "is no blob" if size is None else f"has {size} bytes, too many for a tile"
         return RefusedEntry(place=str(tile), problem=problem)
@@ -133,6 +129,12 @@ def _tile(key: list[object], source: str) -> TileId | str:
         return TileId(source=source, zoom=zoom, x=column, y=y)
     except InvalidValueError as error:
         return str(error)
+
+
+def _short(part: object) -> str:
+    """Write a part of a key, which can be of any kind and size, as far as it names the row."""
+    text = part.decode("utf-8", "replace") if isinstance(part, bytes) else str(part)
+    return printable(text, limit=_PART_CHARS_MAX)
 
 
 def _text(value: object) -> object:

@@ -1,0 +1,155 @@
+"""MBTiles that make work: how much of it is done is bounded, and who wants to stop is heard."""
+
+import signal
+import sqlite3
+import threading
+import tracemalloc
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from support.archives import place, tiles_of
+
+from tileferry.adapters.filesystem.archives import MbtilesSource, foreign_database
+from tileferry.application.ports.archives import RefusedEntry
+from tileferry.domain.errors import ArchiveError
+from tileferry.domain.tiles import TILE_BYTES_MAX
+from tileferry.entrypoints.cli.signals import StopSignals
+
+PLAIN = "CREATE TABLE tiles (zoom_level, tile_column, tile_row, tile_data)"
+NUMBERS = """
+    CREATE TABLE n (i);
+    WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 3000)
+    INSERT INTO n SELECT x FROM c;
+"""
+NEVER = """
+    CREATE VIEW tiles AS SELECT a.i AS zoom_level, b.i AS tile_column, c.i AS tile_row,
+        x'00' AS tile_data
+    FROM n a, n b, n c, n d WHERE a.i + b.i * c.i + d.i < 0;
+"""
+"""Eighty million million rows are looked at, and none is one."""
+SELDOM = """
+    CREATE VIEW tiles AS SELECT 5 AS zoom_level, b.i AS tile_column, 1 AS tile_row,
+        x'00' AS tile_data
+    FROM n a, n b, n c WHERE a.i + b.i + c.i = a.i + 3010;
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "their.mbtiles"
+
+
+def made(path: Path, *scripts: str) -> MbtilesSource:
+    with closing(sqlite3.connect(path)) as database:
+        for script in scripts:
+            database.executescript(script)
+    return MbtilesSource(path)
+
+
+@pytest.mark.parametrize("view", [NEVER, SELDOM], ids=["never a row", "seldom a row"])
+def test_a_view_that_makes_more_work_than_tiles_is_ended(
+    file: Path, monkeypatch: pytest.MonkeyPatch, view: str
+) -> None:
+    monkeypatch.setattr(foreign_database, "STEPS_MAX", 3_000_000)
+    source = made(file, NUMBERS, view)
+    for read in (source.tiles, source.sizes):
+        with pytest.raises(ArchiveError, match="take too much work to find"):
+            list(read("sat"))
+
+
+def test_an_archive_of_many_tiles_is_not_too_much_work(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(foreign_database, "STEPS_MAX", 100_000)
+    source = made(
+        file,
+        NUMBERS,
+        """
+        CREATE TABLE images (tile_id, tile_data);
+        CREATE UNIQUE INDEX image_index ON images (tile_id);
+        INSERT INTO images SELECT i, x'00' FROM n;
+        CREATE VIEW tiles AS SELECT 12 AS zoom_level, a.i AS tile_column, b.i AS tile_row,
+            tile_data
+        FROM n a CROSS JOIN n b JOIN images ON images.tile_id = a.i WHERE a.i < 10;
+        """,
+    )
+    assert len(list(source.sizes("sat"))) == 9 * 3_000
+
+
+@pytest.mark.parametrize("deferred", [True, False])
+def test_who_wants_to_stop_is_heard_while_sqlite_works(file: Path, *, deferred: bool) -> None:
+    made(file, NUMBERS, NEVER)
+    with StopSignals(grace_s=60.0) as stop:
+        if deferred:
+            stop.defer()
+        main = threading.main_thread().ident
+        assert main is not None
+        timer = threading.Timer(0.3, signal.pthread_kill, (main, signal.SIGTERM))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            list(MbtilesSource(file, check=stop.check).sizes("sat"))
+        timer.join()
+
+
+def test_who_wants_to_stop_is_heard_between_rows_that_are_no_tiles(file: Path) -> None:
+    made(file, PLAIN, "INSERT INTO tiles VALUES (99, 0, 0, x'00'), (99, 1, 1, x'00');")
+    with StopSignals(grace_s=60.0) as stop:
+        stop.defer()
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            list(MbtilesSource(file, check=stop.check).sizes("sat"))
+
+
+COLUMNS = "1 AS tile_column, 1 AS tile_row"
+
+
+@pytest.mark.parametrize(
+    ("view", "problem"),
+    [
+        (f"1 AS zoom_level, {COLUMNS}, randomblob(900000000) AS tile_data", "randomblob"),
+        (f"hex(zeroblob(50000000)) AS zoom_level, {COLUMNS}, x'00' AS tile_data", "hex"),
+        (f"t || t || t AS zoom_level, {COLUMNS}, x'00' AS tile_data", "string or blob too big"),
+        (f"1 AS zoom_level, {COLUMNS}, t || t || t AS tile_data", "string or blob too big"),
+    ],
+)
+def test_a_computed_value_is_no_larger_than_a_tile(file: Path, view: str, problem: str) -> None:
+    source = made(
+        file,
+        "CREATE TABLE n (t); INSERT INTO n VALUES (hex(zeroblob(15000000)))",
+        f"CREATE VIEW tiles AS SELECT {view} FROM n",  # noqa: S608  # ours
+    )
+    for read in (source.tiles, source.sizes):
+        with pytest.raises(ArchiveError, match=problem):
+            list(read("sat"))
+
+
+def test_a_stored_blob_beyond_all_limits_is_refused_alone(file: Path) -> None:
+    size = 134_217_728
+    assert size == TILE_BYTES_MAX * 2
+    source = made(
+        file,
+        PLAIN,
+        "INSERT INTO tiles VALUES (5, 0, 0, zeroblob(134217728)), (5, 0, 1, x'00')",
+    )
+    refused, kept = list(source.tiles("sat"))
+    assert refused == RefusedEntry(
+        place="sat/5/0/31", problem=f"has {size} bytes, too many for a tile"
+    )
+    assert list(tiles_of([kept])) == [place(5, 0, 30)]
+
+
+def test_what_names_a_refused_row_is_short_and_visible(file: Path) -> None:
+    source = made(
+        file,
+        PLAIN,
+        "INSERT INTO tiles VALUES (char(27) || hex(zeroblob(1000000)), 1, 1, x'00')",
+    )
+    tracemalloc.start()
+    kept = list(source.tiles("sat"))
+    size_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    (refused,) = kept
+    assert isinstance(refused, RefusedEntry)
+    assert refused.place == "\\x1b" + "0" * 39 + "… (+1999961 characters)/1/1"
+    assert size_bytes < 500_000
