@@ -17,6 +17,7 @@ _TURN = 360.0
 
 _TEXT_CHARS_MAX = 160
 _EDGES = ("west", "south", "east", "north")
+_ORDER = "the order is west, south, east, north"
 _NUMBER = re.compile(r" *([+-]?[0-9]{1,20}(\.[0-9]{1,30})?(e[+-]?[0-9]{1,3})?) *", re.ASCII)
 
 
@@ -32,7 +33,10 @@ class BBox:
     def __attrs_post_init__(self) -> None:
         if self.south >= self.north:
             raise InvalidValueError(
-                field="BBox.south", value=self.south, problem=f"must be below north, {self.north!r}"
+                field="BBox.south",
+                value=self.south,
+                problem=f"must be below north, {self.north!r}",
+                remedy=_ORDER,
             )
         if self.width == 0:
             raise InvalidValueError(
@@ -44,7 +48,7 @@ class BBox:
                 value=self.west,
                 problem=f"west and east look swapped: across the antimeridian to east, "
                 f"{self.east!r}, the box is {self.width:g} degrees wide",
-                remedy="the order is west, south, east, north",
+                remedy=_ORDER,
             )
         if self.south >= MERCATOR_LAT_MAX or self.north <= -MERCATOR_LAT_MAX:
             raise InvalidValueError(
@@ -56,6 +60,15 @@ class BBox:
 
     def __str__(self) -> str:
         return f"{self.west!r},{self.south!r},{self.east!r},{self.north!r}"
+
+    @property
+    def in_words(self) -> str:
+        """How people read it: one who swapped latitude and longitude sees it here."""
+        south, north = (
+            f"{abs(lat):.7g}°{'S' if lat < 0 else 'N'}" for lat in (self.south, self.north)
+        )
+        west, east = (f"{abs(lon):.7g}°{'W' if lon < 0 else 'E'}" for lon in (self.west, self.east))
+        return f"{south} to {north}, {west} to {east}"
 
     @property
     def crosses_antimeridian(self) -> bool:

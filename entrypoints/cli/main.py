@@ -25,10 +25,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         words = sys.argv[1:] if arguments is None else arguments
         code = told(error, as_json="--json" in words)
-    except SystemExit:  # typer's own, when nobody reads its help
+    except SystemExit as end:  # typer's own: it told how to complete, or nobody reads its help
         from tileferry.entrypoints.cli.exits import ExitCode  # noqa: PLC0415  # as above
 
-        code = ExitCode.FATAL
+        code = ExitCode.FATAL if end.code else ExitCode.DONE
     finally:
         signal.signal(signal.SIGTERM, before)
     sys.exit(code if isinstance(code, int) else 0)

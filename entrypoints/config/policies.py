@@ -6,6 +6,7 @@ import attrs
 from attrs import evolve, frozen
 
 from tileferry.domain.audit import AuditEvent
+from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import (
     DOWNLOAD_POLICY,
     PARTITION_POLICY,
@@ -140,4 +141,7 @@ def policy_named(config: Config, name: str) -> NamedPolicy:
     """Return the policy that an operator means, however the name is written."""
     policies = named_policies(config)
     found = policies.get(name.strip().upper())
-    return found or policies[RetryCategory.named(name).name]
+    try:
+        return found or policies[RetryCategory.named(name).name]
+    except InvalidValueError as error:
+        raise evolve(error, remedy=f"use one of {', '.join(policies)}") from None

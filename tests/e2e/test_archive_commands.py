@@ -95,6 +95,19 @@ def test_what_is_there_is_refused_unless_it_may_be_replaced(
     assert read(operator.home / name) == expected()
 
 
+def test_a_folder_that_is_no_export_is_not_offered_for_replacement(
+    operator: ArchiveOperator,
+) -> None:
+    (operator.home / "letters").mkdir()
+    (operator.home / "letters" / "a").write_bytes(b"dear")
+    for place in (".", "letters"):
+        refused = operator.runs_here("cache", "export", place)
+        assert refused.code == 4
+        assert "name another place" in refused.err
+        assert "--replace" not in refused.err
+    assert (operator.home / "letters" / "a").read_bytes() == b"dear"
+
+
 def test_a_damaged_tile_is_named_and_the_rest_exported(operator: ArchiveOperator) -> None:
     operator.damages(TILES[3])
     ran = operator.runs_here("cache", "export", "out.pmtiles", "--json")
@@ -237,11 +250,11 @@ def test_a_pmtiles_archive_is_not_imported(elsewhere: ArchiveOperator) -> None:
     ("arguments", "said"),
     [
         (("cache", "export", "x", "--source", "No Name"), "--source"),
-        (("cache", "export", "x", "--zoom", "99"), "zoom"),
+        (("cache", "export", "x", "--zoom", "99"), "--zoom: must be a whole number"),
         (("cache", "import", ".", "--source", "No Name"), "--source"),
         (("cache", "import", ".", "--flight", "a/b"), "--flight"),
         (("cache", "import", ".", "--resolution", "0"), "--resolution"),
-        (("cache", "import", ".", "--produced-at", "soon"), "--produced-at"),
+        (("cache", "import", ".", "--produced-at", "01.11.2026"), "write it as 2026-11-01"),
     ],
 )
 def test_wrong_options_are_named(

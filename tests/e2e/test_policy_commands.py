@@ -74,6 +74,14 @@ def test_transfers_have_policies_of_their_own(home: Path) -> None:
     assert [wait["delay_s"] for wait in upload["waits"]] == [2.0, 4.0, 8.0]
 
 
+def test_a_category_that_there_is_not_is_told_with_all_that_there_are() -> None:
+    for command in (("explain",), ("simulate", "--max-attempts", "3")):
+        ran = run_here("policy", *command, "--category", "nope")
+        assert (ran.code, ran.out) == (2, "")
+        assert "--category: is not a category of retries (got 'nope')" in ran.err
+        assert "API_VALIDATION, DOWNLOAD, UPLOAD, RUN, PARTITION" in " ".join(ran.err.split())
+
+
 def test_runs_and_partitions_have_theirs(home: Path) -> None:
     (home / "tileferry.toml").write_text("[tileferry.worker]\ninitial_backoff_s = 30\n")
     explain = ("policy", "explain", "--json", "--category")

@@ -77,17 +77,17 @@ class ArchivePlace:
     def _check_free(self) -> None:
         if not os.path.lexists(self.path):
             return
+        if self.path.is_symlink() or not self.may_replace(self.path):
+            raise ArchiveError(
+                path=str(self.path),
+                problem="is there, and is no archive of this format, so it is not replaced",
+                remedy="name another place, or remove it yourself",
+            )
         if not self.replace:
             raise ArchiveError(
                 path=str(self.path),
                 problem="is there already",
                 remedy="name another place, or give --replace",
-            )
-        if self.path.is_symlink() or not self.may_replace(self.path):
-            raise ArchiveError(
-                path=str(self.path),
-                problem="is no archive of this format, so it is not replaced",
-                remedy="name another place, or remove it yourself",
             )
 
 

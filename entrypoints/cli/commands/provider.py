@@ -70,7 +70,8 @@ def serve_command(
         typer.Option(
             "--fault",
             metavar="NAME=RATE",
-            help="What goes wrong and how often, such as 503=0.1. May be repeated.",
+            help="What goes wrong and how often, such as 503=0.1; `tileferry provider faults`"
+            " lists all. May be repeated.",
         ),
     ] = None,
     faults_file: Annotated[

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import typer
+from attrs import evolve
 
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import (
@@ -15,18 +16,14 @@ from tileferry.domain.tiles import (
 from tileferry.domain.tiles.geojson import GEOJSON_BYTES_MAX
 from tileferry.entrypoints.cli.options.zooms import zooms_of
 from tileferry.entrypoints.cli.output import option
-from tileferry.entrypoints.config import Config
+from tileferry.entrypoints.config import CONFIG_FILE, Config
 
 
 def coverage_of(config: Config, bbox: str | None, area: str | None, zoom: str) -> TileCoverage:
     """Return the tiles that the options ask for."""
     if (bbox is None) == (area is None):
         raise typer.BadParameter("give the area either as --bbox or as --area")
-    if bbox is None:
-        box = _named(config, area or "")
-    else:
-        with option("--bbox"):
-            box = BBox.parse(bbox)
+    box = _named(config, area or "") if bbox is None else _box(bbox)
     levels = zooms_of(zoom)
     with option("--zoom"):
         return TileCoverage(bbox=box, zoom_levels=levels)
@@ -46,6 +43,15 @@ def request_for(
         )
 
 
+def _box(text: str) -> BBox:
+    """Read a box; a refusal names the edge that is wrong, if it is one."""
+    try:
+        return BBox.parse(text)
+    except InvalidValueError as error:
+        edge = error.field.partition(".")[2]
+        raise evolve(error, field=f"--bbox {edge}".rstrip()) from None
+
+
 def _named(config: Config, area: str) -> BBox:
     known = config.areas.get(area)
     if known is not None:
@@ -55,6 +61,8 @@ def _named(config: Config, area: str) -> BBox:
             content = file.read(GEOJSON_BYTES_MAX + 1)
     except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
         names = ", ".join(sorted(config.areas)) or "none yet"
+        if not (config.areas or Path(CONFIG_FILE).exists()):
+            names += f"; there is no {CONFIG_FILE} in this folder"
         raise InvalidValueError(
             field="--area",
             value=area,

@@ -4,6 +4,7 @@ import re
 
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles.tile_id import normalised_zooms
+from tileferry.entrypoints.cli.output import option
 
 _PART = re.compile(r" *(\d{1,2})(?: *- *(\d{1,2}))? *", re.ASCII)
 
@@ -21,4 +22,5 @@ def zooms_of(text: str) -> tuple[int, ...]:
                 remedy="give levels such as 15,16 or from-to such as 14-16",
             )
         levels += range(int(match[1]), int(match[2] or match[1]) + 1)
-    return normalised_zooms(levels)
+    with option("--zoom"):
+        return normalised_zooms(levels)

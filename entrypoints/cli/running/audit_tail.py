@@ -8,7 +8,7 @@ from tileferry.application.ports.clock import Clock
 from tileferry.domain.audit import EVENT_KINDS, AuditEvent
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import RetryCategory
-from tileferry.entrypoints.cli.output import people, print_json, reading_audit
+from tileferry.entrypoints.cli.output import option, people, print_json, reading_audit
 from tileferry.entrypoints.cli.progress.reading import showing
 from tileferry.entrypoints.cli.views.audit_lines import entry_json, line_of
 
@@ -60,7 +60,7 @@ def _wanted(category: str | None, event_type: str | None) -> Wanted:
             problem="is not a type of event",
             remedy=f"use one of {', '.join(EVENT_KINDS)}",
         )
-    code = None if category is None else RetryCategory.named(category).value
+    code = _code(category)
     if code is None and event_type is None:
         return None
     return lambda event: (
@@ -70,8 +70,12 @@ def _wanted(category: str | None, event_type: str | None) -> Wanted:
 
 
 def _held(category: str | None, event_type: str | None) -> Sequence[str]:
-    code = None if category is None else RetryCategory.named(category).value
-    return [value for value in (code, event_type) if value is not None]
+    return [value for value in (_code(category), event_type) if value is not None]
+
+
+def _code(category: str | None) -> str | None:
+    with option("--category"):
+        return None if category is None else RetryCategory.named(category).value
 
 
 def _show_entries(entries: Sequence[ReadEntry], *, json: bool) -> None:

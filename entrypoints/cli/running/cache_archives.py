@@ -4,12 +4,13 @@ from datetime import UTC, datetime, time
 from pathlib import Path
 
 import typer
-from attrs import asdict, frozen
+from attrs import asdict, evolve, frozen
 
 from tileferry.application.cache.archive_import import ImportReport, ImportRequest
 from tileferry.application.cache.export import ExportReport, ExportRequest
 from tileferry.domain.archives import ArchiveFormat, format_of
 from tileferry.domain.checks import date_of
+from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import BBox, SectorClass, TileCoverage, TileId
 from tileferry.domain.tiles.bbox import LAT_MAX, LON_MAX
 from tileferry.domain.tiles.listing import moment_of
@@ -187,7 +188,11 @@ def _moment_of(text: str) -> datetime:
     day = date_of(text)
     if day is not None:
         return datetime.combine(day, time.min, UTC)
-    return moment_of(text, field="--produced-at")
+    try:
+        return moment_of(text, field="--produced-at")
+    except InvalidValueError as error:
+        remedy = "write it as 2026-11-01, or as 2026-11-01T12:00:00Z with its zone"
+        raise evolve(error, remedy=remedy) from None
 
 
 def _show_import(report: ImportReport, src: Path) -> None:

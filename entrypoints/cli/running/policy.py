@@ -9,7 +9,7 @@ import attrs
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import ErrorClass, Final, RateLimited, Retryable, schedule
 from tileferry.domain.tiles import class_of_fault, fault_of_status
-from tileferry.entrypoints.cli.output import people, print_json
+from tileferry.entrypoints.cli.output import option, people, print_json
 from tileferry.entrypoints.cli.views.policies import explanation_view, matrix_view
 from tileferry.entrypoints.config import load_config
 from tileferry.entrypoints.config.policies import (
@@ -45,7 +45,9 @@ def _policy_json(named: NamedPolicy) -> dict[str, Any]:
 
 def explained(config: Path | None, *, category: str, error: str, json: bool) -> None:
     """Show each wait, the worst case, and the end."""
-    chosen = policy_named(load_config(config), category)
+    settings = load_config(config)
+    with option("--category"):
+        chosen = policy_named(settings, category)
     error_class = error_named(error)
     plan = schedule(chosen.policy, error_class)
     if json:

@@ -10,7 +10,7 @@ from tileferry.domain.audit import AuditEvent, CallCollector
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import WhatIf
 from tileferry.entrypoints.cli.options.times import since_of
-from tileferry.entrypoints.cli.output import people, print_json, reading_audit
+from tileferry.entrypoints.cli.output import option, people, print_json, reading_audit
 from tileferry.entrypoints.cli.progress.reading import showing
 from tileferry.entrypoints.cli.views.policies import what_if_view
 from tileferry.entrypoints.config import load_config
@@ -35,7 +35,9 @@ def simulated(
             problem="needs something to change about the policy",
             remedy="give one option at least, such as --max-attempts 5; --help lists them",
         )
-    chosen = policy_named(load_config(config), category)
+    settings = load_config(config)
+    with option("--category"):
+        chosen = policy_named(settings, category)
     other = changed(chosen.policy, given, "")
     result, collector = WhatIf(other), CallCollector()
     with reading_audit(config) as (container, reader), showing(reader) as counting:

@@ -115,6 +115,24 @@ def test_south_must_be_below_north(south: float) -> None:
         BBox(west=1, south=south, east=2, north=5)
 
 
+def test_who_swaps_the_corners_is_told_the_order() -> None:
+    with pytest.raises(InvalidValueError, match="the order is west, south, east, north"):
+        BBox.parse("36.1,50.1,36.4,49.9")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("36.1,49.9,36.4,50.1", "49.9°N to 50.1°N, 36.1°E to 36.4°E"),
+        ("-71.25,-33.5,-70,-33", "33.5°S to 33°S, 71.25°W to 70°W"),
+        ("170,-1,-170,1", "1°S to 1°N, 170°E to 170°W"),
+        ("0,0,0.123456,1", "0°N to 1°N, 0°E to 0.123456°E"),
+    ],
+)
+def test_people_read_which_half_of_the_world_it_is_in(text: str, words: str) -> None:
+    assert BBox.parse(text).in_words == words
+
+
 @pytest.mark.parametrize(("west", "east"), [(7.0, 7.0), (180.0, -180.0), (-180.0, -180.0)])
 def test_a_box_without_width_is_refused(west: float, east: float) -> None:
     with pytest.raises(InvalidValueError, match="same meridian"):

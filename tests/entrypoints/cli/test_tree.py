@@ -65,6 +65,12 @@ def test_no_help_imports_what_only_a_run_needs() -> None:
     assert done.stdout == "[]\n"
 
 
+def test_the_provider_s_help_says_where_its_faults_are_listed() -> None:
+    assert "`tileferry provider faults` lists all" in " ".join(
+        run_here("provider", "serve", "--help").out.split()
+    )
+
+
 def test_the_version_is_the_installed_one() -> None:
     ran = run_here("--version")
     assert (ran.code, ran.out) == (0, f"tileferry {version('tileferry')}\n")
