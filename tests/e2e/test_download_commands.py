@@ -226,8 +226,9 @@ def test_an_area_is_a_name_or_a_file(operator: AreaOperator, provider: ScriptedP
     for area in ("derkachi.geojson", "derkachi"):
         ran = run_here("download", "--area", area, "--zoom", str(ZOOM), *FLIGHT, "--json")
         assert (ran.code, ran.json["tiles_downloaded"]) == (0, 20)
-        assert f"{area}: {DERKACHI}" in ran.err
+        assert f"{area}: {DERKACHI} (50°N to 50.2°N, 36°E to 36.3°E)\n" in ran.err
     assert len(provider.tile_gets) == 20  # both are one request
+    assert run_here(*DOWNLOAD).err.startswith("50°N to 50.2°N, 36°E to 36.3°E\n")
     unknown = run_here("coverage", "--area", "nowhere", "--zoom", "14")
     assert unknown.code == 2
     assert "names are: derkachi" in unknown.err

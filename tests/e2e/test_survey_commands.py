@@ -33,7 +33,7 @@ def test_coverage_adds_up_what_there_is(provider: ScriptedProvider) -> None:
     }
     assert provider.tile_gets == []
     shown = run_here("coverage", *AREA)
-    for text in ("20 of ", "2020-01-01", "2026-10-01", "0.3-0.6"):
+    for text in ("20 of ", "2020-01-01", "2026-10-01", "0.3 to 0.6", "refused", "1 / 1"):
         assert text in shown.out
 
 
@@ -69,6 +69,7 @@ def test_a_plan_says_what_a_download_would_do_and_does_nothing(
     # Without a rate, it is measured on the tiles that are to come; none is stored.
     measured = run_here("plan", *AREA, *FLIGHT)
     assert "as fast as 5 tiles came just now" in " ".join(measured.out.split())
+    assert "area 50°N to 50.2°N, 36°E to 36.3°E" in " ".join(measured.out.split())
     assert set(provider.tile_gets) == {path_of(tile) for tile in provider.tiles[1:6]}
     assert len(operator.stored(provider.tiles)) == 14
     assert run_here(*DOWNLOAD).code == 0

@@ -51,8 +51,8 @@ def downloaded(
         stop.grace_s = settings.c11.stop_grace_s
         coverage = coverage_of(settings, bbox, area, zoom)
         request = request_for(settings, coverage, flight, SectorClass(sector))
-        if area is not None:
-            notes.print(f"{area}: {coverage.bbox}")
+        box = coverage.bbox
+        notes.print(box.in_words if area is None else f"{area}: {box} ({box.in_words})")
         share = None if max_failures is None else max_failures / 100
         session = Session(
             container=container,

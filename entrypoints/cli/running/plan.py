@@ -45,7 +45,8 @@ def planned(
     if json:
         print_json(SCHEMA, {**plan_json(plan, estimate), **credits_of(settings)})
     else:
-        people.print(facts(f"Plan for flight {flight}", plan_rows(plan, estimate)))
+        rows = plan_rows(plan, estimate, coverage.bbox)
+        people.print(facts(f"Plan for flight {flight}", rows))
         if (named := credit_line(settings)) is not None:
             people.print(named, markup=False, soft_wrap=True)
     eviction = plan.eviction

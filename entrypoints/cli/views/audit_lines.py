@@ -42,7 +42,9 @@ def line_of(read: ReadEntry) -> Text:
         when, line = in_utc(event.timestamp), _line(event)
     text = Text(f"{when:<19} {read.entry.sequence:>6} ")
     text.append(f"{line.what:<10}", line.style)
-    text.append(f" {line.attempt:>4} {line.delay:>7}  {printable(line.about)}")
+    if line.attempt or line.delay:
+        text.append(f" {line.attempt:>4} {line.delay:>7} ")
+    text.append(f" {printable(line.about)}")
     return text
 
 
@@ -65,7 +67,8 @@ def _line(event: AuditEvent) -> _Line:  # noqa: PLR0911  # one for each kind
             return _Line(f"key {event.action}", "cyan", "", "", _call(event, event.idempotency_key))
         case StateChanged():
             reason = f": {event.reason}" if event.reason else ""
-            move = f"{event.subject} {event.from_status or 'new'} → {event.to_status}"
+            # First what happened: a narrow terminal cuts the end.
+            move = f"{event.from_status or 'new'} → {event.to_status}: {event.subject}"
             actor = " ".join([event.actor, *_person(event)])
             return _Line("state", "blue", "", "", f"{move} ({event.transition} by {actor}){reason}")
         case TileGivenUp():

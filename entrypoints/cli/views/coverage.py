@@ -26,35 +26,64 @@ def listed_json(listed: ListedTiles) -> dict[str, Any]:
 
 
 def coverage_table(coverage: TileCoverage, found: dict[int, ListedTiles]) -> Table:
-    """Lay out what was found, a line for each zoom level."""
+    """Lay out what was found, a line for each zoom level; all of it fits into 80 columns.
+
+    What is refused or stale has a column if there is any. Long cells are folded at their spaces.
+    """
     table = Table(
         title=f"Imagery in {coverage.bbox}",
         title_justify="left",
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),  # so that it fits into 80 columns
     )
-    for name in ("zoom", "tiles", "size", "oldest", "newest", "m/px", "refused", "stale"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for zoom, listed in found.items():
-        whole = sum(part.count for part in coverage.ranges if part.zoom == zoom)
-        table.add_row(
-            str(zoom),
-            f"{listed.tiles:,} of {whole:,}",
-            in_bytes(listed.size_bytes),
-            "-" if listed.oldest is None else listed.oldest.date().isoformat(),
-            "-" if listed.newest is None else listed.newest.date().isoformat(),
-            _resolutions(listed),
-            str(listed.refused_resolution),
-            "/".join(str(listed.stale[sector]) for sector in SectorClass),
-        )
+    rows = {
+        "zoom": [str(zoom) for zoom in found],
+        "tiles": [
+            f"{listed.tiles:,} of {_whole(coverage, zoom):,}" for zoom, listed in found.items()
+        ],
+        "size": [in_bytes(listed.size_bytes) for listed in found.values()],
+        "produced": [*map(_days, found.values())],
+        "m/px": [*map(_resolutions, found.values())],
+    }
     sectors = " / ".join(sector.value for sector in SectorClass)
-    table.caption = f"refused: for their resolution; stale: in {sectors}"
+    captions = []
+    if any(listed.refused_resolution for listed in found.values()):
+        rows["refused"] = [f"{listed.refused_resolution:,}" for listed in found.values()]
+        captions.append("refused: for their resolution")
+    if any(any(listed.stale.values()) for listed in found.values()):
+        rows["stale"] = [*map(_stale, found.values())]
+        captions.append(f"stale: in {sectors}")
+    for name in rows:
+        table.add_column(name, justify="right")
+    for row in zip(*rows.values(), strict=True):
+        table.add_row(*row)
+    table.caption = (
+        "; ".join(captions) or f"none refused for their resolution, none stale in {sectors}"
+    )
     table.caption_justify = "left"
     return table
+
+
+def _whole(coverage: TileCoverage, zoom: int) -> int:
+    return sum(part.count for part in coverage.ranges if part.zoom == zoom)
+
+
+def _days(listed: ListedTiles) -> str:
+    if listed.oldest is None or listed.newest is None:
+        return "-"
+    return _span(listed.oldest.date().isoformat(), listed.newest.date().isoformat())
 
 
 def _resolutions(listed: ListedTiles) -> str:
     finest, coarsest = listed.finest_m_per_px, listed.coarsest_m_per_px
     if finest is None or coarsest is None:
         return "-"
-    return f"{finest:g}" if finest == coarsest else f"{finest:g}-{coarsest:g}"
+    return _span(f"{finest:.3g}", f"{coarsest:.3g}")
+
+
+def _stale(listed: ListedTiles) -> str:
+    return " / ".join(f"{listed.stale[sector]:,}" for sector in SectorClass)
+
+
+def _span(least: str, most: str) -> str:
+    return least if least == most else f"{least} to {most}"

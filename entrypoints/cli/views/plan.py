@@ -3,6 +3,7 @@
 from attrs import frozen
 
 from tileferry.application.transfers.survey import DownloadPlan
+from tileferry.domain.tiles import BBox
 from tileferry.entrypoints.cli.options.times import in_seconds
 from tileferry.entrypoints.cli.output import in_bytes
 
@@ -17,12 +18,15 @@ class Estimate:
     basis: str
 
 
-def plan_rows(plan: DownloadPlan, estimate: Estimate) -> dict[str, object]:
+def plan_rows(plan: DownloadPlan, estimate: Estimate, box: BBox) -> dict[str, object]:
     """Return the facts that matter to people; what is zero is left out."""
+    area = {"area": box.in_words}
     if plan.complete:
-        return {"to do": f"nothing: all {plan.tiles_stored:,} tiles were downloaded before"}
+        done = f"nothing: all {plan.tiles_stored:,} tiles were downloaded before"
+        return {**area, "to do": done}
     eviction = plan.eviction
     rows: dict[str, object] = {
+        **area,
         "tiles listed": f"{plan.tiles_listed:,}",
         "stored already": f"{plan.tiles_stored:,}",
         "refused for their resolution": plan.tiles_refused_resolution,
