@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from tileferry.domain.errors import (
+    AlreadyThereError,
     ArchiveError,
     AuditError,
     CacheBudgetExceededError,
@@ -130,6 +131,7 @@ ERROR_CLASSES: Mapping[type[BaseException], Rule] = MappingProxyType(
         RateLimitedError: _of_rate_limit,
         RetryError: _of_retries,
         # What was asked for is wrong, or not allowed, and will be the next time.
+        AlreadyThereError: Final(),
         ArchiveError: Final(),
         InvalidValueError: Final(),
         IllegalTransitionError: Final(),

@@ -10,7 +10,7 @@ from support.soak import TIMES
 
 ROOT = Path(__file__).parents[2]
 MEMORY_KIB_MAX = 150 * 1_000_000 // 1024
-FEW, MANY = 1_000, 1_000_000 if TIMES > 1 else 10_000
+FEW, MANY = 1_000, 1_000_000 if TIMES > 1 else 5_000
 NAMES = ["out.pmtiles", "out.mbtiles"] if TIMES > 1 else ["out.pmtiles"]
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from tileferry.domain import errors
 from tileferry.domain.errors import (
+    AlreadyThereError,
+    ArchiveError,
     AuditError,
     CacheBudgetExceededError,
     CacheLockError,
@@ -56,6 +58,8 @@ from tileferry.domain.runs import ERROR_CLASSES, classify_error
 from tileferry.domain.tiles import ProviderFault, class_of_fault
 
 EXPECTED: dict[type[TileManagerError], ErrorClass] = {
+    AlreadyThereError: Final(),
+    ArchiveError: Final(),
     AuditError: Retryable(),
     CacheBudgetExceededError: Final(),
     CacheLockError: Retryable(),

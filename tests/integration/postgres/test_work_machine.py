@@ -326,7 +326,7 @@ def test_invariants_9_12_13_15_16_18_both_books_keep_to_the_rules_and_every_run_
             settings=settings(
                 database=None,
                 deadline=None,
-                max_examples=400 if SOAK else 20,
+                max_examples=400 if SOAK else 12,
                 stateful_step_count=60 if SOAK else 25,
                 suppress_health_check=list(HealthCheck),
             ),
