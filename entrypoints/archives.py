@@ -1,5 +1,6 @@
 """Archives by their format: where an export goes, and what an import reads."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import assert_never
 
@@ -28,13 +29,15 @@ def archive_target(form: ArchiveFormat, path: Path, *, replace: bool) -> Archive
             assert_never(form)
 
 
-def archive_source(form: ArchiveFormat, path: Path) -> ArchiveSource:
-    """Say what an import reads."""
+def archive_source(
+    form: ArchiveFormat, path: Path, *, check: Callable[[], object]
+) -> ArchiveSource:
+    """Say what an import reads; ``check`` is called on the way, and may end it by raising."""
     match form:
         case ArchiveFormat.TREE:
-            return TreeSource(path)
+            return TreeSource(path, check=check)
         case ArchiveFormat.MBTILES:
-            return MbtilesSource(path)
+            return MbtilesSource(path, check=check)
         case ArchiveFormat.PMTILES:
             raise InvalidValueError(
                 field="SRC",

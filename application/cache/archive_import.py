@@ -8,8 +8,9 @@ from logging import Logger
 
 from attrs import define, evolve, field, frozen, validators
 
+from tileferry.application.cache.first_few import FirstFew
 from tileferry.application.cache.group_commit import GroupCommit, GroupLimits
-from tileferry.application.cache.known_tiles import StoredTiles, with_known
+from tileferry.application.cache.known_tiles import LatelyTaken, StoredTiles, with_known
 from tileferry.application.ports.archives import ArchivedTile, ArchiveSource, RefusedEntry
 from tileferry.application.ports.budget import CacheBudgetEnforcer
 from tileferry.application.ports.clock import Clock
@@ -36,9 +37,6 @@ from tileferry.domain.tiles import (
     image_kind,
     replaces,
 )
-
-NAMED_MAX = 1_000
-"""Of what is refused, so much is named; all is counted."""
 
 
 @frozen(kw_only=True)
@@ -142,8 +140,11 @@ class _ImportRun:
     downgraded: int = field(default=0, init=False)
     unchanged: int = field(default=0, init=False)
     size_bytes: int = field(default=0, init=False)
-    refused_count: int = field(default=0, init=False)
-    refused: list[RefusedEntry] = field(factory=list, init=False)
+    refused: FirstFew[RefusedEntry] = field(factory=FirstFew, init=False)
+    _taken: LatelyTaken = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._taken = LatelyTaken(self.uses.group.tiles_max)
 
     def report(self) -> ImportReport:
         """Say what became of it."""
@@ -152,8 +153,8 @@ class _ImportRun:
             tiles_downgraded=self.downgraded,
             tiles_unchanged=self.unchanged,
             bytes_imported=self.size_bytes,
-            entries_refused=self.refused_count,
-            refused=tuple(self.refused),
+            entries_refused=self.refused.count,
+            refused=self.refused.named,
         )
 
     def take_all(self, archive: ArchiveSource, commit: GroupCommit) -> None:
@@ -188,6 +189,11 @@ class _ImportRun:
         image_kind(tile.content)
         digest = sha256(tile.content).digest()
         new = self._described(tile, digest.hex())
+        taken = self._taken.digest_of(tile.tile_id)
+        if taken is not None:
+            self._check_same(new, taken)
+            self.unchanged += 1
+            return
         if known is not None:
             is_same = known.blob.sha256 == new.blob.sha256
             if is_same and can_be_read(self.uses.tile_store, known):
@@ -197,6 +203,7 @@ class _ImportRun:
                 new = evolve(new, produced_at=max(new.produced_at, known.produced_at))
             self._check_replacement(new, known, may_differ=is_same or self.request.replaces_tiles)
         label = commit.add(tile.tile_id, tile.content, partial(_placed, new), digest=digest)
+        self._taken.note(tile.tile_id, new.blob.sha256)
         self.imported += 1
         self.size_bytes += len(tile.content)
         self.downgraded += label is FreshnessLabel.DOWNGRADED
@@ -238,6 +245,16 @@ class _ImportRun:
         )
 
     @staticmethod
+    def _check_same(new: NewTile, taken: str) -> None:
+        if new.blob.sha256 != taken:
+            raise InvalidValueError(
+                field="content",
+                value=new.blob.sha256,
+                problem="is the second of this tile in the archive, and another: the first stays",
+                remedy="find out which is right, and import an archive that has only that one",
+            )
+
+    @staticmethod
     def _check_replacement(new: NewTile, known: TileMetadata, *, may_differ: bool) -> None:
         if not may_differ:
             raise InvalidValueError(
@@ -255,9 +272,7 @@ class _ImportRun:
             )
 
     def _refuse(self, entry: RefusedEntry) -> None:
-        self.refused_count += 1
-        if len(self.refused) < NAMED_MAX:
-            self.refused.append(entry)
+        if self.refused.add(entry):
             self.uses.logger.warning(
                 "%s is not imported: %s",
                 entry.place,

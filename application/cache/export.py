@@ -6,7 +6,8 @@ from logging import Logger
 
 from attrs import define, field, frozen
 
-from tileferry.application.ports.archives import ArchivedTile, ArchiveSource, ArchiveTarget
+from tileferry.application.cache.first_few import FirstFew
+from tileferry.application.ports.archives import ArchivedTile, ArchiveReader, ArchiveTarget
 from tileferry.application.ports.tile_metadata import TileMetadataStore
 from tileferry.application.ports.tile_store import TileStore
 from tileferry.domain.archives import (
@@ -27,9 +28,6 @@ from tileferry.domain.errors import (
     TileNotFoundError,
 )
 from tileferry.domain.tiles import TileCoverage, TileId, TileMetadata, TileRange
-
-NAMED_MAX = 1_000
-"""Of the tiles that are left out, so many are named; all are counted."""
 
 
 @frozen(kw_only=True)
@@ -69,8 +67,7 @@ class _Written:
     content: ContentTally = field(factory=ContentTally)
     about: AboutTally = field(factory=AboutTally)
     size_bytes: int = 0
-    damaged_count: int = 0
-    damaged: list[LeftOutTile] = field(factory=list)
+    damaged: FirstFew[LeftOutTile] = field(factory=FirstFew)
 
 
 @define(kw_only=True)
@@ -101,8 +98,8 @@ class CacheExport:
             about=about,
             tiles_exported=written.content.tiles,
             bytes_exported=written.size_bytes,
-            tiles_damaged=written.damaged_count,
-            damaged=tuple(written.damaged),
+            tiles_damaged=written.damaged.count,
+            damaged=written.damaged.named,
         )
 
     def _rows(self, request: ExportRequest, order: TileOrder) -> Iterator[TileMetadata]:
@@ -175,12 +172,10 @@ class CacheExport:
             error.problem,
             extra={"kind": "c6.export.damaged", "tile_id": str(tile_id)},
         )
-        written.damaged_count += 1
-        if len(written.damaged) < NAMED_MAX:
-            written.damaged.append(LeftOutTile(tile=str(tile_id), problem=error.problem))
+        written.damaged.add(LeftOutTile(tile=str(tile_id), problem=error.problem))
 
     def _compare(
-        self, archive: ArchiveSource, expected: ContentTally, source: str, place: str
+        self, archive: ArchiveReader, expected: ContentTally, source: str, place: str
     ) -> None:
         """Read the archive and hold each tile to what the cache gave."""
         found = ContentTally()
@@ -203,10 +198,10 @@ def _number(row: TileMetadata) -> int:
 
 
 def _nothing(request: ExportRequest, written: _Written, place: str) -> ArchiveError:
-    if written.damaged_count:
+    if written.damaged.count:
         return ArchiveError(
             path=place,
-            problem=f"all {written.damaged_count} tiles that it would have are damaged",
+            problem=f"all {written.damaged.count} tiles that it would have are damaged",
             remedy="run cache verify, then download the area again",
         )
     return ArchiveError(

@@ -68,6 +68,27 @@ def _known(tiles: list[TileId], store: TileMetadataStore) -> dict[TileId, TileMe
 
 
 @define
+class LatelyTaken:
+    """Tiles that were taken in and that a look-up need not show yet, with their digests.
+
+    One is shown when its group is committed, to look-ups that begin after that.
+    """
+
+    group_tiles_max: int
+    _digests: dict[TileId, str] = field(factory=dict, init=False)
+
+    def note(self, tile: TileId, digest: str) -> None:
+        """Add a tile, and forget the one that is shown for sure."""
+        self._digests[tile] = digest
+        if len(self._digests) > self.group_tiles_max + BATCH_TILES_MAX:
+            del self._digests[next(iter(self._digests))]
+
+    def digest_of(self, tile: TileId) -> str | None:
+        """Return the digest of one that was taken lately."""
+        return self._digests.get(tile)
+
+
+@define
 class StoredTiles:
     """Tiles of one source that the cache has, in eight bytes each: they are not to be evicted."""
 

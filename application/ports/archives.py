@@ -30,15 +30,22 @@ class RefusedEntry:
     problem: str
 
 
-class ArchiveSource(Protocol):
+class ArchiveReader(Protocol):
     """An archive to read. Its own problems are raised as ``ArchiveError``."""
 
-    def sizes(self, source: str) -> Iterator[tuple[TileId, int]]:
-        """Yield what may be a tile, with how many bytes it has; tiles are called ``source``'s."""
+    def tiles(self, source: str) -> Iterator[ArchivedTile | RefusedEntry]:
+        """Yield everything that is in it, one at a time; what is too large is not read.
+
+        Tiles are called ``source``'s.
+        """
         ...
 
-    def tiles(self, source: str) -> Iterator[ArchivedTile | RefusedEntry]:
-        """Yield everything that is in it, one at a time; what is too large is not read."""
+
+class ArchiveSource(ArchiveReader, Protocol):
+    """An archive to import."""
+
+    def sizes(self, source: str) -> Iterator[tuple[TileId, int]]:
+        """Yield what may be a tile, with how many bytes it has."""
         ...
 
 
@@ -49,7 +56,7 @@ class ArchiveDraft(Protocol):
         """Write a tile; they come in the order that the format asks for, each once."""
         ...
 
-    def seal(self, about: ArchiveAbout) -> ArchiveSource:
+    def seal(self, about: ArchiveAbout) -> ArchiveReader:
         """Return once all of it is durable, with the archive to be read again."""
         ...
 

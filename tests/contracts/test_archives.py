@@ -16,7 +16,7 @@ from tileferry.adapters.filesystem.archives import (
     TreeTarget,
 )
 from tileferry.adapters.memory import MemoryArchive
-from tileferry.application.ports.archives import ArchivedTile, ArchiveSource, ArchiveTarget
+from tileferry.application.ports.archives import ArchivedTile, ArchiveTarget
 from tileferry.domain.archives import AboutTally, ArchiveAbout, TileOrder, kind_of, tile_number
 from tileferry.domain.errors import ArchiveError
 from tileferry.domain.tiles import TileId
@@ -28,7 +28,7 @@ class Kind:
 
     path: Path
     make: Callable[[Path, bool], ArchiveTarget]
-    read: Callable[[Path], ArchiveSource]
+    read: Callable[[Path], TreeSource | MbtilesSource | PmtilesSource | MemoryArchive]
     carries_facts: bool = True
     folder: Path = field(init=False)
 
@@ -38,7 +38,7 @@ class Kind:
     def target(self, *, replace: bool = False) -> ArchiveTarget:
         return self.make(self.path, replace)
 
-    def source(self) -> ArchiveSource:
+    def source(self) -> TreeSource | MbtilesSource | PmtilesSource | MemoryArchive:
         return self.read(self.path)
 
 
@@ -118,7 +118,15 @@ def test_what_was_written_is_read(kind: Kind) -> None:
     found = list(kind.source().tiles("sat"))
     assert tiles_of(found) == contents(SMALL)
     assert len(found) == len(SMALL)
-    assert dict(kind.source().sizes("sat")) == {tile.tile_id: len(tile.content) for tile in SMALL}
+
+
+@pytest.mark.parametrize("kind", ["tree", "mbtiles", "memory"], indirect=True)
+def test_what_can_be_imported_tells_sizes_first(kind: Kind) -> None:
+    write(kind.target(), SMALL)
+    source = kind.source()
+    assert not isinstance(source, PmtilesSource)
+    assert dict(source.sizes("sat")) == {tile.tile_id: len(tile.content) for tile in SMALL}
+    assert {tile.source for tile, _ in source.sizes("other")} == {"other"}
 
 
 def test_what_is_known_of_a_tile_goes_along(kind: Kind) -> None:
@@ -130,7 +138,7 @@ def test_what_is_known_of_a_tile_goes_along(kind: Kind) -> None:
 
 def test_tiles_take_the_source_that_the_reader_says(kind: Kind) -> None:
     write(kind.target(), SMALL)
-    assert {tile.source for tile, _ in kind.source().sizes("other")} == {"other"}
+    assert {tile.source for tile in tiles_of(list(kind.source().tiles("other")))} == {"other"}
 
 
 def test_equal_content_is_read_wherever_it_was_put(kind: Kind) -> None:

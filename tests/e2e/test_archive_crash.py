@@ -9,11 +9,11 @@ from support.archive_operator import ArchiveOperator, grid
 from support.area_operator import wait_until
 
 from tileferry.adapters.filesystem.archives import MbtilesSource, PmtilesSource, TreeSource
-from tileferry.application.ports.archives import ArchiveSource
+from tileferry.application.ports.archives import ArchiveReader
 
 TILES = grid(1_500)
 PADDING = 2_000
-SOURCES: dict[str, Callable[[Path], ArchiveSource]] = {
+SOURCES: dict[str, Callable[[Path], ArchiveReader]] = {
     "out": TreeSource,
     "out.mbtiles": MbtilesSource,
     "out.pmtiles": PmtilesSource,
@@ -43,7 +43,7 @@ def test_invariant_06_a_killed_export_leaves_no_half_archive(
     assert list(_drafted(operator, name))
     ran = operator.runs_here("cache", "export", name, "--json")
     assert (ran.code, ran.json["tiles_exported"]) == (0, len(TILES))
-    assert len(list(SOURCES[name](operator.home / name).sizes("x"))) == len(TILES)
+    assert len(list(SOURCES[name](operator.home / name).tiles("x"))) == len(TILES)
     assert not (operator.home / f".{name}.tileferry-draft").exists()
 
 

@@ -198,13 +198,6 @@ class PmtilesSource:
     path: Path
     calls: FileCalls = field(factory=FileCalls, kw_only=True)
 
-    def sizes(self, source: str) -> Iterator[tuple[TileId, int]]:
-        """Yield the tiles that the directories name."""
-        with self._opened() as file:
-            for entry in _entries(file):
-                for number in range(entry.number, entry.number + entry.run):
-                    yield _tile(number, source), entry.length
-
     def tiles(self, source: str) -> Iterator[ArchivedTile | RefusedEntry]:
         """Yield the tiles along the curve."""
         with self._opened() as file:

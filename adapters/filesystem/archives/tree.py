@@ -7,7 +7,7 @@ for each in the order of zoom, column and row: neither side of an exchange holds
 import ctypes
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -128,6 +128,8 @@ class TreeSource:
     """Reads a folder of tiles; links are named and not followed."""
 
     root: Path
+    check: Callable[[], object] = field(default=lambda: None, kw_only=True)
+    """Is called for each file; raises ``KeyboardInterrupt`` for who wants it to end."""
 
     def sizes(self, source: str) -> Iterator[tuple[TileId, int]]:
         """Yield what the names say."""
@@ -153,6 +155,7 @@ class TreeSource:
     def _files(self, source: str) -> Iterator[tuple[CaptureFile, TileId | str]]:
         """Yield each file with its tile, or with why it is none."""
         for file in self._folder().files():
+            self.check()
             if file.parts in {(ABOUT,), (FACTS,)}:
                 continue
             if not file.is_regular:

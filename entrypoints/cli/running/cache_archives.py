@@ -9,7 +9,7 @@ from attrs import asdict, evolve, frozen
 from tileferry.application.cache.archive_import import ImportReport, ImportRequest
 from tileferry.application.cache.export import ExportReport, ExportRequest
 from tileferry.domain.archives import ArchiveFormat, format_of
-from tileferry.domain.checks import date_of
+from tileferry.domain.checks import date_of, is_unicode
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import BBox, SectorClass, TileCoverage, TileId
 from tileferry.domain.tiles.bbox import LAT_MAX, LON_MAX
@@ -36,6 +36,11 @@ from tileferry.entrypoints.holding import locked
 EXPORT_SCHEMA = "tileferry.cache.export.v1"
 IMPORT_SCHEMA = "tileferry.cache.import.v1"
 _WORLD = BBox(west=-LON_MAX, south=-LAT_MAX, east=LON_MAX, north=LAT_MAX)
+_OPTIONS = {
+    "ImportRequest.flight_id": "--flight",
+    "ImportRequest.resolution_m_per_px": "--resolution",
+}
+_SHOWN_MAX = 20
 _ALL_LEVELS = f"0-{ZOOM_MAX}"
 
 
@@ -68,6 +73,8 @@ class ImportOptions:
 
 def exported(config: Path | None, dest: Path, options: ExportOptions, *, json: bool) -> None:
     """Export, and say what was left out."""
+    _check_text(DEST=str(dest.absolute()))
+    _check_text(**{"--name": options.name, "--attribution": options.attribution})
     form = format_of(dest.name) if options.form is None else ArchiveFormat(options.form)
     target = archive_target(form, dest.absolute(), replace=options.replace)
     with opened_books(config) as container, StopSignals():
@@ -79,6 +86,15 @@ def exported(config: Path | None, dest: Path, options: ExportOptions, *, json: b
     else:
         _show_export(report, dest, form)
     raise typer.Exit(ExitCode.PARTIAL if report.tiles_damaged else ExitCode.DONE)
+
+
+def _check_text(**given: str | None) -> None:
+    """Refuse what is not UTF-8, before any work: no archive and no report can have it."""
+    for name, text in given.items():
+        if text is not None and not is_unicode(text):
+            raise InvalidValueError(
+                field=name, value=text, problem="is not UTF-8", remedy="give another name"
+            )
 
 
 def _export_request(config: Config, dest: Path, options: ExportOptions) -> ExportRequest:
@@ -130,14 +146,25 @@ def _show_export(report: ExportReport, dest: Path, form: ArchiveFormat) -> None:
     if report.tiles_damaged:
         rows["left out"] = f"{report.tiles_damaged:,} damaged tiles: download their area again"
     people.print(facts(f"Exported to {dest}", rows))
-    print_refusals("damaged tile", "why", [(tile.tile, tile.problem) for tile in report.damaged])
+    named = [(tile.tile, tile.problem) for tile in report.damaged]
+    _print_named("damaged tile", named, report.tiles_damaged)
+
+
+def _print_named(what: str, named: list[tuple[str, str]], count: int) -> None:
+    """Show the first few, and say how many ``--json`` has: of very many, not all are kept."""
+    print_refusals(what, "why", named[:_SHOWN_MAX])
+    if count > _SHOWN_MAX:
+        those = "them all" if count == len(named) else f"the first {len(named):,}"
+        people.print(f"… and {count - _SHOWN_MAX:,} more; --json has {those}.")
 
 
 def imported(config: Path | None, src: Path, options: ImportOptions, *, json: bool) -> None:
     """Import, and say what was refused."""
+    _check_text(SRC=str(src.absolute()))
     form = _import_format(src) if options.form is None else ArchiveFormat(options.form)
-    archive = archive_source(form, src.absolute())
-    with opened_books(config) as container, locked(container), StopSignals() as stop:
+    stop = StopSignals()
+    archive = archive_source(form, src.absolute(), check=stop.check)
+    with opened_books(config) as container, locked(container), stop:
         request = _import_request(container.config(), options)
         with counting("Importing") as on_tile:
 
@@ -167,20 +194,17 @@ def _import_request(config: Config, options: ImportOptions) -> ImportRequest:
     source = options.source or config.c11.source
     with option("--source"):
         TileId(source=source, zoom=0, x=0, y=0)
-    produced_at = None if options.produced_at is None else _moment_of(options.produced_at)
-    with option("--flight"):
-        request = ImportRequest(
-            source=source, flight_id=options.flight, sector_class=SectorClass(options.sector)
-        )
-    with option("--resolution"):
+    try:
         return ImportRequest(
             source=source,
-            flight_id=request.flight_id,
-            sector_class=request.sector_class,
-            produced_at=produced_at,
+            flight_id=options.flight,
+            sector_class=SectorClass(options.sector),
+            produced_at=None if options.produced_at is None else _moment_of(options.produced_at),
             resolution_m_per_px=options.resolution,
             replaces_tiles=options.replace_tiles,
         )
+    except InvalidValueError as error:
+        raise evolve(error, field=_OPTIONS.get(error.field, error.field)) from None
 
 
 def _moment_of(text: str) -> datetime:
@@ -205,4 +229,5 @@ def _show_import(report: ImportReport, src: Path) -> None:
     }
     shown = {name: value for name, value in rows.items() if value}
     people.print(facts(f"Imported from {src}", shown))
-    print_refusals("refused", "why", [(entry.place, entry.problem) for entry in report.refused])
+    named = [(entry.place, entry.problem) for entry in report.refused]
+    _print_named("refused", named, report.entries_refused)

@@ -8,7 +8,7 @@ from attrs import evolve
 from support.archives import NOW, MemoryCache, archived, offered, picture, place
 
 from tileferry.adapters.memory import MemoryArchive
-from tileferry.application.cache import archive_import, known_tiles
+from tileferry.application.cache import first_few, known_tiles
 from tileferry.application.cache.archive_import import ImportReport, ImportRequest
 from tileferry.application.cache.group_commit import GroupLimits
 from tileferry.application.cache.known_tiles import StoredTiles
@@ -159,7 +159,7 @@ def test_what_the_archive_cannot_read_is_named(cache: MemoryCache) -> None:
 def test_of_many_refusals_all_are_counted_and_some_named(
     cache: MemoryCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archive_import, "NAMED_MAX", 2)
+    monkeypatch.setattr(first_few, "NAMED_MAX", 2)
     report = take(
         cache, MemoryArchive(items=[RefusedEntry(place=str(n), problem="bad") for n in range(5)])
     )
@@ -174,6 +174,27 @@ def test_other_bytes_are_refused_unless_they_may_replace(cache: MemoryCache) -> 
     assert cache.content(ALONE) == picture("old")
     assert take(cache, archive, offered(replaces=True)).tiles_imported == 1
     assert cache.content(ALONE) == picture(str(ALONE))
+
+
+@pytest.mark.parametrize(
+    ("between", "replaces"),
+    [(0, False), (1, False), (5, False), (20, False), (0, True), (1, True), (3, True), (5, True)],
+)
+def test_of_a_tile_that_is_there_twice_the_first_is_taken(
+    cache: MemoryCache, monkeypatch: pytest.MonkeyPatch, between: int, *, replaces: bool
+) -> None:
+    """Also where its group is not committed yet, so that the cache does not show it."""
+    monkeypatch.setattr(known_tiles, "BATCH_TILES_MAX", 2)
+    others = [archived(place(15, 19_000, 12_000 + y)) for y in range(between)]
+    first = archived(PLACES[0])
+    second = archived(PLACES[0], picture("second"))
+    archive = MemoryArchive(items=[first, *others, second, first])
+    importer = cache.importer()
+    importer.group = GroupLimits(tiles_max=4)
+    report = importer.import_archive(archive, offered(replaces=replaces))
+    assert (report.tiles_imported, report.tiles_unchanged) == (1 + between, 1)
+    assert [entry.place for entry in report.refused] == [str(PLACES[0])]
+    assert cache.content(PLACES[0]) == picture(str(PLACES[0]))
 
 
 def test_what_is_newer_or_waits_for_its_upload_stays(cache: MemoryCache) -> None:

@@ -9,7 +9,7 @@ from support.archives import MemoryCache, picture, place, tiles_of, wanted
 
 from tileferry.adapters.memory import MemoryArchive
 from tileferry.adapters.memory.archives import MemoryDraft
-from tileferry.application.cache import export
+from tileferry.application.cache import first_few
 from tileferry.application.ports.archives import ArchivedTile, RefusedEntry
 from tileferry.domain.archives import ArchiveAbout, TileFacts, TileOrder, tile_number
 from tileferry.domain.errors import ArchiveError, StorageError
@@ -86,7 +86,7 @@ def test_a_damaged_tile_is_named_and_the_rest_exported(cache: MemoryCache) -> No
 def test_of_many_damaged_tiles_all_are_counted_and_some_named(
     cache: MemoryCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export, "NAMED_MAX", 2)
+    monkeypatch.setattr(first_few, "NAMED_MAX", 2)
     for tile in PLACES[:5]:
         cache.loses(tile)
     report = cache.exporter().export(wanted(), MemoryArchive())

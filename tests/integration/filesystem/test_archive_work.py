@@ -8,9 +8,15 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from support.archives import place, tiles_of
+from support.archives import MemoryCache, offered, place, tiles_of, wanted
 
-from tileferry.adapters.filesystem.archives import MbtilesSource, foreign_database
+from tileferry.adapters.filesystem.archives import (
+    MbtilesSource,
+    MbtilesTarget,
+    TreeSource,
+    TreeTarget,
+    foreign_database,
+)
 from tileferry.application.ports.archives import RefusedEntry
 from tileferry.domain.errors import ArchiveError
 from tileferry.domain.tiles import TILE_BYTES_MAX
@@ -99,6 +105,31 @@ def test_who_wants_to_stop_is_heard_between_rows_that_are_no_tiles(file: Path) -
         signal.raise_signal(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
             list(MbtilesSource(file, check=stop.check).sizes("sat"))
+
+
+@pytest.mark.parametrize("kind", ["tree", "mbtiles"])
+def test_who_wants_to_stop_an_import_is_heard_while_it_looks_for_room(
+    tmp_path: Path, kind: str
+) -> None:
+    cache, other = MemoryCache(), MemoryCache()
+    other.lock.acquire()
+    for x in range(3):
+        cache.has(place(5, x, 7))
+    path = tmp_path / "archive"
+    cache.exporter().export(
+        wanted(), TreeTarget(path=path) if kind == "tree" else MbtilesTarget(path=path)
+    )
+    with StopSignals(grace_s=60.0) as stop:
+        stop.defer()
+        signal.raise_signal(signal.SIGTERM)
+        check = stop.check
+        source = (
+            TreeSource(path, check=check) if kind == "tree" else MbtilesSource(path, check=check)
+        )
+        with pytest.raises(KeyboardInterrupt):
+            other.importer().import_archive(source, offered())
+    assert other.rows.all_tiles() == []
+    assert other.ledger.reserved_bytes() == 0
 
 
 COLUMNS = "1 AS tile_column, 1 AS tile_row"
