@@ -25,8 +25,9 @@ class FlightRecordFile:
                 field="c11.flight_record_file",
                 value=None,
                 problem="is not set, so nothing says that the aircraft has landed",
-                remedy="set it where the worker runs; or, for tileferry upload, give"
-                " --flight-record FILE, or --on-ground if you see it stand there",
+                remedy="set it where the worker runs; or, for one upload, name a record"
+                " (--flight-record FILE; in a program flight_record=Path), or say that you see"
+                " it stand there (--on-ground; in a program on_ground=True)",
             )
         with translated("read", self.path), self.path.open("rb") as file:
             content = file.read(_BYTES_MAX)

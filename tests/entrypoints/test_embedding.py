@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attrs import define, evolve, field
+from attrs import define, evolve
+from support.embedding import AREA, BOX, Site
 from support.provider import API_KEY, RunningProvider
 
 from tileferry.application.ports.progress import (
@@ -24,40 +25,8 @@ from tileferry.application.ports.progress import (
 from tileferry.domain.errors import CacheLockError, DatabaseError, InvalidValueError
 from tileferry.domain.runs import RunId, RunStatus
 from tileferry.domain.tiles import DownloadOutcome, TileId, TileUploadStatus
-from tileferry.entrypoints.config import C11Config, Config, PartitionsConfig
 from tileferry.entrypoints.embedding import Tileferry
 from tileferry.entrypoints.provider.imagery import draw_tile
-
-BOX = "36.20,49.90,36.24,49.92"
-AREA: dict[str, Any] = {"bbox": BOX, "zoom_levels": [14], "sector": "stable_rear"}
-
-
-@define
-class Site:
-    """Where an instance lives."""
-
-    home: Path
-    database_url: str
-    provider: RunningProvider
-    heard: list[ProgressEvent] = field(factory=list)
-
-    def config(self, name: str = "cache") -> Config:
-        return Config(
-            database_url=self.database_url,
-            c11=C11Config(
-                cache_root=self.home / name,
-                satellite_provider_url=self.provider.url,
-                service_api_key=API_KEY,
-                backoff_base_s=0.0,
-            ),
-            partitions=PartitionsConfig(raw_root=self.home / "raw"),
-        )
-
-    def ferry(self, name: str = "cache") -> Tileferry:
-        return Tileferry(self.config(name), listener=self.heard.append)
-
-    def of(self, kind: type[ProgressEvent]) -> list[ProgressEvent]:
-        return [event for event in self.heard if isinstance(event, kind)]
 
 
 @pytest.fixture

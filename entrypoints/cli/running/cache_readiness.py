@@ -2,37 +2,27 @@
 
 import shlex
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import typer
 from attrs import frozen
 from rich.console import Console
 
-from tileferry.adapters.postgres import schema_status
-from tileferry.application.cache.readiness import FlightReadiness, ReadinessReport
+from tileferry.application.cache.readiness import ReadinessReport
 from tileferry.domain.checks import is_name
 from tileferry.domain.errors import InvalidValueError, StorageError
-from tileferry.domain.tiles import (
-    FlightStandard,
-    ResolutionGate,
-    SectorClass,
-    TileCoverage,
-    TileId,
-)
-from tileferry.domain.tiles.tile_set import check_area_size
+from tileferry.domain.tiles import SectorClass, TileId
 from tileferry.entrypoints.cli.exits import ExitCode
 from tileferry.entrypoints.cli.options.area import coverage_of
 from tileferry.entrypoints.cli.output import opened, people, print_json
 from tileferry.entrypoints.cli.progress.looking import looking_at
 from tileferry.entrypoints.cli.views.readiness import readiness_json, readiness_view
 from tileferry.entrypoints.cli.views.readiness_geojson import geojson_lines
-from tileferry.entrypoints.container import Container
-from tileferry.entrypoints.holding import locked
+from tileferry.entrypoints.judging import Question, end_of, readiness_of
 
 SCHEMA = "tileferry.cache.readiness.v1"
 STDOUT = Path("-")
-_DAY = timedelta(days=1)
 
 
 @frozen(kw_only=True)
@@ -75,23 +65,19 @@ def judged(asked: Asked) -> None:
     with opened(asked.config) as container:
         config = container.config()
         coverage = coverage_of(config, asked.bbox, asked.area, asked.zoom)
-        check_area_size(coverage)
         now = datetime.fromtimestamp(container.clock().now(), UTC)
-        flown_at = now if asked.on is None else _end_of(asked.on, now)
-        schema_status(container.database()).check()
-        standard = FlightStandard(
+        source = asked.source or config.c11.source
+        question = Question(
+            coverage=coverage,
             sector=asked.sector_class,
             now=now,
-            flown_at=flown_at,
+            flown_at=now if asked.on is None else end_of(_day(asked.on), now, field="--on"),
+            source=source,
             holes_max=asked.max_holes or 0,
-            freshness=container.metadata_store().freshness,
-            resolution=ResolutionGate(
-                min_m_per_px=config.c11.min_resolution_m_per_px,
-                max_m_per_px=config.c11.max_resolution_m_per_px,
-            ),
+            quick=asked.quick,
         )
-        source = asked.source or config.c11.source
-        report = _report(container, coverage, standard, source=source, quick=asked.quick)
+        with looking_at(coverage.count, container.clock()) as on_tile:
+            report = readiness_of(container, question, on_tile)
     _tell(report, _mending(report, asked) if source == config.c11.source else [], asked)
     if not report.verdict.is_go:
         raise typer.Exit(ExitCode.PARTIAL)
@@ -131,27 +117,9 @@ def _check(asked: Asked) -> None:
         )
 
 
-def _report(
-    container: Container,
-    coverage: TileCoverage,
-    standard: FlightStandard,
-    *,
-    source: str,
-    quick: bool,
-) -> ReadinessReport:
-    use_case = FlightReadiness(tile_metadata_store=container.metadata_store())
-    with looking_at(coverage.count, container.clock()) as on_tile:
-        if quick:
-            return use_case.report(coverage, standard, source=source, on_tile=on_tile)
-        with locked(container):  # a writer at work would look like damage
-            use_case.check_bytes = container.tile_store().problem_of
-            return use_case.report(coverage, standard, source=source, on_tile=on_tile)
-
-
-def _end_of(text: str, now: datetime) -> datetime:
-    """Return the end of a day in UTC: what is fresh then was fresh all day."""
+def _day(text: str) -> date:
     try:
-        day = date.fromisoformat(text.strip())
+        return date.fromisoformat(text.strip())
     except ValueError:
         raise InvalidValueError(
             field="--on",
@@ -159,12 +127,6 @@ def _end_of(text: str, now: datetime) -> datetime:
             problem="is not a date",
             remedy="write it as in 2026-11-16",
         ) from None
-    end = datetime.combine(day, time.max, UTC)
-    if end < now - _DAY:  # the day before may still be today, west of Greenwich
-        raise InvalidValueError(
-            field="--on", value=text, problem="is over", remedy="judge for today or a day to come"
-        )
-    return max(end, now)
 
 
 def _mending(report: ReadinessReport, asked: Asked) -> list[str]:
