@@ -1,6 +1,8 @@
 """Where settings come from: ``tileferry.toml``, then the environment, then flags."""
 
 import os
+import stat
+import tomllib
 from pathlib import Path
 
 import typed_settings as ts
@@ -31,10 +33,11 @@ def load_config(file: Path | None = None) -> Config:
     except ts.exceptions.InvalidOptionsError as error:
         # Its text ends with the paths of all that it does not know.
         raise unknown_setting(str(error).rpartition(": ")[2].split(", ")[0], Config) from None
-    except (ts.exceptions.TsError, OSError) as error:
+    except (ts.exceptions.TsError, OSError, UnicodeDecodeError) as error:
         raise InvalidValueError(
             field=CONFIG_FILE, value=str(file or CONFIG_FILE), problem=f"cannot be read: {error}"
         ) from error
+    _check_private(file or Path(CONFIG_FILE))
     # Values that make no sense are found now, not when the first call fails.
     try:
         configured_policies(config.retry)
@@ -51,3 +54,20 @@ def _placed(error: InvalidValueError, file: Path | None) -> InvalidValueError:
     place = next((name for name in variables if name in os.environ), str(file or CONFIG_FILE))
     said = f"{error.remedy}; " if error.remedy else ""
     return evolve(error, remedy=f"{said}correct it in {place}")
+
+
+def _check_private(file: Path) -> None:
+    """Refuse a key in a file that others may read; better it has a file of its own."""
+    try:
+        with file.open("rb") as content:
+            mode = os.fstat(content.fileno()).st_mode
+            tables = tomllib.load(content).get(APP, {})
+    except FileNotFoundError:
+        return
+    if mode & (stat.S_IRWXG | stat.S_IRWXO) and "service_api_key" in tables.get("c11", {}):
+        raise InvalidValueError(
+            field="c11.service_api_key",
+            value="***",
+            problem=f"stands in {file}, which is open to others (mode {stat.S_IMODE(mode):o})",
+            remedy=f"chmod 600 {file}, or name a file of its own in c11.service_api_key_file",
+        )

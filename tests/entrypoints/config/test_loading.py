@@ -164,3 +164,24 @@ def test_a_secret_that_the_library_quotes_is_not_shown() -> None:
     odd = wrong_setting("Could not convert value Odd(1) for option 'c6.budget_bytes'", Config, "")
     assert str(odd).endswith("(got '***')")
     assert "the configuration" in str(wrong_setting("something else", Config, ""))
+
+
+def test_a_key_in_a_file_that_others_may_read_is_refused_and_not_shown(tmp_path: Path) -> None:
+    file = tmp_path / "tileferry.toml"
+    file.write_text("[tileferry.c11]\nservice_api_key = 'canary'\n")
+    file.chmod(0o640)
+    with pytest.raises(InvalidValueError, match=r"open to others \(mode 640\)") as refused:
+        load_config(file)
+    assert refused.value.field == "c11.service_api_key"
+    assert "canary" not in str(refused.value)
+    file.chmod(0o600)
+    key = load_config(file).c11.service_api_key
+    assert key is not None
+    assert key.get_secret_value() == "canary"
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "tileferry.toml"
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(InvalidValueError, match="cannot be read"):
+        load_config(file)
