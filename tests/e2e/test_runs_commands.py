@@ -148,7 +148,7 @@ def test_why_a_new_run_waits(desk: Desk, operator: WorkOperator) -> None:
     shown = words_of(operator.runs("runs", "why", run.run_id))
     assert "no worker has taken it yet" in shown
     assert "1 run is ready and 0 under way. Is a worker running?" in shown
-    assert "new → discovered (submit by operator)" in shown
+    assert f"new → discovered: {run.subject} (submit by operator)" in shown
 
 
 def test_spec4_why_a_run_is_tried_again_and_when_with_the_decision_made_again(

@@ -93,13 +93,13 @@ def test_spec3_s8_why_tells_what_happened_and_what_comes_next(
     desk.control.process_error(desk.claimed(), busy(300))
     ran = operator.runs("state", "inspect", str(key(1)), "--why")
     shown = " ".join(ran.out.split())
-    run = partition_at(desk, key(1)).active_run_id
+    run, subject = partition_at(desk, key(1)).active_run_id, partition_at(desk, key(1)).subject
     for words in (
         f"The validator has judged it once. Run {run} is to bring its data",
         "Its last attempt ended with an error (rate limited)",
         "The source osm asked for patience: none of its runs starts before",
-        "pending → failed (reject by validator)",
-        f"failed → pending (requeue by operator {me()}): the link is back",
+        f"pending → failed: {subject} (reject by validator)",
+        f"failed → pending: {subject} (requeue by operator {me()}): the link is back",
     ):
         assert words in shown
     body = operator.runs("state", "inspect", str(key(1)), "--why", "--json").json

@@ -278,6 +278,23 @@ def test_the_doctor_looks_at_a_tile_server(
     assert "xyz.bulk_download_acknowledged_for" in str(finding(operator, "provider"))
 
 
+def test_the_doctor_says_where_a_key_came_from_that_a_tile_server_refuses(
+    operator: XyzOperator, reference_provider: RunningProvider
+) -> None:
+    url = f"{operator.provider_url}/xyz/{{z}}/{{x}}/{{y}}.jpg?key={{api_key}}"
+    operator.settings["TILEFERRY_XYZ_URL_TEMPLATE"] = url
+    variable = "TILEFERRY_C11_SERVICE_API_KEY"
+    assert finding(operator, "key")["found"] == f"from {variable}"
+    reference_provider.misbehave({"fault": "401", "tile": "0/0/0"})
+    refused = finding(operator, "provider")
+    assert (refused["verdict"], refused["cure"]) == (
+        "failed",
+        f"check the key, which came from {variable}",
+    )
+    operator.settings[variable] = "a/b"
+    assert "cannot stand in an address" in str(finding(operator, "key")["found"])
+
+
 def test_a_worker_downloads_from_a_tile_server_and_gives_up_an_upload_to_one(
     operator: XyzOperator,
 ) -> None:
