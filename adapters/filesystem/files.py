@@ -28,20 +28,21 @@ _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _VECTOR_MAX = min(os.sysconf("SC_IOV_MAX"), 1024)
 
+KEPT = "what was confirmed is kept"
 _REMEDIES = {
-    errno.ENOSPC: "free space, then run again: what was confirmed is kept",
-    errno.EDQUOT: "free space or raise the quota, then run again: what was confirmed is kept",
+    errno.ENOSPC: f"free space, then run again: {KEPT}",
+    errno.EDQUOT: f"free space or raise the quota, then run again: {KEPT}",
     errno.EROFS: "the disk is mounted read-only, often after an error: check it, mount it writable",
     errno.EACCES: "give the user who runs tileferry access to it",
     errno.EPERM: "give it to the user who runs tileferry",
     errno.ELOOP: "a symbolic link was planted there: find out who did it, remove it, run again",
-    errno.EIO: "the disk is failing: check it, then run again: what was confirmed is kept",
+    errno.EIO: f"the disk is failing: check it, then run again: {KEPT}",
     errno.EMFILE: "too many files are open: raise the limit (ulimit -n)",
     errno.ENFILE: "too many files are open on this machine: close some programs",
     errno.ENOENT: "somebody removed it: check who else works on this cache",
     errno.EEXIST: "somebody else made it: check who else works on this cache",
 }
-_REMEDY = "check the disk and the path, then run again: what was confirmed is kept"
+_REMEDY = f"check the disk and the path, then run again: {KEPT}"
 
 
 @frozen(kw_only=True)
@@ -57,6 +58,7 @@ class FileCalls:
     fsync: Callable[[int], None] = os.fsync
     ftruncate: Callable[[int, int], None] = os.ftruncate
     rename: Callable[..., None] = os.rename
+    link: Callable[..., None] = os.link
     unlink: Callable[..., None] = os.unlink
     fchmod: Callable[[int, int], None] = os.fchmod
 

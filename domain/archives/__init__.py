@@ -1,6 +1,12 @@
 """Archives that other tools read and write: what is in them, and how it is laid out."""
 
-from tileferry.domain.archives.about import AboutTally, ArchiveAbout, kind_of
+from tileferry.domain.archives.about import (
+    ABOUT_BYTES_MAX,
+    AboutTally,
+    ArchiveAbout,
+    describes_archive,
+    kind_of,
+)
 from tileferry.domain.archives.curve import (
     block_start,
     block_tiles,
@@ -25,6 +31,7 @@ from tileferry.domain.archives.facts import (
 from tileferry.domain.archives.format import ArchiveFormat, TileOrder, flipped_row, format_of
 from tileferry.domain.archives.header import (
     HEADER_BYTES,
+    MAGIC,
     Counts,
     Section,
     Sections,
@@ -34,8 +41,10 @@ from tileferry.domain.archives.header import (
 from tileferry.domain.archives.tally import ContentTally
 
 __all__ = [
+    "ABOUT_BYTES_MAX",
     "HEADER_BYTES",
     "LINE_BYTES_MAX",
+    "MAGIC",
     "ROOT_END",
     "AboutTally",
     "ArchiveAbout",
@@ -51,6 +60,7 @@ __all__ = [
     "block_tiles",
     "decode_directory",
     "decode_header",
+    "describes_archive",
     "encode_directory",
     "encode_header",
     "facts_line",

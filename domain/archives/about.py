@@ -7,13 +7,16 @@ from attrs import define, field, frozen
 
 from tileferry.domain.canonical import JsonValue
 from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.json_input import parse_json
 from tileferry.domain.tiles.bbox import BBox
 from tileferry.domain.tiles.capture import image_kind
 from tileferry.domain.tiles.coverage import TileRange
 from tileferry.domain.tiles.tile_id import TileId
 
 UNKNOWN_KIND = "bin"
+ABOUT_BYTES_MAX = 1024 * 1024
 _TYPE = "baselayer"
+_TOLD = {"name", "format", "bounds", "center", "minzoom", "maxzoom", "tiles"}
 
 
 def kind_of(content: bytes) -> str:
@@ -72,6 +75,15 @@ class ArchiveAbout:
     def json(self) -> dict[str, JsonValue]:
         """Return it in JSON's terms, with the kinds counted."""
         return {**self.texts(), "tiles": dict(sorted(self.kinds.items()))}
+
+
+def describes_archive(content: bytes) -> bool:
+    """Tell whether ``archive.json`` is one that an export wrote, and not some other file."""
+    try:
+        told = parse_json(content, field="archive.json", bytes_max=ABOUT_BYTES_MAX)
+    except InvalidValueError:
+        return False
+    return isinstance(told, dict) and told.keys() >= _TOLD and told.get("type") == _TYPE
 
 
 @define

@@ -8,7 +8,7 @@ from tileferry.domain.archives.about import ArchiveAbout
 from tileferry.domain.errors import InvalidValueError
 
 HEADER_BYTES = 127
-_MAGIC = b"PMTiles\x03"
+MAGIC = b"PMTiles\x03"
 _LAYOUT = struct.Struct("<8s11Q6B4iB2i")
 _GZIPPED, _PLAIN = 2, 1
 _KINDS = {"png": 2, "jpg": 3, "webp": 4}
@@ -49,7 +49,7 @@ def encode_header(sections: Sections, counts: Counts, about: ArchiveAbout) -> by
     parts = (sections.root, sections.metadata, sections.leaves, sections.tiles)
     kind = about.only_kind
     return _LAYOUT.pack(
-        _MAGIC,
+        MAGIC,
         *(number for part in parts for number in (part.offset, part.length)),
         *(counts.tiles, counts.entries, counts.contents),
         *(True, _GZIPPED, _PLAIN, _KINDS.get(kind or "", _MIXED)),
@@ -62,7 +62,7 @@ def encode_header(sections: Sections, counts: Counts, about: ArchiveAbout) -> by
 
 def decode_header(content: bytes) -> tuple[Sections, Counts]:
     """Read where everything is; what is no archive of this kind is refused."""
-    if len(content) < HEADER_BYTES or not content.startswith(_MAGIC):
+    if len(content) < HEADER_BYTES or not content.startswith(MAGIC):
         raise InvalidValueError(
             field="PMTiles header", value=content[:8], problem="is not of a PMTiles archive, v3"
         )

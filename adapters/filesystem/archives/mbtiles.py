@@ -55,7 +55,7 @@ class MbtilesTarget(ArchivePath):
     @contextmanager
     def draft(self) -> "Iterator[_MbtilesDraft]":
         """Begin the file, in a folder beside it."""
-        place = self._space(is_regular_file)
+        place = self._space(_is_archive)
         with (
             place.folder() as folder,
             _translated(self.path),
@@ -64,6 +64,11 @@ class MbtilesTarget(ArchivePath):
             database.executescript(_MAKE)
             database.execute("BEGIN")
             yield _MbtilesDraft(place=place, folder=folder, database=database)
+
+
+def _is_archive(path: Path) -> bool:
+    """Tell whether a file is MBTiles, or empty: any other is not for us to replace."""
+    return is_regular_file(path) and (not path.stat().st_size or MbtilesSource(path).is_one())
 
 
 @define(kw_only=True)

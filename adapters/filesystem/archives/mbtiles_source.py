@@ -52,10 +52,10 @@ class MbtilesSource:
     """Is called again and again; raises ``KeyboardInterrupt`` for who wants it to end."""
 
     def is_one(self) -> bool:
-        """Tell whether the file has a table of tiles."""
+        """Tell whether the file has tiles, or a place for them."""
         try:
-            with self._opened():
-                return True
+            with self._opened() as database:
+                return not list(database.rows(f"{_SIZES} LIMIT 0"))
         except ArchiveError:
             return False
 

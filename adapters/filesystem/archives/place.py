@@ -4,6 +4,7 @@ The folder, ``.<name>.tileferry-draft``, is ours alone and locked while somebody
 that a crash can leave is such a folder, and the next export to the same place removes it.
 """
 
+import errno
 import fcntl
 import os
 import shutil
@@ -12,14 +13,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
-from tileferry.adapters.filesystem.files import Directory, FileCalls, translated
-from tileferry.domain.errors import ArchiveError
+from tileferry.adapters.filesystem.files import KEPT, Directory, FileCalls, translated
+from tileferry.domain.errors import ArchiveError, StorageError
 
 DRAFT = "draft"
 _OLD = "old"
 _BITS_FOR_ALL = 0o666
+_TAKEN = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR}
+_TRIES = 10
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
 @frozen(kw_only=True)
@@ -37,7 +41,7 @@ class ArchivePlace:
         """Open the folder to work in; it is empty, and removed with all it has at the end."""
         parent = self._parent()
         path = parent / f".{self.path.name}.tileferry-draft"
-        with _locked_folder(path, self.calls) as folder:
+        with self._named(path), _locked_folder(path, self.calls) as folder:
             try:
                 self._give_back(folder)
                 self._check_free()
@@ -50,12 +54,49 @@ class ArchivePlace:
     def publish(self, folder: Directory) -> None:
         """Put what is in the folder under the archive's own name, durably."""
         self._check_free()
+        draft = folder.path / DRAFT
         with translated("give its name to", self.path):
-            if self.path.is_dir():  # a folder cannot be replaced at once: until then it has a name
-                self.calls.rename(self.path, folder.path / _OLD)
-            self.calls.rename(folder.path / DRAFT, self.path)
+            if self.replace and self.path.is_file():
+                self.calls.rename(draft, self.path)
+            else:
+                if self.replace and self.path.is_dir():  # not at once: until then it has a name
+                    self.calls.rename(self.path, folder.path / _OLD)
+                self._give_name(draft)
         with Directory.open_root(self.path.parent, self.calls) as parent:
             parent.sync()
+
+    def _give_name(self, draft: Path) -> None:
+        """Name it where nothing is; what somebody else put there meanwhile stays."""
+        try:
+            if draft.is_dir() or not self._linked(draft):
+                self.calls.rename(draft, self.path)  # a folder replaces nothing but an empty one
+        except OSError as error:
+            if error.errno in _TAKEN:
+                self._check_free()
+            raise
+
+    def _linked(self, draft: Path) -> bool:
+        """Give a file a second name, which must be free; not all filesystems can."""
+        try:
+            self.calls.link(draft, self.path)
+        except OSError as error:
+            if error.errno in _NO_LINKS:
+                return False
+            raise
+        return True
+
+    @contextmanager
+    def _named(self, folder: Path) -> Iterator[None]:
+        """Name the archive where the disk fails its draft, of which nothing is kept."""
+        try:
+            yield
+        except StorageError as error:
+            path = Path(error.path)
+            is_ours = path == self.path or path.is_relative_to(folder)
+            if not is_ours or KEPT not in error.remedy:
+                raise  # as it is: of the cache, or of something that is in the way
+            remedy = error.remedy.replace(KEPT, "the archive was not kept")
+            raise evolve(error, path=str(self.path), remedy=remedy) from error
 
     def _parent(self) -> Path:
         parent = self.path.parent
@@ -94,23 +135,44 @@ class ArchivePlace:
 @contextmanager
 def _locked_folder(path: Path, calls: FileCalls) -> Iterator[Directory]:
     """Make or find the folder, and hold it; it may be somebody else's, or at work."""
+    for _ in range(_TRIES):
+        opened = _open_folder(path, calls)
+        if opened is None:
+            continue
+        with opened as folder:
+            try:
+                fcntl.flock(folder.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                break
+            if os.fstat(folder.fd).st_uid != os.geteuid():
+                raise ArchiveError(
+                    path=str(path), problem="belongs to somebody else", remedy="name another place"
+                )
+            if _is_at(path, folder.fd):
+                yield folder
+                return
+            # Who held it before removed it at the end; the path may have another by now.
+    raise ArchiveError(
+        path=str(path), problem="another export writes there", remedy="wait for its end"
+    )
+
+
+def _open_folder(path: Path, calls: FileCalls) -> Directory | None:
+    """Make or find the folder; ``None`` if who worked there has just removed it."""
     with translated("create", path), suppress(FileExistsError):
         calls.mkdir(path, 0o700)
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    with translated("open", path):
-        fd = calls.open(path, flags)
-    with Directory(fd=fd, path=path, calls=calls) as folder:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ArchiveError(
-                path=str(path), problem="another export writes there", remedy="wait for its end"
-            ) from None
-        if os.fstat(fd).st_uid != os.geteuid():
-            raise ArchiveError(
-                path=str(path), problem="belongs to somebody else", remedy="name another place"
-            )
-        yield folder
+    with translated("open", path), suppress(FileNotFoundError):
+        return Directory(fd=calls.open(path, flags), path=path, calls=calls)
+    return None
+
+
+def _is_at(path: Path, fd: int) -> bool:
+    """Tell whether what is open is still what the path leads to."""
+    try:
+        return os.path.samestat(os.fstat(fd), path.lstat())
+    except FileNotFoundError:
+        return False
 
 
 def _empty(folder: Path) -> None:

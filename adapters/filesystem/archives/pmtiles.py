@@ -20,10 +20,11 @@ from tileferry.adapters.filesystem.archives.place import (
     is_regular_file,
     open_to_readers,
 )
-from tileferry.adapters.filesystem.files import Directory, FileCalls, OpenFile
+from tileferry.adapters.filesystem.files import Directory, FileCalls, OpenFile, translated
 from tileferry.application.ports.archives import ArchivedTile, RefusedEntry
 from tileferry.domain.archives import (
     HEADER_BYTES,
+    MAGIC,
     ROOT_END,
     ArchiveAbout,
     Counts,
@@ -61,7 +62,7 @@ class PmtilesTarget(ArchivePath):
     @contextmanager
     def draft(self) -> "Iterator[_PmtilesDraft]":
         """Begin the file, in a folder beside it."""
-        place = self._space(is_regular_file)
+        place = self._space(_is_archive)
         with (
             place.folder() as folder,
             folder.create_file(DRAFT) as tiles,
@@ -70,6 +71,14 @@ class PmtilesTarget(ArchivePath):
             yield _PmtilesDraft(
                 place=place, folder=folder, tiles=_Appended(tiles), leaves=_Appended(leaves)
             )
+
+
+def _is_archive(path: Path) -> bool:
+    """Tell whether a file begins as PMTiles, or is empty: any other is not for us to replace."""
+    if not is_regular_file(path):
+        return False
+    with translated("read", path), path.open("rb") as file:
+        return file.read(len(MAGIC)) in {b"", MAGIC}
 
 
 @define

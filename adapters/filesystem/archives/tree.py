@@ -20,9 +20,11 @@ from tileferry.adapters.filesystem.files import Directory, FileCalls, OpenFile, 
 from tileferry.application.ports.archives import ArchivedTile, RefusedEntry
 from tileferry.application.ports.captures import CaptureFile
 from tileferry.domain.archives import (
+    ABOUT_BYTES_MAX,
     ArchiveAbout,
     TileFacts,
     TileOrder,
+    describes_archive,
     facts_line,
     kind_of,
 )
@@ -58,7 +60,12 @@ def _is_ours(path: Path) -> bool:
     """Tell whether a folder is an export, or empty: any other is not for us to remove."""
     if not path.is_dir():
         return False
-    return (path / ABOUT).is_file() or next(path.iterdir(), None) is None
+    about = path / ABOUT
+    with translated("read", about):
+        if about.is_symlink() or not about.is_file():
+            return next(path.iterdir(), None) is None
+        with about.open("rb") as file:
+            return describes_archive(file.read(ABOUT_BYTES_MAX + 1))
 
 
 @define(kw_only=True)

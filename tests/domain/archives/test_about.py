@@ -1,14 +1,17 @@
 """What an archive says of itself, of its tiles, and which format a name asks for."""
 
+import json
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
 from tileferry.domain.archives import (
+    ABOUT_BYTES_MAX,
     AboutTally,
     ArchiveFormat,
     ContentTally,
     TileFacts,
+    describes_archive,
     facts_line,
     flipped_row,
     format_of,
@@ -51,6 +54,21 @@ def test_the_description_covers_all_levels() -> None:
     }
     assert about.only_kind is None
     assert "attribution" not in tally.about(name="area", attribution=None).texts()
+
+
+def test_an_export_is_told_by_its_description() -> None:
+    tally = AboutTally()
+    tally.add(tile(3, 1, 1), "png")
+    told = tally.about(name="area", attribution=None).json()
+    assert describes_archive(json.dumps(told).encode())
+    for other in (
+        {**told, "type": "overlay"},
+        {key: value for key, value in told.items() if key != "tiles"},
+        list(told),
+    ):
+        assert not describes_archive(json.dumps(other).encode())
+    assert not describes_archive(b"")
+    assert not describes_archive(json.dumps(told).encode() + b" " * ABOUT_BYTES_MAX)
 
 
 def test_of_equally_many_kinds_the_first_by_name_is_named() -> None:
