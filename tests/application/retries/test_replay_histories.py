@@ -11,7 +11,7 @@ from tileferry.domain.audit import RetryAttempted, event_from_bytes
 from tileferry.domain.canonical import canonical_json
 from tileferry.domain.retry import Difference, RetryAt, replay
 
-HISTORIES = 2_000 * soak.TIMES
+HISTORIES = 1_000 * soak.TIMES
 PARTS = 4
 """So that several processors can share the work."""
 
