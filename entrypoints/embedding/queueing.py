@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from attrs import define, evolve
 
 from tileferry.adapters.system import AttentiveClock
+from tileferry.application.transfers.progress import ProgressEvents
 from tileferry.domain.actors import Actor
 from tileferry.domain.runs import Run, RunId, WorkerId
 from tileferry.domain.work import DownloadArea, UploadFlight, Work
@@ -53,7 +54,8 @@ class Queueing(Installation):
     ) -> int:
         """Take runs from the queue and carry them out; return how many.
 
-        It returns when nothing is due (``until_idle``), or once ``is_stopping`` says so.
+        It returns when nothing is due (``until_idle``), or once ``is_stopping`` says so. The
+        listener is told what is waited for; what became of a run, the queue knows.
         """
         self._current()
         make_folder(self.config.partitions.raw_root, setting="partitions.raw_root")
@@ -61,6 +63,8 @@ class Queueing(Installation):
         clock = AttentiveClock(thread=threading.current_thread())
         own.clock.override(clock)
         own.in_run.override(True)  # noqa: FBT003  # a provider, not a flag
+        trail = own.audit_trail()
+        trail.sinks = [ProgressEvents(self.listener), *trail.sinks]
         try:
             worker: Worker = own.worker(
                 name=WorkerId(self.name),

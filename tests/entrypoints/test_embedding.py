@@ -206,6 +206,7 @@ def test_one_cache_is_one_instance_s_at_a_time(site: Site) -> None:
 
 
 def test_a_queued_download_is_carried_out_once(site: Site) -> None:
+    site.provider.misbehave({"fault": "503", "call": "tile", "attempts": [1], "times": 1})
     with site.ferry() as ferry:
         run = ferry.submit_download(flight="F7", **AREA)
         assert ferry.submit_download(flight="F7", **AREA).run_id == run.run_id
@@ -213,6 +214,7 @@ def test_a_queued_download_is_carried_out_once(site: Site) -> None:
         done = ferry.find_run(run.run_id)
         assert done is not None
         assert done.status is RunStatus.PASSED
+        assert len(site.of(Waiting)) == 1
         assert ferry.find_run(RunId("none")) is None
         assert ferry.work() == 0
 
