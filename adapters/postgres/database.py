@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -242,6 +243,12 @@ class Database:
                 remedy=f"use version {SERVER_VERSION_MIN} or later",
             )
         return version
+
+    def now(self) -> datetime:
+        """Return what the server's clock says."""
+        with self.reading() as connection:
+            moment: datetime = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
+        return moment
 
     def close(self) -> None:
         """Give back every connection."""

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import typer
 from attrs import define, field
-from sqlalchemy import text
 
 from tileferry.adapters.http.probe import probed
 from tileferry.adapters.http.provider import TILES_PATH
@@ -132,9 +131,7 @@ class Installation:
             f"in {self.config.data_dir}" if self.config.database_url is None else "as configured"
         )
         yield health.well("database", f"PostgreSQL {database.check_server()}, {place}")
-        with database.reading() as connection:
-            theirs = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
-        yield health.of_clock("database's clock", datetime.now(UTC), theirs)
+        yield health.of_clock("database's clock", datetime.now(UTC), database.now())
 
     def _schema(self) -> Iterator[Finding]:
         status = schema_status(self.container.database())
