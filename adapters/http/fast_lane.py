@@ -79,7 +79,7 @@ class FastLane:
             .pool_max_idle_per_host(address.connections)
         )
         if address.ca_file is not None:
-            tls_context(address.ca_file)  # says what is wrong with the file, if something is
+            tls_context(address)  # says what is wrong with the file, if something is
             builder = builder.add_root_certificate_pem(address.ca_file.read_bytes())
         self._base = address.url.rstrip("/")
         self._client = builder.build()

@@ -13,7 +13,7 @@ from types import NoneType
 import pytest
 from support.provider import RunningProvider
 from support.raw_server import Script, answering, raw_server
-from support.tile_providers import KEY, KINDS
+from support.tile_providers import KEY, KINDS, TIGHT
 
 from tileferry.application.ports.provider import TileProvider
 from tileferry.domain.errors import InvalidValueError, SatelliteProviderError
@@ -47,7 +47,7 @@ def refused(new_provider: NewProvider, script: Script) -> SatelliteProviderError
     begun_s = time.monotonic()
     with (
         raw_server(script) as server,
-        new_provider(server.url) as provider,
+        new_provider(server.url, limits=TIGHT, timeout_s=0.5) as provider,
         pytest.raises(SatelliteProviderError) as failure,
     ):
         provider.fetch_tile(TILE)

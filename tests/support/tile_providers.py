@@ -6,6 +6,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from attrs import evolve
+
 from tileferry.adapters.http import (
     FastLane,
     HttpTileProvider,
@@ -22,8 +24,10 @@ from tileferry.domain.tiles import RequestSpacing, TileServer, TileTemplate
 
 KEY = "canary-api-key"
 """Also the one of the reference provider."""
-TIGHT = ResponseLimits(tile_bytes_max=60_000, deadline_s=1.0, rate_bytes_s_min=1_000.0, grace_s=0.3)
-TIMEOUT_S = 0.5
+PATIENT = ResponseLimits(tile_bytes_max=60_000)
+"""For servers that answer: how fast the tests' machine is must not matter."""
+TIGHT = evolve(PATIENT, deadline_s=1.0, rate_bytes_s_min=1_000.0, grace_s=0.3)
+"""For those that do not."""
 
 
 def plain_server(url: str, *, path: str = "/xyz/{z}/{x}/{y}.jpg", **said: Any) -> TileServer:
@@ -44,10 +48,15 @@ def plain_server(url: str, *, path: str = "/xyz/{z}/{x}/{y}.jpg", **said: Any) -
 
 @contextmanager
 def satellite(
-    url: str, *, key: str = KEY, limits: ResponseLimits = TIGHT, clock: Clock | None = None
+    url: str,
+    *,
+    key: str = KEY,
+    limits: ResponseLimits = PATIENT,
+    timeout_s: float = 10.0,
+    clock: Clock | None = None,
 ) -> Iterator[TileProvider]:
     """Make what asks a satellite-provider."""
-    address = ProviderAddress(url=url, service_api_key=key, timeout_s=TIMEOUT_S)
+    address = ProviderAddress(url=url, service_api_key=key, timeout_s=timeout_s)
     with new_client(address) as client:
         lane = FastLane(address)
         yield HttpTileProvider(
@@ -61,7 +70,8 @@ def xyz(
     url: str,
     *,
     key: str = KEY,
-    limits: ResponseLimits = TIGHT,
+    limits: ResponseLimits = PATIENT,
+    timeout_s: float = 10.0,
     clock: Clock | None = None,
     httpx: bool = False,
     ca_file: Path | None = None,
@@ -71,7 +81,7 @@ def xyz(
     said.setdefault("path", "/xyz/{z}/{x}/{y}.jpg?key={api_key}")
     server = plain_server(url, **said)
     address = ProviderAddress(
-        url=server.template.origin, service_api_key=None, timeout_s=TIMEOUT_S, ca_file=ca_file
+        url=server.template.origin, service_api_key=None, timeout_s=timeout_s, ca_file=ca_file
     )
     with new_client(address) as client:
         lane = FastLane(address)

@@ -13,6 +13,7 @@ from support.hostile_provider import IMAGE, KEY, asked, refused
 from support.raw_server import answering, raw_server
 
 from tileferry.adapters.http import ProviderAddress, new_client
+from tileferry.adapters.http.client import tls_context
 from tileferry.domain.errors import InvalidValueError, SatelliteProviderError
 from tileferry.domain.tiles import ProviderFault
 
@@ -134,6 +135,13 @@ def test_invariant_33_an_address_that_would_give_the_key_away_is_refused(url: st
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://[::1]:1", "http://localhost:1/a/"])
 def test_invariant_33_plain_http_reaches_this_machine(url: str) -> None:
     new_client(ProviderAddress(url=url, service_api_key=KEY)).close()
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "https://host"])
+def test_invariant_33_peers_are_verified_whatever_the_address(url: str) -> None:
+    context = tls_context(ProviderAddress(url=url, service_api_key=KEY))
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
+    assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
 
 
 @pytest.mark.parametrize("key", ["", "with space", "line\nbreak", "ключ", "tab\t"])
