@@ -174,16 +174,16 @@ def at_hours(count: int) -> list[AuditEvent]:
     return [evolve(attempted(1), timestamp=AT + timedelta(hours=n)) for n in range(count)]
 
 
-@pytest.mark.parametrize("hours", [0, 1, 5, 100, 499, 600])
+@pytest.mark.parametrize("hours", [0, 1, 5, 60, 199, 300])
 def test_a_stretch_of_time_is_found_by_halving(hours: int) -> None:
-    log = log_of(*at_hours(500))
+    log = log_of(*at_hours(200))
     since = AT + timedelta(hours=hours)
     found = list(reader_of(log).since(since))
     times = [read.event.timestamp for read in found if read.event is not None]
     assert [time for time in times if time >= since] == [
-        AT + timedelta(hours=n) for n in range(hours, 500)
+        AT + timedelta(hours=n) for n in range(hours, 200)
     ]
-    assert len(found) <= max(0, 500 - hours) + 2 * 10 + 2  # little more than asked for
+    assert len(found) <= max(0, 200 - hours) + 2 * 10 + 2  # little more than asked for
 
 
 def test_all_of_the_log() -> None:
@@ -194,7 +194,7 @@ def test_clocks_that_differ_a_little_lose_nothing() -> None:
     ahead = [timedelta(minutes=50 * (n % 2)) for n in range(300)]  # every other writer's clock
     times = [AT + timedelta(minutes=n) + ahead[n] for n in range(300)]
     reader = reader_of(log_of(*[evolve(attempted(1), timestamp=at) for at in times]))
-    for minutes in range(60, 300, 20):
+    for minutes in range(60, 300, 60):
         since = AT + timedelta(minutes=minutes)
         expected = {n + 1 for n, at in enumerate(times) if at >= since}
         assert expected <= set(sequences(reader.since(since)))
