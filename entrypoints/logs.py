@@ -1,6 +1,7 @@
 """The log: records as their contract has them in a file, and warnings for people on stderr."""
 
 import contextlib
+import fcntl
 import logging
 import os
 import traceback
@@ -81,7 +82,10 @@ def logging_to(config: LogConfig, console: Console) -> Iterator[None]:
 
 
 class RecordFile(RotatingFileHandler):
-    """A file of its owner's, begun with its first record; without it, the work goes on."""
+    """A file of its owner's, begun with its first record; without it, the work goes on.
+
+    Several processes may write to it: whoever finds it full sets it aside, and all others follow.
+    """
 
     def __init__(self, path: Path, console: Console) -> None:
         super().__init__(
@@ -101,6 +105,33 @@ class RecordFile(RotatingFileHandler):
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         return os.fdopen(descriptor, "a", encoding="utf-8")
+
+    def shouldRollover(self, record: logging.LogRecord) -> bool:  # noqa: N802  # as logging calls it
+        """Tell whether the file is full, and look at the one that has its name now."""
+        if self.stream is not None and self._was_set_aside(self.stream.fileno()):
+            self.stream.close()
+            self.stream = None  # which opens it anew
+        return bool(super().shouldRollover(record))
+
+    def doRollover(self) -> None:  # noqa: N802  # as logging calls it
+        """Set the full file aside, unless another process does, or just did."""
+        if self.stream is None:
+            return
+        with os.fdopen(os.dup(self.stream.fileno()), "rb") as full:
+            try:
+                fcntl.flock(full, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return  # the record still goes to this file, which is kept
+            except OSError:
+                pass  # a disk without locks: two at once may set two files aside
+            if not self._was_set_aside(full.fileno()):
+                super().doRollover()
+
+    def _was_set_aside(self, descriptor: int) -> bool:
+        try:
+            return not os.path.samestat(os.fstat(descriptor), self._path.stat())
+        except FileNotFoundError:
+            return True
 
     def close(self) -> None:
         """Close the file; what a full disk did not take is lost, and nothing else."""

@@ -1,5 +1,7 @@
 """The log: its records' form, what people see of it, and what stays out of both."""
 
+import errno
+import fcntl
 import json
 import logging
 from collections.abc import Iterator
@@ -13,7 +15,7 @@ from rich.console import Console
 
 from tileferry.entrypoints import logs
 from tileferry.entrypoints.config import LogConfig, LogLevel
-from tileferry.entrypoints.logs import SHOWN_PER_KIND, logging_to, structured_logger
+from tileferry.entrypoints.logs import SHOWN_PER_KIND, RecordFile, logging_to, structured_logger
 
 EVIL = "\x1b[2J\u202egpj\nINFO forged"
 OURS = logging.getLogger("tileferry.tests")
@@ -178,6 +180,71 @@ def test_the_log_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert all(file.stat().st_size <= 2_000 for file in files)
     assert all(file.stat().st_mode & 0o077 == 0 for file in files)
     assert log.records[-1]["message"] == "number 199"
+
+
+def record_of(number: int) -> logging.LogRecord:
+    return logging.makeLogRecord({"msg": f"number {number}", "kind": "a.b", "levelno": 20})
+
+
+def kept_in(folder: Path) -> set[str]:
+    lines = [line for file in folder.iterdir() for line in file.read_text("utf-8").splitlines()]
+    return {json.loads(line)["message"] for line in lines}
+
+
+def test_several_processes_on_one_log_keep_its_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "FILE_BYTES_MAX", 4_000)
+    files = [RecordFile(tmp_path / "log.jsonl", Console(file=StringIO())) for _ in range(6)]
+    for number in range(72):  # what fills two files and a half
+        files[number % 6].emit(record_of(number))
+    for file in files:
+        file.close()
+    assert kept_in(tmp_path) == {f"number {number}" for number in range(72)}
+    assert all(file.stat().st_size <= 4_000 for file in tmp_path.iterdir())
+
+
+def test_a_full_log_that_another_process_is_setting_aside_still_takes_the_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "FILE_BYTES_MAX", 200)
+    path = tmp_path / "log.jsonl"
+    file = RecordFile(path, Console(file=StringIO()))
+    file.emit(record_of(0))
+    with path.open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        file.emit(record_of(1))
+    assert [*tmp_path.iterdir()] == [path]
+    file.emit(record_of(2))
+    file.close()
+    assert kept_in(tmp_path) == {"number 0", "number 1", "number 2"}
+    assert "number 2" in path.read_text("utf-8")
+
+
+def test_a_log_on_a_disk_without_locks_is_bounded_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_file: object, _operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(logs, "FILE_BYTES_MAX", 200)
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    file = RecordFile(tmp_path / "log.jsonl", Console(file=StringIO()))
+    for number in range(3):
+        file.emit(record_of(number))
+    file.close()
+    assert kept_in(tmp_path) == {"number 0", "number 1", "number 2"}
+    assert len([*tmp_path.iterdir()]) == 3
+
+
+def test_a_log_that_was_removed_is_begun_again(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    file = RecordFile(path, Console(file=StringIO()))
+    file.emit(record_of(0))
+    path.unlink()
+    file.emit(record_of(1))
+    file.close()
+    assert kept_in(tmp_path) == {"number 1"}
 
 
 def test_a_log_on_a_full_disk_stops_nothing() -> None:
