@@ -46,7 +46,7 @@ def run_policy(worker: WorkerConfig) -> RetryPolicy:
         RUN_POLICY,
         max_attempts=worker.max_attempts,
         base_delay=worker.initial_backoff_s,
-        max_delay=max(worker.initial_backoff_s, worker.max_backoff_s),
+        max_delay=worker.max_backoff_s,
         backoff_multiplier=worker.backoff_multiplier,
     )
 

@@ -7,10 +7,11 @@ import typed_settings as ts
 from attrs import field, frozen, validators
 from platformdirs import user_data_path, user_log_path
 
-from tileferry.domain.checks import integer, number
+from tileferry.domain.checks import DURATION_MAX, integer, number
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.tiles import BATCH_TILES_MAX, BBox, TileId
+from tileferry.domain.tiles import BATCH_TILES_MAX, TILE_BYTES_MAX
 from tileferry.entrypoints.config.about import about
+from tileferry.entrypoints.config.checks import above_zero, check_areas, check_order, check_source
 from tileferry.entrypoints.config.retries import RetryConfig
 from tileferry.entrypoints.config.secret import as_secret
 from tileferry.entrypoints.config.xyz import XyzConfig
@@ -20,13 +21,6 @@ APP = "tileferry"
 
 def _own_data(name: str) -> Path:
     return user_data_path(APP) / name
-
-
-def _check_source(_instance: object, _attribute: object, source: str) -> None:
-    try:
-        TileId(source=source, zoom=0, x=0, y=0)
-    except InvalidValueError as error:
-        raise InvalidValueError(field="c11.source", value=source, problem=error.problem) from None
 
 
 @frozen(kw_only=True)
@@ -86,7 +80,7 @@ class C11Config:
     )
     source: str = field(
         default="satellite",
-        validator=_check_source,
+        validator=check_source,
         metadata=about("The name of the provider's tiles in the cache."),
     )
     http_timeout_s: float = field(
@@ -114,16 +108,17 @@ class C11Config:
     )
     max_tile_bytes: int = field(
         default=16 * 1024 * 1024,
-        validator=integer(1),
+        validator=integer(1, TILE_BYTES_MAX),
         metadata=about("What is larger is not taken for a tile."),
     )
     min_resolution_m_per_px: float = field(
         default=0.5,
-        validator=number(0),
+        validator=above_zero,
         metadata=about("Tiles with fewer meters to a pixel than this are refused."),
     )
     max_resolution_m_per_px: float | None = field(
         default=None,
+        validator=validators.optional(above_zero),
         metadata=about(
             "Tiles with more than this are refused as too coarse; by default none.", 2.0
         ),
@@ -180,6 +175,9 @@ class C11Config:
             "How long a command that is told to stop may take to make safe what it has."
         ),
     )
+
+    def __attrs_post_init__(self) -> None:
+        check_order(self, "min_resolution_m_per_px", "max_resolution_m_per_px")
 
 
 @frozen(kw_only=True)
@@ -250,6 +248,9 @@ class WorkerConfig:
         ),
     )
 
+    def __attrs_post_init__(self) -> None:
+        check_order(self, "initial_backoff_s", "max_backoff_s")
+
 
 @frozen(kw_only=True)
 class PartitionsConfig:
@@ -270,7 +271,7 @@ class PartitionsConfig:
     )
     max_age_days: float | None = field(
         default=None,
-        validator=validators.optional(number(0.001)),
+        validator=validators.optional(number(0.001, DURATION_MAX.days)),
         metadata=about("After so long a failed partition is not tried again by itself.", 14),
     )
     max_missing_share: float = field(
@@ -348,16 +349,6 @@ class LogConfig:
     level: LogLevel = field(default=LogLevel.INFO, metadata=about("The least that is written."))
 
 
-def _check_areas(_instance: object, _attribute: object, areas: dict[str, str]) -> None:
-    for area, box in areas.items():
-        try:
-            BBox.parse(box)
-        except InvalidValueError as error:
-            raise InvalidValueError(
-                field=f"areas.{area}", value=box, problem=f"is no box: {error.problem}"
-            ) from None
-
-
 @frozen(kw_only=True)
 class Config:
     """Everything that can be set."""
@@ -385,7 +376,7 @@ class Config:
     log: LogConfig = field(factory=LogConfig)
     areas: dict[str, str] = field(
         factory=dict,
-        validator=_check_areas,
+        validator=check_areas,
         metadata=about(
             "Names for areas that are asked for often, each a box `W,S,E,N`: `--area NAME`."
         ),

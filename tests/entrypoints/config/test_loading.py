@@ -63,6 +63,34 @@ def test_the_address_of_the_database_is_a_secret(monkeypatch: pytest.MonkeyPatch
             "worker.lease_s: must be a finite number from 0.1 to 86400 (got 0.0)",
         ),
         ("[tileferry.partitions]\nmax_age_days = -1\n", "partitions.max_age_days: must be a"),
+        (
+            "[tileferry.partitions]\nmax_age_days = 5000\n",
+            "partitions.max_age_days: must be a finite number from 0.001 to 3650 (got 5000.0)",
+        ),
+        (
+            "[tileferry.partitions]\nmax_age_days = 1e10\n",
+            "partitions.max_age_days: must be a finite number from 0.001 to 3650 (got 1000000",
+        ),
+        (
+            "[tileferry.c11]\nmax_tile_bytes = 100000000\n",
+            "c11.max_tile_bytes: must be a whole number from 1 to 67108864 (got 100000000)",
+        ),
+        (
+            "[tileferry.c11]\nmin_resolution_m_per_px = 0\n",
+            "c11.min_resolution_m_per_px: must be a finite number above 0 (got 0.0)",
+        ),
+        (
+            "[tileferry.c11]\nmax_resolution_m_per_px = -1\n",
+            "c11.max_resolution_m_per_px: must be a finite number above 0 (got -1.0)",
+        ),
+        (
+            "[tileferry.c11]\nmax_resolution_m_per_px = 0.3\n",
+            "c11.max_resolution_m_per_px: is below min_resolution_m_per_px, 0.5 (got 0.3)",
+        ),
+        (
+            "[tileferry.worker]\nmax_backoff_s = 60\ninitial_backoff_s = 600\n",
+            "worker.max_backoff_s: is below initial_backoff_s, 600 (got 60.0)",
+        ),
         ("[tileferry.areas]\nx = '1,2'\n", "areas.x: is no box: is not of the form W,S,E,N (got"),
         (
             "[tileferry.c6]\nbudget_byte = 1\n",

@@ -1,0 +1,45 @@
+"""What settings must be beyond their kind; a refusal names the setting."""
+
+from typing import TYPE_CHECKING, Any
+
+from tileferry.domain.checks import as_float, positive
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles import BBox, TileId
+
+if TYPE_CHECKING:
+    from attrs import Attribute
+
+
+def check_source(_instance: object, _attribute: object, source: str) -> None:
+    """Refuse a name that no tile can have."""
+    try:
+        TileId(source=source, zoom=0, x=0, y=0)
+    except InvalidValueError as error:
+        raise InvalidValueError(field="c11.source", value=source, problem=error.problem) from None
+
+
+def above_zero(instance: object, attribute: "Attribute[Any]", value: object) -> None:
+    """Refuse what is no number above zero, however it is written."""
+    positive(instance, attribute, as_float(value))
+
+
+def check_order(table: object, smaller: str, larger: str) -> None:
+    """Refuse a table whose maximum is below its minimum."""
+    least, most = getattr(table, smaller), getattr(table, larger)
+    if most is not None and most < least:
+        raise InvalidValueError(
+            field=f"{type(table).__name__}.{larger}",
+            value=most,
+            problem=f"is below {smaller}, {least:g}",
+        )
+
+
+def check_areas(_instance: object, _attribute: object, areas: dict[str, str]) -> None:
+    """Refuse what is no box, by the name of its area."""
+    for area, box in areas.items():
+        try:
+            BBox.parse(box)
+        except InvalidValueError as error:
+            raise InvalidValueError(
+                field=f"areas.{area}", value=box, problem=f"is no box: {error.problem}"
+            ) from None
