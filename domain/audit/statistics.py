@@ -102,9 +102,9 @@ class CategoryStatistics:
                 self._ended_attempts += event.total_attempts
             case IdempotencyUsed(action=IdempotencyAction.HIT):
                 self.idempotency_hits += 1
-            case IdempotencyUsed():
+            case IdempotencyUsed(action=IdempotencyAction.RECORD):
                 self.idempotency_records += 1
-            case _:  # kinds that have no category
+            case _:  # keys that were cleared, and kinds that have no category
                 pass
 
 

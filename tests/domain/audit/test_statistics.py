@@ -145,6 +145,7 @@ def test_hits_and_records_are_counted() -> None:
     statistics = AuditStatistics(until=recorded.timestamp + timedelta(minutes=1))
     statistics.add(recorded)
     statistics.add(evolve(recorded, action=IdempotencyAction.HIT))
+    statistics.add(evolve(recorded, action=IdempotencyAction.CLEAR))
     tally = statistics.by_category["RETRY_KV_PUT"]
     assert (tally.idempotency_hits, tally.idempotency_records, tally.attempts) == (1, 1, 0)
 
