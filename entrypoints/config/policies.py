@@ -62,13 +62,16 @@ class NamedPolicy:
 
     name: str
     category: RetryCategory
-    """What its events are filed under."""
+    """What the events of its calls are filed under."""
     policy: RetryPolicy
     usual: RetryPolicy
     table: str
     """Where the configuration changes it."""
-    operations: str = ""
-    """How its operations begin, where the category has others too."""
+    operations: str | None = ""
+    """How its operations begin, where the category has others too; ``None`` where there are none.
+
+    What is decided over runs and partitions is told with the change of their state.
+    """
 
     @property
     def changed(self) -> Sequence[str]:
@@ -82,8 +85,10 @@ class NamedPolicy:
     def tells_of(self, event: AuditEvent) -> bool:
         """Tell whether an event is of a call under this policy."""
         operation = getattr(event, "operation", "")
-        return getattr(event, "retry_category", None) == self.category and (
-            operation.startswith(self.operations)
+        return (
+            self.operations is not None
+            and getattr(event, "retry_category", None) == self.category
+            and operation.startswith(self.operations)
         )
 
 
@@ -122,7 +127,7 @@ def named_policies(config: Config) -> Mapping[str, NamedPolicy]:
             policy=run_policy(config.worker),
             usual=RUN_POLICY,
             table="worker",
-            operations="Run ",
+            operations=None,
         ),
         NamedPolicy(
             name="PARTITION",
@@ -130,7 +135,7 @@ def named_policies(config: Config) -> Mapping[str, NamedPolicy]:
             policy=partition_policy(config.partitions),
             usual=PARTITION_POLICY,
             table="partitions",
-            operations="Partition ",
+            operations=None,
         ),
     ):
         found[own.name] = own

@@ -82,6 +82,18 @@ def test_a_category_that_there_is_not_is_told_with_all_that_there_are() -> None:
         assert "API_VALIDATION, DOWNLOAD, UPLOAD, RUN, PARTITION" in " ".join(ran.err.split())
 
 
+@pytest.mark.parametrize("name", ["RUN", "partition"])
+def test_what_is_decided_over_runs_and_partitions_is_no_call_to_replay(name: str) -> None:
+    ran = run_here("policy", "simulate", "--category", name, "--max-attempts", "3")
+    assert (ran.code, ran.out) == (2, "")
+    said = " ".join(ran.err.split())
+    assert (
+        f"--category: is no policy of calls, so the log has none to replay (got '{name.upper()}'"
+        in said
+    )
+    assert f"tileferry policy explain --category {name.upper()}" in said
+
+
 def test_runs_and_partitions_have_theirs(home: Path) -> None:
     (home / "tileferry.toml").write_text("[tileferry.worker]\ninitial_backoff_s = 30\n")
     explain = ("policy", "explain", "--json", "--category")

@@ -120,7 +120,7 @@ def simulate_command(
 
     It shows what would have changed. What is not given stays as it is set. The same calls are
     taken to fail in the same way. Calls that succeeded at once are in no log, and no policy
-    changes them.
+    changes them. Runs and partitions are no calls: RUN and PARTITION can only be explained.
     """
     from tileferry.entrypoints.cli.running import policy_simulate
 

@@ -37,7 +37,7 @@ def simulated(
         )
     settings = load_config(config)
     with option("--category"):
-        chosen = policy_named(settings, category)
+        chosen = _of_calls(policy_named(settings, category))
     other = changed(chosen.policy, given, "")
     result, collector = WhatIf(other), CallCollector()
     with reading_audit(config) as (container, reader), showing(reader) as counting:
@@ -53,6 +53,17 @@ def simulated(
         print_json("tileferry.policy.simulate.v1", body)
     else:
         people.print(what_if_view(chosen.name, chosen.policy, result, collector))
+
+
+def _of_calls(chosen: NamedPolicy) -> NamedPolicy:
+    if chosen.operations is None:
+        raise InvalidValueError(
+            field="--category",
+            value=chosen.name,
+            problem="is no policy of calls, so the log has none to replay",
+            remedy=f"see its waits with tileferry policy explain --category {chosen.name}",
+        )
+    return chosen
 
 
 def _events_of(
