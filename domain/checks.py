@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from attrs import AttrsInstance, fields
@@ -100,6 +100,19 @@ def date_of(text: str) -> date | None:
     except ValueError:
         return None
     return found if found.isoformat() == text else None
+
+
+def moment_of(text: str, *, field: str) -> datetime:
+    """Read a time that somebody wrote, ISO 8601 with its zone; what we keep is UTC."""
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.utcoffset() is not None:
+            return moment.astimezone(UTC)
+    except (ValueError, OverflowError):  # at either end of the calendar there is no other zone
+        pass
+    raise InvalidValueError(
+        field=field, value=text, problem="must be an ISO 8601 time with its zone"
+    )
 
 
 def as_tuple(values: Any) -> Any:

@@ -16,13 +16,13 @@ from tileferry.adapters.http.responses import ResponseLimits, check_content_type
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.provider import FetchedTile
 from tileferry.application.transfers.provider_calls import schema_error
+from tileferry.domain.checks import moment_of
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import (
     BBox,
     ListingLimits,
     ListingPage,
     TileId,
-    moment_of,
     parse_listing_page,
 )
 

@@ -5,11 +5,10 @@ from datetime import UTC, datetime
 
 from attrs import converters, field, frozen, validators
 
-from tileferry.domain.checks import as_float, aware, positive, sha256_hex
+from tileferry.domain.checks import as_float, aware, moment_of, positive, sha256_hex
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.json_input import parse_json
 from tileferry.domain.json_object import JsonObject
-from tileferry.domain.tiles.listing import moment_of
 from tileferry.domain.tiles.metadata import TileMetadata
 from tileferry.domain.tiles.tile_id import TileId
 

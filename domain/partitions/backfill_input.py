@@ -4,6 +4,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from tileferry.domain.canonical import JsonValue
+from tileferry.domain.checks import moment_of
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.json_input import parse_json
 from tileferry.domain.json_object import JsonObject
@@ -20,7 +21,6 @@ from tileferry.domain.partitions.backfill import (
 from tileferry.domain.partitions.partition import PartitionStatus
 from tileferry.domain.runs import RunId
 from tileferry.domain.tiles.area import AREA_FIELDS, area_from
-from tileferry.domain.tiles.listing import moment_of
 
 PLAN_BYTES_MAX = BACKFILL_PARTITIONS_MAX * 640
 """A line of ours is shorter, with the longest names it can have."""

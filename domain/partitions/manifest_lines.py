@@ -15,13 +15,13 @@ from datetime import datetime
 from attrs import asdict, field, fields, frozen
 
 from tileferry.domain.canonical import JsonValue
-from tileferry.domain.checks import integer, sha256_hex
+from tileferry.domain.checks import integer, moment_of, sha256_hex
 from tileferry.domain.json_input import parse_json
 from tileferry.domain.json_object import JsonObject
 from tileferry.domain.partitions.manifest import ManifestEntry, PartitionHeader
 from tileferry.domain.partitions.partition import PartitionKey
 from tileferry.domain.runs import RunId
-from tileferry.domain.tiles import BlobRef, DownloadTally, FreshnessLabel, TileId, moment_of
+from tileferry.domain.tiles import BlobRef, DownloadTally, FreshnessLabel, TileId
 from tileferry.domain.tiles.area import AREA_FIELDS, area_from, area_json
 
 VERSION = 1

@@ -44,7 +44,6 @@ from tileferry.domain.tiles.listing import (
     ListingLimits,
     ListingPage,
     ListingProgress,
-    moment_of,
     parse_listing_page,
 )
 from tileferry.domain.tiles.mercator import tile_at, tile_bounds
@@ -165,7 +164,6 @@ __all__ = [
     "ground_resolution",
     "image_kind",
     "judge_area",
-    "moment_of",
     "move_status",
     "next_retry_hint",
     "parse_listing_page",

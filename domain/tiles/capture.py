@@ -8,11 +8,10 @@ from hashlib import sha256
 
 from attrs import field, frozen, validators
 
-from tileferry.domain.checks import NAME_CHARS_MAX, aware, is_name, positive
+from tileferry.domain.checks import NAME_CHARS_MAX, aware, is_name, moment_of, positive
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.json_input import parse_json
 from tileferry.domain.tiles.blob import TILE_BYTES_MAX
-from tileferry.domain.tiles.listing import moment_of
 from tileferry.domain.tiles.mercator import tile_bounds
 from tileferry.domain.tiles.tile_id import TileId
 

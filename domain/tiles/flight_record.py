@@ -6,10 +6,9 @@ from enum import StrEnum
 
 from attrs import field, frozen
 
-from tileferry.domain.checks import aware, instance, name
+from tileferry.domain.checks import aware, instance, moment_of, name
 from tileferry.domain.errors import FlightStateNotOnGroundError, InvalidValueError
 from tileferry.domain.json_input import parse_json
-from tileferry.domain.tiles.listing import moment_of
 
 _RECORD_BYTES_MAX = 65_536
 

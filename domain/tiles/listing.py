@@ -6,7 +6,7 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from tileferry.domain.checks import integer
+from tileferry.domain.checks import integer, moment_of
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.json_input import parse_json
 from tileferry.domain.tiles.coverage import TileCoverage
@@ -103,19 +103,6 @@ _NAMES = {int: "a whole number", float: "a number", str: "text", list: "a list"}
 
 def _named(kinds: tuple[type, ...]) -> str:
     return _NAMES[kinds[-1]]
-
-
-def moment_of(text: str, *, field: str) -> datetime:
-    """Read a time that the provider wrote, ISO 8601 with its zone; what we keep is UTC."""
-    try:
-        moment = datetime.fromisoformat(text)
-        if moment.utcoffset() is not None:
-            return moment.astimezone(UTC)
-    except (ValueError, OverflowError):  # at either end of the calendar there is no other zone
-        pass
-    raise InvalidValueError(
-        field=field, value=text, problem="must be an ISO 8601 time with its zone"
-    )
 
 
 @define(kw_only=True)

@@ -14,7 +14,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 def service_api_key(config: C11Config) -> str:
     """Return the key; that it is missing, or open to others, is an error that never shows it."""
     if config.service_api_key_file is not None:
-        return _read(config.service_api_key_file)
+        return key_in(config.service_api_key_file, field="c11.service_api_key_file")
     if config.service_api_key is not None:
         return config.service_api_key.get_secret_value()
     raise InvalidValueError(
@@ -26,8 +26,8 @@ def service_api_key(config: C11Config) -> str:
     )
 
 
-def _read(path: Path) -> str:
-    field = "c11.service_api_key_file"
+def key_in(path: Path, *, field: str) -> str:
+    """Read the key that a file holds; ``field`` is what named the file."""
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -44,8 +44,9 @@ def _read(path: Path) -> str:
             remedy=f"chmod 600 {path}",
         )
     try:
-        if len(content) <= _KEY_BYTES_MAX:
-            return content.decode("ascii").strip()
+        key = content.decode("ascii").strip()
     except UnicodeDecodeError:
-        pass
+        key = ""
+    if key and len(content) <= _KEY_BYTES_MAX:
+        return key
     raise InvalidValueError(field=field, value=str(path), problem="does not hold a key")

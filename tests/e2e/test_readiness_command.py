@@ -175,6 +175,7 @@ def _rows(database: Database) -> Sequence[Any]:
         (["--bbox", BOX, "--zoom", "15", "--max-holes", "-1"], "max-holes"),
         (["--bbox", BOX, "--zoom", "15", "--sector", "front"], "sector"),
         (["--bbox", BOX, "--zoom", "15", "--on", "tomorrow"], "--on: is not a date"),
+        (["--bbox", BOX, "--zoom", "15", "--on", "20991116"], "--on: is not a date"),
         (["--bbox", BOX, "--zoom", "15", "--on", "2020-01-01"], "--on: is over"),
         (["--bbox", BOX, "--zoom", "15", "--flight", "../x"], "--flight: is not a plain name"),
         (["--bbox", BOX, "--zoom", "15", "--source", "Sat/1"], "source"),

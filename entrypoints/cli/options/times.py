@@ -1,9 +1,11 @@
-"""Times and durations as operators write and read them."""
+"""Times and durations as operators write them."""
 
 import re
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 
-from tileferry.domain.checks import DURATION_MAX, date_of
+from attrs import evolve
+
+from tileferry.domain.checks import DURATION_MAX, date_of, moment_of
 from tileferry.domain.errors import InvalidValueError
 
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
@@ -57,28 +59,13 @@ def day_of(text: str, *, option: str) -> date:
     return day
 
 
-def in_seconds(seconds: float) -> str:
-    """Write a duration as people read it, short."""
-    if seconds < 10:  # noqa: PLR2004  # below, hundredths matter
-        return f"{_trimmed(seconds, 2)} s"
-    if seconds < 120:  # noqa: PLR2004  # up to two minutes people count in seconds
-        return f"{_trimmed(seconds, 1)} s"
-    if seconds < 2 * 3_600:
-        return f"{_trimmed(seconds / 60, 1)} min"
-    return f"{_trimmed(seconds / 3_600, 1)} h"
-
-
-def _trimmed(value: float, digits: int) -> str:
-    return f"{value:.{digits}f}".rstrip("0").rstrip(".")
-
-
-def in_utc(moment: datetime) -> str:
-    """Write a time to the second; all times here are UTC, whatever zone they come in."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def when(moment: datetime, now: datetime) -> str:
-    """Write a time together with how far away it is."""
-    away_s = (moment - now).total_seconds()
-    far = f"in {in_seconds(away_s)}" if away_s > 0 else f"{in_seconds(-away_s)} ago"
-    return f"{in_utc(moment)} UTC ({far})"
+def day_or_moment_of(text: str, *, option: str) -> datetime:
+    """Read a date, of which the beginning counts, or a time with its zone."""
+    day = date_of(text)
+    if day is not None:
+        return datetime.combine(day, time.min, UTC)
+    try:
+        return moment_of(text, field=option)
+    except InvalidValueError as error:
+        remedy = "write it as 2026-11-01, or as 2026-11-01T12:00:00Z with its zone"
+        raise evolve(error, remedy=remedy) from None

@@ -1,6 +1,5 @@
 """Exporting from the cache and importing into it."""
 
-from datetime import UTC, datetime, time
 from pathlib import Path
 
 import typer
@@ -9,15 +8,15 @@ from attrs import asdict, evolve, frozen
 from tileferry.application.cache.archive_import import ImportReport, ImportRequest
 from tileferry.application.cache.export import ExportReport, ExportRequest
 from tileferry.domain.archives import ArchiveFormat, format_of
-from tileferry.domain.checks import date_of, is_unicode
+from tileferry.domain.checks import is_unicode
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import BBox, SectorClass, TileCoverage, TileId
 from tileferry.domain.tiles.bbox import LAT_MAX, LON_MAX
-from tileferry.domain.tiles.listing import moment_of
 from tileferry.domain.tiles.tile_id import ZOOM_MAX
 from tileferry.entrypoints.archives import archive_source, archive_target
 from tileferry.entrypoints.cli.exits import ExitCode
 from tileferry.entrypoints.cli.options.area import coverage_of
+from tileferry.entrypoints.cli.options.times import day_or_moment_of
 from tileferry.entrypoints.cli.options.zooms import zooms_of
 from tileferry.entrypoints.cli.output import (
     facts,
@@ -194,29 +193,20 @@ def _import_request(config: Config, options: ImportOptions) -> ImportRequest:
     source = options.source or config.c11.source
     with option("--source"):
         TileId(source=source, zoom=0, x=0, y=0)
+    produced_at = None
+    if options.produced_at is not None:
+        produced_at = day_or_moment_of(options.produced_at, option="--produced-at")
     try:
         return ImportRequest(
             source=source,
             flight_id=options.flight,
             sector_class=SectorClass(options.sector),
-            produced_at=None if options.produced_at is None else _moment_of(options.produced_at),
+            produced_at=produced_at,
             resolution_m_per_px=options.resolution,
             replaces_tiles=options.replace_tiles,
         )
     except InvalidValueError as error:
         raise evolve(error, field=_OPTIONS.get(error.field, error.field)) from None
-
-
-def _moment_of(text: str) -> datetime:
-    """Read a day, of which the beginning counts, or a time with its zone."""
-    day = date_of(text)
-    if day is not None:
-        return datetime.combine(day, time.min, UTC)
-    try:
-        return moment_of(text, field="--produced-at")
-    except InvalidValueError as error:
-        remedy = "write it as 2026-11-01, or as 2026-11-01T12:00:00Z with its zone"
-        raise evolve(error, remedy=remedy) from None
 
 
 def _show_import(report: ImportReport, src: Path) -> None:

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 import typer
@@ -15,6 +15,7 @@ from tileferry.domain.errors import InvalidValueError, StorageError
 from tileferry.domain.tiles import SectorClass, TileId
 from tileferry.entrypoints.cli.exits import ExitCode
 from tileferry.entrypoints.cli.options.area import coverage_of
+from tileferry.entrypoints.cli.options.times import day_of
 from tileferry.entrypoints.cli.output import opened, people, print_json
 from tileferry.entrypoints.cli.progress.looking import looking_at
 from tileferry.entrypoints.cli.views.readiness import readiness_json, readiness_view
@@ -71,7 +72,9 @@ def judged(asked: Asked) -> None:
             coverage=coverage,
             sector=asked.sector_class,
             now=now,
-            flown_at=now if asked.on is None else end_of(_day(asked.on), now, field="--on"),
+            flown_at=now
+            if asked.on is None
+            else end_of(day_of(asked.on, option="--on"), now, field="--on"),
             source=source,
             holes_max=asked.max_holes or 0,
             quick=asked.quick,
@@ -115,18 +118,6 @@ def _check(asked: Asked) -> None:
         raise InvalidValueError(
             field="--geojson", value=str(path), problem="lies in a folder that does not exist"
         )
-
-
-def _day(text: str) -> date:
-    try:
-        return date.fromisoformat(text.strip())
-    except ValueError:
-        raise InvalidValueError(
-            field="--on",
-            value=text,
-            problem="is not a date",
-            remedy="write it as in 2026-11-16",
-        ) from None
 
 
 def _mending(report: ReadinessReport, asked: Asked) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from tileferry.application.transfers.survey import Gates, survey
 from tileferry.entrypoints.cli.options.area import coverage_of
 from tileferry.entrypoints.cli.output import notes, opened, people, print_json
-from tileferry.entrypoints.cli.provider_listing import provider_calls
+from tileferry.entrypoints.cli.running.provider_listing import provider_calls
 from tileferry.entrypoints.cli.views.coverage import coverage_table, listed_json
 from tileferry.entrypoints.cli.views.records import bbox_json
 from tileferry.entrypoints.sources import credit_line, credits_of

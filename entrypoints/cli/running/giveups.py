@@ -11,8 +11,8 @@ from rich.text import Text
 from tileferry.adapters.postgres import reopening_sql
 from tileferry.application.transfers.giveups import Giveup
 from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.text import in_utc
 from tileferry.domain.tiles import TileId, TileMetadata, VotingStatus
-from tileferry.entrypoints.cli.options.times import in_utc
 from tileferry.entrypoints.cli.output import (
     facts,
     in_bytes,
@@ -99,7 +99,7 @@ def _rows(giveup: Giveup, picture: Path) -> dict[str, object]:
         "attempts": tile.upload_attempts,
         "given up": _moment(giveup),
         "the provider said": giveup.reason or "not recorded any more",
-        "captured": f"{in_utc(tile.produced_at)} UTC",
+        "captured": in_utc(tile.produced_at),
         "size": in_bytes(tile.blob.length),
         "sha256": tile.blob.sha256,
         "picture": picture,
@@ -116,7 +116,7 @@ def _given_up_at(giveup: Giveup) -> datetime | None:
 
 def _moment(giveup: Giveup) -> str:
     at = _given_up_at(giveup)
-    return "" if at is None else f"{in_utc(at)} UTC"
+    return "" if at is None else in_utc(at)
 
 
 def _json_of(giveup: Giveup) -> dict[str, Any]:

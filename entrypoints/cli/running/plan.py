@@ -12,7 +12,7 @@ from tileferry.domain.tiles import DownloadRequest, SectorClass
 from tileferry.entrypoints.cli.exits import exit_code_of
 from tileferry.entrypoints.cli.options.area import coverage_of, request_for
 from tileferry.entrypoints.cli.output import facts, in_bytes, notes, opened, people, print_json
-from tileferry.entrypoints.cli.provider_listing import provider_calls
+from tileferry.entrypoints.cli.running.provider_listing import provider_calls
 from tileferry.entrypoints.cli.views.plan import Estimate, plan_json, plan_rows
 from tileferry.entrypoints.config import Config
 from tileferry.entrypoints.container import Container

@@ -1,10 +1,8 @@
 """The reference provider, served; and the faults that it knows, listed."""
 
 import os
-import stat
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 import typer
@@ -12,7 +10,9 @@ from attrs import frozen
 from rich.table import Table
 
 from tileferry.domain.errors import InvalidValueError
+from tileferry.entrypoints.cli.options.times import day_or_moment_of
 from tileferry.entrypoints.cli.output import people, print_json
+from tileferry.entrypoints.config.api_key import key_in
 from tileferry.entrypoints.config.names import PROVIDER_KEY_VARIABLE
 from tileferry.entrypoints.provider.app import PLAIN
 from tileferry.entrypoints.provider.faults import FAULTS
@@ -21,7 +21,6 @@ from tileferry.entrypoints.provider.serve import Address, ProviderServer
 from tileferry.entrypoints.provider.settings import ProviderSettings, recent
 
 DEMO_KEY = "demo"
-_KEY_BYTES_MAX = 4_096
 
 
 # serve
@@ -55,7 +54,9 @@ def served(asked: Asked, *, json: bool) -> None:
     settings = ProviderSettings(
         api_key=_api_key(asked.api_key_file, demo=asked.demo, is_loopback=address.is_loopback),
         resolution_m_per_px=_resolution(asked.resolution),
-        produced_at=recent() if asked.produced_at is None else _moment(asked.produced_at),
+        produced_at=recent()
+        if asked.produced_at is None
+        else day_or_moment_of(asked.produced_at, option="--produced-at"),
         page_size=asked.page_size,
         rules=(*scripted, *(rule_of_flag(text) for text in asked.faults)),
         seed=asked.seed,
@@ -78,7 +79,7 @@ def served(asked: Asked, *, json: bool) -> None:
 
 def _api_key(file: Path | None, *, demo: bool, is_loopback: bool) -> str:
     if file is not None:
-        return _key_in(file)
+        return key_in(file, field="--api-key-file")
     key = os.environ.get(PROVIDER_KEY_VARIABLE, "")
     if key:
         return key
@@ -93,26 +94,6 @@ def _api_key(file: Path | None, *, demo: bool, is_loopback: bool) -> str:
     )
 
 
-def _key_in(file: Path) -> str:
-    try:
-        mode = stat.S_IMODE(file.stat().st_mode)
-        with file.open("rb") as content:
-            key = content.read(_KEY_BYTES_MAX).decode("ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        problem = f"cannot be read: {getattr(error, 'strerror', None) or 'not plain text'}"
-        raise InvalidValueError(field="--api-key-file", value=str(file), problem=problem) from None
-    if mode & 0o077:
-        raise InvalidValueError(
-            field="--api-key-file",
-            value=f"{file}, mode {mode:04o}",
-            problem="others may read it",
-            remedy="chmod 600",
-        )
-    if not key:
-        raise InvalidValueError(field="--api-key-file", value=str(file), problem="is empty")
-    return key
-
-
 def _resolution(text: str) -> float | None:
     if text == "ground":
         return None
@@ -124,19 +105,6 @@ def _resolution(text: str) -> float | None:
             value=text,
             problem="is neither a number of metres nor 'ground'",
         ) from None
-
-
-def _moment(text: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidValueError(
-            field="--produced-at",
-            value=text,
-            problem="is no time",
-            remedy="write it as 2026-10-01 or 2026-10-01T12:00:00Z",
-        ) from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 # faults

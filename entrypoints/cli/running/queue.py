@@ -8,9 +8,9 @@ from rich.text import Text
 
 from tileferry.application.control.inspection import InspectedSource
 from tileferry.domain.runs import SourceGate
-from tileferry.entrypoints.cli.options.times import when
 from tileferry.entrypoints.cli.output import opened_books, people, print_json
 from tileferry.entrypoints.cli.views.records import moment_json, record_json
+from tileferry.entrypoints.cli.views.times import when
 from tileferry.entrypoints.cli.views.work import block
 
 SCHEMA = "tileferry.queue.gates.v1"

@@ -7,14 +7,14 @@ from tileferry.application.control.inspection import InspectedRun
 from tileferry.application.ports.raw_partitions import check_run_id
 from tileferry.application.ports.work import RunFilter
 from tileferry.domain.runs import Run, RunId, RunKind, RunStatus
-from tileferry.domain.text import printable
+from tileferry.domain.text import in_utc, printable
 from tileferry.entrypoints.cli.options.overriding import checked_reason, operator_name
 from tileferry.entrypoints.cli.options.partitions import check_name
-from tileferry.entrypoints.cli.options.times import in_utc, when
 from tileferry.entrypoints.cli.output import facts, notes, opened_books, option, people, print_json
 from tileferry.entrypoints.cli.views.audit_replay import replay_json
 from tileferry.entrypoints.cli.views.records import record_json
 from tileferry.entrypoints.cli.views.run_story import why_run
+from tileferry.entrypoints.cli.views.times import when
 from tileferry.entrypoints.cli.views.work import (
     attempt_lines,
     audit_lines,
@@ -134,7 +134,7 @@ def _rows(found: InspectedRun) -> dict[str, object]:
     rows: dict[str, object] = {
         "kind": run.kind.value,
         "status": _words(run.status),
-        "submitted": f"{in_utc(run.submitted_date)} UTC",
+        "submitted": in_utc(run.submitted_date),
         "priority": run.priority.name.lower(),
         "retries": run.retry_count,
         "asked to wait": run.rate_limited_count or None,

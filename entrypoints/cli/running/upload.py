@@ -11,11 +11,10 @@ from tileferry.adapters.filesystem import FlightRecordFile, OperatorsWord
 from tileferry.adapters.postgres import schema_status
 from tileferry.application.ports.uploads import FlightRecords
 from tileferry.domain.errors import TileManagerError
-from tileferry.domain.text import printable
+from tileferry.domain.text import in_utc, printable
 from tileferry.domain.tiles import UploadBatchReport, UploadOutcome, UploadRequest, VotingStatus
 from tileferry.entrypoints.cli.exits import ExitCode, exit_code_of
 from tileferry.entrypoints.cli.failures import error_json
-from tileferry.entrypoints.cli.options.times import in_utc
 from tileferry.entrypoints.cli.output import (
     facts,
     notes,
@@ -131,7 +130,7 @@ def _tell(
         notes.print(f"A human has to decide: tileferry giveups list --flight {report.flight_id}")
     if report.next_retry_at_s is not None:
         moment = datetime.fromtimestamp(report.next_retry_at_s, UTC)
-        notes.print(f"Come back at {in_utc(moment)} UTC; run the same command to go on.")
+        notes.print(f"Come back at {in_utc(moment)}; run the same command to go on.")
     raise typer.Exit(_CODES[report.outcome])
 
 

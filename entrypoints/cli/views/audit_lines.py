@@ -16,7 +16,7 @@ from tileferry.domain.audit import (
     TileGivenUp,
 )
 from tileferry.domain.text import printable
-from tileferry.entrypoints.cli.options.times import in_seconds, in_utc
+from tileferry.entrypoints.cli.views.times import clock_time, in_seconds
 
 
 @frozen
@@ -39,7 +39,7 @@ def line_of(read: ReadEntry) -> Text:
     if event is None:
         when, line = "-", _Line("unreadable", "bold red", "", "", read.problem or "")
     else:
-        when, line = in_utc(event.timestamp), _line(event)
+        when, line = clock_time(event.timestamp), _line(event)
     text = Text(f"{when:<19} {read.entry.sequence:>6} ")
     text.append(f"{line.what:<10}", line.style)
     if line.attempt or line.delay:

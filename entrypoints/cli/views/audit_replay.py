@@ -18,8 +18,8 @@ from tileferry.domain.retry import (
     RetryReason,
 )
 from tileferry.domain.text import printable
-from tileferry.entrypoints.cli.options.times import in_seconds
 from tileferry.entrypoints.cli.views.audit_lines import entry_json, line_of
+from tileferry.entrypoints.cli.views.times import in_seconds
 
 _DELAY_DIGITS = 3
 

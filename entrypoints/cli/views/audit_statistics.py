@@ -8,9 +8,10 @@ from rich.table import Table
 from rich.text import Text
 
 from tileferry.domain.audit import Alert, AuditStatistics, CategoryStatistics
-from tileferry.entrypoints.cli.options.times import in_seconds, in_utc
+from tileferry.domain.text import in_utc
 from tileferry.entrypoints.cli.views.audit_lines import short_category
 from tileferry.entrypoints.cli.views.records import moment_json
+from tileferry.entrypoints.cli.views.times import clock_time, in_seconds
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _ASCII = ".:-=+*%#"
@@ -25,7 +26,7 @@ def statistics_view(
     """Lay out everything that ``audit stats`` has to say."""
     parts: list[RenderableType] = [
         Text(
-            f"{in_utc(statistics.begins)} to {in_utc(statistics.until)} UTC,"
+            f"{clock_time(statistics.begins)} to {in_utc(statistics.until)},"
             f" {statistics.events} events"
         )
     ]

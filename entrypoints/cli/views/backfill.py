@@ -7,7 +7,7 @@ from rich.console import Group
 from rich.table import Table
 
 from tileferry.domain.partitions import BackfillAction, BackfillPlan
-from tileferry.entrypoints.cli.options.times import in_utc
+from tileferry.domain.text import in_utc
 from tileferry.entrypoints.cli.output import facts
 
 _ACTIONS = {
@@ -25,7 +25,7 @@ def plan_view(plan: BackfillPlan) -> Group:
     head = facts(
         f"Backfill of {request.source}/{request.customer_id}/{request.query_name}, {span}",
         {
-            "made": f"{in_utc(plan.made_at)} UTC",
+            "made": in_utc(plan.made_at),
             "area": f"{request.area.bbox}, zoom {zooms}, {request.area.sector_class}",
             "hash": plan.hash,
         },

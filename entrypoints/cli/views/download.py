@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 from rich.table import Table
 
 from tileferry.domain.errors import RateLimitedError, SatelliteProviderError
+from tileferry.domain.text import in_utc
 from tileferry.domain.tiles import (
     DownloadBatchReport,
     DownloadOutcome,
     DownloadRequest,
 )
 from tileferry.entrypoints.cli.exits import ExitCode, exit_code_of
-from tileferry.entrypoints.cli.options.times import in_utc
 from tileferry.entrypoints.cli.output import facts, in_bytes
 from tileferry.entrypoints.cli.progress.download import DownloadProgress
 
@@ -85,4 +85,4 @@ def _after_success(report: DownloadBatchReport, request: DownloadRequest) -> str
 def _when(report: DownloadBatchReport) -> str:
     if report.next_retry_at_s is None:
         return " later"
-    return f" at {in_utc(datetime.fromtimestamp(report.next_retry_at_s, UTC))} UTC"
+    return f" at {in_utc(datetime.fromtimestamp(report.next_retry_at_s, UTC))}"

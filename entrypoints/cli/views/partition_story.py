@@ -6,7 +6,7 @@ from tileferry.application.control.inspection import InspectedPartition
 from tileferry.application.control.work_policies import WorkPolicies
 from tileferry.domain.partitions import GivenUp, PartitionStatus
 from tileferry.domain.text import printable
-from tileferry.entrypoints.cli.options.times import in_seconds, when
+from tileferry.entrypoints.cli.views.times import in_seconds, when
 
 
 def why_partition(found: InspectedPartition, policies: WorkPolicies) -> list[str]:

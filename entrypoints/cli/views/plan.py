@@ -4,8 +4,8 @@ from attrs import frozen
 
 from tileferry.application.transfers.survey import DownloadPlan
 from tileferry.domain.tiles import BBox
-from tileferry.entrypoints.cli.options.times import in_seconds
 from tileferry.entrypoints.cli.output import in_bytes
+from tileferry.entrypoints.cli.views.times import in_seconds
 
 EXAMPLES_MAX = 5
 

@@ -19,8 +19,8 @@ from tileferry.domain.retry import (
     WhatIf,
     schedule,
 )
-from tileferry.entrypoints.cli.options.times import in_seconds
 from tileferry.entrypoints.cli.views.audit_replay import policy_in_words
+from tileferry.entrypoints.cli.views.times import in_seconds
 from tileferry.entrypoints.config.policies import NamedPolicy
 
 _WAITS_SHOWN_MAX = 12

@@ -10,9 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tileferry.application.cache.readiness import ReadinessReport
-from tileferry.domain.text import printable
+from tileferry.domain.text import in_utc, printable
 from tileferry.domain.tiles import Flaw, ReadinessCount
-from tileferry.entrypoints.cli.options.times import in_utc
 from tileferry.entrypoints.cli.views.records import bbox_json, moment_json
 
 _MAP_ROWS_MAX = 16
@@ -44,7 +43,7 @@ def readiness_view(
     parts: list[RenderableType] = [
         Text(f"Area {report.coverage.bbox}, source {report.source}"),
         Text(
-            f"for {standard.sector.value}, flown by {in_utc(standard.flown_at)} UTC, "
+            f"for {standard.sector.value}, flown by {in_utc(standard.flown_at)}, "
             + ("every byte checked" if report.bytes_checked else "bytes not checked (--quick)")
         ),
         Text(),

@@ -16,7 +16,7 @@ from tileferry.domain.runs import (
     lease_ended,
 )
 from tileferry.domain.text import printable
-from tileferry.entrypoints.cli.options.times import in_seconds, when
+from tileferry.entrypoints.cli.views.times import in_seconds, when
 
 
 def why_run(  # noqa: PLR0911  # one for each status

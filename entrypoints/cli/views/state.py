@@ -6,9 +6,9 @@ from rich.console import Group, RenderableType
 
 from tileferry.application.control.inspection import InspectedPartition
 from tileferry.domain.partitions import GivenUp, Partition, PartitionStatus
-from tileferry.domain.text import printable
-from tileferry.entrypoints.cli.options.times import in_utc, when
+from tileferry.domain.text import in_utc, printable
 from tileferry.entrypoints.cli.output import facts, people
+from tileferry.entrypoints.cli.views.times import when
 from tileferry.entrypoints.cli.views.work import attempt_lines, block, headed, verdict_lines
 
 _TOUCHED_SHOWN_MAX = 20
@@ -42,8 +42,8 @@ def inspected_view(found: InspectedPartition) -> RenderableType:
         "next retry": "none planned"
         if planned is None
         else f"{when(planned.next_run_at, found.now)}: {planned.backoff_strategy}",
-        "created": f"{in_utc(partition.created_at)} UTC",
-        "updated": f"{in_utc(partition.updated_at)} UTC",
+        "created": in_utc(partition.created_at),
+        "updated": in_utc(partition.updated_at),
     }
     if partition.status is not PartitionStatus.FAILED:
         del rows["next retry"]

@@ -11,10 +11,10 @@ from rich.text import Text
 from tileferry.application.audit_reading import ReadEntry
 from tileferry.application.ports.work import PartitionAttempt
 from tileferry.domain.runs import AttemptOutcome, Run, RunAttempt, RunStatus, is_permanent
-from tileferry.domain.text import printable
-from tileferry.entrypoints.cli.options.times import in_seconds, in_utc, when
+from tileferry.domain.text import in_utc, printable
 from tileferry.entrypoints.cli.views.audit_lines import line_of
 from tileferry.entrypoints.cli.views.audit_replay import replay_view
+from tileferry.entrypoints.cli.views.times import clock_time, in_seconds, when
 
 _INDENT = 13
 _AUDIT_SHOWN_MAX = 20
@@ -33,7 +33,7 @@ def run_lines(run: Run, now: datetime) -> Group:
     """Lay a run of a list out: its status and its name in one piece, what it does, and how."""
     status = "given up" if is_permanent(run) else run.status.value
     head = headed(status, run.run_id, _STYLES.get(run.status.value, ""))
-    below = [f"{work_of(run)}, submitted {in_utc(run.submitted_date)}"]
+    below = [f"{work_of(run)}, submitted {clock_time(run.submitted_date)}"]
     if run.next_retry_at is not None:
         due = next_try(run.next_retry_at, now)
         below.append(due if run.next_retry_at <= now else f"retry {run.retry_count} at {due}")
@@ -71,7 +71,7 @@ def verdict_lines(verdicts: Sequence[PartitionAttempt]) -> Group:
     for verdict in verdicts:
         head = Text(f"{f'verdict {verdict.attempt}':<{_INDENT}}")
         head.append(verdict.outcome.value.replace("_", " "), _STYLES.get(verdict.outcome.value, ""))
-        head.append(f", {in_utc(verdict.judged_at)} UTC")
+        head.append(f", {in_utc(verdict.judged_at)}")
         below = [f"run {verdict.run_id}"]
         if verdict.explanation is not None:
             below.append(printable(verdict.explanation))
@@ -114,7 +114,7 @@ def _next_try(attempt: RunAttempt) -> str:
 
 
 def _span(attempt: RunAttempt) -> str:
-    began = f"{in_utc(attempt.began_at)} UTC"
+    began = in_utc(attempt.began_at)
     if attempt.ended_at is None:
         return f"{began}, still at it"
     return f"{began}, {in_seconds((attempt.ended_at - attempt.began_at).total_seconds())}"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
+from tileferry.domain.checks import moment_of
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import (
     BBox,
@@ -16,7 +17,6 @@ from tileferry.domain.tiles import (
     TileCoverage,
     TileId,
     TileSummary,
-    moment_of,
     parse_listing_page,
 )
 

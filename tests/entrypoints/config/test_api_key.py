@@ -24,7 +24,7 @@ def test_a_key_comes_without_the_line_break_after_it(tmp_path: Path) -> None:
     assert key_in(closed_file(tmp_path, b"abc\n")) == "abc"
 
 
-@pytest.mark.parametrize("content", [b"k" * 4_097, b"\xff"])
+@pytest.mark.parametrize("content", [b"k" * 4_097, b"\xff", b" \n"])
 def test_what_is_no_key_is_refused_and_never_cut_to_one(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(InvalidValueError, match="does not hold a key"):
         key_in(closed_file(tmp_path, content))

@@ -135,7 +135,7 @@ def test_the_key_comes_from_a_private_file(tmp_path: Path) -> None:
     file.chmod(0o640)
     refused = runs("serve", "--api-key-file", str(file))
     assert refused.code == 2
-    assert "others may read it" in refused.err
+    assert "is open to others (mode 640)" in refused.err
     assert "chmod 600" in refused.err
     assert "key-of-a-file" not in refused.err
 
@@ -148,7 +148,11 @@ def test_the_key_comes_from_a_private_file(tmp_path: Path) -> None:
         (["--demo", "--fault", "teapot=1"], "use one of 429, 429-date"),
         (["--demo", "--resolution", "fine"], "--resolution: is neither"),
         (["--demo", "--resolution", "-1"], "resolution_m_per_px: must be a finite number above 0"),
-        (["--demo", "--produced-at", "soon"], "--produced-at: is no time"),
+        (
+            ["--demo", "--produced-at", "soon"],
+            "--produced-at: must be an ISO 8601 time with its zone",
+        ),
+        (["--demo", "--produced-at", "2026-10-01T12:00:00"], "--produced-at: must be an ISO 8601"),
         (["--demo", "--page-size", "0"], "page_size: must be a whole number"),
         (["--demo", "--port", "70000"], "port: must be a whole number"),
         (["--demo", "--tls-cert", "a.pem"], "--tls-cert, --tls-key: go together"),

@@ -1,11 +1,11 @@
 """Times and durations as operators write them."""
 
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.entrypoints.cli.options.times import day_of, in_seconds, in_utc, since_of, when
+from tileferry.entrypoints.cli.options.times import day_of, day_or_moment_of, since_of
 
 NOW = datetime(2026, 11, 16, 9, tzinfo=UTC)
 
@@ -58,32 +58,16 @@ def test_the_edges_of_time_are_taken() -> None:
     assert since_of("1970-01-01T00:00:00Z", now=NOW) == datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0 s"),
-        (0.05, "0.05 s"),
-        (1.5, "1.5 s"),
-        (16.5, "16.5 s"),
-        (90, "90 s"),
-        (150, "2.5 min"),
-        (7_200, "2 h"),
-        (100_000, "27.8 h"),
-    ],
-)
-def test_a_duration_is_written_short(seconds: float, text: str) -> None:
-    assert in_seconds(seconds) == text
-
-
-def test_a_time_is_shown_in_utc_with_how_far_away_it_is() -> None:
-    tokyo = NOW.astimezone(timezone(timedelta(hours=9)))
-    assert in_utc(tokyo) == "2026-11-16 09:00:00"
-    assert when(tokyo + timedelta(minutes=5), NOW) == "2026-11-16 09:05:00 UTC (in 5 min)"
-    assert when(tokyo - timedelta(seconds=90), NOW) == "2026-11-16 08:58:30 UTC (90 s ago)"
-
-
 def test_a_day_is_read_in_one_form_and_refused_by_its_option() -> None:
     assert day_of("2024-02-29", option="--from") == date(2024, 2, 29)
     for text in ("", "2023-02-29", "20240229", "29.2.2024", "2024-02-29T00:00"):
         with pytest.raises(InvalidValueError, match="--from: is not a date"):
             day_of(text, option="--from")
+
+
+def test_a_day_counts_from_its_beginning_and_a_time_has_its_zone() -> None:
+    assert day_or_moment_of("2024-02-29", option="--at") == datetime(2024, 2, 29, tzinfo=UTC)
+    assert day_or_moment_of("2026-11-16T10:00:00+01:00", option="--at") == NOW
+    for text in ("soon", "20240229", "2026-11-16T10:00:00"):
+        with pytest.raises(InvalidValueError, match=r"--at: must be an ISO 8601 time.*2026-11-01"):
+            day_or_moment_of(text, option="--at")
