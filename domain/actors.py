@@ -7,7 +7,7 @@ class Actor(StrEnum):
     """The part that somebody plays when a state changes; audit events carry its value."""
 
     OPERATOR = "operator"
-    """A human, through the command line or the console."""
+    """A human, through the command line or a program that embeds tileferry."""
     SCHEDULER = "scheduler"
     """The control plane's automation."""
     WORKER = "worker"

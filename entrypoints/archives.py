@@ -1,6 +1,6 @@
-"""Archives by their format: where an export goes, and what an import reads."""
+"""Archives: what an export is to have, where it goes, and what an import reads."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import assert_never
 
@@ -11,9 +11,43 @@ from tileferry.adapters.filesystem.archives import (
     TreeSource,
     TreeTarget,
 )
+from tileferry.application.cache.export import ExportRequest
 from tileferry.application.ports.archives import ArchiveSource, ArchiveTarget
 from tileferry.domain.archives import ArchiveFormat
 from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles import BBox, TileCoverage
+from tileferry.domain.tiles.bbox import WORLD
+from tileferry.domain.tiles.tile_id import ALL_ZOOMS
+from tileferry.entrypoints.config import Config
+from tileferry.entrypoints.sources import credits_of
+
+
+def export_request(
+    config: Config,
+    dest: Path,
+    *,
+    bbox: BBox | None,
+    zoom_levels: Sequence[int] | None,
+    source: str | None = None,
+    name: str | None = None,
+    attribution: str | None = None,
+) -> ExportRequest:
+    """Ask for tiles of the cache; what is not given is all of them, as the configuration has them.
+
+    Whom the configuration names for the pictures of its own source is not named for those of
+    another.
+    """
+    chosen = config.c11.source if source is None else source
+    credited = credits_of(config)["attribution"] if chosen == config.c11.source else None
+    return ExportRequest(
+        coverage=TileCoverage(
+            bbox=WORLD if bbox is None else bbox,
+            zoom_levels=ALL_ZOOMS if zoom_levels is None else zoom_levels,
+        ),
+        source=chosen,
+        name=name or dest.absolute().stem,
+        attribution=attribution or credited,
+    )
 
 
 def archive_target(form: ArchiveFormat, path: Path, *, replace: bool) -> ArchiveTarget:

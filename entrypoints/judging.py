@@ -8,7 +8,7 @@ from attrs import frozen
 from tileferry.adapters.postgres import schema_status
 from tileferry.application.cache.readiness import FlightReadiness, ReadinessReport
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.tiles import FlightStandard, ResolutionGate, SectorClass, TileCoverage
+from tileferry.domain.tiles import FlightStandard, SectorClass, TileCoverage
 from tileferry.domain.tiles.tile_set import check_area_size
 from tileferry.entrypoints.container import Container
 from tileferry.entrypoints.holding import locked
@@ -38,17 +38,13 @@ def readiness_of(
 ) -> ReadinessReport:
     """Judge; whoever reads the tiles holds the cache meanwhile."""
     schema_status(container.database()).check()
-    config = container.config()
     standard = FlightStandard(
         sector=question.sector,
         now=question.now,
         flown_at=question.flown_at,
         holes_max=question.holes_max,
         freshness=container.metadata_store().freshness,
-        resolution=ResolutionGate(
-            min_m_per_px=config.c11.min_resolution_m_per_px,
-            max_m_per_px=config.c11.max_resolution_m_per_px,
-        ),
+        resolution=container.download_settings().gate,
     )
     use_case = FlightReadiness(tile_metadata_store=container.metadata_store())
     if question.quick:

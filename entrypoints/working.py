@@ -1,8 +1,10 @@
 """A worker for the container's queue: what it does for each kind of run, and when it stops."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import cast
+
+from attrs import evolve
 
 from tileferry.adapters.system import AttentiveClock
 from tileferry.application.control.run_handlers import (
@@ -10,15 +12,46 @@ from tileferry.application.control.run_handlers import (
     DownloadAreaHandler,
     UploadFlightHandler,
 )
-from tileferry.application.control.worker import Result, RunHandler
+from tileferry.application.control.worker import Result, RunHandler, Worker
 from tileferry.application.ports.downloads import DownloadObserver, TileDownloader
 from tileferry.application.ports.uploads import TileUploader, UploadObserver
-from tileferry.domain.runs import Run, RunKind
+from tileferry.application.ports.work import ALL_KINDS
+from tileferry.domain.runs import Run, RunKind, WorkerId
 from tileferry.entrypoints.container import Container, tile_uploader_of
-from tileferry.entrypoints.holding import locked
+from tileferry.entrypoints.holding import locked, make_folder
+from tileferry.entrypoints.parts import worker_settings
 
 
-def run_handlers(container: Container, clock: AttentiveClock) -> Mapping[RunKind, RunHandler]:
+def queue_worker(
+    container: Container,
+    name: WorkerId,
+    *,
+    until_idle: bool,
+    is_stopping: Callable[[], bool],
+    check_stop: Callable[[], None] = lambda: None,
+    kinds: Sequence[RunKind] = ALL_KINDS,
+    clock: AttentiveClock | None = None,
+) -> Worker:
+    """Return a worker for runs of the configured source; the container is its own from then on."""
+    config = container.config()
+    make_folder(config.partitions.raw_root, setting="partitions.raw_root")
+    clock = AttentiveClock() if clock is None else clock
+    container.clock.override(clock)
+    container.in_run.override(True)  # noqa: FBT003  # a provider, not a flag
+    container.provider()  # what is wrong with it would be taken for the runs' fault
+    worker: Worker = container.worker(
+        name=name,
+        handlers=_run_handlers(container, clock),
+        kinds=kinds,
+        sources=[config.c11.source],
+        settings=evolve(worker_settings(config), until_idle=until_idle),
+        is_stopping=is_stopping,
+        check_stop=check_stop,
+    )
+    return worker
+
+
+def _run_handlers(container: Container, clock: AttentiveClock) -> Mapping[RunKind, RunHandler]:
     """Return what is done for each kind of run; the container's clock is ``clock``."""
     hold = partial(locked, container)
     handlers: Mapping[RunKind, RunHandler] = {

@@ -37,6 +37,7 @@ from tileferry.domain.tiles import (
     image_kind,
     replaces,
 )
+from tileferry.domain.tiles.tile_id import check_source
 
 
 @frozen(kw_only=True)
@@ -54,7 +55,7 @@ class ImportRequest:
     """Whether a tile may take the place of one with other bytes."""
 
     def __attrs_post_init__(self) -> None:
-        TileId(source=self.source, zoom=0, x=0, y=0)  # refuses what no tile can be called
+        check_source(self.source, field="ImportRequest.source")
 
 
 @frozen(kw_only=True)

@@ -104,3 +104,6 @@ def _degrees(edge: str, text: str) -> float:
             field=f"BBox.{edge}", value=text, problem="is not a decimal number of degrees"
         )
     return float(match[1])
+
+
+WORLD = BBox(west=-LON_MAX, south=-LAT_MAX, east=LON_MAX, north=LAT_MAX)

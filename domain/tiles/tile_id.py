@@ -11,6 +11,7 @@ from tileferry.domain.checks import NAME_CHARS_MAX, is_name
 from tileferry.domain.errors import InvalidValueError
 
 ZOOM_MAX = 21
+ALL_ZOOMS = tuple(range(ZOOM_MAX + 1))
 _INDEX_DIGITS_MAX = len(str(2**ZOOM_MAX - 1))
 _INDEX = rf"(0|[1-9][0-9]{{0,{_INDEX_DIGITS_MAX - 1}}})"
 _CANONICAL = re.compile(
@@ -66,13 +67,7 @@ class TileId:
 
     def _refuse(self) -> NoReturn:
         """Say which field is wrong; off the fast path."""
-        if not (type(self.source) is str and _is_source(self.source)):
-            raise InvalidValueError(
-                field="TileId.source",
-                value=self.source,
-                problem="is not a plain lower-case name",
-                remedy=f"use 1 to {NAME_CHARS_MAX} of a-z 0-9 . _ - a letter or digit first",
-            )
+        check_source(self.source, field="TileId.source")
         check_zoom(self.zoom, field="TileId.zoom")
         tiles = 1 << self.zoom
         column_is_good = type(self.x) is int and 0 <= self.x < tiles
@@ -81,6 +76,18 @@ class TileId:
             value=self.y if column_is_good else self.x,
             problem=f"must be a whole number from 0 to {tiles - 1} at zoom {self.zoom}",
         )
+
+
+def check_source(source: str, *, field: str = "source") -> str:
+    """Return ``source`` when it is a name that tiles can have."""
+    if not (type(source) is str and _is_source(source)):
+        raise InvalidValueError(
+            field=field,
+            value=source,
+            problem="is not a plain lower-case name",
+            remedy=f"use 1 to {NAME_CHARS_MAX} of a-z 0-9 . _ - a letter or digit first",
+        )
+    return source
 
 
 def check_zoom(zoom: int, *, field: str = "zoom") -> int:

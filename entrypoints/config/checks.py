@@ -4,18 +4,16 @@ from typing import TYPE_CHECKING, Any
 
 from tileferry.domain.checks import as_float, positive
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.tiles import BBox, TileId
+from tileferry.domain.tiles import BBox
+from tileferry.domain.tiles.tile_id import check_source
 
 if TYPE_CHECKING:
     from attrs import Attribute
 
 
-def check_source(_instance: object, _attribute: object, source: str) -> None:
+def source_name(_instance: object, _attribute: object, source: str) -> None:
     """Refuse a name that no tile can have."""
-    try:
-        TileId(source=source, zoom=0, x=0, y=0)
-    except InvalidValueError as error:
-        raise InvalidValueError(field="c11.source", value=source, problem=error.problem) from None
+    check_source(source, field="c11.source")
 
 
 def above_zero(instance: object, attribute: "Attribute[Any]", value: object) -> None:

@@ -11,7 +11,7 @@ from tileferry.domain.checks import DURATION_MAX, integer, number
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import BATCH_TILES_MAX, TILE_BYTES_MAX
 from tileferry.entrypoints.config.about import about
-from tileferry.entrypoints.config.checks import above_zero, check_areas, check_order, check_source
+from tileferry.entrypoints.config.checks import above_zero, check_areas, check_order, source_name
 from tileferry.entrypoints.config.retries import RetryConfig
 from tileferry.entrypoints.config.secret import as_secret
 from tileferry.entrypoints.config.xyz import XyzConfig
@@ -80,7 +80,7 @@ class C11Config:
     )
     source: str = field(
         default="satellite",
-        validator=check_source,
+        validator=source_name,
         metadata=about("The name of the provider's tiles in the cache."),
     )
     http_timeout_s: float = field(

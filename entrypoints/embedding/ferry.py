@@ -9,7 +9,7 @@ from attrs import define, evolve
 
 from tileferry.adapters.filesystem import CaptureFolderFiles
 from tileferry.application import IngestReport
-from tileferry.application.cache.export import ExportReport, ExportRequest
+from tileferry.application.cache.export import ExportReport
 from tileferry.application.cache.readiness import ReadinessReport
 from tileferry.application.ports.progress import UploadEnded
 from tileferry.application.transfers.progress import ProgressEvents
@@ -24,19 +24,19 @@ from tileferry.domain.tiles import (
     UploadBatchReport,
     UploadRequest,
 )
-from tileferry.entrypoints.archives import archive_target
+from tileferry.entrypoints.archives import archive_target, export_request
 from tileferry.entrypoints.container import tile_uploader_of
 from tileferry.entrypoints.embedding.given import (
     Box,
     Sector,
     box_of,
-    coverage_or_all,
-    records_of,
+    check_one_word,
     sector_of,
 )
 from tileferry.entrypoints.embedding.queueing import Queueing
 from tileferry.entrypoints.holding import locked
 from tileferry.entrypoints.judging import Question, end_of, readiness_of
+from tileferry.entrypoints.landing import records_of
 
 if TYPE_CHECKING:
     from tileferry.adapters.http import HttpTileDownloader
@@ -135,11 +135,13 @@ class Tileferry(Queueing):
         The file's name tells its form: ``.mbtiles``, ``.pmtiles``, or else a folder of pictures.
         """
         target = archive_target(format_of(dest.name), dest.absolute(), replace=replace)
-        request = ExportRequest(
-            coverage=coverage_or_all(bbox, zoom_levels),
-            source=self.config.c11.source,
-            name=name or dest.absolute().stem,
-            attribution=attribution or self.config.xyz.attribution,
+        request = export_request(
+            self.config,
+            dest,
+            bbox=None if bbox is None else box_of(bbox),
+            zoom_levels=zoom_levels,
+            name=name,
+            attribution=attribution,
         )
         report: ExportReport = self._current().cache_export().export(request, target)
         return report
@@ -164,7 +166,8 @@ class Tileferry(Queueing):
         so, or the file that ``c11.flight_record_file`` names.
         """
         request = UploadRequest(flight_id=flight)
-        records = records_of(flight, flight_record, on_ground=on_ground)
+        check_one_word(flight_record, on_ground=on_ground)
+        records = records_of(self._parts(), flight, flight_record, on_ground=on_ground)
         with locked(self._parts()):
             uploader = tile_uploader_of(
                 self._current(), flight_records=records, observer=ProgressEvents(self.listener)

@@ -1,19 +1,12 @@
 """What a program gives, in the forms that are handy there."""
 
-from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
-from tileferry.adapters.filesystem import FlightRecordFile, OperatorsWord
-from tileferry.application.ports.uploads import FlightRecords
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.tiles import BBox, SectorClass, TileCoverage
-from tileferry.domain.tiles.bbox import LAT_MAX, LON_MAX
-from tileferry.domain.tiles.tile_id import ZOOM_MAX
+from tileferry.domain.tiles import BBox, SectorClass
 
 Box = BBox | str
 Sector = SectorClass | str
-_WORLD = BBox(west=-LON_MAX, south=-LAT_MAX, east=LON_MAX, north=LAT_MAX)
 
 
 def box_of(bbox: Box) -> BBox:
@@ -34,16 +27,8 @@ def sector_of(sector: Sector) -> SectorClass:
         ) from None
 
 
-def coverage_or_all(bbox: Box | None, zoom_levels: Sequence[int] | None) -> TileCoverage:
-    """Return an area; without a box the whole world, without levels all of them."""
-    return TileCoverage(
-        bbox=_WORLD if bbox is None else box_of(bbox),
-        zoom_levels=range(ZOOM_MAX + 1) if zoom_levels is None else zoom_levels,
-    )
-
-
-def records_of(flight: str, record: Path | None, *, on_ground: bool) -> FlightRecords | None:
-    """Return who says that the aircraft has landed; ``None`` is whom the configuration names."""
+def check_one_word(record: Path | None, *, on_ground: bool) -> None:
+    """Refuse two answers to the question whether the aircraft has landed."""
     if on_ground and record is not None:
         raise InvalidValueError(
             field="flight_record",
@@ -51,6 +36,3 @@ def records_of(flight: str, record: Path | None, *, on_ground: bool) -> FlightRe
             problem="and on_ground are two answers to one question",
             remedy="give one of them",
         )
-    if on_ground:
-        return OperatorsWord(flight_id=flight, said_at=datetime.now(UTC))
-    return None if record is None else FlightRecordFile(path=record)

@@ -2,9 +2,8 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
-from attrs import define, evolve
+from attrs import define
 
 from tileferry.adapters.system import AttentiveClock
 from tileferry.application.transfers.progress import ProgressEvents
@@ -14,12 +13,7 @@ from tileferry.domain.work import DownloadArea, UploadFlight, Work
 from tileferry.entrypoints.container import Container
 from tileferry.entrypoints.embedding.given import Box, Sector, box_of, sector_of
 from tileferry.entrypoints.embedding.installation import Installation
-from tileferry.entrypoints.holding import make_folder
-from tileferry.entrypoints.parts import worker_settings
-from tileferry.entrypoints.working import run_handlers
-
-if TYPE_CHECKING:
-    from tileferry.application.control.worker import Worker
+from tileferry.entrypoints.working import queue_worker
 
 
 @define
@@ -58,21 +52,17 @@ class Queueing(Installation):
         listener is told what is waited for; what became of a run, the queue knows.
         """
         self._current()
-        make_folder(self.config.partitions.raw_root, setting="partitions.raw_root")
         own = Container(config=self.config)  # what waits inside a run waits less
-        clock = AttentiveClock(thread=threading.current_thread())
-        own.clock.override(clock)
-        own.in_run.override(True)  # noqa: FBT003  # a provider, not a flag
-        trail = own.audit_trail()
-        trail.sinks = [ProgressEvents(self.listener), *trail.sinks]
         try:
-            worker: Worker = own.worker(
-                name=WorkerId(self.name),
-                handlers=run_handlers(own, clock),
-                sources=[self.config.c11.source],
-                settings=evolve(worker_settings(self.config), until_idle=until_idle),
+            worker = queue_worker(
+                own,
+                WorkerId(self.name),
+                until_idle=until_idle,
                 is_stopping=is_stopping,
+                clock=AttentiveClock(thread=threading.current_thread()),
             )
+            trail = own.audit_trail()
+            trail.sinks = [ProgressEvents(self.listener), *trail.sinks]
             worker.run()
         finally:
             own.shutdown_resources()

@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import cast
 
 import pytest
 from pmtiles.reader import MmapSource, all_tiles
@@ -274,7 +275,11 @@ def test_an_import_needs_room(operator: ArchiveOperator, elsewhere: ArchiveOpera
 
 
 def test_the_archive_names_who_made_the_pictures(operator: ArchiveOperator) -> None:
-    operator.configures('[tileferry.xyz]\nattribution = "© Example"\n')
-    operator.runs_here("cache", "export", "out")
-    about = json.loads((operator.home / "out/archive.json").read_text(encoding="utf-8"))
-    assert about["attribution"] == "© Example"
+    def credited(*settings: str) -> str | None:
+        operator.configures("\n".join(("[tileferry.xyz]", 'attribution = "© Example"', *settings)))
+        operator.runs_here("cache", "export", "out", "--replace")
+        about = json.loads((operator.home / "out/archive.json").read_text(encoding="utf-8"))
+        return cast("str | None", about.get("attribution"))
+
+    assert credited('url_template = "https://tiles.example/{z}/{x}/{y}.png"') == "© Example"
+    assert credited() is None  # of a provider, and not of that server

@@ -178,7 +178,10 @@ def _rows(database: Database) -> Sequence[Any]:
         (["--bbox", BOX, "--zoom", "15", "--on", "20991116"], "--on: is not a date"),
         (["--bbox", BOX, "--zoom", "15", "--on", "2020-01-01"], "--on: is over"),
         (["--bbox", BOX, "--zoom", "15", "--flight", "../x"], "--flight: is not a plain name"),
-        (["--bbox", BOX, "--zoom", "15", "--source", "Sat/1"], "source"),
+        (
+            ["--bbox", BOX, "--zoom", "15", "--source", "Sat/1"],
+            "--source: is not a plain lower-case",
+        ),
         (["--bbox", BOX, "--zoom", "15", "--json", "--geojson", "-"], "cannot both go to stdout"),
         (["--bbox", BOX, "--zoom", "15", "--geojson", "no/where"], "does not exist"),
     ],

@@ -21,12 +21,17 @@ from tileferry.entrypoints.config import CONFIG_FILE, Config
 
 def coverage_of(config: Config, bbox: str | None, area: str | None, zoom: str) -> TileCoverage:
     """Return the tiles that the options ask for."""
-    if (bbox is None) == (area is None):
-        raise typer.BadParameter("give the area either as --bbox or as --area")
-    box = _named(config, area or "") if bbox is None else _box(bbox)
+    box = box_of(config, bbox, area)
     levels = zooms_of(zoom)
     with option("--zoom"):
         return TileCoverage(bbox=box, zoom_levels=levels)
+
+
+def box_of(config: Config, bbox: str | None, area: str | None) -> BBox:
+    """Return the box that one of the two options gives."""
+    if (bbox is None) == (area is None):
+        raise typer.BadParameter("give the area either as --bbox or as --area")
+    return _named(config, area or "") if bbox is None else _box(bbox)
 
 
 def request_for(

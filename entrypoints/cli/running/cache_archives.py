@@ -10,12 +10,11 @@ from tileferry.application.cache.export import ExportReport, ExportRequest
 from tileferry.domain.archives import ArchiveFormat, format_of
 from tileferry.domain.checks import is_unicode
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.tiles import BBox, SectorClass, TileCoverage, TileId
-from tileferry.domain.tiles.bbox import LAT_MAX, LON_MAX
-from tileferry.domain.tiles.tile_id import ZOOM_MAX
-from tileferry.entrypoints.archives import archive_source, archive_target
+from tileferry.domain.tiles import SectorClass
+from tileferry.domain.tiles.tile_id import check_source
+from tileferry.entrypoints.archives import archive_source, archive_target, export_request
 from tileferry.entrypoints.cli.exits import ExitCode
-from tileferry.entrypoints.cli.options.area import coverage_of
+from tileferry.entrypoints.cli.options.area import box_of
 from tileferry.entrypoints.cli.options.times import day_or_moment_of
 from tileferry.entrypoints.cli.options.zooms import zooms_of
 from tileferry.entrypoints.cli.output import (
@@ -34,13 +33,12 @@ from tileferry.entrypoints.holding import locked
 
 EXPORT_SCHEMA = "tileferry.cache.export.v1"
 IMPORT_SCHEMA = "tileferry.cache.import.v1"
-_WORLD = BBox(west=-LON_MAX, south=-LAT_MAX, east=LON_MAX, north=LAT_MAX)
 _OPTIONS = {
+    "ImportRequest.source": "--source",
     "ImportRequest.flight_id": "--flight",
     "ImportRequest.resolution_m_per_px": "--resolution",
 }
 _SHOWN_MAX = 20
-_ALL_LEVELS = f"0-{ZOOM_MAX}"
 
 
 @frozen(kw_only=True)
@@ -97,23 +95,21 @@ def _check_text(**given: str | None) -> None:
 
 
 def _export_request(config: Config, dest: Path, options: ExportOptions) -> ExportRequest:
-    source = options.source or config.c11.source
-    with option("--source"):
-        TileId(source=source, zoom=0, x=0, y=0)  # refuses what no tile can be called
-    of_server = config.xyz.attribution if source == config.c11.source else None
-    return ExportRequest(
-        coverage=_coverage(config, options),
-        source=source,
-        name=options.name or dest.absolute().stem,
-        attribution=options.attribution or of_server,
-    )
-
-
-def _coverage(config: Config, options: ExportOptions) -> TileCoverage:
-    zoom = options.zoom or _ALL_LEVELS
-    if options.bbox is None and options.area is None:
-        return TileCoverage(bbox=_WORLD, zoom_levels=zooms_of(zoom))
-    return coverage_of(config, options.bbox, options.area, zoom)
+    if options.source is not None:
+        check_source(options.source, field="--source")
+    is_all = options.bbox is None and options.area is None
+    box = None if is_all else box_of(config, options.bbox, options.area)
+    levels = None if options.zoom is None else zooms_of(options.zoom)
+    with option("--zoom"):
+        return export_request(
+            config,
+            dest,
+            bbox=box,
+            zoom_levels=levels,
+            source=options.source,
+            name=options.name,
+            attribution=options.attribution,
+        )
 
 
 def _export_json(
@@ -191,8 +187,6 @@ def _import_format(src: Path) -> ArchiveFormat:
 
 def _import_request(config: Config, options: ImportOptions) -> ImportRequest:
     source = options.source or config.c11.source
-    with option("--source"):
-        TileId(source=source, zoom=0, x=0, y=0)
     produced_at = None
     if options.produced_at is not None:
         produced_at = day_or_moment_of(options.produced_at, option="--produced-at")

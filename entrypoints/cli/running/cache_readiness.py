@@ -12,7 +12,8 @@ from rich.console import Console
 from tileferry.application.cache.readiness import ReadinessReport
 from tileferry.domain.checks import is_name
 from tileferry.domain.errors import InvalidValueError, StorageError
-from tileferry.domain.tiles import SectorClass, TileId
+from tileferry.domain.tiles import SectorClass
+from tileferry.domain.tiles.tile_id import check_source
 from tileferry.entrypoints.cli.exits import ExitCode
 from tileferry.entrypoints.cli.options.area import coverage_of
 from tileferry.entrypoints.cli.options.times import day_of
@@ -105,7 +106,7 @@ def _check(asked: Asked) -> None:
     if asked.flight is not None and not is_name(asked.flight):
         raise InvalidValueError(field="--flight", value=asked.flight, problem="is not a plain name")
     if asked.source is not None:
-        TileId(source=asked.source, zoom=0, x=0, y=0)  # refuses what no tile can be called
+        check_source(asked.source, field="--source")
     path = asked.geojson
     if path == STDOUT and asked.json:
         raise InvalidValueError(

@@ -7,7 +7,6 @@ from typing import Any
 import typer
 from attrs import asdict
 
-from tileferry.adapters.filesystem import FlightRecordFile, OperatorsWord
 from tileferry.adapters.postgres import schema_status
 from tileferry.application.ports.uploads import FlightRecords
 from tileferry.domain.errors import TileManagerError
@@ -29,6 +28,7 @@ from tileferry.entrypoints.cli.progress.view import ProgressView
 from tileferry.entrypoints.cli.signals import StoppableClock, StopSignals
 from tileferry.entrypoints.container import Container, tile_uploader_of
 from tileferry.entrypoints.holding import locked
+from tileferry.entrypoints.landing import records_of
 
 SCHEMA = "tileferry.upload.v1"
 
@@ -57,7 +57,7 @@ def uploaded(
         container.clock.override(StoppableClock(stop))
         stop.grace_s = container.config().c11.stop_grace_s
         progress = UploadProgress(stop)
-        records = _records(container, flight, flight_record, on_ground=on_ground)
+        records = records_of(container, flight, flight_record, on_ground=on_ground)
         report, error = _carried_out(container, request, records, progress)
         if error is None and not report.per_tile_status:
             _note_why_nothing(container, flight)
@@ -93,15 +93,6 @@ def _note_why_nothing(container: Container, flight: str) -> None:
     if given_up:
         tiles = "1 tile is" if given_up == 1 else f"{given_up:,} tiles are"
         notes.print(f"{tiles} given up: tileferry giveups list --flight {printable(flight)}")
-
-
-def _records(
-    container: Container, flight: str, file: Path | None, *, on_ground: bool
-) -> FlightRecords | None:
-    if on_ground:
-        now = datetime.fromtimestamp(container.clock().now(), UTC)
-        return OperatorsWord(flight_id=flight, said_at=now)
-    return None if file is None else FlightRecordFile(path=file)
 
 
 def _tell(

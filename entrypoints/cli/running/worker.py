@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import typer
-from attrs import define, evolve, field
+from attrs import define, field
 
 from tileferry.adapters.postgres import schema_status
-from tileferry.adapters.system import AttentiveClock
 from tileferry.application.control.worker import Worker
 from tileferry.application.ports.work import ALL_KINDS
 from tileferry.domain.checks import is_name
@@ -21,9 +20,7 @@ from tileferry.domain.runs import RunKind, WorkerId
 from tileferry.entrypoints.cli.exits import ExitCode
 from tileferry.entrypoints.cli.output import notes, opened, people, print_json
 from tileferry.entrypoints.cli.signals import StopSignals
-from tileferry.entrypoints.holding import make_folder
-from tileferry.entrypoints.parts import worker_settings
-from tileferry.entrypoints.working import run_handlers
+from tileferry.entrypoints.working import queue_worker
 
 SCHEMA = "tileferry.worker.v1"
 _HOST_CHARS_MAX = 50
@@ -44,20 +41,14 @@ def worked(
     with StopSignals() as stop, opened(config) as container:
         settings = container.config().worker
         schema_status(container.database()).check()
-        make_folder(container.config().partitions.raw_root, setting="partitions.raw_root")
-        container.provider()  # what is wrong with it would be taken for the runs' fault
         drain = Drain(stop=stop, drain_s=settings.drain_s)
-        clock = AttentiveClock()
-        container.clock.override(clock)
-        container.in_run.override(True)  # noqa: FBT003  # a provider, not a flag
-        worker: Worker = container.worker(
-            name=_named(name),
-            handlers=run_handlers(container, clock),
-            kinds=[*map(RunKind, kinds)] or ALL_KINDS,
-            sources=[container.config().c11.source],
-            settings=evolve(worker_settings(container.config()), until_idle=until_idle),
+        worker = queue_worker(
+            container,
+            _named(name),
+            until_idle=until_idle,
             is_stopping=drain.is_stopping,
             check_stop=drain.check,
+            kinds=[*map(RunKind, kinds)] or ALL_KINDS,
         )
         with _readiness(ready_file or settings.readiness_file):
             notes.print(f"Worker {worker.name} takes runs; Ctrl-C to drain.")
