@@ -63,7 +63,7 @@ SOAK_TESTS := tests/e2e/test_memory.py tests/e2e/test_cache_crash.py tests/e2e/t
 	tests/application/retries/test_replay_histories.py
 
 soak: $(READY)  ## many more crashes, many more examples
-	TILEFERRY_SOAK=1 $(BIN)/python -m pytest -n $(JOBS) $(SOAK_TESTS) --timeout=1800
+	SOAK=1 $(BIN)/python -m pytest -n $(JOBS) $(SOAK_TESTS) --timeout=1800
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n $(JOBS) tests/domain tests/integration/postgres/test_work_machine.py --timeout=1800
 
 lock:  ## resolve requirements.lock anew: versions and hashes, no index address

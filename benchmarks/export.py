@@ -20,7 +20,7 @@ ROUNDS = 5
 GOALS = {"pmtiles": 5.0, "mbtiles": 5.0}
 """Each tile is looked up, read, hashed and written, then read and hashed once more."""
 FEW = 1_000
-MANY = 1_000_000 if "TILEFERRY_SOAK" in os.environ else 100_000
+MANY = 1_000_000 if "SOAK" in os.environ else 100_000
 MEMORY_KIB_MAX = 150 * 1_000_000 // 1024
 
 

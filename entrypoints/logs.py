@@ -38,6 +38,8 @@ _TOLD_OTHERWISE = frozenset(
         "c11.download.interrupted",
         "c11.download.failed",
         "c11.ingest.refused",
+        "c6.import.refused",
+        "c6.export.damaged",
         "cli.crashed",
         "partition.override",
     }

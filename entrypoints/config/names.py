@@ -13,9 +13,7 @@ from tileferry.domain.errors import InvalidValueError
 
 ENV_PREFIX = "TILEFERRY_"
 PROVIDER_KEY_VARIABLE = "TILEFERRY_PROVIDER_API_KEY"
-"""The key of the reference provider, which has no configuration."""
-_OTHER_VARIABLES = (PROVIDER_KEY_VARIABLE, "TILEFERRY_SOAK")
-"""What is read from the environment without being a setting: by the provider, and by tests."""
+"""The key of the reference provider: read from the environment without being a setting."""
 _ALIKE_MIN = 0.6
 _HIDDEN = "***"
 
@@ -31,7 +29,7 @@ def unknown_variables(environment: Iterable[str], paths: Iterable[str]) -> Mappi
     The paths are those of all settings.
     """
     known = [
-        name.removeprefix(ENV_PREFIX) for name in (*map(variable_of, paths), *_OTHER_VARIABLES)
+        name.removeprefix(ENV_PREFIX) for name in (*map(variable_of, paths), PROVIDER_KEY_VARIABLE)
     ]
     found: dict[str, str | None] = {}
     for name in sorted(environment):

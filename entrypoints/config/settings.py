@@ -49,8 +49,9 @@ class Setting:
 def settings_of(config: Config, file: Path | None = None) -> Iterator[Setting]:
     """Yield every setting of a configuration that was loaded from a file and the environment."""
     source = file or Path(CONFIG_FILE)
+    tables = _tables(source)
     for setting in _below(config, ""):
-        yield attrs.evolve(setting, origin=_origin(setting.path, source, _tables(source)))
+        yield attrs.evolve(setting, origin=_origin(setting.path, source, tables))
 
 
 def origin_of(path: str, file: Path | None = None) -> str:

@@ -153,8 +153,11 @@ def test_people_see_a_few_of_each_kind_and_where_the_rest_is(log: Log) -> None:
     assert len(log.records) == 21
 
 
-def test_what_a_command_tells_itself_is_not_told_twice(log: Log) -> None:
-    OURS.warning("again in 3 s", extra={"kind": "retry.attempt"})
+@pytest.mark.parametrize(
+    "kind", ["retry.attempt", "c11.ingest.refused", "c6.import.refused", "c6.export.damaged"]
+)
+def test_what_a_command_tells_itself_is_not_told_twice(log: Log, kind: str) -> None:
+    OURS.warning("as the command says", extra={"kind": kind})
     assert log.shown == []
     assert len(log.records) == 1
 

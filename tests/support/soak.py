@@ -2,4 +2,4 @@
 
 import os
 
-TIMES = 10 if os.environ.get("TILEFERRY_SOAK") else 1
+TIMES = 10 if os.environ.get("SOAK") else 1

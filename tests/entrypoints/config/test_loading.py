@@ -145,7 +145,6 @@ def test_variables_that_nobody_reads_are_found() -> None:
         "TILEFERRY_c11_cache_root",
         "TILEFERRY_RETRY_KV_GETT_MAX_ATTEMPT",
         "TILEFERRY_PROVIDER_API_KEY",
-        "TILEFERRY_SOAK",
         "TILEFERRY_ZZZ",
     ]
     assert unknown_variables(environment, paths) == {
