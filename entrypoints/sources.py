@@ -123,9 +123,9 @@ def check_takes_uploads(config: Config) -> None:
         )
 
 
-def least_seconds(config: Config, tiles: int) -> float:
-    """Return how long so many tiles take at least, whatever the link can do."""
-    return 0.0 if config.xyz.url_template is None else tiles / config.xyz.max_requests_per_second
+def requests_per_s_max(config: Config) -> float | None:
+    """Return how often tiles may be asked for; ``None`` where nobody has said."""
+    return None if config.xyz.url_template is None else config.xyz.max_requests_per_second
 
 
 def credits_of(config: Config) -> dict[str, str | None]:

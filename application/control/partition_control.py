@@ -1,17 +1,19 @@
 """The control plane of partitions: which are tried, by whom, and what an operator may override."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from logging import Logger
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from tileferry.application.control.control_calls import ControlCalls, at_once
 from tileferry.application.control.work_policies import WorkPolicies
-from tileferry.application.ports.work import WorkStore, WorkUnit
+from tileferry.application.ports.work import PartitionFilter, WorkReader, WorkStore, WorkUnit
 from tileferry.domain.actors import Actor
 from tileferry.domain.change import Change
 from tileferry.domain.errors import InvalidValueError, PlanDriftedError
 from tileferry.domain.partitions import (
+    BACKFILL_PARTITIONS_MAX,
     Partition,
     PartitionKey,
     PartitionStatus,
@@ -77,6 +79,36 @@ class PartitionControl:
                 unit.save_partition(change)
                 known[work.key] = change.after
         return [known[work.key] for work in works]
+
+    def to_retry(self, reader: WorkReader, among: PartitionFilter) -> Sequence[PartitionKey]:
+        """Return the failed partitions of a range, which an operator may all try again."""
+        return self._failed(reader, among, lambda _partition: True)
+
+    def to_mark(self, reader: WorkReader, among: PartitionFilter) -> Sequence[PartitionKey]:
+        """Return the failed partitions of a range that are not marked yet."""
+        return self._failed(reader, among, lambda partition: partition.terminal_marker is None)
+
+    def _failed(
+        self,
+        reader: WorkReader,
+        among: PartitionFilter,
+        is_meant: Callable[[Partition], bool],
+    ) -> Sequence[PartitionKey]:
+        wanted = evolve(among, statuses=[PartitionStatus.FAILED])
+
+        def found() -> list[PartitionKey]:
+            keys = (one.key for one in reader.find_partitions(wanted) if is_meant(one))
+            return list(islice(keys, BACKFILL_PARTITIONS_MAX + 1))
+
+        taken = self.calls(RetryCategory.APPROVAL_CHECK, "Count partitions", found)
+        if len(taken) > BACKFILL_PARTITIONS_MAX:
+            raise InvalidValueError(
+                field="range",
+                value=str(among.last),
+                problem=f"makes more than {BACKFILL_PARTITIONS_MAX} partitions",
+                remedy="give several ranges, one after the other",
+            )
+        return taken
 
     def retry(self, keys: Sequence[PartitionKey], override: Override) -> Sequence[Partition]:
         """Try partitions again: failed ones, and successes that an operator wants better.

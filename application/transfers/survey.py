@@ -1,9 +1,10 @@
 """Looking before downloading: what a provider has in an area, and what fetching it comes to."""
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Protocol
 
 from attrs import define, evolve, field, frozen
@@ -208,6 +209,68 @@ class Measured:
     def seconds_for(self, tiles: int) -> float:
         """Return how long so many would take."""
         return self.seconds * tiles / self.tiles
+
+
+class Basis(StrEnum):
+    """What an estimate rests on."""
+
+    NOTHING_TO_FETCH = "nothing_to_fetch"
+    GIVEN_RATE = "given_rate"
+    ALLOWED_PACE = "allowed_pace"
+    """How often the server may be asked: slower than the link."""
+    DOES_NOT_FIT = "does_not_fit"
+    MEASURED = "measured"
+    NOT_MEASURED = "not_measured"
+
+
+@frozen(kw_only=True)
+class Estimate:
+    """How long a download would take, and how that is known."""
+
+    seconds: float | None
+    basis: Basis
+    rate_bytes_s: float = 0.0
+    """As given or measured."""
+    requests_per_s: float = 0.0
+    """As allowed."""
+    tiles_measured: int = 0
+    problem: Exception | None = None
+    """Why nothing could be measured."""
+
+
+def estimate(
+    plan: DownloadPlan,
+    *,
+    rate_bytes_s: float | None,
+    requests_per_s: float | None,
+    measure: Callable[[], Measured | Exception | None],
+) -> Estimate:
+    """Reckon with the rate that is given, else with what can be measured, if it is of use.
+
+    ``requests_per_s`` is how often the server may be asked; a measurement goes no faster either.
+    """
+    if not plan.tiles_to_fetch:
+        return Estimate(seconds=0.0, basis=Basis.NOTHING_TO_FETCH)
+    if rate_bytes_s is not None:
+        by_bytes_s = plan.bytes_to_fetch / rate_bytes_s
+        if requests_per_s is not None and plan.tiles_to_fetch / requests_per_s > by_bytes_s:
+            return Estimate(
+                seconds=plan.tiles_to_fetch / requests_per_s,
+                basis=Basis.ALLOWED_PACE,
+                requests_per_s=requests_per_s,
+            )
+        return Estimate(seconds=by_bytes_s, basis=Basis.GIVEN_RATE, rate_bytes_s=rate_bytes_s)
+    if plan.eviction.insufficient:
+        return Estimate(seconds=None, basis=Basis.DOES_NOT_FIT)
+    measured = measure()
+    if isinstance(measured, Measured):
+        return Estimate(
+            seconds=measured.seconds_for(plan.tiles_to_fetch),
+            basis=Basis.MEASURED,
+            rate_bytes_s=measured.size_bytes / measured.seconds,
+            tiles_measured=measured.tiles,
+        )
+    return Estimate(seconds=None, basis=Basis.NOT_MEASURED, problem=measured)
 
 
 def probe(

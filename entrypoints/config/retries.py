@@ -98,20 +98,6 @@ def alert_thresholds(overall: float | None, config: RetryConfig) -> AlertThresho
     return AlertThresholds(retries_per_minute=overall, by_category=own)
 
 
-def alert_rate_named(text: str) -> AlertThresholds:
-    """Return the limit for all categories that ``--alert-rate`` gives, such as ``10/min``."""
-    try:
-        rate = float(text.strip().lower().removesuffix("/min"))
-        return AlertThresholds(retries_per_minute=rate)
-    except (ValueError, InvalidValueError):
-        raise InvalidValueError(
-            field="--alert-rate",
-            value=text,
-            problem="is not a rate",
-            remedy="give retries per minute, such as 10/min",
-        ) from None
-
-
 def _threshold(limit: float, where: str) -> float:
     try:
         AlertThresholds(retries_per_minute=limit)

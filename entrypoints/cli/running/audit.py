@@ -10,13 +10,14 @@ from tileferry.domain.audit import AuditStatistics, ChainHead, alerts
 from tileferry.domain.checks import is_unicode
 from tileferry.domain.errors import InvalidValueError
 from tileferry.entrypoints.cli.exits import ExitCode
+from tileferry.entrypoints.cli.options.rates import alert_rate_of
 from tileferry.entrypoints.cli.options.times import since_of
 from tileferry.entrypoints.cli.output import people, print_json, reading_audit
 from tileferry.entrypoints.cli.progress.reading import showing
 from tileferry.entrypoints.cli.views.audit_replay import replay_json, replay_view
 from tileferry.entrypoints.cli.views.audit_statistics import statistics_json, statistics_view
 from tileferry.entrypoints.cli.views.audit_verification import verification_json, verification_view
-from tileferry.entrypoints.config.retries import alert_rate_named, alert_thresholds
+from tileferry.entrypoints.config.retries import alert_thresholds
 
 _HEAD = re.compile(r"(\d{1,18}):([0-9a-f]{64})")
 
@@ -54,7 +55,7 @@ def _head_of(text: str) -> ChainHead:
 
 def added_up(config: Path | None, *, since: str, alert_rate: str | None, json: bool) -> None:
     """Add up the retries of a stretch of time; an alert ends with an error."""
-    flag = None if alert_rate is None else alert_rate_named(alert_rate)
+    flag = None if alert_rate is None else alert_rate_of(alert_rate)
     with reading_audit(config) as (container, reader):
         now = datetime.fromtimestamp(container.clock().now(), UTC)
         statistics = AuditStatistics(since=since_of(since, now=now), until=now)

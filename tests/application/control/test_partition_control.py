@@ -8,6 +8,8 @@ from attrs import evolve
 from support.partition_desk import ANN, FAILED, PASSED, dates, enqueued, known, made
 from support.work_desk import Desk, acquire, key, memory_desk
 
+from tileferry.application.control import partition_control
+from tileferry.application.ports.work import PartitionFilter
 from tileferry.domain.actors import Actor
 from tileferry.domain.errors import IllegalTransitionError, InvalidValueError, PlanDriftedError
 from tileferry.domain.partitions import PartitionStatus, TerminalityPolicy
@@ -64,3 +66,22 @@ def test_automation_leaves_what_the_policy_gives_up_by_now(desk: Desk) -> None:
     desk.policies = stricter
     assert desk.partitions.retry_due() == 0
     assert desk.reader.planned_retry(KEY) is None
+
+
+def test_a_range_means_its_failures_and_a_mark_those_without_one(desk: Desk) -> None:
+    for day, outcome in ((1, FAILED), (2, PASSED), (3, FAILED), (4, FAILED)):
+        made(desk, outcome, wanted=key(day))
+    desk.partitions.mark_terminal([key(3)], ANN)
+    march = PartitionFilter(last=key(3).logical_date)
+    assert list(desk.partitions.to_retry(desk.reader, march)) == [KEY, key(3)]
+    assert list(desk.partitions.to_mark(desk.reader, march)) == [KEY]
+
+
+def test_a_range_with_more_failures_than_one_action_takes_is_refused(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition_control, "BACKFILL_PARTITIONS_MAX", 1)
+    for day in (1, 2):
+        made(desk, FAILED, wanted=key(day))
+    with pytest.raises(InvalidValueError, match="range: makes more than 1 partitions"):
+        desk.partitions.to_retry(desk.reader, PartitionFilter(last=key(2).logical_date))

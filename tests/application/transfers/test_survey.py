@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
+import pytest
 from support.download_site import DERKACHI, NOW_S, ZOOM, DownloadSite, memory_site
 from support.memory_area import InTurn, MemoryArea
 from support.scripted_provider import ScriptedProvider, path_of, picture_of
@@ -16,10 +17,13 @@ from tileferry.application import DownloadSettings
 from tileferry.application.transfers.provider_calls import ProviderCalls
 from tileferry.application.transfers.survey import (
     PROBE_TILES_MAX,
+    Basis,
     DownloadPlan,
+    Estimate,
     Gates,
     Measured,
     Planning,
+    estimate,
     probe,
     survey,
 )
@@ -170,3 +174,58 @@ def test_a_probe_counts_no_idle_moment_as_a_tile() -> None:
     measured = probe(calls, sample, InTurn(idles=True), area.bench.clock)
     assert isinstance(measured, Measured)
     assert measured.tiles == 3
+
+
+def plan_of(tiles: int, size_bytes: int, *, available_bytes: int = 10**9) -> DownloadPlan:
+    return DownloadPlan(
+        complete=False,
+        tiles_to_fetch=tiles,
+        bytes_to_fetch=size_bytes,
+        eviction=Preview(available_bytes).preview_headroom(size_bytes),
+    )
+
+
+def unmeasured() -> None:
+    pytest.fail("nothing is measured for that")
+
+
+def test_nothing_to_fetch_takes_no_time() -> None:
+    found = estimate(plan_of(0, 0), rate_bytes_s=5.0, requests_per_s=None, measure=unmeasured)
+    assert (found.seconds, found.basis) == (0.0, Basis.NOTHING_TO_FETCH)
+
+
+@pytest.mark.parametrize(
+    ("requests_per_s", "seconds", "basis"),
+    [
+        (None, 20.0, Basis.GIVEN_RATE),
+        (5.0, 20.0, Basis.GIVEN_RATE),
+        (2.0, 50.0, Basis.ALLOWED_PACE),
+    ],
+)
+def test_a_given_rate_counts_unless_the_server_allows_less(
+    requests_per_s: float | None, seconds: float, basis: Basis
+) -> None:
+    plan = plan_of(100, 2_000, available_bytes=0)  # what does not fit can be reckoned with, too
+    found = estimate(plan, rate_bytes_s=100.0, requests_per_s=requests_per_s, measure=unmeasured)
+    assert (found.seconds, found.basis) == (seconds, basis)
+
+
+def test_what_does_not_fit_is_not_measured() -> None:
+    plan = plan_of(100, 2_000, available_bytes=0)
+    found = estimate(plan, rate_bytes_s=None, requests_per_s=None, measure=unmeasured)
+    assert (found.seconds, found.basis) == (None, Basis.DOES_NOT_FIT)
+
+
+def test_a_measurement_tells_the_time_or_why_it_is_not_known() -> None:
+    def reckoned(measured: Measured | Exception) -> Estimate:
+        return estimate(
+            plan_of(100, 2_000), rate_bytes_s=None, requests_per_s=2.0, measure=lambda: measured
+        )
+
+    found = reckoned(Measured(tiles=4, size_bytes=80, seconds=2.0))
+    assert (found.seconds, found.basis) == (50.0, Basis.MEASURED)
+    assert (found.rate_bytes_s, found.tiles_measured) == (40.0, 4)
+    gone = OSError("gone")
+    unknown = reckoned(gone)
+    assert (unknown.seconds, unknown.basis) == (None, Basis.NOT_MEASURED)
+    assert unknown.problem is gone

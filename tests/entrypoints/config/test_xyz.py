@@ -9,7 +9,13 @@ from tileferry.adapters.http import HttpTileProvider, XyzTileProvider
 from tileferry.domain.errors import InvalidValueError, NotPermittedError
 from tileferry.entrypoints.config import Config, load_config
 from tileferry.entrypoints.container import Container
-from tileferry.entrypoints.sources import address, credit_line, credits_of, least_seconds, needs_key
+from tileferry.entrypoints.sources import (
+    address,
+    credit_line,
+    credits_of,
+    needs_key,
+    requests_per_s_max,
+)
 
 KEY = "canary-5f1e9d0c"
 SERVER = """
@@ -60,13 +66,13 @@ def test_without_one_it_is_the_provider(tmp_path: Path) -> None:
     assert needs_key(config)
     assert credits_of(config) == {"attribution": None, "licence": None}
     assert credit_line(config) is None
-    assert least_seconds(config, 1_000) == 0.0
+    assert requests_per_s_max(config) is None
 
 
 def test_a_tile_server_has_credits_and_a_pace(tmp_path: Path) -> None:
     config = configured(tmp_path, SERVER)
     assert credit_line(config) == "Pictures: © Example, CC-BY-4.0"
-    assert least_seconds(config, 1_000) == 200.0
+    assert requests_per_s_max(config) == 5.0
     assert needs_key(config)
     assert not needs_key(configured(tmp_path, SERVER.replace("?key={api_key}", "")))
 
