@@ -26,7 +26,7 @@ class ResponseLimits:
 
     tile_bytes_max: int = field(default=16 * 1024 * 1024, validator=integer(1, TILE_BYTES_MAX))
     deadline_s: float = field(default=120.0, validator=number(0.001, 3600))
-    """From the call to the last byte."""
+    """From the call to the last byte; of an upload, from when all of it was sent."""
     rate_bytes_s_min: float = field(default=1_000.0, validator=number(0))
     """What comes more slowly is given up, once it has had ``grace_s``."""
     grace_s: float = field(default=10.0, validator=number(0))

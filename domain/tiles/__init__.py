@@ -65,6 +65,7 @@ from tileferry.domain.tiles.readiness import (
 )
 from tileferry.domain.tiles.request_spacing import RequestSpacing
 from tileferry.domain.tiles.resolution import ResolutionGate, ResolutionVerdict
+from tileferry.domain.tiles.sending import SendingLimits
 from tileferry.domain.tiles.tile_id import ZOOM_MAX, TileId
 from tileferry.domain.tiles.tile_server import TileServer
 from tileferry.domain.tiles.tile_set import AREA_TILES_MAX, TileSet
@@ -131,6 +132,7 @@ __all__ = [
     "ResolutionGate",
     "ResolutionVerdict",
     "SectorClass",
+    "SendingLimits",
     "SignedEnvelope",
     "TileCoverage",
     "TileId",

@@ -1,6 +1,7 @@
 """Uploading a flight over real HTTP, to the reference provider, which verifies every signature."""
 
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ from support.managers import Bench
 from support.provider import API_KEY, RunningProvider
 
 from tileferry.adapters.filesystem.flight_records import FlightRecordFile, OperatorsWord
-from tileferry.adapters.http import ProviderAddress, new_client
+from tileferry.adapters.http import ProviderAddress, ResponseLimits, new_client
 from tileferry.adapters.http.uploads import HttpUploadProvider
 from tileferry.adapters.memory import (
     MemoryBlobIndex,
@@ -223,6 +224,34 @@ def test_invariant_8_a_repeat_has_the_same_key_bytes_and_signature(
     assert [line.status for line in posts[:-1]] == [503 if fault == "503" else None] * 2
     assert len({line.idempotency_key for line in posts}) == 1
     assert sorted(accepted(provider)) == sorted(str(tile(number)) for number in range(3))
+
+
+def test_invariant_8_what_was_left_as_too_late_is_repeated_to_the_byte(
+    provider: RunningProvider,
+) -> None:
+    flight = Flight(provider, count=3)
+    requests: list[httpx.Request] = []
+    may_end = threading.Event()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        requests.append(request)
+        if len(requests) == 1:
+            may_end.wait(10)  # the head of the answer does not come
+        results = [
+            {"tile_id": str(tile(number)), "status": "accepted", "reason": None}
+            for number in range(3)
+        ]
+        return httpx.Response(200, json={"results": results})
+
+    address = ProviderAddress(url=provider.url, service_api_key=API_KEY)
+    with new_client(address, transport=httpx.MockTransport(answer)) as client:
+        hasty = ResponseLimits(deadline_s=0.001)
+        posting = HttpUploadProvider(client=client, clock=flight.clock, limits=hasty)
+        report = flight.upload(provider=posting).upload_pending_tiles(REQUEST)
+        may_end.set()
+    assert (report.outcome, report.tiles_acknowledged) == (UploadOutcome.SUCCESS, 3)
+    first, second = requests
+    assert (first.content, first.headers) == (second.content, second.headers)
 
 
 class Crash(BaseException):
