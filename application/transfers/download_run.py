@@ -124,12 +124,12 @@ class DownloadRun:
         estimated_bytes = 0
         for page in calls.pages(self.request.coverage, self.uses.settings.listing):
             for tile in page:
+                self.requested += 1  # first: an error at any moment finds counts that add up
                 if tile.tile_id in self.done:
                     self.already_stored += 1
                 else:
                     estimated_bytes += tile.estimated_bytes
                 listed.append(tile)
-            self.requested += len(page)
             self.uses.observer.listing(self.requested)
         return estimated_bytes
 

@@ -1,6 +1,8 @@
 """Downloading an area, with everything in memory and a provider that answers as it is told."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import NoReturn, cast
 
@@ -23,11 +25,12 @@ from tileferry.adapters.memory import (
     MemoryCacheLock,
     MemoryJournal,
     MemoryJournalStore,
+    MemorySpoolStore,
     MemoryTileMetadataStore,
     MemoryTileStore,
 )
 from tileferry.application import DownloadSettings, GroupLimits
-from tileferry.application.ports.downloads import TileFate, WorkEnded
+from tileferry.application.ports.downloads import ListingSpool, TileFate, WorkEnded
 from tileferry.application.ports.provider import FetchedTile, TileProvider
 from tileferry.domain.errors import (
     CacheBudgetExceededError,
@@ -46,6 +49,7 @@ from tileferry.domain.tiles import (
     ProviderFault,
     SectorClass,
     TileId,
+    TileSummary,
 )
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
@@ -368,6 +372,34 @@ def test_journaled_tiles_that_are_gone_are_fetched_again(caplog: pytest.LogCaptu
     assert "1 of its tiles are not in the cache any more" in said
     journal = area.journals.open(request().journal_name(area.provider.key_hash))
     assert journal.count == 4
+
+
+@pytest.mark.parametrize("error", [OSError("no disk any more"), KeyboardInterrupt()])
+def test_what_ends_a_resumed_run_while_it_lists_is_told_as_what_it_is(
+    error: BaseException,
+) -> None:
+    class Breaking:
+        @contextmanager
+        def new(self, source: str) -> Iterator[ListingSpool]:
+            with MemorySpoolStore().new(source) as self.spool:
+                yield self
+
+        def append(self, tile: TileSummary) -> None:
+            if tile.tile_id == area.provider.tiles[2]:
+                raise error
+            self.spool.append(tile)
+
+        def __iter__(self) -> Iterator[TileSummary]:
+            return iter(self.spool)
+
+    area = MemoryArea.of(4)
+    area.download(marks_complete=False).download_tiles_for_area(request())
+    watcher = Watcher()
+    with pytest.raises(type(error)) as ended:
+        area.download(spools=Breaking(), observer=watcher).download_tiles_for_area(request())
+    assert ended.value is error
+    (report,) = watcher.reports
+    assert (report.tiles_requested, report.tiles_downloaded) == (3, 3)
 
 
 def test_a_complete_journal_of_another_cache_is_not_believed() -> None:
