@@ -170,6 +170,7 @@ class Container(containers.DeclarativeContainer):
         tile_metadata_store=metadata_store,
         budget_enforcer=budget_enforcer,
         lock=cache_lock,
+        clock=clock,
         logger=logger,
     )
     cache_export = providers.Factory(

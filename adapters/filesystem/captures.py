@@ -1,11 +1,11 @@
 """A folder of captured tiles on a disk."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from attrs import frozen
+from attrs import field, frozen
 
 from tileferry.adapters.filesystem.files import translated
 from tileferry.application.ports.captures import CaptureFile
@@ -23,6 +23,8 @@ class CaptureFolderFiles:
     root: Path
     names_all: bool = False
     """Whether links, devices and folders where only files belong are named as well."""
+    check: Callable[[], object] = field(default=lambda: None, kw_only=True)
+    """Is called for each file; raises ``KeyboardInterrupt`` for who wants it to end."""
 
     def facts(self) -> bytes | None:
         """Return what ``metadata.json`` holds, if there is one."""
@@ -34,7 +36,9 @@ class CaptureFolderFiles:
 
     def files(self) -> Iterator[CaptureFile]:
         """Yield all other files, a folder at a time, in the order of their numbers or names."""
-        yield from self._below(self.root, ())
+        for file in self._below(self.root, ()):
+            self.check()
+            yield file
 
     def read(self, file: CaptureFile, *, bytes_max: int) -> bytes:
         """Return a file's bytes, and one more than ``bytes_max`` at most."""

@@ -1,26 +1,18 @@
 """Importing tiles from somebody's archive: through the gates of a download, once each."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime
-from functools import partial
 from hashlib import sha256
-from logging import Logger
 
 from attrs import define, evolve, field, frozen, validators
 
 from tileferry.application.cache.first_few import FirstFew
-from tileferry.application.cache.group_commit import GroupCommit, GroupLimits
-from tileferry.application.cache.known_tiles import LatelyTaken, StoredTiles, with_known
+from tileferry.application.cache.group_commit import GroupCommit
+from tileferry.application.cache.known_tiles import LatelyTaken, can_be_read, with_known
+from tileferry.application.cache.taking_in import TakingIn, added, unplaced
 from tileferry.application.ports.archives import ArchivedTile, ArchiveSource, RefusedEntry
-from tileferry.application.ports.budget import CacheBudgetEnforcer
-from tileferry.application.ports.clock import Clock
-from tileferry.application.ports.lock import CacheLock
-from tileferry.application.ports.tile_metadata import TileMetadataStore
-from tileferry.application.ports.tile_store import TileStore
-from tileferry.application.transfers.ingest import can_be_read
 from tileferry.domain.checks import aware, instance, name, positive
 from tileferry.domain.errors import (
-    CacheBudgetExceededError,
     FreshnessRejectionError,
     InvalidValueError,
 )
@@ -72,63 +64,19 @@ class ImportReport:
     refused: tuple[RefusedEntry, ...]
 
 
-class _NoJournal:
-    """The cache itself remembers what was imported: what it has is skipped the next time."""
-
-    def append(self, tiles: Sequence[TileId]) -> None: ...
-    def flush(self) -> None: ...
-
-
 @define(kw_only=True)
-class ArchiveImport:
+class ArchiveImport(TakingIn):
     """The use case. Needs the cache's lock; run again, it takes in what is still missing."""
 
-    tile_store: TileStore
-    tile_metadata_store: TileMetadataStore
-    budget_enforcer: CacheBudgetEnforcer
-    lock: CacheLock
-    clock: Clock
-    logger: Logger
     gate: ResolutionGate = field(factory=ResolutionGate)
-    group: GroupLimits = field(factory=GroupLimits)
-    on_tile: Callable[[], object] = lambda: None
 
     def import_archive(self, archive: ArchiveSource, request: ImportRequest) -> ImportReport:
         """Take in what passes the gates, and name the rest."""
         self.lock.check_held()
-        self.budget_enforcer.release_headroom()  # what a process promised itself that died
-        self._reserve(archive, request)
         run = _ImportRun(self, request)
-        try:
-            with GroupCommit(
-                tile_store=self.tile_store,
-                metadata_store=self.tile_metadata_store,
-                journal=_NoJournal(),
-                clock=self.clock,
-                limits=self.group,
-            ) as commit:
-                run.take_all(archive, commit)
-        finally:
-            self.budget_enforcer.release_headroom()
+        with self.taking(request.source, archive.sizes(request.source)) as commit:
+            run.take_all(archive, commit)
         return run.report()
-
-    def _reserve(self, archive: ArchiveSource, request: ImportRequest) -> None:
-        """Make room for what is not there yet; what an earlier run stored stays where it is."""
-        stored, needed = StoredTiles(request.source), 0
-        sizes = archive.sizes(request.source)
-        for (tile_id, size), known in with_known(
-            sizes, self.tile_metadata_store, tile_of=lambda item: item[0]
-        ):
-            if known is not None and known.blob.length == size:
-                stored.note(tile_id)
-            else:
-                needed += size
-        stored.sort()
-        result = self.budget_enforcer.reserve_headroom(needed, keep=stored)
-        if result.insufficient:
-            raise CacheBudgetExceededError(
-                requested_bytes=needed, available_bytes=result.available_bytes
-            )
 
 
 @define
@@ -159,19 +107,15 @@ class _ImportRun:
         )
 
     def take_all(self, archive: ArchiveSource, commit: GroupCommit) -> None:
-        """Take the tiles one by one; who interrupts it gets what was taken made safe first."""
-        try:
-            for tile, known in with_known(
-                self._tiles_of(archive),
-                self.uses.tile_metadata_store,
-                tile_of=lambda tile: tile.tile_id,
-                size_of=lambda tile: len(tile.content),
-            ):
-                self._judge(tile, known, commit)
-                self.uses.on_tile()
-        except KeyboardInterrupt:
-            commit.flush()
-            raise
+        """Take the tiles one by one."""
+        for tile, known in with_known(
+            self._tiles_of(archive),
+            self.uses.tile_metadata_store,
+            tile_of=lambda tile: tile.tile_id,
+            size_of=lambda tile: len(tile.content),
+        ):
+            self._judge(tile, known, commit)
+            self.uses.on_tile()
 
     def _judge(self, tile: ArchivedTile, known: TileMetadata | None, commit: GroupCommit) -> None:
         try:
@@ -188,8 +132,7 @@ class _ImportRun:
 
     def _take(self, tile: ArchivedTile, known: TileMetadata | None, commit: GroupCommit) -> None:
         image_kind(tile.content)
-        digest = sha256(tile.content).digest()
-        new = self._described(tile, digest.hex())
+        new = self._described(tile, unplaced(tile.content, sha256(tile.content).digest()))
         taken = self._taken.digest_of(tile.tile_id)
         if taken is not None:
             self._check_same(new, taken)
@@ -203,18 +146,20 @@ class _ImportRun:
             if is_same:  # to be mended: these bytes are as young as they were
                 new = evolve(new, produced_at=max(new.produced_at, known.produced_at))
             self._check_replacement(new, known, may_differ=is_same or self.request.replaces_tiles)
-        label = commit.add(tile.tile_id, tile.content, partial(_placed, new), digest=digest)
+        label = added(commit, new, tile.content)
         self._taken.note(tile.tile_id, new.blob.sha256)
         self.imported += 1
         self.size_bytes += len(tile.content)
         self.downgraded += label is FreshnessLabel.DOWNGRADED
 
-    def _described(self, tile: ArchivedTile, digest: str) -> NewTile:
+    def _described(self, tile: ArchivedTile, blob: BlobRef) -> NewTile:
         """Say what is known of a tile: what the archive says, or else what the operator says."""
         facts, request = tile.facts, self.request
-        if facts.sha256 not in {None, digest}:
+        if facts.sha256 not in {None, blob.sha256}:
             raise InvalidValueError(
-                field="sha256", value=digest, problem="is not what the archive says of this tile"
+                field="sha256",
+                value=blob.sha256,
+                problem="is not what the archive says of this tile",
             )
         produced_at = facts.produced_at or request.produced_at
         if produced_at is None:
@@ -242,7 +187,7 @@ class _ImportRun:
             produced_at=produced_at,
             resolution_m_per_px=resolution,
             sector_class=request.sector_class,
-            blob=BlobRef(segment=1, offset=0, length=len(tile.content), sha256=digest),
+            blob=blob,
         )
 
     @staticmethod
@@ -280,7 +225,3 @@ class _ImportRun:
                 entry.problem,
                 extra={"kind": "c6.import.refused", "place": entry.place},
             )
-
-
-def _placed(tile: NewTile, blob: BlobRef) -> NewTile:
-    return evolve(tile, blob=blob)

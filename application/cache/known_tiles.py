@@ -8,7 +8,9 @@ from typing import TypeVar
 from attrs import define, field
 
 from tileferry.application.ports.tile_metadata import TileMetadataStore
+from tileferry.application.ports.tile_store import TileStore
 from tileferry.domain.archives import tile_number
+from tileferry.domain.errors import DamagedTileError, TileNotFoundError
 from tileferry.domain.tiles import TileId, TileMetadata, TileRange
 
 Item = TypeVar("Item")
@@ -65,6 +67,15 @@ def _known(tiles: list[TileId], store: TileMetadataStore) -> dict[TileId, TileMe
     )
     visible = store.query_by_bbox(stretch.bounds, [first.zoom], source=first.source)
     return {row.tile_id: row for row in visible if row.tile_id in wanted}
+
+
+def can_be_read(store: TileStore, known: TileMetadata) -> bool:
+    """Tell whether the cache has a tile's bytes, and not only its row."""
+    try:
+        store.read_tile(known.tile_id, blob=known.blob)
+    except (TileNotFoundError, DamagedTileError):
+        return False
+    return True
 
 
 @define

@@ -1,38 +1,31 @@
 """Taking in what a flight captured: each good tile becomes pending, once; the rest is named."""
 
+from collections.abc import Iterator
 from datetime import UTC
 from hashlib import sha256
-from logging import Logger
 
-from attrs import define, evolve, frozen
+from attrs import define, field, frozen
 
-from tileferry.application.ports.budget import CacheBudgetEnforcer
+from tileferry.application.cache.first_few import FirstFew
+from tileferry.application.cache.group_commit import GroupCommit
+from tileferry.application.cache.known_tiles import LatelyTaken, can_be_read, with_known
+from tileferry.application.cache.taking_in import TakingIn, added, unplaced
 from tileferry.application.ports.captures import CaptureFile, CaptureFolder
-from tileferry.application.ports.lock import CacheLock
-from tileferry.application.ports.tile_metadata import TileMetadataStore
-from tileferry.application.ports.tile_store import TileStore
-from tileferry.domain.errors import (
-    CacheBudgetExceededError,
-    DamagedTileError,
-    FreshnessRejectionError,
-    InvalidValueError,
-    TileNotFoundError,
-)
+from tileferry.domain.errors import FreshnessRejectionError, InvalidValueError
 from tileferry.domain.tiles import (
     TILE_BYTES_MAX,
-    BlobRef,
     CaptureFacts,
     NewTile,
     SectorClass,
+    TileId,
     TileMetadata,
     VotingStatus,
+    capture_source,
     captured_tile,
     ground_resolution,
     image_kind,
     replaces,
 )
-
-GROUP_TILES = 256
 
 
 @frozen(kw_only=True)
@@ -51,113 +44,149 @@ class IngestReport:
     tiles_ingested: int
     tiles_unchanged: int
     """In the cache already, to the byte."""
+    files_refused: int
     refused: tuple[RefusedFile, ...]
+    """The first of them."""
 
 
 @define(kw_only=True)
-class CaptureIngest:
+class CaptureIngest(TakingIn):
     """The use case. Needs the cache's lock."""
-
-    tile_store: TileStore
-    tile_metadata_store: TileMetadataStore
-    budget_enforcer: CacheBudgetEnforcer
-    lock: CacheLock
-    logger: Logger
 
     def ingest(self, flight_id: str, folder: CaptureFolder) -> IngestReport:
         """Take a folder in; run again, it takes in what is new and changes nothing else."""
         self.lock.check_held()
         facts = CaptureFacts.parse(folder.facts() or b"{}")
-        self._reserve(sum(file.size_bytes for file in folder.files()))
-        try:
-            return self._taken_in(flight_id, folder, facts)
-        finally:
-            self.budget_enforcer.release_headroom()
+        run = _IngestRun(self, flight_id, folder, facts)
+        with self.taking(capture_source(flight_id), run.sizes()) as commit:
+            run.take_all(commit)
+        return run.report()
 
-    def _reserve(self, size_bytes: int) -> None:
-        self.budget_enforcer.release_headroom()  # what a process promised itself that died
-        result = self.budget_enforcer.reserve_headroom(size_bytes)
-        if result.insufficient:
-            raise CacheBudgetExceededError(
-                requested_bytes=size_bytes, available_bytes=result.available_bytes
-            )
 
-    def _taken_in(self, flight_id: str, folder: CaptureFolder, facts: CaptureFacts) -> IngestReport:
-        ingested = unchanged = 0
-        refused: list[RefusedFile] = []
-        for file in folder.files():
-            try:
-                is_new = self._take(flight_id, file, folder, facts)
-            except (InvalidValueError, FreshnessRejectionError) as error:
-                refused.append(self._refused(flight_id, file, error))
-                continue
-            ingested += is_new
-            unchanged += not is_new
-            if is_new and ingested % GROUP_TILES == 0:
-                self._flush()
-        self._flush()
+@define
+class _IngestRun:
+    """One folder being taken in."""
+
+    uses: CaptureIngest
+    flight_id: str
+    folder: CaptureFolder
+    facts: CaptureFacts
+    ingested: int = field(default=0, init=False)
+    unchanged: int = field(default=0, init=False)
+    refused: FirstFew[RefusedFile] = field(factory=FirstFew, init=False)
+    _seen: LatelyTaken = field(init=False)
+    """What the folder had of a tile, new or not: two files of one tile lie beside each other."""
+
+    def __attrs_post_init__(self) -> None:
+        self._seen = LatelyTaken(self.uses.group.tiles_max)
+
+    def report(self) -> IngestReport:
+        """Say what became of it."""
         return IngestReport(
-            flight_id=flight_id,
-            tiles_ingested=ingested,
-            tiles_unchanged=unchanged,
-            refused=tuple(refused),
+            flight_id=self.flight_id,
+            tiles_ingested=self.ingested,
+            tiles_unchanged=self.unchanged,
+            files_refused=self.refused.count,
+            refused=self.refused.named,
         )
 
+    def sizes(self) -> Iterator[tuple[TileId, int]]:
+        """Yield what each file would take that may be a tile, by its name."""
+        for file in self.folder.files():
+            tile_id = self._tile_of(file)
+            if isinstance(tile_id, TileId):
+                yield tile_id, file.size_bytes
+
+    def take_all(self, commit: GroupCommit) -> None:
+        """Take the files one by one."""
+        for (file, tile_id), known in with_known(
+            self._tiles(), self.uses.tile_metadata_store, tile_of=lambda item: item[1]
+        ):
+            try:
+                self._take(file, tile_id, known, commit)
+            except (InvalidValueError, FreshnessRejectionError) as error:
+                self._refuse(file, error)
+
+    def _tiles(self) -> Iterator[tuple[CaptureFile, TileId]]:
+        for file in self.folder.files():
+            tile_id = self._tile_of(file)
+            if isinstance(tile_id, TileId):
+                yield file, tile_id
+            else:
+                self._refuse(file, tile_id)
+            self.uses.on_tile()
+
+    def _tile_of(self, file: CaptureFile) -> TileId | InvalidValueError:
+        try:
+            return captured_tile(file.parts, self.flight_id)
+        except InvalidValueError as error:
+            return error
+
     def _take(
-        self, flight_id: str, file: CaptureFile, folder: CaptureFolder, facts: CaptureFacts
-    ) -> bool:
-        """Store a tile and make it pending; tell whether it is new."""
-        tile_id = captured_tile(file.parts, flight_id)
-        content = folder.read(file, bytes_max=TILE_BYTES_MAX)
+        self, file: CaptureFile, tile_id: TileId, known: TileMetadata | None, commit: GroupCommit
+    ) -> None:
+        """Store a tile and make it pending, unless it is there."""
+        content = self.folder.read(file, bytes_max=TILE_BYTES_MAX)
         image_kind(content)
-        digest = sha256(content).digest()
-        known = self.tile_metadata_store.get_metadata(tile_id)
-        if known is not None and known.blob.sha256 == digest.hex() and self._is_sound(known):
-            return False
-        tile = NewTile(
+        new = self._described(file, tile_id, content)
+        is_there = self._is_there(new, known)
+        if not is_there:
+            added(commit, new, content)
+        self._seen.note(tile_id, new.blob.sha256)
+        self.ingested += not is_there
+        self.unchanged += is_there
+
+    def _described(self, file: CaptureFile, tile_id: TileId, content: bytes) -> NewTile:
+        facts = self.facts
+        return NewTile(
             tile_id=tile_id,
-            flight_id=flight_id,
+            flight_id=self.flight_id,
             produced_at=(facts.captured_at or file.changed_at).astimezone(UTC),
             resolution_m_per_px=facts.resolution_m_per_px or ground_resolution(tile_id),
             sector_class=SectorClass.STABLE_REAR,
-            blob=BlobRef(segment=1, offset=0, length=len(content), sha256=digest.hex()),
+            blob=unplaced(content, sha256(content).digest()),
             voting_status=VotingStatus.PENDING,
         )
-        if known is not None and not replaces(tile, known):
+
+    def _is_there(self, new: NewTile, known: TileMetadata | None) -> bool:
+        """Tell whether the cache has it; what may not take its place there is refused."""
+        first = self._seen.digest_of(new.tile_id)
+        if first is not None and first != new.blob.sha256:
             raise InvalidValueError(
-                field=str(tile_id),
+                field=str(new.tile_id),
+                value=new.blob.sha256,
+                problem="is in the folder twice, with other bytes: the first file stays",
+                remedy="find out which is right, and remove the other",
+            )
+        if first is not None:
+            return True
+        if known is None:
+            return False
+        if known.blob.sha256 == new.blob.sha256 and self._is_sound(known):
+            return True
+        if not replaces(new, known):
+            raise InvalidValueError(
+                field=str(new.tile_id),
                 value=known.voting_status.value,
                 problem="is in the cache with other bytes, which stay: they are newer, or given up",
             )
-        blob = self.tile_store.write_tile(tile_id, content, digest=digest)
-        self.tile_metadata_store.insert_metadata(evolve(tile, blob=blob))
-        return True
+        return False
 
     def _is_sound(self, known: TileMetadata) -> bool:
         """Look whether a tile that waits can be sent; what was delivered is not needed any more."""
         if known.voting_status is not VotingStatus.PENDING:
             return True
-        return can_be_read(self.tile_store, known)
+        return can_be_read(self.uses.tile_store, known)
 
-    def _flush(self) -> None:
-        """Bytes first: a row must not come before them."""
-        self.tile_store.flush()
-        self.tile_metadata_store.flush()
-
-    def _refused(self, flight_id: str, file: CaptureFile, error: Exception) -> RefusedFile:
-        self.logger.warning(
-            "%s is not taken in: %s",
-            file.path,
-            error,
-            extra={"kind": "c11.ingest.refused", "flight_id": flight_id, "path": file.path},
-        )
-        return RefusedFile(path=file.path, problem=str(error))
-
-
-def can_be_read(store: TileStore, known: TileMetadata) -> bool:
-    """Tell whether the cache has a tile's bytes, and not only its row."""
-    try:
-        store.read_tile(known.tile_id, blob=known.blob)
-    except (TileNotFoundError, DamagedTileError):
-        return False
-    return True
+    def _refuse(self, file: CaptureFile, error: Exception) -> None:
+        if self.refused.add(RefusedFile(path=file.path, problem=str(error))):
+            self.uses.logger.warning(
+                "%s is not taken in: %s",
+                file.path,
+                error,
+                extra={
+                    "kind": "c11.ingest.refused",
+                    "flight_id": self.flight_id,
+                    "path": file.path,
+                },
+            )

@@ -13,6 +13,7 @@ from logging import Logger
 
 from attrs import define, evolve, field, frozen, validators
 
+from tileferry.application.cache.known_tiles import can_be_read
 from tileferry.application.ports.background import Background
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.lock import CacheLock
@@ -144,18 +145,11 @@ class FlightUpload:
             try:
                 signed = self._signed(flight_id, fresh, session) if fresh else None
             except (TileNotFoundError, DamagedTileError):
-                sound = [tile for tile in fresh if self._is_readable(tile)]
+                sound = [tile for tile in fresh if can_be_read(self.tile_store, tile)]
                 unreadable += [self._damaged(tile) for tile in fresh if tile not in sound]
                 signed = self._signed(flight_id, sound, session) if sound else None
             if signed is not None:
                 yield signed
-
-    def _is_readable(self, tile: TileMetadata) -> bool:
-        try:
-            self.tile_store.read_tile(tile.tile_id, blob=tile.blob)
-        except (TileNotFoundError, DamagedTileError):
-            return False
-        return True
 
     def _damaged(self, tile: TileMetadata) -> PerTileStatus:
         """Return the answer for a tile that cannot be sent; its last attempt stays its last."""

@@ -109,8 +109,13 @@ def facts(title: str, rows: Mapping[str, object]) -> Table:
     return table
 
 
-def print_refusals(what: str, why: str, refusals: Sequence[tuple[str, str]]) -> None:
-    """Show people what was refused and why, if anything was: the first few of many."""
+def print_refusals(
+    what: str, why: str, refusals: Sequence[tuple[str, str]], *, count: int | None = None
+) -> None:
+    """Show people what was refused and why, if anything was: the first few of many.
+
+    Of very many not all are kept; then ``count`` says how many there were.
+    """
     if not refusals:
         return
     table = Table(box=box.SIMPLE)
@@ -119,8 +124,11 @@ def print_refusals(what: str, why: str, refusals: Sequence[tuple[str, str]]) -> 
     for refused, reason in refusals[:_REFUSALS_MAX]:
         table.add_row(Text(refused), Text(reason))
     people.print(table)
-    if len(refusals) > _REFUSALS_MAX:
-        people.print(f"… and {len(refusals) - _REFUSALS_MAX:,} more; --json has them all.")
+    kept = len(refusals)
+    total = kept if count is None else count
+    if total > _REFUSALS_MAX:
+        those = "them all" if total == kept else f"the first {kept:,}"
+        people.print(f"… and {total - _REFUSALS_MAX:,} more; --json has {those}.")
 
 
 def in_bytes(count: int) -> str:

@@ -162,7 +162,6 @@ class TreeSource:
     def _files(self, source: str) -> Iterator[tuple[CaptureFile, TileId | str]]:
         """Yield each file with its tile, or with why it is none."""
         for file in self._folder().files():
-            self.check()
             if file.parts in {(ABOUT,), (FACTS,)}:
                 continue
             if not file.is_regular:
@@ -174,7 +173,7 @@ class TreeSource:
                 yield file, str(error)
 
     def _folder(self) -> CaptureFolderFiles:
-        return CaptureFolderFiles(self.root, names_all=True)
+        return CaptureFolderFiles(self.root, names_all=True, check=self.check)
 
     def _facts_of_all(self, folder: CaptureFolderFiles) -> TileFacts:
         """Return what ``metadata.json`` says, as ``tileferry ingest`` reads it too."""

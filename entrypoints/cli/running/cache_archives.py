@@ -38,7 +38,6 @@ _OPTIONS = {
     "ImportRequest.flight_id": "--flight",
     "ImportRequest.resolution_m_per_px": "--resolution",
 }
-_SHOWN_MAX = 20
 
 
 @frozen(kw_only=True)
@@ -142,15 +141,7 @@ def _show_export(report: ExportReport, dest: Path, form: ArchiveFormat) -> None:
         rows["left out"] = f"{report.tiles_damaged:,} damaged tiles: download their area again"
     people.print(facts(f"Exported to {dest}", rows))
     named = [(tile.tile, tile.problem) for tile in report.damaged]
-    _print_named("damaged tile", named, report.tiles_damaged)
-
-
-def _print_named(what: str, named: list[tuple[str, str]], count: int) -> None:
-    """Show the first few, and say how many ``--json`` has: of very many, not all are kept."""
-    print_refusals(what, "why", named[:_SHOWN_MAX])
-    if count > _SHOWN_MAX:
-        those = "them all" if count == len(named) else f"the first {len(named):,}"
-        people.print(f"… and {count - _SHOWN_MAX:,} more; --json has {those}.")
+    print_refusals("damaged tile", "why", named, count=report.tiles_damaged)
 
 
 def imported(config: Path | None, src: Path, options: ImportOptions, *, json: bool) -> None:
@@ -214,4 +205,4 @@ def _show_import(report: ImportReport, src: Path) -> None:
     shown = {name: value for name, value in rows.items() if value}
     people.print(facts(f"Imported from {src}", shown))
     named = [(entry.place, entry.problem) for entry in report.refused]
-    _print_named("refused", named, report.entries_refused)
+    print_refusals("refused", "why", named, count=report.entries_refused)

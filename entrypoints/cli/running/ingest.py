@@ -19,6 +19,7 @@ from tileferry.entrypoints.cli.output import (
     print_json,
     print_refusals,
 )
+from tileferry.entrypoints.cli.signals import StopSignals
 from tileferry.entrypoints.holding import locked
 
 SCHEMA = "tileferry.ingest.v1"
@@ -28,24 +29,28 @@ def ingested(config: Path | None, folder: Path, *, flight: str, json: bool) -> N
     """Take a folder in; files that are no tiles are named, and stop nothing."""
     with option("--flight"):
         request = UploadRequest(flight_id=flight)
-    with opened(config) as container, locked(container):
+    stop = StopSignals()
+    card = CaptureFolderFiles(folder, check=stop.check)
+    with opened(config) as container, locked(container), stop:
         schema_status(container.database()).check()
-        report = container.capture_ingest().ingest(request.flight_id, CaptureFolderFiles(folder))
+        stop.defer()
+        report = container.capture_ingest().ingest(request.flight_id, card)
     if json:
         print_json(SCHEMA, asdict(report))
     else:
         _show(report)
     if report.tiles_ingested:
         notes.print(f"Once it has landed: tileferry upload --flight {flight} --on-ground")
-    raise typer.Exit(ExitCode.PARTIAL if report.refused else ExitCode.DONE)
+    raise typer.Exit(ExitCode.PARTIAL if report.files_refused else ExitCode.DONE)
 
 
 def _show(report: IngestReport) -> None:
     rows: dict[str, object] = {
         "taken in": f"{report.tiles_ingested:,}",
         "there before": report.tiles_unchanged,
-        "refused": len(report.refused),
+        "refused": report.files_refused,
     }
     shown = {name: value for name, value in rows.items() if value}
     people.print(facts(f"Captured on flight {report.flight_id}", shown))
-    print_refusals("refused file", "why", [(file.path, file.problem) for file in report.refused])
+    named = [(file.path, file.problem) for file in report.refused]
+    print_refusals("refused file", "why", named, count=report.files_refused)

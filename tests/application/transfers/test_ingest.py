@@ -1,8 +1,9 @@
 """Taking a flight's captures in, with everything in memory."""
 
 import logging
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from attrs import define, field
@@ -15,9 +16,9 @@ from tileferry.adapters.memory import (
     MemoryTileMetadataStore,
     MemoryTileStore,
 )
-from tileferry.application import CaptureIngest, IngestReport
+from tileferry.application import CaptureIngest, GroupLimits, IngestReport
+from tileferry.application.cache.first_few import NAMED_MAX
 from tileferry.application.ports.captures import CaptureFile
-from tileferry.application.transfers import ingest as ingesting
 from tileferry.domain.errors import CacheBudgetExceededError, CacheLockError, InvalidValueError
 from tileferry.domain.tiles import (
     EvictionResult,
@@ -96,13 +97,15 @@ class Hangar:
         self.metadata = MemoryTileMetadataStore(clock=self.clock, index=index)
         self.lock.acquire()
 
-    def takes(self, card: Folder) -> IngestReport:
+    def takes(self, card: Folder, **options: Any) -> IngestReport:
         ingest = CaptureIngest(
             tile_store=self.store,
             tile_metadata_store=self.metadata,
             budget_enforcer=self.budget,
             lock=self.lock,
+            clock=self.clock,
             logger=logging.getLogger("tests.ingest"),
+            **options,
         )
         return ingest.ingest("F1", card)
 
@@ -188,8 +191,52 @@ def test_a_tile_that_was_given_up_stays_as_it_is() -> None:
     assert hangar.store.read_tile(tile(1)) == PICTURE + b"1"
 
 
-def test_bytes_are_durable_before_rows_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingesting, "GROUP_TILES", 2)
+@pytest.mark.parametrize("again", [False, True])
+def test_of_two_files_of_one_tile_the_first_is_taken_and_the_second_named(*, again: bool) -> None:
+    hangar = Hangar()
+    card = folder(4, 5, 6)
+    first, second = PICTURE + b"the first", PICTURE + b"the second"
+    card.contents |= {"15/19000/5.jpg": first, "15/19000/5.png": second, "15/19000/5.webp": first}
+    card.contents = dict(sorted(card.contents.items()))
+    report = hangar.takes(card)
+    assert (report.tiles_ingested, report.tiles_unchanged, report.files_refused) == (3, 1, 1)
+    if again:
+        report = hangar.takes(card)
+        assert (report.tiles_ingested, report.tiles_unchanged, report.files_refused) == (0, 4, 1)
+    (refused,) = report.refused
+    assert refused.path == "15/19000/5.png"
+    assert "is in the folder twice, with other bytes: the first file stays" in refused.problem
+    assert hangar.store.read_tile(tile(5)) == first
+
+
+def test_of_very_many_refusals_all_are_counted_and_the_first_named() -> None:
+    card = Folder({f"junk-{number}": b"" for number in range(NAMED_MAX + 1)})
+    report = Hangar().takes(card)
+    assert (report.files_refused, len(report.refused)) == (NAMED_MAX + 1, NAMED_MAX)
+
+
+def test_who_interrupts_it_finds_what_was_taken_in_made_safe() -> None:
+    class Interrupted(Folder):
+        def read(self, file: CaptureFile, *, bytes_max: int) -> bytes:
+            if file.path.endswith("/3.png"):
+                raise KeyboardInterrupt
+            return super().read(file, bytes_max=bytes_max)
+
+    hangar = Hangar()
+    with pytest.raises(KeyboardInterrupt):
+        hangar.takes(Interrupted(folder(1, 2, 3, 4).contents))
+    assert [row.tile_id for row in hangar.metadata.all_tiles()] == [tile(1), tile(2)]
+    assert hangar.budget.released == 2
+
+
+def test_room_is_made_for_what_is_new_only() -> None:
+    hangar = Hangar()
+    hangar.takes(folder(1, 2))
+    hangar.takes(folder(1, 2, 3))
+    assert hangar.budget.promised == [18, 9]
+
+
+def test_bytes_are_durable_before_rows_in_groups() -> None:
     hangar = Hangar()
     steps: list[str] = []
 
@@ -198,13 +245,19 @@ def test_bytes_are_durable_before_rows_in_groups(monkeypatch: pytest.MonkeyPatch
             steps.append("bytes")
 
     class Metadata(MemoryTileMetadataStore):
-        def flush(self) -> None:
-            steps.append("rows")
-            super().flush()
+        def detach(self) -> Callable[[], None]:
+            write = super().detach()
+
+            def noted() -> None:
+                steps.append("rows")
+                write()
+
+            return noted
 
     hangar.store = Store(MemoryBlobIndex())
     hangar.metadata = Metadata(clock=hangar.clock)
-    assert hangar.takes(folder(*range(5))).tiles_ingested == 5
+    group = GroupLimits(tiles_max=2)
+    assert hangar.takes(folder(*range(5)), group=group).tiles_ingested == 5
     assert steps == ["bytes", "rows"] * 3
 
 
