@@ -4,7 +4,7 @@ The index (the rows) makes bytes visible; bytes without a row are dead. So openi
 content, a torn tail needs no repair, and a reader cannot meet a partial tile.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
@@ -122,9 +122,14 @@ class SegmentTileStore:
                 append=self._append,
             ).run(live_share_min)
 
-    def verify(self) -> Iterator[Finding]:
+    def verify(self, on_tile: Callable[[], object] = lambda: None) -> Iterator[Finding]:
         """Check every bit of every visible tile; say what is wrong, and what each segment holds."""
-        return verify_segments(directory=self._directory, index=self._index, read=self._read_all)
+
+        def read(tile_id: TileId, blob: BlobRef) -> bytes:
+            on_tile()
+            return self._read_all(tile_id, blob)
+
+        return verify_segments(directory=self._directory, index=self._index, read=read)
 
     def problem_of(self, tile_id: TileId, blob: BlobRef) -> str | None:
         """Check every bit of one tile, of which the row is known already; say what is wrong."""

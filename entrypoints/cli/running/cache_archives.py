@@ -26,7 +26,7 @@ from tileferry.entrypoints.cli.output import (
     print_json,
     print_refusals,
 )
-from tileferry.entrypoints.cli.progress.tiles import counting
+from tileferry.entrypoints.cli.progress.counting import counting
 from tileferry.entrypoints.cli.signals import StopSignals
 from tileferry.entrypoints.config import Config
 from tileferry.entrypoints.holding import locked

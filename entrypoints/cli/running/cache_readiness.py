@@ -18,7 +18,7 @@ from tileferry.entrypoints.cli.exits import ExitCode
 from tileferry.entrypoints.cli.options.area import coverage_of
 from tileferry.entrypoints.cli.options.times import day_of
 from tileferry.entrypoints.cli.output import opened, people, print_json
-from tileferry.entrypoints.cli.progress.looking import looking_at
+from tileferry.entrypoints.cli.progress.counting import counting
 from tileferry.entrypoints.cli.views.readiness import readiness_json, readiness_view
 from tileferry.entrypoints.cli.views.readiness_geojson import geojson_lines
 from tileferry.entrypoints.judging import Question, end_of, readiness_of
@@ -80,7 +80,7 @@ def judged(asked: Asked) -> None:
             holes_max=asked.max_holes or 0,
             quick=asked.quick,
         )
-        with looking_at(coverage.count, container.clock()) as on_tile:
+        with counting("Looking", of=coverage.count) as on_tile:
             report = readiness_of(container, question, on_tile)
     _tell(report, _mending(report, asked) if source == config.c11.source else [], asked)
     if not report.verdict.is_go:

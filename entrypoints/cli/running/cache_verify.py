@@ -15,6 +15,7 @@ from tileferry.adapters.filesystem.verification import (
 )
 from tileferry.entrypoints.cli.exits import ExitCode
 from tileferry.entrypoints.cli.output import facts, in_bytes, opened_books, people, print_json
+from tileferry.entrypoints.cli.progress.counting import counting
 from tileferry.entrypoints.holding import locked
 
 SHOWN_MAX = 20
@@ -23,8 +24,12 @@ SHOWN_MAX = 20
 def verified(config: Path | None, *, json: bool) -> None:
     """Read everything, tell what is damaged, and end with an error if anything is."""
     result = Verification()
-    with opened_books(config) as container, locked(container):  # a writer would look like damage
-        for finding in container.tile_store().verify():
+    with (
+        opened_books(config) as container,
+        locked(container),  # a writer would look like damage
+        counting("Verifying") as on_tile,
+    ):
+        for finding in container.tile_store().verify(on_tile):
             result.add(finding)
     if json:
         print_json("tileferry.cache.verify.v1", _json_of(result))

@@ -19,6 +19,7 @@ from tileferry.entrypoints.cli.output import (
     print_json,
     print_refusals,
 )
+from tileferry.entrypoints.cli.progress.counting import counting
 from tileferry.entrypoints.cli.signals import StopSignals
 from tileferry.entrypoints.holding import locked
 
@@ -34,7 +35,8 @@ def ingested(config: Path | None, folder: Path, *, flight: str, json: bool) -> N
     with opened(config) as container, locked(container), stop:
         schema_status(container.database()).check()
         stop.defer()
-        report = container.capture_ingest().ingest(request.flight_id, card)
+        with counting("Taking in", "files") as on_file:
+            report = container.capture_ingest(on_tile=on_file).ingest(request.flight_id, card)
     if json:
         print_json(SCHEMA, asdict(report))
     else:

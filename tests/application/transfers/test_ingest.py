@@ -169,7 +169,9 @@ def test_what_is_no_tile_is_named_and_keeps_the_rest_from_nothing(
     hangar = Hangar()
     card = folder(1)
     card.contents |= {"readme.txt": b"hello", "15/19000/9.png": b"no picture"}
-    report = hangar.takes(card)
+    told: list[None] = []
+    report = hangar.takes(card, on_tile=lambda: told.append(None))
+    assert len(told) == 3  # for who waits: each file counts
     assert report.tiles_ingested == 1
     assert [(file.path, file.problem) for file in report.refused] == [
         (
