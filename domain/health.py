@@ -9,6 +9,7 @@ from attrs import frozen
 from tileferry.domain.errors import SatelliteProviderError, TileManagerError
 from tileferry.domain.text import printable
 from tileferry.domain.tiles import ProviderFault, fault_of_status
+from tileferry.domain.tiles.bound_cache import CacheFit
 
 PYTHON_MIN = (3, 11)
 SKEW_MAX = timedelta(seconds=60)
@@ -95,6 +96,15 @@ def of_disk(free_bytes: int, reserve_bytes: int, cache_bytes_left: int) -> Findi
             "disk", found, "downloads will evict older tiles; raise c6.budget_bytes to keep them"
         )
     return well("disk", found)
+
+
+def of_binding(fit: CacheFit) -> Finding:
+    """Judge whether the database is this cache's; one of another cache is an error by itself."""
+    found = {
+        CacheFit.BOUND: "the one of this cache",
+        CacheFit.FREE: "bound to this cache by the first download",
+    }
+    return well("cache's database", found[fit])
 
 
 def of_clock(subject: str, ours: datetime, theirs: datetime) -> Finding:

@@ -8,6 +8,7 @@ from dependency_injector import containers, providers
 
 from tileferry.adapters.filesystem import (
     FileCacheLock,
+    FileCacheMark,
     FileJournalStore,
     FileRawSink,
     FlightRecordFile,
@@ -20,6 +21,7 @@ from tileferry.adapters.http import (
 from tileferry.adapters.postgres import (
     PostgresAuditLog,
     PostgresBlobIndex,
+    PostgresCacheBindings,
     PostgresCacheLedger,
     PostgresEnvelopeStore,
     PostgresTileMetadataStore,
@@ -32,9 +34,11 @@ from tileferry.adapters.system import (
     SystemDisk,
     ThreadHeartbeat,
     ThreadWorkers,
+    new_cache_id,
     new_id,
     new_run_id,
     offload,
+    place_of,
 )
 from tileferry.application import (
     CaptureIngest,
@@ -44,6 +48,7 @@ from tileferry.application import (
 )
 from tileferry.application.audit_reading import AuditReader
 from tileferry.application.cache.archive_import import ArchiveImport
+from tileferry.application.cache.cache_identity import CacheIdentity
 from tileferry.application.cache.export import CacheExport
 from tileferry.application.control.acquisition import PartitionAcquisition, RawDownloads
 from tileferry.application.control.control_calls import PatientCalls
@@ -77,6 +82,14 @@ class Container(containers.DeclarativeContainer):
     cache_lock = providers.Singleton(FileCacheLock, root=cache_root)
     disk = providers.Singleton(SystemDisk, cache_root)
     cache_ledger = providers.Singleton(PostgresCacheLedger, database=database)
+    cache_identity = providers.Singleton(
+        CacheIdentity,
+        mark=providers.Singleton(FileCacheMark, root=cache_root),
+        bindings=providers.Singleton(PostgresCacheBindings, database=database),
+        ledger=cache_ledger,
+        place=providers.Singleton(place_of, cache_root),
+        new_cache_id=providers.Object(new_cache_id),
+    )
     logger = providers.Callable(logging.getLogger, "tileferry.c11")
     journals = providers.Singleton(FileJournalStore, root=cache_root, logger=logger)
     budget_enforcer = providers.Singleton(

@@ -1,4 +1,4 @@
-"""Holding a cache: one process writes to it at a time, and there is a folder to hold."""
+"""Holding a cache: one process at a time, in a folder that is there, by the rows that are its."""
 
 import errno
 import os
@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tileferry.adapters.postgres import schema_status
 from tileferry.domain.errors import StorageError
 
 if TYPE_CHECKING:
@@ -51,11 +52,13 @@ def _not_made(path: Path, problem: str, setting: str) -> StorageError:
 
 @contextmanager
 def locked(container: "Container") -> Iterator[None]:
-    """Hold the cache for a while: nobody else writes to it."""
+    """Hold the cache for a while: nobody else writes to it, and the database is this cache's."""
     make_folder(Path(container.cache_root()))
     lock = container.cache_lock()
     lock.acquire()
     try:
+        schema_status(container.database()).check()
+        container.cache_identity().ensure()
         yield
     finally:
         lock.release()

@@ -1,6 +1,6 @@
 """A worker for the container's queue: what it does for each kind of run, and when it stops."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import cast
 
@@ -21,6 +21,15 @@ from tileferry.entrypoints.container import Container, tile_uploader_of
 from tileferry.entrypoints.holding import locked, make_folder
 from tileferry.entrypoints.parts import worker_settings
 
+_IN_CACHE = frozenset({RunKind.DOWNLOAD_AREA, RunKind.UPLOAD_FLIGHT})
+"""The kinds whose tiles are in the cache."""
+
+
+def _check_cache(container: Container, kinds: Collection[RunKind]) -> None:
+    """Refuse to work for a database whose tiles are in another cache; partitions are in none."""
+    if not _IN_CACHE.isdisjoint(kinds):
+        container.cache_identity().check()
+
 
 def queue_worker(
     container: Container,
@@ -35,6 +44,7 @@ def queue_worker(
     """Return a worker for runs of the configured source; the container is its own from then on."""
     config = container.config()
     make_folder(config.partitions.raw_root, setting="partitions.raw_root")
+    _check_cache(container, kinds)
     clock = AttentiveClock() if clock is None else clock
     container.clock.override(clock)
     container.in_run.override(True)  # noqa: FBT003  # a provider, not a flag

@@ -1,6 +1,7 @@
 """The filesystem: segments of tiles, raw partitions, journals, the recorder, the cache's lock."""
 
 from tileferry.adapters.filesystem.audit_lines import JsonLinesAuditSink
+from tileferry.adapters.filesystem.cache_mark import FileCacheMark
 from tileferry.adapters.filesystem.captures import CaptureFolderFiles
 from tileferry.adapters.filesystem.fdr import FileFdrClient
 from tileferry.adapters.filesystem.files import FileCalls
@@ -17,6 +18,7 @@ from tileferry.adapters.filesystem.whole_files import write_whole_file
 __all__ = [
     "CaptureFolderFiles",
     "FileCacheLock",
+    "FileCacheMark",
     "FileCalls",
     "FileFdrClient",
     "FileJournalStore",

@@ -2,6 +2,7 @@
 
 from tileferry.adapters.memory.archives import MemoryArchive
 from tileferry.adapters.memory.audit import MemoryAuditSink
+from tileferry.adapters.memory.cache_bindings import MemoryCacheBindings, MemoryCacheMark
 from tileferry.adapters.memory.cache_ledger import MemoryCacheLedger
 from tileferry.adapters.memory.clock import ManualClock
 from tileferry.adapters.memory.envelopes import MemoryEnvelopeStore
@@ -20,8 +21,10 @@ __all__ = [
     "MemoryArchive",
     "MemoryAuditSink",
     "MemoryBlobIndex",
+    "MemoryCacheBindings",
     "MemoryCacheLedger",
     "MemoryCacheLock",
+    "MemoryCacheMark",
     "MemoryEnvelopeStore",
     "MemoryFdrClient",
     "MemoryIdempotencyStore",

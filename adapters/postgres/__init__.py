@@ -2,6 +2,7 @@
 
 from tileferry.adapters.postgres.audit_log import PostgresAuditLog
 from tileferry.adapters.postgres.blob_index import PostgresBlobIndex
+from tileferry.adapters.postgres.cache_bindings import PostgresCacheBindings
 from tileferry.adapters.postgres.cache_ledger import PostgresCacheLedger
 from tileferry.adapters.postgres.database import Database
 from tileferry.adapters.postgres.embedded import start_embedded
@@ -17,6 +18,7 @@ __all__ = [
     "Database",
     "PostgresAuditLog",
     "PostgresBlobIndex",
+    "PostgresCacheBindings",
     "PostgresCacheLedger",
     "PostgresEnvelopeStore",
     "PostgresIdempotencyStore",

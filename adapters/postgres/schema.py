@@ -121,6 +121,17 @@ cache_reservations = Table(
     CheckConstraint("reserved_bytes >= 0", name="cache_reservations_bytes"),
 )
 
+bound_cache = Table(
+    "bound_cache",
+    metadata,
+    Column("one_row", Boolean, nullable=False, primary_key=True, server_default=text("true")),
+    Column("cache_id", NAME, nullable=False),
+    Column("place", NAME, nullable=False),
+    moment("bound_at"),
+    CheckConstraint("one_row", name="bound_cache_one_row"),
+    CheckConstraint("cache_id ~ '^[0-9a-f]{32}$'", name="bound_cache_id"),
+)
+
 audit_log = Table(
     "audit_log",
     metadata,

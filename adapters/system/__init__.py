@@ -3,7 +3,7 @@
 from tileferry.adapters.system.attentive_clock import AttentiveClock
 from tileferry.adapters.system.clock import SystemClock
 from tileferry.adapters.system.disk import SystemDisk
-from tileferry.adapters.system.identity import new_id, new_run_id
+from tileferry.adapters.system.identity import new_cache_id, new_id, new_run_id, place_of
 from tileferry.adapters.system.retry_tokens import SharedRetryTokens
 from tileferry.adapters.system.threads import ThreadHeartbeat, ThreadWorkers, offload
 
@@ -14,7 +14,9 @@ __all__ = [
     "SystemDisk",
     "ThreadHeartbeat",
     "ThreadWorkers",
+    "new_cache_id",
     "new_id",
     "new_run_id",
     "offload",
+    "place_of",
 ]

@@ -23,7 +23,6 @@ from tileferry.domain.tiles import (
     ResolutionGate,
     ResolutionVerdict,
     SectorClass,
-    TileId,
     TileMetadata,
     ground_resolution,
     image_kind,

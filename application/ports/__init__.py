@@ -7,6 +7,7 @@ from tileferry.application.ports.budget import (
     CacheLedger,
     DiskSpace,
 )
+from tileferry.application.ports.cache_binding import CacheBindings, CacheMark
 from tileferry.application.ports.clock import AsyncSleep, Clock, Offload
 from tileferry.application.ports.downloads import (
     DownloadObserver,
@@ -38,10 +39,12 @@ __all__ = [
     "AuditLog",
     "AuditSink",
     "BlobIndex",
+    "CacheBindings",
     "CacheBooks",
     "CacheBudgetEnforcer",
     "CacheLedger",
     "CacheLock",
+    "CacheMark",
     "CallInfo",
     "CallObserver",
     "Clock",

@@ -76,6 +76,25 @@ class CacheLockError(TileManagerError):
 
 
 @define(kw_only=True, eq=False)
+class ForeignCacheError(TileManagerError):
+    """The database's rows are about another cache."""
+
+    place: str
+    is_marked: bool
+    """Whether the cache that is here has an id; one without is new, or not the one it should be."""
+    bound_place: str
+
+    def __str__(self) -> str:
+        here = "is another cache" if self.is_marked else "is not that cache, or has lost its files"
+        return (
+            f"the database's tiles are in the cache at {printable(self.bound_place)}, and "
+            f"{printable(self.place)} {here}; mount it or set c11.cache_root to it, or give this "
+            f"cache a database of its own (database_url or data_dir); workers elsewhere take "
+            f"--kind acquire_partition; if that cache is lost, empty the table bound_cache"
+        )
+
+
+@define(kw_only=True, eq=False)
 class NothingToResumeError(TileManagerError):
     """Somebody wants the rest of a download that was never begun."""
 

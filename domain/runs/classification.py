@@ -21,6 +21,7 @@ from tileferry.domain.errors import (
     DamagedTileError,
     DatabaseError,
     FlightStateNotOnGroundError,
+    ForeignCacheError,
     FreshnessRejectionError,
     IdempotencyConflictError,
     IdempotencyInProgressError,
@@ -157,6 +158,8 @@ ERROR_CLASSES: Mapping[type[BaseException], Rule] = MappingProxyType(
         IdempotencyLostError: Retryable(),
         IncompleteWorkError: Retryable(),
         LeaseLostError: Retryable(),
+        # The worker's fault: one at the right cache can do it.
+        ForeignCacheError: Retryable(),
         # A tile that was evicted meanwhile is not in the list that the next try makes.
         TileNotFoundError: Retryable(),
         # It may land within the hours that the run's policy gives it.

@@ -8,10 +8,16 @@ from pathlib import Path
 import attrs
 import pytest
 from platformdirs import user_data_path
+from sqlalchemy import text
 from support.documented import documented_commands
 
 from tileferry.adapters.memory import ManualClock
-from tileferry.adapters.postgres import Database, PostgresTileMetadataStore, reopening_sql
+from tileferry.adapters.postgres import (
+    Database,
+    PostgresCacheBindings,
+    PostgresTileMetadataStore,
+    reopening_sql,
+)
 from tileferry.domain.partitions import GivenUp
 from tileferry.domain.retry import PARTITION_POLICY
 from tileferry.domain.tiles import (
@@ -26,6 +32,7 @@ from tileferry.domain.tiles import (
     capture_source,
     captured_tile,
 )
+from tileferry.domain.tiles.bound_cache import BoundCache, CacheId
 from tileferry.domain.tiles.bulk_policy import FORBIDDING
 from tileferry.entrypoints.cli.exits import ExitCode
 from tileferry.entrypoints.config import APP, C11Config, PartitionsConfig, WorkerConfig, load_config
@@ -124,9 +131,14 @@ def test_a_flight_s_tiles_have_the_documented_names() -> None:
     assert f"tileferry giveups show {tile}" in documented_commands(PAGE)
 
 
-def test_the_statement_for_a_human_is_the_one_that_is_shown() -> None:
-    (statement,) = re.findall(r"```sql\n(.*?)\n```", PAGE, re.DOTALL)
-    assert statement == reopening_sql(TILE)
+def test_the_statements_for_a_human_do_what_they_say(database: Database) -> None:
+    reopening, unbinding = re.findall(r"```sql\n(.*?)\n```", PAGE, re.DOTALL)
+    assert reopening == reopening_sql(TILE)
+    bindings = PostgresCacheBindings(database=database)
+    bindings.bind(BoundCache(cache_id=CacheId("0" * 32), place="a:/cache"), instead_of=None)
+    with database.transaction() as connection:
+        connection.execute(text(unbinding))
+    assert bindings.bound() is None
 
 
 def test_the_python_for_a_human_gives_a_tile_one_more_try(

@@ -19,6 +19,7 @@ from tileferry.domain.errors import (
     DamagedTileError,
     DatabaseError,
     FlightStateNotOnGroundError,
+    ForeignCacheError,
     FreshnessRejectionError,
     IdempotencyConflictError,
     IdempotencyInProgressError,
@@ -231,6 +232,15 @@ EXAMPLES: list[tuple[TileManagerError, str]] = [
     (
         CacheLockError(path=".c11/lock", problem="held by 7", remedy="wait for it"),
         "lock .c11/lock: held by 7; wait for it",
+    ),
+    (
+        ForeignCacheError(place="b:/cache", is_marked=False, bound_place=EVIL),
+        (
+            f"the database's tiles are in the cache at {EVIL_SHOWN}, and b:/cache is not that "
+            "cache, or has lost its files; mount it or set c11.cache_root to it, or give this "
+            "cache a database of its own (database_url or data_dir); workers elsewhere take "
+            "--kind acquire_partition; if that cache is lost, empty the table bound_cache"
+        ),
     ),
     (
         NothingToResumeError(flight_id=EVIL),

@@ -8,6 +8,7 @@ from tileferry.domain import health
 from tileferry.domain.errors import DatabaseError, SatelliteProviderError
 from tileferry.domain.health import Verdict
 from tileferry.domain.tiles import ProviderFault
+from tileferry.domain.tiles.bound_cache import CacheFit
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 GIB = 1024**3
@@ -136,3 +137,9 @@ def test_other_errors_say_what_to_do_by_themselves() -> None:
 def test_what_could_not_be_seen_names_what_it_needs() -> None:
     finding = health.not_seen("schema", "database")
     assert (finding.verdict, finding.found) == (Verdict.NOT_SEEN, "needs the database")
+
+
+def test_a_database_that_is_this_caches_or_can_become_so_is_well() -> None:
+    found = {fit: health.of_binding(fit) for fit in (CacheFit.BOUND, CacheFit.FREE)}
+    assert {finding.verdict for finding in found.values()} == {Verdict.OK}
+    assert "first download" in found[CacheFit.FREE].found

@@ -25,7 +25,8 @@ from tileferry.domain.errors import SatelliteProviderError
 
 ALL_WELL = [
     "tileferry", "Python", "configuration", "log", "database", "database's clock", "schema",
-    "cache", "lock", "disk", "key", "provider", "certificate", "provider's clock",
+    "cache", "lock", "cache's database", "disk", "key", "provider", "certificate",
+    "provider's clock",
 ]  # fmt: skip
 
 

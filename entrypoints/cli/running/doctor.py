@@ -87,6 +87,7 @@ class Installation:
         yield Check(subject="schema", look=self._schema, needs="database")
         yield Check(subject="cache", look=self._cache, needs=configured)
         yield Check(subject="lock", look=self._lock, needs="cache")
+        yield Check(subject="cache's database", look=self._binding, needs="schema")
         yield Check(subject="disk", look=self._disk, needs="schema")
         yield Check(subject="key", look=self._key, needs=configured)
         yield Check(subject="provider", look=self._provider, needs="key")
@@ -159,6 +160,9 @@ class Installation:
             return
         lock.release()
         yield health.well("lock", "free")
+
+    def _binding(self) -> Iterator[Finding]:
+        yield health.of_binding(self.container.cache_identity().check())
 
     def _disk(self) -> Iterator[Finding]:
         root = self.config.c11.cache_root

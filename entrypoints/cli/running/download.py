@@ -6,7 +6,6 @@ from pathlib import Path
 import typer
 from attrs import asdict, evolve, frozen
 
-from tileferry.adapters.postgres import schema_status
 from tileferry.domain.errors import NothingToResumeError, TileManagerError
 from tileferry.domain.tiles import (
     DownloadBatchReport,
@@ -106,7 +105,6 @@ class Session:
         key_hash = self.container.provider().key_hash
         try:
             with locked(self.container):
-                schema_status(self.container.database()).check()
                 if self.only_failed:
                     self._check_begun(key_hash)
                 return Ending(self._downloaded())

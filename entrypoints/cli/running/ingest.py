@@ -6,7 +6,6 @@ import typer
 from attrs import asdict
 
 from tileferry.adapters.filesystem import CaptureFolderFiles
-from tileferry.adapters.postgres import schema_status
 from tileferry.application import IngestReport
 from tileferry.domain.tiles import UploadRequest
 from tileferry.entrypoints.cli.exits import ExitCode
@@ -33,7 +32,6 @@ def ingested(config: Path | None, folder: Path, *, flight: str, json: bool) -> N
     stop = StopSignals()
     card = CaptureFolderFiles(folder, check=stop.check)
     with opened(config) as container, locked(container), stop:
-        schema_status(container.database()).check()
         stop.defer()
         with counting("Taking in", "files") as on_file:
             report = container.capture_ingest(on_tile=on_file).ingest(request.flight_id, card)

@@ -7,7 +7,6 @@ from typing import Any
 import typer
 from attrs import asdict
 
-from tileferry.adapters.postgres import schema_status
 from tileferry.application.ports.uploads import FlightRecords
 from tileferry.domain.errors import TileManagerError
 from tileferry.domain.text import in_utc, printable
@@ -73,7 +72,6 @@ def _carried_out(
     """Carry it out; errors come back as well, with how far it got."""
     try:
         with locked(container):
-            schema_status(container.database()).check()
             progress.tiles = container.metadata_store().count_pending(request.flight_id)
             trail = container.audit_trail()
             trail.sinks = [progress, *trail.sinks]

@@ -9,6 +9,7 @@ from tileferry.domain.errors import (
     ConfirmationNeededError,
     DatabaseError,
     FlightStateNotOnGroundError,
+    ForeignCacheError,
     IllegalTransitionError,
     InvalidValueError,
     NoRawPartitionError,
@@ -32,6 +33,7 @@ from tileferry.entrypoints.cli.exits import ExitCode, exit_code_of
         (CacheLockError(path="l", problem="held", remedy="wait"), 4),
         (CacheBudgetExceededError(requested_bytes=2, available_bytes=1), 4),
         (FlightStateNotOnGroundError(flight_id="F", state="airborne"), 4),
+        (ForeignCacheError(place="b:/c", is_marked=True, bound_place="a:/c"), 4),
         (
             IllegalTransitionError(
                 subject="run", transition="claim", status="passed", actor="worker", problem="no"

@@ -16,6 +16,7 @@ import pytest
 
 from tileferry.adapters.filesystem import (
     FileCacheLock,
+    FileCacheMark,
     FileFdrClient,
     FileJournalStore,
     SegmentTileStore,
@@ -25,6 +26,7 @@ from tileferry.adapters.memory.tile_metadata import MemoryTileMetadataStore
 from tileferry.application.cache.group_commit import GroupCommit
 from tileferry.domain.errors import CacheLockError, InvalidValueError, StorageError
 from tileferry.domain.tiles import BlobRef, NewTile, SectorClass, TileId
+from tileferry.domain.tiles.bound_cache import CacheId
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 JOURNAL = "flight-7__0123456789abcdef.json"
@@ -40,6 +42,9 @@ class Cache:
             self.lock = FileCacheLock(root=root)
             self.lock.acquire()
             undo.callback(self.lock.release)
+            mark = FileCacheMark(root=root)
+            if mark.read() is None:
+                mark.write(CacheId("0" * 32))
             self.store = SegmentTileStore(root=root, index=self.rows, segment_bytes_max=300)
             undo.callback(self.store.close)
             logger = logging.getLogger("test")
@@ -134,6 +139,7 @@ PLACES = [
     ".c6/segments/000000001.seg",
     ".c11",
     ".c11/lock",
+    ".c11/cache-id",
     ".c11/journal",
     f".c11/journal/{JOURNAL}",
     ".c11/fdr",
@@ -225,8 +231,8 @@ def test_invariant_26_a_journal_is_never_named_by_a_path(root: Path, name: str) 
     with pytest.raises(InvalidValueError, match="journal name"):
         Cache(root, name)
     made = {path.relative_to(root.parent) for path in everything_below(root.parent)}
-    ours = ("root", "root/.c6", "root/.c6/segments", "root/.c11", "root/.c11/lock")
-    assert made == {Path(path) for path in ours}
+    own = (".", ".c6", ".c6/segments", ".c11", ".c11/lock", ".c11/cache-id")
+    assert made == {Path("root", path) for path in own}
 
 
 def test_invariant_26_no_name_on_the_disk_comes_from_a_tile(root: Path) -> None:

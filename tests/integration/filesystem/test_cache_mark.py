@@ -1,0 +1,38 @@
+"""The file with a cache's id: whole or refused, and looking makes none."""
+
+from pathlib import Path
+
+import pytest
+
+from tileferry.adapters.filesystem import FileCacheMark
+from tileferry.domain.errors import StorageError
+from tileferry.domain.tiles.bound_cache import CacheId
+
+ID = CacheId("0123456789abcdef" * 2)
+
+
+def test_looking_makes_nothing(tmp_path: Path) -> None:
+    root = tmp_path / "cache"
+    mark = FileCacheMark(root=root)
+    assert mark.read() is None
+    assert not root.exists()
+    root.mkdir()
+    assert mark.read() is None
+    assert list(root.iterdir()) == []
+
+
+def test_it_is_a_line_for_its_owner_alone(tmp_path: Path) -> None:
+    FileCacheMark(root=tmp_path).write(ID)
+    file = tmp_path / ".c11" / "cache-id"
+    assert file.read_text("ascii") == f"{ID}\n"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert [one.name for one in file.parent.iterdir()] == ["cache-id"]
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 32, b"0123", ID.encode() * 100])
+def test_what_is_no_id_is_not_taken_for_a_new_cache(tmp_path: Path, content: bytes) -> None:
+    mark = FileCacheMark(root=tmp_path)
+    mark.write(ID)
+    (tmp_path / ".c11" / "cache-id").write_bytes(content)
+    with pytest.raises(StorageError, match="is no id of a cache"):
+        mark.read()
