@@ -17,11 +17,13 @@ from benchmarks.cache_site import Site
 from benchmarks.harness import Ratio, seconds_per_call
 from tileferry.adapters.postgres import (
     Database,
+    PostgresIdempotencyStore,
     PostgresRunQueue,
     PostgresWorkReader,
     PostgresWorkStore,
 )
 from tileferry.adapters.system import SystemClock, ThreadHeartbeat, new_run_id
+from tileferry.application.control.key_expiry import KeyExpiry
 from tileferry.application.control.partition_control import PartitionControl
 from tileferry.application.control.run_control import RunControl
 from tileferry.application.control.worker import Result, Worker, WorkerSettings
@@ -147,6 +149,7 @@ def worker_on(database: Database, batch: int) -> Worker:
         queue=queue,
         control=RunControl(queue=queue, store=store, logger=logger, new_run_id=new_run_id),
         partitions=PartitionControl(store=store, logger=logger, new_run_id=new_run_id),
+        keys=KeyExpiry(store=PostgresIdempotencyStore(database=database)),
         handlers=dict.fromkeys(RunKind, _nothing),
         heartbeat=ThreadHeartbeat(),
         clock=SystemClock(),

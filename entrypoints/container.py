@@ -53,6 +53,7 @@ from tileferry.application.cache.export import CacheExport
 from tileferry.application.control.acquisition import PartitionAcquisition, RawDownloads
 from tileferry.application.control.control_calls import PatientCalls
 from tileferry.application.control.inspection import Inspection
+from tileferry.application.control.key_expiry import KeyExpiry
 from tileferry.application.control.partition_control import PartitionControl
 from tileferry.application.control.partition_reading import PartitionReading
 from tileferry.application.control.run_control import RunControl
@@ -252,6 +253,7 @@ class Container(containers.DeclarativeContainer):
         queue=run_queue,
         control=run_control,
         partitions=partition_control,
+        keys=providers.Singleton(KeyExpiry, store=idempotency_store, calls=control_calls),
         heartbeat=providers.Singleton(ThreadHeartbeat),
         clock=clock,
         logger=work_logger,

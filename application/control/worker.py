@@ -1,8 +1,8 @@
 """A worker: claims runs, does what they ask for, and says how that went.
 
 It never decides whether something is tried again: it reports, and the policy decides. Beside its
-work it keeps house for all workers: it takes runs from those that have gone, and starts the
-automatic retries that are due.
+work it keeps house for all workers: it takes runs from those that have gone, starts the automatic
+retries that are due, and removes idempotency keys whose time is over.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +12,7 @@ from typing import Protocol
 
 from attrs import define, field, frozen
 
+from tileferry.application.control.key_expiry import KeyExpiry
 from tileferry.application.control.leases import HeldRuns
 from tileferry.application.control.partition_control import PartitionControl
 from tileferry.application.control.run_control import RunControl
@@ -71,6 +72,7 @@ class Worker:
     queue: RunQueue
     control: RunControl
     partitions: PartitionControl
+    keys: KeyExpiry
     handlers: Mapping[RunKind, RunHandler]
     heartbeat: Heartbeat
     clock: Clock
@@ -135,7 +137,7 @@ class Worker:
         if now_s < self._sweep_at_s:
             return
         self._sweep_at_s = now_s + self.settings.sweep_s
-        for work in (self.control.sweep, self.partitions.retry_due):
+        for work in (self.control.sweep, self.partitions.retry_due, self.keys.sweep):
             try:
                 work()
             except DatabaseError:

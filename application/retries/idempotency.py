@@ -179,6 +179,14 @@ class IdempotencyManager:
             self._emit(idempotency_key, IdempotencyAction.CLEAR, "clear_idempotency")
         return was_there
 
+    async def forget_expired(self, *, limit: int = 500) -> int:
+        """Remove records whose time is over, so many at most; return how many (as workers do)."""
+        return await self._off_loop(partial(self.forget_expired_sync, limit=limit))
+
+    def forget_expired_sync(self, *, limit: int = 500) -> int:
+        """Remove records whose time is over, so many at most; return how many (as workers do)."""
+        return self.store.forget_expired(limit=limit)
+
     def _emit(self, key: str, action: IdempotencyAction, operation: str) -> None:
         category = (
             RetryCategory.KV_DELETE if action is IdempotencyAction.CLEAR else RetryCategory.KV_GET

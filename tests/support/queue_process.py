@@ -11,11 +11,13 @@ from attrs import frozen
 
 from tileferry.adapters.postgres import (
     Database,
+    PostgresIdempotencyStore,
     PostgresRunQueue,
     PostgresWorkReader,
     PostgresWorkStore,
 )
 from tileferry.adapters.system import SystemClock, ThreadHeartbeat, new_run_id
+from tileferry.application.control.key_expiry import KeyExpiry
 from tileferry.application.control.partition_control import PartitionControl
 from tileferry.application.control.run_control import RunControl
 from tileferry.application.control.work_policies import WorkPolicies
@@ -75,6 +77,7 @@ def work(plan: QueuePlan, name: str) -> None:
         partitions=PartitionControl(
             store=control.store, logger=control.logger, new_run_id=new_run_id
         ),
+        keys=KeyExpiry(store=PostgresIdempotencyStore(database=database)),
         handlers=dict.fromkeys(RunKind, partial(_handle, plan, notebook)),
         heartbeat=ThreadHeartbeat(),
         clock=SystemClock(),

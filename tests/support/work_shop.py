@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from attrs import define, field
 
 from support.work_desk import Desk
-from tileferry.adapters.memory import ManualClock
+from tileferry.adapters.memory import ManualClock, MemoryIdempotencyStore
+from tileferry.application.control.key_expiry import KeyExpiry
 from tileferry.application.control.worker import Result, RunHandler, Worker, WorkerSettings
 from tileferry.application.ports.work import ALL_KINDS
 from tileferry.domain.errors import (
@@ -52,7 +53,12 @@ class Shop:
     stopping: bool = False
     work: Callable[[Run, Callable[[], None]], Result] | None = None
     kinds: Sequence[RunKind] = ALL_KINDS
+    keys: MemoryIdempotencyStore = field(init=False)
     worker: Worker = field(init=False)
+
+    @keys.default
+    def _no_keys(self) -> MemoryIdempotencyStore:
+        return MemoryIdempotencyStore(clock=self.clock)
 
     def __attrs_post_init__(self) -> None:
         handlers: Mapping[RunKind, RunHandler] = dict.fromkeys(RunKind, self._handle)
@@ -61,6 +67,7 @@ class Shop:
             queue=self.desk.queue,
             control=self.desk.control,
             partitions=self.desk.partitions,
+            keys=KeyExpiry(store=self.keys),
             handlers=handlers,
             heartbeat=self.heart,
             clock=self.clock,

@@ -280,3 +280,21 @@ def test_what_goes_wrong_in_the_house_keeps_no_run_from_its_work(
     shop.worker.run()
     assert len(shop.done) == 1
     assert kind in [getattr(record, "kind", None) for record in caplog.records]
+
+
+def test_design_5_16_a_worker_removes_keys_whose_time_is_over(shop: Shop) -> None:
+    def recorded(key: str, keep: timedelta | None) -> None:
+        held = shop.keys.claim(key, fingerprint="f", owner="me", lease=timedelta(minutes=1))
+        shop.keys.complete(held, b"1", keep=keep)
+
+    recorded("old", timedelta(days=7))
+    recorded("for ever", None)
+    shop.clock.pass_time(timedelta(days=8).total_seconds())
+    recorded("new", timedelta(days=7))
+    shop.worker.run()
+    assert shop.keys.forget_expired(limit=10) == 0
+    assert [shop.keys.find(key) is None for key in ("old", "for ever", "new")] == [
+        True,
+        False,
+        False,
+    ]

@@ -286,3 +286,14 @@ def test_a_cancelled_call_gives_the_key_back() -> None:
         assert record.state.lease_expires_at.timestamp() <= SystemClock.now()
 
     asyncio.run(main())
+
+
+def test_outcomes_whose_time_is_over_can_be_removed() -> None:
+    bench = Bench()
+    manager = bench.idempotency()
+    sync_form(manager, Script())
+    assert manager.forget_expired_sync() == 0
+    bench.clock.pass_time(timedelta(days=8).total_seconds())
+    assert asyncio.run(manager.forget_expired(limit=0)) == 0
+    assert asyncio.run(manager.forget_expired()) == 1
+    assert manager.forget_expired_sync() == 0

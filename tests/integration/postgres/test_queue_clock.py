@@ -8,8 +8,10 @@ import pytest
 from attrs import define, field
 from support.work_desk import LEASE, W1, W2, Desk, postgres_desk
 
+from tileferry.adapters.memory import MemoryIdempotencyStore
 from tileferry.adapters.postgres import Database
 from tileferry.adapters.system import SystemClock, ThreadHeartbeat
+from tileferry.application.control.key_expiry import KeyExpiry
 from tileferry.application.control.worker import Result, Worker, WorkerSettings
 from tileferry.domain.errors import StorageError
 from tileferry.domain.runs import Run, RunKind, RunStatus, Verdict, VerdictOutcome
@@ -43,6 +45,7 @@ class Bench:
             queue=self.desk.queue,
             control=self.desk.control,
             partitions=self.desk.partitions,
+            keys=KeyExpiry(store=MemoryIdempotencyStore(clock=self.clock)),
             handlers=dict.fromkeys(RunKind, handle),
             heartbeat=ThreadHeartbeat(),
             clock=self.clock,

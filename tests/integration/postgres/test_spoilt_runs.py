@@ -7,8 +7,10 @@ import pytest
 from sqlalchemy import text
 from support.work_desk import W1, Desk, download, postgres_desk
 
+from tileferry.adapters.memory import MemoryIdempotencyStore
 from tileferry.adapters.postgres import Database
 from tileferry.adapters.system import SystemClock, ThreadHeartbeat
+from tileferry.application.control.key_expiry import KeyExpiry
 from tileferry.application.control.worker import Result, Worker, WorkerSettings
 from tileferry.domain.runs import Run, RunKind, RunStatus, Verdict, VerdictOutcome
 from tileferry.domain.work import work_from
@@ -25,6 +27,7 @@ def works(desk: Desk) -> None:
         queue=desk.queue,
         control=desk.control,
         partitions=desk.partitions,
+        keys=KeyExpiry(store=MemoryIdempotencyStore(clock=SystemClock())),
         handlers=dict.fromkeys(RunKind, handle),
         heartbeat=ThreadHeartbeat(),
         clock=SystemClock(),
