@@ -178,6 +178,12 @@ class PostgresTileMetadataStore:
         with self.database.reading() as connection:
             return int(connection.execute(query).scalar_one())
 
+    def count_of_flight(self, flight_id: str) -> int:
+        """Return how many tiles there are that were last stored for a flight."""
+        query = select(func.count()).where(tiles.c.flight_id == flight_id)
+        with self.database.reading() as connection:
+            return int(connection.execute(query).scalar_one())
+
     def count_captured(self, flight_id: str) -> dict[VotingStatus, int]:
         """Return how many tiles that a flight captured there are, by what became of them."""
         query = (

@@ -4,7 +4,7 @@ A journaled tile may be gone by now: evicted for another area, or with a databas
 Whoever goes on must fetch it again, so the cache is asked and not only the journal.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from logging import Logger
 
@@ -12,9 +12,10 @@ from attrs import define
 
 from tileferry.application.ports.journal import Journal, JournalStore
 from tileferry.application.ports.tile_metadata import TileMetadataStore
-from tileferry.domain.tiles import TileCoverage, TileId, TileSet
+from tileferry.domain.tiles import TileCoverage, TileId, TileMetadata, TileSet
 
 _GROUP_TILES = 4_096
+_USED_TILES = 1_000
 
 
 @define(kw_only=True)
@@ -35,14 +36,14 @@ class EarlierRun:
         """
         return journal.count == 0 or any(True for _ in islice(self._cached(), 1))
 
-    def still_stored(self, journal: Journal) -> TileSet:
-        """Return the journaled tiles that the cache has."""
+    def still_stored(self, journal: Journal, *, to_be_used: bool = False) -> TileSet:
+        """Return the journaled tiles that the cache has; whoever goes on with them uses them."""
         journaled, found = TileSet(self.coverage), TileSet(self.coverage)
         journal.read_into(journaled)
         if len(journaled):  # most downloads are new: nobody is asked then
-            for tile_id in self._cached():
-                if tile_id in journaled:
-                    found.add(tile_id)
+            rows = (row for row in self._cached() if row.tile_id in journaled)
+            for row in _marking_used(rows, self.tile_metadata_store) if to_be_used else rows:
+                found.add(row.tile_id)
         return found
 
     def resumed(self, logger: Logger) -> tuple[Journal, TileSet]:
@@ -54,7 +55,7 @@ class EarlierRun:
         try:
             if journal.complete and self.is_borne_out(journal):
                 return journal, TileSet(self.coverage)
-            found = self.still_stored(journal)
+            found = self.still_stored(journal, to_be_used=True)
             gone = journal.count - len(found)
         except BaseException:
             journal.close()
@@ -79,9 +80,23 @@ class EarlierRun:
         journal.flush()
         return journal
 
-    def _cached(self) -> Iterator[TileId]:
+    def _cached(self) -> Iterator[TileMetadata]:
         coverage = self.coverage
-        rows = self.tile_metadata_store.query_by_bbox(
+        return self.tile_metadata_store.query_by_bbox(
             coverage.bbox, coverage.zoom_levels, source=self.source
         )
-        return (row.tile_id for row in rows)
+
+
+def _marking_used(
+    tiles: Iterable[TileMetadata], store: TileMetadataStore
+) -> Iterator[TileMetadata]:
+    """Yield tiles as they come, and note that they were used, a group at a time."""
+    group: list[TileId] = []
+    for tile in tiles:
+        group.append(tile.tile_id)
+        yield tile
+        if len(group) >= _USED_TILES:
+            store.mark_used(group)
+            group = []
+    if group:
+        store.mark_used(group)

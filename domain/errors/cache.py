@@ -22,7 +22,7 @@ class CacheBudgetExceededError(TileManagerError):
         return (
             f"the batch needs {self.requested_bytes} bytes and the cache can free "
             f"{self.available_bytes}: {self.shortfall_bytes} short; ask for a smaller area "
-            f"or fewer zoom levels, unpin a flight, or raise c6.budget_bytes"
+            f"or fewer zoom levels, unpin a flight (cache unpin), or raise c6.budget_bytes"
         )
 
 

@@ -122,7 +122,7 @@ EXAMPLES: list[tuple[TileManagerError, str]] = [
         CacheBudgetExceededError(requested_bytes=1_000, available_bytes=600),
         (
             "the batch needs 1000 bytes and the cache can free 600: 400 short; ask for a smaller "
-            "area or fewer zoom levels, unpin a flight, or raise c6.budget_bytes"
+            "area or fewer zoom levels, unpin a flight (cache unpin), or raise c6.budget_bytes"
         ),
     ),
     (

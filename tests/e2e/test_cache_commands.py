@@ -87,6 +87,26 @@ def test_stats_tell_what_the_cache_holds(operator: CacheOperator) -> None:
     assert "2.9 KiB" in operator.runs_here("cache", "stats").out
 
 
+def test_a_pinned_flight_is_kept_until_it_is_unpinned(operator: CacheOperator) -> None:
+    operator.stores(3)
+    for _ in range(2):
+        ran = operator.runs_here("cache", "pin", "--flight", "F1", "--json")
+        assert (ran.code, ran.err) == (0, "")
+        assert (ran.json["pinned"], ran.json["tiles"], ran.json["pinned_flights"]) == (
+            True,
+            3,
+            ["F1"],
+        )
+    assert operator.runs_here("cache", "stats", "--json").json["pinned_flights"] == ["F1"]
+    mistyped = operator.runs_here("cache", "pin", "--flight", "F11")
+    assert (mistyped.code, mistyped.out) == (0, "0 tiles of flight F11 are kept.\n")
+    assert "check the name" in mistyped.err
+    operator.runs_here("cache", "unpin", "--flight", "F11")
+    ran = operator.runs_here("cache", "unpin", "--flight", "F1", "--json")
+    assert (ran.json["pinned"], ran.json["pinned_flights"]) == (False, [])
+    assert operator.runs_here("cache", "pin", "--flight", "../F1").code == 2
+
+
 def test_a_sound_cache_is_verified(operator: CacheOperator) -> None:
     operator.stores(5)
     ran = operator.runs_here("cache", "verify", "--json")

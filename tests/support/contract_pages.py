@@ -24,7 +24,7 @@ VERSIONS = {
     TILE_DOWNLOADER: "1.0.0",
     TILE_UPLOADER: "1.0.0",
     RUN_QUEUE: "1.0.0",
-    CLI_JSON: "1.0.0",
+    CLI_JSON: "1.1.0",
     TILE_STORE: "1.2.0",
     METADATA_STORE: "1.1.0",
     FDR_RECORDS: "1.0.0",

@@ -10,6 +10,7 @@ from tileferry.entrypoints.cli.declaring import ConfigFile, JsonFlag, examples, 
 from tileferry.entrypoints.cli.options.declared import (
     AreaOption,
     BboxOption,
+    FlightOption,
     OptionalFlight,
     OptionalZoom,
     Sector,
@@ -117,6 +118,30 @@ def verify_command(
         cache_readiness.judged(asked)
     else:
         cache_verify.verified(config, json=json)
+
+
+# pin and unpin
+
+
+@app.command("pin", epilog=examples("tileferry cache pin --flight F7"))
+def pin_command(*, flight: FlightOption, config: ConfigFile = None, json: JsonFlag = False) -> None:
+    """Keep a flight's tiles from being evicted.
+
+    They stay until the flight is unpinned. A tile is of the flight that it was last downloaded for.
+    """
+    from tileferry.entrypoints.cli.running import cache_pins
+
+    cache_pins.pinned(config, flight=flight, pin=True, json=json)
+
+
+@app.command("unpin", epilog=examples("tileferry cache unpin --flight F7"))
+def unpin_command(
+    *, flight: FlightOption, config: ConfigFile = None, json: JsonFlag = False
+) -> None:
+    """Let a flight's tiles be evicted again."""
+    from tileferry.entrypoints.cli.running import cache_pins
+
+    cache_pins.pinned(config, flight=flight, pin=False, json=json)
 
 
 # export and import

@@ -32,7 +32,7 @@ def plan_rows(plan: DownloadPlan, estimate: Estimate, box: BBox) -> dict[str, ob
     if eviction.evicted:
         rows["to be evicted"] = (
             f"{eviction.evicted_count:,} tiles, {in_bytes(eviction.freed_bytes)}, "
-            "those not used for the longest time"
+            "those downloaded longest ago"
         )
     if eviction.insufficient:
         rows["to be evicted"] = "it does not fit, whatever is evicted"

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import NoReturn, cast
 
 import pytest
@@ -400,6 +400,20 @@ def test_what_ends_a_resumed_run_while_it_lists_is_told_as_what_it_is(
     assert ended.value is error
     (report,) = watcher.reports
     assert (report.tiles_requested, report.tiles_downloaded) == (3, 3)
+
+
+@pytest.mark.parametrize("group", [2, 3])
+def test_a_resumed_download_uses_what_it_does_not_fetch_again(
+    monkeypatch: pytest.MonkeyPatch, group: int
+) -> None:
+    monkeypatch.setattr("tileferry.application.transfers.resuming._USED_TILES", group)
+    area = MemoryArea.of(4)
+    area.provider.faults[area.provider.tiles[3]] = [fault(ProviderFault.NOT_FOUND)]
+    for later_s in (0.0, 3_600.0):
+        area.bench.clock.pass_time(later_s)
+        area.download().download_tiles_for_area(request())
+    used = [tile.last_used_at - tile.stored_at for tile in area.metadata.all_tiles()]
+    assert used == [timedelta(hours=1)] * 3 + [timedelta()]
 
 
 def test_a_complete_journal_of_another_cache_is_not_believed() -> None:
