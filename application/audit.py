@@ -21,7 +21,7 @@ from tileferry.domain.audit import (
 from tileferry.domain.canonical import JsonValue, canonical_json
 from tileferry.domain.checks import is_unicode
 from tileferry.domain.errors import AuditError, InvalidValueError
-from tileferry.domain.retry import DecisionRecord, FailedAttempt, GiveUp, RetryLoop, RetryPolicy
+from tileferry.domain.retry import DecisionRecord, FailedAttempt, GiveUp, RetryPolicy
 from tileferry.domain.text import message_of, shown
 
 
@@ -127,12 +127,10 @@ class CallContext:
             decision_record=record,
         )
 
-    def succeeded(self, loop: RetryLoop, clock: Clock) -> RetrySucceeded:
+    def succeeded(self, *, attempts: int, waited_s: float, clock: Clock) -> RetrySucceeded:
         """Return the event of a success that took more than one attempt."""
         return RetrySucceeded(
-            **self._common(clock),
-            total_attempts=len(loop.history) + 1,
-            total_delay_seconds=loop.waited_s,
+            **self._common(clock), total_attempts=attempts, total_delay_seconds=waited_s
         )
 
     def idempotency(self, key: str, action: IdempotencyAction, clock: Clock) -> IdempotencyUsed:

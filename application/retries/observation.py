@@ -92,7 +92,11 @@ class TrailObserver:
 
     def succeeded(self, loop: RetryLoop) -> None:
         """Write the event of a success after failures."""
-        self.trail.emit(self.context.succeeded(loop, self.clock))
+        self.trail.emit(
+            self.context.succeeded(
+                attempts=len(loop.history) + 1, waited_s=loop.waited_s, clock=self.clock
+            )
+        )
 
     def _log(self, attempt: FailedAttempt) -> None:
         decision, failure = attempt.decision, attempt.failure

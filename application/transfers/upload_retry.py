@@ -74,12 +74,14 @@ class IdempotentRetryTileUploader:
         """
         self._log_start(request)
         passes = UploadPasses()
-        retries_used = 0
+        retries_used, waited_s = 0, 0.0
         while True:
             report = self.inner.upload_pending_tiles(request)
             if report.outcome is not UploadOutcome.PARTIAL:
                 if not retries_used:
                     return report  # there is nothing to add up
+                if report.outcome is UploadOutcome.SUCCESS:
+                    self._succeeded(request, attempts=retries_used + 1, waited_s=waited_s)
                 passes.add(report)
                 return passes.report()
             given_up = self._count_rejections(report)
@@ -94,6 +96,7 @@ class IdempotentRetryTileUploader:
                 hint_s = next_retry_hint(self.clock.now(), self.config.backoff_cap_s)
                 return passes.report(next_retry_at_s=hint_s)
             retries_used += 1
+            waited_s += decision.delay_s
             self._log_retry(request, retries_used, decision.delay_s, remaining)
             self.clock.sleep(decision.delay_s)
 
@@ -131,11 +134,10 @@ class IdempotentRetryTileUploader:
         self.fdr_client.record(GIVEUP_KIND, payload, durable=True)
         self._decided(
             upload_policy(self.config.max_per_tile_attempts - 1, 0.0, 0.0),
-            operation=f"Upload tile {entry.tile_id}",
+            _context(f"Upload tile {entry.tile_id}", flight_id),
             key=str(entry.tile_id),
             attempt=attempts,
             problem=entry.reason or "no reason given",
-            flight_id=flight_id,
         )
         self.tile_metadata_store.update_voting_status(entry.tile_id, VotingStatus.UPLOAD_GIVEUP)
         self.logger.error(
@@ -156,33 +158,28 @@ class IdempotentRetryTileUploader:
         config = self.config
         return self._decided(
             upload_policy(config.max_in_call_retries, config.backoff_base_s, config.backoff_cap_s),
-            operation=f"Upload flight {request.flight_id}",
+            _of_flight(request),
             key=request.flight_id,
             attempt=retries_used + 1,
             problem="1 tile was rejected" if rejected == 1 else f"{rejected} tiles were rejected",
-            flight_id=request.flight_id,
         )
 
+    def _succeeded(self, request: UploadRequest, *, attempts: int, waited_s: float) -> None:
+        """Audit that a later pass brought what an earlier one could not."""
+        if self.audit is not None:
+            context = _of_flight(request)
+            self.audit.emit(
+                context.succeeded(attempts=attempts, waited_s=waited_s, clock=self.clock)
+            )
+
     def _decided(
-        self,
-        policy: RetryPolicy,
-        *,
-        operation: str,
-        key: str,
-        attempt: int,
-        problem: str,
-        flight_id: str,
+        self, policy: RetryPolicy, context: CallContext, *, key: str, attempt: int, problem: str
     ) -> RetryAt | GiveUp:
         failure = Failure(key=key, attempt=attempt, error=Retryable())
         decision = decide(policy, failure)
         if self.audit is not None:
             failed = FailedAttempt(
                 failure=failure, decision=decision, error_type="Rejected", error_message=problem
-            )
-            context = CallContext(
-                category=RetryCategory.API_VALIDATION.value,
-                operation=operation,
-                correlation_id=flight_id,
             )
             self.audit.emit(context.attempt_failed(failed, policy, self.clock))
         return decision
@@ -221,3 +218,13 @@ class IdempotentRetryTileUploader:
                 "remaining_pending_count": remaining,
             },
         )
+
+
+def _of_flight(request: UploadRequest) -> CallContext:
+    return _context(f"Upload flight {request.flight_id}", request.flight_id)
+
+
+def _context(operation: str, flight_id: str) -> CallContext:
+    return CallContext(
+        category=RetryCategory.API_VALIDATION.value, operation=operation, correlation_id=flight_id
+    )

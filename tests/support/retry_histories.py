@@ -51,7 +51,11 @@ def call_events(
         if isinstance(decision, GiveUp):
             return events
         clock.pass_time(decision.delay_s)
-    return [*events, context.succeeded(loop, clock)] if errors else events
+    if not errors:
+        return events
+    attempts = len(loop.history) + 1
+    success = context.succeeded(attempts=attempts, waited_s=loop.waited_s, clock=clock)
+    return [*events, success]
 
 
 def random_history(chance: Random) -> Iterable[AuditEvent]:

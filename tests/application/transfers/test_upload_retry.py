@@ -16,7 +16,7 @@ from tileferry.adapters.memory import (
 )
 from tileferry.application import AuditTrail, C11RetryConfig, IdempotentRetryTileUploader
 from tileferry.application.ports import TileUploader
-from tileferry.domain.audit import RetryAttempted
+from tileferry.domain.audit import CallCollector, RetryAttempted, RetrySucceeded
 from tileferry.domain.errors import (
     FlightStateNotOnGroundError,
     InvalidValueError,
@@ -283,6 +283,25 @@ def test_a_failure_of_the_whole_pass_is_not_retried() -> None:
     assert hangar.clock.slept == []
 
 
+def test_a_failure_after_a_retry_ends_it_and_is_audited_as_no_success() -> None:
+    hangar = Hangar(count=1)
+    sink = MemoryAuditSink()
+    refused = PerTileStatus(tile_id=tile(0), status=TileUploadStatus.REJECTED, reason="blurred")
+    reports = [
+        UploadBatchReport.from_statuses("F1", [refused]),
+        UploadBatchReport(flight_id="F1", outcome=UploadOutcome.FAILURE, per_tile_status=()),
+    ]
+
+    class FailingLater:
+        def upload_pending_tiles(self, _request: UploadRequest) -> UploadBatchReport:
+            return reports.pop(0)
+
+    uploader = hangar.uploader(FailingLater())
+    uploader.audit = AuditTrail(logger=logging.getLogger("tests.upload"), sinks=[sink])
+    assert uploader.upload_pending_tiles(REQUEST).retry_count == 1
+    assert [event.event_type for event in sink.events] == ["retry_attempt"]
+
+
 def test_a_tile_that_is_refused_and_then_accepted_counts_once() -> None:
     hangar = Hangar(count=4)
     hangar.inner.rejects = lambda number, tile_id: "no" if number <= tile_id.x - 100 else None
@@ -317,10 +336,26 @@ def test_each_decision_is_audited_and_the_count_is_told() -> None:
     uploader.on_counted = lambda: counts.append(hangar.attempts())
     uploader.upload_pending_tiles(REQUEST)
     assert counts == [[1, 1]]
-    event = sink.events[-1]
+    event, success = sink.events
     assert isinstance(event, RetryAttempted)
     assert (event.operation, event.exception_message) == (
         "Upload flight F1",
         "2 tiles were rejected",
     )
     assert replay(event.decision_record) is None
+    assert isinstance(success, RetrySucceeded)
+    assert (success.total_attempts, success.total_delay_seconds) == (2, 2.0)
+    calls = CallCollector()
+    (ended,) = filter(None, map(calls.add, sink.events))
+    assert (ended.succeeded, calls.unfinished, calls.incomplete) == (True, 0, 0)
+
+
+def test_what_stays_rejected_is_no_success_in_the_audit() -> None:
+    hangar = Hangar(count=2)
+    hangar.inner.rejects = lambda _number, refused: "blurred" if refused == tile(0) else None
+    sink = MemoryAuditSink()
+    uploader = hangar.uploader()
+    uploader.audit = AuditTrail(logger=logging.getLogger("tests.upload"), sinks=[sink])
+    uploader.upload_pending_tiles(REQUEST)
+    kinds = [event.event_type for event in sink.events]
+    assert kinds == ["retry_attempt"] * 3 + ["retry_exhausted"]
