@@ -17,6 +17,7 @@ from tileferry.domain.audit import (
     RetryAttempted,
     RetryExhausted,
     RetrySucceeded,
+    TileGivenUp,
 )
 from tileferry.domain.canonical import JsonValue, canonical_json
 from tileferry.domain.checks import is_unicode
@@ -147,6 +148,20 @@ class CallContext:
             "trace_id": self.trace_id,
             "additional_context": self.additional_context,
         }
+
+
+def tile_given_up(
+    tile_id: str, flight_id: str, attempts: int, reason: str | None, *, clock: Clock
+) -> TileGivenUp:
+    """Return the event of a tile that is left to a human."""
+    return TileGivenUp(
+        timestamp=_moment(clock),
+        correlation_id=flight_id,
+        tile_id=tile_id,
+        flight_id=flight_id,
+        attempts=attempts,
+        last_rejection_reason=reason,
+    )
 
 
 def _moment(clock: Clock) -> datetime:

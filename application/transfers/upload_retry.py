@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, evolve, field, frozen
 
-from tileferry.application.audit import AuditTrail, CallContext
+from tileferry.application.audit import AuditTrail, CallContext, tile_given_up
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.fdr import FdrClient
 from tileferry.application.ports.tile_metadata import TileMetadataStore
@@ -139,6 +139,11 @@ class IdempotentRetryTileUploader:
             attempt=attempts,
             problem=entry.reason or "no reason given",
         )
+        if self.audit is not None:
+            event = tile_given_up(
+                str(entry.tile_id), flight_id, attempts, entry.reason, clock=self.clock
+            )
+            self.audit.emit(event)
         self.tile_metadata_store.update_voting_status(entry.tile_id, VotingStatus.UPLOAD_GIVEUP)
         self.logger.error(
             "tile %s is given up after %d attempts: %s",

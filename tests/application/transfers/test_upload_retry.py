@@ -16,7 +16,14 @@ from tileferry.adapters.memory import (
 )
 from tileferry.application import AuditTrail, C11RetryConfig, IdempotentRetryTileUploader
 from tileferry.application.ports import TileUploader
-from tileferry.domain.audit import CallCollector, RetryAttempted, RetrySucceeded
+from tileferry.domain.audit import (
+    CallCollector,
+    RetryAttempted,
+    RetryExhausted,
+    RetrySucceeded,
+    TileGivenUp,
+    subject_of,
+)
 from tileferry.domain.errors import (
     FlightStateNotOnGroundError,
     InvalidValueError,
@@ -348,6 +355,27 @@ def test_each_decision_is_audited_and_the_count_is_told() -> None:
     calls = CallCollector()
     (ended,) = filter(None, map(calls.add, sink.events))
     assert (ended.succeeded, calls.unfinished, calls.incomplete) == (True, 0, 0)
+
+
+def test_a_giveup_is_audited_with_its_decision_and_as_what_it_is() -> None:
+    hangar = Hangar(count=2)
+    hangar.inner.rejects = lambda _number, refused: "blurred" if refused == tile(0) else None
+    sink = MemoryAuditSink()
+    uploader = hangar.uploader(max_per_tile_attempts=1)
+    uploader.audit = AuditTrail(logger=logging.getLogger("tests.upload"), sinks=[sink])
+    uploader.upload_pending_tiles(REQUEST)
+    decided, given_up = sink.events
+    assert isinstance(decided, RetryExhausted)
+    assert replay(decided.decision_record) is None
+    assert given_up == TileGivenUp(
+        timestamp=decided.timestamp,
+        correlation_id="F1",
+        tile_id=str(tile(0)),
+        flight_id="F1",
+        attempts=1,
+        last_rejection_reason="blurred",
+    )
+    assert subject_of(decided) == subject_of(given_up) == str(tile(0))
 
 
 def test_what_stays_rejected_is_no_success_in_the_audit() -> None:
