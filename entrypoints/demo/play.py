@@ -47,7 +47,10 @@ def stage_set(console: Console, out: IO[str]) -> Iterator[Stage]:
     with tempfile.TemporaryDirectory(prefix="tileferry-demo-") as folder:
         home = Path(folder).resolve()
         record, environment = home / "requests.jsonl", _environment()
-        with misbehaving_provider(home, record) as url, clerk_at_work(home, environment) as clerk:
+        with (
+            misbehaving_provider(home, record, environment) as url,
+            clerk_at_work(home, environment) as clerk,
+        ):
             (home / CONFIG_FILE).write_text(settings(home, url), encoding="utf-8")
             yield Stage(
                 home=home,

@@ -154,13 +154,14 @@ def folded(command: str) -> str:
 
 
 @contextmanager
-def misbehaving_provider(home: Path, record: Path) -> Iterator[str]:
+def misbehaving_provider(home: Path, record: Path, environment: Mapping[str, str]) -> Iterator[str]:
     """Run the reference provider for a while; yield its address."""
     faults = home / "faults.json"
     faults.write_text(json.dumps(FAULTS), encoding="utf-8")
     process = subprocess.Popen(  # noqa: S603  # our own command
         [*COMPANION, "provider", "serve", "--demo", "--port", "0", "--json", "--seed", SEED,
          "--record", str(record), "--faults-file", str(faults)],
+        env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
