@@ -7,8 +7,9 @@ from enum import StrEnum
 from attrs import frozen
 
 from tileferry.domain.errors import SatelliteProviderError, TileManagerError
+from tileferry.domain.retry import RateLimited, Retryable
 from tileferry.domain.text import printable
-from tileferry.domain.tiles import ProviderFault, fault_of_status
+from tileferry.domain.tiles import ProviderFault, class_of_fault, fault_of_status
 from tileferry.domain.tiles.bound_cache import CacheFit
 
 PYTHON_MIN = (3, 11)
@@ -16,7 +17,7 @@ SKEW_MAX = timedelta(seconds=60)
 """Providers refuse signatures whose time is further off than they like; five minutes is usual."""
 CERTIFICATE_LEFT_MIN = timedelta(days=14)
 _GIB = 1024**3
-_SERVER_ERROR = 500
+_OK = 200
 
 
 class Verdict(StrEnum):
@@ -136,17 +137,16 @@ def of_certificate(expires_at: datetime | None, now: datetime) -> Finding:
 def of_answer(status: int, server: str, key_origin: str) -> Finding:
     """Judge how the provider answered a small question that carried our key."""
     subject, server = "provider", printable(server)
-    error = SatelliteProviderError(
-        reason="refused", url=server, status=status, fault=fault_of_status(status)
-    )
-    match status:
-        case 200:
-            return well(subject, f"{server} answers and takes the key")
-        case 401 | 403:
-            return of_refused_key(error, server, key_origin)
-        case 429:
-            return doubtful(subject, f"{server} throttles us (429)", "wait before a download")
-        case _ if status >= _SERVER_ERROR:
+    if status == _OK:
+        return well(subject, f"{server} answers and takes the key")
+    fault = fault_of_status(status)
+    error = SatelliteProviderError(reason="refused", url=server, status=status, fault=fault)
+    if fault is ProviderFault.UNAUTHORIZED:
+        return of_refused_key(error, server, key_origin)
+    match class_of_fault(fault):
+        case RateLimited():
+            return doubtful(subject, f"{server} throttles us ({status})", "wait before a download")
+        case Retryable():
             return doubtful(subject, f"{server} has trouble ({status})", "try again later")
         case _:
             found = f"{server} answered {status} to a listing"

@@ -2,16 +2,18 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import date
+from datetime import date, datetime
+from enum import StrEnum
 from typing import TypeVar
 
 from attrs import frozen
 
 from tileferry.domain.canonical import JsonValue
-from tileferry.domain.checks import date_of
+from tileferry.domain.checks import date_of, moment_of
 from tileferry.domain.errors import InvalidValueError
 
 Kind = TypeVar("Kind", str, int, bool)
+Member = TypeVar("Member", bound=StrEnum)
 _NAMES = {str: "text", int: "a whole number", bool: "true or false"}
 
 
@@ -42,13 +44,13 @@ class JsonObject:
                 remedy=remedy,
             )
 
-    def check_names(self, names: Collection[str]) -> None:
+    def check_names(self, names: Collection[str], *, optional: Collection[str] = ()) -> None:
         """Refuse a field that is missing, and one that is not known: it may be a misspelt one."""
         for name in names:
             if name not in self.fields:
                 raise self.refused(name, "is missing")
         for name in self.fields:
-            if name not in names:
+            if name not in names and name not in optional:
                 raise self.refused(name, "is not known")
 
     def get(self, name: str, kind: type[Kind]) -> Kind:
@@ -64,6 +66,24 @@ class JsonObject:
         if not isinstance(value, list | tuple):
             raise self.refused(name, "must be a list")
         return value
+
+    def get_number(self, name: str) -> float:
+        """Return a field that must be a number, whole or not."""
+        value = self.fields.get(name)
+        if type(value) not in {int, float}:
+            raise self.refused(name, "must be a number")
+        return float(value)  # type: ignore[arg-type]  # it is one of the two
+
+    def get_member(self, name: str, kind: type[Member]) -> Member:
+        """Return a field that must be one of a few words."""
+        value = self.fields.get(name)
+        if value not in list(kind):
+            raise self.refused(name, f"must be one of {', '.join(kind)}")
+        return kind(value)
+
+    def get_moment(self, name: str) -> datetime:
+        """Return a field that must be a time with its zone."""
+        return moment_of(self.get(name, str), field=f"{self.path}.{name}")
 
     def get_date(self, name: str) -> date:
         """Return a field that must be a date, in the one form in which dates are written."""

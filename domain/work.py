@@ -12,6 +12,7 @@ from tileferry.domain.canonical import JsonValue
 from tileferry.domain.checks import instance, name
 from tileferry.domain.json_object import JsonObject
 from tileferry.domain.partitions import PartitionKey
+from tileferry.domain.partitions.partition import KEY_FIELDS, key_from
 from tileferry.domain.runs import RunKind
 from tileferry.domain.tiles.area import AREA_FIELDS, Area, area_from, area_json
 
@@ -114,8 +115,8 @@ def work_from(kind: RunKind, payload: JsonValue) -> Work:
     data.check_version(WORK_VERSION, remedy=_NEWER)
     match kind:
         case RunKind.ACQUIRE_PARTITION:
-            data.check_names((*_KEY_FIELDS, *AREA_FIELDS, "version"))
-            return AcquirePartition.of(_key_from(data), area_from(data))
+            data.check_names((*KEY_FIELDS, *AREA_FIELDS, "version"))
+            return AcquirePartition.of(key_from(data), area_from(data))
         case RunKind.DOWNLOAD_AREA:
             data.check_names((*_FLIGHT_FIELDS, *AREA_FIELDS, "version"))
             area = area_from(data)
@@ -137,15 +138,4 @@ def work_from(kind: RunKind, payload: JsonValue) -> Work:
             assert_never(kind)
 
 
-_KEY_FIELDS = ("source", "customer_id", "query_name", "logical_date")
 _FLIGHT_FIELDS = ("source", "flight_id")
-
-
-def _key_from(data: JsonObject) -> PartitionKey:
-    with data.naming():
-        return PartitionKey(
-            source=data.get("source", str),
-            customer_id=data.get("customer_id", str),
-            query_name=data.get("query_name", str),
-            logical_date=data.get_date("logical_date"),
-        )

@@ -7,7 +7,7 @@ from threading import Lock
 from typing import Any, cast
 
 import psycopg
-from attrs import define, evolve, field
+from attrs import define, field
 from sqlalchemy import Connection
 
 from tileferry.adapters.postgres.database import Database, transaction_id
@@ -21,6 +21,7 @@ from tileferry.adapters.postgres.run_rows import (
     RENEW_ONE,
     SPEND,
     WAKE,
+    budget_now,
     claims_of,
     in_order,
     run_from,
@@ -97,11 +98,7 @@ class PostgresRunQueue:
     def _wake(self, connection: Connection) -> None:
         """Have due retries compete, as far as their sources' tokens go."""
         for row in connection.exec_driver_sql(DUE_SOURCES).all():
-            budget = evolve(
-                self.budget,
-                tokens=min(row.tokens, self.budget.capacity),
-                updated_s=row.refilled_at.timestamp(),
-            ).refilled(row.now.timestamp())
+            budget = budget_now(self.budget, row)
             limit = min(budget.retries_allowed, WAKE_MAX)
             woken = 0
             if limit:

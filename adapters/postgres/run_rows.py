@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import text
+from attrs import evolve
+from sqlalchemy import Row, text
 
 from tileferry.domain.canonical import canonical_json
 from tileferry.domain.change import Change
+from tileferry.domain.retry import RetryBudget
 from tileferry.domain.runs import (
     Run,
     RunAttempt,
@@ -32,6 +34,15 @@ RUN_COLUMNS = (
 _KINDS = {str(kind): kind for kind in RunKind}
 _STATUSES = {str(status): status for status in RunStatus}
 _PRIORITIES = {int(priority): priority for priority in RunPriority}
+
+
+def budget_now(budget: RetryBudget, row: Row[Any]) -> RetryBudget:
+    """Return a source's tokens as they are by the server's time."""
+    return evolve(
+        budget,
+        tokens=min(row.tokens, budget.capacity),
+        updated_s=row.refilled_at.timestamp(),
+    ).refilled(row.now.timestamp())
 
 
 def run_from(row: Sequence[Any]) -> Run:

@@ -16,7 +16,7 @@ from tileferry.adapters.postgres.partition_rows import (
     raw_from,
     verdict_from,
 )
-from tileferry.adapters.postgres.run_rows import RUN_COLUMNS, run_from
+from tileferry.adapters.postgres.run_rows import RUN_COLUMNS, budget_now, run_from
 from tileferry.adapters.postgres.work_schema import partitions, runs
 from tileferry.application.ports.work import (
     PartitionAttempt,
@@ -97,9 +97,8 @@ class PostgresWorkReader:
             return [self._gate_from(row) for row in connection.execute(_GATES)]
 
     def _gate_from(self, row: Row[Any]) -> tuple[SourceGate, float]:
-        passed_s = max(0.0, (row.now - row.refilled_at).total_seconds())
-        tokens = min(self.budget.capacity, row.tokens + passed_s * self.budget.refill_per_s)
-        return SourceGate(source=row.source, closed_until=row.closed_until), tokens
+        gate = SourceGate(source=row.source, closed_until=row.closed_until)
+        return gate, budget_now(self.budget, row).tokens
 
     def loads(self) -> Mapping[str, SourceLoad]:
         """Return what there is to do for every source."""

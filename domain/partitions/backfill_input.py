@@ -1,10 +1,6 @@
 """Reads a backfill plan from a file, as it was made or not at all."""
 
-from enum import StrEnum
-from typing import TypeVar
-
 from tileferry.domain.canonical import JsonValue
-from tileferry.domain.checks import moment_of
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.json_input import parse_json
 from tileferry.domain.json_object import JsonObject
@@ -38,7 +34,6 @@ _SEEN = (
     "abandoned",
     "marked",
 )
-_Member = TypeVar("_Member", bound=StrEnum)
 
 
 def plan_from_json(content: bytes) -> BackfillPlan:
@@ -56,7 +51,7 @@ def plan_from_json(content: bytes) -> BackfillPlan:
         )
     with data.naming():
         plan = BackfillPlan(
-            made_at=moment_of(data.get("made_at", str), field="plan.made_at"),
+            made_at=data.get_moment("made_at"),
             request=request,
             lines=[_line_from(line, f"plan.lines[{index}]") for index, line in enumerate(lines)],
         )
@@ -92,8 +87,8 @@ def _line_from(value: JsonValue, path: str) -> BackfillLine:
     with data.naming():
         return BackfillLine(
             logical_date=data.get_date("logical_date"),
-            action=_member_from(data, "action", BackfillAction),
-            why=None if data.fields["why"] is None else _member_from(data, "why", SkipReason),
+            action=data.get_member("action", BackfillAction),
+            why=None if data.fields["why"] is None else data.get_member("why", SkipReason),
             seen=None if seen is None else _seen_from(seen, f"{path}.seen"),
         )
 
@@ -103,7 +98,7 @@ def _seen_from(value: JsonValue, path: str) -> PartitionFingerprint:
     data.check_names(_SEEN)
     with data.naming():
         return PartitionFingerprint(
-            status=_member_from(data, "status", PartitionStatus),
+            status=data.get_member("status", PartitionStatus),
             attempt_count=data.get("attempt_count", int),
             current_run_id=_run_from(data, "current_run_id"),
             active_run_id=_run_from(data, "active_run_id"),
@@ -115,10 +110,3 @@ def _seen_from(value: JsonValue, path: str) -> PartitionFingerprint:
 
 def _run_from(data: JsonObject, name: str) -> RunId | None:
     return None if data.fields[name] is None else RunId(data.get(name, str))
-
-
-def _member_from(data: JsonObject, name: str, kind: type[_Member]) -> _Member:
-    value = data.get(name, str)
-    if value not in list(kind):
-        raise data.refused(name, f"must be one of {', '.join(kind)}")
-    return kind(value)

@@ -15,11 +15,11 @@ from datetime import datetime
 from attrs import asdict, field, fields, frozen
 
 from tileferry.domain.canonical import JsonValue
-from tileferry.domain.checks import integer, moment_of, sha256_hex
+from tileferry.domain.checks import integer, sha256_hex
 from tileferry.domain.json_input import parse_json
 from tileferry.domain.json_object import JsonObject
 from tileferry.domain.partitions.manifest import ManifestEntry, PartitionHeader
-from tileferry.domain.partitions.partition import PartitionKey
+from tileferry.domain.partitions.partition import KEY_FIELDS, key_from
 from tileferry.domain.runs import RunId
 from tileferry.domain.tiles import BlobRef, DownloadTally, FreshnessLabel, TileId
 from tileferry.domain.tiles.area import AREA_FIELDS, area_from, area_json
@@ -30,7 +30,6 @@ LINE_BYTES_MAX = 4_096
 
 _NEWER = "read it with the release that wrote it"
 _HEADER = ("version", "partition", "run_id", "area", "tiles_listed", "tally", "sealed_at")
-_KEY = ("source", "customer_id", "query_name", "logical_date")
 _TALLY = tuple(item.name for item in fields(DownloadTally))
 _ENTRY = (
     *("tile", "segment", "offset", "length", "sha256"),
@@ -100,7 +99,7 @@ def header_of(line: bytes, path: str) -> PartitionHeader:
     data = JsonObject.of(_parsed(line, path), path)
     data.check_version(VERSION, remedy=_NEWER)
     data.check_names(_HEADER)
-    key = _key_from(_below(data, "partition", _KEY))
+    key = key_from(_below(data, "partition", KEY_FIELDS))
     area = area_from(_below(data, "area", AREA_FIELDS))
     tally = _tally_from(_below(data, "tally", _TALLY))
     with data.naming():
@@ -110,17 +109,7 @@ def header_of(line: bytes, path: str) -> PartitionHeader:
             area=area,
             tiles_listed=data.get("tiles_listed", int),
             tally=tally,
-            sealed_at=_moment(data, "sealed_at"),
-        )
-
-
-def _key_from(data: JsonObject) -> PartitionKey:
-    with data.naming():
-        return PartitionKey(
-            source=data.get("source", str),
-            customer_id=data.get("customer_id", str),
-            query_name=data.get("query_name", str),
-            logical_date=data.get_date("logical_date"),
+            sealed_at=data.get_moment("sealed_at"),
         )
 
 
@@ -156,9 +145,7 @@ def _entry_by_field(line: bytes, path: str) -> ManifestEntry:
     """Read a line that is not as we write it, to refuse it by its field."""
     data = JsonObject.of(_parsed(line, path), path)
     data.check_names(_ENTRY)
-    freshness = data.get("freshness", str)
-    if freshness not in list(FreshnessLabel):
-        raise data.refused("freshness", f"must be one of {', '.join(FreshnessLabel)}")
+    freshness = data.get_member("freshness", FreshnessLabel)
     with data.naming("tile"):
         tile_id = TileId.parse(data.get("tile", str))
     with data.naming():
@@ -171,8 +158,8 @@ def _entry_by_field(line: bytes, path: str) -> ManifestEntry:
                 sha256=data.get("sha256", str),
             ),
             resolution_m_per_px=data.fields["resolution_m_per_px"],
-            produced_at=_moment(data, "produced_at"),
-            freshness=FreshnessLabel(freshness),
+            produced_at=data.get_moment("produced_at"),
+            freshness=freshness,
         )
 
 
@@ -193,10 +180,6 @@ def _below(data: JsonObject, name: str, names: Collection[str]) -> JsonObject:
     found = JsonObject.of(data.fields[name], f"{data.path}.{name}")
     found.check_names(names)
     return found
-
-
-def _moment(data: JsonObject, name: str) -> datetime:
-    return moment_of(data.get(name, str), field=f"{data.path}.{name}")
 
 
 def _parsed(line: bytes, path: str) -> JsonValue:

@@ -10,6 +10,7 @@ from attrs import field, fields, frozen, validators
 
 from tileferry.domain.checks import aware, date_of, field_name, instance, integer, name, text
 from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.json_object import JsonObject
 from tileferry.domain.runs import RunId
 from tileferry.domain.shape import Shape, check_shape, misfit
 
@@ -58,6 +59,20 @@ class PartitionKey:
             customer_id=customer_id,
             query_name=query_name,
             logical_date=logical_date,
+        )
+
+
+KEY_FIELDS = ("source", "customer_id", "query_name", "logical_date")
+
+
+def key_from(data: JsonObject) -> PartitionKey:
+    """Read a key among other fields."""
+    with data.naming():
+        return PartitionKey(
+            source=data.get("source", str),
+            customer_id=data.get("customer_id", str),
+            query_name=data.get("query_name", str),
+            logical_date=data.get_date("logical_date"),
         )
 
 

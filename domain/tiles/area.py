@@ -42,12 +42,10 @@ def area_json(area: Area) -> dict[str, JsonValue]:
 
 def area_from(data: JsonObject) -> Area:
     """Read an area among other fields."""
-    sector = data.get("sector_class", str)
-    if sector not in list(SectorClass):
-        raise data.refused("sector_class", f"must be one of {', '.join(SectorClass)}")
+    sector = data.get_member("sector_class", SectorClass)
     with data.naming("bbox"):
         bbox = BBox.parse(data.get("bbox", str))
     with data.naming("zoom_levels"):
         zooms = normalised_zooms(data.get_list("zoom_levels"))  # type: ignore[arg-type]  # it checks each
     with data.naming():
-        return Area(bbox=bbox, zoom_levels=zooms, sector_class=SectorClass(sector))
+        return Area(bbox=bbox, zoom_levels=zooms, sector_class=sector)

@@ -2,19 +2,21 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from datetime import datetime
 from hashlib import sha256
 
 from attrs import field, frozen, validators
 
-from tileferry.domain.checks import NAME_CHARS_MAX, aware, is_name, moment_of, positive
+from tileferry.domain.checks import NAME_CHARS_MAX, aware, is_name, positive
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.json_input import parse_json
+from tileferry.domain.json_object import JsonObject
 from tileferry.domain.tiles.blob import TILE_BYTES_MAX
 from tileferry.domain.tiles.mercator import tile_bounds
 from tileferry.domain.tiles.tile_id import TileId
 
+FACTS_FILE = "metadata.json"
 FACTS_BYTES_MAX = 65_536
 _EARTH_M = 40_075_016.686
 """The equator's length in Web Mercator."""
@@ -92,35 +94,13 @@ class CaptureFacts:
     @classmethod
     def parse(cls, content: bytes) -> "CaptureFacts":
         """Read the file; a name that is not known is refused, for it may be a misspelt one."""
-        data = parse_json(content, field="metadata.json", bytes_max=FACTS_BYTES_MAX)
-        if not isinstance(data, Mapping):
-            raise InvalidValueError(
-                field="metadata.json", value=type(data).__name__, problem="must be an object"
-            )
-        unknown = sorted(data.keys() - {"captured_at", "resolution_m_per_px"})
-        if unknown:
-            raise InvalidValueError(
-                field=f"metadata.json.{unknown[0]}",
-                value=unknown[0],
-                problem="is not known",
-                remedy="use captured_at and resolution_m_per_px",
-            )
-        moment, resolution = data.get("captured_at"), data.get("resolution_m_per_px")
-        if moment is not None and not isinstance(moment, str):
-            raise InvalidValueError(
-                field="metadata.json.captured_at", value=moment, problem="must be text"
-            )
-        if resolution is not None and (
-            isinstance(resolution, bool) or not isinstance(resolution, int | float)
-        ):
-            raise InvalidValueError(
-                field="metadata.json.resolution_m_per_px",
-                value=resolution,
-                problem="must be a number",
-            )
-        return cls(
-            captured_at=None
-            if moment is None
-            else moment_of(moment, field="metadata.json.captured_at").astimezone(UTC),
-            resolution_m_per_px=None if resolution is None else float(resolution),
+        found = parse_json(content, field=FACTS_FILE, bytes_max=FACTS_BYTES_MAX)
+        data = JsonObject.of(found, FACTS_FILE)
+        data.check_names((), optional=("captured_at", "resolution_m_per_px"))
+        given = {name for name, value in data.fields.items() if value is not None}
+        moment = data.get_moment("captured_at") if "captured_at" in given else None
+        resolution = (
+            data.get_number("resolution_m_per_px") if "resolution_m_per_px" in given else None
         )
+        with data.naming():
+            return cls(captured_at=moment, resolution_m_per_px=resolution)

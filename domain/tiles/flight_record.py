@@ -1,15 +1,16 @@
 """What is known of a flight: whether its aircraft stands on the ground."""
 
-from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 
 from attrs import field, frozen
 
-from tileferry.domain.checks import aware, instance, moment_of, name
-from tileferry.domain.errors import FlightStateNotOnGroundError, InvalidValueError
+from tileferry.domain.checks import aware, instance, name
+from tileferry.domain.errors import FlightStateNotOnGroundError
 from tileferry.domain.json_input import parse_json
+from tileferry.domain.json_object import JsonObject
 
+_PATH = "flight record"
 _RECORD_BYTES_MAX = 65_536
 
 
@@ -41,27 +42,11 @@ class FlightRecord:
     @classmethod
     def parse(cls, content: bytes) -> "FlightRecord":
         """Read a flight record file."""
-        data = parse_json(content, field="flight record", bytes_max=_RECORD_BYTES_MAX)
-        if not isinstance(data, Mapping):
-            raise InvalidValueError(
-                field="flight record", value=type(data).__name__, problem="must be an object"
+        found = parse_json(content, field=_PATH, bytes_max=_RECORD_BYTES_MAX)
+        data = JsonObject.of(found, _PATH)
+        with data.naming():
+            return cls(
+                flight_id=data.get("flight_id", str),
+                state=data.get_member("state", FlightState),
+                recorded_at=data.get_moment("recorded_at"),
             )
-        found = {}
-        for key in ("flight_id", "state", "recorded_at"):
-            value = data.get(key)
-            if not isinstance(value, str):
-                raise InvalidValueError(
-                    field=f"flight record.{key}", value=value, problem="must be text"
-                )
-            found[key] = value
-        if found["state"] not in list(FlightState):
-            raise InvalidValueError(
-                field="flight record.state",
-                value=found["state"],
-                problem=f"must be one of {', '.join(FlightState)}",
-            )
-        return cls(
-            flight_id=found["flight_id"],
-            state=FlightState(found["state"]),
-            recorded_at=moment_of(found["recorded_at"], field="flight record.recorded_at"),
-        )

@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from tileferry.domain.addresses import is_loopback
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import TileId
 from tileferry.entrypoints.provider.answers import Answer, RefusalError, json_answer, problem
@@ -34,7 +35,6 @@ LOGGER = logging.getLogger("tileferry.provider")
 TILES = "/api/satellite/tiles"
 PLAIN = "/xyz/{z}/{x}/{y}.jpg"
 """As a template has it, and as a route does."""
-_LOOPBACK = ("127.", "::1", "::ffff:127.")
 _COUNTED_MAX = 1_000_000
 
 Handler = Callable[[Request], Awaitable[Answer]]
@@ -250,7 +250,7 @@ def _tile(request: Request) -> TileId:
 
 
 def _check_local(request: Request) -> None:
-    if request.client is None or not request.client.host.startswith(_LOOPBACK):
+    if request.client is None or not is_loopback(request.client.host):
         raise RefusalError(403, "not_local", "this is for the provider's own machine")
 
 

@@ -1,7 +1,6 @@
 """Runs the provider: binds, says where it is, and stops cleanly and soon."""
 
 import asyncio
-import ipaddress
 import logging
 import socket
 from collections.abc import Callable
@@ -12,6 +11,7 @@ import uvicorn
 from attrs import field, frozen
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from tileferry.domain.addresses import is_loopback
 from tileferry.domain.checks import integer
 from tileferry.domain.errors import InvalidValueError
 from tileferry.entrypoints.provider.app import Provider
@@ -44,10 +44,7 @@ class Address:
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach it."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return is_loopback(self.host)
 
 
 class ProviderServer(uvicorn.Server):

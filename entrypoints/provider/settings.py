@@ -1,13 +1,13 @@
 """What a provider is told before it starts."""
 
-import math
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from attrs import converters, field, frozen, validators
 
 from tileferry.domain.checks import as_float, aware, integer, positive, text
-from tileferry.domain.tiles import TileId, tile_bounds
+from tileferry.domain.tiles import TileId
+from tileferry.domain.tiles.capture import ground_resolution
 from tileferry.entrypoints.provider.faults.plan import Rule
 from tileferry.entrypoints.provider.imagery import ESTIMATED_BYTES
 from tileferry.entrypoints.provider.listing import TileFacts
@@ -15,7 +15,6 @@ from tileferry.entrypoints.provider.listing import TileFacts
 DEFAULT_M_PER_PX: float | None = 0.6
 PAGE_SIZE_MAX = 100_000
 _AGE = timedelta(days=30)
-_EQUATOR_M_PER_PX = 2 * math.pi * 6_378_137 / 256
 
 
 def recent() -> datetime:
@@ -47,13 +46,10 @@ class ProviderSettings:
         return TileFacts(
             tile=tile,
             produced_at=self.produced_at,
-            resolution_m_per_px=ground_m_per_px(tile) if resolution is None else resolution,
+            resolution_m_per_px=_to_the_centimetre(tile) if resolution is None else resolution,
             estimated_bytes=ESTIMATED_BYTES,
         )
 
 
-def ground_m_per_px(tile: TileId) -> float:
-    """Return how much ground a pixel covers in the middle of a tile, to the centimetre."""
-    bounds = tile_bounds(tile)
-    latitude = math.radians((bounds.south + bounds.north) / 2)
-    return max(round(_EQUATOR_M_PER_PX * math.cos(latitude) / (1 << tile.zoom), 2), 0.01)
+def _to_the_centimetre(tile: TileId) -> float:
+    return max(round(ground_resolution(tile), 2), 0.01)

@@ -29,7 +29,15 @@ def test_what_cannot_be_a_host_is_none(host: str) -> None:
 
 @pytest.mark.parametrize(
     ("host", "is_ours"),
-    [("localhost", True), ("127.3.2.1", True), ("::1", True), ("10.0.0.1", False), ("a.b", False)],
+    [
+        ("localhost", True),
+        ("127.3.2.1", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("10.0.0.1", False),
+        ("::ffff:10.0.0.1", False),
+        ("a.b", False),
+    ],
 )
 def test_this_machine_is_known(host: str, is_ours: bool) -> None:  # noqa: FBT001  # what is expected
     assert is_loopback(host) is is_ours

@@ -70,6 +70,7 @@ def test_a_certificate_should_outlast_the_next_flight(days: int | None, verdict:
         (401, Verdict.FAILED, ProviderFault.UNAUTHORIZED),
         (403, Verdict.FAILED, ProviderFault.UNAUTHORIZED),
         (404, Verdict.FAILED, None),
+        (408, Verdict.WARNING, None),
         (429, Verdict.WARNING, None),
         (500, Verdict.WARNING, None),
         (503, Verdict.WARNING, None),

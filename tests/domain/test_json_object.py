@@ -1,6 +1,7 @@
 """Objects of JSON: each field is what it must be, or is refused by its place."""
 
-from datetime import date
+from datetime import UTC, date, datetime
+from enum import StrEnum
 from typing import Any
 
 import pytest
@@ -15,6 +16,13 @@ from tileferry.domain.tiles import BBox
 DATA = JsonObject.of(
     {"version": 1, "a": "x", "n": 7, "yes": True, "day": "2024-02-29", "many": [1, "2"]}, "plan"
 )
+
+
+class Letter(StrEnum):
+    """One of two."""
+
+    A = "a"
+    B = "b"
 
 
 def refusal(take: Any) -> InvalidValueError:
@@ -47,6 +55,35 @@ def test_a_field_of_another_kind_is_refused_by_its_place(
     error = refusal(lambda: DATA.get(name, kind))
     assert (error.field, error.problem) == (f"plan.{name}", problem)
     assert error.value == DATA.fields.get(name)
+
+
+def test_numbers_moments_and_members_are_read() -> None:
+    data = JsonObject("plan", {"n": 7, "f": 0.5, "at": "2024-02-29T01:00:00+01:00", "s": "a"})
+    assert (data.get_number("n"), data.get_number("f")) == (7.0, 0.5)
+    assert data.get_moment("at") == datetime(2024, 2, 29, tzinfo=UTC)
+    assert data.get_member("s", Letter) is Letter.A
+
+
+@pytest.mark.parametrize("value", [True, "7", None, []])
+def test_only_a_number_is_one(value: JsonValue) -> None:
+    error = refusal(lambda: JsonObject("plan", {"n": value}).get_number("n"))
+    assert (error.field, error.problem) == ("plan.n", "must be a number")
+
+
+@pytest.mark.parametrize("value", ["c", "A", None, 7, ["a"]])
+def test_a_member_is_one_of_a_few(value: JsonValue) -> None:
+    error = refusal(lambda: JsonObject("plan", {"s": value}).get_member("s", Letter))
+    assert (error.field, error.problem) == ("plan.s", "must be one of a, b")
+
+
+@pytest.mark.parametrize("value", ["2024-02-29T00:00:00", "today", None])
+def test_a_moment_has_its_zone(value: JsonValue) -> None:
+    error = refusal(lambda: JsonObject("plan", {"at": value}).get_moment("at"))
+    assert error.field == "plan.at"
+
+
+def test_what_is_optional_may_be_missing() -> None:
+    DATA.check_names(("version", "a", "n"), optional=("yes", "day", "many", "more"))
 
 
 @pytest.mark.parametrize("value", ["x", None, 7, {"a": 1}])

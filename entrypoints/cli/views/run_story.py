@@ -5,6 +5,7 @@ from typing import assert_never
 from tileferry.application.control.inspection import InspectedRun, InspectedSource
 from tileferry.application.control.work_policies import WorkPolicies
 from tileferry.domain.retry import RetryPolicy
+from tileferry.domain.retry.budget import pays_retry
 from tileferry.domain.runs import (
     QUEUE_BUDGET,
     Run,
@@ -104,7 +105,7 @@ def _held_up(found: InspectedRun, source: InspectedSource) -> list[str]:
     if not is_due(run, now):
         return []
     story = []
-    if run.status is RunStatus.ERROR and source.tokens < 1:
+    if run.status is RunStatus.ERROR and not pays_retry(source.tokens):
         story.append(
             f"Retries of {run.source} are paid from tokens, and {source.tokens:.1f} are left; one"
             f" comes back every {in_seconds(1 / QUEUE_BUDGET.refill_per_s)}."

@@ -208,9 +208,9 @@ def test_an_answer_is_read_in_the_order_of_the_batch() -> None:
 @pytest.mark.parametrize(
     ("content", "field"),
     [
-        (b"[]", "answer.results"),
+        (b"[]", "answer"),
         (b'{"results": {}}', "answer.results"),
-        (answer(7), "answer.results[0].tile_id"),
+        (answer(7), "answer.results[0]"),
         (answer({"status": "accepted"}), "answer.results[0].tile_id"),
         (answer(result(9)), "answer.results[0].tile_id"),
         (answer(result(0), result(0)), "answer.results[1].tile_id"),

@@ -46,7 +46,7 @@ def test_anything_but_the_ground_is_refused(state: str) -> None:
         ({**GOOD, "state": 7}, "flight record.state"),
         ({**GOOD, "state": "landed"}, "flight record.state"),
         ({**GOOD, "recorded_at": "yesterday"}, "flight record.recorded_at"),
-        ({**GOOD, "flight_id": "../x"}, "FlightRecord.flight_id"),
+        ({**GOOD, "flight_id": "../x"}, "flight record.flight_id"),
     ],
 )
 def test_a_record_that_is_none_is_refused_by_its_field(data: Any, field: str) -> None:
