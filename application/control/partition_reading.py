@@ -1,8 +1,10 @@
 """What consumers read: the data of a success, and of nothing else."""
 
+from contextlib import AbstractContextManager
+
 from attrs import frozen
 
-from tileferry.application.ports.raw_partitions import RawSink, refuse_changed
+from tileferry.application.ports.raw_partitions import PartitionReader, RawSink, refuse_changed
 from tileferry.application.ports.work import WorkReader
 from tileferry.domain.partitions import PartitionKey, readable_run
 from tileferry.domain.partitions.manifest import SealedPartition
@@ -15,8 +17,13 @@ class PartitionReading:
     books: WorkReader
     sink: RawSink
 
+    def open(self, key: PartitionKey) -> AbstractContextManager[PartitionReader] | None:
+        """Return a block in which the raw partition that speaks for ``key`` can be read."""
+        sealed = self.readable(key)
+        return None if sealed is None else self.sink.reader(sealed)
+
     def readable(self, key: PartitionKey) -> SealedPartition | None:
-        """Return the raw partition that speaks for ``key``; ``sink.reader`` opens it.
+        """Return the raw partition that speaks for ``key``.
 
         ``None`` is a gap: it is unknown, pending or failed, and a consumer takes it as that. What
         the books vouch for and the sink does not have as it was sealed is refused.

@@ -1,6 +1,7 @@
 """The whole product in one object: a database, a cache, a provider, a queue."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,8 +13,10 @@ from tileferry.application import IngestReport
 from tileferry.application.cache.export import ExportReport
 from tileferry.application.cache.readiness import ReadinessReport
 from tileferry.application.ports.progress import UploadEnded
+from tileferry.application.ports.raw_partitions import PartitionReader
 from tileferry.application.transfers.progress import ProgressEvents
 from tileferry.domain.archives import format_of
+from tileferry.domain.partitions import PartitionKey
 from tileferry.domain.tiles import (
     DownloadBatchReport,
     DownloadRequest,
@@ -40,6 +43,7 @@ from tileferry.entrypoints.landing import records_of
 
 if TYPE_CHECKING:
     from tileferry.adapters.http import HttpTileDownloader
+    from tileferry.application.control.partition_reading import PartitionReading
     from tileferry.application.ports import TileDownloader
 
 
@@ -93,6 +97,14 @@ class Tileferry(Queueing):
         """Return a tile's bytes, checked as they are read."""
         content: bytes = self._parts().tile_store().read_tile(tile_id)
         return content
+
+    def read_partition(self, key: PartitionKey) -> AbstractContextManager[PartitionReader] | None:
+        """Return a block in which a partition's tiles can be read, as they were sealed.
+
+        ``None`` is a gap: the partition is unknown, pending or failed. Only a success is read.
+        """
+        reading: PartitionReading = self._current().partition_reading()
+        return reading.open(key)
 
     def verify(
         self,

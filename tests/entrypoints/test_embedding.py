@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,20 @@ from tileferry.application.ports.progress import (
     UploadEnded,
     Waiting,
 )
+from tileferry.domain.actors import Actor
 from tileferry.domain.errors import CacheLockError, DatabaseError, InvalidValueError
+from tileferry.domain.partitions import PartitionKey
 from tileferry.domain.runs import RunId, RunStatus
-from tileferry.domain.tiles import DownloadOutcome, TileId, TileUploadStatus
+from tileferry.domain.tiles import (
+    Area,
+    BBox,
+    DownloadOutcome,
+    SectorClass,
+    TileId,
+    TileUploadStatus,
+)
+from tileferry.domain.work import AcquirePartition
+from tileferry.entrypoints.container import Container
 from tileferry.entrypoints.embedding import Tileferry
 from tileferry.entrypoints.provider.imagery import draw_tile
 
@@ -217,6 +229,28 @@ def test_a_queued_download_is_carried_out_once(site: Site) -> None:
         assert len(site.of(Waiting)) == 1
         assert ferry.find_run(RunId("none")) is None
         assert ferry.work() == 0
+
+
+def test_a_partition_is_read_once_it_is_a_success(site: Site) -> None:
+    area = Area(bbox=BBox.parse(BOX), zoom_levels=(14,), sector_class=SectorClass.STABLE_REAR)
+    key = PartitionKey(
+        source="satellite", customer_id="a", query_name="q", logical_date=date(2026, 3, 1)
+    )
+    with site.ferry() as ferry:
+        assert ferry.read_partition(key) is None
+        scheduler = Container(config=site.config())
+        work = AcquirePartition.of(key, area)
+        scheduler.partition_control().enqueue([work], actor=Actor.SCHEDULER)
+        scheduler.shutdown_resources()
+        assert ferry.read_partition(key) is None
+        assert ferry.work() == 1
+        reading = ferry.read_partition(key)
+        assert reading is not None
+        with reading as partition:
+            entries = list(partition.entries())
+            tiles = {entry.tile_id: partition.read_tile(entry) for entry in entries}
+    assert len(tiles) == partition.header.tiles_listed > 0
+    assert all(content == draw_tile(tile.zoom, tile.x, tile.y) for tile, content in tiles.items())
 
 
 def test_a_worker_is_told_to_stop_from_outside(site: Site) -> None:

@@ -53,7 +53,7 @@ def status(site: Site) -> PartitionStatus:
 
 def test_spec3_s9_nothing_is_read_of_what_is_unknown_or_pending(site: Site) -> None:
     assert site.consumer.readable(evolve(KEY, customer_id="nobody")) is None
-    assert site.consumer.readable(KEY) is None
+    assert (site.consumer.readable(KEY), site.consumer.open(KEY)) == (None, None)
     run = site.desk.claimed()
     seal(site.sink, TILES[:5], run_id=run.run_id)  # sealed, and not judged yet
     assert (status(site), site.consumer.readable(KEY)) == (PartitionStatus.PENDING, None)
@@ -70,7 +70,9 @@ def test_spec3_s9_nothing_is_read_of_a_failure(site: Site) -> None:
 def test_spec3_s9_a_success_is_read(site: Site, outcome: VerdictOutcome) -> None:
     sealed = site.judged(site.desk.claimed(), outcome)
     assert site.consumer.readable(KEY) == sealed
-    with site.sink.reader(sealed) as reader:
+    reading = site.consumer.open(KEY)
+    assert reading is not None
+    with reading as reader:
         assert len(list(reader.entries())) == 5
 
 
