@@ -4,7 +4,7 @@ Every part of that path is a plain name of ours, opened one below the other with
 A run has its directory when it is sealed, and not before (see ``raw_open``).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from logging import Logger
 from pathlib import Path
@@ -22,7 +22,6 @@ from tileferry.adapters.filesystem.raw_reader import (
 )
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.raw_partitions import check_run_id, refuse_changed
-from tileferry.domain.checks import is_name
 from tileferry.domain.partitions import PartitionKey
 from tileferry.domain.partitions.manifest import SealedPartition
 from tileferry.domain.runs import RunId
@@ -69,12 +68,6 @@ class FileRawSink:
             # Who sealed it may have died before its name was durable.
             runs.sync()
             return read_ends(directory, key, run_id)
-
-    def runs(self, key: PartitionKey) -> Sequence[RunId]:
-        """Return the runs that have a sealed partition, in the order of their names."""
-        with self._found(*_path_of(key)) as directory:
-            names = [] if directory is None else directory.names()
-        return [RunId(name) for name in sorted(names) if is_name(name)]
 
     @contextmanager
     def reader(self, sealed: SealedPartition) -> Iterator[FilePartitionReader]:

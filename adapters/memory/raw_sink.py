@@ -1,6 +1,6 @@
 """Raw partitions in memory, by the same manifest."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -152,11 +152,6 @@ class MemoryRawSink:
         check_run_id(run_id)
         raw = self._partitions.get((key, run_id))
         return raw.sealed() if raw is not None and raw.manifest else None
-
-    def runs(self, key: PartitionKey) -> Sequence[RunId]:
-        """Return the runs that have a sealed partition, in the order of their names."""
-        known = self._partitions.items()
-        return sorted(run_id for (of, run_id), raw in known if of == key and raw.manifest)
 
     @contextmanager
     def reader(self, sealed: SealedPartition) -> Iterator[MemoryPartitionReader]:

@@ -1,6 +1,6 @@
 """The raw sink: what runs bring, one raw partition a run, never changed once it is sealed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import PurePath
@@ -99,10 +99,6 @@ class RawSink(Protocol):
 
     def find(self, key: PartitionKey, run_id: RunId) -> SealedPartition | None:
         """Return a run's sealed partition, if there is one; this looks at no tile."""
-        ...
-
-    def runs(self, key: PartitionKey) -> Sequence[RunId]:
-        """Return the runs that have a sealed partition, in the order of their names."""
         ...
 
     def reader(self, sealed: SealedPartition) -> AbstractContextManager[PartitionReader]:

@@ -1,7 +1,5 @@
 """The order of tiles in a PMTiles archive: level by level, each along a Hilbert curve."""
 
-from tileferry.domain.tiles.tile_id import ZOOM_MAX
-
 BLOCK_LEVELS = 5
 """A block is 32 by 32 tiles, or a whole level that has fewer: a stretch without gaps."""
 
@@ -52,6 +50,3 @@ def block_tiles(start: int) -> tuple[int, range, range]:
     side = 1 << min(zoom, BLOCK_LEVELS)
     x, y = x - x % side, y - y % side
     return zoom, range(x, x + side), range(y, y + side)
-
-
-NUMBER_MAX = level_start(ZOOM_MAX + 1) - 1

@@ -41,10 +41,9 @@ from tileferry.domain.retry.schedule import Schedule, Wait, schedule
 from tileferry.domain.retry.simulate import (
     SimulatedAttempt,
     Simulation,
-    longest_backoff_s,
     simulate,
 )
-from tileferry.domain.retry.what_if import Fate, PastCall, Retold, WhatIf, retold, what_if
+from tileferry.domain.retry.what_if import Fate, PastCall, Retold, WhatIf, retold
 
 __all__ = [
     "DOWNLOAD_POLICY",
@@ -85,7 +84,6 @@ __all__ = [
     "compute_idempotency_key",
     "decide",
     "jittered_delay",
-    "longest_backoff_s",
     "nominal_delay",
     "parse_retry_after",
     "replay",
@@ -94,6 +92,5 @@ __all__ = [
     "simulate",
     "upload_policy",
     "wait_as_told",
-    "what_if",
     "within_run",
 ]

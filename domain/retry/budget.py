@@ -45,11 +45,6 @@ class RetryBudget:
                 problem=f"exceeds the capacity, {self.capacity:g}",
             )
 
-    @property
-    def allows_retry(self) -> bool:
-        """Whether a retry can be paid now."""
-        return pays_retry(self.tokens)
-
     def refilled(self, now_s: float) -> "RetryBudget":
         """Return the bucket at ``now_s``; a clock that went back earns nothing."""
         elapsed_s = max(0.0, now_s - self.updated_s)

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 
 from attrs import frozen
 
-from tileferry.domain.retry.backoff import nominal_delay
 from tileferry.domain.retry.classify import ErrorClass
 from tileferry.domain.retry.decide import Decision, Failure, RetryAt, decide
 from tileferry.domain.retry.policy import RetryPolicy
@@ -60,12 +59,3 @@ def simulate(
         started_s += call_s + decision.delay_s
         waited_s += decision.delay_s
     return Simulation(failures=tuple(failures), succeeds=True, waited_s=waited_s)
-
-
-def longest_backoff_s(policy: RetryPolicy) -> float:
-    """Return the most that all backoffs of one operation can add up to, jitter included."""
-    factor = 1 + policy.jitter_factor if policy.jitter_enabled else 1.0
-    return sum(
-        min(nominal_delay(policy, attempt) * factor, policy.max_delay)
-        for attempt in range(1, policy.max_attempts)
-    )

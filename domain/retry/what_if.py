@@ -4,7 +4,6 @@ The same calls are taken to fail in the same way and to take as long, whenever t
 that was given up might have succeeded had it been tried once more: nobody knows, and so it says.
 """
 
-from collections.abc import Iterable
 from enum import StrEnum
 
 from attrs import define, evolve, field, frozen
@@ -111,14 +110,6 @@ class WhatIf:
         else:
             self.given_up += 1
             self.still_given_up += again.fate is Fate.GIVEN_UP
-
-
-def what_if(policy: RetryPolicy, calls: Iterable[PastCall]) -> WhatIf:
-    """Put past calls under another policy."""
-    result = WhatIf(policy)
-    for call in calls:
-        result.add(call)
-    return result
 
 
 def _delay_of(record: DecisionRecord) -> float:

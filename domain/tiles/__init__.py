@@ -13,7 +13,7 @@ from tileferry.domain.tiles.capture import (
     image_kind,
     tile_of_path,
 )
-from tileferry.domain.tiles.coverage import TileCoverage, TileRange, count_tiles, tile_ranges
+from tileferry.domain.tiles.coverage import TileCoverage, TileRange, tile_ranges
 from tileferry.domain.tiles.download_report import (
     DownloadBatchReport,
     DownloadOutcome,
@@ -79,7 +79,7 @@ from tileferry.domain.tiles.upload import (
     next_retry_hint,
 )
 from tileferry.domain.tiles.upload_answer import parse_upload_answer
-from tileferry.domain.tiles.upload_passes import UploadPasses, aggregate_passes
+from tileferry.domain.tiles.upload_passes import UploadPasses
 from tileferry.domain.tiles.voting import (
     MAX_PER_TILE_ATTEMPTS,
     VOTING_MOVES,
@@ -149,7 +149,6 @@ __all__ = [
     "UploadRequest",
     "Verdict",
     "VotingStatus",
-    "aggregate_passes",
     "area_from",
     "area_json",
     "bbox_of_geojson",
@@ -157,7 +156,6 @@ __all__ = [
     "captured_tile",
     "class_of_error",
     "class_of_fault",
-    "count_tiles",
     "default_budget_bytes",
     "default_reserve_bytes",
     "download_outcome",

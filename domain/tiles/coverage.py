@@ -1,6 +1,6 @@
 """Which tiles an area consists of, as a handful of ranges instead of a list of millions."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from attrs import field, frozen
 
@@ -122,8 +122,3 @@ class TileCoverage:
             if start < part.count:
                 yield from part.tiles(source, start=start)
             start = max(0, start - part.count)
-
-
-def count_tiles(bbox: BBox, zooms: Iterable[int]) -> int:
-    """Return how many tiles the box has at these levels."""
-    return TileCoverage(bbox=bbox, zoom_levels=zooms).count

@@ -42,11 +42,6 @@ class DownloadRequest:
         """The tiles that the area consists of."""
         return TileCoverage(bbox=self.bbox, zoom_levels=self.zoom_levels)
 
-    @property
-    def tile_count(self) -> int:
-        """How many tiles that is."""
-        return self.coverage.count
-
     def request_hash(self, service_api_key_hash: str) -> str:
         """Return what tells requests of one flight apart; the key's hash, never the key, goes in.
 

@@ -1,7 +1,5 @@
 """One upload call with its in-call retries, added up pass by pass."""
 
-from collections.abc import Iterable
-
 from attrs import define, evolve, field
 
 from tileferry.domain.errors import InvalidValueError
@@ -72,13 +70,3 @@ class UploadPasses:
         if last is UploadOutcome.SUCCESS and left:
             return UploadOutcome.PARTIAL
         return last
-
-
-def aggregate_passes(
-    passes: Iterable[UploadBatchReport], *, next_retry_at_s: float | None = None
-) -> UploadBatchReport:
-    """Return the report of a call that consisted of these passes, in their order."""
-    call = UploadPasses()
-    for report in passes:
-        call.add(report)
-    return call.report(next_retry_at_s=next_retry_at_s)

@@ -5,9 +5,11 @@ from hypothesis import strategies as st
 from pmtiles.tile import tileid_to_zxy, zxy_to_tileid
 
 from tileferry.domain.archives import block_start, block_tiles, tile_number, tile_of_number
-from tileferry.domain.archives.curve import NUMBER_MAX
+from tileferry.domain.archives.curve import level_start
 from tileferry.domain.tiles import TileCoverage, TileRange
 from tileferry.domain.tiles.tile_id import ZOOM_MAX
+
+NUMBER_MAX = level_start(ZOOM_MAX + 1) - 1
 
 
 @st.composite

@@ -16,10 +16,13 @@ from tileferry.domain.archives import (
     gzipped,
     leaf_entries,
 )
-from tileferry.domain.archives.curve import NUMBER_MAX
+from tileferry.domain.archives.curve import level_start
 from tileferry.domain.archives.directory import gunzipped
 from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles.tile_id import ZOOM_MAX
 from tileferry.domain.tiles.tile_set import AREA_TILES_MAX
+
+NUMBER_MAX = level_start(ZOOM_MAX + 1) - 1
 
 
 @st.composite

@@ -17,7 +17,6 @@ from tileferry.domain.retry import (
     RetryPolicy,
     RetryReason,
     jittered_delay,
-    longest_backoff_s,
     schedule,
     simulate,
 )
@@ -80,5 +79,3 @@ def test_every_delay_lies_within_its_bounds(
         assert wait.delay_s_min - 1e-6 <= delay_s <= wait.delay_s_max * (1 + 1e-9) + 1e-9
         if wait.reason is RetryReason.BACKOFF:
             assert delay_s == jittered_delay(bounded, wait.attempt, key)
-    if isinstance(error, Retryable):
-        assert plan.worst_case_s == pytest.approx(longest_backoff_s(bounded))

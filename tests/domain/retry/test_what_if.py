@@ -1,5 +1,6 @@
 """Past calls under another policy."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -18,9 +19,9 @@ from tileferry.domain.retry import (
     RateLimited,
     Retryable,
     RetryPolicy,
+    WhatIf,
     retold,
     simulate,
-    what_if,
 )
 
 PLAIN = RetryPolicy(max_attempts=4, base_delay=1.0, jitter_enabled=False)
@@ -110,12 +111,19 @@ def test_waits_that_were_asked_for_are_bounded_by_the_other_policy() -> None:
     assert retold(evolve(PLAIN, max_rate_limited=1), call).fate is Fate.GIVEN_UP
 
 
+def under(policy: RetryPolicy, calls: Sequence[PastCall]) -> WhatIf:
+    result = WhatIf(policy)
+    for call in calls:
+        result.add(call)
+    return result
+
+
 def test_many_calls_are_added_up() -> None:
     history = [past(PLAIN, Retryable()), SUCCEEDED_AFTER_3, GAVE_UP_AFTER_4, past(PLAIN, Final())]
-    fewer = what_if(evolve(PLAIN, max_attempts=2), history)
+    fewer = under(evolve(PLAIN, max_attempts=2), history)
     assert (fewer.calls, fewer.succeeded, fewer.still_succeed, fewer.lost) == (4, 2, 1, 1)
     assert (fewer.given_up, fewer.still_given_up, fewer.unknown) == (2, 2, 0)
     assert (fewer.waited_s, fewer.would_wait_s) == (15.0, 3.0)
-    more = what_if(evolve(PLAIN, max_attempts=6), history)
+    more = under(evolve(PLAIN, max_attempts=6), history)
     assert (more.lost, more.still_given_up, more.unknown) == (0, 1, 1)
     assert more.would_wait_s == 15.0 + 8.0

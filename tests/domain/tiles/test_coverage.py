@@ -16,7 +16,6 @@ from tileferry.domain.tiles import (
     TileCoverage,
     TileId,
     TileRange,
-    count_tiles,
     tile_at,
     tile_bounds,
     tile_ranges,
@@ -46,7 +45,7 @@ def small_areas(draw: st.DrawFn) -> tuple[BBox, int]:
     box = draw(boxes())
     deepest = int(math.log2(360 / max(box.width, box.north - box.south))) + 2
     zoom = draw(st.integers(0, min(deepest, ZOOM_MAX)))
-    assume(count_tiles(box, [zoom]) <= TILES_MAX)
+    assume(TileCoverage(bbox=box, zoom_levels=[zoom]).count <= TILES_MAX)
     return box, zoom
 
 
@@ -88,7 +87,7 @@ def test_no_tile_comes_twice_they_ascend_and_the_count_is_theirs(wanted: tuple[B
     area = TileCoverage(bbox=box, zoom_levels=levels)
     tiles = list(area.tiles("sat"))
     assert tiles == sorted(set(tiles))
-    assert len(tiles) == area.count == count_tiles(box, levels)
+    assert len(tiles) == area.count
     assert all(area.contains(tile) for tile in tiles)
 
 
@@ -132,7 +131,7 @@ def test_east_and_south_edges_on_a_boundary_pull_in_no_further_tile(
 @given(zooms)
 def test_the_whole_world_is_every_tile_of_a_level(zoom: int) -> None:
     world = BBox.parse("-180,-90,180,90")
-    assert count_tiles(world, [zoom]) == 4**zoom
+    assert TileCoverage(bbox=world, zoom_levels=[zoom]).count == 4**zoom
 
 
 def test_across_the_antimeridian_there_are_two_ranges_where_they_do_not_meet() -> None:
@@ -143,7 +142,7 @@ def test_across_the_antimeridian_there_are_two_ranges_where_they_do_not_meet() -
         TileRange(zoom=2, x_min=0, x_max=0, y_min=1, y_max=2),
         TileRange(zoom=2, x_min=3, x_max=3, y_min=1, y_max=2),
     )
-    assert count_tiles(box, [0, 1, 2]) == 1 + 4 + 4
+    assert TileCoverage(bbox=box, zoom_levels=[0, 1, 2]).count == 1 + 4 + 4
 
 
 def test_a_side_that_only_touches_the_antimeridian_has_no_tiles() -> None:
@@ -214,7 +213,7 @@ def test_a_range_that_cannot_be_is_refused(field: str, value: Any) -> None:
 @pytest.mark.parametrize("levels", [[], [22], [-1], [True], [3, "4"], [1.0]])
 def test_levels_that_cannot_be_are_refused(levels: Any) -> None:
     with pytest.raises(InvalidValueError, match="zoom_levels"):
-        count_tiles(BBox.parse("1,1,2,2"), levels)
+        TileCoverage(bbox=BBox.parse("1,1,2,2"), zoom_levels=levels)
 
 
 def test_a_box_is_a_box_and_not_its_text() -> None:

@@ -93,7 +93,7 @@ def test_a_key_s_hash_is_text_and_is_not_shown(secret: Any) -> None:
 
 def test_the_area_can_be_counted_and_asked() -> None:
     area = request(bbox=BBox.parse("-180,-90,180,90"), zoom_levels=[0, 1])
-    assert area.tile_count == 5
+    assert area.coverage.count == 5
     assert area.coverage.contains(TileId(source="sat", zoom=1, x=1, y=1))
     assert not area.coverage.contains(TileId(source="sat", zoom=2, x=1, y=1))
 

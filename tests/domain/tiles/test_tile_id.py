@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.tiles import ZOOM_MAX, BBox, TileId, count_tiles
+from tileferry.domain.tiles import ZOOM_MAX, BBox, TileCoverage, TileId
 
 sources = st.sampled_from(["sat", "a", "9", "maps.v2", "sat_1-b", "s" * 64])
 
@@ -163,4 +163,4 @@ def test_tiles_sort_by_number_not_by_text() -> None:
 def test_zoom_levels_come_in_a_list() -> None:
     levels: Any = 5
     with pytest.raises(InvalidValueError, match="zoom_levels: must be a list"):
-        count_tiles(BBox(west=0, south=0, east=1, north=1), levels)
+        TileCoverage(bbox=BBox(west=0, south=0, east=1, north=1), zoom_levels=levels)

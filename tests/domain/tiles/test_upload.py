@@ -1,7 +1,7 @@
 """Upload reports, and how the passes of one call become one of them."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -19,13 +19,22 @@ from tileferry.domain.tiles import (
     UploadOutcome,
     UploadPasses,
     UploadRequest,
-    aggregate_passes,
     next_retry_hint,
 )
 
 FLIGHT = "F-042"
 ACCEPTED, DUPLICATE, REJECTED = TileUploadStatus
 SUCCESS, PARTIAL, FAILURE = UploadOutcome
+
+
+def added_up(
+    passes: Iterable[UploadBatchReport], *, next_retry_at_s: float | None = None
+) -> UploadBatchReport:
+    """Return the report of a call that consisted of these passes, in their order."""
+    call = UploadPasses()
+    for report in passes:
+        call.add(report)
+    return call.report(next_retry_at_s=next_retry_at_s)
 
 
 def status(x: int, answer: TileUploadStatus) -> PerTileStatus:
@@ -130,28 +139,28 @@ def test_a_request_names_its_flight() -> None:
 
 @given(reports)
 def test_spec1_ac1_a_single_pass_is_reported_unchanged(report: UploadBatchReport) -> None:
-    assert aggregate_passes([report]) == report
+    assert added_up([report]) == report
 
 
 def test_spec1_ac2_three_of_ten_rejected_then_success_is_a_success_with_one_retry() -> None:
     first = carried_out({x: REJECTED if x < 3 else ACCEPTED for x in range(10)})
     second = carried_out(dict.fromkeys(range(3), ACCEPTED))
     assert (first.tiles_rejected, len(first.per_tile_status)) == (3, 10)
-    call = aggregate_passes([first, second])
+    call = added_up([first, second])
     assert (call.outcome, call.retry_count) == (SUCCESS, 1)
     assert (call.tiles_acknowledged, call.tiles_rejected) == (10, 0)
 
 
 def test_spec1_ac3_a_tile_given_up_on_the_way_leaves_the_call_partial() -> None:
     first = evolve(carried_out({1: REJECTED, 2: REJECTED}), tiles_given_up=1)
-    call = aggregate_passes([first, carried_out({2: ACCEPTED})])
+    call = added_up([first, carried_out({2: ACCEPTED})])
     assert (call.outcome, call.tiles_given_up, call.tiles_rejected) == (PARTIAL, 1, 1)
 
 
 def test_spec1_ac4_the_same_tile_rejected_in_four_passes_is_partial_after_three_retries() -> None:
     now_s, cap_s = 1000.0, 60.0
     passes = [carried_out({7: REJECTED})] * 4
-    call = aggregate_passes(passes, next_retry_at_s=next_retry_hint(now_s, cap_s))
+    call = added_up(passes, next_retry_at_s=next_retry_hint(now_s, cap_s))
     assert (call.outcome, call.retry_count, call.next_retry_at_s) == (PARTIAL, 3, 1060.0)
     assert call.tiles_rejected == 1
 
@@ -166,7 +175,7 @@ def test_spec1_ac13_thirty_delivered_then_the_other_twenty() -> None:
     assert (first.tiles_acknowledged, first.tiles_rejected) == (30, 20)
     second = carried_out(dict.fromkeys(range(30, 50), ACCEPTED))
     assert (second.tiles_acknowledged, second.outcome) == (20, SUCCESS)
-    both = aggregate_passes([first, second])
+    both = added_up([first, second])
     assert (both.tiles_acknowledged, both.outcome) == (50, SUCCESS)
 
 
@@ -174,7 +183,7 @@ def test_spec1_ac13_thirty_delivered_then_the_other_twenty() -> None:
 def test_each_tile_counts_once_and_the_call_is_no_better_than_its_tiles_and_last_pass(
     passes: list[UploadBatchReport],
 ) -> None:
-    call = aggregate_passes(passes)
+    call = added_up(passes)
     said: dict[TileId, list[PerTileStatus]] = {}
     for report in passes:
         for entry in report.per_tile_status:
@@ -213,26 +222,26 @@ def test_what_a_provider_says_of_a_tile_is_made_safe() -> None:
 
 
 def test_what_was_acknowledged_once_stays_so() -> None:
-    call = aggregate_passes([carried_out({1: ACCEPTED, 2: REJECTED}), carried_out({1: REJECTED})])
+    call = added_up([carried_out({1: ACCEPTED, 2: REJECTED}), carried_out({1: REJECTED})])
     assert (call.tiles_acknowledged, call.tiles_rejected, call.outcome) == (1, 1, PARTIAL)
 
 
 def test_a_failed_pass_does_not_undo_what_was_delivered() -> None:
     first = carried_out({1: ACCEPTED, 2: REJECTED})
-    assert aggregate_passes([first, failed()]).outcome is PARTIAL
-    assert aggregate_passes([carried_out({2: REJECTED}), failed()]).outcome is FAILURE
-    assert aggregate_passes([failed(), carried_out({1: ACCEPTED})]).outcome is SUCCESS
+    assert added_up([first, failed()]).outcome is PARTIAL
+    assert added_up([carried_out({2: REJECTED}), failed()]).outcome is FAILURE
+    assert added_up([failed(), carried_out({1: ACCEPTED})]).outcome is SUCCESS
 
 
 def test_the_latest_reason_for_a_rejection_stands() -> None:
     later = evolve(status(1, REJECTED), reason="signature too old")
     second = UploadBatchReport.from_statuses(FLIGHT, [later])
-    assert aggregate_passes([carried_out({1: REJECTED}), second]).per_tile_status == (later,)
+    assert added_up([carried_out({1: REJECTED}), second]).per_tile_status == (later,)
 
 
 def test_the_retries_that_a_pass_made_itself_count() -> None:
     first = evolve(carried_out({1: REJECTED}), retry_count=2)
-    assert aggregate_passes([first, carried_out({1: ACCEPTED})]).retry_count == 3
+    assert added_up([first, carried_out({1: ACCEPTED})]).retry_count == 3
 
 
 def test_the_last_pass_s_hint_stands_unless_another_is_given() -> None:
@@ -240,10 +249,10 @@ def test_the_last_pass_s_hint_stands_unless_another_is_given() -> None:
         carried_out({1: REJECTED}),
         evolve(carried_out({1: REJECTED}), next_retry_at_s=9.0),
     )
-    assert aggregate_passes([first, last]).next_retry_at_s == 9.0
-    assert aggregate_passes([last, first]).next_retry_at_s is None
-    assert aggregate_passes([first, last], next_retry_at_s=5.0).next_retry_at_s == 5.0
-    assert aggregate_passes([last], next_retry_at_s=0.0).next_retry_at_s == 0.0
+    assert added_up([first, last]).next_retry_at_s == 9.0
+    assert added_up([last, first]).next_retry_at_s is None
+    assert added_up([first, last], next_retry_at_s=5.0).next_retry_at_s == 5.0
+    assert added_up([last], next_retry_at_s=0.0).next_retry_at_s == 0.0
 
 
 def test_passes_can_be_added_as_they_come_and_reported_in_between() -> None:
@@ -259,18 +268,18 @@ def test_passes_are_read_once_and_one_at_a_time() -> None:
         for x in range(100):
             yield carried_out({x: ACCEPTED})
 
-    assert aggregate_passes(stream()).tiles_acknowledged == 100
+    assert added_up(stream()).tiles_acknowledged == 100
 
 
 def test_a_call_without_passes_has_no_report() -> None:
     with pytest.raises(InvalidValueError, match="one pass at least"):
-        aggregate_passes([])
+        added_up([])
 
 
 def test_passes_of_two_flights_do_not_mix() -> None:
     other = evolve(carried_out({}), flight_id="F-043")
     with pytest.raises(InvalidValueError, match="F-042"):
-        aggregate_passes([carried_out({}), other])
+        added_up([carried_out({}), other])
 
 
 @given(st.floats(0, 1e12), st.floats(0, 1e6))
