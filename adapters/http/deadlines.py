@@ -13,8 +13,6 @@ from typing import TypeVar
 import httpx
 from attrs import define, field
 
-from tileferry.application.ports.clock import Clock
-
 Result = TypeVar("Result")
 News = TypeVar("News")
 Outcome = tuple[list[Result], BaseException | None]
@@ -34,11 +32,9 @@ def within(seconds: float, call: Callable[[], Result]) -> Result:
 
 @define(eq=False)
 class Outgoing:
-    """A body on its way: known is when all of it was taken, and whether anybody still waits."""
+    """A body on its way: told is when all of it was taken; known is whether anybody still waits."""
 
-    _clock: Clock
     _tell_sent: Callable[[], None]
-    sent_s: float | None = field(default=None, init=False)
     is_left: bool = field(default=False, init=False)
 
     def body(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -47,16 +43,13 @@ class Outgoing:
             if self.is_left:
                 raise httpx.WriteTimeout("nobody waits for the answer any more")
             yield piece
-        self.sent_s = self._clock.monotonic()
         self._tell_sent()
 
 
-def sent_within(
-    sending_s: float, answer_s: float, call: Callable[[Outgoing], Result], *, clock: Clock
-) -> Result:
+def sent_within(sending_s: float, answer_s: float, call: Callable[[Outgoing], Result]) -> Result:
     """Do as ``within``: the body has one deadline, and from then on the answer has another."""
     news: SimpleQueue[Outcome[Result] | None] = SimpleQueue()  # nothing: it has been sent
-    outgoing = Outgoing(clock, lambda: news.put(None))
+    outgoing = Outgoing(lambda: news.put(None))
     _begin(lambda: call(outgoing), news.put)
     try:
         ended = _next(news, sending_s, httpx.WriteTimeout, "it had not been sent")

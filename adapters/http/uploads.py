@@ -47,10 +47,21 @@ class HttpUploadProvider:
                 self.sending.deadline_s(envelope.batch.size),
                 self.limits.deadline_s + _LEEWAY_S,  # what is merely slow is told so before that
                 lambda outgoing: self._posted(envelope, contents, outgoing),
-                clock=self.clock,
             ),
             lambda: url,
             secret=key_of(self.client),
+        )
+
+    @property
+    def _patience(self) -> httpx.Timeout:
+        """Be as patient with the answer's first byte as with all of it.
+
+        What was sent may lie in this machine's buffers for a minute, where the link is slow, and
+        the provider has a whole batch to look at.
+        """
+        usual = self.client.timeout
+        return httpx.Timeout(
+            connect=usual.connect, read=self.limits.deadline_s, write=usual.write, pool=usual.pool
         )
 
     def _posted(
@@ -71,10 +82,10 @@ class HttpUploadProvider:
                 "X-Public-Key": base64.b64encode(envelope.public_key).decode(),
                 "X-Signature": base64.b64encode(envelope.signature).decode(),
             },
+            timeout=self._patience,
         )
         response = self.client.send(request, stream=True, follow_redirects=False)
-        # A provider may answer before it has taken all of it; sending is not its answer's time.
-        sent_s = self.clock.monotonic() if outgoing.sent_s is None else outgoing.sent_s
+        begun_s = self.clock.monotonic()  # how fast it comes is judged from here
         answer = HttpxAnswer(response)
         try:
             if answer.status != _OK:
@@ -85,7 +96,7 @@ class HttpUploadProvider:
                 bytes_max=_ANSWER_BYTES_MAX,
                 limits=self.limits,
                 clock=self.clock,
-                started_s=sent_s,
+                started_s=begun_s,
             )
             return parse_upload_answer(content, batch, bytes_max=_ANSWER_BYTES_MAX)
         except InvalidValueError as error:

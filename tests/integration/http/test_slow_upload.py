@@ -60,8 +60,10 @@ def answer_of(posted: SignedEnvelope, *, padding: int = 0) -> bytes:
     return json.dumps({"results": results}).encode() + b" " * padding
 
 
-def posted_slowly(*, sending_s: float, answering_s: float) -> tuple[PerTileStatus, ...]:
-    """Post a batch by a clock that moves while it is sent, and while its answer comes."""
+def posted_slowly(
+    *, sending_s: float = 0.0, waiting_s: float = 0.0, answering_s: float = 0.1
+) -> tuple[PerTileStatus, ...]:
+    """Post a batch by a clock that moves while it is sent, looked at, and answered."""
     clock = ManualClock()
     sent = envelope(b"first", b"second")
 
@@ -76,7 +78,9 @@ def posted_slowly(*, sending_s: float, answering_s: float) -> tuple[PerTileStatu
             clock.pass_time(answering_s)
             yield content[start : start + 4_096]
 
-    def answer(_request: httpx.Request) -> httpx.Response:
+    def answer(request: httpx.Request) -> httpx.Response:
+        assert waiting_s < request.extensions["timeout"]["read"]
+        clock.pass_time(waiting_s)
         headers = {"Content-Type": "application/json"}
         return httpx.Response(200, headers=headers, content=pieces())
 
@@ -87,12 +91,16 @@ def posted_slowly(*, sending_s: float, answering_s: float) -> tuple[PerTileStatu
 
 @pytest.mark.parametrize("sending_s", [60.0, 3_600.0])
 def test_the_time_that_sending_takes_is_not_counted_against_the_answer(sending_s: float) -> None:
-    assert len(posted_slowly(sending_s=sending_s, answering_s=0.1)) == 2
+    assert len(posted_slowly(sending_s=sending_s)) == 2
+
+
+def test_nor_is_the_time_in_which_it_drains_away_and_is_looked_at() -> None:
+    assert len(posted_slowly(waiting_s=100.0)) == 2
 
 
 def test_an_answer_that_is_slow_itself_is_still_given_up() -> None:
     with pytest.raises(SatelliteProviderError) as failure:
-        posted_slowly(sending_s=0.0, answering_s=30.0)
+        posted_slowly(answering_s=30.0)
     assert failure.value.fault is ProviderFault.TOO_SLOW
 
 
