@@ -5,6 +5,7 @@ work it keeps house for all workers: it takes runs from those that have gone, st
 retries that are due, and removes idempotency keys whose time is over.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from logging import INFO, Logger
@@ -24,7 +25,7 @@ from tileferry.domain.checks import integer, number
 from tileferry.domain.errors import DatabaseError, LeaseLostError, TileManagerError
 from tileferry.domain.partitions.manifest import SealedPartition
 from tileferry.domain.retry import RetryPolicy, nominal_delay
-from tileferry.domain.runs import Run, RunKind, Verdict, VerdictOutcome, WorkerId
+from tileferry.domain.runs import Run, RunKind, RunStatus, Verdict, VerdictOutcome, WorkerId
 
 _PATIENCE = RetryPolicy(max_attempts=2, base_delay=0.5, max_delay=30.0)
 """Between looks at a database that is away; there is no last one."""
@@ -84,7 +85,8 @@ class Worker:
     is_stopping: Callable[[], bool] = lambda: False
     check_stop: Callable[[], None] = lambda: None
     """Raises ``KeyboardInterrupt`` when even the run under way has to stop."""
-    processed: int = field(default=0, init=False)
+    ended: Counter[RunStatus] = field(factory=Counter, init=False)
+    """How the runs that it carried out have ended, so far."""
     _held: HeldRuns = field(init=False)
     _supply: RunSupply = field(init=False)
     _sweep_at_s: float = field(default=0.0, init=False)
@@ -106,6 +108,11 @@ class Worker:
             lease=self.settings.lease,
             give_back=self._give_back,
         )
+
+    @property
+    def processed(self) -> int:
+        """How many runs it carried out."""
+        return self.ended.total()
 
     def run(self) -> None:
         """Work until told to stop, or until nothing is due if that was asked for."""
@@ -177,6 +184,7 @@ class Worker:
         except Exception as error:  # noqa: BLE001  # whatever it is, the policy decides
             held.ended(run)
             self.control.process_error(run, error)
+            self.ended[RunStatus.ERROR] += 1
         except KeyboardInterrupt:
             self._give_back([run])
             raise
@@ -186,7 +194,7 @@ class Worker:
             raise
         else:
             self._report(run, result)
-        self.processed += 1
+            self.ended[RunStatus(result.verdict.outcome)] += 1
 
     def _report(self, run: Run, result: Result) -> None:
         routine = (

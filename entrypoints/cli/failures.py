@@ -1,5 +1,6 @@
 """How a command that failed ends: one line, one object if a script waits for it, an exit code."""
 
+import errno
 import json
 import os
 import sys
@@ -35,13 +36,22 @@ def told(error: BaseException, *, as_json: bool) -> ExitCode:
             _print_error(_body("UsageError", error.format_message(), ExitCode.USAGE))
         cast("Any", error).show()  # with the command's usage; all of them have it
         return ExitCode.USAGE
-    if isinstance(error, ReaderGone):  # the interpreter would complain once more at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, ReaderGone):
+        _leave_stdout()
+        return ExitCode.FATAL
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        _leave_stdout()
+        _say(f"tileferry: the disk is full: {message_of(error)}; make room, then run it again")
         return ExitCode.FATAL
     for line in "".join(traceback.format_exception(error)).splitlines():
         _say(printable(line, limit=_LINE_CHARS_MAX))
     _say("tileferry: an internal error; please report the lines above")
     return ExitCode.FATAL
+
+
+def _leave_stdout() -> None:
+    """Write nothing more there: the interpreter would complain once again at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def error_json(error: BaseException, code: ExitCode) -> dict[str, Any]:

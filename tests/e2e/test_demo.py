@@ -88,7 +88,11 @@ def test_a_partition_fails_and_is_done_again(demo: Demo) -> None:
     told = demo.chapter(7)
     assert re.search(rf"failed\s+{FAILING}\s+1 attempt: 6 of 36 tiles missing", told)
     assert told.count("success      satellite/acme/fields") == 2
-    assert told.index("state retry") < told.rindex("did 1 run.") < told.index("verdict 2    passed")
+    assert (
+        told.index("state retry")
+        < told.rindex("did 1 run: 1 passed.")
+        < told.index("verdict 2    passed")
+    )
     assert demo.facts["partition_outcomes"] == ["failed", "passed"]
 
 

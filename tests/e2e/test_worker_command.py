@@ -321,7 +321,7 @@ def test_a_worker_takes_only_runs_of_the_source_that_its_provider_has(
     operator: AreaOperator, desk: Desk
 ) -> None:
     ours, others = desk.submitted(area("F1")), desk.submitted(evolve(area("F2"), source="beta"))
-    assert operator.runs_here(*WORKER).out.endswith(" did 1 run.\n")
+    assert operator.runs_here(*WORKER).out.endswith(" did 1 run: 1 passed.\n")
     assert desk.known(ours).status is RunStatus.PASSED
     assert desk.known(others).status is RunStatus.DISCOVERED
 

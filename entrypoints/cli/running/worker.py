@@ -16,7 +16,7 @@ from tileferry.application.control.worker import Worker
 from tileferry.application.ports.work import ALL_KINDS
 from tileferry.domain.checks import is_name
 from tileferry.domain.errors import InvalidValueError, StorageError
-from tileferry.domain.runs import RunKind, WorkerId
+from tileferry.domain.runs import RunKind, RunStatus, WorkerId
 from tileferry.entrypoints.cli.exits import ExitCode
 from tileferry.entrypoints.cli.output import notes, opened, people, print_json
 from tileferry.entrypoints.cli.signals import StopSignals
@@ -24,6 +24,12 @@ from tileferry.entrypoints.working import queue_worker
 
 SCHEMA = "tileferry.worker.v1"
 _HOST_CHARS_MAX = 50
+_ENDS = {
+    RunStatus.PASSED: "passed",
+    RunStatus.NEEDS_REVIEW: "for a human to look at",
+    RunStatus.FAILED: "failed",
+    RunStatus.ERROR: "ended in an error",
+}
 _LAST_RESORT_S = 10.0
 """After the time to drain, how long giving the run back may take."""
 
@@ -54,12 +60,20 @@ def worked(
             notes.print(f"Worker {worker.name} takes runs; Ctrl-C to drain.")
             stopped = _ran(worker)
     if json:
-        print_json(SCHEMA, {"worker": worker.name, "processed": worker.processed})
+        ended = {str(status): worker.ended[status] for status in _ENDS}
+        print_json(SCHEMA, {"worker": worker.name, "processed": worker.processed, "ended": ended})
     else:
-        runs = "1 run" if worker.processed == 1 else f"{worker.processed:,} runs"
-        people.print(f"Worker {worker.name} did {runs}.")
+        people.print(f"Worker {worker.name} did {_told(worker)}.")
     if stopped:
         raise typer.Exit(ExitCode.INTERRUPTED)
+
+
+def _told(worker: Worker) -> str:
+    """Say how many runs there were, and how they ended."""
+    runs = "1 run" if worker.processed == 1 else f"{worker.processed:,} runs"
+    ends = [f"{worker.ended[status]:,} {word}" for status, word in _ENDS.items()]
+    told = ", ".join(end for end in ends if not end.startswith("0 "))
+    return f"{runs}: {told}" if told else runs
 
 
 def _named(wanted: str | None) -> WorkerId:
