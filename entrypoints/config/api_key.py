@@ -49,4 +49,8 @@ def key_in(path: Path, *, field: str) -> str:
         key = ""
     if key and len(content) <= _KEY_BYTES_MAX:
         return key
+    if not content.strip():
+        raise InvalidValueError(
+            field=field, value=str(path), problem="is empty", remedy=f"write the key into {path}"
+        )
     raise InvalidValueError(field=field, value=str(path), problem="does not hold a key")
