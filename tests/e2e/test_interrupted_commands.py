@@ -1,4 +1,4 @@
-"""Commands that are cut short: by a signal, or by a reader who has seen enough."""
+"""Commands that are cut short: by a signal, a full disk, or a reader who has seen enough."""
 
 import os
 import signal
@@ -20,6 +20,21 @@ def test_a_reader_who_leaves_early_is_no_crash(words: list[str], tmp_path: Path)
     )
     os.close(writer)
     assert (done.returncode, done.stderr) == (7, b"")
+
+
+def test_output_to_a_full_disk_ends_with_one_line(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(  # noqa: S603  # as above
+            [*COMMAND, "policy", "show"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            cwd=tmp_path,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 7
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("tileferry: the disk is full")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

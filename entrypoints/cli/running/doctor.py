@@ -22,7 +22,7 @@ from tileferry.domain.health import Finding, Verdict
 from tileferry.domain.tiles import ProviderFault, TileId
 from tileferry.entrypoints.cli.exits import ExitCode, exit_code_of
 from tileferry.entrypoints.cli.output import people, print_json
-from tileferry.entrypoints.cli.views.health import closing_line, finding_lines
+from tileferry.entrypoints.cli.views.health import closing_line, finding_grid, finding_lines
 from tileferry.entrypoints.config import CONFIG_FILE, Config, load_config
 from tileferry.entrypoints.config.names import unknown_variables
 from tileferry.entrypoints.config.settings import origin_of, settings_of
@@ -42,8 +42,7 @@ def examine(file: Path | None, *, json: bool) -> None:
         for finding in examined(installation.checks()):
             findings.append(finding)
             if not json:
-                for line in finding_lines(finding):
-                    people.print(line, soft_wrap=True)
+                _show(finding)
     finally:
         installation.close()
     if json:
@@ -51,6 +50,14 @@ def examine(file: Path | None, *, json: bool) -> None:
     else:
         people.print(f"\n{closing_line(findings)}")
     raise typer.Exit(_code(findings))
+
+
+def _show(finding: Finding) -> None:
+    if people.is_terminal:
+        people.print(finding_grid(finding))
+        return
+    for line in finding_lines(finding):
+        people.print(line, soft_wrap=True)
 
 
 def _object(finding: Finding) -> dict[str, str | None]:

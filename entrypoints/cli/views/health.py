@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from rich.table import Table
 from rich.text import Text
 
 from tileferry.domain.health import Finding, Verdict
@@ -27,6 +28,18 @@ def finding_lines(finding: Finding) -> Iterator[Text]:
     )
     if finding.cure is not None:
         yield Text(f"{'':<{_VERDICT_CHARS + _SUBJECT_CHARS}}→ {finding.cure}")
+
+
+def finding_grid(finding: Finding) -> Table:
+    """Return the same for a terminal, folded between words and below where it began."""
+    grid = Table.grid()
+    grid.add_column(width=_VERDICT_CHARS, style=_STYLES[finding.verdict])
+    grid.add_column(width=_SUBJECT_CHARS)
+    grid.add_column(overflow="fold")
+    grid.add_row(finding.verdict.replace("_", " "), finding.subject, Text(finding.found))
+    if finding.cure is not None:
+        grid.add_row("", "", Text(f"→ {finding.cure}"))
+    return grid
 
 
 def closing_line(findings: Sequence[Finding]) -> str:

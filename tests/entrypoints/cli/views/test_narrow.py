@@ -10,9 +10,11 @@ from rich.console import Console, RenderableType
 from tileferry.application.audit_reading import ReadEntry
 from tileferry.application.transfers.survey import ListedTiles
 from tileferry.domain.audit import ChainEntry, StateChanged
+from tileferry.domain.health import Finding, Verdict
 from tileferry.domain.tiles import BBox, SectorClass, TileCoverage
 from tileferry.entrypoints.cli.views.audit_lines import line_of
 from tileferry.entrypoints.cli.views.coverage import coverage_table
+from tileferry.entrypoints.cli.views.health import finding_grid
 
 COLUMNS = 80
 OLD, NEW = datetime(2026, 5, 1, tzinfo=UTC), datetime(2026, 10, 1, tzinfo=UTC)
@@ -89,3 +91,13 @@ def test_a_state_change_says_first_what_happened() -> None:
         "partition satellite/acme/derkachi/2026-03-01 (requeue by operator): the link is back"
     )
     assert "failed → pending: partition satellite" in shown(line, cut=True)
+
+
+def test_findings_are_folded_between_words_below_where_they_began() -> None:
+    found = "its schema is at 0010, and this version needs 0011, which is a newer one"
+    finding = Finding(
+        verdict=Verdict.FAILED, subject="schema", found=found, cure="run tileferry db upgrade"
+    )
+    lines = shown(finding_grid(finding)).splitlines()
+    assert {line[:26].strip() for line in lines} == {"failed   schema", ""}
+    assert " ".join(line[26:].strip() for line in lines) == f"{found} → run tileferry db upgrade"
