@@ -10,7 +10,7 @@ from sqlalchemy import insert, text
 from support.tile_rows import NOW, TILE, known, new_tile, store_in, store_tiles
 
 from tileferry.adapters.postgres import Database, PostgresBlobIndex
-from tileferry.adapters.postgres.schema import cache_reservations, metadata, tiles
+from tileferry.adapters.postgres.schema import bound_cache, cache_reservations, metadata, tiles
 from tileferry.domain.errors import DatabaseError
 from tileferry.domain.tiles import VotingStatus
 
@@ -110,6 +110,21 @@ def test_two_tiles_cannot_have_the_same_bytes_nor_one_tile_two_rows(database: Da
         _insert(database, byte_offset=1)
 
 
+@pytest.mark.parametrize(
+    ("changes", "constraint"),
+    [({"one_row": False}, "bound_cache_one_row"), ({"cache_id": "../x"}, "bound_cache_id")],
+)
+def test_there_is_one_bound_cache_with_an_id(
+    database: Database, changes: dict[str, Any], constraint: str
+) -> None:
+    row = {"cache_id": "0" * 32, "place": "/cache", "bound_at": NOW}
+    with (
+        pytest.raises(DatabaseError, match=f'"{constraint}"'),
+        database.transaction() as connection,
+    ):
+        connection.execute(insert(bound_cache), {**row, **changes})
+
+
 def test_a_promise_of_less_than_nothing_is_refused(database: Database) -> None:
     row = {"reservation_id": "r", "reserved_bytes": -1, "expires_at": NOW}
     with (
@@ -121,6 +136,7 @@ def test_a_promise_of_less_than_nothing_is_refused(database: Database) -> None:
         "tiles",
         "flight_pins",
         "cache_reservations",
+        "bound_cache",
         # tried beside their stores
         "audit_head",
         "audit_log",
