@@ -186,8 +186,9 @@ def decorator() -> Ratio:
 
 
 def _look(store: PostgresTileMetadataStore) -> bool:
-    outer = retrying(Delivered(UploadBatchReport.from_statuses(FLIGHT, ())), store)
-    return outer._is_any_pending(REQUEST)  # noqa: SLF001  # no public step has it alone
+    report = UploadBatchReport.from_statuses(FLIGHT, ())
+    outer = retrying(Delivered(report), store)
+    return outer._is_any_to_send(REQUEST, report)  # noqa: SLF001  # no public step has it alone
 
 
 QUESTIONS: dict[str, Callable[[PostgresTileMetadataStore], bool]] = {

@@ -29,15 +29,18 @@ def download_verdict(run_id: RunId, report: DownloadBatchReport) -> Verdict:
 
 
 def upload_verdict(run_id: RunId, report: UploadBatchReport) -> Verdict:
-    """Pass a complete upload, remark on tiles that were given up, and refuse to end any other."""
+    """Pass a complete upload, remark on tiles that need a human, and refuse to end any other."""
     waiting = report.next_retry_at_s is not None
     if report.outcome is UploadOutcome.FAILURE or waiting:
         raise IncompleteWorkError(
             what=f"the upload of flight {report.flight_id}",
             problem=f"{report.tiles_rejected} tiles were rejected and may still be tried",
         )
-    given_up = report.tiles_given_up
-    return _verdict(run_id, [f"{given_up} tiles are given up"] if given_up else [])
+    remarks = {
+        "are given up": report.tiles_given_up,
+        "wait, and cannot be read from the cache: ingest them again": report.tiles_unreadable,
+    }
+    return _verdict(run_id, [f"{count} tiles {why}" for why, count in remarks.items() if count])
 
 
 def _verdict(run_id: RunId, reasons: list[str]) -> Verdict:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC
 from hashlib import sha256
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from tileferry.application.cache.first_few import FirstFew
 from tileferry.application.cache.group_commit import GroupCommit
@@ -131,7 +131,7 @@ class _IngestRun:
         new = self._described(file, tile_id, content)
         is_there = self._is_there(new, known)
         if not is_there:
-            added(commit, new, content)
+            added(commit, _dated_as(known, new), content)
         self._seen.note(tile_id, new.blob.sha256)
         self.ingested += not is_there
         self.unchanged += is_there
@@ -164,7 +164,7 @@ class _IngestRun:
             return False
         if known.blob.sha256 == new.blob.sha256 and self._is_sound(known):
             return True
-        if not replaces(new, known):
+        if not replaces(_dated_as(known, new), known):
             raise InvalidValueError(
                 field=str(new.tile_id),
                 value=known.voting_status.value,
@@ -190,3 +190,10 @@ class _IngestRun:
                     "path": file.path,
                 },
             )
+
+
+def _dated_as(known: TileMetadata | None, new: NewTile) -> NewTile:
+    """Date the same bytes as before: no copy of a file with an older date may fail to mend them."""
+    if known is None or known.blob.sha256 != new.blob.sha256 or known.is_dated_ahead:
+        return new
+    return evolve(new, produced_at=max(new.produced_at, known.produced_at))

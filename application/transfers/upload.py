@@ -60,7 +60,7 @@ class _Unseen:
 UNSEEN: UploadObserver = _Unseen()
 KEPT_BYTES_MAX = 16 * 1024 * 1024
 """Up to this size a batch stays in memory from its signing until its answer."""
-DAMAGED = "its bytes in the cache are damaged; ingest it again"
+UNREADABLE = "not sent: its bytes in the cache are damaged; ingest it again"
 NOT_COUNTED = "rejected before a crash, which took the reason with it"
 
 
@@ -138,7 +138,8 @@ class FlightUpload:
     ) -> Iterator[tuple[SignedEnvelope, Sequence[bytes] | None]]:
         """Yield what waits as batches, each signed and kept; not what was just refused.
 
-        A tile that cannot be read is as good as rejected, and must not keep the others waiting.
+        A tile that cannot be read must not keep the others waiting; it waits on, and no try of it
+        is spent.
         """
         for tiles in self._batches(flight_id):
             fresh = [tile for tile in tiles if tile.tile_id not in refused]
@@ -146,16 +147,10 @@ class FlightUpload:
                 signed = self._signed(flight_id, fresh, session) if fresh else None
             except (TileNotFoundError, DamagedTileError):
                 sound = [tile for tile in fresh if can_be_read(self.tile_store, tile)]
-                unreadable += [self._damaged(tile) for tile in fresh if tile not in sound]
+                unreadable += [_unreadable(tile.tile_id) for tile in fresh if tile not in sound]
                 signed = self._signed(flight_id, sound, session) if sound else None
             if signed is not None:
                 yield signed
-
-    def _damaged(self, tile: TileMetadata) -> PerTileStatus:
-        """Return the answer for a tile that cannot be sent; its last attempt stays its last."""
-        limit = self.settings.attempts_max
-        number = tile.upload_attempts if limit is None else min(tile.upload_attempts, limit - 1)
-        return _rejected(tile.tile_id, DAMAGED, f"unreadable-{number}")
 
     def _batches(self, flight_id: str) -> Iterator[list[TileMetadata]]:
         """Part what waits into batches, each within its bounds; every tile comes once."""
@@ -289,6 +284,10 @@ def _rejected(tile_id: TileId, reason: str, attempt: str) -> PerTileStatus:
     return PerTileStatus(
         tile_id=tile_id, status=TileUploadStatus.REJECTED, reason=reason, attempt=attempt
     )
+
+
+def _unreadable(tile_id: TileId) -> PerTileStatus:
+    return PerTileStatus(tile_id=tile_id, status=TileUploadStatus.UNREADABLE, reason=UNREADABLE)
 
 
 def _sha256_of(pieces: Iterable[bytes]) -> str:

@@ -27,6 +27,7 @@ from tileferry.domain.tiles import (
     MAX_PER_TILE_ATTEMPTS,
     PerTileStatus,
     TileMetadata,
+    TileUploadStatus,
     UploadBatchReport,
     UploadOutcome,
     UploadPasses,
@@ -88,8 +89,8 @@ class IdempotentRetryTileUploader:
             if self.on_counted is not None:
                 self.on_counted()
             passes.add(evolve(report, tiles_given_up=report.tiles_given_up + given_up))
-            if not self._is_any_pending(request):
-                return passes.report()  # all are given up: there is nothing to wait for
+            if not self._is_any_to_send(request, report):
+                return passes.report()  # given up, or unreadable: there is nothing to wait for
             remaining = report.tiles_rejected - given_up
             decision = self._decided_on_retry(request, retries_used, report.tiles_rejected)
             if isinstance(decision, GiveUp):
@@ -112,7 +113,7 @@ class IdempotentRetryTileUploader:
         """Charge each tile that was refused; return how many have spent their budget by that."""
         given_up = 0
         for entry in report.per_tile_status:
-            if entry.status.acknowledged:
+            if entry.status is not TileUploadStatus.REJECTED:
                 continue
             known = () if entry.attempt is None else (entry.attempt,)
             attempts = self.tile_metadata_store.increment_upload_attempts(entry.tile_id, *known)
@@ -153,8 +154,15 @@ class IdempotentRetryTileUploader:
             extra={"kind": "c11.upload.giveup", "flight_id": flight_id, **payload},
         )
 
-    def _is_any_pending(self, request: UploadRequest) -> bool:
-        return next(self.tile_metadata_store.pending_uploads(request.flight_id), None) is not None
+    def _is_any_to_send(self, request: UploadRequest, report: UploadBatchReport) -> bool:
+        """Tell whether anything waits that another pass could send: waiting mends no cache."""
+        unreadable = {
+            entry.tile_id
+            for entry in report.per_tile_status
+            if entry.status is TileUploadStatus.UNREADABLE
+        }
+        pending = self.tile_metadata_store.pending_uploads(request.flight_id)
+        return any(tile.tile_id not in unreadable for tile in pending)
 
     def _decided_on_retry(
         self, request: UploadRequest, retries_used: int, rejected: int

@@ -95,6 +95,11 @@ class TileMetadata:
     stored_at: datetime = field(validator=aware)
     last_used_at: datetime = field(validator=aware)
 
+    @property
+    def is_dated_ahead(self) -> bool:
+        """Whether its date lay ahead when it was stored, and so cannot be true."""
+        return self.produced_at > self.stored_at + FUTURE_TOLERANCE
+
 
 def replaces(new: NewTile, existing: TileMetadata) -> bool:
     """Tell whether ``new`` takes the place of ``existing``, which has the same id.
@@ -113,5 +118,4 @@ def replaces(new: NewTile, existing: TileMetadata) -> bool:
             return False
     elif captured and new.blob.sha256 == existing.blob.sha256:
         return False
-    dated_ahead = existing.produced_at > existing.stored_at + FUTURE_TOLERANCE
-    return dated_ahead or new.produced_at >= existing.produced_at
+    return existing.is_dated_ahead or new.produced_at >= existing.produced_at

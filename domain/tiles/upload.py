@@ -29,16 +29,18 @@ class UploadOutcome(StrEnum):
 
 
 class TileUploadStatus(StrEnum):
-    """What the provider said of one tile."""
+    """What became of one tile: the provider's answer, or that it was never asked."""
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
     REJECTED = "rejected"
+    UNREADABLE = "unreadable"
+    """The cache does not give its bytes: it was not sent, and is no answer of the provider's."""
 
     @property
     def acknowledged(self) -> bool:
         """Whether the provider has the tile, be it since now or from before."""
-        return self is not TileUploadStatus.REJECTED
+        return self in (TileUploadStatus.ACCEPTED, TileUploadStatus.DUPLICATE)
 
 
 def _safe(reason: str | None) -> str | None:
@@ -54,7 +56,7 @@ class PerTileStatus:
     reason: str | None = field(
         default=None, converter=_safe, validator=validators.optional(instance(str))
     )
-    """What the provider said, made safe for a terminal, a log and the audit."""
+    """What the provider said, or what is wrong in the cache; safe for a terminal, log and audit."""
     attempt: str | None = field(default=None, validator=validators.optional(instance(str)))
     """Which attempt was rejected: reported again after a crash, it is counted once."""
 
@@ -79,12 +81,12 @@ class UploadBatchReport:
                 value=len(self.per_tile_status),
                 problem="names a tile twice",
             )
-        left = self.tiles_rejected + self.tiles_given_up
+        left = len(self.per_tile_status) - self.tiles_acknowledged + self.tiles_given_up
         if self.outcome is UploadOutcome.SUCCESS and left:
             raise InvalidValueError(
                 field="UploadBatchReport.outcome",
                 value=self.outcome.value,
-                problem=f"cannot be: {left} tiles were rejected or given up",
+                problem=f"cannot be: {left} tiles were rejected, unreadable or given up",
             )
 
     @property
@@ -95,7 +97,15 @@ class UploadBatchReport:
     @property
     def tiles_rejected(self) -> int:
         """How many tiles it refused."""
-        return len(self.per_tile_status) - self.tiles_acknowledged
+        return self._count(TileUploadStatus.REJECTED)
+
+    @property
+    def tiles_unreadable(self) -> int:
+        """How many tiles the cache could not give: they were not sent, and still wait."""
+        return self._count(TileUploadStatus.UNREADABLE)
+
+    def _count(self, status: TileUploadStatus) -> int:
+        return sum(entry.status is status for entry in self.per_tile_status)
 
     @classmethod
     def from_statuses(
@@ -103,12 +113,12 @@ class UploadBatchReport:
     ) -> "UploadBatchReport":
         """Report a pass that was carried out.
 
-        Any rejected tile makes it partial, also when all were rejected: each may still have a try.
+        Any tile that is left makes it partial, also when all are: each may still have a try.
         Failure is for an uploader that could not carry its pass out, and is said explicitly.
         """
         entries = tuple(statuses)
-        rejected = any(not entry.status.acknowledged for entry in entries)
-        outcome = UploadOutcome.PARTIAL if rejected else UploadOutcome.SUCCESS
+        left = any(not entry.status.acknowledged for entry in entries)
+        outcome = UploadOutcome.PARTIAL if left else UploadOutcome.SUCCESS
         return cls(flight_id=flight_id, outcome=outcome, per_tile_status=entries)
 
 

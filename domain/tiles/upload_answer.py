@@ -23,6 +23,8 @@ def parse_upload_answer(
         if tile in found:
             raise data.refused("tile_id", "comes twice")
         status, reason = data.get_member("status", TileUploadStatus), data.fields.get("reason")
+        if status is TileUploadStatus.UNREADABLE:
+            raise data.refused("status", "is not for a provider to say")
         if reason is not None and not isinstance(reason, str):
             raise data.refused("reason", "must be text, or null")
         found[tile] = PerTileStatus(tile_id=expected[tile], status=status, reason=reason)

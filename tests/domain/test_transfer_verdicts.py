@@ -65,6 +65,17 @@ def test_a_complete_upload_passes_and_giveups_are_for_a_human() -> None:
     assert review.reasons == ("2 tiles are given up",)
 
 
+def test_tiles_that_the_cache_cannot_read_are_for_a_human() -> None:
+    lost = PerTileStatus(
+        tile_id=TileId(source="cam", zoom=1, x=0, y=0), status=TileUploadStatus.UNREADABLE
+    )
+    verdict = upload_verdict(R1, UploadBatchReport.from_statuses("F1", [lost]))
+    assert verdict.outcome is VerdictOutcome.NEEDS_REVIEW
+    assert verdict.reasons == (
+        "1 tiles wait, and cannot be read from the cache: ingest them again",
+    )
+
+
 @pytest.mark.parametrize(
     "report",
     [

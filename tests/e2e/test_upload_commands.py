@@ -83,6 +83,7 @@ def test_json_has_the_fields_of_the_report(operator: AreaOperator) -> None:
     assert body == {
         "flight_id": "F1", "outcome": "success", "tiles_given_up": 0, "retry_count": 0,
         "next_retry_at_s": None, "tiles_acknowledged": 7, "tiles_rejected": 0,
+        "tiles_unreadable": 0,
     }  # fmt: skip
 
 
@@ -121,6 +122,26 @@ def test_giveups_are_told_listed_and_shown_and_nothing_moves_them_back(
     assert operator.runs_here("ingest", "--flight", "F1", "card").code == 0
     assert operator.runs_here(*UPLOAD, "--on-ground").code == 0
     assert posts(provider) == sent
+
+
+def test_a_tile_that_the_cache_cannot_read_is_not_put_down_to_the_provider(
+    operator: AreaOperator, places: list[str]
+) -> None:
+    (segment,) = (operator.home / "cache" / ".c6" / "segments").iterdir()
+    content = bytearray(segment.read_bytes())
+    content[-1] ^= 1
+    segment.write_bytes(content)
+    ran = operator.runs_here(*UPLOAD, "--on-ground")
+    assert (ran.code, "what the provider said" in ran.out) == (3, False)
+    assert "why it was not sent" in ran.out
+    assert "not readable   1" in ran.out
+    assert "The cache cannot read 1 of the tiles: run tileferry ingest" in ran.err
+    assert "Come back" not in ran.err
+    assert operator.runs_here("ingest", "--flight", "F1", "card", "--json").json == {
+        "schema": "tileferry.ingest.v1", "flight_id": "F1", "tiles_ingested": 1,
+        "tiles_unchanged": len(places) - 1, "files_refused": 0, "refused": [],
+    }  # fmt: skip
+    assert operator.runs_here(*UPLOAD, "--on-ground").code == 0
 
 
 def test_the_documented_sql_gives_a_tile_one_more_try(

@@ -19,6 +19,7 @@ _NAMES = {
     TileUploadStatus.ACCEPTED: "accepted",
     TileUploadStatus.DUPLICATE: "there before",
     TileUploadStatus.REJECTED: "rejected",
+    TileUploadStatus.UNREADABLE: "not readable",
 }
 
 

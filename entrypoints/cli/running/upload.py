@@ -10,7 +10,13 @@ from attrs import asdict
 from tileferry.application.ports.uploads import FlightRecords
 from tileferry.domain.errors import TileManagerError
 from tileferry.domain.text import in_utc, printable
-from tileferry.domain.tiles import UploadBatchReport, UploadOutcome, UploadRequest, VotingStatus
+from tileferry.domain.tiles import (
+    TileUploadStatus,
+    UploadBatchReport,
+    UploadOutcome,
+    UploadRequest,
+    VotingStatus,
+)
 from tileferry.entrypoints.cli.exits import ExitCode, exit_code_of
 from tileferry.entrypoints.cli.failures import error_json
 from tileferry.entrypoints.cli.output import (
@@ -34,7 +40,7 @@ SCHEMA = "tileferry.upload.v1"
 _STOPPED = ExitCode.INTERRUPTED
 _OUTCOMES = {
     UploadOutcome.SUCCESS: "done",
-    UploadOutcome.PARTIAL: "partial: the provider rejected some tiles",
+    UploadOutcome.PARTIAL: "partial: some tiles are not delivered",
     UploadOutcome.FAILURE: "failed",
 }
 _CODES = {
@@ -117,6 +123,11 @@ def _tell(
         raise typer.Exit(_STOPPED)
     if report.tiles_given_up:
         notes.print(f"A human has to decide: tileferry giveups list --flight {report.flight_id}")
+    if report.tiles_unreadable:
+        notes.print(
+            f"The cache cannot read {report.tiles_unreadable:,} of the tiles: run tileferry ingest "
+            "on the folder they came from, then the same command."
+        )
     if report.next_retry_at_s is not None:
         moment = datetime.fromtimestamp(report.next_retry_at_s, UTC)
         notes.print(f"Come back at {in_utc(moment)}; run the same command to go on.")
@@ -132,6 +143,7 @@ def _json_of(report: UploadBatchReport) -> dict[str, Any]:
         ],
         "tiles_acknowledged": report.tiles_acknowledged,
         "tiles_rejected": report.tiles_rejected,
+        "tiles_unreadable": report.tiles_unreadable,
     }
 
 
@@ -140,6 +152,7 @@ def _show(report: UploadBatchReport) -> None:
         "outcome": _OUTCOMES[report.outcome],
         "delivered": f"{report.tiles_acknowledged:,}",
         "rejected": report.tiles_rejected,
+        "not readable": report.tiles_unreadable,
         "given up by this": report.tiles_given_up,
         "retries": report.retry_count,
     }
@@ -147,9 +160,15 @@ def _show(report: UploadBatchReport) -> None:
         rows = {"outcome": "nothing was waiting"}
     shown = {name: value for name, value in rows.items() if value}
     people.print(facts(f"Upload of flight {report.flight_id}", shown))
-    rejected = [
+    rejected = _named(report, TileUploadStatus.REJECTED)
+    print_refusals("rejected tile", "what the provider said", rejected)
+    unreadable = _named(report, TileUploadStatus.UNREADABLE)
+    print_refusals("tile of the cache", "why it was not sent", unreadable)
+
+
+def _named(report: UploadBatchReport, status: TileUploadStatus) -> list[tuple[str, str]]:
+    return [
         (str(entry.tile_id), entry.reason or "")
         for entry in report.per_tile_status
-        if not entry.status.acknowledged
+        if entry.status is status
     ]
-    print_refusals("rejected tile", "what the provider said", rejected)

@@ -154,6 +154,16 @@ def test_a_waiting_tile_whose_bytes_are_lost_is_taken_in_again() -> None:
     assert hangar.store.read_tile(tile(1)) == PICTURE + b"1"
 
 
+def test_a_copy_with_an_older_date_mends_a_waiting_tile_which_keeps_its_date() -> None:
+    hangar = Hangar()
+    hangar.takes(folder(1, facts=b'{"captured_at": "2025-05-02T00:00:00Z"}'))
+    hangar.store._contents.clear()
+    report = hangar.takes(folder(1))
+    assert (report.tiles_ingested, report.files_refused) == (1, 0)
+    assert hangar.store.read_tile(tile(1)) == PICTURE + b"1"
+    assert hangar.row(1).produced_at == datetime(2025, 5, 2, tzinfo=UTC)
+
+
 def test_a_delivered_tile_is_not_asked_for_its_bytes() -> None:
     hangar = Hangar()
     hangar.takes(folder(1))

@@ -374,18 +374,15 @@ def test_where_nobody_counts_what_was_rejected_before_a_crash_is_sent_anew() -> 
     assert flight.left_open() == []
 
 
-@pytest.mark.parametrize(("limit", "attempt"), [(None, "unreadable-1"), (1, "unreadable-0")])
-def test_a_tile_that_cannot_be_read_is_rejected_and_keeps_nobody_waiting(
-    limit: int | None, attempt: str
-) -> None:
+def test_a_tile_that_cannot_be_read_is_no_rejection_and_keeps_nobody_waiting() -> None:
     flight = Flight(count=4)
     flight.lose(1)
-    flight.metadata.increment_upload_attempts(tile(1), "earlier")
-    report = flight.upload(attempts_max=limit).upload_pending_tiles(REQUEST)
-    assert (report.tiles_acknowledged, report.tiles_rejected) == (3, 1)
-    (damaged,) = [each for each in report.per_tile_status if each.status is REJECTED]
-    assert (damaged.tile_id, damaged.attempt) == (tile(1), attempt)
-    assert damaged.reason == uploading.DAMAGED
+    report = flight.upload(attempts_max=1).upload_pending_tiles(REQUEST)
+    assert (report.tiles_acknowledged, report.tiles_rejected, report.tiles_unreadable) == (3, 0, 1)
+    (unreadable,) = [each for each in report.per_tile_status if not each.status.acknowledged]
+    assert (unreadable.tile_id, unreadable.attempt) == (tile(1), None)
+    assert unreadable.reason == uploading.UNREADABLE
+    assert report.outcome is UploadOutcome.PARTIAL
     assert flight.sent() == [[tile(0)], [tile(2), tile(3)]]
 
 
@@ -393,7 +390,7 @@ def test_a_batch_of_which_nothing_can_be_read_is_not_sent() -> None:
     flight = Flight(count=2)
     flight.lose(0)
     flight.lose(1)
-    assert flight.upload().upload_pending_tiles(REQUEST).tiles_rejected == 2
+    assert flight.upload().upload_pending_tiles(REQUEST).tiles_unreadable == 2
     assert flight.provider.posts == []
 
 

@@ -59,6 +59,7 @@ class FakeUploader:
 
     store: MemoryTileMetadataStore
     rejects: Rejects = lambda _pass, _tile: None
+    unreadable: set[TileId] = field(factory=set)
     sent: list[list[TileId]] = field(factory=list)
     confirmed: int = 0
 
@@ -68,6 +69,10 @@ class FakeUploader:
         pending = [row.tile_id for row in self.store.pending_uploads(request.flight_id)]
         self.sent.append(pending)
         for tile_id in pending:
+            if tile_id in self.unreadable:
+                lost = PerTileStatus(tile_id=tile_id, status=TileUploadStatus.UNREADABLE)
+                statuses.append(lost)
+                continue
             reason = self.rejects(number, tile_id)
             if reason is None:
                 self.store.mark_uploaded(tile_id)
@@ -159,6 +164,29 @@ def test_spec1_ac2_what_was_refused_is_tried_again(caplog: pytest.LogCaptureFixt
     (retry,) = of_kind(caplog, "c11.upload.retry")
     assert (retry.levelno, vars(retry)["attempt_number"]) == (logging.INFO, 1)
     assert (vars(retry)["sleep_s"], vars(retry)["remaining_pending_count"]) == (2.0, 3)
+
+
+def test_a_tile_that_the_cache_cannot_read_is_not_charged_and_not_waited_for() -> None:
+    hangar = Hangar(count=3)
+    hangar.inner.unreadable = {tile(1)}
+    for _ in range(2):
+        report = hangar.uploader(max_per_tile_attempts=1).upload_pending_tiles(REQUEST)
+        assert (report.outcome, report.tiles_unreadable) == (UploadOutcome.PARTIAL, 1)
+        assert (report.tiles_given_up, report.next_retry_at_s) == (0, None)
+    assert (hangar.clock.slept, hangar.attempts()) == ([], [0, 0, 0])
+    assert hangar.statuses()[1] is VotingStatus.PENDING
+
+
+def test_beside_one_that_the_cache_cannot_read_what_was_refused_is_tried_again() -> None:
+    hangar = Hangar(count=3)
+    hangar.inner.unreadable = {tile(1)}
+    hangar.inner.rejects = lambda number, tile_id: (
+        "blurred" if number == 1 and tile_id == tile(2) else None
+    )
+    report = hangar.uploader().upload_pending_tiles(REQUEST)
+    assert (report.outcome, report.retry_count) == (UploadOutcome.PARTIAL, 1)
+    assert (report.tiles_acknowledged, report.tiles_unreadable) == (2, 1)
+    assert (hangar.clock.slept, hangar.attempts()) == ([2.0], [0, 0, 1])
 
 
 def test_spec1_ac3_a_tile_whose_budget_is_spent_is_given_up(

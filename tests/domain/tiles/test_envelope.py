@@ -215,6 +215,7 @@ def test_an_answer_is_read_in_the_order_of_the_batch() -> None:
         (answer(result(9)), "answer.results[0].tile_id"),
         (answer(result(0), result(0)), "answer.results[1].tile_id"),
         (answer(result(0, "maybe")), "answer.results[0].status"),
+        (answer(result(0, "unreadable")), "answer.results[0].status"),
         (answer({"tile_id": str(tile(0))}), "answer.results[0].status"),
         (answer(result(0, reason=7)), "answer.results[0].reason"),
         (answer(result(0), result(1)), "answer.results"),

@@ -23,7 +23,7 @@ from tileferry.domain.tiles import (
 )
 
 FLIGHT = "F-042"
-ACCEPTED, DUPLICATE, REJECTED = TileUploadStatus
+ACCEPTED, DUPLICATE, REJECTED, UNREADABLE = TileUploadStatus
 SUCCESS, PARTIAL, FAILURE = UploadOutcome
 
 
@@ -69,12 +69,14 @@ reports = st.builds(
 
 
 @given(answers)
-def test_any_rejected_tile_makes_a_pass_partial(given_answers: dict[int, TileUploadStatus]) -> None:
+def test_any_tile_that_is_left_makes_a_pass_partial(
+    given_answers: dict[int, TileUploadStatus],
+) -> None:
     report = carried_out(given_answers)
-    rejected = list(given_answers.values()).count(REJECTED)
-    assert report.outcome is (PARTIAL if rejected else SUCCESS)
-    assert report.tiles_rejected == rejected
-    assert report.tiles_acknowledged == len(given_answers) - rejected
+    rejected, unreadable = map(list(given_answers.values()).count, (REJECTED, UNREADABLE))
+    assert report.outcome is (PARTIAL if rejected or unreadable else SUCCESS)
+    assert (report.tiles_rejected, report.tiles_unreadable) == (rejected, unreadable)
+    assert report.tiles_acknowledged == len(given_answers) - rejected - unreadable
     assert (report.retry_count, report.tiles_given_up, report.next_retry_at_s) == (0, 0, None)
 
 
@@ -87,8 +89,8 @@ def test_nothing_to_upload_is_a_success() -> None:
 
 
 def test_a_duplicate_is_acknowledged() -> None:
-    assert [answer.acknowledged for answer in TileUploadStatus] == [True, True, False]
-    assert list(TileUploadStatus) == ["accepted", "duplicate", "rejected"]
+    assert [answer.acknowledged for answer in TileUploadStatus] == [True, True, False, False]
+    assert list(TileUploadStatus) == ["accepted", "duplicate", "rejected", "unreadable"]
     assert list(UploadOutcome) == ["success", "partial", "failure"]
 
 
@@ -198,16 +200,17 @@ def test_each_tile_counts_once_and_the_call_is_no_better_than_its_tiles_and_last
     last = passes[-1].outcome
     if call.outcome is SUCCESS:
         assert last is SUCCESS
-        assert call.tiles_rejected == call.tiles_given_up == 0
+        assert call.tiles_rejected == call.tiles_unreadable == call.tiles_given_up == 0
     elif call.outcome is FAILURE:
         assert last is FAILURE
         assert call.tiles_acknowledged == 0
     else:
-        assert call.tiles_rejected or call.tiles_given_up or last is not SUCCESS
+        left = call.tiles_rejected + call.tiles_unreadable + call.tiles_given_up
+        assert left or last is not SUCCESS
 
 
 def test_a_success_leaves_nothing_given_up() -> None:
-    with pytest.raises(InvalidValueError, match="2 tiles were rejected or given up"):
+    with pytest.raises(InvalidValueError, match="2 tiles were rejected, unreadable or given up"):
         evolve(carried_out({1: ACCEPTED}), tiles_given_up=2)
 
 

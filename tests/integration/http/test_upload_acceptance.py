@@ -207,7 +207,7 @@ def test_without_the_lock_nothing_is_sent(site: UploadSite) -> None:
     assert site.posts == 0
 
 
-def test_a_damaged_tile_holds_up_no_other_and_ends_as_a_giveup(site: UploadSite) -> None:
+def test_a_damaged_tile_holds_up_no_other_and_is_mended_by_an_ingest(site: UploadSite) -> None:
     site.captures(10)
     bad = site.places[4]
     (segment,) = (site.home / "cache" / ".c6" / "segments").iterdir()
@@ -215,10 +215,10 @@ def test_a_damaged_tile_holds_up_no_other_and_ends_as_a_giveup(site: UploadSite)
     content[content.index(b"picture 4 ")] ^= 1
     segment.write_bytes(content)
     report = site.uploads(upload_batch_tiles=4, max_in_call_retries=2)
-    assert (report.tiles_acknowledged, report.tiles_rejected) == (9, 1)
+    assert (report.tiles_acknowledged, report.tiles_unreadable, report.retry_count) == (9, 1, 0)
     (refused,) = [entry for entry in report.per_tile_status if not entry.status.acknowledged]
     assert (refused.tile_id.x, refused.reason) == (
-        39_004, "its bytes in the cache are damaged; ingest it again",
+        39_004, "not sent: its bytes in the cache are damaged; ingest it again",
     )  # fmt: skip
     assert bad not in site.sent()
     ingest(site.plan, site.home / "card")  # mends it
@@ -276,10 +276,12 @@ def test_invariant_9_a_kill_before_the_count_loses_none(
     assert Counter(site.sent())[site.places[0]] == 1
 
 
-def test_a_damaged_tile_that_nobody_mends_is_given_up(site: UploadSite) -> None:
+def test_a_damaged_tile_that_nobody_mends_is_not_charged_and_not_given_up(site: UploadSite) -> None:
     site.captures(1)
     (segment,) = (site.home / "cache" / ".c6" / "segments").iterdir()
     segment.write_bytes(segment.read_bytes()[:-1])
-    report = site.uploads(max_in_call_retries=10)
-    assert (report.tiles_given_up, site.posts) == (1, 0)
-    assert site.rows()[site.places[0]].voting_status is VotingStatus.UPLOAD_GIVEUP
+    for _ in range(2):
+        report = site.uploads(max_per_tile_attempts=1)
+        assert (report.tiles_given_up, report.next_retry_at_s, site.posts) == (0, None, 0)
+    row = site.rows()[site.places[0]]
+    assert (row.voting_status, row.upload_attempts) == (VotingStatus.PENDING, 0)
