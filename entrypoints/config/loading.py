@@ -11,6 +11,7 @@ from attrs import evolve
 from tileferry.domain.errors import InvalidValueError
 from tileferry.entrypoints.config.names import (
     ENV_PREFIX,
+    misplaced,
     unknown_setting,
     variable_of,
     wrong_setting,
@@ -35,9 +36,9 @@ def load_config(file: Path | None = None) -> Config:
         raise unknown_setting(str(error).rpartition(": ")[2].split(", ")[0], Config) from None
     except (ts.exceptions.TsError, OSError, UnicodeDecodeError) as error:
         raise InvalidValueError(
-            field=CONFIG_FILE, value=str(file or CONFIG_FILE), problem=f"cannot be read: {error}"
+            field=str(file or CONFIG_FILE), value=None, problem=f"cannot be read: {error}"
         ) from error
-    _check_private(file or Path(CONFIG_FILE))
+    _check_file(file or Path(CONFIG_FILE))
     # Values that make no sense are found now, not when the first call fails.
     try:
         configured_policies(config.retry)
@@ -56,15 +57,25 @@ def _placed(error: InvalidValueError, file: Path | None) -> InvalidValueError:
     return evolve(error, remedy=f"{said}correct it in {place}")
 
 
-def _check_private(file: Path) -> None:
-    """Refuse a key in a file that others may read; better it has a file of its own."""
+def _check_file(file: Path) -> None:
+    """Refuse what the library takes without a word; that the file can be read, it has shown."""
     try:
         with file.open("rb") as content:
             mode = os.fstat(content.fileno()).st_mode
-            tables = tomllib.load(content).get(APP, {})
+            document = tomllib.load(content)
     except FileNotFoundError:
         return
-    if mode & (stat.S_IRWXG | stat.S_IRWXO) and "service_api_key" in tables.get("c11", {}):
+    # It reads one table and passes over all others, with every setting in them.
+    for name, value in document.items():
+        if name != APP:
+            raise misplaced(name, value, Config, app=APP, file=str(file))
+    if "service_api_key" in document.get(APP, {}).get("c11", {}):
+        _check_private(file, mode)
+
+
+def _check_private(file: Path, mode: int) -> None:
+    """Refuse a key in a file that others may read; better it has a file of its own."""
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise InvalidValueError(
             field="c11.service_api_key",
             value="***",

@@ -54,6 +54,38 @@ def unknown_setting(path: str, config: type[attrs.AttrsInstance]) -> InvalidValu
     )
 
 
+def misplaced(
+    name: str, value: object, config: type[attrs.AttrsInstance], *, app: str, file: str
+) -> InvalidValueError:
+    """Say of what stands beside the one table of ours, not in it, where it belongs."""
+    field, remedy = name, f"write it below [{app}], or below the table that has it"
+    if isinstance(value, Mapping):
+        field, remedy = f"[{name}]", _table_meant(name, value, _tables_of(config), app)
+    return InvalidValueError(
+        field=field, value=None, problem=f"is in {file}, and nothing reads it", remedy=remedy
+    )
+
+
+def _table_meant(name: str, value: Iterable[str], tables: Sequence[str], app: str) -> str:
+    match get_close_matches(name, [app, *tables], n=1, cutoff=_ALIKE_MIN):
+        case []:
+            return f"the tables are {', '.join(f'[{app}.{table}]' for table in tables)}"
+        case [found] if found != app:
+            return f"write [{app}.{found}]"
+        case _:
+            inner = next((f".{table}" for table in value if table in tables), "")
+            return f"write [{app}{inner}]"
+
+
+def _tables_of(config: type[attrs.AttrsInstance]) -> Sequence[str]:
+    kinds = {item.name: item.type for item in attrs.fields(config)}
+    return [
+        name
+        for name, kind in kinds.items()
+        if get_origin(kind) is dict or (isinstance(kind, type) and attrs.has(kind))
+    ]
+
+
 def wrong_setting(text: str, config: type[attrs.AttrsInstance], remedy: str) -> InvalidValueError:
     """Say which setting has a value that cannot be, and which value, unless it is a secret.
 

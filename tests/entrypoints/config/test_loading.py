@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.entrypoints.config import Config, load_config
+from tileferry.entrypoints.config import CONFIG_FILE, Config, load_config
 from tileferry.entrypoints.config.names import (
     is_plain_setting,
     unknown_variables,
@@ -102,7 +102,15 @@ def test_the_address_of_the_database_is_a_secret(monkeypatch: pytest.MonkeyPatch
         ("[tileferry]\ndata_dir.x = 1\n", "data_dir"),
         ("[tileferry.retry.KV_GOT]\nmax_delay = 1\n", "did you mean KV_GET? retry has NATS_"),
         ("[tileferry.retry.KV_GET]\nmax_dely = 1\n", "did you mean max_delay? retry.KV_GET has"),
-        ("[tileferry", "tileferry.toml: cannot be read"),
+        ("[c11]\nsource = 'x'\n", "nothing reads it; write [tileferry.c11]"),
+        ("[c1]\nsource = 'x'\n", "nothing reads it; write [tileferry.c11]"),
+        ("[areas]\nx = '1,2,3,4'\n", "nothing reads it; write [tileferry.areas]"),
+        ("[tilefery.c11]\nsource = 'x'\n", "nothing reads it; write [tileferry.c11]"),
+        ("[tilefery]\ndata_dir = 'x'\n", "[tilefery]: is in "),
+        ("[tilefery]\ndata_dir = 'x'\n", "nothing reads it; write [tileferry]"),
+        ("[zzz]\n", "nothing reads it; the tables are [tileferry.c11], [tileferry.xyz], "),
+        ("data_dir = '/a'\n[tileferry.c11]\n", "data_dir: is in "),
+        ("data_dir = '/a'\n[tileferry.c11]\n", "write it below [tileferry], or below the table"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(tmp_path: Path, text: str, problem: str) -> None:
@@ -111,6 +119,16 @@ def test_what_cannot_be_is_refused_by_name(tmp_path: Path, text: str, problem: s
     with pytest.raises(InvalidValueError) as refusal:
         load_config(file)
     assert problem in str(refusal.value)
+
+
+@pytest.mark.parametrize("content", [b"[tileferry", b"\xff"])
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_bytes(content)
+    with pytest.raises(InvalidValueError, match="cannot be read: ") as refusal:
+        load_config(file)
+    assert refusal.value.field == str(file)
+    assert CONFIG_FILE not in str(refusal.value)
 
 
 @pytest.mark.parametrize(
