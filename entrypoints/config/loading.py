@@ -4,9 +4,11 @@ import os
 import stat
 import tomllib
 from pathlib import Path
+from typing import TypeVar
 
 import typed_settings as ts
 from attrs import evolve
+from typed_settings.converters import PathConverter, get_default_ts_converter
 
 from tileferry.domain.errors import InvalidValueError
 from tileferry.entrypoints.config.names import (
@@ -20,14 +22,13 @@ from tileferry.entrypoints.config.retries import alert_thresholds, configured_po
 from tileferry.entrypoints.config.sections import APP, Config
 
 CONFIG_FILE = "tileferry.toml"
+_Path = TypeVar("_Path", bound=Path)
 
 
 def load_config(file: Path | None = None) -> Config:
     """Read the configuration; what cannot be is refused by the field's name."""
     try:
-        config = ts.load(
-            Config, appname=APP, config_files=[file or Path(CONFIG_FILE)], env_prefix=ENV_PREFIX
-        )
+        config = _loaded(file or Path(CONFIG_FILE))
     except ts.exceptions.InvalidSettingsError as error:
         wrong = wrong_setting(str(error.exceptions[0]), Config, "")
         raise _placed(wrong, file) from None  # that text may quote a secret
@@ -46,6 +47,20 @@ def load_config(file: Path | None = None) -> Config:
     except InvalidValueError as error:
         raise _placed(error, file) from None
     return config
+
+
+class _HomePaths(PathConverter):
+    """Reads ``~`` as shells do: no shell sees a file, nor a variable that a service has."""
+
+    def __call__(self, value: Path | str, cls: type[_Path]) -> _Path:
+        return super().__call__(cls(value).expanduser(), cls)
+
+
+def _loaded(file: Path) -> Config:
+    converter = get_default_ts_converter()
+    converter.scalar_converters[Path] = _HomePaths()
+    loaders = ts.default_loaders(appname=APP, config_files=[file], env_prefix=ENV_PREFIX)
+    return ts.load_settings(Config, loaders, converter=converter)
 
 
 def _placed(error: InvalidValueError, file: Path | None) -> InvalidValueError:

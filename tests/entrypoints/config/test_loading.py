@@ -42,6 +42,26 @@ def test_the_file_is_read_and_the_environment_wins(
     assert (config.c6.budget_bytes, config.data_dir) == (6, Path("/a"))
 
 
+def test_a_path_may_begin_at_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    home = tmp_path / "me"
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("TILEFERRY_DATA_DIR", "~/postgres")
+    file = tmp_path / "tileferry.toml"
+    file.write_text("[tileferry.c11]\ncache_root = '~/cache'\nca_file = '~'\n")
+    config = load_config(file)
+    assert (config.c11.cache_root, config.c11.ca_file) == (home / "cache", home)
+    assert config.data_dir == home / "postgres"
+    file.write_text("[tileferry.c11]\ncache_root = 'a~/b'\n")
+    assert load_config(file).c11.cache_root == tmp_path / "a~" / "b"
+
+
+def test_nobody_s_home_is_no_place(tmp_path: Path) -> None:
+    file = tmp_path / "tileferry.toml"
+    file.write_text("[tileferry.log]\nfile = '~no-such-user/log'\n")
+    with pytest.raises(InvalidValueError, match=r"log\.file: cannot be read .*~no-such-user/log"):
+        load_config(file)
+
+
 def test_the_address_of_the_database_is_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEFERRY_DATABASE_URL", f"postgresql://me:{CANARY}@host/db")
     config = load_config()
