@@ -37,8 +37,8 @@ def export_request(
     Whom the configuration names for the pictures of its own source is not named for those of
     another.
     """
-    chosen = config.c11.source if source is None else source
-    credited = credits_of(config)["attribution"] if chosen == config.c11.source else None
+    chosen = config.source if source is None else source
+    credited = credits_of(config)["attribution"] if chosen == config.source else None
     return ExportRequest(
         coverage=TileCoverage(
             bbox=WORLD if bbox is None else bbox,

@@ -75,7 +75,7 @@ def provider(
     limits: ResponseLimits,
 ) -> TileProvider:
     """Return what asks for tiles."""
-    source, server = config.c11.source, plain_server(config)
+    source, server = config.source, plain_server(config)
     if server is None:
         return HttpTileProvider(client=client, lane=lane, clock=clock, source=source, limits=limits)
     return XyzTileProvider(

@@ -53,7 +53,7 @@ def queue_worker(
         name=name,
         handlers=_run_handlers(container, clock),
         kinds=kinds,
-        sources=[config.c11.source],
+        sources=[config.source],
         settings=evolve(worker_settings(config), until_idle=until_idle),
         is_stopping=is_stopping,
         check_stop=check_stop,

@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Mapping
+from hashlib import sha256
 
 from attrs import field, frozen
 
 from tileferry.domain.addresses import PORT_MAX, is_host, is_loopback
+from tileferry.domain.checks import NAME_CHARS_MAX, is_name
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles.tile_id import TileId
 
@@ -22,6 +24,9 @@ _FORM = re.compile(
     re.ASCII,
 )
 _CHARS_MAX = 2_000
+_SOURCE_PREFIX = "xyz-"
+_HASH_CHARS = 8
+_NO_NAME = re.compile(r"[^a-z0-9.]+")
 _KEY_NAMES = re.compile(
     r"[?&](?:api[_-]?key|key|(?:access[_-]?)?token|secret|sig|signature)=(?!\{api_key\}(?:&|$))",
     re.IGNORECASE,
@@ -74,6 +79,19 @@ class TileTemplate:
     def host_and_port(self) -> str:
         """Who is asked: the host, and its port where one is given."""
         return f"{self.host}{self._parts['port']}"
+
+    @property
+    def source(self) -> str:
+        """Under which source its tiles are kept where nobody has chosen one: one of its own.
+
+        Otherwise its pictures would take the place of a provider's, and bear one name with them.
+        """
+        plain = f"{_SOURCE_PREFIX}{self.host_and_port}"
+        if is_name(plain):
+            return plain
+        digest = sha256(self.host_and_port.encode()).hexdigest()[:_HASH_CHARS]
+        readable = _NO_NAME.sub("-", plain)[: NAME_CHARS_MAX - _HASH_CHARS - 1]
+        return f"{readable.rstrip('-')}-{digest}"
 
     @property
     def has_key(self) -> bool:

@@ -9,7 +9,7 @@ from platformdirs import user_data_path, user_log_path
 
 from tileferry.domain.checks import DURATION_MAX, integer, number
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.tiles import BATCH_TILES_MAX, TILE_BYTES_MAX
+from tileferry.domain.tiles import BATCH_TILES_MAX, TILE_BYTES_MAX, TileTemplate
 from tileferry.entrypoints.config.about import about
 from tileferry.entrypoints.config.checks import above_zero, check_areas, check_order, source_name
 from tileferry.entrypoints.config.retries import RetryConfig
@@ -17,6 +17,7 @@ from tileferry.entrypoints.config.secret import as_secret
 from tileferry.entrypoints.config.xyz import XyzConfig
 
 APP = "tileferry"
+PROVIDER_SOURCE = "satellite"
 
 
 def _own_data(name: str) -> Path:
@@ -78,10 +79,14 @@ class C11Config:
             "Certificates of a private authority, in PEM form.", "/etc/ssl/imagery-ca.pem"
         ),
     )
-    source: str = field(
-        default="satellite",
-        validator=source_name,
-        metadata=about("The name of the provider's tiles in the cache."),
+    source: str | None = field(
+        default=None,
+        validator=validators.optional(source_name),
+        metadata=about(
+            "The name of the provider's tiles in the cache; by default `satellite`, and for a "
+            "plain tile server `xyz-` and its host.",
+            PROVIDER_SOURCE,
+        ),
     )
     http_timeout_s: float = field(
         default=10.0,
@@ -381,3 +386,11 @@ class Config:
             "Names for areas that are asked for often, each a box `W,S,E,N`: `--area NAME`."
         ),
     )
+
+    @property
+    def source(self) -> str:
+        """The source of what is downloaded: the operator's choice, or the server's own."""
+        if self.c11.source is not None:
+            return self.c11.source
+        template = self.xyz.url_template
+        return PROVIDER_SOURCE if template is None else TileTemplate(template).source

@@ -51,7 +51,9 @@ def settings_of(config: Config, file: Path | None = None) -> Iterator[Setting]:
     source = file or Path(CONFIG_FILE)
     tables = _tables(source)
     for setting in _below(config, ""):
-        yield attrs.evolve(setting, origin=_origin(setting.path, source, tables))
+        # The one default that follows from other settings.
+        value = config.source if setting.path == "c11.source" else setting.value
+        yield attrs.evolve(setting, value=value, origin=_origin(setting.path, source, tables))
 
 
 def origin_of(path: str, file: Path | None = None) -> str:

@@ -126,7 +126,7 @@ class Tileferry(Queueing):
             sector=sector_of(sector),
             now=now,
             flown_at=now if on is None else end_of(on, now, field="on"),
-            source=self.config.c11.source,
+            source=self.config.source,
             holes_max=max_holes,
             quick=quick,
         )

@@ -26,7 +26,7 @@ class Queueing(Installation):
         """Queue a download; the same that is queued already is returned, and not queued twice."""
         return self._submit(
             DownloadArea(
-                source=self.config.c11.source,
+                source=self.config.source,
                 flight_id=flight,
                 bbox=box_of(bbox),
                 zoom_levels=tuple(zoom_levels),
@@ -36,7 +36,7 @@ class Queueing(Installation):
 
     def submit_upload(self, *, flight: str) -> Run:
         """Queue an upload; workers need ``c11.flight_record_file`` to know of the landing."""
-        return self._submit(UploadFlight(source=self.config.c11.source, flight_id=flight))
+        return self._submit(UploadFlight(source=self.config.source, flight_id=flight))
 
     def find_run(self, run_id: RunId) -> Run | None:
         """Return a run as it stands; of an id that was kept as text, ``RunId(text)`` makes one."""

@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import cast
@@ -275,11 +275,14 @@ def test_an_import_needs_room(operator: ArchiveOperator, elsewhere: ArchiveOpera
 
 
 def test_the_archive_names_who_made_the_pictures(operator: ArchiveOperator) -> None:
-    def credited(*settings: str) -> str | None:
+    def credited(*settings: str, options: Sequence[str] = ()) -> str | None:
         operator.configures("\n".join(("[tileferry.xyz]", 'attribution = "© Example"', *settings)))
-        operator.runs_here("cache", "export", "out", "--replace")
+        assert operator.runs_here("cache", "export", "out", "--replace", *options).code == 0
         about = json.loads((operator.home / "out/archive.json").read_text(encoding="utf-8"))
         return cast("str | None", about.get("attribution"))
 
-    assert credited('url_template = "https://tiles.example/{z}/{x}/{y}.png"') == "© Example"
-    assert credited() is None  # of a provider, and not of that server
+    server = 'url_template = "https://tiles.example/{z}/{x}/{y}.png"'
+    assert credited(server, "[tileferry.c11]", 'source = "satellite"') == "© Example"
+    # Of a provider, and not of that server.
+    assert credited(server, options=["--source", "satellite"]) is None
+    assert credited() is None

@@ -1,12 +1,13 @@
 """Somebody whose tiles come from a plain tile server."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from attrs import define
+from attrs import define, evolve
 
 from support.area_operator import AreaOperator
 from support.download_site import DERKACHI
-from tileferry.domain.tiles import TileCoverage, TileId
+from tileferry.domain.tiles import TileCoverage, TileId, TileTemplate
 
 ZOOM = 13
 AREA = ("--bbox", str(DERKACHI), "--zoom", str(ZOOM))
@@ -37,6 +38,10 @@ class XyzOperator(AreaOperator):
             "TILEFERRY_XYZ_MAX_REQUESTS_PER_SECOND": "100",
             **self.settings,
         }
+
+    def stored(self, tiles: Iterable[TileId]) -> list[bytes]:
+        source = TileTemplate(self.environment["TILEFERRY_XYZ_URL_TEMPLATE"]).source
+        return super().stored([evolve(tile, source=source) for tile in tiles])
 
 
 def picture_paths(tiles: list[TileId]) -> set[str]:

@@ -68,7 +68,7 @@ class Wanted:
             )
         with option("--from/--to"):
             return BackfillRequest(
-                source=self.source or config.c11.source,
+                source=self.source or config.source,
                 customer_id=self.customer_id,
                 query_name=self.query,
                 first_date=first,

@@ -177,7 +177,7 @@ def _import_format(src: Path) -> ArchiveFormat:
 
 
 def _import_request(config: Config, options: ImportOptions) -> ImportRequest:
-    source = options.source or config.c11.source
+    source = options.source or config.source
     produced_at = None
     if options.produced_at is not None:
         produced_at = day_or_moment_of(options.produced_at, option="--produced-at")

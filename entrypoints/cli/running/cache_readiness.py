@@ -68,7 +68,7 @@ def judged(asked: Asked) -> None:
         config = container.config()
         coverage = coverage_of(config, asked.bbox, asked.area, asked.zoom)
         now = datetime.fromtimestamp(container.clock().now(), UTC)
-        source = asked.source or config.c11.source
+        source = asked.source or config.source
         question = Question(
             coverage=coverage,
             sector=asked.sector_class,
@@ -82,7 +82,7 @@ def judged(asked: Asked) -> None:
         )
         with counting("Looking", of=coverage.count) as on_tile:
             report = readiness_of(container, question, on_tile)
-    _tell(report, _mending(report, asked) if source == config.c11.source else [], asked)
+    _tell(report, _mending(report, asked) if source == config.source else [], asked)
     if not report.verdict.is_go:
         raise typer.Exit(ExitCode.PARTIAL)
 

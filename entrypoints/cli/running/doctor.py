@@ -209,7 +209,7 @@ class Installation:
         """Ask a tile server for the whole world: a map of a part of it need not have that."""
         try:
             self.container.provider().fetch_tile(
-                TileId(source=self.config.c11.source, zoom=0, x=0, y=0)
+                TileId(source=self.config.source, zoom=0, x=0, y=0)
             )
         except SatelliteProviderError as error:
             if error.fault is ProviderFault.UNAUTHORIZED and needs_key(self.config):

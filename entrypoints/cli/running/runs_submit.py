@@ -30,7 +30,7 @@ def download_queued(
         coverage = coverage_of(settings, bbox, area, zoom)
         request = request_for(settings, coverage, flight, SectorClass(sector))
         work = DownloadArea(
-            source=settings.c11.source,
+            source=settings.source,
             flight_id=request.flight_id,
             bbox=request.bbox,
             zoom_levels=request.zoom_levels,
@@ -42,11 +42,11 @@ def download_queued(
 def upload_queued(config: Path | None, *, flight: str, json: bool) -> None:
     """Queue an upload, and say what a worker needs for it."""
     with opened_books(config) as container:
-        settings = container.config().c11
+        settings = container.config()
         with option("--flight"):
             work = UploadFlight(source=settings.source, flight_id=flight)
         _queue(container, work, json=json)
-        _note_flight_record(settings.flight_record_file)
+        _note_flight_record(settings.c11.flight_record_file)
 
 
 def _queue(container: Container, work: Work, *, json: bool) -> None:

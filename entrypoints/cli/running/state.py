@@ -42,7 +42,7 @@ def inspected(
 ) -> None:
     """Show the one that is named; or list those that are meant."""
     with opened_books(config) as container:
-        key = asked.key(container.config().c11.source)
+        key = asked.key(container.config().source)
         if key is None:
             if why:
                 raise typer.BadParameter("--why explains one partition; name it")

@@ -80,7 +80,7 @@ def overridden(
 
 def _meant(container: Container, asked: Asked, doing: _Overriding) -> Sequence[PartitionKey]:
     """Return the partition that is named, or the failed ones of a range."""
-    key = asked.key(container.config().c11.source)
+    key = asked.key(container.config().source)
     if key is not None:
         return [key]
     if asked.first is None or asked.last is None:

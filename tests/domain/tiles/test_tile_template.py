@@ -6,6 +6,7 @@ import pytest
 
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import TileId, TileTemplate
+from tileferry.domain.tiles.tile_id import check_source
 
 TILE = TileId(source="satellite", zoom=3, x=5, y=1)
 
@@ -97,6 +98,30 @@ def test_a_key_that_would_have_to_be_written_otherwise_is_refused(key: str) -> N
 def test_a_key_is_looked_at_only_where_it_has_a_place() -> None:
     TileTemplate("https://example.org/{z}/{x}/{y}").check_key("")
     TileTemplate("https://example.org/{z}/{x}/{y}?key={api_key}").check_key("pk.eyJ1-_~9")
+
+
+@pytest.mark.parametrize(
+    ("place", "source"),
+    [
+        ("tiles.example.org", "xyz-tiles.example.org"),
+        ("Tiles.Example.org.", "xyz-tiles.example.org"),
+        ("127.0.0.1:8460", "xyz-127.0.0.1-8460-4afe2c66"),
+        ("[::1]", "xyz-1-6d16ab69"),
+        (f"{'a' * 60}.example.org", f"xyz-{'a' * 51}-"),
+        (f"{'a' * 50}.{'b' * 50}.org", f"xyz-{'a' * 50}.-"),
+    ],
+)
+def test_a_server_has_a_source_of_its_own(place: str, source: str) -> None:
+    found = TileTemplate(f"https://{place}/{{z}}/{{x}}/{{y}}.png").source
+    assert found.startswith(source)
+    check_source(found, field="source")
+
+
+def test_two_servers_have_two_sources() -> None:
+    places = ["a.example", "b.example", "a.example:81", "a.example:82", "[::1]:1", "[::11]"]
+    places += [f"{'a' * 60}.{name}.example" for name in "bc"]
+    templates = [TileTemplate(f"https://{place}/{{z}}/{{x}}/{{y}}") for place in places]
+    assert len({template.source for template in templates}) == len(places)
 
 
 def test_a_template_can_travel() -> None:

@@ -8,6 +8,7 @@ import pytest
 from tileferry.adapters.http import HttpTileProvider, XyzTileProvider
 from tileferry.domain.errors import InvalidValueError, NotPermittedError
 from tileferry.entrypoints.config import Config, load_config
+from tileferry.entrypoints.config.settings import settings_of
 from tileferry.entrypoints.container import Container
 from tileferry.entrypoints.sources import (
     address,
@@ -75,6 +76,24 @@ def test_a_tile_server_has_credits_and_a_pace(tmp_path: Path) -> None:
     assert requests_per_s_max(config) == 5.0
     assert needs_key(config)
     assert not needs_key(configured(tmp_path, SERVER.replace("?key={api_key}", "")))
+
+
+def test_a_tile_server_s_pictures_have_a_source_of_their_own(tmp_path: Path) -> None:
+    plain = SERVER.replace(":8443", "")
+    assert configured(tmp_path, "").source == "satellite"
+    config = configured(tmp_path, plain)
+    assert config.source == "xyz-tiles.example.org"
+    assert {setting.path: setting.value for setting in settings_of(config)}[
+        "c11.source"
+    ] == config.source
+    container = Container(config=config)
+    provider = container.provider()
+    assert isinstance(provider, XyzTileProvider)
+    assert provider.source == config.source
+    container.shutdown_resources()
+    assert (
+        configured(tmp_path, f"{plain}[tileferry.c11]\nsource = 'satellite'").source == "satellite"
+    )
 
 
 @pytest.mark.parametrize("name", ["attribution", "licence", "imagery_date"])
