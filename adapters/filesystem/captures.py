@@ -9,7 +9,7 @@ from attrs import field, frozen
 
 from tileferry.adapters.filesystem.files import translated
 from tileferry.application.ports.captures import CaptureFile
-from tileferry.domain.tiles import FACTS_BYTES_MAX
+from tileferry.domain.tiles import FACTS_BYTES_MAX, is_litter
 
 _FACTS = "metadata.json"
 _DEPTH = 3
@@ -35,7 +35,7 @@ class CaptureFolderFiles:
             return file.read(FACTS_BYTES_MAX + 1)
 
     def files(self) -> Iterator[CaptureFile]:
-        """Yield all other files, a folder at a time, in the order of their numbers or names."""
+        """Yield all other files but litter, folder by folder, in the order of numbers or names."""
         for file in self._below(self.root, ()):
             self.check()
             yield file
@@ -50,7 +50,8 @@ class CaptureFolderFiles:
 
     def _below(self, folder: Path, parts: tuple[str, ...]) -> Iterator[CaptureFile]:
         with translated("list", folder), os.scandir(folder) as found:
-            entries = sorted(found, key=lambda entry: _in_order(entry.name))
+            wanted = (entry for entry in found if not is_litter(entry.name))
+            entries = sorted(wanted, key=lambda entry: _in_order(entry.name))
         for entry in entries:
             inner = (*parts, entry.name)
             too_deep = self.names_all and len(inner) >= _DEPTH

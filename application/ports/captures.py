@@ -32,7 +32,7 @@ class CaptureFolder(Protocol):
         ...
 
     def files(self) -> Iterator[CaptureFile]:
-        """Yield all other files, in order; links and devices are no files."""
+        """Yield all other files, in order; links, devices and ``is_litter`` are no files."""
         ...
 
     def read(self, file: CaptureFile, *, bytes_max: int) -> bytes:

@@ -11,6 +11,7 @@ from tileferry.domain.tiles.capture import (
     captured_tile,
     ground_resolution,
     image_kind,
+    is_litter,
     tile_of_path,
 )
 from tileferry.domain.tiles.coverage import TileCoverage, TileRange, tile_ranges
@@ -163,6 +164,7 @@ __all__ = [
     "fault_of_status",
     "ground_resolution",
     "image_kind",
+    "is_litter",
     "judge_area",
     "move_status",
     "next_retry_hint",

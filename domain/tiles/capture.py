@@ -24,6 +24,7 @@ _TILE_PX = 256
 _HASH_CHARS = 8
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 _FILE = re.compile(r"(0|[1-9][0-9]{0,9})\.[A-Za-z0-9]{1,8}", re.ASCII)
+_LITTER = frozenset({"system volume information", "thumbs.db", "desktop.ini"})
 _KINDS = (
     (re.compile(rb"\x89PNG\r\n\x1a\n"), "png"),
     (re.compile(rb"\xff\xd8\xff"), "jpg"),
@@ -42,6 +43,11 @@ def capture_source(flight_id: str) -> str:
         return plain
     digest = sha256(flight_id.encode()).hexdigest()[:_HASH_CHARS]
     return f"{plain.lower()[: NAME_CHARS_MAX - _HASH_CHARS - 1]}-{digest}"
+
+
+def is_litter(name: str) -> bool:
+    """Tell whether a file or folder is what systems leave on a card, and nobody put there."""
+    return name.startswith(".") or name.lower() in _LITTER
 
 
 def captured_tile(parts: Sequence[str], flight_id: str) -> TileId:

@@ -222,6 +222,12 @@ def test_a_stop_in_a_backoff_loses_nothing(
     assert (again.json["outcome"], again.json["tiles_acknowledged"]) == ("success", 1)
 
 
+def test_a_card_that_is_not_mounted_is_remarked_on(operator: AreaOperator) -> None:
+    (operator.home / "mount" / ".Trashes").mkdir(parents=True)
+    ran = operator.runs_here("ingest", "--flight", "F1", "mount")
+    assert (ran.code, "There is no tile in mount: is the card mounted?" in ran.err) == (0, True)
+
+
 def test_bad_input_is_refused_by_its_name(operator: AreaOperator) -> None:
     for arguments, said in (
         (("ingest", "--flight", "F1", "nowhere"), "nowhere"),

@@ -7,6 +7,7 @@ from attrs import asdict
 
 from tileferry.adapters.filesystem import CaptureFolderFiles
 from tileferry.application import IngestReport
+from tileferry.domain.text import printable
 from tileferry.domain.tiles import UploadRequest
 from tileferry.entrypoints.cli.exits import ExitCode
 from tileferry.entrypoints.cli.output import (
@@ -41,6 +42,8 @@ def ingested(config: Path | None, folder: Path, *, flight: str, json: bool) -> N
         _show(report)
     if report.tiles_ingested:
         notes.print(f"Once it has landed: tileferry upload --flight {flight} --on-ground")
+    if not (report.tiles_ingested or report.tiles_unchanged or report.files_refused):
+        notes.print(f"There is no tile in {printable(str(folder))}: is the card mounted?")
     raise typer.Exit(ExitCode.PARTIAL if report.files_refused else ExitCode.DONE)
 
 

@@ -16,6 +16,7 @@ from tileferry.domain.tiles import (
     captured_tile,
     ground_resolution,
     image_kind,
+    is_litter,
 )
 
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", fullmatch=True)
@@ -128,3 +129,20 @@ def test_facts_may_be_given_for_all_tiles() -> None:
 def test_facts_that_make_no_sense_are_refused_by_their_field(content: bytes, field: str) -> None:
     with pytest.raises(InvalidValueError, match=field):
         CaptureFacts.parse(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (".DS_Store", True),
+        ("._22000.png", True),
+        (".Trashes", True),
+        ("System Volume Information", True),
+        ("THUMBS.DB", True),
+        ("desktop.ini", True),
+        ("22000.png", False),
+        ("readme.txt", False),
+    ],
+)
+def test_what_systems_leave_on_cards_is_litter(name: str, *, expected: bool) -> None:
+    assert is_litter(name) is expected

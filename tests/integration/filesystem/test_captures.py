@@ -153,3 +153,14 @@ def test_a_cache_that_is_too_small_refuses_the_folder(config: Config, card: Path
 def test_a_folder_that_cannot_be_read_is_named(container: Container, tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="nowhere"):
         ingested(container, tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("names_all", [False, True])
+def test_what_systems_leave_on_cards_is_passed_over(card: Path, *, names_all: bool) -> None:
+    folder = CaptureFolderFiles(card, names_all=names_all)
+    before = list(folder.files())
+    (card / "System Volume Information").mkdir()
+    (card / "System Volume Information" / "IndexerVolumeGuid").write_bytes(b"1")
+    (card / "16" / "39000" / "._22000.png").write_bytes(b"2")
+    (card / "16" / "Thumbs.db").write_bytes(b"3")
+    assert list(folder.files()) == before
