@@ -1,7 +1,7 @@
 """Taking in what a flight captured: each good tile becomes pending, once; the rest is named."""
 
 from collections.abc import Iterator
-from datetime import UTC
+from datetime import UTC, datetime
 from hashlib import sha256
 
 from attrs import define, evolve, field, frozen
@@ -22,6 +22,7 @@ from tileferry.domain.tiles import (
     VotingStatus,
     capture_source,
     captured_tile,
+    check_captured_at,
     ground_resolution,
     image_kind,
     replaces,
@@ -138,10 +139,12 @@ class _IngestRun:
 
     def _described(self, file: CaptureFile, tile_id: TileId, content: bytes) -> NewTile:
         facts = self.facts
+        captured_at = (facts.captured_at or file.changed_at).astimezone(UTC)
+        check_captured_at(captured_at, now=datetime.fromtimestamp(self.uses.clock.now(), UTC))
         return NewTile(
             tile_id=tile_id,
             flight_id=self.flight_id,
-            produced_at=(facts.captured_at or file.changed_at).astimezone(UTC),
+            produced_at=captured_at,
             resolution_m_per_px=facts.resolution_m_per_px or ground_resolution(tile_id),
             sector_class=SectorClass.STABLE_REAR,
             blob=unplaced(content, sha256(content).digest()),

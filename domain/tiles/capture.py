@@ -13,6 +13,7 @@ from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.json_input import parse_json
 from tileferry.domain.json_object import JsonObject
 from tileferry.domain.tiles.blob import TILE_BYTES_MAX
+from tileferry.domain.tiles.freshness import FUTURE_TOLERANCE
 from tileferry.domain.tiles.mercator import tile_bounds
 from tileferry.domain.tiles.tile_id import TileId
 
@@ -65,6 +66,17 @@ def tile_of_path(parts: Sequence[str], source: str) -> TileId:
             problem="is not z/x/y.<ext>, such as 16/39000/22000.png",
         )
     return TileId(source=source, zoom=int(parts[0]), x=int(parts[1]), y=int(name[1]))
+
+
+def check_captured_at(moment: datetime, *, now: datetime) -> None:
+    """Refuse a date that lies ahead: it cannot be true, and would win over every later capture."""
+    if moment > now + FUTURE_TOLERANCE:
+        raise InvalidValueError(
+            field="captured_at",
+            value=moment.isoformat(),
+            problem="is in the future",
+            remedy=f"correct it in {FACTS_FILE}, or the clock of this machine",
+        )
 
 
 def image_kind(content: bytes) -> str:

@@ -2,11 +2,11 @@
 
 import logging
 from collections.abc import Callable, Container, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from attrs import define, field
+from attrs import define, evolve, field
 from support.managers import logged
 
 from tileferry.adapters.memory import (
@@ -135,6 +135,29 @@ def test_what_the_folder_says_of_its_tiles_counts() -> None:
     row = hangar.row(1)
     assert row.produced_at == datetime(2025, 5, 1, 22, tzinfo=UTC)
     assert row.resolution_m_per_px == 0.25
+
+
+def test_a_date_ahead_of_us_is_refused_by_its_file() -> None:
+    hangar = Hangar()
+    now = datetime.fromtimestamp(hangar.clock.now(), UTC)
+
+    def dated(moment: datetime) -> IngestReport:
+        return hangar.takes(folder(1, facts=b'{"captured_at": "%s"}' % moment.isoformat().encode()))
+
+    (refused,) = dated(now + timedelta(days=1, seconds=1)).refused
+    assert refused.path == "15/19000/1.png"
+    assert "captured_at: is in the future" in refused.problem
+    assert dated(now + timedelta(days=1)).tiles_ingested == 1  # clocks and zones differ
+
+
+def test_a_date_that_lay_ahead_does_not_outlive_the_bytes_that_are_mended() -> None:
+    hangar = Hangar()
+    hangar.takes(folder(1))
+    hangar.store._contents.clear()
+    row = hangar.row(1)
+    hangar.metadata._tiles[row.tile_id] = evolve(row, produced_at=row.stored_at + timedelta(days=2))
+    assert hangar.takes(folder(1)).tiles_ingested == 1
+    assert hangar.row(1).produced_at == CHANGED
 
 
 def test_taken_in_again_nothing_changes() -> None:
