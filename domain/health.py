@@ -8,7 +8,7 @@ from attrs import frozen
 
 from tileferry.domain.errors import SatelliteProviderError, TileManagerError
 from tileferry.domain.retry import RateLimited, Retryable
-from tileferry.domain.text import printable
+from tileferry.domain.text import in_bytes, printable
 from tileferry.domain.tiles import ProviderFault, class_of_fault, fault_of_status
 from tileferry.domain.tiles.bound_cache import CacheFit
 
@@ -16,7 +16,6 @@ PYTHON_MIN = (3, 11)
 SKEW_MAX = timedelta(seconds=60)
 """Providers refuse signatures whose time is further off than they like; five minutes is usual."""
 CERTIFICATE_LEFT_MIN = timedelta(days=14)
-_GIB = 1024**3
 _OK = 200
 
 
@@ -85,13 +84,17 @@ def of_python(version: tuple[int, int, int]) -> Finding:
 
 def of_disk(free_bytes: int, reserve_bytes: int, cache_bytes_left: int) -> Finding:
     """Judge the space for tiles: what is free beyond the reserve, and what the budget leaves."""
-    usable = free_bytes - reserve_bytes
     found = (
-        f"{free_bytes / _GIB:.1f} GiB free, {reserve_bytes / _GIB:.1f} of them reserved; "
-        f"the budget leaves {cache_bytes_left / _GIB:.1f} GiB"
+        f"{in_bytes(free_bytes)} free, and {in_bytes(reserve_bytes)} must stay free; "
+        f"the budget leaves {in_bytes(max(0, cache_bytes_left))}"
     )
-    if usable <= 0:
-        return ill("disk", found, "free some space, or set c11.cache_root to another disk")
+    if free_bytes <= reserve_bytes:
+        return ill(
+            "disk",
+            found,
+            "free some space, set c11.cache_root to another disk, or lower "
+            "c6.free_space_reserve_bytes",
+        )
     if cache_bytes_left <= 0:
         return doubtful(
             "disk", found, "downloads will evict older tiles; raise c6.budget_bytes to keep them"

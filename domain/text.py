@@ -35,6 +35,16 @@ def in_utc(moment: datetime | None) -> str:
     return "no time" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
+def in_bytes(count: int) -> str:
+    """Write a number of bytes as people read it."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:  # noqa: PLR2004  # what the units are made of
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
 def message_of(error: BaseException) -> str:
     """Return what an error says, on one safe line; empty when it cannot say anything."""
     try:

@@ -6,7 +6,7 @@ from attrs import field, frozen
 
 from tileferry.application.ports.budget import DiskSpace
 from tileferry.domain.checks import integer
-from tileferry.domain.tiles import EvictionResult, TileId
+from tileferry.domain.tiles import DiskRoom, EvictionResult, TileId
 
 
 @frozen(kw_only=True)
@@ -23,8 +23,12 @@ class DiskBudget:
         keep: Container[TileId] = (),  # noqa: ARG002  # nothing is evicted
     ) -> EvictionResult:
         """Say whether a batch fits."""
-        available_bytes = self.disk.free_bytes() - self.free_space_reserve_bytes
-        return EvictionResult(requested_bytes=estimated_bytes, available_bytes=available_bytes)
+        room = DiskRoom(
+            free_bytes=self.disk.free_bytes(), reserve_bytes=self.free_space_reserve_bytes
+        )
+        return EvictionResult(
+            requested_bytes=estimated_bytes, available_bytes=room.available_bytes, tight_disk=room
+        )
 
     def release_headroom(self) -> None:
         """Do nothing: nothing was set aside."""

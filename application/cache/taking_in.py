@@ -14,7 +14,6 @@ from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.lock import CacheLock
 from tileferry.application.ports.tile_metadata import TileMetadataStore
 from tileferry.application.ports.tile_store import TileStore
-from tileferry.domain.errors import CacheBudgetExceededError
 from tileferry.domain.tiles import BlobRef, FreshnessLabel, NewTile, TileId
 
 
@@ -72,9 +71,7 @@ class TakingIn:
         stored.sort()
         result = self.budget_enforcer.reserve_headroom(needed, keep=stored)
         if result.insufficient:
-            raise CacheBudgetExceededError(
-                requested_bytes=needed, available_bytes=result.available_bytes
-            )
+            raise result.refusal()
 
 
 def unplaced(content: bytes, digest: bytes) -> BlobRef:

@@ -15,7 +15,6 @@ from tileferry.application.ports.provider import FetchedTile
 from tileferry.application.transfers.provider_calls import Fetched, ProviderCalls
 from tileferry.domain.checks import number
 from tileferry.domain.errors import (
-    CacheBudgetExceededError,
     FreshnessRejectionError,
     RateLimitedError,
     SatelliteProviderError,
@@ -156,9 +155,7 @@ class DownloadRun:
     def _reserve(self, estimated_bytes: int) -> None:
         result = self.uses.budget_enforcer.reserve_headroom(estimated_bytes, keep=self.done)
         if result.insufficient:
-            raise CacheBudgetExceededError(
-                requested_bytes=estimated_bytes, available_bytes=result.available_bytes
-            )
+            raise result.refusal()
 
     def _fetch(self, calls: ProviderCalls, listed: ListingSpool) -> None:
         uses = self.uses

@@ -3,7 +3,7 @@
 from attrs import define
 
 from tileferry.domain.errors.base import TileManagerError, line
-from tileferry.domain.text import printable
+from tileferry.domain.text import in_bytes, printable
 
 
 @define(kw_only=True, eq=False)
@@ -12,6 +12,9 @@ class CacheBudgetExceededError(TileManagerError):
 
     requested_bytes: int
     available_bytes: int
+    disk_free_bytes: int | None = None
+    """Set where it is the disk that has no room, and not the budget."""
+    disk_reserve_bytes: int = 0
 
     @property
     def shortfall_bytes(self) -> int:
@@ -19,10 +22,20 @@ class CacheBudgetExceededError(TileManagerError):
         return self.requested_bytes - self.available_bytes
 
     def __str__(self) -> str:
+        # Below nothing is what a limit is overdrawn by: it is in what is missing.
+        missing = (
+            f"the batch needs {in_bytes(self.requested_bytes)} and there is room for "
+            f"{in_bytes(max(0, self.available_bytes))}: {in_bytes(self.shortfall_bytes)} short"
+        )
+        if self.disk_free_bytes is not None:
+            return (
+                f"{missing}; the disk has {in_bytes(self.disk_free_bytes)} free, and "
+                f"{in_bytes(self.disk_reserve_bytes)} must stay free "
+                f"(c6.free_space_reserve_bytes): free some space, use another disk, or ask for less"
+            )
         return (
-            f"the batch needs {self.requested_bytes} bytes and the cache can free "
-            f"{self.available_bytes}: {self.shortfall_bytes} short; ask for a smaller area "
-            f"or fewer zoom levels, unpin a flight (cache unpin), or raise c6.budget_bytes"
+            f"{missing}; ask for a smaller area or fewer zoom levels, unpin a flight "
+            f"(cache unpin), or raise c6.budget_bytes"
         )
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from attrs import field, frozen
 
 from tileferry.domain.checks import aware, instance, integer
-from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.errors import CacheBudgetExceededError, InvalidValueError
 from tileferry.domain.tiles.tile_id import TileId
 from tileferry.domain.tiles.voting import VotingStatus
 
@@ -37,6 +37,20 @@ class CachedTile:
 
 
 @frozen(kw_only=True)
+class DiskRoom:
+    """What a disk allows, whatever a budget says."""
+
+    free_bytes: int = field(validator=integer(0))
+    reserve_bytes: int = field(validator=integer(0))
+    """What must stay free."""
+
+    @property
+    def available_bytes(self) -> int:
+        """What can be written; negative when the reserve is already touched."""
+        return self.free_bytes - self.reserve_bytes
+
+
+@frozen(kw_only=True)
 class CacheSpace:
     """What limits the cache at this moment."""
 
@@ -51,9 +65,23 @@ class CacheSpace:
     @property
     def available_bytes(self) -> int:
         """What can be written under both limits; negative when one is already overdrawn."""
-        in_budget = self.budget_bytes - self.used_bytes
-        on_disk = self.free_disk_bytes - self.free_space_reserve_bytes
-        return min(in_budget, on_disk) - self.reserved_bytes
+        return min(self._in_budget, self.disk.available_bytes) - self.reserved_bytes
+
+    @property
+    def disk(self) -> DiskRoom:
+        """What the disk allows."""
+        return DiskRoom(
+            free_bytes=self.free_disk_bytes, reserve_bytes=self.free_space_reserve_bytes
+        )
+
+    @property
+    def tight_disk(self) -> DiskRoom | None:
+        """The disk, where that is the limit and not the budget."""
+        return self.disk if self.disk.available_bytes < self._in_budget else None
+
+    @property
+    def _in_budget(self) -> int:
+        return self.budget_bytes - self.used_bytes
 
 
 def _ids(tiles: Iterable[TileId]) -> tuple[TileId, ...]:
@@ -69,6 +97,8 @@ class EvictionResult:
     """What there is after evicting; when that is not enough, what evicting all would have given."""
     evicted: tuple[TileId, ...] = field(default=(), converter=_ids)
     freed_bytes: int = field(default=0, validator=integer(0))
+    tight_disk: DiskRoom | None = None
+    """The disk, where that was the limit and not the budget."""
 
     def __attrs_post_init__(self) -> None:
         if self.insufficient and (self.evicted or self.freed_bytes):
@@ -87,6 +117,16 @@ class EvictionResult:
     def shortfall_bytes(self) -> int:
         """How much is missing."""
         return self.requested_bytes - self.available_bytes if self.insufficient else 0
+
+    def refusal(self) -> CacheBudgetExceededError:
+        """Say what is missing, and which limit it is that stands in the way."""
+        disk = self.tight_disk
+        return CacheBudgetExceededError(
+            requested_bytes=self.requested_bytes,
+            available_bytes=self.available_bytes,
+            disk_free_bytes=None if disk is None else disk.free_bytes,
+            disk_reserve_bytes=0 if disk is None else disk.reserve_bytes,
+        )
 
     @property
     def evicted_count(self) -> int:
@@ -122,7 +162,9 @@ def plan_eviction(
                 freed_bytes=freed_bytes,
             )
     return EvictionResult(
-        requested_bytes=needed_bytes, available_bytes=space.available_bytes + freed_bytes
+        requested_bytes=needed_bytes,
+        available_bytes=space.available_bytes + freed_bytes,
+        tight_disk=space.tight_disk,
     )
 
 

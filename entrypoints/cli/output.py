@@ -129,13 +129,3 @@ def print_refusals(
     if total > _REFUSALS_MAX:
         those = "them all" if total == kept else f"the first {kept:,}"
         people.print(f"… and {total - _REFUSALS_MAX:,} more; --json has {those}.")
-
-
-def in_bytes(count: int) -> str:
-    """Write a number of bytes as people read it."""
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:  # noqa: PLR2004  # what the units are made of
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"

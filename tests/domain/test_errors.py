@@ -121,8 +121,21 @@ EXAMPLES: list[tuple[TileManagerError, str]] = [
     (
         CacheBudgetExceededError(requested_bytes=1_000, available_bytes=600),
         (
-            "the batch needs 1000 bytes and the cache can free 600: 400 short; ask for a smaller "
+            "the batch needs 1000 B and there is room for 600 B: 400 B short; ask for a smaller "
             "area or fewer zoom levels, unpin a flight (cache unpin), or raise c6.budget_bytes"
+        ),
+    ),
+    (
+        CacheBudgetExceededError(
+            requested_bytes=4 * 1024**2,
+            available_bytes=-(1024**3),
+            disk_free_bytes=0,
+            disk_reserve_bytes=1024**3,
+        ),
+        (
+            "the batch needs 4.0 MiB and there is room for 0 B: 1.0 GiB short; the disk has 0 B "
+            "free, and 1.0 GiB must stay free (c6.free_space_reserve_bytes): free some space, use "
+            "another disk, or ask for less"
         ),
     ),
     (

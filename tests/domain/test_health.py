@@ -30,6 +30,7 @@ def test_python_must_be_new_enough(version: tuple[int, int, int], verdict: Verdi
         (3, 5, Verdict.FAILED, "c11.cache_root"),
         (2, 5, Verdict.FAILED, "c11.cache_root"),
         (10, 0, Verdict.WARNING, "c6.budget_bytes"),
+        (10, -1, Verdict.WARNING, "c6.budget_bytes"),
     ],
 )
 def test_a_disk_needs_space_beyond_its_reserve(
@@ -37,7 +38,8 @@ def test_a_disk_needs_space_beyond_its_reserve(
 ) -> None:
     finding = health.of_disk(free * GIB, 3 * GIB, left * GIB)
     assert finding.verdict is verdict
-    assert f"{free}.0 GiB free, 3.0 of them reserved" in finding.found
+    assert f"{free}.0 GiB free, and 3.0 GiB must stay free" in finding.found
+    assert "-" not in finding.found
     assert (finding.cure is None) if named is None else (named in (finding.cure or ""))
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tileferry.domain.text import SHOWN_CHARS_MAX, in_utc, printable
+from tileferry.domain.text import SHOWN_CHARS_MAX, in_bytes, in_utc, printable
 
 
 def test_plain_text_stays_as_it_is() -> None:
@@ -52,3 +52,17 @@ def test_the_result_is_always_one_visible_line_of_bounded_length(text: str) -> N
 )
 def test_invariant_34_a_key_is_hidden_where_a_header_shows_it(text: str, shown_as: str) -> None:
     assert printable(text) == shown_as
+
+
+@pytest.mark.parametrize(
+    ("count", "read"),
+    [
+        (0, "0 B"),
+        (1_023, "1023 B"),
+        (1_536, "1.5 KiB"),
+        (1024**3, "1.0 GiB"),
+        (2**50, "1024.0 TiB"),
+    ],
+)
+def test_sizes_are_written_as_people_read_them(count: int, read: str) -> None:
+    assert in_bytes(count) == read

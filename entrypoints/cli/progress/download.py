@@ -5,8 +5,8 @@ from collections import Counter, deque
 from attrs import define, field, frozen
 
 from tileferry.application.ports.downloads import TileFate
+from tileferry.domain.text import in_bytes
 from tileferry.domain.tiles import DownloadBatchReport
-from tileferry.entrypoints.cli.output import in_bytes
 from tileferry.entrypoints.cli.progress.waits import Waits
 
 RATE_WINDOW_S = 10.0

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from attrs import define, field
 
+from tileferry.domain.text import in_bytes
 from tileferry.domain.tiles import (
     PerTileStatus,
     TileId,
@@ -12,7 +13,6 @@ from tileferry.domain.tiles import (
     UploadBatchReport,
     UploadOutcome,
 )
-from tileferry.entrypoints.cli.output import in_bytes
 from tileferry.entrypoints.cli.progress.waits import Waits
 
 _NAMES = {

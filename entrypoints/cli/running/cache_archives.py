@@ -10,6 +10,7 @@ from tileferry.application.cache.export import ExportReport, ExportRequest
 from tileferry.domain.archives import ArchiveFormat, format_of
 from tileferry.domain.checks import is_unicode
 from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.text import in_bytes
 from tileferry.domain.tiles import SectorClass
 from tileferry.domain.tiles.tile_id import check_source
 from tileferry.entrypoints.archives import archive_source, archive_target, export_request
@@ -19,7 +20,6 @@ from tileferry.entrypoints.cli.options.times import day_or_moment_of
 from tileferry.entrypoints.cli.options.zooms import zooms_of
 from tileferry.entrypoints.cli.output import (
     facts,
-    in_bytes,
     opened_books,
     option,
     people,

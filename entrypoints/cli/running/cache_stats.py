@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from tileferry.entrypoints.cli.output import facts, in_bytes, opened_books, people, print_json
+from tileferry.domain.text import in_bytes
+from tileferry.entrypoints.cli.output import facts, opened_books, people, print_json
 from tileferry.entrypoints.holding import make_folder
 
 

@@ -13,8 +13,9 @@ from tileferry.adapters.filesystem.verification import (
     Finding,
     SegmentTally,
 )
+from tileferry.domain.text import in_bytes
 from tileferry.entrypoints.cli.exits import ExitCode
-from tileferry.entrypoints.cli.output import facts, in_bytes, opened_books, people, print_json
+from tileferry.entrypoints.cli.output import facts, opened_books, people, print_json
 from tileferry.entrypoints.cli.progress.counting import counting
 from tileferry.entrypoints.holding import locked
 

@@ -11,11 +11,10 @@ from rich.text import Text
 from tileferry.adapters.postgres import reopening_sql
 from tileferry.application.transfers.giveups import Giveup
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.text import in_utc
+from tileferry.domain.text import in_bytes, in_utc
 from tileferry.domain.tiles import TileId, TileMetadata, VotingStatus
 from tileferry.entrypoints.cli.output import (
     facts,
-    in_bytes,
     notes,
     opened_books,
     option,

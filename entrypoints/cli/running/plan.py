@@ -5,7 +5,6 @@ from pathlib import Path
 import typer
 
 from tileferry.application.transfers.survey import DownloadPlan, Estimate, Planning, estimate, probe
-from tileferry.domain.errors import CacheBudgetExceededError
 from tileferry.domain.tiles import DownloadRequest, SectorClass
 from tileferry.entrypoints.cli.exits import exit_code_of
 from tileferry.entrypoints.cli.options.area import coverage_of, request_for
@@ -47,9 +46,7 @@ def planned(
             people.print(named, markup=False, soft_wrap=True)
     eviction = plan.eviction
     if eviction.insufficient:
-        error = CacheBudgetExceededError(
-            requested_bytes=eviction.requested_bytes, available_bytes=eviction.available_bytes
-        )
+        error = eviction.refusal()
         notes.print(f"tileferry: {error}")
         raise typer.Exit(exit_code_of(error))
 

@@ -6,8 +6,8 @@ from rich import box
 from rich.table import Table
 
 from tileferry.application.transfers.survey import ListedTiles
+from tileferry.domain.text import in_bytes
 from tileferry.domain.tiles import SectorClass, TileCoverage
-from tileferry.entrypoints.cli.output import in_bytes
 from tileferry.entrypoints.cli.views.records import moment_json
 
 

@@ -5,14 +5,14 @@ from datetime import UTC, datetime
 from rich.table import Table
 
 from tileferry.domain.errors import RateLimitedError, SatelliteProviderError
-from tileferry.domain.text import in_utc
+from tileferry.domain.text import in_bytes, in_utc
 from tileferry.domain.tiles import (
     DownloadBatchReport,
     DownloadOutcome,
     DownloadRequest,
 )
 from tileferry.entrypoints.cli.exits import ExitCode, exit_code_of
-from tileferry.entrypoints.cli.output import facts, in_bytes
+from tileferry.entrypoints.cli.output import facts
 from tileferry.entrypoints.cli.progress.download import DownloadProgress
 
 _OUTCOMES = {

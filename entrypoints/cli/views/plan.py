@@ -3,9 +3,8 @@
 from typing import assert_never
 
 from tileferry.application.transfers.survey import Basis, DownloadPlan, Estimate
-from tileferry.domain.text import message_of
+from tileferry.domain.text import in_bytes, message_of
 from tileferry.domain.tiles import BBox
-from tileferry.entrypoints.cli.output import in_bytes
 from tileferry.entrypoints.cli.views.times import in_seconds
 
 EXAMPLES_MAX = 5

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from tileferry.entrypoints.cli.output import in_bytes
+from tileferry.domain.text import in_bytes
 from tileferry.entrypoints.demo.findings import Findings
 from tileferry.entrypoints.demo.report.maps import maps
 from tileferry.entrypoints.demo.report.markup import Markup, element, joined, words

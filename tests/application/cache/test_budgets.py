@@ -69,6 +69,8 @@ def test_a_look_at_the_room_changes_nothing_and_reserving_does_what_it_said() ->
 def test_a_disk_promises_what_is_free_but_for_its_reserve() -> None:
     budget = DiskBudget(disk=Disk(1_000), free_space_reserve_bytes=100)
     assert not budget.reserve_headroom(900).insufficient
-    assert budget.reserve_headroom(901).insufficient
+    refused = budget.reserve_headroom(901)
+    assert refused.insufficient
+    assert "1000 B free, and 100 B must stay free" in str(refused.refusal())
     budget.release_headroom()
     assert not budget.reserve_headroom(900).insufficient

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tileferry.domain.errors import CacheBudgetExceededError, InvalidValueError
+from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import (
     KEPT_STATUSES,
     CachedTile,
@@ -117,10 +117,20 @@ def test_spec5_ac9_a_batch_that_cannot_fit_is_insufficient_and_evicts_nothing() 
     plan = plan_eviction(100, space(100, 90), tiles)
     assert plan.insufficient
     assert (plan.evicted, plan.freed_bytes) == ((), 0)
-    error = CacheBudgetExceededError(
-        requested_bytes=plan.requested_bytes, available_bytes=plan.available_bytes
-    )
+    error = plan.refusal()
     assert error.shortfall_bytes == plan.shortfall_bytes == 60
+    assert "raise c6.budget_bytes" in str(error)
+
+
+def test_where_the_disk_is_the_limit_nobody_is_told_to_raise_the_budget() -> None:
+    tight = CacheSpace(
+        budget_bytes=100, used_bytes=0, free_disk_bytes=5, free_space_reserve_bytes=20
+    )
+    plan = plan_eviction(10, tight, [])
+    error = plan.refusal()
+    assert (error.disk_free_bytes, error.disk_reserve_bytes) == (5, 20)
+    assert (error.shortfall_bytes, plan.shortfall_bytes) == (25, 25)
+    assert "c6.budget_bytes" not in str(error)
 
 
 def test_an_overdrawn_cache_must_first_get_back_under_its_limit() -> None:
