@@ -59,7 +59,12 @@ class _HomePaths(PathConverter):
 def _loaded(file: Path) -> Config:
     converter = get_default_ts_converter()
     converter.scalar_converters[Path] = _HomePaths()
-    loaders = ts.default_loaders(appname=APP, config_files=[file], env_prefix=ENV_PREFIX)
+    loaders = ts.default_loaders(
+        appname=APP,
+        config_files=[file],
+        config_files_var=None,  # no further files by a variable: they would be read unchecked
+        env_prefix=ENV_PREFIX,
+    )
     return ts.load_settings(Config, loaders, converter=converter)
 
 

@@ -42,6 +42,13 @@ def test_the_file_is_read_and_the_environment_wins(
     assert (config.c6.budget_bytes, config.data_dir) == (6, Path("/a"))
 
 
+def test_no_variable_names_further_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    other = tmp_path / "other.toml"
+    other.write_text('[tileferry.c11]\nsource = "other"\n')
+    monkeypatch.setenv("TILEFERRY_SETTINGS", str(other))
+    assert load_config(tmp_path / "none.toml").source == "satellite"
+
+
 def test_a_path_may_begin_at_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     home = tmp_path / "me"
     monkeypatch.setenv("HOME", str(home))
