@@ -46,6 +46,7 @@ from tileferry.domain.runs import (
     classify_error,
     complete,
     explain,
+    is_for_its_source,
     is_permanent,
     lease_ended,
     record_error,
@@ -154,7 +155,8 @@ class RunControl:
                 self.mark_run_permanently_failed(unit, change)
             else:
                 self.schedule_retry(unit, change)
-            self._close_gate(unit, run.source, said)
+            if is_for_its_source(error):
+                self._close_gate(unit, run.source, said)
         return change.after
 
     def give_back(self, held: Run) -> None:

@@ -11,6 +11,7 @@ from tileferry.domain.runs.classification import (
     EXPLANATION_CHARS_MAX,
     classify_error,
     explain,
+    is_for_its_source,
 )
 from tileferry.domain.runs.gate import SourceGate
 from tileferry.domain.runs.lease import lease_ended
@@ -73,6 +74,7 @@ __all__ = [
     "fair_order",
     "has_ended",
     "is_due",
+    "is_for_its_source",
     "is_permanent",
     "lease_ended",
     "newest_attempt",

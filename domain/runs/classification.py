@@ -52,6 +52,8 @@ from tileferry.domain.text import SHOWN_CHARS_MAX, printable
 from tileferry.domain.tiles.provider_faults import class_of_error, class_of_fault
 
 EXPLANATION_CHARS_MAX = SHOWN_CHARS_MAX
+LANDING_LOOK_S = 900.0
+"""How long an upload waits before it looks again whether its aircraft has landed."""
 _CAUSES_MAX = 10
 _SECRETS = (
     (re.compile(r"://[^\s/@]+@"), "://***@"),
@@ -67,6 +69,11 @@ def classify_error(error: BaseException) -> ErrorClass:
     """Say what an error means for its run: the most specific class in the table decides."""
     rule = next(ERROR_CLASSES[kind] for kind in type(error).__mro__ if kind in ERROR_CLASSES)
     return rule(error) if callable(rule) else rule
+
+
+def is_for_its_source(error: BaseException) -> bool:
+    """Tell whether a wait is what the source asks of all its runs, and not one flight's alone."""
+    return not isinstance(error, FlightStateNotOnGroundError)
 
 
 def explain(error: BaseException) -> str:
@@ -162,8 +169,9 @@ ERROR_CLASSES: Mapping[type[BaseException], Rule] = MappingProxyType(
         ForeignCacheError: Retryable(),
         # A tile that was evicted meanwhile is not in the list that the next try makes.
         TileNotFoundError: Retryable(),
-        # It may land within the hours that the run's policy gives it.
-        FlightStateNotOnGroundError: Retryable(),
+        # Nothing failed: a flight takes its hours. It is looked at again without a charge, as often
+        # as a run may be told to wait.
+        FlightStateNotOnGroundError: RateLimited(retry_after_s=LANDING_LOOK_S),
         # Servers come back, and disks are mended.
         DatabaseError: Retryable(),
         MessagingError: Retryable(),

@@ -83,7 +83,7 @@ def _to_come(found: InspectedRun, policy: RetryPolicy) -> list[str]:
     ]
     if run.rate_limited_count:
         story.append(
-            f"Its source asked it to wait, which costs no retry: {run.rate_limited_count} of"
+            f"It was told to wait, which costs no retry: {run.rate_limited_count} of"
             f" {policy.max_rate_limited} times that are allowed."
         )
     if run.rescues:

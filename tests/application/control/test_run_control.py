@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 from attrs import evolve
@@ -20,7 +21,11 @@ from support.work_desk import (
 )
 
 from tileferry.domain.actors import Actor
-from tileferry.domain.errors import InvalidValueError, LeaseLostError
+from tileferry.domain.errors import (
+    FlightStateNotOnGroundError,
+    InvalidValueError,
+    LeaseLostError,
+)
 from tileferry.domain.partitions import PartitionKey, PartitionStatus
 from tileferry.domain.runs import (
     MAX_RESCUES,
@@ -155,6 +160,19 @@ def test_a_source_that_asks_for_patience_is_told_once(
     assert gate.closed_until is not None
     assert (gate.closed_until - desk.reader.now()).total_seconds() == 600
     assert len(logged(caplog, "queue.gate_closed")) == 1
+
+
+def test_a_flight_that_has_not_landed_costs_its_run_nothing_and_holds_up_no_other(
+    desk: Desk,
+) -> None:
+    desk.submitted()
+    run = desk.claimed()
+    waits = desk.control.process_error(
+        run, FlightStateNotOnGroundError(flight_id="F1", state="airborne")
+    )
+    assert (waits.retry_count, waits.rate_limited_count) == (0, 1)
+    assert waits.next_retry_at == desk.reader.now() + timedelta(minutes=15)
+    assert all(gate.closed_until is None for gate, _tokens in desk.reader.gates())
 
 
 def abandoned(desk: Desk) -> Run:

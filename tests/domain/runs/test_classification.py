@@ -67,7 +67,7 @@ EXPECTED: dict[type[TileManagerError], ErrorClass] = {
     ConfirmationNeededError: Final(),
     DamagedTileError: Final(),
     DatabaseError: Retryable(),
-    FlightStateNotOnGroundError: Retryable(),
+    FlightStateNotOnGroundError: RateLimited(retry_after_s=900.0),
     ForeignCacheError: Retryable(),
     FreshnessRejectionError: Final(),
     IdempotencyConflictError: Final(),
