@@ -34,7 +34,9 @@ def async_form(manager: IdempotencyManager, script: Script, **options: Any) -> A
 both = pytest.mark.parametrize("form", [sync_form, async_form])
 
 
-def real_manager(store: MemoryIdempotencyStore, bench: Bench) -> IdempotencyManager:
+def real_manager(
+    store: MemoryIdempotencyStore, bench: Bench, *, lease_s: float = 0.15
+) -> IdempotencyManager:
     return IdempotencyManager(
         store=store,
         clock=SystemClock(),
@@ -43,5 +45,5 @@ def real_manager(store: MemoryIdempotencyStore, bench: Bench) -> IdempotencyMana
         sleep=SystemClock.sleep_async,
         offload=offload,
         heartbeat=ThreadHeartbeat(),
-        lease=timedelta(milliseconds=150),
+        lease=timedelta(seconds=lease_s),
     )
