@@ -93,9 +93,9 @@ class CategoryStatistics:
             case RetryExhausted():
                 self.attempts += 1
                 self.given_up += 1
-                if not is_first(event.decision_record.failure):
-                    self.given_up_after_retries += 1
-                    self._ended_attempts += event.total_attempts
+                retried = not is_first(event.decision_record.failure)
+                self.given_up_after_retries += retried
+                self._ended_attempts += event.total_attempts if retried else 0
             case RetrySucceeded():
                 self.attempts += 1
                 self.succeeded += 1

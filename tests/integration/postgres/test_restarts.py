@@ -102,7 +102,18 @@ def test_an_interrupt_from_the_keyboard_changes_nothing_and_leaves_the_pool_soun
         holding.execute(text("SELECT 1 FROM tiles FOR UPDATE"))
         main = threading.main_thread().ident
         assert main is not None
-        alarm = threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGINT))
+
+        def interrupt_who_waits() -> None:
+            blocked = text(
+                "SELECT 1 FROM pg_stat_activity"
+                " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+            )
+            with database.reading() as connection:
+                while not connection.execute(blocked).scalars().all():
+                    pass
+            signal.pthread_kill(main, signal.SIGINT)
+
+        alarm = threading.Thread(target=interrupt_who_waits)
         alarm.start()
         with pytest.raises(KeyboardInterrupt):
             store.increment_upload_attempts(TILE)
