@@ -5,12 +5,13 @@ No error of ours leads back to a request: its headers hold the key.
 
 import ssl
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx
 from attrs import evolve, fields
 from pyreqwest import exceptions as fast
 
+from tileferry.adapters.http.hiding import without_key
 from tileferry.domain.errors import SatelliteProviderError
 from tileferry.domain.text import printable
 from tileferry.domain.tiles import ProviderFault
@@ -29,7 +30,6 @@ _FAULTS: tuple[tuple[type[Exception], ProviderFault, str], ...] = (
     (fast.PyreqwestError, ProviderFault.UNREACHABLE, "the connection failed"),
 )
 _FOREIGN = (httpx.HTTPError, httpx.StreamError, ssl.SSLError, fast.PyreqwestError)
-_HIDDEN = "***"
 _BODY_SIGN = "response body"
 _TLS_SIGNS = ("certificate", "handshake", "tls", "fatal alert", "peer is incompatible")
 
@@ -62,8 +62,7 @@ def _translated(error: Exception, url: str, secret: str) -> SatelliteProviderErr
     if fault is ProviderFault.UNREACHABLE and any(_BODY_SIGN in cause for cause in causes):
         fault, reason = ProviderFault.TRUNCATED, "the answer broke off"
     said = " / ".join(dict.fromkeys(causes)) or str(error) or kind.__name__
-    if secret:  # before it is cut: the library names the whole address
-        said = said.replace(secret, _HIDDEN)
+    said = without_key(said, secret)  # before it is cut: the library names the whole address
     return SatelliteProviderError(reason=f"{reason}: {printable(said)}", url=url, fault=fault)
 
 
@@ -94,9 +93,9 @@ def _causes_of(error: Exception) -> list[str]:
 
 
 def _without_secret(error: SatelliteProviderError, secret: str) -> SatelliteProviderError:
-    texts = {
-        item.name: getattr(error, item.name).replace(secret, _HIDDEN)
+    texts: dict[str, Any] = {
+        item.name: without_key(getattr(error, item.name), secret)
         for item in fields(type(error))
         if isinstance(getattr(error, item.name), str) and item.name != "fault"
     }
-    return evolve(error, **texts) if secret else error
+    return evolve(error, **texts)

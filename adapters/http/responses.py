@@ -6,6 +6,7 @@ import re
 
 from attrs import field, frozen
 
+from tileferry.adapters.http.hiding import HIDDEN, without_key
 from tileferry.adapters.http.lanes import Answer, Chunk
 from tileferry.application.ports.clock import Clock
 from tileferry.domain.checks import integer, number
@@ -87,10 +88,10 @@ def excerpt_of(answer: Answer, *, secret: str, clock: Clock) -> str:
 
 def _without(text: str, secret: str) -> str:
     """Take the key out, also one that the text ends in the middle of."""
-    text = text.replace(secret, "***")
+    text = without_key(text, secret)
     for length in range(len(secret) - 1, _KEY_CHARS_SHOWN_MAX, -1):
         if text.endswith(secret[:length]):
-            return text[:-length] + "***"
+            return text[:-length] + HIDDEN
     return text
 
 
