@@ -10,13 +10,20 @@ class Forbidding:
     """Hosts whose terms forbid it, whatever anybody acknowledges."""
 
     hosts: tuple[str, ...]
-    """Each with all hosts below it."""
+    """Each with all hosts below it; ``name.*`` is a name in every country."""
     why: str
     read: str
 
     def covers(self, host: str) -> bool:
         """Tell whether a host is one of these."""
-        return any(host == known or host.endswith(f".{known}") for known in self.hosts)
+        labels = host.split(".")
+        owner = labels[-3:-2] if labels[-2:-1] in (["co"], ["com"]) else labels[-2:-1]
+        return any(
+            known[:-2] in owner
+            if known.endswith(".*")
+            else host == known or host.endswith(f".{known}")
+            for known in self.hosts
+        )
 
 
 FORBIDDING = (
@@ -32,7 +39,7 @@ FORBIDDING = (
         read="https://foundation.wikimedia.org/wiki/Policy:Maps_Terms_of_Use",
     ),
     Forbidding(
-        hosts=("google.com", "tile.googleapis.com"),
+        hosts=("google.*", "googleapis.com"),
         why="the terms of Google Maps forbid to fetch tiles in advance and to store them",
         read="https://cloud.google.com/maps-platform/terms",
     ),

@@ -74,6 +74,9 @@ def test_an_acknowledgement_is_for_one_port() -> None:
         ("maps.wikimedia.org", "the terms of Wikimedia Maps"),
         ("mt1.google.com", "the terms of Google Maps"),
         ("tile.googleapis.com", "the terms of Google Maps"),
+        ("khms0.googleapis.com", "the terms of Google Maps"),
+        ("www.google.co.uk", "the terms of Google Maps"),
+        ("mt2.google.cn", "the terms of Google Maps"),
     ],
 )
 def test_a_host_that_forbids_it_is_refused_whatever_is_acknowledged(host: str, why: str) -> None:
@@ -82,7 +85,15 @@ def test_a_host_that_forbids_it_is_refused_whatever_is_acknowledged(host: str, w
     assert ", see https://" in error.problem
 
 
-@pytest.mark.parametrize("host", ["nottile.openstreetmap.org.example", "xtile.openstreetmap.org"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "nottile.openstreetmap.org.example",
+        "xtile.openstreetmap.org",
+        "google.tiles.example",
+        "notgoogle.com",
+    ],
+)
 def test_a_name_that_only_looks_alike_is_another_host(host: str) -> None:
     server(host).check_permitted()
 
