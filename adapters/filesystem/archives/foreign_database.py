@@ -5,6 +5,7 @@ a few functions that make no work. How much work and how large a value it may ta
 """
 
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -24,8 +25,10 @@ STEPS_MAX = 1_000_000_000
 """Of SQLite's own steps, before any row: enough to sort or index the largest archive."""
 STEPS_A_ROW = 1_000
 """So many more for each row; a join of two tables takes some forty."""
-_STEPS_UNHEARD = 100_000
-"""About a millisecond: so long a signal may wait."""
+SECONDS_A_ROW = 300.0
+"""What a single step takes is not bounded by their number."""
+_STEPS_UNHEARD = 100
+"""So many a signal may wait. Most take no time, but comparing large values takes 20 ms."""
 
 
 @define
@@ -37,6 +40,7 @@ class ForeignDatabase:
     """Raises ``KeyboardInterrupt`` for who wants it to end."""
     worked_too_long: bool = field(default=False, init=False)
     _steps_left: int = field(factory=lambda: STEPS_MAX, init=False)
+    _row_at_s: float = field(factory=time.monotonic, init=False)
 
     def rows(self, query: str) -> Iterator[tuple[object, ...]]:
         """Yield what a query finds."""
@@ -44,6 +48,7 @@ class ForeignDatabase:
             self.check()
             self._steps_left += STEPS_A_ROW
             yield row
+            self._row_at_s = time.monotonic()  # what was done with the row is not its time
 
     def guard(self) -> None:
         """Bound what is done from now on."""
@@ -60,7 +65,8 @@ class ForeignDatabase:
         """End a query with any other answer than 0, and with whatever is raised."""
         self.check()
         self._steps_left -= _STEPS_UNHEARD
-        self.worked_too_long = self._steps_left < 0
+        late = time.monotonic() - self._row_at_s > SECONDS_A_ROW
+        self.worked_too_long = self._steps_left < 0 or late
         return int(self.worked_too_long)
 
 

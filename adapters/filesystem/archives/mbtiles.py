@@ -3,6 +3,7 @@
 A table of our own, ``tileferry_facts``, has what the cache knows of each tile; others pass it over.
 """
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -21,7 +22,7 @@ from tileferry.adapters.filesystem.archives.place import (
 from tileferry.adapters.filesystem.files import Directory
 from tileferry.application.ports.archives import ArchivedTile
 from tileferry.domain.archives import ArchiveAbout, TileOrder, flipped_row
-from tileferry.domain.errors import StorageError
+from tileferry.domain.errors import ArchiveError, StorageError
 
 __all__ = ["MbtilesSource", "MbtilesTarget"]
 
@@ -56,6 +57,7 @@ class MbtilesTarget(ArchivePath):
     def draft(self) -> "Iterator[_MbtilesDraft]":
         """Begin the file, in a folder beside it."""
         place = self._space(_is_archive)
+        _check_alone(self.path)
         with (
             place.folder() as folder,
             _translated(self.path),
@@ -69,6 +71,17 @@ class MbtilesTarget(ArchivePath):
 def _is_archive(path: Path) -> bool:
     """Tell whether a file is MBTiles, or empty: any other is not for us to replace."""
     return is_regular_file(path) and (not path.stat().st_size or MbtilesSource(path).is_one())
+
+
+def _check_alone(path: Path) -> None:
+    """Refuse a name beside which a journal lies: SQLite would take that into the new file."""
+    for suffix in ("-journal", "-wal", "-shm"):
+        if os.path.lexists(f"{path}{suffix}"):
+            raise ArchiveError(
+                path=str(path),
+                problem=f"has {path.name}{suffix} beside it, which SQLite would read into it",
+                remedy="close what has it open, or remove that file, or name another place",
+            )
 
 
 @define(kw_only=True)
@@ -101,6 +114,7 @@ class _MbtilesDraft:
 
     def publish(self) -> None:
         """Give the file its name."""
+        _check_alone(self.place.path)
         self.place.publish(self.folder)
 
 

@@ -141,7 +141,8 @@ class TreeSource:
     def sizes(self, source: str) -> Iterator[tuple[TileId, int]]:
         """Yield what the names say."""
         for file, tile_id in self._files(source):
-            if isinstance(tile_id, TileId):
+            # What is too large is refused later: no tile makes room for it.
+            if isinstance(tile_id, TileId) and file.size_bytes <= TILE_BYTES_MAX:
                 yield tile_id, file.size_bytes
 
     def tiles(self, source: str) -> Iterator[ArchivedTile | RefusedEntry]:

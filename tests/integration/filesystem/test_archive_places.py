@@ -23,7 +23,7 @@ from tileferry.adapters.filesystem.archives import (
 from tileferry.adapters.filesystem.files import FileCalls
 from tileferry.application.ports.archives import ArchiveTarget
 from tileferry.domain.errors import ArchiveError, StorageError
-from tileferry.domain.tiles import TileId
+from tileferry.domain.tiles import TILE_BYTES_MAX, TileId
 
 Target = Callable[..., ArchiveTarget]
 TARGETS: dict[str, Target] = {
@@ -118,6 +118,27 @@ def test_what_is_no_archive_is_not_replaced(cache: MemoryCache, tmp_path: Path, 
             assert (path / "letters").read_bytes() == b"dear"
             path.rename(home)
     assert (home / "letters").read_bytes() == b"dear"
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-journal", "-shm"])
+def test_a_journal_of_another_file_gets_into_no_archive(
+    cache: MemoryCache, tmp_path: Path, suffix: str
+) -> None:
+    path = tmp_path / "a.mbtiles"
+    (tmp_path / f"a.mbtiles{suffix}").write_bytes(b"pages of another")
+    with pytest.raises(ArchiveError, match=f"has a.mbtiles{suffix} beside it"):
+        cache.exporter().export(wanted(), MbtilesTarget(path=path))
+    assert not path.exists()
+
+
+def test_what_is_too_large_for_a_tile_asks_for_no_room(tmp_path: Path) -> None:
+    column = tmp_path / "5" / "6"
+    column.mkdir(parents=True)
+    (column / "1.png").write_bytes(picture(1))
+    with (column / "2.png").open("wb") as sparse:
+        sparse.truncate(TILE_BYTES_MAX + 1)
+    (tile,) = TreeSource(tmp_path).sizes("other")
+    assert str(tile[0]) == "other/5/6/1"
 
 
 def test_an_empty_folder_may_be_replaced(cache: MemoryCache, tmp_path: Path) -> None:
