@@ -26,7 +26,12 @@ _Path = TypeVar("_Path", bound=Path)
 
 
 def load_config(file: Path | None = None) -> Config:
-    """Read the configuration; what cannot be is refused by the field's name."""
+    """Read the configuration; what cannot be is refused by the field's name.
+
+    Without a file it is ``tileferry.toml`` here, if there is one; one that is named must be there.
+    """
+    if file is not None and not file.exists():
+        raise InvalidValueError(field=str(file), value=None, problem="is not there")
     try:
         config = _loaded(file or Path(CONFIG_FILE))
     except ts.exceptions.InvalidSettingsError as error:

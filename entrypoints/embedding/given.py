@@ -29,6 +29,10 @@ def sector_of(sector: Sector) -> SectorClass:
 
 def check_one_word(record: Path | None, *, on_ground: bool) -> None:
     """Refuse two answers to the question whether the aircraft has landed."""
+    if not isinstance(on_ground, bool):  # any word is true to Python, "no" as well
+        raise InvalidValueError(
+            field="on_ground", value=on_ground, problem="must be True or False: it is your word"
+        )
     if on_ground and record is not None:
         raise InvalidValueError(
             field="flight_record",

@@ -4,12 +4,13 @@ from enum import Enum, auto
 from types import TracebackType
 from typing import Self
 
-from attrs import define, field
+from attrs import Attribute, define, field
 
 from tileferry.adapters.postgres import schema_status, upgrade
 from tileferry.application import RetryManager
 from tileferry.application.ports.progress import ProgressEvent, ProgressListener
 from tileferry.application.transfers.progress import ProgressEvents
+from tileferry.domain import checks
 from tileferry.domain.errors import InvalidValueError
 from tileferry.entrypoints.config import Config, load_config
 from tileferry.entrypoints.container import Container
@@ -17,6 +18,16 @@ from tileferry.entrypoints.container import Container
 
 def unheard(event: ProgressEvent, /) -> None:
     """Listen for nobody."""
+
+
+def _loaded(instance: object, attribute: "Attribute[Config]", value: object) -> None:  # noqa: ARG001  # as attrs calls it
+    if not isinstance(value, Config):
+        raise InvalidValueError(
+            field="config",
+            value=type(value).__name__,
+            problem="must be a Config",
+            remedy="load a file by load_config(Path(...))",
+        )
 
 
 class _State(Enum):
@@ -29,10 +40,10 @@ class _State(Enum):
 class Installation:
     """A configuration, and what was opened for it."""
 
-    config: Config = field(factory=load_config)
+    config: Config = field(factory=load_config, validator=_loaded)
     listener: ProgressListener = field(default=unheard, kw_only=True)
     """Is told what goes on."""
-    name: str = field(default="embedder", kw_only=True)
+    name: str = field(default="embedder", kw_only=True, validator=checks.name)
     """Who submits, and who works, for the audit log and for the queue."""
     _container: Container = field(init=False, repr=False)
     _state: _State = field(default=_State.NEW, init=False, repr=False)

@@ -26,6 +26,7 @@ from tileferry.domain.errors import (
 )
 from tileferry.domain.runs import RunId
 from tileferry.domain.tiles import DownloadOutcome, TileId
+from tileferry.entrypoints.config import Config
 from tileferry.entrypoints.embedding import Tileferry
 from tileferry.entrypoints.provider.imagery import draw_tile
 
@@ -78,6 +79,22 @@ def test_without_a_block_it_is_opened_and_closed_by_hand(site: Site) -> None:
     ferry.close()
     with pytest.raises(InvalidValueError, match="is closed"):
         ferry.open()
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "two words"])
+def test_a_name_that_the_queue_could_not_hold_is_refused_at_once(name: str) -> None:
+    with pytest.raises(InvalidValueError, match="name: is not a plain name"):
+        Tileferry(Config(), name=name)
+
+
+def test_a_file_is_no_configuration() -> None:
+    with pytest.raises(InvalidValueError, match="config: must be a Config"):
+        Tileferry(Path("tileferry.toml"))  # type: ignore[arg-type]  # as who has not read the page
+
+
+def test_only_a_plain_word_says_that_it_has_landed(site: Site) -> None:
+    with site.ferry() as ferry, pytest.raises(InvalidValueError, match="on_ground: must be True"):
+        ferry.upload(flight="F7", on_ground="no")  # type: ignore[arg-type]  # as above
 
 
 def test_one_that_was_never_opened_can_be_closed(site: Site) -> None:

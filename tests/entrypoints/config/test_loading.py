@@ -46,7 +46,14 @@ def test_no_variable_names_further_files(monkeypatch: pytest.MonkeyPatch, tmp_pa
     other = tmp_path / "other.toml"
     other.write_text('[tileferry.c11]\nsource = "other"\n')
     monkeypatch.setenv("TILEFERRY_SETTINGS", str(other))
-    assert load_config(tmp_path / "none.toml").source == "satellite"
+    none = tmp_path / "none.toml"
+    none.touch()
+    assert load_config(none).source == "satellite"
+
+
+def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match=r"none\.toml: is not there"):
+        load_config(tmp_path / "none.toml")
 
 
 def test_a_path_may_begin_at_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
