@@ -100,7 +100,7 @@ def test_a_plan_names_what_would_be_evicted_and_refuses_what_cannot_fit(
     monkeypatch.setenv("TILEFERRY_C6_BUDGET_BYTES", str(size - 1))
     refused = run_here(*other)
     assert (refused.code, refused.json["fits"], refused.json["shortfall_bytes"]) == (4, False, 1)
-    assert "1 short" in refused.err
+    assert "1 B short" in refused.err
     assert len(operator.stored(provider.tiles)) == 20
     database = Database.at(operator.database_url)
     with PostgresCacheLedger(database=database).exclusively() as books:

@@ -79,6 +79,7 @@ def test_invariant_27_a_planted_link_is_not_followed(
     sealed = seal(sink)
     link = sink.root.joinpath(*PARTS[: level + 1])
     elsewhere = tmp_path / "elsewhere"
+    unprotected(sink)
     link.rename(elsewhere)
     link.symlink_to(elsewhere)
     before = sorted(elsewhere.rglob("*"))
@@ -90,6 +91,12 @@ def test_invariant_27_a_planted_link_is_not_followed(
         with pytest.raises(StorageError, match=r"symbolic link|it is sealed"):
             use()
     assert sorted(elsewhere.rglob("*")) == before
+
+
+def unprotected(sink: FileRawSink) -> None:
+    """Do as somebody who means it: modes keep its owner from slips, and root from nothing."""
+    for path in sink.root.rglob("*"):
+        path.chmod(0o700 if path.is_dir() else 0o600)
 
 
 @pytest.mark.parametrize("name", [".run-1.work", ".run-1.open"])
@@ -170,6 +177,7 @@ def test_a_damaged_tile_is_named(sink: FileRawSink) -> None:
 def test_a_segment_that_is_not_whole_is_found_by_its_tiles(sink: FileRawSink, what: str) -> None:
     sealed = seal(sink, TILES[:3])
     (segment,) = sink.root.rglob("*.seg")
+    unprotected(sink)
     if what == "missing":
         segment.unlink()
     else:
@@ -189,6 +197,7 @@ def test_a_damaged_file_header_is_found(sink: FileRawSink) -> None:
 def test_a_run_without_one_of_its_parts_is_refused(sink: FileRawSink, what: str) -> None:
     sealed = seal(sink)
     path = sink.root.joinpath(*PARTS, what)
+    unprotected(sink)
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     with pytest.raises(InvalidValueError, match="never mended"):
         damages(sink, sealed)
@@ -206,6 +215,7 @@ def test_a_manifest_written_anew_is_not_the_one_that_was_sealed(sink: FileRawSin
     """Its own digest fits; only who remembers the first one finds out."""
     sealed = seal(sink)
     folder = sink.root.joinpath(*PARTS)
+    unprotected(sink)
     folder.rename(folder.parents[4] / "aside")
     again = seal(sink, TILES[:19])
     assert (again.key, again.run_id) == (sealed.key, sealed.run_id)
