@@ -1,6 +1,8 @@
 """A folder of captured tiles on a disk."""
 
+import errno
 import os
+import stat
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,9 +11,14 @@ from attrs import field, frozen
 
 from tileferry.adapters.filesystem.files import translated
 from tileferry.application.ports.captures import CaptureFile
+from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import FACTS_BYTES_MAX, is_litter
 
 _FACTS = "metadata.json"
+# O_NONBLOCK: opening a planted FIFO must not wait; regular files do not notice.
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_NOT_OPENED = {errno.ELOOP, errno.ENXIO}
+"""A link, and a socket."""
 _DEPTH = 3
 """Of ``z/x/y.<ext>``."""
 
@@ -29,10 +36,22 @@ class CaptureFolderFiles:
     def facts(self) -> bytes | None:
         """Return what ``metadata.json`` holds, if there is one."""
         path = self.root / _FACTS
-        if not path.exists():
-            return None
-        with translated("read", path), path.open("rb") as file:
-            return file.read(FACTS_BYTES_MAX + 1)
+        with translated("read", path):
+            try:
+                descriptor = os.open(path, _OPEN)
+            except (FileNotFoundError, NotADirectoryError):  # of the folder, its listing tells
+                return None
+            except OSError as error:
+                if error.errno in _NOT_OPENED:
+                    raise _no_file(path) from error
+                raise
+            try:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    raise _no_file(path)
+                with os.fdopen(descriptor, "rb", closefd=False) as file:
+                    return file.read(FACTS_BYTES_MAX + 1)
+            finally:
+                os.close(descriptor)
 
     def files(self) -> Iterator[CaptureFile]:
         """Yield all other files but litter, folder by folder, in the order of numbers or names."""
@@ -44,7 +63,7 @@ class CaptureFolderFiles:
         """Return a file's bytes, and one more than ``bytes_max`` at most."""
         path = self.root.joinpath(*file.parts)
         with translated("read", path):
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            descriptor = os.open(path, _OPEN)
             with os.fdopen(descriptor, "rb") as opened:
                 return opened.read(bytes_max + 1)
 
@@ -68,6 +87,14 @@ class CaptureFolderFiles:
                     changed_at=datetime.fromtimestamp(status.st_mtime, UTC),
                     is_regular=is_regular,
                 )
+
+
+def _no_file(path: Path) -> InvalidValueError:
+    return InvalidValueError(
+        field=_FACTS,
+        value=str(path),
+        problem="is no regular file; links are not followed",
+    )
 
 
 def _in_order(name: str) -> tuple[int, str]:

@@ -178,10 +178,10 @@ class TreeSource:
 
     def _facts_of_all(self, folder: CaptureFolderFiles) -> TileFacts:
         """Return what ``metadata.json`` says, as ``tileferry ingest`` reads it too."""
-        content = folder.facts()
-        if content is None:
-            return TileFacts()
         try:
+            content = folder.facts()
+            if content is None:
+                return TileFacts()
             facts = CaptureFacts.parse(content)
         except InvalidValueError as error:
             raise ArchiveError(

@@ -1,6 +1,7 @@
 """Taking in a folder as an aircraft leaves it: real files, a real cache, real Postgres."""
 
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,9 +10,16 @@ from attrs import evolve
 from support.upload_process import PNG, UploadPlan, captured
 
 from tileferry.adapters.filesystem import CaptureFolderFiles
+from tileferry.adapters.filesystem.archives.tree import TreeSource
 from tileferry.application import IngestReport
-from tileferry.domain.errors import CacheBudgetExceededError, InvalidValueError, StorageError
+from tileferry.domain.errors import (
+    ArchiveError,
+    CacheBudgetExceededError,
+    InvalidValueError,
+    StorageError,
+)
 from tileferry.domain.tiles import TileMetadata, VotingStatus, ground_resolution
+from tileferry.entrypoints.cli.exits import ExitCode, exit_code_of
 from tileferry.entrypoints.config import C6Config, Config
 from tileferry.entrypoints.container import Container
 from tileferry.entrypoints.holding import locked
@@ -138,6 +146,39 @@ def test_facts_that_make_no_sense_stop_it_before_anything_is_stored(
     with pytest.raises(InvalidValueError, match=r"metadata\.json\.captured_at"):
         ingested(container, card)
     assert pending(container) == []
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link", "dangling link", "folder", "socket"])
+def test_facts_that_are_no_file_are_refused_by_name(tmp_path: Path, kind: str) -> None:
+    planted = tmp_path / "metadata.json"
+    plant_no_file(planted, kind)
+    with pytest.raises(InvalidValueError, match=r"metadata\.json: is no regular file") as caught:
+        CaptureFolderFiles(tmp_path).facts()
+    assert exit_code_of(caught.value) is ExitCode.USAGE
+    with pytest.raises(ArchiveError, match=r"metadata\.json: is no regular file") as refused:
+        list(TreeSource(tmp_path).tiles("sat"))
+    assert exit_code_of(refused.value) is ExitCode.REFUSED
+
+
+def plant_no_file(path: Path, kind: str) -> None:
+    match kind:
+        case "fifo":
+            os.mkfifo(path)
+        case "folder":
+            path.mkdir()
+        case "socket":
+            os.mknod(path, stat.S_IFSOCK | 0o600)
+        case _:
+            facts = path.with_name("elsewhere.json")
+            if kind == "link":
+                facts.write_text("{}")
+            path.symlink_to(facts)
+
+
+def test_a_folder_without_facts_says_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert CaptureFolderFiles(tmp_path).facts() is None
+    assert CaptureFolderFiles(tmp_path / "file").facts() is None
 
 
 def test_a_cache_that_is_too_small_refuses_the_folder(config: Config, card: Path) -> None:
