@@ -157,6 +157,12 @@ def of_answer(status: int, server: str, key_origin: str) -> Finding:
             return ill(subject, found, cure, error=error)
 
 
+def of_no_listing(error: SatelliteProviderError) -> Finding:
+    """Return that who answered said something else than a provider does, such as "log in here"."""
+    cure = "is c11.satellite_provider_url the provider's address?"
+    return ill("provider", str(error), cure, error=error)
+
+
 def of_refused_key(error: SatelliteProviderError, server: str, key_origin: str) -> Finding:
     """Return that the provider did not take the key, which came from a variable or a file."""
     found = f"{printable(server)} refuses the key ({error.status})"

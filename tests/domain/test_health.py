@@ -97,6 +97,13 @@ def test_a_refused_key_is_told_with_where_it_came_from() -> None:
     assert finding.cure == "check the key, which came from TILEFERRY_C11_SERVICE_API_KEY"
 
 
+def test_an_answer_that_is_no_listing_asks_for_the_address() -> None:
+    error = SatelliteProviderError(reason="response schema mismatch", url=SERVER)
+    finding = health.of_no_listing(error)
+    assert (finding.verdict, finding.found, finding.error) == (Verdict.FAILED, str(error), error)
+    assert finding.cure == "is c11.satellite_provider_url the provider's address?"
+
+
 def test_a_log_that_cannot_be_written_is_a_warning() -> None:
     assert health.of_log("/log/a.jsonl", None).verdict is Verdict.OK
     finding = health.of_log("/log/a.jsonl", "Not a directory")

@@ -9,6 +9,7 @@ from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import trustme
 from support.area_operator import DOWNLOAD, AreaOperator
@@ -177,6 +178,38 @@ def test_a_provider_s_answer_decides_the_exit_code(
 
 
 @pytest.mark.usefixtures("operator")
+@pytest.mark.parametrize(
+    ("kind", "body", "problem"),
+    [
+        ("text/html", b"<html>log in</html>", "'text/html' is not application/json"),
+        ("application/json", b'{"login": "here"}', "is missing"),
+    ],
+)
+def test_who_answers_with_something_else_than_a_listing_is_no_provider(
+    monkeypatch: pytest.MonkeyPatch, kind: str, body: bytes, problem: str
+) -> None:
+    head = f"HTTP/1.1 200 OK\nContent-Type: {kind}\nContent-Length: {len(body)}"
+    with raw_server(answering(head, body)) as server:
+        monkeypatch.setenv("TILEFERRY_C11_SATELLITE_PROVIDER_URL", server.url)
+        found = findings()
+    finding = found["provider"]
+    assert (finding["verdict"], finding["code"]) == ("failed", 5)
+    assert f"response schema mismatch: {problem}" in finding["found"]
+    assert finding["cure"] == "is c11.satellite_provider_url the provider's address?"
+    assert found["certificate"]["verdict"] == "ok"
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_provider_that_throttles_the_second_question_is_a_warning(
+    provider: ScriptedProvider,
+) -> None:
+    page = httpx.Response(200, json={"tiles": [], "next": None})
+    provider.once[TILES] = [lambda _request: page, answering_with(429)]
+    finding = findings()["provider"]
+    assert (finding["verdict"], finding["code"]) == ("warning", 0)
+
+
+@pytest.mark.usefixtures("operator")
 def test_a_provider_that_is_away_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEFERRY_C11_SATELLITE_PROVIDER_URL", "http://127.0.0.1:1")
     finding = findings()["provider"]
@@ -192,9 +225,13 @@ def test_a_clock_that_is_off_and_a_cache_in_use_are_warnings(
     operator.cache_root.mkdir()
     operator.cache_root.chmod(0o755)
     yesterday = format_datetime(datetime.now(UTC) - timedelta(days=1), usegmt=True)
-    head = f"HTTP/1.1 200 OK\nDate: {yesterday}\nContent-Length: 0"
+    body = b'{"tiles": [], "next": null}'
+    head = (
+        f"HTTP/1.1 200 OK\nDate: {yesterday}\n"
+        f"Content-Type: application/json\nContent-Length: {len(body)}"
+    )
     lock = FileCacheLock(root=operator.cache_root)
-    with raw_server(answering(head)) as server:
+    with raw_server(answering(head, body)) as server:
         monkeypatch.setenv("TILEFERRY_C11_SATELLITE_PROVIDER_URL", server.url)
         lock.acquire()
         try:

@@ -11,15 +11,15 @@ from pathlib import Path
 import typer
 from attrs import define, field
 
-from tileferry.adapters.http.probe import probed
+from tileferry.adapters.http.probe import ProviderSigns, probed
 from tileferry.adapters.http.provider import TILES_PATH
 from tileferry.adapters.postgres import schema_status
 from tileferry.adapters.system import SystemDisk
 from tileferry.application.checkup import Check, examined
 from tileferry.domain import health
-from tileferry.domain.errors import CacheLockError, SatelliteProviderError
+from tileferry.domain.errors import CacheLockError, ResponseSchemaError, SatelliteProviderError
 from tileferry.domain.health import Finding, Verdict
-from tileferry.domain.tiles import ProviderFault, TileId
+from tileferry.domain.tiles import BBox, ProviderFault, TileId
 from tileferry.entrypoints.cli.exits import ExitCode, exit_code_of
 from tileferry.entrypoints.cli.output import people, print_json
 from tileferry.entrypoints.cli.views.health import closing_line, finding_grid, finding_lines
@@ -31,7 +31,10 @@ from tileferry.entrypoints.holding import check_folder, folder_problem
 from tileferry.entrypoints.parts import budget_bytes, reserve_bytes
 from tileferry.entrypoints.sources import check_own_key, needs_key, plain_server
 
-_QUESTION = f"{TILES_PATH}?bbox=0,0,0.001,0.001&zoom=1&list-only=true"
+_AREA = BBox(west=0, south=0, east=0.001, north=0.001)
+_ZOOM = 1
+_QUESTION = f"{TILES_PATH}?bbox={_AREA}&zoom={_ZOOM}&list-only=true"
+_OK = 200
 
 
 def examine(file: Path | None, *, json: bool) -> None:
@@ -198,12 +201,26 @@ class Installation:
         signs = probed(self.container.http_client(), _QUESTION if server is None else "/")
         now = datetime.now(UTC)
         if server is None:
-            yield health.of_answer(signs.status, signs.server, self._key_origin)
+            yield self._listing(signs)
         else:
             yield self._picture(server.template.host_and_port)
         yield health.of_certificate(signs.certificate_expires_at, now)
         if signs.date is not None:
             yield health.of_clock("provider's clock", now, signs.date)
+
+    def _listing(self, signs: ProviderSigns) -> Finding:
+        """Read a listing as a download does: a captive portal answers 200 to everything."""
+        status = signs.status
+        if status == _OK:
+            try:
+                self.container.provider().listing_page(_AREA, (_ZOOM,), None)
+            except ResponseSchemaError as error:
+                return health.of_no_listing(error)
+            except SatelliteProviderError as error:
+                if error.status is None:
+                    raise
+                status = error.status
+        return health.of_answer(status, signs.server, self._key_origin)
 
     def _picture(self, host: str) -> Finding:
         """Ask a tile server for the whole world: a map of a part of it need not have that."""
