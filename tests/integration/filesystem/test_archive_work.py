@@ -184,3 +184,30 @@ def test_what_names_a_refused_row_is_short_and_visible(file: Path) -> None:
     assert isinstance(refused, RefusedEntry)
     assert refused.place == "\\x1b" + "0" * 39 + "… (+1999961 characters)/1/1"
     assert size_bytes < 500_000
+
+
+@pytest.fixture
+def many_rows(tmp_path: Path) -> Path:
+    path = tmp_path / "many.mbtiles"
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE tiles (tile_row integer)")
+        database.executemany("INSERT INTO tiles VALUES (?)", [(row,) for row in range(2_000)])
+    return path
+
+
+def test_a_stop_is_heard_while_a_query_finds_nothing(many_rows: Path) -> None:
+    heard: list[int] = []
+    with foreign_database.foreign_database(many_rows, lambda: heard.append(1)) as database:
+        assert list(database.rows("SELECT 1 FROM tiles WHERE tile_row < 0")) == []
+    assert len(heard) > 20  # a step may take long, so it is asked for after few of them
+
+
+def test_a_query_without_a_row_for_too_long_is_ended(
+    many_rows: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(foreign_database, "SECONDS_A_ROW", -1.0)
+    with (
+        pytest.raises(ArchiveError, match="take too much work"),
+        foreign_database.foreign_database(many_rows, lambda: None) as database,
+    ):
+        list(database.rows("SELECT 1 FROM tiles WHERE tile_row < 0"))
