@@ -17,13 +17,17 @@ from tileferry.domain.audit import (
     RetryAttempted,
     RetryExhausted,
     RetrySucceeded,
+    StateChanged,
     TileGivenUp,
 )
 from tileferry.domain.canonical import JsonValue, canonical_json
-from tileferry.domain.checks import is_unicode
 from tileferry.domain.errors import AuditError, InvalidValueError
+from tileferry.domain.partitions import Partition
 from tileferry.domain.retry import DecisionRecord, FailedAttempt, GiveUp, RetryPolicy
-from tileferry.domain.text import message_of, shown
+from tileferry.domain.runs import Run
+from tileferry.domain.state_machine import Change
+from tileferry.domain.text import format_error, quote_value
+from tileferry.domain.validation import is_unicode
 
 
 @define(kw_only=True)
@@ -49,11 +53,11 @@ class AuditTrail:
             try:
                 sink.emit(events)
             except Exception as error:  # noqa: BLE001  # whatever it is, the others get the event
-                refusals.append(self._refused(sink, events, error))
+                refusals.append(self._record_refusal(sink, events, error))
         if refusals and self.fail_closed:
             raise refusals[0]
 
-    def _refused(
+    def _record_refusal(
         self, sink: AuditSink, events: Sequence[AuditEvent], error: Exception
     ) -> AuditError:
         self.failures[sink.name] += len(events)
@@ -61,31 +65,33 @@ class AuditTrail:
             "audit sink %s took none of %d events: %s",
             sink.name,
             len(events),
-            message_of(error),
+            format_error(error),
             extra={"kind": "audit.sink_failed", "sink": sink.name, "events": len(events)},
         )
-        refusal = AuditError(sink=sink.name, problem=f"{type(error).__name__}: {message_of(error)}")
+        refusal = AuditError(
+            sink=sink.name, problem=f"{type(error).__name__}: {format_error(error)}"
+        )
         refusal.__cause__ = error
         return refusal
 
 
-def _label(value: Any) -> Any:
+def _to_label(value: Any) -> Any:
     """Bring a label into a form that can be written: it must not stand in the way of the work."""
-    return value if value is None or is_unicode(value) else shown(value)
+    return value if value is None or is_unicode(value) else quote_value(value)
 
 
-def _named(value: Any) -> str:
-    return str(_label(value) or "unnamed")
+def _to_name(value: Any) -> str:
+    return str(_to_label(value) or "unnamed")
 
 
-def _context(value: Any) -> Any:
+def _to_context(value: Any) -> Any:
     """Replace what cannot be written by how it shows itself, for the same reason."""
     if value is None:
         return None
     try:
         canonical_json(value, field="additional_context")
     except InvalidValueError as error:
-        return {"not_json": shown(value), "problem": str(error)}
+        return {"not_json": quote_value(value), "problem": str(error)}
     return value if isinstance(value, Mapping) else {"value": value}
 
 
@@ -97,14 +103,14 @@ class CallContext:
     by the time it is written the work is done, and an error would hide that.
     """
 
-    category: str = field(converter=_named)
-    operation: str = field(converter=_named)
-    tenant_id: str | None = field(default=None, converter=_label)
-    correlation_id: str | None = field(default=None, converter=_label)
-    trace_id: str | None = field(default=None, converter=_label)
-    additional_context: Mapping[str, JsonValue] | None = field(default=None, converter=_context)
+    category: str = field(converter=_to_name)
+    operation: str = field(converter=_to_name)
+    tenant_id: str | None = field(default=None, converter=_to_label)
+    correlation_id: str | None = field(default=None, converter=_to_label)
+    trace_id: str | None = field(default=None, converter=_to_label)
+    additional_context: Mapping[str, JsonValue] | None = field(default=None, converter=_to_context)
 
-    def attempt_failed(
+    def build_attempt_event(
         self, attempt: FailedAttempt, policy: RetryPolicy, clock: Clock
     ) -> RetryAttempted | RetryExhausted:
         """Return the event of a failed attempt, with the decision that followed it."""
@@ -112,14 +118,14 @@ class CallContext:
         record = DecisionRecord(policy=policy, failure=attempt.failure, decision=decision)
         if isinstance(decision, GiveUp):
             return RetryExhausted(
-                **self._common(clock),
+                **self._common_fields(clock),
                 total_attempts=decision.attempts,
                 final_exception_type=attempt.error_type,
                 final_exception_message=attempt.error_message,
                 decision_record=record,
             )
         return RetryAttempted(
-            **self._common(clock),
+            **self._common_fields(clock),
             attempt_number=attempt.failure.attempt,
             max_attempts=policy.max_attempts,
             delay_seconds=decision.delay_s,
@@ -128,19 +134,23 @@ class CallContext:
             decision_record=record,
         )
 
-    def succeeded(self, *, attempts: int, waited_s: float, clock: Clock) -> RetrySucceeded:
+    def build_success_event(
+        self, *, attempts: int, waited_s: float, clock: Clock
+    ) -> RetrySucceeded:
         """Return the event of a success that took more than one attempt."""
         return RetrySucceeded(
-            **self._common(clock), total_attempts=attempts, total_delay_seconds=waited_s
+            **self._common_fields(clock), total_attempts=attempts, total_delay_seconds=waited_s
         )
 
-    def idempotency(self, key: str, action: IdempotencyAction, clock: Clock) -> IdempotencyUsed:
+    def build_idempotency_event(
+        self, key: str, action: IdempotencyAction, clock: Clock
+    ) -> IdempotencyUsed:
         """Return the event of a stored result that was given back, or of a new one."""
-        return IdempotencyUsed(**self._common(clock), idempotency_key=key, action=action)
+        return IdempotencyUsed(**self._common_fields(clock), idempotency_key=key, action=action)
 
-    def _common(self, clock: Clock) -> dict[str, Any]:
+    def _common_fields(self, clock: Clock) -> dict[str, Any]:
         return {
-            "timestamp": _moment(clock),
+            "timestamp": _read_time(clock),
             "retry_category": self.category,
             "operation": self.operation,
             "tenant_id": self.tenant_id,
@@ -150,12 +160,12 @@ class CallContext:
         }
 
 
-def tile_given_up(
+def build_giveup_event(
     tile_id: str, flight_id: str, attempts: int, reason: str | None, *, clock: Clock
 ) -> TileGivenUp:
     """Return the event of a tile that is left to a human."""
     return TileGivenUp(
-        timestamp=_moment(clock),
+        timestamp=_read_time(clock),
         correlation_id=flight_id,
         tile_id=tile_id,
         flight_id=flight_id,
@@ -164,9 +174,37 @@ def tile_given_up(
     )
 
 
-def _moment(clock: Clock) -> datetime:
+def _read_time(clock: Clock) -> datetime:
     """Return the time; a clock that shows a time before all calendars is at its beginning."""
     try:
         return datetime.fromtimestamp(clock.now(), UTC)
     except (ValueError, OverflowError, OSError):
         return datetime.fromtimestamp(0, UTC)
+
+
+def build_run_event(change: Change[Run], by: str | None) -> StateChanged:
+    """Return the event of a run's change."""
+    return StateChanged.from_change(
+        change, correlation_id=change.after.run_id, additional_context=_actor_context(by)
+    )
+
+
+def build_partition_event(change: Change[Partition], by: str | None) -> StateChanged:
+    """Return the event of a partition's change; it is found by its run as well."""
+    return StateChanged.from_change(
+        change, correlation_id=change.after.last_run_id, additional_context=_actor_context(by)
+    )
+
+
+def build_unit_events(
+    runs: Sequence[Change[Run]], partitions: Sequence[Change[Partition]], by: str | None
+) -> list[StateChanged]:
+    """Return the events of one unit: what became of runs, then what that made of partitions."""
+    return [
+        *(build_run_event(change, by) for change in runs),
+        *(build_partition_event(change, by) for change in partitions),
+    ]
+
+
+def _actor_context(by: str | None) -> dict[str, str] | None:
+    return None if by is None else {"by": by}

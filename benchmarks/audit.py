@@ -16,8 +16,8 @@ from tileferry.domain.audit import (
     AuditEvent,
     ChainHead,
     RetryAttempted,
-    next_entry,
-    subject_of,
+    build_next_entry,
+    get_subject,
     verify_chain,
 )
 from tileferry.domain.retry import (
@@ -96,12 +96,12 @@ class RawCopy:
         """Return the very rows that the log would hold."""
         made: list[tuple[object, ...]] = []
         for event in events:
-            entry = next_entry(self.head, event.canonical_bytes())
+            entry = build_next_entry(self.head, event.canonical_bytes())
             self.head = entry.head
             made.append(
                 (entry.sequence, bytes.fromhex(entry.previous_hash), bytes.fromhex(entry.hash),
                  entry.body, event.event_type, event.timestamp, event.correlation_id,
-                 subject_of(event), None)
+                 get_subject(event), None)
             )  # fmt: skip
         return made
 
@@ -144,10 +144,10 @@ def measured(url: str, log: PostgresAuditLog) -> dict[str, float]:
 def run() -> Iterator[Ratio]:
     """All measurements of this file."""
     with Site.prepared("audit").place() as (_, url):
-        database = Database.at(url)
+        database = Database.from_url(url)
         log = PostgresAuditLog(database=database)
         times = measured(url, log)
-        report = verify_chain(log.entries(), expected_head=log.head())
+        report = verify_chain(log.iter_entries(), expected_head=log.read_head())
         assert (report.intact, report.checked) == (True, 2 * GROUP * ROUNDS)
         database.close()
     micros = {name: f"{seconds * 1e6:.1f} µs" for name, seconds in times.items()}

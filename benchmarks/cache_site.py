@@ -16,7 +16,7 @@ from attrs import define, field, frozen
 from sqlalchemy.engine import make_url
 
 from tileferry.adapters.filesystem import FileJournalStore, SegmentTileStore
-from tileferry.adapters.filesystem.journal import FileJournal
+from tileferry.adapters.filesystem.journal.store import FileJournal
 from tileferry.adapters.postgres import (
     Database,
     PostgresBlobIndex,
@@ -77,7 +77,7 @@ class Cache:
 def opened(root: Path, url: str) -> Iterator[Cache]:
     """Open the cache at a place, new or as it was left."""
     with ExitStack() as stack:
-        database = Database.at(url)
+        database = Database.from_url(url)
         stack.callback(database.close)
         tiles = stack.enter_context(SegmentTileStore(root=root, index=PostgresBlobIndex(database)))
         journals = FileJournalStore(root=root, logger=logging.getLogger("benchmarks"))
@@ -117,7 +117,7 @@ class Site:
         url = make_url(self.server_url).set(database=name).render_as_string(hide_password=False)
         with psycopg.connect(self.server_url, autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {name}".encode())
-            database = Database.at(url)
+            database = Database.from_url(url)
             upgrade(database)
             database.close()
             try:

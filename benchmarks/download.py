@@ -32,7 +32,12 @@ from benchmarks.download_site import (
 )
 from benchmarks.harness import Ratio, seconds_per_call
 from tileferry.adapters.filesystem import FileJournalStore
-from tileferry.adapters.http import FastLane, HttpTileProvider, ProviderAddress, new_client
+from tileferry.adapters.http import (
+    HttpTileProvider,
+    ProviderAddress,
+    PyreqwestTransport,
+    new_client,
+)
 from tileferry.adapters.system import SystemClock
 from tileferry.domain.tiles import BlobRef, DownloadOutcome, ResolutionGate, ResolutionVerdict
 
@@ -67,7 +72,9 @@ def fetch_only(server: TileServer) -> float:
     tiles = iter(tiles_in(server.block))
     next_of, lengths = threading.Lock(), list[int]()
     with new_client(address) as client:
-        provider = HttpTileProvider(client=client, clock=SystemClock(), lane=FastLane(address))
+        provider = HttpTileProvider(
+            client=client, clock=SystemClock(), lane=PyreqwestTransport(address)
+        )
 
         def work() -> None:
             while True:

@@ -26,7 +26,7 @@ class _Answer:
     status: int = 200
     reason: str = "OK"
 
-    ends_by_itself = True
+    is_framed = True
 
     def header(self, name: str) -> str | None:
         return {"content-type": "image/png", "content-length": str(len(self.content))}.get(name)

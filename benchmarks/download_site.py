@@ -19,14 +19,14 @@ from attrs import frozen
 from benchmarks.cache_site import Cache
 from tileferry.adapters.filesystem import FileCacheLock
 from tileferry.adapters.http import (
-    FastLane,
     HttpTileDownloader,
     HttpTileProvider,
     ProviderAddress,
+    PyreqwestTransport,
     new_client,
 )
-from tileferry.adapters.http.lanes import Lane
 from tileferry.adapters.http.provider import TILES_PATH
+from tileferry.adapters.http.transport import Transport
 from tileferry.adapters.system import SystemClock, ThreadWorkers
 from tileferry.domain.tiles import (
     BBox,
@@ -114,7 +114,7 @@ def downloader(
     url: str,
     *,
     transport: httpx.BaseTransport | None = None,
-    lane: Lane | None = None,
+    lane: Transport | None = None,
 ) -> Iterator[HttpTileDownloader]:
     """Put the downloader together as the product does, with connections of its own.
 
@@ -129,7 +129,7 @@ def downloader(
             yield HttpTileDownloader(
                 http_client=client,
                 provider=HttpTileProvider(
-                    client=client, clock=clock, lane=lane or FastLane(address)
+                    client=client, clock=clock, lane=lane or PyreqwestTransport(address)
                 ),
                 tile_store=cache.tiles,
                 tile_metadata_store=cache.metadata,

@@ -8,9 +8,9 @@ from pathlib import Path
 from benchmarks.cache_memory import peak_kib
 from benchmarks.cache_site import ZOOM, opened
 from tileferry.adapters.filesystem.archives import MbtilesTarget, PmtilesTarget, TreeTarget
-from tileferry.application.cache.export import CacheExport, ExportReport, ExportRequest
+from tileferry.application.archive.archive_export import ArchiveExport, ExportReport, ExportRequest
 from tileferry.application.ports.archives import ArchiveTarget
-from tileferry.domain.archives import ArchiveFormat, format_of
+from tileferry.domain.archives import ArchiveFormat, detect_format
 from tileferry.domain.tiles import BBox, TileCoverage
 
 WORLD = BBox(west=-180, south=-90, east=180, north=90)
@@ -24,7 +24,7 @@ TARGETS: dict[ArchiveFormat, Callable[..., ArchiveTarget]] = {
 def exported(folder: Path, url: str, dest: Path) -> ExportReport:
     """Export everything that a cache has, in the format that the suffix says."""
     with opened(folder, url) as cache:
-        return CacheExport(
+        return ArchiveExport(
             tile_store=cache.tiles,
             tile_metadata_store=cache.metadata,
             logger=logging.getLogger("benchmarks"),
@@ -32,7 +32,7 @@ def exported(folder: Path, url: str, dest: Path) -> ExportReport:
             ExportRequest(
                 coverage=TileCoverage(bbox=WORLD, zoom_levels=[ZOOM]), source="sat", name="bench"
             ),
-            TARGETS[format_of(dest.name)](path=dest),
+            TARGETS[detect_format(dest.name)](path=dest),
         )
 
 

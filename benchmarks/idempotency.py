@@ -39,12 +39,12 @@ def manager_over(database: Database) -> IdempotencyManager:
 
 def once(manager: IdempotencyManager, key: str) -> None:
     """Make one call."""
-    assert manager.once(lambda: 5, IdempotentCall(key=key, context=CONTEXT)) == 5  # noqa: PLR2004
+    assert manager.run_once(lambda: 5, IdempotentCall(key=key, context=CONTEXT)) == 5  # noqa: PLR2004
 
 
 def round_trips(url: str, calls: list[Callable[[IdempotencyManager], None]]) -> list[int]:
     """Return how often each call waits for the server, over a connection that is made already."""
-    database = Database.at(url)
+    database = Database.from_url(url)
     with tempfile.TemporaryFile() as trace:
 
         def follow(connection: "psycopg.Connection[Any]", _record: object) -> None:
@@ -72,11 +72,11 @@ def run() -> Iterator[Ratio]:
     """All measurements of this file."""
     with Site.prepared("idempotency").place() as (_, url):
         first, hit = round_trips(url, [partial(once, key="one")] * 2)
-        database = Database.at(url)
+        database = Database.from_url(url)
         manager = manager_over(database)
 
         def select(calls: int) -> None:
-            with database.reading() as connection:
+            with database.read_connection() as connection:
                 for _ in range(calls):
                     connection.exec_driver_sql("SELECT 1").scalar()
 

@@ -23,10 +23,9 @@ from tileferry.adapters.postgres import (
     PostgresWorkStore,
 )
 from tileferry.adapters.system import SystemClock, ThreadHeartbeat, new_run_id
-from tileferry.application.control.key_expiry import KeyExpiry
 from tileferry.application.control.partition_control import PartitionControl
 from tileferry.application.control.run_control import RunControl
-from tileferry.application.control.worker import Result, Worker, WorkerSettings
+from tileferry.application.control.worker import KeyExpiry, RunResult, Worker, WorkerSettings
 from tileferry.domain.partitions import PartitionKey
 from tileferry.domain.runs import Run, RunKind, Verdict, VerdictOutcome, WorkerId
 
@@ -76,7 +75,7 @@ class Contest:
     app: procrastinate.App = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.database = Database.at(self.url)
+        self.database = Database.from_url(self.url)
         self.connection = psycopg.connect(self.url, autocommit=True)
         self.connection.execute(RAW)
         self.connection.execute(RAW_INDEX)
@@ -158,8 +157,8 @@ def worker_on(database: Database, batch: int) -> Worker:
     )
 
 
-def _nothing(run: Run, _check: Callable[[], None], /) -> Result:
-    return Result(verdict=Verdict(run_id=run.run_id, outcome=VerdictOutcome.PASSED))
+def _nothing(run: Run, _check: Callable[[], None], /) -> RunResult:
+    return RunResult(verdict=Verdict(run_id=run.run_id, outcome=VerdictOutcome.PASSED))
 
 
 def _rate(count: int, work: Callable[[], None]) -> float:
@@ -215,7 +214,7 @@ def filled(url: str, count: int) -> Database:
         connection.execute(VERDICTS)
         connection.execute("VACUUM ANALYZE")
         connection.execute("CHECKPOINT")
-    return Database.at(url)
+    return Database.from_url(url)
 
 
 FAILED_RUNS = """
@@ -255,7 +254,7 @@ def sizes(few: Database, many: Database) -> Iterator[Ratio]:
 
     def inspects(database: Database, count: int) -> Callable[[int], None]:
         reader = PostgresWorkReader(database=database)
-        with database.reading() as connection:
+        with database.read_connection() as connection:
             query = text("SELECT * FROM partitions ORDER BY id LIMIT 200 OFFSET :offset")
             rows = connection.execute(query, {"offset": count // 2}).all()
         keys = [
@@ -272,9 +271,9 @@ def sizes(few: Database, many: Database) -> Iterator[Ratio]:
             for key in keys[:calls]:
                 partition = reader.find_partition(key)
                 assert partition is not None
-                reader.planned_retry(key)
-                assert reader.partition_attempts(key)
-                assert reader.attempts(partition.last_run_id)
+                reader.find_planned_retry(key)
+                assert reader.list_partition_attempts(key)
+                assert reader.list_attempts(partition.last_run_id)
 
         return inspect
 

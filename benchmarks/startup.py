@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 
 from benchmarks.harness import Ratio, seconds_per_call
-from tileferry.entrypoints.cli.tree import leaves
+from tileferry.entrypoints.cli.tree import iter_commands
 
 HELP_GOAL = 6.0
 
@@ -24,7 +24,8 @@ def run() -> Iterator[Ratio]:
         detail=f"{took_s['help'] * 1000:.0f} ms against {took_s['nothing'] * 1000:.0f} ms",
     )
     commands = {
-        " ".join(words): _started([*_COMMAND, *words, "--help"]) for words, _command in leaves()
+        " ".join(words): _started([*_COMMAND, *words, "--help"])
+        for words, _command in iter_commands()
     }
     helps_s = seconds_per_call({"": _started(_NOTHING), **commands}, calls=1, rounds=3)
     nothing_s = helps_s.pop("")

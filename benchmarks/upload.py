@@ -188,7 +188,7 @@ def decorator() -> Ratio:
 def _look(store: PostgresTileMetadataStore) -> bool:
     report = UploadBatchReport.from_statuses(FLIGHT, ())
     outer = retrying(Delivered(report), store)
-    return outer._is_any_to_send(REQUEST, report)  # noqa: SLF001  # no public step has it alone
+    return outer._has_more_to_send(REQUEST, report)  # noqa: SLF001  # no public step has it alone
 
 
 QUESTIONS: dict[str, Callable[[PostgresTileMetadataStore], bool]] = {

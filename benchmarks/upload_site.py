@@ -12,7 +12,7 @@ import psycopg
 from attrs import evolve, frozen
 
 from benchmarks.cache_site import NOW, Cache, described, opened, tile_at
-from tileferry.adapters.filesystem import FileCacheLock, OperatorsWord
+from tileferry.adapters.filesystem import FileCacheLock, OperatorConfirmation
 from tileferry.adapters.http import HttpTileUploader, ProviderAddress, new_client
 from tileferry.adapters.http.uploads import HttpUploadProvider
 from tileferry.adapters.postgres import PostgresEnvelopeStore
@@ -98,7 +98,7 @@ def uploading(
                 tile_store=cache.tiles,
                 tile_metadata_store=cache.metadata,
                 envelope_store=envelopes or PostgresEnvelopeStore(cache.metadata.database),
-                flight_records=OperatorsWord(flight_id=FLIGHT, said_at=NOW),
+                flight_records=OperatorConfirmation(flight_id=FLIGHT, said_at=NOW),
                 lock=lock,
                 keys=Ed25519Keys(),
                 retry=RetryManager(

@@ -12,23 +12,23 @@ from typing import TypeAlias
 from attrs import evolve, field, frozen, validators
 
 from tileferry.domain.canonical import JsonValue, canonical_json
-from tileferry.domain.checks import (
-    aware,
-    check_duration,
-    check_moment,
-    instance,
-    integer,
-    is_unicode,
-    text,
-    unicode,
-)
 from tileferry.domain.errors import (
     IdempotencyConflictError,
     IdempotencyInProgressError,
     IdempotencyLostError,
     InvalidValueError,
 )
-from tileferry.domain.text import message_of
+from tileferry.domain.text import format_error
+from tileferry.domain.validation import (
+    aware,
+    check_aware,
+    check_duration,
+    instance,
+    integer,
+    is_unicode,
+    text,
+    unicode,
+)
 
 # Changing how keys are made would make finished work look new: a new form gets a new prefix.
 _KEY_PREFIX = b"tileferry-idempotency-key-v1\n"
@@ -68,7 +68,7 @@ def compute_idempotency_key(
     return sha256(_KEY_PREFIX + canonical_json(identity, field="key")).hexdigest()
 
 
-def payload_fingerprint(payload: JsonValue | bytes) -> str:
+def compute_payload_fingerprint(payload: JsonValue | bytes) -> str:
     """Return what tells two payloads under one key apart: 64 hex digits."""
     form, body = (
         (b"bytes\n", payload)
@@ -95,7 +95,7 @@ class Completed:
 
 
 @frozen(kw_only=True)
-class FailedForGood:
+class PermanentFailure:
     """It was tried and can never succeed; callers get the same failure again."""
 
     error_type: str = field(validator=text)
@@ -103,7 +103,7 @@ class FailedForGood:
     recorded_at: datetime = field(validator=aware)
 
 
-RecordState: TypeAlias = InProgress | Completed | FailedForGood
+RecordState: TypeAlias = InProgress | Completed | PermanentFailure
 
 
 @frozen(kw_only=True)
@@ -114,7 +114,7 @@ class IdempotencyRecord:
     fingerprint: str = field(validator=text)
     epoch: int = field(default=1, validator=integer(1))
     """Rises with each claim; a write from an older claim changes nothing."""
-    state: RecordState = field(validator=instance(InProgress, Completed, FailedForGood))
+    state: RecordState = field(validator=instance(InProgress, Completed, PermanentFailure))
     expires_at: datetime | None = field(default=None, validator=validators.optional(aware))
     """When an outcome may be forgotten; ``None`` for never."""
 
@@ -133,67 +133,67 @@ class IdempotencyRecord:
 
     def is_expired(self, now: datetime) -> bool:
         """Tell whether the record may be treated as absent."""
-        check_moment(now)
+        check_aware(now)
         return self.expires_at is not None and self.expires_at <= now
 
     @property
-    def forgotten_at(self) -> datetime | None:
+    def removable_at(self) -> datetime | None:
         """When a store may remove it: an outcome at its end, a claim once it is abandoned."""
         if isinstance(self.state, InProgress):
             return self.state.lease_expires_at + ABANDONED_AFTER
         return self.expires_at
 
-    def may_be_forgotten(self, now: datetime) -> bool:
+    def is_removable(self, now: datetime) -> bool:
         """Tell whether a store may remove it by now."""
-        check_moment(now)
-        return self.forgotten_at is not None and self.forgotten_at <= now
+        check_aware(now)
+        return self.removable_at is not None and self.removable_at <= now
 
-    def renewed(
+    def renew(
         self, owner: str, epoch: int, *, now: datetime, lease: timedelta
     ) -> "IdempotencyRecord":
         """Return the record with a claim's lease extended; a lease that ran out stays lost."""
-        held = self._held_by(owner, epoch)
+        held = self._check_holder(owner, epoch)
         if held.lease_expires_at <= now:
-            raise self._lost(owner, f"the lease ran out at {held.lease_expires_at}")
-        return evolve(self, state=_leased(owner, now, lease))
+            raise self._build_lost_error(owner, f"the lease ran out at {held.lease_expires_at}")
+        return evolve(self, state=_build_lease(owner, now, lease))
 
-    def completed(
+    def complete(
         self, owner: str, epoch: int, result: bytes, *, now: datetime, keep: timedelta | None
     ) -> "IdempotencyRecord":
         """Return the record with a claim's result, to be kept for ``keep``, or for ever.
 
         A lease that ran out does not matter while nobody has taken the key: what was done counts.
         """
-        self._held_by(owner, epoch)
-        return self._ended(Completed(result=result, recorded_at=now), now, keep)
+        self._check_holder(owner, epoch)
+        return self._with_outcome(Completed(result=result, recorded_at=now), now, keep)
 
-    def failed_for_good(
+    def fail(
         self, owner: str, epoch: int, error: Exception, *, now: datetime, keep: timedelta | None
     ) -> "IdempotencyRecord":
         """Return the record with the failure that every later caller will get."""
-        self._held_by(owner, epoch)
-        failure = FailedForGood(
-            error_type=type(error).__name__, error_message=message_of(error), recorded_at=now
+        self._check_holder(owner, epoch)
+        failure = PermanentFailure(
+            error_type=type(error).__name__, error_message=format_error(error), recorded_at=now
         )
-        return self._ended(failure, now, keep)
+        return self._with_outcome(failure, now, keep)
 
-    def released(self, owner: str, epoch: int, *, now: datetime) -> "IdempotencyRecord":
+    def release(self, owner: str, epoch: int, *, now: datetime) -> "IdempotencyRecord":
         """Return the record with a claim given back: the next caller need not wait."""
-        self._held_by(owner, epoch)
+        self._check_holder(owner, epoch)
         return evolve(self, state=InProgress(owner=owner, lease_expires_at=now))
 
-    def _held_by(self, owner: str, epoch: int) -> InProgress:
+    def _check_holder(self, owner: str, epoch: int) -> InProgress:
         state = self.state
         if not isinstance(state, InProgress):
-            raise self._lost(owner, "the work was finished before")
+            raise self._build_lost_error(owner, "the work was finished before")
         if (state.owner, self.epoch) != (owner, epoch):
-            raise self._lost(owner, f"epoch {epoch} is over, {state.owner} has it")
+            raise self._build_lost_error(owner, f"epoch {epoch} is over, {state.owner} has it")
         return state
 
-    def _lost(self, owner: str, problem: str) -> IdempotencyLostError:
+    def _build_lost_error(self, owner: str, problem: str) -> IdempotencyLostError:
         return IdempotencyLostError(key=self.key, owner=owner, problem=problem)
 
-    def _ended(
+    def _with_outcome(
         self, state: RecordState, now: datetime, keep: timedelta | None
     ) -> "IdempotencyRecord":
         if keep is None:
@@ -218,7 +218,7 @@ def claim(
     owner, who did not hear that it was granted. A key in somebody else's hands and a key with
     another payload are refused.
     """
-    taken = _leased(owner, now, lease)
+    taken = _build_lease(owner, now, lease)
     if existing is not None and existing.key != key:
         raise InvalidValueError(
             field="key", value=key, problem=f"is not the key of the record, {existing.key}"
@@ -242,14 +242,16 @@ def claim(
     return evolve(existing, epoch=existing.epoch + 1, state=taken)
 
 
-def still_known(existing: IdempotencyRecord | None, held: IdempotencyRecord) -> IdempotencyRecord:
+def require_record(
+    existing: IdempotencyRecord | None, held: IdempotencyRecord
+) -> IdempotencyRecord:
     """Return the record that a claim wants to change; one that was cleared has taken it along."""
     if existing is None:
         raise IdempotencyLostError(key=held.key, owner=held.owner, problem="the key was cleared")
     return existing
 
 
-def _leased(owner: str, now: datetime, lease: timedelta) -> InProgress:
-    check_moment(now)
+def _build_lease(owner: str, now: datetime, lease: timedelta) -> InProgress:
+    check_aware(now)
     check_duration(lease, field="lease")
     return InProgress(owner=owner, lease_expires_at=now + lease)

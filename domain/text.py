@@ -15,12 +15,12 @@ def printable(text: str, *, limit: int = SHOWN_CHARS_MAX) -> str:
     characters, bidirectional overrides, zero-width characters and lone surrogates.
     """
     text = _KEY.sub(r"\1***", text)
-    shown = "".join(char if char.isprintable() else _escaped(char) for char in text[:limit])
+    shown = "".join(char if char.isprintable() else _escape(char) for char in text[:limit])
     hidden = len(text) - limit
     return f"{shown}… (+{hidden} characters)" if hidden > 0 else shown
 
 
-def shown(value: object) -> str:
+def quote_value(value: object) -> str:
     """Return how a message shows any value, even one that cannot show itself."""
     if isinstance(value, int) and value.bit_length() > SHOWN_CHARS_MAX:
         return f"a whole number of {value.bit_length()} bits"
@@ -30,12 +30,12 @@ def shown(value: object) -> str:
         return f"a {type(value).__name__}"
 
 
-def in_utc(moment: datetime | None) -> str:
+def format_utc(moment: datetime | None) -> str:
     """Return how a message shows a time: to the second, whatever zone it comes in."""
     return "no time" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def in_bytes(count: int) -> str:
+def format_bytes(count: int) -> str:
     """Write a number of bytes as people read it."""
     size = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
@@ -45,7 +45,7 @@ def in_bytes(count: int) -> str:
     return f"{size:.1f} TiB"
 
 
-def message_of(error: BaseException) -> str:
+def format_error(error: BaseException) -> str:
     """Return what an error says, on one safe line; empty when it cannot say anything."""
     try:
         return printable(str(error))
@@ -53,5 +53,5 @@ def message_of(error: BaseException) -> str:
         return ""
 
 
-def _escaped(char: str) -> str:
+def _escape(char: str) -> str:
     return char.encode("unicode_escape").decode("ascii")

@@ -9,12 +9,19 @@ from typing import ClassVar, TypeAlias, assert_never
 from attrs import field, frozen
 
 from tileferry.domain.canonical import JsonValue
-from tileferry.domain.checks import instance, name
-from tileferry.domain.json_object import JsonObject
+from tileferry.domain.errors import IncompleteWorkError
+from tileferry.domain.json import JsonObject
 from tileferry.domain.partitions import PartitionKey
-from tileferry.domain.partitions.partition import KEY_FIELDS, key_from
-from tileferry.domain.runs import RunKind
-from tileferry.domain.tiles.area import AREA_FIELDS, Area, area_from, area_json
+from tileferry.domain.partitions.partition import KEY_FIELDS, parse_partition_key
+from tileferry.domain.runs import RunId, RunKind, Verdict, VerdictOutcome
+from tileferry.domain.tiles import (
+    DownloadBatchReport,
+    DownloadOutcome,
+    UploadBatchReport,
+    UploadOutcome,
+)
+from tileferry.domain.tiles.area import AREA_FIELDS, Area, area_to_json, parse_area
+from tileferry.domain.validation import instance, name
 
 WORK_VERSION = 1
 _NEWER = "let a worker of the release that submitted it have it"
@@ -28,7 +35,7 @@ class AcquirePartition(Area):
     key: PartitionKey = field(validator=instance(PartitionKey))
 
     @classmethod
-    def of(cls, key: PartitionKey, area: Area) -> "AcquirePartition":
+    def for_partition(cls, key: PartitionKey, area: Area) -> "AcquirePartition":
         """Return the work for a partition of an area that is known already."""
         return cls(
             key=key,
@@ -47,7 +54,7 @@ class AcquirePartition(Area):
         """The partition alone: two runs of it would compete, whatever the areas they name."""
         return f"{self.kind.value}/{self.key}"
 
-    def payload(self) -> dict[str, JsonValue]:
+    def to_payload(self) -> dict[str, JsonValue]:
         """Return the work in JSON's terms."""
         return {
             "version": WORK_VERSION,
@@ -55,7 +62,7 @@ class AcquirePartition(Area):
             "customer_id": self.key.customer_id,
             "query_name": self.key.query_name,
             "logical_date": self.key.logical_date.isoformat(),
-            **area_json(self),
+            **area_to_json(self),
         }
 
 
@@ -77,13 +84,13 @@ class DownloadArea(Area):
             f"/{self.sector_class.value}"
         )
 
-    def payload(self) -> dict[str, JsonValue]:
+    def to_payload(self) -> dict[str, JsonValue]:
         """Return the work in JSON's terms."""
         return {
             "version": WORK_VERSION,
             "source": self.source,
             "flight_id": self.flight_id,
-            **area_json(self),
+            **area_to_json(self),
         }
 
 
@@ -101,7 +108,7 @@ class UploadFlight:
         """The flight: an upload takes all that waits."""
         return f"{self.kind.value}/{self.source}/{self.flight_id}"
 
-    def payload(self) -> dict[str, JsonValue]:
+    def to_payload(self) -> dict[str, JsonValue]:
         """Return the work in JSON's terms."""
         return {"version": WORK_VERSION, "source": self.source, "flight_id": self.flight_id}
 
@@ -109,18 +116,18 @@ class UploadFlight:
 Work: TypeAlias = AcquirePartition | DownloadArea | UploadFlight
 
 
-def work_from(kind: RunKind, payload: JsonValue) -> Work:
+def parse_work(kind: RunKind, payload: JsonValue) -> Work:
     """Read what ``payload()`` of this kind of work wrote; anything else is refused by its field."""
-    data = JsonObject.of(payload, "payload")
+    data = JsonObject.from_value(payload, "payload")
     data.check_version(WORK_VERSION, remedy=_NEWER)
     match kind:
         case RunKind.ACQUIRE_PARTITION:
             data.check_names((*KEY_FIELDS, *AREA_FIELDS, "version"))
-            return AcquirePartition.of(key_from(data), area_from(data))
+            return AcquirePartition.for_partition(parse_partition_key(data), parse_area(data))
         case RunKind.DOWNLOAD_AREA:
             data.check_names((*_FLIGHT_FIELDS, *AREA_FIELDS, "version"))
-            area = area_from(data)
-            with data.naming():
+            area = parse_area(data)
+            with data.locate_errors():
                 return DownloadArea(
                     source=data.get("source", str),
                     flight_id=data.get("flight_id", str),
@@ -130,7 +137,7 @@ def work_from(kind: RunKind, payload: JsonValue) -> Work:
                 )
         case RunKind.UPLOAD_FLIGHT:
             data.check_names((*_FLIGHT_FIELDS, "version"))
-            with data.naming():
+            with data.locate_errors():
                 return UploadFlight(
                     source=data.get("source", str), flight_id=data.get("flight_id", str)
                 )
@@ -139,3 +146,46 @@ def work_from(kind: RunKind, payload: JsonValue) -> Work:
 
 
 _FLIGHT_FIELDS = ("source", "flight_id")
+
+
+_COMPLETE_OUTCOMES = (DownloadOutcome.SUCCESS, DownloadOutcome.IDEMPOTENT_NO_OP)
+
+
+def judge_download(run_id: RunId, report: DownloadBatchReport) -> Verdict:
+    """Pass a complete download, remark on what the gates did to it, and refuse to end any other."""
+    if report.outcome not in _COMPLETE_OUTCOMES:
+        raise IncompleteWorkError(
+            what=f"the download for flight {report.flight_id}",
+            problem=f"of {report.tiles_requested} tiles {report.tiles_failed} failed and "
+            f"{report.tiles_missing} were missing",
+        )
+    remarks = {
+        "downgraded: older than their sector likes": report.tiles_downgraded,
+        "refused for their resolution": report.tiles_rejected_resolution,
+        "refused as too old": report.tiles_rejected_freshness,
+    }
+    return _build_verdict(
+        run_id, [f"{count} tiles {why}" for why, count in remarks.items() if count]
+    )
+
+
+def judge_upload(run_id: RunId, report: UploadBatchReport) -> Verdict:
+    """Pass a complete upload, remark on tiles that need a human, and refuse to end any other."""
+    waiting = report.next_retry_at_s is not None
+    if report.outcome is UploadOutcome.FAILURE or waiting:
+        raise IncompleteWorkError(
+            what=f"the upload of flight {report.flight_id}",
+            problem=f"{report.tiles_rejected} tiles were rejected and may still be tried",
+        )
+    remarks = {
+        "are given up": report.tiles_given_up,
+        "wait, and cannot be read from the cache: ingest them again": report.tiles_unreadable,
+    }
+    return _build_verdict(
+        run_id, [f"{count} tiles {why}" for why, count in remarks.items() if count]
+    )
+
+
+def _build_verdict(run_id: RunId, reasons: list[str]) -> Verdict:
+    outcome = VerdictOutcome.NEEDS_REVIEW if reasons else VerdictOutcome.PASSED
+    return Verdict(run_id=run_id, outcome=outcome, reasons=reasons)

@@ -11,7 +11,7 @@ from tileferry.adapters.filesystem.archives import (
     TreeSource,
     TreeTarget,
 )
-from tileferry.application.cache.export import ExportRequest
+from tileferry.application.archive.archive_export import ExportRequest
 from tileferry.application.ports.archives import ArchiveSource, ArchiveTarget
 from tileferry.domain.archives import ArchiveFormat
 from tileferry.domain.errors import InvalidValueError
@@ -19,10 +19,10 @@ from tileferry.domain.tiles import BBox, TileCoverage
 from tileferry.domain.tiles.bbox import WORLD
 from tileferry.domain.tiles.tile_id import ALL_ZOOMS
 from tileferry.entrypoints.config import Config
-from tileferry.entrypoints.sources import credits_of
+from tileferry.entrypoints.tile_source import get_credits
 
 
-def export_request(
+def build_export_request(
     config: Config,
     dest: Path,
     *,
@@ -38,7 +38,7 @@ def export_request(
     another.
     """
     chosen = config.source if source is None else source
-    credited = credits_of(config)["attribution"] if chosen == config.source else None
+    credited = get_credits(config)["attribution"] if chosen == config.source else None
     return ExportRequest(
         coverage=TileCoverage(
             bbox=WORLD if bbox is None else bbox,
@@ -50,7 +50,7 @@ def export_request(
     )
 
 
-def archive_target(form: ArchiveFormat, path: Path, *, replace: bool) -> ArchiveTarget:
+def build_archive_target(form: ArchiveFormat, path: Path, *, replace: bool) -> ArchiveTarget:
     """Say where an export goes."""
     match form:
         case ArchiveFormat.TREE:
@@ -63,7 +63,7 @@ def archive_target(form: ArchiveFormat, path: Path, *, replace: bool) -> Archive
             assert_never(form)
 
 
-def archive_source(
+def build_archive_source(
     form: ArchiveFormat, path: Path, *, check: Callable[[], object]
 ) -> ArchiveSource:
     """Say what an import reads; ``check`` is called on the way, and may end it by raising."""

@@ -12,7 +12,7 @@ from tileferry.adapters.filesystem import (
     FileJournalStore,
     FileRawSink,
     FlightRecordFile,
-    PictureFolder,
+    TileImageFolder,
 )
 from tileferry.adapters.http import (
     HttpTileDownloader,
@@ -34,11 +34,11 @@ from tileferry.adapters.system import (
     SystemDisk,
     ThreadHeartbeat,
     ThreadWorkers,
+    describe_location,
     new_cache_id,
     new_id,
     new_run_id,
     offload,
-    place_of,
 )
 from tileferry.application import (
     CaptureIngest,
@@ -46,26 +46,24 @@ from tileferry.application import (
     IdempotentRetryTileUploader,
     RetryManager,
 )
-from tileferry.application.audit_reading import AuditReader
-from tileferry.application.cache.archive_import import ArchiveImport
-from tileferry.application.cache.cache_identity import CacheIdentity
-from tileferry.application.cache.export import CacheExport
-from tileferry.application.control.acquisition import PartitionAcquisition, RawDownloads
-from tileferry.application.control.control_calls import PatientCalls
-from tileferry.application.control.inspection import Inspection
-from tileferry.application.control.key_expiry import KeyExpiry
+from tileferry.application.archive.archive_export import ArchiveExport
+from tileferry.application.archive.archive_import import ArchiveImport
+from tileferry.application.audit_reader import AuditReader
+from tileferry.application.cache.identity import CacheIdentity
+from tileferry.application.control.acquisition import PartitionAcquisition, RawDownloaderFactory
+from tileferry.application.control.control_calls import RetryingCalls
 from tileferry.application.control.partition_control import PartitionControl
-from tileferry.application.control.partition_reading import PartitionReading
+from tileferry.application.control.queries import PartitionDataReader, WorkInspector
 from tileferry.application.control.run_control import RunControl
-from tileferry.application.control.worker import Worker
+from tileferry.application.control.worker import KeyExpiry, Worker
 from tileferry.application.ports import TileDownloader, TileUploader
 from tileferry.application.ports.uploads import FlightRecords, UploadObserver
-from tileferry.application.transfers.giveups import GiveupReader
-from tileferry.application.transfers.upload import UNSEEN
-from tileferry.entrypoints import parts, sources
+from tileferry.application.upload.flight_upload import NULL_OBSERVER
+from tileferry.application.upload.upload_retry import GiveupReader
+from tileferry.entrypoints import factories, tile_source
 from tileferry.entrypoints.config import Config
 
-Part = TypeVar("Part")
+Component = TypeVar("Component")
 
 
 class Container(containers.DeclarativeContainer):
@@ -75,11 +73,11 @@ class Container(containers.DeclarativeContainer):
     clock = providers.Singleton(SystemClock)
     in_run = providers.Object(False)  # noqa: FBT003  # a provider, not a flag
     """Whether what is made works on queued runs, so that the queue waits for a source."""
-    database = providers.Resource(parts.database, config)
+    database = providers.Resource(factories.open_database, config)
     cache_root = config.provided.c11.cache_root
     metadata_store = providers.Singleton(PostgresTileMetadataStore, database=database, clock=clock)
     blob_index = providers.Singleton(PostgresBlobIndex, database)
-    tile_store = providers.Resource(parts.tile_store, cache_root, blob_index)
+    tile_store = providers.Resource(factories.open_tile_store, cache_root, blob_index)
     cache_lock = providers.Singleton(FileCacheLock, root=cache_root)
     disk = providers.Singleton(SystemDisk, cache_root)
     cache_ledger = providers.Singleton(PostgresCacheLedger, database=database)
@@ -88,18 +86,18 @@ class Container(containers.DeclarativeContainer):
         mark=providers.Singleton(FileCacheMark, root=cache_root),
         bindings=providers.Singleton(PostgresCacheBindings, database=database),
         ledger=cache_ledger,
-        place=providers.Singleton(place_of, cache_root),
+        place=providers.Singleton(describe_location, cache_root),
         new_cache_id=providers.Object(new_cache_id),
     )
     logger = providers.Callable(logging.getLogger, "tileferry.c11")
     journals = providers.Singleton(FileJournalStore, root=cache_root, logger=logger)
     budget_enforcer = providers.Singleton(
-        parts.budget, config, cache_ledger, disk, tile_store, journals
+        factories.build_cache_budget, config, cache_ledger, disk, tile_store, journals
     )
     audit_log = providers.Singleton(PostgresAuditLog, database=database)
-    audit_trail = providers.Resource(parts.audit_trail, config, audit_log.provider)
+    audit_trail = providers.Resource(factories.open_audit_trail, config, audit_log.provider)
     idempotency_store = providers.Singleton(
-        parts.idempotency_store, config, database, audit_log.provider
+        factories.build_idempotency_store, config, database, audit_log.provider
     )
     idempotency_manager = providers.Singleton(
         IdempotencyManager,
@@ -118,27 +116,29 @@ class Container(containers.DeclarativeContainer):
         audit=audit_trail,
         sleep=clock.provided.sleep_async,
         offload=providers.Object(offload),
-        policies=providers.Singleton(parts.policies, config),
+        policies=providers.Singleton(factories.build_retry_policies, config),
         idempotency_manager=idempotency_manager,
     )
-    provider_address = providers.Singleton(sources.address, config)
-    http_client = providers.Resource(parts.http_client, provider_address)
-    lane = providers.Resource(parts.lane, provider_address)
-    response_limits = providers.Singleton(parts.response_limits, config)
+    provider_address = providers.Singleton(tile_source.build_provider_address, config)
+    http_client = providers.Resource(factories.open_http_client, provider_address)
+    lane = providers.Resource(factories.open_transport, provider_address)
+    response_limits = providers.Singleton(factories.build_response_limits, config)
     provider = providers.Singleton(
-        sources.provider, config, http_client, lane, clock, response_limits
+        tile_source.build_tile_provider, config, http_client, lane, clock, response_limits
     )
     provider_retry = providers.Singleton(
         RetryManager,
         clock=clock,
         new_id=providers.Object(new_id),
         audit=audit_trail,
-        policies=providers.Singleton(parts.policies, config, in_run=in_run),
+        policies=providers.Singleton(factories.build_retry_policies, config, in_run=in_run),
         tokens=providers.Singleton(SharedRetryTokens, clock=clock),
     )
-    download_settings = providers.Singleton(parts.download_settings, config, in_run=in_run)
+    download_settings = providers.Singleton(
+        factories.build_download_settings, config, in_run=in_run
+    )
     workers = providers.Singleton(ThreadWorkers, config.provided.c11.max_concurrent_requests)
-    background = providers.Resource(parts.background)
+    background = providers.Resource(factories.open_background_executor)
     tile_downloader = providers.Factory(
         HttpTileDownloader,
         http_client=http_client,
@@ -153,7 +153,7 @@ class Container(containers.DeclarativeContainer):
         workers=workers,
         background=background,
     )
-    fdr = providers.Resource(parts.fdr, cache_root, clock)
+    fdr = providers.Resource(factories.open_fdr, cache_root, clock)
     http_tile_uploader = providers.Factory(
         HttpTileUploader,
         http_client=http_client,
@@ -165,7 +165,7 @@ class Container(containers.DeclarativeContainer):
         retry=provider_retry,
         logger=logger,
         clock=clock,
-        settings=providers.Singleton(parts.upload_settings, config),
+        settings=providers.Singleton(factories.build_upload_settings, config),
         limits=response_limits,
         background=background,
     )
@@ -175,7 +175,7 @@ class Container(containers.DeclarativeContainer):
         fdr_client=fdr,
         logger=logger,
         clock=clock,
-        config=providers.Singleton(parts.retry_config, config),
+        config=providers.Singleton(factories.build_retry_config, config),
         audit=audit_trail,
     )
     capture_ingest = providers.Factory(
@@ -188,7 +188,7 @@ class Container(containers.DeclarativeContainer):
         logger=logger,
     )
     cache_export = providers.Factory(
-        CacheExport, tile_store=tile_store, tile_metadata_store=metadata_store, logger=logger
+        ArchiveExport, tile_store=tile_store, tile_metadata_store=metadata_store, logger=logger
     )
     archive_import = providers.Factory(
         ArchiveImport,
@@ -206,7 +206,7 @@ class Container(containers.DeclarativeContainer):
         PartitionAcquisition,
         sink=raw_sink,
         downloaders=providers.Factory(
-            RawDownloads,
+            RawDownloaderFactory,
             provider=provider,
             workers=workers,
             retry=provider_retry,
@@ -214,23 +214,23 @@ class Container(containers.DeclarativeContainer):
             logger=logger,
             disk=providers.Object(SystemDisk),
             free_space_reserve_bytes=providers.Singleton(
-                parts.reserve_bytes, config, providers.Singleton(SystemDisk, raw_root)
+                factories.get_reserve_bytes, config, providers.Singleton(SystemDisk, raw_root)
             ),
             settings=download_settings,
             background=background,
         ),
         clock=clock,
         logger=logger,
-        rules=providers.Singleton(parts.validation_rules, config, download_settings),
+        rules=providers.Singleton(factories.build_validation_rules, config, download_settings),
     )
-    run_queue = providers.Resource(parts.run_queue, database)
-    work_store = providers.Singleton(parts.work_store, config, database)
+    run_queue = providers.Resource(factories.open_run_queue, database)
+    work_store = providers.Singleton(factories.build_work_store, config, database)
     work_reader = providers.Singleton(PostgresWorkReader, database=database)
-    work_policies = providers.Singleton(parts.work_policies, config)
-    inspection = providers.Singleton(Inspection, books=work_reader, policies=work_policies)
-    partition_reading = providers.Singleton(PartitionReading, books=work_reader, sink=raw_sink)
+    work_policies = providers.Singleton(factories.build_work_policies, config)
+    inspection = providers.Singleton(WorkInspector, books=work_reader, policies=work_policies)
+    partition_reading = providers.Singleton(PartitionDataReader, books=work_reader, sink=raw_sink)
     work_logger = providers.Callable(logging.getLogger, "tileferry.work")
-    control_calls = providers.Singleton(PatientCalls, retry_manager)
+    control_calls = providers.Singleton(RetryingCalls, retry_manager)
     run_control = providers.Singleton(
         RunControl,
         queue=run_queue,
@@ -259,7 +259,7 @@ class Container(containers.DeclarativeContainer):
         logger=work_logger,
     )
     giveup_reader = providers.Factory(GiveupReader, fdr_client=fdr)
-    pictures = providers.Factory(PictureFolder, cache_root)
+    pictures = providers.Factory(TileImageFolder, cache_root)
     audit_reader = providers.Singleton(
         AuditReader,
         log=audit_log,
@@ -271,7 +271,7 @@ class Container(containers.DeclarativeContainer):
 def build_tile_downloader(config: Config) -> TileDownloader:
     """Return a downloader for a configuration; whoever uses it holds the cache's lock meanwhile."""
     container = Container(config=config)
-    return _keeping(container, cast("TileDownloader", container.tile_downloader()))
+    return _bind_lifetime(container, cast("TileDownloader", container.tile_downloader()))
 
 
 def build_tile_uploader(config: Config) -> TileUploader:
@@ -280,23 +280,23 @@ def build_tile_uploader(config: Config) -> TileUploader:
     It tries again what the provider rejects, unless ``c11.disable_retry_decorator`` is set.
     """
     container = Container(config=config)
-    return _keeping(container, tile_uploader_of(container))
+    return _bind_lifetime(container, make_tile_uploader(container))
 
 
-def _keeping(container: Container, part: Part) -> Part:
+def _bind_lifetime(container: Container, part: Component) -> Component:
     """Have a container live as long as what it made: else it is collected, and closes all of it."""
     weakref.finalize(part, container.shutdown_resources)
     return part
 
 
-def tile_uploader_of(
+def make_tile_uploader(
     container: Container,
     *,
     flight_records: FlightRecords | None = None,
-    observer: UploadObserver = UNSEEN,
+    observer: UploadObserver = NULL_OBSERVER,
 ) -> TileUploader:
     """Return the uploader of a container that somebody else closes."""
-    sources.check_takes_uploads(container.config())
+    tile_source.check_accepts_uploads(container.config())
     records = flight_records or FlightRecordFile(path=container.config().c11.flight_record_file)
     bare: HttpTileUploader = container.http_tile_uploader(flight_records=records, observer=observer)
     if container.config().c11.disable_retry_decorator:
@@ -306,5 +306,5 @@ def tile_uploader_of(
         )
         return bare
     return cast(
-        "TileUploader", container.retrying_tile_uploader(inner=bare, on_counted=bare.counted)
+        "TileUploader", container.retrying_tile_uploader(inner=bare, on_counted=bare.close_counted)
     )

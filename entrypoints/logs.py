@@ -17,8 +17,8 @@ from typing import Any, cast
 import structlog
 from rich.console import Console
 
-from tileferry.adapters.logs.audit import StructuredLogger
-from tileferry.domain.text import message_of, printable
+from tileferry.adapters.telemetry.log_audit import StructuredLogger
+from tileferry.domain.text import format_error, printable
 from tileferry.entrypoints.config import LogConfig
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
@@ -27,7 +27,7 @@ SHOWN_PER_KIND = 3
 """What repeats for every tile would fill the terminal; the file has it all."""
 TEXT_CHARS_MAX = 2_000
 
-_TOLD_OTHERWISE = frozenset(
+_SHOWN_BY_COMMANDS = frozenset(
     {
         "retry.attempt",  # the progress counts it down
         "retry.exhausted",
@@ -46,10 +46,10 @@ _TOLD_OTHERWISE = frozenset(
 )
 """Kinds that a command tells of itself, in its own words."""
 
-_AS_JSON = structlog.processors.JSONRenderer(ensure_ascii=False, separators=(",", ":"))
+_JSON_RENDERER = structlog.processors.JSONRenderer(ensure_ascii=False, separators=(",", ":"))
 
 
-def structured_logger(name: str) -> StructuredLogger:
+def get_structured_logger(name: str) -> StructuredLogger:
     """Return a structlog logger whose records go where all others go."""
     logger = structlog.wrap_logger(
         logging.getLogger(name),
@@ -60,14 +60,14 @@ def structured_logger(name: str) -> StructuredLogger:
 
 
 @contextmanager
-def logging_to(config: LogConfig, console: Console) -> Iterator[None]:
+def log_to(config: LogConfig, console: Console) -> Iterator[None]:
     """Send what is logged while the block lasts to the file, and what people must see to them.
 
     Of libraries, only warnings are kept: httpx alone has a line for every request.
     """
     root, ours = logging.getLogger(), logging.getLogger("tileferry")
     level = ours.level
-    handlers = [RecordFile(config.file, console), PeopleHandler(console, config.file)]
+    handlers = [LogFileHandler(config.file, console), TerminalHandler(console, config.file)]
     ours.setLevel(config.level.value)
     if not ours.handlers:
         # It stays: a thread that was left waiting may speak when nobody listens any more.
@@ -83,7 +83,7 @@ def logging_to(config: LogConfig, console: Console) -> Iterator[None]:
             handler.close()
 
 
-class RecordFile(RotatingFileHandler):
+class LogFileHandler(RotatingFileHandler):
     """A file of its owner's, begun with its first record; without it, the work goes on.
 
     Several processes may write to it: whoever finds it full sets it aside, and all others follow.
@@ -96,7 +96,7 @@ class RecordFile(RotatingFileHandler):
         self.setFormatter(
             structlog.stdlib.ProcessorFormatter(
                 foreign_pre_chain=[structlog.stdlib.ExtraAdder()],
-                processors=[_enveloped, _AS_JSON],
+                processors=[_to_envelope, _JSON_RENDERER],
             )
         )
         self._path = path
@@ -110,7 +110,7 @@ class RecordFile(RotatingFileHandler):
 
     def shouldRollover(self, record: logging.LogRecord) -> bool:  # noqa: N802  # as logging calls it
         """Tell whether the file is full, and look at the one that has its name now."""
-        if self.stream is not None and self._was_set_aside(self.stream.fileno()):
+        if self.stream is not None and self._is_rotated(self.stream.fileno()):
             self.stream.close()
             self.stream = None  # which opens it anew
         return bool(super().shouldRollover(record))
@@ -126,10 +126,10 @@ class RecordFile(RotatingFileHandler):
                 return  # the record still goes to this file, which is kept
             except OSError:
                 pass  # a disk without locks: two at once may set two files aside
-            if not self._was_set_aside(full.fileno()):
+            if not self._is_rotated(full.fileno()):
                 super().doRollover()
 
-    def _was_set_aside(self, descriptor: int) -> bool:
+    def _is_rotated(self, descriptor: int) -> bool:
         try:
             return not os.path.samestat(os.fstat(descriptor), self._path.stat())
         except FileNotFoundError:
@@ -149,7 +149,7 @@ class RecordFile(RotatingFileHandler):
             )
 
 
-class PeopleHandler(logging.Handler):
+class TerminalHandler(logging.Handler):
     """Shows warnings and errors, of each kind the first few."""
 
     def __init__(self, console: Console, file: Path) -> None:
@@ -161,16 +161,18 @@ class PeopleHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Print a line, if it is not one too many."""
         kind = str(getattr(record, "kind", record.name))
-        if kind in _TOLD_OTHERWISE:
+        if kind in _SHOWN_BY_COMMANDS:
             return
         self._shown[kind] += 1
         if self._shown[kind] <= SHOWN_PER_KIND:
-            self._console.print(f"{record.levelname.lower()}: {_text(record.getMessage())}")
+            self._console.print(
+                f"{record.levelname.lower()}: {_sanitize_text(record.getMessage())}"
+            )
         elif self._shown[kind] == SHOWN_PER_KIND + 1:
             self._console.print(f"There is more of this; see {kind} in {self._file}")
 
 
-def _enveloped(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -> dict[str, Any]:
+def _to_envelope(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -> dict[str, Any]:
     """Put the fields of the envelope first, and make every text safe for a line of a log."""
     record: logging.LogRecord = fields.pop("_record")
     moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds")
@@ -188,23 +190,23 @@ def _enveloped(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -> 
         fields.pop(name, None)
     if crash and crash[1] is not None:
         fields["traceback"] = "".join(traceback.format_exception(crash[1])).splitlines()
-    safe: dict[str, Any] = _safe({**envelope, **fields})
+    safe: dict[str, Any] = _sanitize({**envelope, **fields})
     return safe
 
 
-def _safe(value: Any) -> Any:
+def _sanitize(value: Any) -> Any:
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
         return value if value - value == 0 else str(value)  # JSON has no infinities
     if isinstance(value, str):
-        return _text(value)
+        return _sanitize_text(value)
     if isinstance(value, Mapping):
-        return {_text(str(key)): _safe(item) for key, item in value.items()}
+        return {_sanitize_text(str(key)): _sanitize(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_safe(item) for item in value]
-    return _text(message_of(value) if isinstance(value, BaseException) else str(value))
+        return [_sanitize(item) for item in value]
+    return _sanitize_text(format_error(value) if isinstance(value, BaseException) else str(value))
 
 
-def _text(text: str) -> str:
+def _sanitize_text(text: str) -> str:
     return printable(text, limit=TEXT_CHARS_MAX)

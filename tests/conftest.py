@@ -23,8 +23,8 @@ from tileferry.adapters.postgres import Database, start_embedded, upgrade
 
 pytest.register_assert_rewrite("support")  # what several tests share says as much when it fails
 
-from support.nats_server import NatsServer, connection_to, running  # noqa: E402  # not before
-from support.server_files import server_files  # noqa: E402  # as above
+from support.nats_server import NatsServer, open_connection, run_nats_server  # noqa: E402  # not before
+from support.postgres_server import get_server_folder  # noqa: E402  # as above
 
 if TYPE_CHECKING:
     from support.provider import RunningProvider
@@ -52,7 +52,7 @@ def _run_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def servers_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder for the files of servers."""
-    return server_files(_run_root(tmp_path_factory))
+    return get_server_folder(_run_root(tmp_path_factory))
 
 
 @pytest.fixture(scope="session")
@@ -67,7 +67,7 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory, servers_root: Path) -
             _execute(url, "ALTER SYSTEM SET fsync = off")
             _execute(url, "SELECT pg_reload_conf()")
             _execute(url, f"CREATE DATABASE {TEMPLATE}")
-            template = Database.at(_at(url, TEMPLATE))
+            template = Database.from_url(_with_database(url, TEMPLATE))
             upgrade(template)
             template.close()
             (root / "template.made").touch()
@@ -77,19 +77,19 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory, servers_root: Path) -
 @pytest.fixture
 def database_url(postgres_url: str, request: pytest.FixtureRequest) -> Iterator[str]:
     """Make a database of the test's own, with the current schema."""
-    yield from _database(postgres_url, request, f"TEMPLATE {TEMPLATE} STRATEGY file_copy")
+    yield from _create_database(postgres_url, request, f"TEMPLATE {TEMPLATE} STRATEGY file_copy")
 
 
 @pytest.fixture
 def empty_database_url(postgres_url: str, request: pytest.FixtureRequest) -> Iterator[str]:
     """Make a database without any schema."""
-    yield from _database(postgres_url, request, "")
+    yield from _create_database(postgres_url, request, "")
 
 
 @pytest.fixture
 def database(database_url: str) -> Iterator[Database]:
     """Connect to the test's own database."""
-    connected = Database.at(database_url)
+    connected = Database.from_url(database_url)
     yield connected
     connected.close()
 
@@ -97,23 +97,23 @@ def database(database_url: str) -> Iterator[Database]:
 @pytest.fixture(scope="session")
 def provider_server() -> Iterator["RunningProvider"]:
     """Run the reference provider that tests share; it is not to be stopped."""
-    from support.provider import running_provider  # noqa: PLC0415  # it brings a web server
+    from support.provider import serve_provider  # noqa: PLC0415  # it brings a web server
 
-    with running_provider() as server:
+    with serve_provider() as server:
         yield server
 
 
 @pytest.fixture
 def reference_provider(provider_server: "RunningProvider") -> "RunningProvider":
     """Return that provider, with no fault and an empty record."""
-    provider_server.start_over()
+    provider_server.reset()
     return provider_server
 
 
 @pytest.fixture(scope="session")
 def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """Run a NATS server that tests share; it is not to be stopped."""
-    with running(tmp_path_factory.mktemp("nats")) as server:
+    with run_nats_server(tmp_path_factory.mktemp("nats")) as server:
         yield server
 
 
@@ -127,18 +127,18 @@ def nats_name(request: pytest.FixtureRequest) -> str:
 def connect(nats_server: NatsServer) -> Iterator[Callable[[], NatsConnection]]:
     """Connect to the shared server, as often as a test likes."""
     with ExitStack() as connections:
-        yield lambda: connections.enter_context(connection_to(nats_server.url))
+        yield lambda: connections.enter_context(open_connection(nats_server.url))
 
 
-def _database(url: str, request: pytest.FixtureRequest, options: str) -> Iterator[str]:
+def _create_database(url: str, request: pytest.FixtureRequest, options: str) -> Iterator[str]:
     worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
     name = f"test_{worker}_{abs(hash((request.node.nodeid, request.fixturename)))}"
     _execute(url, f"CREATE DATABASE {name} {options}")
-    yield _at(url, name)
+    yield _with_database(url, name)
     _execute(url, f"DROP DATABASE {name} WITH (FORCE)")
 
 
-def _at(url: str, name: str) -> str:
+def _with_database(url: str, name: str) -> str:
     return make_url(url).set(database=name).render_as_string(hide_password=False)
 
 

@@ -13,13 +13,13 @@ from threading import Lock
 
 from attrs import define, evolve, field
 
+from tileferry.adapters.filesystem.checksummed_lines import frame_line, parse_json, read_lines
 from tileferry.adapters.filesystem.files import Directory, FileCalls, OpenFile
-from tileferry.adapters.filesystem.records import framed, parsed, read_lines
 from tileferry.application.ports import Clock
 from tileferry.application.ports.fdr import PAYLOAD_BYTES_MAX, FdrRecord
 from tileferry.domain.canonical import JsonValue, canonical_json
-from tileferry.domain.checks import integer
 from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.validation import integer
 
 VERSION = 1
 _ENVELOPE_BYTES_MAX = 1024  # with the frame; the kind and the numbers are far below
@@ -68,39 +68,39 @@ class FileFdrClient:
             try:
                 self._write(draft, durable=durable)
             except BaseException:
-                self._let_go()
+                self._release_tail()
                 raise
 
     def records(self) -> Iterator[FdrRecord]:
         """Read back every sound record, oldest first; reading changes nothing."""
         with self._open_directory() as directory:
-            for number in _numbers(directory):
-                for _, record in _read(directory, number):
+            for number in _list_numbers(directory):
+                for _, record in _read_file(directory, number):
                     if record is not None:
                         yield record
 
     def close(self) -> None:
         """Release what it holds open; the next record opens it again."""
         with self._guard:
-            self._let_go()
+            self._release_tail()
 
     def _write(self, draft: FdrRecord, *, durable: bool) -> None:
         if self._tail is None:
             self._tail = self._open_tail()
         tail = self._tail
-        line = _line(evolve(draft, sequence=tail.sequence + 1))
+        line = _encode_record(evolve(draft, sequence=tail.sequence + 1))
         if tail.size and tail.size + len(line) > self.file_bytes_max:
-            self._turn(tail)
+            self._roll_file(tail)
         tail.file.write_all(line)
         tail.size += len(line)
         tail.sequence += 1
         if durable:
             tail.file.fdatasync()
 
-    def _turn(self, tail: _Tail) -> None:
+    def _roll_file(self, tail: _Tail) -> None:
         """Go on in a new file."""
         # Room first: on a full disk the oldest file is what the next one is made of.
-        for number in _numbers(tail.directory)[: 1 - self.files_max]:
+        for number in _list_numbers(tail.directory)[: 1 - self.files_max]:
             tail.directory.unlink(_file_name(number))
         file = tail.directory.create_file(_file_name(tail.number + 1))
         tail.file.close()
@@ -112,11 +112,11 @@ class FileFdrClient:
         directory = self._open_directory()
         with contextlib.ExitStack() as undo:
             undo.callback(directory.close)
-            numbers = _numbers(directory) or [1]
+            numbers = _list_numbers(directory) or [1]
             file = directory.open_file(_file_name(numbers[-1]), create=True)
             undo.callback(file.close)
             directory.sync()
-            size = max((end for end, _ in _read(directory, numbers[-1])), default=0)
+            size = max((end for end, _ in _read_file(directory, numbers[-1])), default=0)
             if file.size() > size:
                 file.truncate(size)
             os.lseek(file.fd, size, os.SEEK_SET)
@@ -137,7 +137,7 @@ class FileFdrClient:
         ):
             return ours.subdirectory("fdr")
 
-    def _let_go(self) -> None:
+    def _release_tail(self) -> None:
         if self._tail is not None:
             self._tail.close()
             self._tail = None
@@ -147,7 +147,7 @@ def _file_name(number: int) -> str:
     return f"fdr-{number:010}.log"
 
 
-def _numbers(directory: Directory) -> list[int]:
+def _list_numbers(directory: Directory) -> list[int]:
     """Return the numbers of the files, oldest first."""
     matches = (_FILE_NAME.fullmatch(name) for name in directory.names())
     return sorted(int(match[1]) for match in matches if match)
@@ -158,7 +158,7 @@ def _last_sequence(directory: Directory, numbers: list[int]) -> int:
     damaged = 0
     for number in reversed(numbers):
         found, damaged_behind = 0, 0
-        for _, record in _read(directory, number):
+        for _, record in _read_file(directory, number):
             found = found if record is None else record.sequence
             damaged_behind = damaged_behind + 1 if record is None else 0
         damaged += damaged_behind
@@ -167,17 +167,20 @@ def _last_sequence(directory: Directory, numbers: list[int]) -> int:
     return damaged
 
 
-def _read(directory: Directory, number: int) -> Iterator[tuple[int, FdrRecord | None]]:
+def _read_file(directory: Directory, number: int) -> Iterator[tuple[int, FdrRecord | None]]:
     """Yield where each whole record ends, and the record unless it is damaged."""
     file = directory.find_file(_file_name(number))
     if file is None:  # it made room since it was listed
         return
     with file:
         for line in read_lines(file):
-            yield line.end, None if line.content is None else _record(parsed(line.content))
+            yield (
+                line.end,
+                None if line.content is None else _parse_record(parse_json(line.content)),
+            )
 
 
-def _line(record: FdrRecord) -> bytes:
+def _encode_record(record: FdrRecord) -> bytes:
     envelope: Mapping[str, JsonValue] = {
         "v": VERSION,
         "sequence": record.sequence,
@@ -185,10 +188,10 @@ def _line(record: FdrRecord) -> bytes:
         "kind": record.kind,
         "payload": record.payload,
     }
-    return framed(canonical_json(envelope, field="FdrRecord"))
+    return frame_line(canonical_json(envelope, field="FdrRecord"))
 
 
-def _record(value: object) -> FdrRecord | None:
+def _parse_record(value: object) -> FdrRecord | None:
     """Return the record; ``None`` for what is none, or has a version that we do not know."""
     match value:
         case {

@@ -28,21 +28,21 @@ _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _VECTOR_MAX = min(os.sysconf("SC_IOV_MAX"), 1024)
 
-KEPT = "what was confirmed is kept"
+KEPT_NOTE = "what was confirmed is kept"
 _REMEDIES = {
-    errno.ENOSPC: f"free space, then run again: {KEPT}",
-    errno.EDQUOT: f"free space or raise the quota, then run again: {KEPT}",
+    errno.ENOSPC: f"free space, then run again: {KEPT_NOTE}",
+    errno.EDQUOT: f"free space or raise the quota, then run again: {KEPT_NOTE}",
     errno.EROFS: "the disk is mounted read-only, often after an error: check it, mount it writable",
     errno.EACCES: "give the user who runs tileferry access to it",
     errno.EPERM: "give it to the user who runs tileferry",
     errno.ELOOP: "a symbolic link was planted there: find out who did it, remove it, run again",
-    errno.EIO: f"the disk is failing: check it, then run again: {KEPT}",
+    errno.EIO: f"the disk is failing: check it, then run again: {KEPT_NOTE}",
     errno.EMFILE: "too many files are open: raise the limit (ulimit -n)",
     errno.ENFILE: "too many files are open on this machine: close some programs",
     errno.ENOENT: "somebody removed it: check who else works on this cache",
     errno.EEXIST: "somebody else made it: check who else works on this cache",
 }
-_REMEDY = f"check the disk and the path, then run again: {KEPT}"
+_REMEDY = f"check the disk and the path, then run again: {KEPT_NOTE}"
 
 
 @frozen(kw_only=True)
@@ -74,7 +74,7 @@ def storage_error(error: OSError, *, action: str, path: Path) -> StorageError:
 
 
 @contextlib.contextmanager
-def translated(action: str, path: Path) -> Iterator[None]:
+def translate_os_errors(action: str, path: Path) -> Iterator[None]:
     """Turn an ``OSError`` of the block into a ``StorageError``."""
     try:
         yield
@@ -83,7 +83,7 @@ def translated(action: str, path: Path) -> Iterator[None]:
 
 
 @frozen(kw_only=True, eq=False)
-class _Open:
+class _OpenHandle:
     """Something open below the root; ``path`` is for messages only."""
 
     fd: int
@@ -108,13 +108,13 @@ class _Open:
 
 
 @frozen(kw_only=True, eq=False)
-class OpenFile(_Open):
+class OpenFile(_OpenHandle):
     """A regular file."""
 
     def write_all(self, content: bytes) -> None:
         """Write every byte at the file's position; a short write goes on where it stopped."""
         rest = memoryview(content)
-        with translated("write to", self.path):
+        with translate_os_errors("write to", self.path):
             while rest:
                 with contextlib.suppress(InterruptedError):
                     rest = rest[self.calls.write(self.fd, rest) :]
@@ -123,11 +123,11 @@ class OpenFile(_Open):
         """Write every byte of ``parts`` in few calls."""
         rest: list[bytes | bytearray | memoryview] = [part for part in parts if part]
         rest.reverse()  # the next one is the last, so that taking it away costs nothing
-        with translated("write to", self.path):
+        with translate_os_errors("write to", self.path):
             while rest:
                 with contextlib.suppress(InterruptedError):
                     written = self.calls.writev(self.fd, list(islice(reversed(rest), _VECTOR_MAX)))
-                    _drop(rest, written)
+                    _drop_written(rest, written)
 
     def pread(self, length: int, offset: int) -> bytes:
         """Read ``length`` bytes at ``offset``; fewer only where the file ends."""
@@ -144,32 +144,32 @@ class OpenFile(_Open):
 
     def size(self) -> int:
         """Return how many bytes the file has."""
-        with translated("examine", self.path):
+        with translate_os_errors("examine", self.path):
             return os.fstat(self.fd).st_size
 
     def rewind(self) -> None:
         """Go back to the beginning, to write there."""
-        with translated("go back in", self.path):
+        with translate_os_errors("go back in", self.path):
             os.lseek(self.fd, 0, os.SEEK_SET)
 
     def truncate(self, size: int) -> None:
         """Cut the file."""
-        with translated("cut", self.path):
+        with translate_os_errors("cut", self.path):
             self.calls.ftruncate(self.fd, size)
 
     def fdatasync(self) -> None:
         """Return once content and size are durable. After an error do not trust the file."""
-        with translated("make durable", self.path):
+        with translate_os_errors("make durable", self.path):
             self.calls.fdatasync(self.fd)
 
     def seal(self) -> None:
         """Let nobody write to it any more, durably."""
-        with translated("seal", self.path):
+        with translate_os_errors("seal", self.path):
             self.calls.fchmod(self.fd, _SEALED_FILE_MODE)
             self.calls.fsync(self.fd)
 
 
-def _drop(rest: list[bytes | bytearray | memoryview], count: int) -> None:
+def _drop_written(rest: list[bytes | bytearray | memoryview], count: int) -> None:
     while count:
         part = rest.pop()
         if count < len(part):
@@ -179,7 +179,7 @@ def _drop(rest: list[bytes | bytearray | memoryview], count: int) -> None:
 
 
 @frozen(kw_only=True, eq=False)
-class Directory(_Open):
+class Directory(_OpenHandle):
     """An open directory: the root that the operator chose, or one of ours below it."""
 
     @classmethod
@@ -188,7 +188,7 @@ class Directory(_Open):
 
         The operator may put a symbolic link there, or above; below it nobody may.
         """
-        with translated("open", path):
+        with translate_os_errors("open", path):
             real = Path(os.path.realpath(path))
             existing = real
             while not existing.exists():
@@ -206,14 +206,14 @@ class Directory(_Open):
 
     def subdirectory(self, name: str) -> Self:
         """Open a directory of ours, durably there and closed to others."""
-        path = self._path_of(name)
-        with translated("create", path), contextlib.suppress(FileExistsError):
+        path = self._resolve_name(name)
+        with translate_os_errors("create", path), contextlib.suppress(FileExistsError):
             self.calls.mkdir(name, _DIRECTORY_MODE, dir_fd=self.fd)
-        with translated("open", path):
+        with translate_os_errors("open", path):
             fd = self._open_directory(name)
         below = type(self)(fd=fd, path=path, calls=self.calls)
         try:
-            with translated("close to others", path):
+            with translate_os_errors("close to others", path):
                 if stat.S_IMODE(os.fstat(fd).st_mode) != _DIRECTORY_MODE:
                     os.fchmod(fd, _DIRECTORY_MODE)
             # Also when it was there: who made it may have died before making it durable.
@@ -226,8 +226,8 @@ class Directory(_Open):
 
     def find_subdirectory(self, name: str) -> Self | None:
         """Open a directory to read in it, if there is one; nothing about it is changed."""
-        path = self._path_of(name)
-        with translated("open", path):
+        path = self._resolve_name(name)
+        with translate_os_errors("open", path):
             try:
                 fd = self._open_directory(name)
             except FileNotFoundError:
@@ -236,7 +236,7 @@ class Directory(_Open):
 
     def seal(self) -> None:
         """Let nobody add or remove names any more, durably."""
-        with translated("seal", self.path):
+        with translate_os_errors("seal", self.path):
             self.calls.fchmod(self.fd, _SEALED_DIRECTORY_MODE)
         self.sync()
 
@@ -259,23 +259,23 @@ class Directory(_Open):
 
     def names(self) -> list[str]:
         """Return what is in it, in no order."""
-        with translated("list", self.path):
+        with translate_os_errors("list", self.path):
             return os.listdir(self.fd)  # noqa: PTH208  # a Path cannot hold a descriptor
 
     def rename(self, source: str, target: str) -> None:
         """Put ``source`` in the place of ``target``; durable after ``sync``."""
-        old, path = self._path_of(source), self._path_of(target)
-        with translated(f"rename {old.name} to", path):
+        old, path = self._resolve_name(source), self._resolve_name(target)
+        with translate_os_errors(f"rename {old.name} to", path):
             self.calls.rename(source, target, src_dir_fd=self.fd, dst_dir_fd=self.fd)
 
     def unlink(self, name: str) -> None:
         """Remove a file; durable after ``sync``."""
-        with translated("remove", self._path_of(name)):
+        with translate_os_errors("remove", self._resolve_name(name)):
             self.calls.unlink(name, dir_fd=self.fd)
 
     def sync(self) -> None:
         """Return once the names in it are durable."""
-        with translated("make durable", self.path):
+        with translate_os_errors("make durable", self.path):
             self.calls.fsync(self.fd)
 
     def _sync_name(self) -> None:
@@ -283,9 +283,9 @@ class Directory(_Open):
 
         Not where something else is mounted, nor where we may not look: we did not make those.
         """
-        with translated("make durable", self.path), contextlib.suppress(PermissionError):
+        with translate_os_errors("make durable", self.path), contextlib.suppress(PermissionError):
             fd = self.calls.open("..", _OPEN_DIRECTORY, dir_fd=self.fd)
-            with _Open(fd=fd, path=self.path.parent):
+            with _OpenHandle(fd=fd, path=self.path.parent):
                 if os.fstat(fd).st_dev == os.fstat(self.fd).st_dev:
                     self.calls.fsync(fd)
 
@@ -299,8 +299,8 @@ class Directory(_Open):
             raise
 
     def _open(self, name: str, flags: int, *, action: str) -> OpenFile:
-        path = self._path_of(name)
-        with translated(action, path):
+        path = self._resolve_name(name)
+        with translate_os_errors(action, path):
             fd = self.calls.open(name, flags | _OPEN_FILE, _FILE_MODE, dir_fd=self.fd)
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
@@ -309,7 +309,7 @@ class Directory(_Open):
             )
         return OpenFile(fd=fd, path=path, calls=self.calls)
 
-    def _path_of(self, name: str) -> Path:
+    def _resolve_name(self, name: str) -> Path:
         if "/" in name or "\0" in name or name in {"", ".", ".."}:
             raise InvalidValueError(field="file name", value=name, problem="is not a plain name")
         return self.path / name

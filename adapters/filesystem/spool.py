@@ -66,7 +66,7 @@ class FileSpoolStore:
     calls: FileCalls = field(factory=FileCalls)
 
     @contextmanager
-    def new(self, source: str) -> Iterator[FileListingSpool]:
+    def create(self, source: str) -> Iterator[FileListingSpool]:
         """Make one; it is gone when the block ends."""
         with Directory.open_root(self.root, self.calls) as root, root.subdirectory(".c11") as ours:
             name = f"listing-{os.getpid()}.spool"

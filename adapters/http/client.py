@@ -8,16 +8,16 @@ import httpx
 from attrs import field, frozen
 
 from tileferry.domain.addresses import is_host, is_loopback
-from tileferry.domain.checks import integer, number
 from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.validation import integer, number
 
 
-def hidden(value: object) -> str:
+def mask_secret(value: object) -> str:
     """Show a secret in a repr."""
     return "***" if value else "''"
 
 
-def user_agent(contact: str | None = None) -> str:
+def build_user_agent(contact: str | None = None) -> str:
     """Return how we present ourselves, with whom to turn to where that is known."""
     own = f"tileferry/{version('tileferry')}"
     return own if contact is None else f"{own} ({contact})"
@@ -28,14 +28,14 @@ class ProviderAddress:
     """Where the provider is, and who we are to it."""
 
     url: str
-    service_api_key: str | None = field(repr=hidden)
+    service_api_key: str | None = field(repr=mask_secret)
     """``None`` where none is sent as ``Authorization``."""
     ca_file: Path | None = None
     """Certificates of a private authority, trusted beside those of the system."""
     timeout_s: float = field(default=10.0, validator=number(0.001, 3600))
     """How long to wait for a connection, and between two pieces of an answer."""
     connections: int = field(default=8, validator=integer(1, 256))
-    user_agent: str = field(factory=user_agent)
+    user_agent: str = field(factory=build_user_agent)
 
     @property
     def headers(self) -> dict[str, str]:
@@ -57,7 +57,7 @@ def new_client(
     return httpx.Client(
         base_url=address.url.rstrip("/"),
         headers=address.headers,
-        verify=tls_context(address),
+        verify=create_tls_context(address),
         timeout=address.timeout_s,
         limits=httpx.Limits(
             max_connections=address.connections, max_keepalive_connections=address.connections
@@ -75,7 +75,7 @@ def check_address(address: ProviderAddress) -> None:
         check_key(address.service_api_key)
 
 
-def tls_context(address: ProviderAddress) -> ssl.SSLContext:
+def create_tls_context(address: ProviderAddress) -> ssl.SSLContext:
     """Return what verifies the provider: TLS 1.2 or later, its name, and who vouches for it."""
     try:
         if httpx.URL(address.url).scheme == "https":

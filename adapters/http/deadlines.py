@@ -15,29 +15,29 @@ from attrs import define, field
 
 Result = TypeVar("Result")
 News = TypeVar("News")
-Outcome = tuple[list[Result], BaseException | None]
+CallOutcome = tuple[list[Result], BaseException | None]
 
 
-def within(seconds: float, call: Callable[[], Result]) -> Result:
+def call_within(seconds: float, call: Callable[[], Result]) -> Result:
     """Return what ``call`` returns, or raise what it raises, or ``httpx.ReadTimeout`` in time.
 
     The call is made in a thread of its own, and left to itself when it is late. Whoever waits here
     in the main thread can be interrupted at any moment.
     """
-    outcome: SimpleQueue[Outcome[Result]] = SimpleQueue()
-    _begin(call, outcome.put)
-    ended = _next(outcome, seconds, httpx.ReadTimeout, "it had not ended")
-    return _result_of(ended)
+    outcome: SimpleQueue[CallOutcome[Result]] = SimpleQueue()
+    _start_thread(call, outcome.put)
+    ended = _wait_for(outcome, seconds, httpx.ReadTimeout, "it had not ended")
+    return _unwrap_outcome(ended)
 
 
 @define(eq=False)
-class Outgoing:
+class OutgoingBody:
     """A body on its way: told is when all of it was taken; known is whether anybody still waits."""
 
     _tell_sent: Callable[[], None]
     is_left: bool = field(default=False, init=False)
 
-    def body(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    def stream(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
         """Yield the body; no more of it than is needed, once nobody waits for its answer."""
         for piece in pieces:
             if self.is_left:
@@ -46,21 +46,23 @@ class Outgoing:
         self._tell_sent()
 
 
-def sent_within(sending_s: float, answer_s: float, call: Callable[[Outgoing], Result]) -> Result:
+def send_within(
+    sending_s: float, answer_s: float, call: Callable[[OutgoingBody], Result]
+) -> Result:
     """Do as ``within``: the body has one deadline, and from then on the answer has another."""
-    news: SimpleQueue[Outcome[Result] | None] = SimpleQueue()  # nothing: it has been sent
-    outgoing = Outgoing(lambda: news.put(None))
-    _begin(lambda: call(outgoing), news.put)
+    news: SimpleQueue[CallOutcome[Result] | None] = SimpleQueue()  # nothing: it has been sent
+    outgoing = OutgoingBody(lambda: news.put(None))
+    _start_thread(lambda: call(outgoing), news.put)
     try:
-        ended = _next(news, sending_s, httpx.WriteTimeout, "it had not been sent")
+        ended = _wait_for(news, sending_s, httpx.WriteTimeout, "it had not been sent")
         while ended is None:
-            ended = _next(news, answer_s, httpx.ReadTimeout, "it had not been answered")
+            ended = _wait_for(news, answer_s, httpx.ReadTimeout, "it had not been answered")
     finally:
         outgoing.is_left = True
-    return _result_of(ended)
+    return _unwrap_outcome(ended)
 
 
-def _begin(call: Callable[[], Result], tell: Callable[[Outcome[Result]], None]) -> None:
+def _start_thread(call: Callable[[], Result], tell: Callable[[CallOutcome[Result]], None]) -> None:
     def attempt() -> None:
         try:
             tell(([call()], None))
@@ -70,7 +72,7 @@ def _begin(call: Callable[[], Result], tell: Callable[[Outcome[Result]], None]) 
     threading.Thread(target=attempt, name="tileferry-call", daemon=True).start()
 
 
-def _next(
+def _wait_for(
     news: SimpleQueue[News], seconds: float, late: type[httpx.TimeoutException], what: str
 ) -> News:
     try:
@@ -79,7 +81,7 @@ def _next(
         raise late(f"{what} after {seconds:g} s") from None
 
 
-def _result_of(ended: Outcome[Result]) -> Result:
+def _unwrap_outcome(ended: CallOutcome[Result]) -> Result:
     results, error = ended
     if error is not None:
         raise error

@@ -11,7 +11,7 @@ import httpx
 from attrs import evolve, fields
 from pyreqwest import exceptions as fast
 
-from tileferry.adapters.http.hiding import without_key
+from tileferry.adapters.http.redact import redact_key
 from tileferry.domain.errors import SatelliteProviderError
 from tileferry.domain.text import printable
 from tileferry.domain.tiles import ProviderFault
@@ -34,7 +34,9 @@ _BODY_SIGN = "response body"
 _TLS_SIGNS = ("certificate", "handshake", "tls", "fatal alert", "peer is incompatible")
 
 
-def answered(call: Callable[[], Result], url: Callable[[], str], *, secret: str) -> Result:
+def call_translating_errors(
+    call: Callable[[], Result], url: Callable[[], str], *, secret: str
+) -> Result:
     """Return what ``call`` returns; what a library raises becomes a ``SatelliteProviderError``.
 
     Its address is the one given, which is fit to be shown. Our key is taken out of every error: a
@@ -47,26 +49,26 @@ def answered(call: Callable[[], Result], url: Callable[[], str], *, secret: str)
     except SatelliteProviderError as error:
         told = evolve(error, url=url())
     except _FOREIGN as error:
-        told = _translated(error, url(), secret)
-    raise _without_secret(told, secret)
+        told = _translate_error(error, url(), secret)
+    raise _redact_error(told, secret)
 
 
-def _translated(error: Exception, url: str, secret: str) -> SatelliteProviderError:
-    tls = _tls_problem(error) or _fast_tls_problem(error)
+def _translate_error(error: Exception, url: str, secret: str) -> SatelliteProviderError:
+    tls = _find_tls_problem(error) or _find_pyreqwest_tls_problem(error)
     if tls is not None:
         return SatelliteProviderError(
             reason=f"TLS failed: {tls}", url=url, fault=ProviderFault.INSECURE
         )
     kind, fault, reason = next(known for known in _FAULTS if isinstance(error, known[0]))
-    causes = _causes_of(error)
+    causes = _list_causes(error)
     if fault is ProviderFault.UNREACHABLE and any(_BODY_SIGN in cause for cause in causes):
         fault, reason = ProviderFault.TRUNCATED, "the answer broke off"
     said = " / ".join(dict.fromkeys(causes)) or str(error) or kind.__name__
-    said = without_key(said, secret)  # before it is cut: the library names the whole address
+    said = redact_key(said, secret)  # before it is cut: the library names the whole address
     return SatelliteProviderError(reason=f"{reason}: {printable(said)}", url=url, fault=fault)
 
 
-def _tls_problem(error: BaseException) -> str | None:
+def _find_tls_problem(error: BaseException) -> str | None:
     """Return what TLS complained about, if it was TLS: it is somewhere in the chain."""
     seen: BaseException | None = error
     while seen is not None:
@@ -76,25 +78,25 @@ def _tls_problem(error: BaseException) -> str | None:
     return None
 
 
-def _fast_tls_problem(error: Exception) -> str | None:
+def _find_pyreqwest_tls_problem(error: Exception) -> str | None:
     """Tell by the words: there is no class for it, and the connection was not made."""
     if not isinstance(error, fast.ConnectError):
         return None
-    causes = _causes_of(error)
+    causes = _list_causes(error)
     signs = (cause for cause in causes if any(sign in cause.lower() for sign in _TLS_SIGNS))
     found = next(signs, None)
     return None if found is None else printable(found)
 
 
-def _causes_of(error: Exception) -> list[str]:
+def _list_causes(error: Exception) -> list[str]:
     details = getattr(error, "details", None)
     causes = details.get("causes") if isinstance(details, dict) else None
     return [str(cause["message"]) for cause in causes or ()]
 
 
-def _without_secret(error: SatelliteProviderError, secret: str) -> SatelliteProviderError:
+def _redact_error(error: SatelliteProviderError, secret: str) -> SatelliteProviderError:
     texts: dict[str, Any] = {
-        item.name: without_key(getattr(error, item.name), secret)
+        item.name: redact_key(getattr(error, item.name), secret)
         for item in fields(type(error))
         if isinstance(getattr(error, item.name), str) and item.name != "fault"
     }

@@ -2,21 +2,29 @@
 
 import math
 import re
+import ssl
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import partial
 from hashlib import sha256
 
 import httpx
-from attrs import define, evolve, field
+from attrs import define, evolve, field, frozen
 
-from tileferry.adapters.http.asking import Asking
-from tileferry.adapters.http.lanes import Answer, HttpxLane, Lane
-from tileferry.adapters.http.refusals import authorization_of, key_of
-from tileferry.adapters.http.responses import ResponseLimits, check_content_type
+from tileferry.adapters.http.deadlines import call_within
+from tileferry.adapters.http.errors import call_translating_errors
+from tileferry.adapters.http.responses import (
+    ResponseLimits,
+    check_content_type,
+    get_api_key,
+    get_authorization,
+)
+from tileferry.adapters.http.session import ProviderSession
+from tileferry.adapters.http.transport import HttpxTransport, Transport, TransportResponse
+from tileferry.application.download.provider_calls import to_schema_error
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.provider import FetchedTile
-from tileferry.application.transfers.provider_calls import schema_error
-from tileferry.domain.checks import moment_of
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import (
     BBox,
@@ -25,6 +33,7 @@ from tileferry.domain.tiles import (
     TileId,
     parse_listing_page,
 )
+from tileferry.domain.validation import parse_datetime
 
 TILES_PATH = "/api/satellite/tiles"
 _NUMBER = re.compile(r"[0-9]{1,20}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
@@ -39,25 +48,27 @@ class HttpTileProvider:
     source: str = "satellite"
     limits: ResponseLimits = field(factory=ResponseLimits)
     listing_limits: ListingLimits = field(factory=ListingLimits)
-    lane: Lane = field()
+    lane: Transport = field()
     """What the requests go through; the client itself, where no other is given."""
 
-    _asking: Asking = field(init=False)
+    _asking: ProviderSession = field(init=False)
 
     @lane.default
-    def _through_the_client(self) -> Lane:
-        return HttpxLane(self.client)
+    def _make_transport(self) -> Transport:
+        return HttpxTransport(self.client)
 
     @_asking.default
-    def _with_the_key(self) -> Asking:
-        return Asking(clock=self.clock, limits=self.limits, secret=key_of(self.client))
+    def _make_session(self) -> ProviderSession:
+        return ProviderSession(
+            clock=self.clock, limits=self.limits, secret=get_api_key(self.client)
+        )
 
     @property
     def key_hash(self) -> str:
         """What tells two accounts apart, without giving the key away."""
-        return sha256(authorization_of(self.client).encode()).hexdigest()
+        return sha256(get_authorization(self.client).encode()).hexdigest()
 
-    def listing_page(
+    def fetch_listing_page(
         self, bbox: BBox, zoom_levels: Sequence[int], cursor: str | None
     ) -> ListingPage:
         """Ask for one page of an area's listing."""
@@ -69,54 +80,109 @@ class HttpTileProvider:
         }
         # Whoever lists waits for it in the main thread, where a signal must reach it: through the
         # client, which waits in Python.
-        lane = HttpxLane(self.client)
+        lane = HttpxTransport(self.client)
         url = partial(self._url, TILES_PATH)
-        return self._asking.get(lane, TILES_PATH, self._page_of, url=url, query=query)
+        return self._asking.get(lane, TILES_PATH, self._read_page, url=url, query=query)
 
     def fetch_tile(self, tile_id: TileId) -> FetchedTile:
         """Ask for one tile."""
-        path = _path_of(tile_id)
-        read = partial(self._tile_of, tile_id)
+        path = _tile_path(tile_id)
+        read = partial(self._read_tile, tile_id)
         return self._asking.get(self.lane, path, read, url=partial(self._url, path))
 
-    def _tile_of(self, tile_id: TileId, answer: Answer, started_s: float) -> FetchedTile:
-        content, digest = self._asking.picture(answer, started_s)
+    def _read_tile(
+        self, tile_id: TileId, answer: TransportResponse, started_s: float
+    ) -> FetchedTile:
+        content, digest = self._asking.read_tile(answer, started_s)
         resolution = answer.header("x-resolution-m-per-px")
         produced_at = answer.header("x-produced-at")
         try:
             return FetchedTile(
                 tile_id=tile_id,
                 content=content,
-                resolution_m_per_px=None if resolution is None else _number_of(resolution),
+                resolution_m_per_px=None if resolution is None else _parse_number(resolution),
                 produced_at=None
                 if produced_at is None
-                else moment_of(produced_at, field="X-Produced-At"),
+                else parse_datetime(produced_at, field="X-Produced-At"),
                 sha256=digest,
             )
         except InvalidValueError as error:
-            raise evolve(schema_error(error), url=answer.url) from None
+            raise evolve(to_schema_error(error), url=answer.url) from None
 
-    def _page_of(self, answer: Answer, started_s: float) -> ListingPage:
+    def _read_page(self, answer: TransportResponse, started_s: float) -> ListingPage:
         check_content_type(answer, family="application/json")
         bytes_max = self.listing_limits.page_bytes_max
-        content = self._asking.body(answer, started_s, bytes_max)
+        content = self._asking.read_body(answer, started_s, bytes_max)
         try:
             return parse_listing_page(content, source=self.source, bytes_max=bytes_max)
         except InvalidValueError as error:
-            raise evolve(schema_error(error), url=answer.url) from None
+            raise evolve(to_schema_error(error), url=answer.url) from None
 
     def _url(self, path: str) -> str:
         return f"{str(self.client.base_url).rstrip('/')}{path}"
 
 
-def _path_of(tile_id: TileId) -> str:
+def _tile_path(tile_id: TileId) -> str:
     return f"{TILES_PATH}/{tile_id.zoom}/{tile_id.x}/{tile_id.y}"
 
 
-def _number_of(text: str) -> float:
+def _parse_number(text: str) -> float:
     number = float(text) if _NUMBER.fullmatch(text) else 0.0
     if not 0 < number < math.inf:
         raise InvalidValueError(
             field="X-Resolution-M-Per-Px", value=text, problem="must be a number above 0"
         )
     return number
+
+
+PROBE_DEADLINE_S = 20.0
+"""A provider that cannot say hello within this is no provider to download from."""
+
+
+@frozen(kw_only=True)
+class ProviderProbe:
+    """What an answer showed."""
+
+    status: int
+    server: str
+    date: datetime | None
+    """The provider's clock, by its own word."""
+    certificate_expires_at: datetime | None
+    """``None`` without TLS."""
+
+
+def probe_provider(
+    client: httpx.Client, path: str, *, deadline_s: float = PROBE_DEADLINE_S
+) -> ProviderProbe:
+    """Ask, and look; only the head of the answer is read, and it has to come in time."""
+    server = f"{client.base_url.scheme}://{client.base_url.netloc.decode()}"
+
+    def ask() -> ProviderProbe:
+        with client.stream("GET", path) as response:
+            return ProviderProbe(
+                status=response.status_code,
+                server=server,
+                date=_parse_date(response.headers.get("date", "")),
+                certificate_expires_at=_get_certificate_expiry(response),
+            )
+
+    return call_translating_errors(
+        lambda: call_within(deadline_s, ask), lambda: server, secret=get_api_key(client)
+    )
+
+
+def _parse_date(text: str) -> datetime | None:
+    try:
+        date = parsedate_to_datetime(text)
+    except (ValueError, TypeError, OverflowError):  # whatever it is, it is no time
+        return None
+    return date if date.tzinfo is not None else date.replace(tzinfo=UTC)
+
+
+def _get_certificate_expiry(response: httpx.Response) -> datetime | None:
+    connection = response.extensions["network_stream"].get_extra_info("ssl_object")
+    if connection is None:
+        return None
+    return datetime.fromtimestamp(
+        ssl.cert_time_to_seconds(connection.getpeercert()["notAfter"]), UTC
+    )

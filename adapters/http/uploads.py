@@ -1,25 +1,45 @@
 """Batches of captured tiles, posted to the provider."""
 
 import base64
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Iterator
 
 import httpx
 from attrs import define, evolve, field
 
-from tileferry.adapters.http.deadlines import Outgoing, sent_within
-from tileferry.adapters.http.errors import answered
-from tileferry.adapters.http.lanes import HttpxAnswer
+from tileferry.adapters.http.deadlines import OutgoingBody, send_within
+from tileferry.adapters.http.errors import call_translating_errors
 from tileferry.adapters.http.provider import TILES_PATH
-from tileferry.adapters.http.refusals import key_of, refusal_of
-from tileferry.adapters.http.responses import ResponseLimits, body_of, check_content_type
+from tileferry.adapters.http.responses import (
+    ResponseLimits,
+    check_content_type,
+    get_api_key,
+    read_body,
+    to_provider_error,
+)
+from tileferry.adapters.http.transport import HttpxResponse
+from tileferry.application import FlightUpload, RetryManager, UploadSettings
+from tileferry.application.download.provider_calls import to_schema_error
+from tileferry.application.ports.background import Background
+from tileferry.application.ports.cache import CacheLock
 from tileferry.application.ports.clock import Clock
-from tileferry.application.transfers.provider_calls import schema_error
+from tileferry.application.ports.tiles import TileMetadataStore, TileStore
+from tileferry.application.ports.uploads import (
+    EnvelopeStore,
+    FlightRecords,
+    SigningKeys,
+    UploadObserver,
+)
+from tileferry.application.upload.flight_upload import NULL_OBSERVER
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import (
     PerTileStatus,
     SendingLimits,
     SignedEnvelope,
-    parse_upload_answer,
+    TileMetadata,
+    UploadBatchReport,
+    UploadRequest,
+    parse_upload_response,
 )
 
 _OK = 200
@@ -42,18 +62,18 @@ class HttpUploadProvider:
     ) -> tuple[PerTileStatus, ...]:
         """Send a batch, streamed, and read what the provider made of each tile."""
         url = f"{str(self.client.base_url).rstrip('/')}{self.path}"
-        return answered(
-            lambda: sent_within(
-                self.sending.deadline_s(envelope.batch.size),
+        return call_translating_errors(
+            lambda: send_within(
+                self.sending.compute_deadline_s(envelope.batch.size),
                 self.limits.deadline_s + _LEEWAY_S,  # what is merely slow is told so before that
-                lambda outgoing: self._posted(envelope, contents, outgoing),
+                lambda outgoing: self._post(envelope, contents, outgoing),
             ),
             lambda: url,
-            secret=key_of(self.client),
+            secret=get_api_key(self.client),
         )
 
     @property
-    def _patience(self) -> httpx.Timeout:
+    def _timeout(self) -> httpx.Timeout:
         """Be as patient with the answer's first byte as with all of it.
 
         What was sent may lie in this machine's buffers for a minute, where the link is slow, and
@@ -64,14 +84,14 @@ class HttpUploadProvider:
             connect=usual.connect, read=self.limits.deadline_s, write=usual.write, pool=usual.pool
         )
 
-    def _posted(
-        self, envelope: SignedEnvelope, contents: Iterable[bytes], outgoing: Outgoing
+    def _post(
+        self, envelope: SignedEnvelope, contents: Iterable[bytes], outgoing: OutgoingBody
     ) -> tuple[PerTileStatus, ...]:
         batch = envelope.batch
         request = self.client.build_request(
             "POST",
             self.path,
-            content=outgoing.body(batch.body(contents)),
+            content=outgoing.stream(batch.iter_body(contents)),
             headers={
                 "Accept-Encoding": "identity",
                 "Content-Type": f"multipart/form-data; boundary={batch.boundary}",
@@ -82,24 +102,85 @@ class HttpUploadProvider:
                 "X-Public-Key": base64.b64encode(envelope.public_key).decode(),
                 "X-Signature": base64.b64encode(envelope.signature).decode(),
             },
-            timeout=self._patience,
+            timeout=self._timeout,
         )
         response = self.client.send(request, stream=True, follow_redirects=False)
         begun_s = self.clock.monotonic()  # how fast it comes is judged from here
-        answer = HttpxAnswer(response)
+        answer = HttpxResponse(response)
         try:
             if answer.status != _OK:
-                raise refusal_of(answer, key_of(self.client), self.clock)
+                raise to_provider_error(answer, get_api_key(self.client), self.clock)
             check_content_type(answer, family="application/json")
-            content = body_of(
+            content = read_body(
                 answer,
                 bytes_max=_ANSWER_BYTES_MAX,
                 limits=self.limits,
                 clock=self.clock,
                 started_s=begun_s,
             )
-            return parse_upload_answer(content, batch, bytes_max=_ANSWER_BYTES_MAX)
+            return parse_upload_response(content, batch, bytes_max=_ANSWER_BYTES_MAX)
         except InvalidValueError as error:
-            raise evolve(schema_error(error), url=answer.url) from None
+            raise evolve(to_schema_error(error), url=answer.url) from None
         finally:
             response.close()
+
+
+@define(kw_only=True)
+class HttpTileUploader:
+    """Uploads flights to the provider that ``http_client`` is set up for, one pass a call.
+
+    The client brings the provider's address as its ``base_url`` and the key as its
+    ``Authorization``; ``new_client`` makes one that is safe.
+    """
+
+    http_client: httpx.Client
+    tile_store: TileStore
+    tile_metadata_store: TileMetadataStore
+    envelope_store: EnvelopeStore
+    flight_records: FlightRecords
+    lock: CacheLock
+    keys: SigningKeys
+    retry: RetryManager
+    logger: logging.Logger
+    clock: Clock
+    settings: UploadSettings = field(factory=UploadSettings)
+    limits: ResponseLimits = field(factory=ResponseLimits)
+    observer: UploadObserver = NULL_OBSERVER
+    background: Background | None = None
+    _upload: FlightUpload = field(init=False)
+
+    @_upload.default
+    def _assemble(self) -> FlightUpload:
+        return FlightUpload(
+            provider=HttpUploadProvider(
+                client=self.http_client, clock=self.clock, limits=self.limits
+            ),
+            tile_store=self.tile_store,
+            tile_metadata_store=self.tile_metadata_store,
+            envelopes=self.envelope_store,
+            flight_records=self.flight_records,
+            keys=self.keys,
+            lock=self.lock,
+            retry=self.retry,
+            clock=self.clock,
+            logger=self.logger,
+            settings=self.settings,
+            observer=self.observer,
+            background=self.background,
+        )
+
+    def upload_pending_tiles(self, request: UploadRequest) -> UploadBatchReport:
+        """Send what waits, and say what the provider made of it."""
+        return self._upload.upload_pending_tiles(request)
+
+    def enumerate_pending_tiles(self, flight_id: str) -> Iterator[TileMetadata]:
+        """Yield what waits, without sending any of it."""
+        return self._upload.enumerate_pending_tiles(flight_id)
+
+    def close_counted(self) -> None:
+        """Learn that all rejections of the passes so far are counted."""
+        self._upload.close_counted()
+
+    def confirm_flight_state(self) -> None:
+        """Refuse unless the aircraft is on the ground."""
+        self._upload.confirm_flight_state()

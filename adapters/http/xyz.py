@@ -6,13 +6,13 @@ from threading import Lock
 
 from attrs import define, evolve, field
 
-from tileferry.adapters.http.asking import Asking
-from tileferry.adapters.http.client import hidden
-from tileferry.adapters.http.lanes import Answer, Lane
+from tileferry.adapters.http.client import mask_secret
 from tileferry.adapters.http.responses import ResponseLimits
+from tileferry.adapters.http.session import ProviderSession
+from tileferry.adapters.http.transport import Transport, TransportResponse
+from tileferry.application.download.provider_calls import to_schema_error
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.provider import FetchedTile
-from tileferry.application.transfers.provider_calls import schema_error
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import (
     BBox,
@@ -21,7 +21,7 @@ from tileferry.domain.tiles import (
     TileCoverage,
     TileId,
     TileServer,
-    image_kind,
+    detect_image_kind,
 )
 
 
@@ -33,25 +33,25 @@ class XyzTileProvider:
     """
 
     server: TileServer
-    lane: Lane
+    lane: Transport
     """Leads to the server's origin, and carries no key: that is part of the address, if any.
 
     With a key, take a ``FastLane``: httpx logs every address, where somebody listens to it.
     """
     clock: Clock
-    api_key: str = field(default="", repr=hidden)
+    api_key: str = field(default="", repr=mask_secret)
     source: str = "satellite"
     limits: ResponseLimits = field(factory=ResponseLimits)
-    _asking: Asking = field(init=False)
+    _asking: ProviderSession = field(init=False)
     _spacing: RequestSpacing = field(init=False)
     _turn: Lock = field(factory=Lock, init=False)
 
     @_asking.default
-    def _with_the_key(self) -> Asking:
-        return Asking(clock=self.clock, limits=self.limits, secret=self.api_key)
+    def _make_session(self) -> ProviderSession:
+        return ProviderSession(clock=self.clock, limits=self.limits, secret=self.api_key)
 
     @_spacing.default
-    def _unused(self) -> RequestSpacing:
+    def _make_spacing(self) -> RequestSpacing:
         return self.server.spacing
 
     def __attrs_post_init__(self) -> None:
@@ -61,14 +61,14 @@ class XyzTileProvider:
     @property
     def key_hash(self) -> str:
         """What tells two accounts, servers or dates apart, without giving the key away."""
-        return self.server.identity(self.api_key)
+        return self.server.compute_identity(self.api_key)
 
-    def listing_page(
+    def fetch_listing_page(
         self, bbox: BBox, zoom_levels: Sequence[int], cursor: str | None
     ) -> ListingPage:
         """Compute one page of what an area consists of; nobody is asked."""
         coverage = TileCoverage(bbox=bbox, zoom_levels=zoom_levels)
-        return self.server.page(coverage, cursor, source=self.source)
+        return self.server.list_page(coverage, cursor, source=self.source)
 
     def fetch_tile(self, tile_id: TileId) -> FetchedTile:
         """Ask for one tile, when it is its turn."""
@@ -76,22 +76,24 @@ class XyzTileProvider:
         template = self.server.template
         return self._asking.get(
             self.lane,
-            template.path_of(tile_id, key=self.api_key),
-            partial(self._tile_of, tile_id),
-            url=lambda: f"{template.origin}{template.path_of(tile_id)}",
+            template.build_path(tile_id, key=self.api_key),
+            partial(self._read_tile, tile_id),
+            url=lambda: f"{template.origin}{template.build_path(tile_id)}",
         )
 
     def _await_turn(self) -> None:
         """Wait; whoever else asks meanwhile gets a later turn."""
         with self._turn:
-            wait_s, self._spacing = self._spacing.taken(self.clock.monotonic())
+            wait_s, self._spacing = self._spacing.take_turn(self.clock.monotonic())
         if wait_s > 0:
             self.clock.sleep(wait_s)
 
-    def _tile_of(self, tile_id: TileId, answer: Answer, started_s: float) -> FetchedTile:
-        content, digest = self._asking.picture(answer, started_s)
+    def _read_tile(
+        self, tile_id: TileId, answer: TransportResponse, started_s: float
+    ) -> FetchedTile:
+        content, digest = self._asking.read_tile(answer, started_s)
         try:
-            image_kind(content)
+            detect_image_kind(content)
         except InvalidValueError as error:
-            raise evolve(schema_error(error), url=answer.url) from None
+            raise evolve(to_schema_error(error), url=answer.url) from None
         return FetchedTile(tile_id=tile_id, content=content, sha256=digest)

@@ -1,19 +1,23 @@
 """Implementations that keep everything in memory: for tests, and to embed without a database."""
 
 from tileferry.adapters.memory.archives import MemoryArchive
-from tileferry.adapters.memory.audit import MemoryAuditSink
-from tileferry.adapters.memory.cache_bindings import MemoryCacheBindings, MemoryCacheMark
-from tileferry.adapters.memory.cache_ledger import MemoryCacheLedger
+from tileferry.adapters.memory.cache import (
+    MemoryCacheBindings,
+    MemoryCacheLedger,
+    MemoryCacheLock,
+    MemoryCacheMark,
+)
 from tileferry.adapters.memory.clock import ManualClock
+from tileferry.adapters.memory.downloads import MemoryJournal, MemoryJournalStore, MemorySpoolStore
 from tileferry.adapters.memory.envelopes import MemoryEnvelopeStore
-from tileferry.adapters.memory.fdr import MemoryFdrClient
+from tileferry.adapters.memory.event_logs import MemoryAuditSink, MemoryFdrClient
 from tileferry.adapters.memory.idempotency import MemoryIdempotencyStore
-from tileferry.adapters.memory.journal import MemoryJournal, MemoryJournalStore
-from tileferry.adapters.memory.lock import MemoryCacheLock
 from tileferry.adapters.memory.raw_sink import MemoryRawSink
-from tileferry.adapters.memory.spool import MemorySpoolStore
-from tileferry.adapters.memory.tile_metadata import MemoryTileMetadataStore
-from tileferry.adapters.memory.tiles import MemoryBlobIndex, MemoryTileStore
+from tileferry.adapters.memory.tiles import (
+    MemoryBlobIndex,
+    MemoryTileMetadataStore,
+    MemoryTileStore,
+)
 from tileferry.adapters.memory.work import MemoryWork
 
 __all__ = [

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from attrs import define, field
 
 from tileferry.application.ports.archives import ArchivedTile, RefusedEntry
-from tileferry.domain.archives import ArchiveAbout, TileOrder
+from tileferry.domain.archives import ArchiveDescription, TileOrder
 from tileferry.domain.errors import ArchiveError
 from tileferry.domain.tiles import TileId
 
@@ -16,13 +16,13 @@ class MemoryArchive:
     """Holds what was published last; ``items`` are what a reader finds."""
 
     items: list[ArchivedTile | RefusedEntry] = field(factory=list)
-    about: ArchiveAbout | None = None
+    about: ArchiveDescription | None = None
     order: TileOrder = TileOrder.COLUMNS
     replace: bool = False
     place: str = "memory"
     _at_work: bool = field(default=False, init=False)
 
-    def sizes(self, source: str) -> Iterator[tuple[TileId, int]]:
+    def iter_sizes(self, source: str) -> Iterator[tuple[TileId, int]]:
         """Yield what is a tile."""
         for item in self.tiles(source):
             if isinstance(item, ArchivedTile):
@@ -39,13 +39,13 @@ class MemoryArchive:
                 yield item
 
     @contextmanager
-    def draft(self) -> "Iterator[MemoryDraft]":
+    def open_draft(self) -> "Iterator[MemoryArchiveDraft]":
         """Begin another one."""
         self._check(taken=self._at_work, problem="another export writes there")
         self._check(taken=self.about is not None and not self.replace, problem="is there already")
         self._at_work = True
         try:
-            yield MemoryDraft(self)
+            yield MemoryArchiveDraft(self)
         finally:
             self._at_work = False
 
@@ -55,7 +55,7 @@ class MemoryArchive:
 
 
 @define
-class MemoryDraft:
+class MemoryArchiveDraft:
     """What is to take the archive's place."""
 
     target: MemoryArchive
@@ -65,7 +65,7 @@ class MemoryDraft:
         """Keep a tile."""
         self.sealed.items.append(tile)
 
-    def seal(self, about: ArchiveAbout) -> MemoryArchive:
+    def seal(self, about: ArchiveDescription) -> MemoryArchive:
         """Describe it."""
         self.sealed.about = about
         return self.sealed

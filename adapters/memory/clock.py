@@ -22,13 +22,13 @@ class ManualClock:
     def sleep(self, seconds: float) -> None:
         """Pass ``seconds`` at once."""
         self.slept.append(seconds)
-        self.pass_time(seconds)
+        self.advance(seconds)
 
     async def sleep_async(self, seconds: float) -> None:
         """Pass ``seconds`` at once."""
         self.sleep(seconds)
 
-    def pass_time(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         """Let time pass outside of any sleep."""
         self._now_s += seconds
         self._monotonic_s += seconds

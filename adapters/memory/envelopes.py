@@ -25,7 +25,7 @@ class MemoryEnvelopeStore:
                 offered_fingerprint=envelope.body_sha256,
             )
 
-    def open_envelopes(self, flight_id: str) -> Sequence[SignedEnvelope]:
+    def list_open_envelopes(self, flight_id: str) -> Sequence[SignedEnvelope]:
         """Return those of a flight, oldest first."""
         return [each for each in self._envelopes.values() if each.batch.flight_id == flight_id]
 

@@ -6,10 +6,10 @@ from threading import Lock
 
 from attrs import define, field
 
-from tileferry.adapters.memory.audit import MemoryAuditSink
+from tileferry.adapters.memory.event_logs import MemoryAuditSink
 from tileferry.application.ports.clock import Clock
 from tileferry.domain.audit import AuditEvent
-from tileferry.domain.idempotency import IdempotencyRecord, claim, still_known
+from tileferry.domain.idempotency import IdempotencyRecord, claim, require_record
 
 
 @define(kw_only=True, eq=False)
@@ -42,7 +42,7 @@ class MemoryIdempotencyStore:
         """Extend a lease."""
         return self._change(
             held,
-            lambda record, now: record.renewed(held.owner, held.epoch, now=now, lease=lease),
+            lambda record, now: record.renew(held.owner, held.epoch, now=now, lease=lease),
         )
 
     def complete(
@@ -56,9 +56,7 @@ class MemoryIdempotencyStore:
         """Record a result."""
         return self._change(
             held,
-            lambda record, now: record.completed(
-                held.owner, held.epoch, result, now=now, keep=keep
-            ),
+            lambda record, now: record.complete(held.owner, held.epoch, result, now=now, keep=keep),
             event,
         )
 
@@ -73,25 +71,23 @@ class MemoryIdempotencyStore:
         """Record a failure."""
         return self._change(
             held,
-            lambda record, now: record.failed_for_good(
-                held.owner, held.epoch, error, now=now, keep=keep
-            ),
+            lambda record, now: record.fail(held.owner, held.epoch, error, now=now, keep=keep),
             event,
         )
 
     def release(self, held: IdempotencyRecord) -> None:
         """Give a claim back."""
-        self._change(held, lambda record, now: record.released(held.owner, held.epoch, now=now))
+        self._change(held, lambda record, now: record.release(held.owner, held.epoch, now=now))
 
     def find(self, key: str) -> IdempotencyRecord | None:
         """Look a key up."""
         with self._guard:
-            return self._known(key)
+            return self._find_live(key)
 
     def clear(self, key: str) -> bool:
         """Forget a key."""
         with self._guard:
-            known = self._known(key)
+            known = self._find_live(key)
             self._records.pop(key, None)
             return known is not None
 
@@ -99,7 +95,7 @@ class MemoryIdempotencyStore:
         """Remove records that have expired or were abandoned."""
         with self._guard:
             now = self._now()
-            over = [key for key, record in self._records.items() if record.may_be_forgotten(now)]
+            over = [key for key, record in self._records.items() if record.is_removable(now)]
             for key in over[:limit]:
                 del self._records[key]
             return len(over[:limit])
@@ -111,13 +107,13 @@ class MemoryIdempotencyStore:
         event: AuditEvent | None = None,
     ) -> IdempotencyRecord:
         with self._guard:
-            changed = change(still_known(self._records.get(held.key), held), self._now())
+            changed = change(require_record(self._records.get(held.key), held), self._now())
             if event is not None and self.audit_sink is not None:
                 self.audit_sink.emit([event])
             self._records[held.key] = changed
             return changed
 
-    def _known(self, key: str) -> IdempotencyRecord | None:
+    def _find_live(self, key: str) -> IdempotencyRecord | None:
         record = self._records.get(key)
         return None if record is None or record.is_expired(self._now()) else record
 

@@ -8,15 +8,17 @@ from pathlib import PurePath
 
 from attrs import define, field, frozen
 
-from tileferry.adapters.memory.journal import MemoryJournalStore
-from tileferry.adapters.memory.lock import MemoryCacheLock
-from tileferry.adapters.memory.spool import MemorySpoolStore
-from tileferry.adapters.memory.tile_metadata import MemoryTileMetadataStore
-from tileferry.adapters.memory.tiles import MemoryBlobIndex, MemoryTileStore
+from tileferry.adapters.memory.cache import MemoryCacheLock
+from tileferry.adapters.memory.downloads import MemoryJournalStore, MemorySpoolStore
+from tileferry.adapters.memory.tiles import (
+    MemoryBlobIndex,
+    MemoryTileMetadataStore,
+    MemoryTileStore,
+)
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.raw_partitions import (
     check_run_id,
-    manifest_name,
+    format_manifest_name,
     refuse_changed,
     refuse_other_area,
     refuse_sealed,
@@ -24,16 +26,16 @@ from tileferry.application.ports.raw_partitions import (
 from tileferry.domain.errors import DamagedTileError
 from tileferry.domain.partitions import PartitionKey
 from tileferry.domain.partitions.manifest import (
-    Damage,
     ManifestEntry,
+    PartitionDamage,
     PartitionHeader,
     SealedPartition,
-    plain_area,
+    to_plain_area,
 )
-from tileferry.domain.partitions.manifest_stream import (
+from tileferry.domain.partitions.manifest_format import (
     ManifestReader,
-    manifest_lines,
-    sealed_partition,
+    format_manifest,
+    parse_sealed_partition,
 )
 from tileferry.domain.runs import RunId
 from tileferry.domain.tiles import DownloadBatchReport, FreshnessRule, TileId
@@ -75,12 +77,14 @@ class MemoryOpenPartition:
             entries = list(self._entries())
             for entry in entries:
                 self.contents[entry.tile_id] = self.tile_store.read_tile(entry.tile_id)
-            self.manifest = b"".join(manifest_lines(header, entries))
-        return self.sealed()
+            self.manifest = b"".join(format_manifest(header, entries))
+        return self.read_sealed()
 
-    def sealed(self) -> SealedPartition:
+    def read_sealed(self) -> SealedPartition:
         """Return what the manifest says."""
-        return sealed_partition(self.manifest, self.manifest, name=manifest_name(self._run_id))
+        return parse_sealed_partition(
+            self.manifest, self.manifest, name=format_manifest_name(self._run_id)
+        )
 
     def _entries(self) -> Iterator[ManifestEntry]:
         for tile in self.tile_metadata_store.all_tiles():
@@ -101,9 +105,9 @@ class MemoryPartitionReader:
     _raw: MemoryOpenPartition
     _name: str
 
-    def entries(self) -> Iterator[ManifestEntry]:
+    def iter_entries(self) -> Iterator[ManifestEntry]:
         """Yield its tiles."""
-        return ManifestReader.of([self._raw.manifest], name=self._name).entries()
+        return ManifestReader.from_chunks([self._raw.manifest], name=self._name).entries()
 
     def read_tile(self, entry: ManifestEntry) -> bytes:
         """Return the bytes of a tile, checked by their sha256."""
@@ -113,13 +117,13 @@ class MemoryPartitionReader:
             raise DamagedTileError(tile=str(entry.tile_id), problem=problem)
         return content
 
-    def verify(self) -> Iterator[Damage]:
+    def verify(self) -> Iterator[PartitionDamage]:
         """Read every tile, and yield those that are not as they were."""
-        for entry in self.entries():
+        for entry in self.iter_entries():
             try:
                 self.read_tile(entry)
             except DamagedTileError as error:
-                yield Damage(subject=str(entry.tile_id), problem=error.problem)
+                yield PartitionDamage(subject=str(entry.tile_id), problem=error.problem)
 
 
 @define(kw_only=True, eq=False)
@@ -135,12 +139,12 @@ class MemoryRawSink:
     def open(self, key: PartitionKey, run_id: RunId, area: Area) -> Iterator[MemoryOpenPartition]:
         """Begin a run's raw partition, or go on with what the run left; refuse a sealed one."""
         check_run_id(run_id)
-        raw = self._partitions.get((key, run_id)) or self._new(key, run_id, area)
+        raw = self._partitions.get((key, run_id)) or self._create_partition(key, run_id, area)
         raw.lock.acquire()
         try:
             if raw.manifest:
                 refuse_sealed(raw.root)
-            if raw.area != plain_area(area):
+            if raw.area != to_plain_area(area):
                 refuse_other_area(run_id, area)
             self._partitions[key, run_id] = raw
             yield raw
@@ -151,19 +155,21 @@ class MemoryRawSink:
         """Return a run's sealed partition, if there is one."""
         check_run_id(run_id)
         raw = self._partitions.get((key, run_id))
-        return raw.sealed() if raw is not None and raw.manifest else None
+        return raw.read_sealed() if raw is not None and raw.manifest else None
 
     @contextmanager
-    def reader(self, sealed: SealedPartition) -> Iterator[MemoryPartitionReader]:
+    def open_reader(self, sealed: SealedPartition) -> Iterator[MemoryPartitionReader]:
         """Open a sealed partition for reading; refuse it where another was put in its place."""
         if self.find(sealed.key, sealed.run_id) != sealed:
             refuse_changed(sealed)
         raw = self._partitions[sealed.key, sealed.run_id]
-        name = manifest_name(sealed.run_id)
-        header = ManifestReader.of([raw.manifest], name=name).header
+        name = format_manifest_name(sealed.run_id)
+        header = ManifestReader.from_chunks([raw.manifest], name=name).header
         yield MemoryPartitionReader(header=header, raw=raw, name=name)
 
-    def _new(self, key: PartitionKey, run_id: RunId, area: Area) -> MemoryOpenPartition:
+    def _create_partition(
+        self, key: PartitionKey, run_id: RunId, area: Area
+    ) -> MemoryOpenPartition:
         index = MemoryBlobIndex()
         return MemoryOpenPartition(
             root=PurePath("/memory", str(key), run_id),
@@ -174,5 +180,5 @@ class MemoryRawSink:
             lock=MemoryCacheLock(name=f"{key}/{run_id}", holders=self._locks),
             key=key,
             run_id=run_id,
-            area=plain_area(area),
+            area=to_plain_area(area),
         )

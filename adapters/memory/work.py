@@ -7,9 +7,9 @@ from threading import RLock
 
 from attrs import define, evolve, field
 
-from tileferry.adapters.memory.audit import MemoryAuditSink
-from tileferry.adapters.memory.books import Books
-from tileferry.application.control.work_events import in_order
+from tileferry.adapters.memory.event_logs import MemoryAuditSink
+from tileferry.adapters.memory.work_tables import WorkTables
+from tileferry.application.audit import build_unit_events
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.work import (
     ALL_KINDS,
@@ -18,10 +18,8 @@ from tileferry.application.ports.work import (
     PlannedRetry,
     RunFilter,
     SourceLoad,
-    key_order,
+    get_sort_key,
 )
-from tileferry.domain.actors import Actor
-from tileferry.domain.change import Change
 from tileferry.domain.errors import IllegalTransitionError
 from tileferry.domain.partitions import Partition, PartitionKey
 from tileferry.domain.partitions.manifest import SealedPartition
@@ -37,15 +35,16 @@ from tileferry.domain.runs import (
     Verdict,
     VerdictOutcome,
     WorkerId,
-    batch_of,
+    admit_due_retries,
+    build_newest_attempt,
     claim,
     complete,
-    eligible,
-    lease_ended,
-    newest_attempt,
+    is_lease_expired,
     renew,
-    waking,
+    select_eligible,
+    take_batch,
 )
+from tileferry.domain.state_machine import Actor, Change
 
 
 @define(kw_only=True, eq=False)
@@ -55,7 +54,7 @@ class MemoryWork:
     clock: Clock
     audit_sink: MemoryAuditSink | None = None
     budget: RetryBudget = QUEUE_BUDGET
-    _books: Books = field(factory=Books, init=False)
+    _books: WorkTables = field(factory=WorkTables, init=False)
     _guard: RLock = field(factory=RLock, init=False)
 
     # The queue
@@ -74,44 +73,44 @@ class MemoryWork:
             now, books = self.now(), self._books
             for source, gate in books.gates.items():
                 if gate.is_open(now):
-                    self._wake(source, now)
+                    self._admit_due_retries(source, now)
             ready = (
                 run
                 for run in map(books.runs.__getitem__, books.ready)
                 if sources is None or run.source in sources
             )
-            ordered = eligible(ready, now, books.gates.values(), kinds=kinds)
-            return [self._claimed(run, worker, now, lease) for run in batch_of(ordered, limit)]
+            ordered = select_eligible(ready, now, books.gates.values(), kinds=kinds)
+            return [self._claim_run(run, worker, now, lease) for run in take_batch(ordered, limit)]
 
-    def _claimed(self, run: Run, worker: WorkerId, now: datetime, lease: timedelta) -> Run:
+    def _claim_run(self, run: Run, worker: WorkerId, now: datetime, lease: timedelta) -> Run:
         books = self._books
         taken = claim(run, actor=Actor.WORKER, owner=worker, now=now, lease=lease).after
         books.ready.remove(run.run_id)
         books.runs[run.run_id] = taken
         books.holders[run.run_id] = (worker, now, None)
         if taken.lease_epoch == 1:
-            books.budgets[run.source] = books.budgets[run.source].after_first_attempt()
+            books.budgets[run.source] = books.budgets[run.source].earn()
         return taken
 
-    def _wake(self, source: str, now: datetime) -> None:
+    def _admit_due_retries(self, source: str, now: datetime) -> None:
         books = self._books
         waiting = [
             run
             for run_id, run in books.runs.items()
             if run.source == source and run_id not in books.ready and run.next_retry_at is not None
         ]
-        budget = books.budgets[source].refilled(now.timestamp())
-        woken = waking(waiting, budget, now)
+        budget = books.budgets[source].refill(now.timestamp())
+        woken = admit_due_retries(waiting, budget, now)
         if woken:
-            books.budgets[source] = budget.after_retry(len(woken))
+            books.budgets[source] = budget.spend(len(woken))
             books.ready.update(run.run_id for run in woken)
 
     def renew(self, held: Sequence[Run], *, lease: timedelta) -> Sequence[RunId]:
         """Extend leases."""
         with self._guard:
-            return [run.run_id for run in held if self._renewed(run, lease)]
+            return [run.run_id for run in held if self._renew_run(run, lease)]
 
-    def _renewed(self, held: Run, lease: timedelta) -> bool:
+    def _renew_run(self, held: Run, lease: timedelta) -> bool:
         assert held.lease_owner is not None  # noqa: S101  # it was claimed
         try:
             change = renew(
@@ -130,9 +129,9 @@ class MemoryWork:
     def complete(self, ended: Sequence[Run]) -> Sequence[RunId]:
         """End runs."""
         with self._guard:
-            return [run.run_id for run in ended if self._completed(run)]
+            return [run.run_id for run in ended if self._complete_run(run)]
 
-    def _completed(self, held: Run) -> bool:
+    def _complete_run(self, held: Run) -> bool:
         assert held.lease_owner is not None  # noqa: S101  # as above
         try:
             change = complete(
@@ -145,7 +144,7 @@ class MemoryWork:
             )
         except IllegalTransitionError:
             return self._has_passed(held)
-        self._books.keep_run(change)
+        self._books.apply_run_change(change)
         return True
 
     def _has_passed(self, held: Run) -> bool:
@@ -180,13 +179,15 @@ class MemoryWork:
     # The books
 
     @contextmanager
-    def unit(self, *, by: str | None = None) -> Iterator["MemoryUnit"]:
+    def open_unit(self, *, by: str | None = None) -> Iterator["MemoryWorkUnit"]:
         """Open a unit."""
         with self._guard:
-            unit = MemoryUnit(books=self._books.copied(), now=self.now(), budget=self.budget)
+            unit = MemoryWorkUnit(books=self._books.copy(), now=self.now(), budget=self.budget)
             yield unit
             if self.audit_sink is not None:
-                self.audit_sink.emit(in_order(unit.run_changes, unit.partition_changes, by))
+                self.audit_sink.emit(
+                    build_unit_events(unit.run_changes, unit.partition_changes, by)
+                )
             self._books = unit.books
 
     # The reader
@@ -199,7 +200,7 @@ class MemoryWork:
         """Return a run."""
         return self._books.runs.get(run_id)
 
-    def runs(self, wanted: RunFilter, *, limit: int) -> Sequence[Run]:
+    def list_runs(self, wanted: RunFilter, *, limit: int) -> Sequence[Run]:
         """Return runs, the newest submission first."""
         found = [
             run
@@ -211,34 +212,34 @@ class MemoryWork:
         found.sort(key=lambda run: (run.submitted_date, run.run_id), reverse=True)
         return found[:limit]
 
-    def counts(self) -> Mapping[RunStatus, int]:
+    def count_runs(self) -> Mapping[RunStatus, int]:
         """Return how many runs there are of each status."""
         statuses = [run.status for run in self._books.runs.values()]
         return {status: statuses.count(status) for status in set(statuses)}
 
-    def attempts(self, run_id: RunId) -> Sequence[RunAttempt]:
+    def list_attempts(self, run_id: RunId) -> Sequence[RunAttempt]:
         """Return all attempts of a run."""
         books = self._books
         ended = books.attempts.get(run_id, ())
         run, holder = books.runs.get(run_id), books.holders.get(run_id)
         if run is None or holder is None or run.status is RunStatus.ERROR:
             return ended
-        return (*ended, newest_attempt(run, *holder))
+        return (*ended, build_newest_attempt(run, *holder))
 
-    def gates(self) -> Sequence[tuple[SourceGate, float]]:
+    def list_gates(self) -> Sequence[tuple[SourceGate, float]]:
         """Return every source's gate and tokens."""
         now_s = self.now().timestamp()
         books = self._books
         return [
-            (gate, books.budgets[source].refilled(now_s).tokens)
+            (gate, books.budgets[source].refill(now_s).tokens)
             for source, gate in sorted(books.gates.items())
         ]
 
-    def loads(self) -> Mapping[str, SourceLoad]:
+    def get_loads(self) -> Mapping[str, SourceLoad]:
         """Return what there is to do for every source."""
-        return {source: self._load(source) for source in self._books.gates}
+        return {source: self._count_load(source) for source in self._books.gates}
 
-    def _load(self, source: str) -> SourceLoad:
+    def _count_load(self, source: str) -> SourceLoad:
         books = self._books
         mine = [run for run in books.runs.values() if run.source == source]
         ready = [run for run in mine if run.run_id in books.ready]
@@ -258,15 +259,15 @@ class MemoryWork:
     def find_partitions(self, wanted: PartitionFilter) -> Iterator[Partition]:
         """Yield partitions in the order of their keys."""
         known = self._books.partitions
-        for key in sorted(known, key=key_order):
-            if wanted.takes(known[key]):
+        for key in sorted(known, key=get_sort_key):
+            if wanted.matches(known[key]):
                 yield known[key]
 
-    def partition_attempts(self, key: PartitionKey) -> Sequence[PartitionAttempt]:
+    def list_partition_attempts(self, key: PartitionKey) -> Sequence[PartitionAttempt]:
         """Return the validator's verdicts."""
         return self._books.verdicts.get(key, ())
 
-    def planned_retry(self, key: PartitionKey) -> PlannedRetry | None:
+    def find_planned_retry(self, key: PartitionKey) -> PlannedRetry | None:
         """Return when automation will try a partition again."""
         return self._books.retries.get(key)
 
@@ -280,10 +281,10 @@ class MemoryWork:
 
 
 @define(kw_only=True, eq=False)
-class MemoryUnit:
+class MemoryWorkUnit:
     """Works on a copy of the books."""
 
-    books: Books
+    books: WorkTables
     now: datetime
     budget: RetryBudget
     run_changes: list[Change[Run]] = field(factory=list, init=False)
@@ -293,38 +294,38 @@ class MemoryUnit:
         """Return a run."""
         return self.books.runs.get(run_id)
 
-    def runs(self, run_ids: Sequence[RunId]) -> Mapping[RunId, Run]:
+    def get_runs(self, run_ids: Sequence[RunId]) -> Mapping[RunId, Run]:
         """Return those that there are."""
         known = self.books.runs
         return {run_id: known[run_id] for run_id in run_ids if run_id in known}
 
-    def unfinished(self, dedupe_key: str) -> Run | None:
+    def find_unfinished(self, dedupe_key: str) -> Run | None:
         """Return the run that has not ended and has this key."""
-        return self.books.unfinished(dedupe_key)
+        return self.books.find_unfinished(dedupe_key)
 
-    def overdue(self, *, limit: int) -> Sequence[Run]:
+    def find_overdue(self, *, limit: int) -> Sequence[Run]:
         """Return runs whose lease ran out, the longest ago first."""
-        late = [run for run in self.books.runs.values() if lease_ended(run, self.now)]
+        late = [run for run in self.books.runs.values() if is_lease_expired(run, self.now)]
         late.sort(key=lambda run: (run.lease_expires_at or self.now, run.run_id))
         return late[:limit]
 
-    def gate(self, source: str) -> SourceGate:
+    def get_gate(self, source: str) -> SourceGate:
         """Return the gate of a source."""
         return self.books.gates.get(source) or SourceGate(source=source)
 
-    def partitions(self, keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, Partition]:
+    def get_partitions(self, keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, Partition]:
         """Return those that there are."""
         known = self.books.partitions
         return {key: known[key] for key in keys if key in known}
 
-    def partition_of(self, run_id: RunId) -> Partition | None:
+    def find_partition_by_run(self, run_id: RunId) -> Partition | None:
         """Return the partition whose newest run this is."""
         for partition in self.books.partitions.values():
             if partition.last_run_id == run_id:
                 return partition
         return None
 
-    def due_partitions(self, *, limit: int) -> Sequence[Partition]:
+    def find_due_partitions(self, *, limit: int) -> Sequence[Partition]:
         """Return failed partitions whose automatic retry is due."""
         due = [
             (retry.next_run_at, str(key))
@@ -341,14 +342,14 @@ class MemoryUnit:
             self.books.gates[run.source] = SourceGate(source=run.source)
             now_s = self.now.timestamp()
             self.books.budgets[run.source] = evolve(self.budget, updated_s=now_s)
-        self.books.keep_run(change)
+        self.books.apply_run_change(change)
         self.run_changes.append(change)
 
     def save_partition(
         self, change: Change[Partition], *, retry: PlannedRetry | None = None
     ) -> None:
         """Take a change of a partition."""
-        self.books.keep_partition(change, retry)
+        self.books.apply_partition_change(change, retry)
         self.partition_changes.append(change)
 
     def plan_retry(self, key: PartitionKey, retry: PlannedRetry | None) -> None:
@@ -361,10 +362,10 @@ class MemoryUnit:
         """Take a gate."""
         self.books.gates[gate.source] = gate
 
-    def keep_raw(self, sealed: SealedPartition) -> None:
+    def save_raw(self, sealed: SealedPartition) -> None:
         """Note a raw partition that was sealed."""
         self.books.raw.setdefault(sealed.run_id, sealed)
 
-    def with_raw(self, run_ids: Sequence[RunId]) -> Container[RunId]:
+    def find_runs_with_raw(self, run_ids: Sequence[RunId]) -> Container[RunId]:
         """Return those that left a sealed raw partition."""
         return self.books.raw.keys() & set(run_ids)

@@ -17,23 +17,26 @@ from tileferry.adapters.nats.errors import (
     NO_MESSAGE,
     WRONG_LAST_SEQUENCE,
 )
-from tileferry.adapters.nats.guarded import CONFLICTS_MAX, GuardedWrite, too_many_conflicts
-from tileferry.adapters.nats.pages import read_stream, sequence_of
-from tileferry.adapters.nats.session import Session
+from tileferry.adapters.nats.session import NatsSession
 from tileferry.adapters.nats.streams import (
-    check_promises,
-    found_or_made,
-    stream_name,
-    subject_name,
-    unsuitable,
+    CONFLICTS_MAX,
+    GuardedWrite,
+    check_durability,
+    find_or_create_stream,
+    get_sequence,
+    read_stream,
+    too_many_conflicts,
+    unsuitable_stream_error,
+    validate_stream_name,
+    validate_subject,
 )
 from tileferry.domain.audit import (
     GENESIS,
     AuditEvent,
     ChainEntry,
     ChainHead,
-    next_entry,
-    tells_of,
+    build_next_entry,
+    is_about,
 )
 from tileferry.domain.errors import MessagingError
 from tileferry.domain.retry import RetryCategory
@@ -55,8 +58,8 @@ class JetStreamAuditSink:
     """
 
     connection: NatsConnection
-    stream: str = field(default=STREAM, validator=stream_name)
-    subject: str = field(default=SUBJECT, validator=subject_name)
+    stream: str = field(default=STREAM, validator=validate_stream_name)
+    subject: str = field(default=SUBJECT, validator=validate_subject)
     """Each event goes to the subject below this one that has its type."""
     name: str = "jetstream"
     _guard: Lock = field(factory=Lock, init=False, repr=False)
@@ -76,22 +79,24 @@ class JetStreamAuditSink:
     ) -> "JetStreamAuditSink":
         """Find the stream, or make it with so many ``replicas``; an unsafe one is refused."""
         sink = cls(connection=connection, stream=stream, subject=subject)
-        request = partial(sink._found_or_made, replicas=replicas)
+        request = partial(sink._find_or_create, replicas=replicas)
         config = connection.call(
             RetryCategory.NATS_STREAM_CREATE,
             f"open stream {stream}",
             lambda: connection.ask(request),
         )
         what = f"stream {stream}"
-        check_promises(
+        check_durability(
             config, what=what, accept_weak_durability=accept_weak_durability, logger=logger
         )
         if config.max_msgs_per_subject > 0:
-            raise unsuitable(what, "keeps some entries only (max_msgs_per_subject)")
+            raise unsuitable_stream_error(what, "keeps some entries only (max_msgs_per_subject)")
         if config.subjects != [f"{subject}.>"]:
-            raise unsuitable(what, f"is for other subjects than {subject}.>")
+            raise unsuitable_stream_error(what, f"is for other subjects than {subject}.>")
         if not config.allow_atomic:
-            raise unsuitable(what, "takes no groups (allow_atomic; NATS 2.12 and later)")
+            raise unsuitable_stream_error(
+                what, "takes no groups (allow_atomic; NATS 2.12 and later)"
+            )
         return sink
 
     def emit(self, events: Sequence[AuditEvent]) -> None:
@@ -99,30 +104,30 @@ class JetStreamAuditSink:
         messages = [
             (f"{self.subject}.{event.event_type}", event.canonical_bytes()) for event in events
         ]
-        with self._turn():
+        with self._exclusive_append():
             for start in range(0, len(messages), GROUP_MAX):
                 self._append(messages[start : start + GROUP_MAX])
 
-    def head(self) -> ChainHead:
+    def read_head(self) -> ChainHead:
         """Return where the chain stands."""
         last = self.connection.call(
             RetryCategory.NATS_SUBSCRIBE,
             f"read the head of {self.stream}",
-            lambda: self.connection.ask(partial(self._entry, last=True)),
+            lambda: self.connection.ask(partial(self._fetch_entry, last=True)),
         )
         return GENESIS if last is None else last.head
 
-    def entries(self, *, after: int = 0) -> Iterator[ChainEntry]:
+    def iter_entries(self, *, after: int = 0) -> Iterator[ChainEntry]:
         """Yield the entries beyond a sequence number that are there when the reading begins."""
         for message in read_stream(self.connection, self.stream, after=max(after, 0)):
-            yield _entry_of(sequence_of(message), message.headers, message.data)
+            yield _parse_entry(get_sequence(message), message.headers, message.data)
 
-    def entries_about(self, subject: str) -> Iterator[ChainEntry]:
+    def find_entries(self, subject: str) -> Iterator[ChainEntry]:
         """Yield the entries that tell of something; the whole log is read for them."""
-        return (entry for entry in self.entries() if tells_of(entry.body, subject))
+        return (entry for entry in self.iter_entries() if is_about(entry.body, subject))
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
+    def _exclusive_append(self) -> Iterator[None]:
         """Let one thread append at a time, and none in the middle of its own appending."""
         if self._emitting == get_ident():
             raise MessagingError(
@@ -139,7 +144,9 @@ class JetStreamAuditSink:
     def _append(self, messages: Sequence[tuple[str, bytes]]) -> None:
         subjects = [subject for subject, _ in messages]
         for _ in range(CONFLICTS_MAX):
-            entries = _chained(self._known_head or self.head(), [body for _, body in messages])
+            entries = _chain_entries(
+                self._known_head or self.read_head(), [body for _, body in messages]
+            )
             self._known_head = None  # should the next call raise
             if self._write(subjects, entries):
                 self._known_head = entries[-1].head
@@ -151,16 +158,16 @@ class JetStreamAuditSink:
         first = entries[0]
 
         def landed() -> bool:
-            found = self.connection.ask(partial(self._entry, sequence=first.sequence))
+            found = self.connection.ask(partial(self._fetch_entry, sequence=first.sequence))
             return found is not None and found.hash == first.hash
 
         return GuardedWrite(
             connection=self.connection,
             write=lambda: self.connection.ask(request),
             landed=landed,
-        ).carry_out(RetryCategory.NATS_PUBLISH, f"publish to {self.subject}")
+        ).execute(RetryCategory.NATS_PUBLISH, f"publish to {self.subject}")
 
-    async def _found_or_made(self, session: Session, *, replicas: int) -> StreamConfig:
+    async def _find_or_create(self, session: NatsSession, *, replicas: int) -> StreamConfig:
         config = StreamConfig(
             name=self.stream,
             description="tileferry's audit log: hash-chained, append-only",
@@ -173,10 +180,12 @@ class JetStreamAuditSink:
             deny_purge=True,
             allow_atomic=True,
         )
-        return await found_or_made(session, self.stream, lambda: session.js.add_stream(config))
+        return await find_or_create_stream(
+            session, self.stream, lambda: session.js.add_stream(config)
+        )
 
-    async def _entry(
-        self, session: Session, *, sequence: int | None = None, last: bool = False
+    async def _fetch_entry(
+        self, session: NatsSession, *, sequence: int | None = None, last: bool = False
     ) -> ChainEntry | None:
         try:
             found = await session.js.get_msg(
@@ -186,18 +195,18 @@ class JetStreamAuditSink:
             if error.err_code != NO_MESSAGE:
                 raise
             return None
-        return _entry_of(found.seq or 0, found.headers, found.data or b"")
+        return _parse_entry(found.seq or 0, found.headers, found.data or b"")
 
 
-def _chained(head: ChainHead, bodies: Sequence[bytes]) -> Sequence[ChainEntry]:
+def _chain_entries(head: ChainHead, bodies: Sequence[bytes]) -> Sequence[ChainEntry]:
     entries: list[ChainEntry] = []
     for body in bodies:
-        entries.append(next_entry(head, body))
+        entries.append(build_next_entry(head, body))
         head = entries[-1].head
     return entries
 
 
-def _entry_of(sequence: int, headers: Mapping[str, str] | None, body: bytes) -> ChainEntry:
+def _parse_entry(sequence: int, headers: Mapping[str, str] | None, body: bytes) -> ChainEntry:
     """Return what a message says of itself, sound or not."""
     said = headers or {}
     return ChainEntry(
@@ -209,14 +218,14 @@ def _entry_of(sequence: int, headers: Mapping[str, str] | None, body: bytes) -> 
 
 
 async def _publish(
-    session: Session, *, subjects: Sequence[str], entries: Sequence[ChainEntry]
+    session: NatsSession, *, subjects: Sequence[str], entries: Sequence[ChainEntry]
 ) -> bool:
     """Publish a group that the server takes as one, or not at all.
 
     It does so only behind the entry that the group was chained to. Each message has an id as well,
     so that a server which got it before says so.
     """
-    messages = list(zip(subjects, entries, _headers(entries), strict=True))
+    messages = list(zip(subjects, entries, _build_headers(entries), strict=True))
     for subject, entry, headers in messages[:-1]:
         await session.client.publish(subject, entry.body, headers=headers)
     subject, entry, headers = messages[-1]
@@ -229,7 +238,7 @@ async def _publish(
     return True
 
 
-def _headers(entries: Sequence[ChainEntry]) -> Sequence[dict[str, str]]:
+def _build_headers(entries: Sequence[ChainEntry]) -> Sequence[dict[str, str]]:
     all_headers = [
         {
             _HASH: entry.hash,

@@ -14,10 +14,15 @@ from nats.js.api import Header, StorageType, StreamConfig
 
 from tileferry.adapters.nats.connection import NatsConnection
 from tileferry.adapters.nats.errors import NO_MESSAGE, WRONG_LAST_SEQUENCE
-from tileferry.adapters.nats.guarded import GuardedWrite
-from tileferry.adapters.nats.pages import read_stream, sequence_of
-from tileferry.adapters.nats.session import Session
-from tileferry.adapters.nats.streams import check_promises, found_or_made, stream_name
+from tileferry.adapters.nats.session import NatsSession
+from tileferry.adapters.nats.streams import (
+    GuardedWrite,
+    check_durability,
+    find_or_create_stream,
+    get_sequence,
+    read_stream,
+    validate_stream_name,
+)
 from tileferry.domain.retry import RetryCategory
 
 _OPERATION = "KV-Operation"
@@ -27,7 +32,7 @@ _MARKER_TTL_S = 3_600
 
 
 @frozen
-class Value:
+class BucketValue:
     """What is under a key: nothing, if it was never written or was deleted."""
 
     content: bytes | None
@@ -40,7 +45,7 @@ class Bucket:
     """Every change names the revision that it follows, and changes nothing else."""
 
     connection: NatsConnection
-    name: str = field(validator=stream_name)
+    name: str = field(validator=validate_stream_name)
 
     @classmethod
     def open(
@@ -57,9 +62,9 @@ class Bucket:
         config = connection.call(
             RetryCategory.KV_CREATE,
             f"open bucket {name}",
-            lambda: connection.ask(partial(bucket._found_or_made, replicas=replicas)),
+            lambda: connection.ask(partial(bucket._find_or_create, replicas=replicas)),
         )
-        check_promises(
+        check_durability(
             config,
             what=f"bucket {name}",
             accept_weak_durability=accept_weak_durability,
@@ -67,10 +72,10 @@ class Bucket:
         )
         return bucket
 
-    def get(self, key: str) -> Value:
+    def get(self, key: str) -> BucketValue:
         """Return what is under a key."""
         return self.connection.call(
-            RetryCategory.KV_GET, f"get in {self.name}", partial(self._look, key)
+            RetryCategory.KV_GET, f"get in {self.name}", partial(self._fetch, key)
         )
 
     def put(self, key: str, content: bytes, *, revision: int, ttl_s: int | None = None) -> bool:
@@ -80,25 +85,25 @@ class Bucket:
         version 2.11 keep it.
         """
         headers = {} if ttl_s is None else {Header.MSG_TTL.value: f"{ttl_s}"}
-        return self._write(key, content, revision, headers).carry_out(
+        return self._write(key, content, revision, headers).execute(
             RetryCategory.KV_PUT, f"put in {self.name}"
         )
 
     def delete(self, key: str, *, revision: int) -> bool:
         """Delete the value of a revision; ``False`` when there is another by now."""
         headers = {_OPERATION: _DELETED, Header.MSG_TTL.value: f"{_MARKER_TTL_S}"}
-        return self._write(key, None, revision, headers).carry_out(
+        return self._write(key, None, revision, headers).execute(
             RetryCategory.KV_DELETE, f"delete in {self.name}"
         )
 
-    def values(self) -> Iterator[tuple[str, Value]]:
+    def values(self) -> Iterator[tuple[str, BucketValue]]:
         """Yield every key that has a value, oldest write first."""
         prefix = self._subject("")
         for message in read_stream(self.connection, self._stream):
             if _OPERATION not in (message.headers or {}):
                 yield (
                     message.subject.removeprefix(prefix),
-                    Value(message.data, sequence_of(message)),
+                    BucketValue(message.data, get_sequence(message)),
                 )
 
     @property
@@ -116,14 +121,14 @@ class Bucket:
         return GuardedWrite(
             connection=self.connection,
             write=lambda: self.connection.ask(request),
-            landed=lambda: self._look(key).content == content,
+            landed=lambda: self._fetch(key).content == content,
         )
 
-    def _look(self, key: str) -> Value:
+    def _fetch(self, key: str) -> BucketValue:
         return self.connection.ask(partial(self._read, key=key))
 
-    async def _found_or_made(self, session: Session, *, replicas: int) -> StreamConfig:
-        return await found_or_made(
+    async def _find_or_create(self, session: NatsSession, *, replicas: int) -> StreamConfig:
+        return await find_or_create_stream(
             session,
             self._stream,
             lambda: session.js.create_key_value(
@@ -131,18 +136,18 @@ class Bucket:
             ),
         )
 
-    async def _read(self, session: Session, *, key: str) -> Value:
+    async def _read(self, session: NatsSession, *, key: str) -> BucketValue:
         try:
             found = await session.js.get_msg(self._stream, subject=self._subject(key))
         except js.NotFoundError as error:
             if error.err_code != NO_MESSAGE:
                 raise
-            return Value(None, 0)
+            return BucketValue(None, 0)
         is_deleted = _OPERATION in (found.headers or {})
-        return Value(None if is_deleted else found.data or b"", found.seq or 0)
+        return BucketValue(None if is_deleted else found.data or b"", found.seq or 0)
 
     async def _publish(
-        self, session: Session, *, key: str, content: bytes, headers: dict[str, str]
+        self, session: NatsSession, *, key: str, content: bytes, headers: dict[str, str]
     ) -> bool:
         try:
             await session.js.publish(self._subject(key), content, headers=dict(headers))

@@ -1,22 +1,74 @@
-"""One connection to NATS, for synchronous callers: each call has a time limit and a category."""
+"""An event loop in a thread of its own: how synchronous code speaks through asyncio."""
 
+import asyncio
 import ssl
 from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any, Self, TypeVar
 
 from attrs import define, field
 from nats import errors as core
+from nats.errors import ConnectionClosedError
 
-from tileferry.adapters.nats.address import NatsAddress
-from tileferry.adapters.nats.errors import error_class, translated
-from tileferry.adapters.nats.loop_thread import LoopThread
-from tileferry.adapters.nats.session import Request, Session, open_session
-from tileferry.application.retries.retry_manager import RetryManager
-from tileferry.domain.checks import number
+from tileferry.adapters.nats.errors import classify_error, translate_nats_errors
+from tileferry.adapters.nats.session import NatsAddress, NatsRequest, NatsSession, open_session
+from tileferry.application.retries.manager import RetryManager
 from tileferry.domain.errors import InvalidValueError, MessagingError
 from tileferry.domain.retry import RetryCategory
+from tileferry.domain.validation import number
+
+LoopResult = TypeVar("LoopResult")
+_GRACE_S = 5.0
+"""What is added to a coroutine's own time limit, for a loop that is busy."""
+
+
+@define(eq=False)
+class LoopThread:
+    """Runs coroutines for any thread, until it is closed."""
+
+    name: str
+    _loop: asyncio.AbstractEventLoop = field(factory=asyncio.new_event_loop, init=False)
+    _thread: Thread = field(init=False)
+
+    @_thread.default
+    def _start_thread(self) -> Thread:
+        # A daemon, so that a program that forgets to close it can end all the same.
+        thread = Thread(target=self._loop.run_forever, name=self.name, daemon=True)
+        thread.start()
+        return thread
+
+    def run(self, coroutine: Coroutine[Any, Any, LoopResult], *, timeout_s: float) -> LoopResult:
+        """Return what a coroutine returns; it is cancelled when the caller cannot wait for it."""
+        try:
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError as error:  # the loop was closed by another thread
+            coroutine.close()
+            raise ConnectionClosedError from error
+        try:
+            return future.result(timeout_s + _GRACE_S)
+        except CancelledError as error:  # the same, in the middle of it
+            raise ConnectionClosedError from error
+        finally:
+            future.cancel()
+
+    def close(self) -> None:
+        """End what still runs, and the thread."""
+        self.run(_cancel_all(), timeout_s=_GRACE_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+
+
+async def _cancel_all() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
 
 Result = TypeVar("Result")
 TIMEOUT_S = 5.0
@@ -37,13 +89,13 @@ class NatsConnection:
     _tls: ssl.SSLContext | None = field(init=False, repr=False)
     _guard: Lock = field(factory=Lock, init=False, repr=False)
     _thread: LoopThread | None = field(default=None, init=False, repr=False)
-    _session: Session | None = field(default=None, init=False, repr=False)
+    _session: NatsSession | None = field(default=None, init=False, repr=False)
     _is_closed: bool = field(default=False, init=False)
     _complaint: Exception | None = field(default=None, init=False, repr=False)
     """What the server or the network said last that was no answer to anything."""
 
     @_tls.default
-    def _trusting(self) -> ssl.SSLContext | None:
+    def _make_tls_context(self) -> ssl.SSLContext | None:
         if self.ca_file is None:
             return None
         try:
@@ -57,7 +109,7 @@ class NatsConnection:
             ) from error
 
     @classmethod
-    def at(cls, nats_url: str, *, retry: RetryManager, **options: Any) -> "NatsConnection":
+    def from_url(cls, nats_url: str, *, retry: RetryManager, **options: Any) -> "NatsConnection":
         """Return the connection to an address; nothing is connected yet."""
         return cls(address=NatsAddress.parse(nats_url), retry=retry, **options)
 
@@ -76,13 +128,15 @@ class NatsConnection:
         between is made anew by the attempt that needs it: two loops never multiply.
         """
         if not self._is_connected():
-            self._retried(RetryCategory.NATS_CONNECT, f"connect to {self.address}", self._connected)
-        return self._retried(category, operation, attempt)
+            self._call_with_retry(
+                RetryCategory.NATS_CONNECT, f"connect to {self.address}", self._connect
+            )
+        return self._call_with_retry(category, operation, attempt)
 
-    def ask(self, request: Request[Result]) -> Result:
+    def ask(self, request: NatsRequest[Result]) -> Result:
         """Make one request, once: for the attempts of a ``call``."""
-        session = self._connected()
-        return self._run(session.answer(request, timeout_s=self.timeout_s))
+        session = self._connect()
+        return self._run(session.await_request(request, timeout_s=self.timeout_s))
 
     def close(self) -> None:
         """Give the connection back, for good; closing twice is no harm."""
@@ -98,18 +152,18 @@ class NatsConnection:
         finally:
             thread.close()
 
-    def _retried(
+    def _call_with_retry(
         self, category: RetryCategory, operation: str, attempt: Callable[[], Result]
     ) -> Result:
         return self.retry.execute_with_retry_sync(
-            category, operation, attempt, classifier=error_class
+            category, operation, attempt, classifier=classify_error
         )
 
     def _is_connected(self) -> bool:
         session = self._session
         return session is not None and session.client.is_connected
 
-    def _connected(self) -> Session:
+    def _connect(self) -> NatsSession:
         """Return the session, making one if there is none; one thread at a time."""
         with self._guard:
             if self._is_closed:
@@ -123,7 +177,7 @@ class NatsConnection:
                         self.address,
                         tls=self._tls,
                         timeout_s=self.timeout_s,
-                        on_complaint=self._note_complaint,
+                        on_complaint=self._record_server_error,
                     )
                 )
             return self._session
@@ -131,7 +185,7 @@ class NatsConnection:
     def _run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         """Have the loop's thread await something; what it raises is translated."""
         thread = self._thread
-        with translated(str(self.address)):
+        with translate_nats_errors(str(self.address)):
             if thread is None:  # closed by another thread just now
                 coroutine.close()
                 raise core.ConnectionClosedError
@@ -141,11 +195,11 @@ class NatsConnection:
             try:
                 return thread.run(coroutine, timeout_s=limit_s)
             except (core.NoServersError, TimeoutError) as error:
-                raise self._blamed_for(error) from None
+                raise self._explain_silence(error) from None
 
-    async def _note_complaint(self, complaint: Exception) -> None:
+    async def _record_server_error(self, complaint: Exception) -> None:
         self._complaint = complaint
 
-    def _blamed_for(self, silence: Exception) -> Exception:
+    def _explain_silence(self, silence: Exception) -> Exception:
         """When nothing came of a request, what was complained of meanwhile says why."""
         return self._complaint or silence

@@ -96,29 +96,29 @@ _WORDLESS = (
 )
 
 
-def error_class(error: BaseException) -> ErrorClass:
+def classify_error(error: BaseException) -> ErrorClass:
     """Tell whether a call that failed is worth another one."""
     original = error.__cause__ if isinstance(error, MessagingError) else error
     if original is None:
         return Final()
-    return Retryable() if _meaning_of(original).worth_a_retry else Final()
+    return Retryable() if _find_meaning(original).worth_a_retry else Final()
 
 
 @contextmanager
-def translated(place: str) -> Iterator[None]:
+def translate_nats_errors(place: str) -> Iterator[None]:
     """Turn what nats-py raises into ``MessagingError``, with its cause and what to do."""
     try:
         yield
     except (core.Error, OSError, ValueError) as error:
-        meaning = _meaning_of(error)
-        said = _said_by(error)
+        meaning = _find_meaning(error)
+        said = _extract_detail(error)
         problem = f"{meaning.problem}: {said}" if meaning.problem and said else meaning.problem
         raise MessagingError(
             problem=f"{place}: {problem or said or type(error).__name__}", remedy=meaning.remedy
         ) from error
 
 
-def _meaning_of(error: BaseException) -> _Meaning:
+def _find_meaning(error: BaseException) -> _Meaning:
     if isinstance(error, js.APIError) and error.err_code in _BY_CODE:
         return _BY_CODE[error.err_code]
     for kind, meaning in _BY_TYPE:
@@ -128,7 +128,7 @@ def _meaning_of(error: BaseException) -> _Meaning:
     return next((meaning for sign, meaning in _BY_WORDS if sign in words), _OTHER)
 
 
-def _said_by(error: BaseException) -> str:
+def _extract_detail(error: BaseException) -> str:
     """Return what an error adds to its meaning."""
     if isinstance(error, js.APIError):
         return error.description or ""

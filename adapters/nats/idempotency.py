@@ -1,23 +1,130 @@
-"""Idempotency records in a JetStream bucket (decision 10 says what that promises)."""
+"""An idempotency record as it stands in a bucket: JSON, with the number of its form."""
 
+import json
 import math
-from collections.abc import Callable
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from logging import Logger
+from typing import Any, assert_never
 
 from attrs import define
 from nats.errors import MaxPayloadError
 
 from tileferry.adapters.nats.bucket import Bucket
 from tileferry.adapters.nats.connection import NatsConnection
-from tileferry.adapters.nats.guarded import CONFLICTS_MAX, too_many_conflicts
-from tileferry.adapters.nats.record_format import decode, encode
+from tileferry.adapters.nats.streams import CONFLICTS_MAX, too_many_conflicts
 from tileferry.application.ports.clock import Clock
 from tileferry.domain.audit import AuditEvent
-from tileferry.domain.checks import is_unicode
+from tileferry.domain.canonical import JsonValue, canonical_json
 from tileferry.domain.errors import InvalidValueError, MessagingError, ResultNotStorableError
-from tileferry.domain.idempotency import IdempotencyRecord, claim, still_known
+from tileferry.domain.idempotency import (
+    Completed,
+    IdempotencyRecord,
+    InProgress,
+    PermanentFailure,
+    RecordState,
+    claim,
+    require_record,
+)
+from tileferry.domain.validation import is_unicode
+
+RECORD_VERSION = 1
+
+
+def encode_record(record: IdempotencyRecord) -> bytes:
+    """Return the bytes that ``decode`` reads."""
+    return canonical_json(
+        {
+            "version": RECORD_VERSION,
+            "key": record.key,
+            "fingerprint": record.fingerprint,
+            "epoch": record.epoch,
+            "state": _state_to_json(record.state),
+            "expires_at": None if record.expires_at is None else record.expires_at.isoformat(),
+        },
+        field="record",
+    )
+
+
+def decode_record(content: bytes, *, key: str | None = None) -> IdempotencyRecord:
+    """Read a record; what is none, or another than that of ``key``, is refused."""
+    try:
+        data = json.loads(content)
+        if data["version"] != RECORD_VERSION:
+            raise _unreadable_error(
+                key, f"has form {data['version']!r}, and known is {RECORD_VERSION}"
+            )
+        expires_at = data["expires_at"]
+        record = IdempotencyRecord(
+            key=data["key"],
+            fingerprint=data["fingerprint"],
+            epoch=data["epoch"],
+            state=_state_from_json(data["state"]),
+            expires_at=None if expires_at is None else datetime.fromisoformat(expires_at),
+        )
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise _unreadable_error(key, "cannot be read") from error
+    if key is not None and record.key != key:
+        raise _unreadable_error(key, f"is that of key {record.key}")
+    return record
+
+
+def _state_to_json(state: RecordState) -> JsonValue:
+    match state:
+        case InProgress():
+            return {
+                "kind": "in_progress",
+                "owner": state.owner,
+                "lease_expires_at": state.lease_expires_at.isoformat(),
+            }
+        case Completed():
+            return {
+                "kind": "completed",
+                "result": b64encode(state.result).decode("ascii"),
+                "recorded_at": state.recorded_at.isoformat(),
+            }
+        case PermanentFailure():
+            return {
+                "kind": "failed_for_good",
+                "error_type": state.error_type,
+                "error_message": state.error_message,
+                "recorded_at": state.recorded_at.isoformat(),
+            }
+        case _:
+            assert_never(state)
+
+
+def _state_from_json(data: Mapping[str, Any]) -> RecordState:
+    match data["kind"]:
+        case "in_progress":
+            return InProgress(
+                owner=data["owner"],
+                lease_expires_at=datetime.fromisoformat(data["lease_expires_at"]),
+            )
+        case "completed":
+            return Completed(
+                result=b64decode(data["result"], validate=True),
+                recorded_at=datetime.fromisoformat(data["recorded_at"]),
+            )
+        case "failed_for_good":
+            return PermanentFailure(
+                error_type=data["error_type"],
+                error_message=data["error_message"],
+                recorded_at=datetime.fromisoformat(data["recorded_at"]),
+            )
+        case kind:
+            raise InvalidValueError(field="state.kind", value=kind, problem="is not known")
+
+
+def _unreadable_error(key: str | None, problem: str) -> MessagingError:
+    whose = "" if key is None else f" of idempotency key {key}"
+    return MessagingError(
+        problem=f"the record{whose} {problem}",
+        remedy="see what else writes to the bucket; clear the key if its work may be done again",
+    )
+
 
 BUCKET = "tileferry_idempotency"
 _TTL_MARGIN_S = 3_600
@@ -71,7 +178,7 @@ class JetStreamIdempotencyStore:
         """Extend a lease."""
         return self._change(
             held.key,
-            lambda existing, now: still_known(existing, held).renewed(
+            lambda existing, now: require_record(existing, held).renew(
                 held.owner, held.epoch, now=now, lease=lease
             ),
         )
@@ -88,7 +195,7 @@ class JetStreamIdempotencyStore:
         del event
         return self._change(
             held.key,
-            lambda existing, now: still_known(existing, held).completed(
+            lambda existing, now: require_record(existing, held).complete(
                 held.owner, held.epoch, result, now=now, keep=keep
             ),
         )
@@ -105,7 +212,7 @@ class JetStreamIdempotencyStore:
         del event
         return self._change(
             held.key,
-            lambda existing, now: still_known(existing, held).failed_for_good(
+            lambda existing, now: require_record(existing, held).fail(
                 held.owner, held.epoch, error, now=now, keep=keep
             ),
         )
@@ -114,19 +221,19 @@ class JetStreamIdempotencyStore:
         """Give a claim back."""
         self._change(
             held.key,
-            lambda existing, now: still_known(existing, held).released(
+            lambda existing, now: require_record(existing, held).release(
                 held.owner, held.epoch, now=now
             ),
         )
 
     def find(self, key: str) -> IdempotencyRecord | None:
         """Look a key up."""
-        record = _record_in(self.bucket.get(_place_of(key)).content, key)
+        record = _decode_value(self.bucket.get(_bucket_key(key)).content, key)
         return None if record is None or record.is_expired(self._now()) else record
 
     def clear(self, key: str) -> bool:
         """Forget a key."""
-        place = _place_of(key)
+        place = _bucket_key(key)
         for _ in range(CONFLICTS_MAX):
             found = self.bucket.get(place)
             if found.content is None:
@@ -150,17 +257,17 @@ class JetStreamIdempotencyStore:
         return removed
 
     def _change(self, key: str, rule: _Rule) -> IdempotencyRecord:
-        place = _place_of(key)
+        place = _bucket_key(key)
         for _ in range(CONFLICTS_MAX):
             found = self.bucket.get(place)
-            existing = _record_in(found.content, key)
+            existing = _decode_value(found.content, key)
             changed = rule(existing, self._now())
             if changed == existing or self._put(place, changed, found.revision):
                 return changed
         raise too_many_conflicts(f"idempotency key {key}")
 
     def _put(self, place: str, record: IdempotencyRecord, revision: int) -> bool:
-        content = encode(record)
+        content = encode_record(record)
         try:
             return self.bucket.put(place, content, revision=revision, ttl_s=self._ttl_s(record))
         except MessagingError as error:
@@ -174,25 +281,25 @@ class JetStreamIdempotencyStore:
             ) from error
 
     def _ttl_s(self, record: IdempotencyRecord) -> int | None:
-        end = record.forgotten_at
+        end = record.removable_at
         if end is None:
             return None
         keep_s = (end - self._now()).total_seconds()
         return math.ceil(max(keep_s, 0)) + _TTL_MARGIN_S
 
     def _is_expired(self, content: bytes) -> bool:
-        record = _readable(content)
+        record = _try_decode(content)
         return record is not None and record.is_expired(self._now())
 
     def _may_be_forgotten(self, content: bytes) -> bool:
-        record = _readable(content)
-        return record is not None and record.may_be_forgotten(self._now())
+        record = _try_decode(content)
+        return record is not None and record.is_removable(self._now())
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self.clock.now(), UTC)
 
 
-def _place_of(key: str) -> str:
+def _bucket_key(key: str) -> str:
     """Return the name that a key has in the bucket, where few characters are allowed."""
     if not (key and is_unicode(key)):
         raise InvalidValueError(
@@ -201,12 +308,12 @@ def _place_of(key: str) -> str:
     return sha256(key.encode()).hexdigest()
 
 
-def _readable(content: bytes) -> IdempotencyRecord | None:
+def _try_decode(content: bytes) -> IdempotencyRecord | None:
     try:
-        return decode(content)
+        return decode_record(content)
     except MessagingError:  # whatever it is, it says nothing of an end
         return None
 
 
-def _record_in(content: bytes | None, key: str) -> IdempotencyRecord | None:
-    return None if content is None else decode(content, key=key)
+def _decode_value(content: bytes | None, key: str) -> IdempotencyRecord | None:
+    return None if content is None else decode_record(content, key=key)

@@ -1,21 +1,92 @@
-"""The asynchronous side: one connection of nats-py while it lasts.
-
-nats-py would reconnect by itself, for ever, and keep what was published in the meantime to send it
-later. Here a lost connection is an error at once, and the product's retry engine decides.
-"""
+"""Where NATS is, and with what we log in there."""
 
 import asyncio
 import contextlib
 import ssl
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
+from urllib.parse import SplitResult, unquote, urlsplit
 
-from attrs import frozen
+from attrs import field, frozen
 from nats import errors as core
 from nats.aio.client import Client
 from nats.js import JetStreamContext
 
-from tileferry.adapters.nats.address import NatsAddress
+from tileferry.domain.errors import InvalidValueError
+
+DEFAULT_PORT = 4222
+_SCHEMES = frozenset({"nats", "tls"})
+
+
+@frozen(kw_only=True)
+class NatsAddress:
+    """Servers of one cluster. The credentials stand apart, where nothing that is shown has them."""
+
+    servers: tuple[str, ...]
+    user: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+
+    @property
+    def wants_tls(self) -> bool:
+        """Whether nothing may be said in the clear."""
+        return self.servers[0].startswith("tls:")
+
+    def __str__(self) -> str:
+        return ", ".join(self.servers)
+
+    @classmethod
+    def parse(cls, nats_url: str) -> "NatsAddress":
+        """Read an address, or several with commas between, as they are written in a setting."""
+        parts = [_split(url.strip()) for url in nats_url.split(",")]
+        if len({part.scheme for part in parts}) > 1:
+            raise _invalid_url_error("names servers with TLS and servers without it")
+        logins = {(part.username, part.password) for part in parts if part.username}
+        if len(logins) > 1:
+            raise _invalid_url_error("names servers of one cluster with different credentials")
+        user, password = logins.pop() if logins else (None, None)
+        login = (
+            {
+                "token": _unquote_text(user)
+            }  # a name without a password is a token, as in other clients
+            if password is None
+            else {"user": _unquote_text(user), "password": unquote(password)}
+        )
+        return cls(servers=tuple(map(_strip_login, parts)), **login)
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:  # its text quotes what may be a password
+        parts, port = SplitResult("", "", "", "", ""), None
+    if port == 0 or not parts.hostname or parts.path.strip("/") or parts.query or parts.fragment:
+        raise _invalid_url_error("is not an address of a NATS server")
+    if parts.scheme not in _SCHEMES:
+        raise _invalid_url_error("has a scheme that is not known here")
+    return parts
+
+
+def _strip_login(parts: SplitResult) -> str:
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    return f"{parts.scheme}://{host}:{parts.port or DEFAULT_PORT}"
+
+
+def _unquote_text(text: str | None) -> str | None:
+    return None if text is None else unquote(text)
+
+
+def _invalid_url_error(problem: str) -> InvalidValueError:
+    # In a mistyped address anything may be the password, so none of it is shown.
+    return InvalidValueError(
+        field="nats_url",
+        value="***",
+        problem=problem,
+        remedy="use nats://user:password@host:port, or tls:// to insist on TLS, with %40 for an @"
+        " in the password, %3A for a colon, %2F for a slash and %2C for a comma",
+    )
+
 
 Result = TypeVar("Result")
 _PING_S = 20
@@ -24,17 +95,17 @@ _CLOSING_S = 0.5
 
 
 @frozen(eq=False)
-class Session:
+class NatsSession:
     """A connection, and what is told when it ends."""
 
     client: Client
     js: JetStreamContext
     ended: "asyncio.Future[None]"
 
-    async def answer(self, request: "Request[Result]", *, timeout_s: float) -> Result:
+    async def await_request(self, request: "NatsRequest[Result]", *, timeout_s: float) -> Result:
         """Await a request, but no longer than the connection: nats-py would wait in vain."""
         asking = asyncio.ensure_future(request(self))
-        asking.add_done_callback(_read_its_error)
+        asking.add_done_callback(_consume_exception)
         either: set[asyncio.Future[Any]] = {asking, self.ended}
         try:
             await asyncio.wait(either, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
@@ -46,10 +117,10 @@ class Session:
 
     async def close(self) -> None:
         """End it."""
-        await _closed(self.client)
+        await _close_client(self.client)
 
 
-Request = Callable[[Session], Coroutine[Any, Any, Result]]
+NatsRequest = Callable[[NatsSession], Coroutine[Any, Any, Result]]
 
 
 async def open_session(
@@ -58,7 +129,7 @@ async def open_session(
     tls: ssl.SSLContext | None,
     timeout_s: float,
     on_complaint: Callable[[Exception], Awaitable[None]],
-) -> Session:
+) -> NatsSession:
     """Connect once; each server of the address has its time."""
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -87,9 +158,9 @@ async def open_session(
                 ping_interval=_PING_S,
             )
     except BaseException:
-        await _closed(client)
+        await _close_client(client)
         raise
-    return Session(client, client.jetstream(timeout=timeout_s), ended)
+    return NatsSession(client, client.jetstream(timeout=timeout_s), ended)
 
 
 class _StrictClient(Client):
@@ -110,14 +181,14 @@ class _StrictClient(Client):
         await super()._process_info(info, initial_connection)
 
 
-async def _closed(client: Client) -> None:
+async def _close_client(client: Client) -> None:
     """Close a client, whatever state it is in."""
     with contextlib.suppress(Exception):  # it is given up: nothing that it says matters now
         async with asyncio.timeout(_CLOSING_S):
             await client.close()
 
 
-def _read_its_error(request: "asyncio.Future[Any]") -> None:
+def _consume_exception(request: "asyncio.Future[Any]") -> None:
     """Keep asyncio from complaining of a request that failed when nobody waited any more."""
     if not request.cancelled():
         request.exception()

@@ -1,50 +1,65 @@
 """What a stream must be before anything that counts goes into it."""
 
 import re
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from functools import partial
 from logging import Logger
 from typing import TYPE_CHECKING, Any
 
+from attrs import define, field
+from nats.aio.msg import Msg
 from nats.js import errors as js
-from nats.js.api import DiscardPolicy, PersistMode, RetentionPolicy, StorageType, StreamConfig
+from nats.js.api import (
+    AckPolicy,
+    ConsumerConfig,
+    DeliverPolicy,
+    DiscardPolicy,
+    PersistMode,
+    RetentionPolicy,
+    StorageType,
+    StreamConfig,
+)
 
+from tileferry.adapters.nats.connection import NatsConnection
 from tileferry.adapters.nats.errors import NO_STREAM
-from tileferry.adapters.nats.session import Session
-from tileferry.domain.checks import field_name
-from tileferry.domain.errors import InvalidValueError, MessagingError
+from tileferry.adapters.nats.session import NatsSession
+from tileferry.domain.errors import InvalidValueError, MessagingError, RetryError
+from tileferry.domain.retry import RetryCategory
+from tileferry.domain.validation import format_field_name
 
 if TYPE_CHECKING:
     from attrs import Attribute
+
 
 REPLICAS_ENOUGH = 3
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _SUBJECT = re.compile(r"[A-Za-z0-9_-]{1,64}(\.[A-Za-z0-9_-]{1,64}){0,7}", re.ASCII)
 
 
-def stream_name(instance: object, attribute: "Attribute[Any]", value: object) -> None:
+def validate_stream_name(instance: object, attribute: "Attribute[Any]", value: object) -> None:
     """Refuse what cannot be a part of a subject: the name of a stream or a bucket."""
     if not (isinstance(value, str) and _NAME.fullmatch(value)):
         raise InvalidValueError(
-            field=field_name(instance, attribute),
+            field=format_field_name(instance, attribute),
             value=value,
             problem="cannot name a stream or a bucket",
             remedy="use 1 to 64 of A-Z a-z 0-9 _ -",
         )
 
 
-def subject_name(instance: object, attribute: "Attribute[Any]", value: object) -> None:
+def validate_subject(instance: object, attribute: "Attribute[Any]", value: object) -> None:
     """Refuse what cannot be the beginning of subjects."""
     if not (isinstance(value, str) and _SUBJECT.fullmatch(value)):
         raise InvalidValueError(
-            field=field_name(instance, attribute),
+            field=format_field_name(instance, attribute),
             value=value,
             problem="cannot be a subject",
             remedy="use up to 8 names of A-Z a-z 0-9 _ - with dots between",
         )
 
 
-async def found_or_made(
-    session: Session, name: str, make: Callable[[], Coroutine[Any, Any, object]]
+async def find_or_create_stream(
+    session: NatsSession, name: str, make: Callable[[], Coroutine[Any, Any, object]]
 ) -> StreamConfig:
     """Return the settings that a stream has; others than asked for, if it was there before."""
     try:
@@ -56,12 +71,12 @@ async def found_or_made(
     return (await session.js.stream_info(name)).config
 
 
-def check_promises(
+def check_durability(
     config: StreamConfig, *, what: str, accept_weak_durability: bool, logger: Logger
 ) -> None:
     """Refuse a stream that loses what it has taken; warn of one that a power cut may shorten."""
-    for problem in _broken_promises(config):
-        raise unsuitable(what, problem)
+    for problem in _find_durability_problems(config):
+        raise unsuitable_stream_error(what, problem)
     replicas = config.num_replicas or 1
     if replicas < REPLICAS_ENOUGH and not accept_weak_durability:
         logger.warning(
@@ -75,14 +90,14 @@ def check_promises(
         )
 
 
-def unsuitable(what: str, problem: str) -> MessagingError:
+def unsuitable_stream_error(what: str, problem: str) -> MessagingError:
     """Return the error of a stream that was made for something else."""
     return MessagingError(
         problem=f"{what} {problem}", remedy="use another name, or change its settings"
     )
 
 
-def _broken_promises(config: StreamConfig) -> Iterator[str]:
+def _find_durability_problems(config: StreamConfig) -> Iterator[str]:
     if config.storage == StorageType.MEMORY:
         yield "is kept in memory only, and would be gone with the server"
     if config.persist_mode == PersistMode.ASYNC:
@@ -96,3 +111,112 @@ def _broken_promises(config: StreamConfig) -> Iterator[str]:
         yield "drops what is old to make room (discard)"
     if config.sealed or config.mirror is not None:
         yield "cannot be written to"
+
+
+PAGE_MESSAGES = 256
+_CONSUMER_IDLE_S = 30.0
+
+
+def read_stream(connection: NatsConnection, stream: str, *, after: int = 0) -> Iterator[Msg]:
+    """Yield the messages beyond a sequence number that are there when the reading begins.
+
+    Each page is a subscription of its own, which remembers nothing: a server that was restarted
+    in between gives the next page all the same.
+    """
+    last = connection.call(
+        RetryCategory.NATS_SUBSCRIBE,
+        f"read {stream}",
+        lambda: connection.ask(partial(_fetch_last_sequence, stream=stream)),
+    )
+    while after < last and (page := _read_page(connection, stream, after)):
+        for message in page:
+            if get_sequence(message) > last:
+                return
+            yield message
+        after = get_sequence(page[-1])
+
+
+def get_sequence(message: Msg) -> int:
+    """Return the number that the stream gave a message."""
+    return message.metadata.sequence.stream
+
+
+def _read_page(connection: NatsConnection, stream: str, after: int) -> Sequence[Msg]:
+    return connection.call(
+        RetryCategory.NATS_SUBSCRIBE,
+        f"read {stream}",
+        lambda: connection.ask(partial(_fetch, stream=stream, after=after)),
+    )
+
+
+async def _fetch_last_sequence(session: NatsSession, *, stream: str) -> int:
+    return (await session.js.stream_info(stream)).state.last_seq
+
+
+async def _fetch(session: NatsSession, *, stream: str, after: int) -> Sequence[Msg]:
+    subscription = await session.js.pull_subscribe(
+        ">",
+        stream=stream,
+        config=ConsumerConfig(
+            deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+            opt_start_seq=after + 1,
+            ack_policy=AckPolicy.NONE,
+            inactive_threshold=_CONSUMER_IDLE_S,
+            mem_storage=True,
+            num_replicas=1,
+        ),
+    )
+    try:
+        consumer = await subscription.consumer_info()
+        waiting = min(consumer.num_pending or 0, PAGE_MESSAGES)
+        # Asked for what is there: a fetch for more would wait for it to come.
+        messages = await subscription.fetch(waiting) if waiting else []
+        await session.js.delete_consumer(stream, consumer.name)
+    finally:
+        await subscription.unsubscribe()
+    return messages
+
+
+CONFLICTS_MAX = 1_000
+"""How often somebody else may be faster. Each time somebody got on, so it ends long before."""
+
+
+@define(kw_only=True)
+class GuardedWrite:
+    """A write whose answer may get lost.
+
+    Making it again is safe: it names the same state as before, so that the server refuses it if
+    the first one arrived, be it as late as it may. What a refusal then means is found by looking.
+    """
+
+    connection: NatsConnection
+    write: Callable[[], bool]
+    """Tells whether it was taken; it is not when the state has changed."""
+    landed: Callable[[], bool]
+    """Tells whether what is there is what was written."""
+    _is_in_doubt: bool = field(default=False, init=False)
+
+    def execute(self, category: RetryCategory, operation: str) -> bool:
+        """Write, and tell whether it counted; if not, somebody else was faster."""
+        try:
+            return self.connection.call(category, operation, self._attempt)
+        except (MessagingError, RetryError) as error:
+            if self._is_in_doubt:
+                error.add_note("whether it was stored is not known; look before doing it again")
+            raise
+
+    def _attempt(self) -> bool:
+        try:
+            is_taken = self.write()
+        except MessagingError:
+            self._is_in_doubt = True
+            raise
+        return is_taken or (self._is_in_doubt and self.landed())
+
+
+def too_many_conflicts(subject: str) -> MessagingError:
+    """Return the error of a writer who was never fast enough."""
+    return MessagingError(
+        problem=f"{subject} was changed by others {CONFLICTS_MAX} times in a row",
+        remedy="have fewer writers at it, or see what writes there",
+    )

@@ -7,17 +7,14 @@ from uuid import UUID, uuid4
 from attrs import frozen
 from sqlalchemy import Connection, Row, TextClause, text
 
-from tileferry.adapters.postgres.arrays import byteas, moments, texts
-from tileferry.adapters.postgres.database import Database
-from tileferry.adapters.postgres.plain_text import escaped
-from tileferry.adapters.postgres.settle import settle
-from tileferry.domain.audit import (
-    AuditEvent,
-    ChainEntry,
-    ChainHead,
-    FiledUnder,
-    subject_of,
+from tileferry.adapters.postgres.database import Database, execute_idempotent
+from tileferry.adapters.postgres.encoding import (
+    bytea_array,
+    escape_text,
+    text_array,
+    timestamp_array,
 )
+from tileferry.domain.audit import AuditEvent, ChainEntry, ChainHead, EntryIndexKeys, get_subject
 from tileferry.domain.errors import DatabaseError
 
 PAGE_ROWS = 1_000
@@ -35,15 +32,15 @@ def append_parameters(
     """Lay events out as one array a column; a group that has an id is written once only."""
     return {
         "group_id": group_id,
-        "bodies": byteas([event.canonical_bytes() for event in events]),
-        "event_types": texts([event.event_type for event in events]),
-        "moments": moments([event.timestamp for event in events]),
-        "correlation_ids": texts([_copy_of(event.correlation_id) for event in events]),
-        "subjects": texts([_copy_of(subject_of(event)) for event in events]),
+        "bodies": bytea_array([event.canonical_bytes() for event in events]),
+        "event_types": text_array([event.event_type for event in events]),
+        "moments": timestamp_array([event.timestamp for event in events]),
+        "correlation_ids": text_array([_escape_optional(event.correlation_id) for event in events]),
+        "subjects": text_array([_escape_optional(get_subject(event)) for event in events]),
     }
 
 
-def append(connection: Connection, events: Sequence[AuditEvent]) -> None:
+def append_events(connection: Connection, events: Sequence[AuditEvent]) -> None:
     """Append events as part of a transaction.
 
     It comes last before the commit: every other writer of the log waits from here to there.
@@ -64,11 +61,11 @@ class PostgresAuditLog:
         """Append a group, all or none; when this returns it is durable."""
         if events:
             group = append_parameters(events, self.new_group_id())
-            settle(self.database, f"SELECT {APPEND}", group)
+            execute_idempotent(self.database, f"SELECT {APPEND}", group)
 
-    def head(self) -> ChainHead:
+    def read_head(self) -> ChainHead:
         """Return where the chain stands, as its writers see it."""
-        with self.database.reading() as connection:
+        with self.database.read_connection() as connection:
             row = connection.execute(_HEAD).first()
         if row is None:
             raise DatabaseError(
@@ -77,26 +74,26 @@ class PostgresAuditLog:
             )
         return ChainHead(sequence=row.sequence, hash=bytes(row.hash).hex())
 
-    def entries(self, *, after: int = 0) -> Iterator[ChainEntry]:
+    def iter_entries(self, *, after: int = 0) -> Iterator[ChainEntry]:
         """Yield the entries beyond a number."""
-        return map(_entry_from, self._rows(_CHAIN, {}, after))
+        return map(_entry_from_row, self._read_rows(_CHAIN, {}, after))
 
-    def entries_about(self, subject: str) -> Iterator[ChainEntry]:
+    def find_entries(self, subject: str) -> Iterator[ChainEntry]:
         """Find the entries by the copies beside their bodies."""
-        return map(_entry_from, self._rows(_ABOUT, {"subject": escaped(subject)}, 0))
+        return map(_entry_from_row, self._read_rows(_ABOUT, {"subject": escape_text(subject)}, 0))
 
-    def false_copies(self, *, after: int = 0) -> Iterator[int]:
+    def find_false_copies(self, *, after: int = 0) -> Iterator[int]:
         """Yield the numbers of entries whose copies, which no hash covers, belie the body."""
-        for row in self._rows(_COPIES, {}, after):
-            if not _is_true(row):
+        for row in self._read_rows(_COPIES, {}, after):
+            if not _copies_match(row):
                 yield row.sequence
 
-    def _rows(
+    def _read_rows(
         self, query: TextClause, parameters: Mapping[str, object], after: int
     ) -> Iterator[Row[Any]]:
         while True:
             page = {**parameters, "after": after, "limit": PAGE_ROWS}
-            with self.database.reading() as connection:
+            with self.database.read_connection() as connection:
                 rows = connection.execute(query, page).all()
             yield from rows
             if len(rows) < PAGE_ROWS:
@@ -104,11 +101,11 @@ class PostgresAuditLog:
             after = rows[-1].sequence
 
 
-def _copy_of(value: str | None) -> str | None:
-    return None if value is None else escaped(value)
+def _escape_optional(value: str | None) -> str | None:
+    return None if value is None else escape_text(value)
 
 
-def _entry_from(row: Row[Any]) -> ChainEntry:
+def _entry_from_row(row: Row[Any]) -> ChainEntry:
     return ChainEntry(
         sequence=row.sequence,
         previous_hash=bytes(row.previous_hash).hex(),
@@ -117,13 +114,13 @@ def _entry_from(row: Row[Any]) -> ChainEntry:
     )
 
 
-def _is_true(row: Row[Any]) -> bool:
-    told = FiledUnder.read_from(bytes(row.body))
+def _copies_match(row: Row[Any]) -> bool:
+    told = EntryIndexKeys.parse(bytes(row.body))
     return told is not None and (
         told.event_type,
         told.timestamp,
-        _copy_of(told.correlation_id),
-        _copy_of(told.subject),
+        _escape_optional(told.correlation_id),
+        _escape_optional(told.subject),
     ) == (row.event_type, row.occurred_at, row.correlation_id, row.subject)
 
 

@@ -8,12 +8,16 @@ from functools import partial
 from typing import Any
 
 import psycopg
-from attrs import define, field
+from attrs import define, field, frozen
 from sqlalchemy import URL, Connection, Engine, Row, TextClause, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 
-from tileferry.adapters.postgres.errors import database_error, translated
+from tileferry.adapters.postgres.errors import (
+    database_error,
+    get_sqlstate,
+    translate_database_errors,
+)
 from tileferry.domain.errors import DatabaseError, InvalidValueError
 
 SERVER_VERSION_MIN = 15
@@ -39,7 +43,7 @@ _CONNECT_ARGS = {
 }
 
 
-def engine_for(
+def create_postgres_engine(
     url: str,
     *,
     lock_timeout_s: float = LOCK_TIMEOUT_S,
@@ -50,7 +54,7 @@ def engine_for(
 
     Nothing waits for ever: the limits hold unless the address, the server or the user has its own.
     """
-    parsed = _parsed(url)
+    parsed = _parse_url(url)
     limits = {
         "lock_timeout": f"{lock_timeout_s * 1_000:.0f}",
         "statement_timeout": f"{statement_timeout_s * 1_000:.0f}",
@@ -66,7 +70,7 @@ def engine_for(
     return engine
 
 
-def _parsed(url: str) -> URL:
+def _parse_url(url: str) -> URL:
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
@@ -124,7 +128,7 @@ def _refuse_closed(*_args: object) -> None:
     raise DatabaseError(problem="it was closed", remedy="open it anew")
 
 
-def _shown(engine: Engine) -> str:
+def _redact_url(engine: Engine) -> str:
     url = engine.url
     place = {name: url.query[name] for name in ("host", "port") if name in url.query}
     return url.set(query=place).render_as_string(hide_password=True)
@@ -134,12 +138,12 @@ def _shown(engine: Engine) -> str:
 class Database:
     """Hands out transactions; what they raise is translated, and no commit is taken on trust."""
 
-    engine: Engine = field(repr=_shown)
+    engine: Engine = field(repr=_redact_url)
     resolve_s: float = field(default=RESOLVE_S, kw_only=True)
     """How long a server may take to come back and say what became of a transaction."""
 
     @classmethod
-    def at(
+    def from_url(
         cls,
         url: str,
         *,
@@ -149,7 +153,7 @@ class Database:
     ) -> "Database":
         """Return the database at an address."""
         return cls(
-            engine_for(
+            create_postgres_engine(
                 url,
                 lock_timeout_s=lock_timeout_s,
                 statement_timeout_s=statement_timeout_s,
@@ -164,9 +168,9 @@ class Database:
         A connection that is lost while committing leaves open whether the commit counted. Then the
         server is asked what became of the transaction; only if it did commit is all well.
         """
-        with self.resolving() as (connection, xid_holder):
+        with self.resolvable_transaction() as (connection, xid_holder):
             yield connection
-            xid_holder.append(transaction_id(connection))
+            xid_holder.append(get_transaction_id(connection))
 
     def change(self, statement: TextClause, parameters: Mapping[str, object]) -> Row[Any] | None:
         """Run one statement as a transaction, and return its row, if it changed one.
@@ -174,18 +178,18 @@ class Database:
         The statement returns ``WITH_XID`` as its last column: what ``transaction`` has to ask for
         comes with the row, which saves a round trip.
         """
-        with self.resolving() as (connection, xid_holder):
+        with self.resolvable_transaction() as (connection, xid_holder):
             row = connection.execute(statement, parameters).first()
             xid_holder.append(None if row is None else row.xid)
         return row
 
     @contextmanager
-    def resolving(self) -> Iterator[tuple[Connection, list[str | None]]]:
+    def resolvable_transaction(self) -> Iterator[tuple[Connection, list[str | None]]]:
         """Commit at the end of the block, which tells the transaction's id, if it has one.
 
         For those who get it together with something else; ``transaction`` asks for it.
         """
-        with translated():
+        with translate_database_errors():
             xid_holder: list[str | None] = []
             lost = None
             with self.engine.connect() as connection:
@@ -206,9 +210,9 @@ class Database:
                     raise lost
 
     @contextmanager
-    def reading(self) -> Iterator[Connection]:
+    def read_connection(self) -> Iterator[Connection]:
         """Run a block that changes nothing; each statement sees what is committed by then."""
-        with translated(), self.engine.connect() as connection:
+        with translate_database_errors(), self.engine.connect() as connection:
             yield connection.execution_options(isolation_level="AUTOCOMMIT")
 
     def _has_committed(self, xid: str, *, lost: DBAPIError) -> bool:
@@ -216,7 +220,7 @@ class Database:
         started_s = time.monotonic()
         while (waited_s := time.monotonic() - started_s) < self.resolve_s:
             try:
-                with self.reading() as connection:
+                with self.read_connection() as connection:
                     status = connection.execute(_STATUS_OF, {"xid": xid}).scalar_one()
                     if status == "in progress" and waited_s > _GRACE_S:
                         # The server has not noticed that we are gone, and keeps our rows locked.
@@ -234,7 +238,7 @@ class Database:
 
     def check_server(self) -> str:
         """Return the server's version, or refuse one that is too old."""
-        with self.reading() as connection:
+        with self.read_connection() as connection:
             number = int(connection.execute(text("SHOW server_version_num")).scalar_one())
             version: str = connection.execute(text("SHOW server_version")).scalar_one()
         if number < SERVER_VERSION_MIN * 10_000:
@@ -246,7 +250,7 @@ class Database:
 
     def now(self) -> datetime:
         """Return what the server's clock says."""
-        with self.reading() as connection:
+        with self.read_connection() as connection:
             moment: datetime = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
         return moment
 
@@ -257,7 +261,7 @@ class Database:
         self.engine.dispose()
 
 
-def transaction_id(connection: Connection) -> str | None:
+def get_transaction_id(connection: Connection) -> str | None:
     """Return the id of a transaction, which one that has changed nothing does not have."""
     xid: str | None = connection.execute(_TRANSACTION_ID).scalar_one()
     return xid
@@ -279,3 +283,71 @@ _END_SESSION_OF = text(
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
     " WHERE backend_xid = CAST(CAST(:xid AS xid8) AS xid)"
 )
+
+
+_REPEAT_PAUSE_S = 0.1
+# Classes of SQLSTATE that say: not now. No code at all: the server did not speak.
+_TRANSIENT_CLASSES = {None, "08", "53", "55", "57"}
+
+
+@frozen(kw_only=True)
+class StatementResult:
+    """What a statement returned."""
+
+    row: Row[Any] | None
+    repeated: bool
+    """Whether the statement may have counted before, with nobody to hear of it."""
+
+
+def execute_idempotent(
+    database: Database, statement: str, parameters: Mapping[str, object]
+) -> StatementResult:
+    """Run one statement of the driver's form as a transaction of its own.
+
+    A connection that is lost leaves open whether it counted. Then the very same statement is run
+    again, as soon as the server is there: it must look for what it did itself, in one step with
+    doing it. So it counts once, even when the first one is still at work on the server.
+    """
+    with translate_database_errors():
+        try:
+            return StatementResult(
+                row=_execute_statement(database, statement, parameters), repeated=False
+            )
+        except DBAPIError as error:
+            if not error.connection_invalidated:
+                raise
+            lost = error
+        return StatementResult(
+            row=_repeat_statement(database, statement, parameters, lost), repeated=True
+        )
+
+
+def _execute_statement(
+    database: Database, statement: str, parameters: Mapping[str, object]
+) -> Row[Any] | None:
+    with database.engine.connect() as connection:
+        alone = connection.execution_options(isolation_level="AUTOCOMMIT")
+        return alone.exec_driver_sql(statement, dict(parameters)).first()
+
+
+def _repeat_statement(
+    database: Database, statement: str, parameters: Mapping[str, object], lost: DBAPIError
+) -> Row[Any] | None:
+    started_s = time.monotonic()
+    while time.monotonic() - started_s < database.resolve_s:
+        try:
+            return _execute_statement(database, statement, parameters)
+        except DBAPIError as error:
+            if not (error.connection_invalidated or _is_transient(error)):
+                raise
+        time.sleep(_REPEAT_PAUSE_S)
+    raise DatabaseError(
+        problem="the connection was lost during a change, and the server does not say whether it "
+        f"counted: {database_error(lost).problem}",
+        remedy="look at the data once the server is back, before doing it again",
+    ) from lost
+
+
+def _is_transient(error: DBAPIError) -> bool:
+    code = get_sqlstate(error)
+    return (None if code is None else code[:2]) in _TRANSIENT_CLASSES

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import URL, text
 
-from tileferry.adapters.postgres.database import Database, engine_for
+from tileferry.adapters.postgres.database import Database, create_postgres_engine
 from tileferry.domain.errors import DatabaseError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def start_embedded(data_dir: Path, *, keep: bool = True) -> str:
     ``keep=False`` then deletes its data too, which is for tests.
     """
     with _STARTING:
-        server = _server(data_dir.expanduser().resolve(), keep=keep)
+        server = _start_server(data_dir.expanduser().resolve(), keep=keep)
     place = server.get_postmaster_info()
     if keep and place.socket_dir not in {None, server.pgdata}:
         # The package then puts the socket where every user of the machine can reach it.
@@ -40,7 +40,7 @@ def start_embedded(data_dir: Path, *, keep: bool = True) -> str:
             remedy="choose a shorter data directory, or set TILEFERRY_DATABASE_URL",
         )
     host = place.hostname if place.socket_dir is None else str(place.socket_dir)
-    return _with_database(
+    return _ensure_database(
         URL.create(
             "postgresql",
             username=server.postgres_user,
@@ -50,7 +50,7 @@ def start_embedded(data_dir: Path, *, keep: bool = True) -> str:
     )
 
 
-def _server(data_dir: Path, *, keep: bool) -> "PostgresServer":
+def _start_server(data_dir: Path, *, keep: bool) -> "PostgresServer":
     try:
         with warnings.catch_warnings():
             # It warns where there is no runtime directory, and then does without one.
@@ -71,16 +71,16 @@ def _server(data_dir: Path, *, keep: bool) -> "PostgresServer":
         alone = InterProcessLock(data_dir.with_name(f".{data_dir.name}.lock"))
         PostgresServer._lock = alone  # noqa: SLF001  # there is no other way to have it take ours
         with alone:  # or another may just be filling the directory
-            _check(data_dir)
+            _check_data_dir(data_dir)
         server = get_server(data_dir, cleanup_mode="stop" if keep else "delete")
         server._lock = alone  # noqa: SLF001  # for its end, which comes after the next one's start
         with alone:
             server.ensure_postgres_running()  # it may have died since this process joined it
-            _note_users(server)
+            _register_process(server)
     except DatabaseError:
         raise
     except Exception as error:  # whatever the package raises, the operator needs one answer
-        reason = f"{error}{_last_words(data_dir)}"
+        reason = f"{error}{_read_log_tail(data_dir)}"
         raise DatabaseError(
             problem=f"the embedded server in {data_dir} did not start: {reason}",
             remedy=f"see {data_dir / 'log'}, or set TILEFERRY_DATABASE_URL to another server",
@@ -88,7 +88,7 @@ def _server(data_dir: Path, *, keep: bool) -> "PostgresServer":
     return server
 
 
-def _check(data_dir: Path) -> None:
+def _check_data_dir(data_dir: Path) -> None:
     """Make the directory, or refuse one that cannot be a server's."""
     bad = sorted(_UNUSABLE & set(str(data_dir)))
     if bad:
@@ -104,7 +104,7 @@ def _check(data_dir: Path) -> None:
         )
 
 
-def _note_users(server: "PostgresServer") -> None:
+def _register_process(server: "PostgresServer") -> None:
     """Put this process on the list of users, and strike off those that were killed.
 
     The package does neither when it should, and a server with a wrong list is never stopped.
@@ -116,7 +116,7 @@ def _note_users(server: "PostgresServer") -> None:
     users.put(sorted({os.getpid(), *filter(process_is_running, listed)}))
 
 
-def _last_words(data_dir: Path) -> str:
+def _read_log_tail(data_dir: Path) -> str:
     """Return the end of the server's log, which has the reason when it did not start."""
     try:
         with (data_dir / "log").open("rb") as log:
@@ -128,10 +128,12 @@ def _last_words(data_dir: Path) -> str:
     return f"; it said: {said[-1]}" if said else ""
 
 
-def _with_database(server: URL) -> str:
-    admin = Database(engine_for(server.render_as_string(hide_password=False)))
+def _ensure_database(server: URL) -> str:
+    admin = Database(create_postgres_engine(server.render_as_string(hide_password=False)))
     try:
-        with admin.reading() as connection:  # a database cannot be made inside a transaction
+        with (
+            admin.read_connection() as connection
+        ):  # a database cannot be made inside a transaction
             connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _CREATION_LOCK})
             exists = connection.execute(
                 text("SELECT 1 FROM pg_database WHERE datname = :name"), {"name": DATABASE}

@@ -32,8 +32,8 @@ class PostgresEnvelopeStore:
         if self.database.change(_SAVE, row) is not None:
             return  # nobody had the key
         known = select(upload_envelopes).where(upload_envelopes.c.key == key)
-        with self.database.reading() as connection:
-            kept = _envelope_from(connection.execute(known).mappings().one())
+        with self.database.read_connection() as connection:
+            kept = _envelope_from_row(connection.execute(known).mappings().one())
         if kept != envelope:
             raise IdempotencyConflictError(
                 key=key,
@@ -41,15 +41,15 @@ class PostgresEnvelopeStore:
                 offered_fingerprint=envelope.body_sha256,
             )
 
-    def open_envelopes(self, flight_id: str) -> Sequence[SignedEnvelope]:
+    def list_open_envelopes(self, flight_id: str) -> Sequence[SignedEnvelope]:
         """Return those of a flight, oldest first."""
         query = (
             select(upload_envelopes)
             .where(upload_envelopes.c.flight_id == flight_id)
             .order_by(upload_envelopes.c.number)
         )
-        with self.database.reading() as connection:
-            return [_envelope_from(row) for row in connection.execute(query).mappings()]
+        with self.database.read_connection() as connection:
+            return [_envelope_from_row(row) for row in connection.execute(query).mappings()]
 
     def close(self, envelope: SignedEnvelope) -> None:
         """Forget an envelope."""
@@ -64,7 +64,7 @@ _SAVE = text(
 _CLOSE = text(f"DELETE FROM upload_envelopes WHERE key = :key RETURNING {WITH_XID}")  # noqa: S608  # as above
 
 
-def _envelope_from(row: RowMapping) -> SignedEnvelope:
+def _envelope_from_row(row: RowMapping) -> SignedEnvelope:
     return SignedEnvelope(
         batch=Batch.parse(row["key"], bytes(row["manifest"])),
         body_sha256=bytes(row["body_sha256"]).hex(),

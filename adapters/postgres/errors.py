@@ -60,7 +60,7 @@ _SIGNS = (
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translate_database_errors() -> Iterator[None]:
     """Turn what SQLAlchemy raises into ``DatabaseError``, with its cause and what to do."""
     try:
         yield
@@ -75,7 +75,7 @@ def translated() -> Iterator[None]:
         raise DatabaseError(problem=str(error), remedy=_DEFECT) from error
 
 
-def sqlstate_of(error: DBAPIError) -> str | None:
+def get_sqlstate(error: DBAPIError) -> str | None:
     """Return the server's code of an error; ``None`` when the server did not speak."""
     return error.orig.sqlstate if isinstance(error.orig, DriverError) else None
 
@@ -86,7 +86,7 @@ def database_error(error: DBAPIError) -> DatabaseError:
     # The first line says it; what follows repeats the query, or the address that was tried.
     lines = [line.strip() for line in str(original).splitlines() if line.strip()]
     problem = lines[0] if lines else type(original).__name__
-    code = sqlstate_of(error)
+    code = get_sqlstate(error)
     if error.connection_invalidated:
         return DatabaseError(problem=f"the connection was lost: {problem}", remedy=_AGAIN)
     if code is not None:

@@ -1,37 +1,160 @@
-"""Idempotency records in Postgres."""
+"""Idempotency records as rows, and the statements that change them.
+
+Each statement takes the step that ``tileferry.domain.idempotency`` describes, by the clock of the
+database; the contract suite holds both to it. Each may be run again when its answer was lost.
+"""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from typing import Any
 
 from attrs import frozen
-from sqlalchemy import text
+from sqlalchemy import Row, text
 
-from tileferry.adapters.postgres.audit_log import PostgresAuditLog, append_parameters
-from tileferry.adapters.postgres.database import Database
-from tileferry.adapters.postgres.idempotency_rows import (
-    CLAIM,
-    CLEAR,
-    END,
-    END_AND_LOG,
-    FIND,
-    FORGET_EXPIRED,
-    RELEASE,
-    RENEW,
-    StoredRecord,
-    key_sha256,
-)
-from tileferry.adapters.postgres.plain_text import escaped
-from tileferry.adapters.postgres.settle import settle
+from tileferry.adapters.postgres.audit_log import APPEND, PostgresAuditLog, append_parameters
+from tileferry.adapters.postgres.database import WITH_XID, Database, execute_idempotent
+from tileferry.adapters.postgres.encoding import escape_text, unescape_text
 from tileferry.domain.audit import AuditEvent
 from tileferry.domain.errors import DatabaseError
 from tileferry.domain.idempotency import (
     ABANDONED_AFTER,
     Completed,
-    FailedForGood,
     IdempotencyRecord,
+    InProgress,
+    PermanentFailure,
+    RecordState,
     claim,
-    still_known,
+    require_record,
 )
+
+_COLUMNS = (
+    "key, fingerprint, epoch, owner, state, lease_expires_at, result, error_type, error_message,"
+    " recorded_at, expires_at, now() AS now"
+)
+_IS_HELD = (
+    "key_sha256 = %(key_sha256)b AND owner = %(owner)s AND epoch = %(epoch)s"
+    " AND state = 'in_progress'"
+)
+
+
+@frozen(kw_only=True)
+class StoredRecord:
+    """A record as it was found, with what its outcome does not tell."""
+
+    record: IdempotencyRecord
+    owner: str
+    """Whose claim it is, or was when its outcome was recorded."""
+    now: datetime
+    """The time of the database then."""
+
+    @classmethod
+    def from_row(cls, row: Row[Any]) -> "StoredRecord":
+        """Read a row."""
+        record = IdempotencyRecord(
+            key=unescape_text(row.key),
+            fingerprint=unescape_text(row.fingerprint),
+            epoch=row.epoch,
+            state=_state_from_row(row),
+            expires_at=row.expires_at,
+        )
+        return cls(record=record, owner=unescape_text(row.owner), now=row.now)
+
+    def matches_outcome(self, held: IdempotencyRecord, outcome: RecordState) -> bool:
+        """Tell whether this is what a claim recorded, whatever the time of it."""
+        same_claim = (self.owner, self.record.epoch) == (held.owner, held.epoch)
+        return same_claim and _comparable_state(self.record.state) == _comparable_state(outcome)
+
+
+def _state_from_row(row: Row[Any]) -> RecordState:
+    if row.state == "in_progress":
+        return InProgress(owner=unescape_text(row.owner), lease_expires_at=row.lease_expires_at)
+    if row.state == "completed":
+        return Completed(result=bytes(row.result), recorded_at=row.recorded_at)
+    return PermanentFailure(
+        error_type=unescape_text(row.error_type),
+        error_message=unescape_text(row.error_message),
+        recorded_at=row.recorded_at,
+    )
+
+
+def _comparable_state(state: RecordState) -> object:
+    match state:
+        case Completed():
+            return state.result
+        case PermanentFailure():
+            return state.error_type, state.error_message
+        case InProgress():
+            return state
+
+
+def key_sha256(key: str) -> bytes:
+    """Return what a key's row is found by."""
+    return sha256(key.encode()).digest()
+
+
+# An outcome that has expired is anybody's; so is a lease that ran out, for the same payload.
+_IS_FREE = (
+    "(r.expires_at <= now() OR r.state = 'in_progress' AND r.lease_expires_at <= now()"
+    " AND r.fingerprint = %(fingerprint)s)"
+)
+# Returns the claim, or what stands in its way. It returns nothing when the row that it ran into is
+# not the one that it had seen: then it is run again. Looking first keeps a hit from writing at all.
+CLAIM = f"""
+    WITH found AS (
+        SELECT {_COLUMNS}, coalesce({_IS_FREE}, false) AS is_free
+        FROM idempotency_records AS r WHERE key_sha256 = %(key_sha256)b
+    ), taken AS (
+        INSERT INTO idempotency_records AS r
+            (key_sha256, key, fingerprint, epoch, owner, state, lease_expires_at)
+        SELECT %(key_sha256)b, %(key)s, %(fingerprint)s, 1, %(owner)s, 'in_progress',
+            now() + %(lease)s::interval
+        WHERE NOT EXISTS (SELECT FROM found WHERE NOT is_free)
+        ON CONFLICT (key_sha256) DO UPDATE SET
+            fingerprint = excluded.fingerprint, epoch = r.epoch + 1, owner = excluded.owner,
+            state = excluded.state, lease_expires_at = excluded.lease_expires_at, result = NULL,
+            error_type = NULL, error_message = NULL, recorded_at = NULL, expires_at = NULL
+        WHERE {_IS_FREE}
+        RETURNING {_COLUMNS}, true AS is_free
+    )
+    TABLE taken UNION ALL SELECT * FROM found WHERE NOT is_free
+"""  # noqa: S608  # names of ours, here and below
+RENEW = (
+    "UPDATE idempotency_records SET lease_expires_at = now() + %(lease)s::interval"  # noqa: S608
+    f" WHERE {_IS_HELD} AND lease_expires_at > now() RETURNING {_COLUMNS}"
+)
+RELEASE = (
+    "UPDATE idempotency_records SET lease_expires_at = now()"  # noqa: S608
+    f" WHERE {_IS_HELD} RETURNING {_COLUMNS}"
+)
+_END = f"""
+    UPDATE idempotency_records SET state = %(state)s, lease_expires_at = NULL,
+        result = %(result)b, error_type = %(error_type)s, error_message = %(error_message)s,
+        recorded_at = now(), expires_at = now() + %(keep)s::interval
+    WHERE {_IS_HELD} RETURNING {_COLUMNS}
+"""  # noqa: S608
+END = _END
+END_AND_LOG = f"""
+    WITH ended AS ({_END}), logged AS (SELECT {APPEND} FROM ended)
+    SELECT ended.* FROM ended, logged
+"""  # noqa: S608
+FIND = f"SELECT {_COLUMNS} FROM idempotency_records WHERE key_sha256 = :key_sha256"  # noqa: S608
+CLEAR = (
+    "DELETE FROM idempotency_records WHERE key_sha256 = :key_sha256"  # noqa: S608
+    f" RETURNING coalesce(expires_at > now(), true) AS was_known, {WITH_XID}"
+)
+FORGET_EXPIRED = f"""
+    WITH over AS (
+        SELECT key_sha256 FROM idempotency_records
+        WHERE expires_at <= now() OR lease_expires_at <= now() - CAST(:abandoned_after AS interval)
+        LIMIT :limit FOR UPDATE SKIP LOCKED
+    ), gone AS (
+        DELETE FROM idempotency_records USING over
+        WHERE idempotency_records.key_sha256 = over.key_sha256 RETURNING 1
+    )
+    SELECT count(*) AS removed, {WITH_XID} FROM gone
+"""  # noqa: S608
+
 
 CLAIM_ROUNDS_MAX = 20
 # The domain's functions check a request by any time at all; those that count are the database's.
@@ -54,13 +177,13 @@ class PostgresIdempotencyStore:
         claim(None, key=key, fingerprint=fingerprint, owner=owner, now=_LONG_AGO, lease=lease)
         request = {
             "key_sha256": key_sha256(key),
-            "key": escaped(key),
-            "fingerprint": escaped(fingerprint),
-            "owner": escaped(owner),
+            "key": escape_text(key),
+            "fingerprint": escape_text(fingerprint),
+            "owner": escape_text(owner),
             "lease": lease,
         }
         for _ in range(CLAIM_ROUNDS_MAX):
-            row = settle(self.database, CLAIM, request).row
+            row = execute_idempotent(self.database, CLAIM, request).row
             if row is None:  # it changed under the statement's eyes
                 continue
             found = StoredRecord.from_row(row)
@@ -81,12 +204,14 @@ class PostgresIdempotencyStore:
 
     def renew(self, held: IdempotencyRecord, *, lease: timedelta) -> IdempotencyRecord:
         """Extend a lease."""
-        held.renewed(held.owner, held.epoch, now=_LONG_AGO, lease=lease)
-        row = settle(self.database, RENEW, {**_claim_of(held), "lease": lease}).row
+        held.renew(held.owner, held.epoch, now=_LONG_AGO, lease=lease)
+        row = execute_idempotent(
+            self.database, RENEW, {**_claim_parameters(held), "lease": lease}
+        ).row
         if row is not None:
             return StoredRecord.from_row(row).record
-        return self._refused(
-            held, lambda record, now: record.renewed(held.owner, held.epoch, now=now, lease=lease)
+        return self._raise_refusal(
+            held, lambda record, now: record.renew(held.owner, held.epoch, now=now, lease=lease)
         )
 
     def complete(
@@ -100,9 +225,7 @@ class PostgresIdempotencyStore:
         """Record a result, and its event with it."""
         return self._end(
             held,
-            lambda record, now: record.completed(
-                held.owner, held.epoch, result, now=now, keep=keep
-            ),
+            lambda record, now: record.complete(held.owner, held.epoch, result, now=now, keep=keep),
             keep,
             event,
         )
@@ -118,25 +241,23 @@ class PostgresIdempotencyStore:
         """Record a failure, and its event with it."""
         return self._end(
             held,
-            lambda record, now: record.failed_for_good(
-                held.owner, held.epoch, error, now=now, keep=keep
-            ),
+            lambda record, now: record.fail(held.owner, held.epoch, error, now=now, keep=keep),
             keep,
             event,
         )
 
     def release(self, held: IdempotencyRecord) -> None:
         """Give a claim back."""
-        settled = settle(self.database, RELEASE, _claim_of(held))
+        settled = execute_idempotent(self.database, RELEASE, _claim_parameters(held))
         # Whoever has it after a statement that was repeated may have got it from us.
         if settled.row is None and not settled.repeated:
-            self._refused(
-                held, lambda record, now: record.released(held.owner, held.epoch, now=now)
+            self._raise_refusal(
+                held, lambda record, now: record.release(held.owner, held.epoch, now=now)
             )
 
     def find(self, key: str) -> IdempotencyRecord | None:
         """Look a key up."""
-        found = self._stored(key)
+        found = self._find_stored(key)
         return None if found is None or found.record.is_expired(found.now) else found.record
 
     def clear(self, key: str) -> bool:
@@ -159,47 +280,50 @@ class PostgresIdempotencyStore:
         event: AuditEvent | None,
     ) -> IdempotencyRecord:
         outcome = ending(held, _LONG_AGO).state
-        assert isinstance(outcome, Completed | FailedForGood)  # noqa: S101  # what endings are
-        statement, parameters = END, {**_claim_of(held), **_columns_of(outcome), "keep": keep}
+        assert isinstance(outcome, Completed | PermanentFailure)  # noqa: S101  # what endings are
+        statement, parameters = (
+            END,
+            {**_claim_parameters(held), **_outcome_columns(outcome), "keep": keep},
+        )
         if event is not None and self.audit_sink is not None:
             statement, parameters = END_AND_LOG, {**parameters, **append_parameters([event])}
-        settled = settle(self.database, statement, parameters)
+        settled = execute_idempotent(self.database, statement, parameters)
         if settled.row is not None:
             return StoredRecord.from_row(settled.row).record
-        found = self._stored(held.key)
-        if settled.repeated and found is not None and found.is_outcome_of(held, outcome):
+        found = self._find_stored(held.key)
+        if settled.repeated and found is not None and found.matches_outcome(held, outcome):
             return found.record
-        return self._refused(held, ending)
+        return self._raise_refusal(held, ending)
 
-    def _refused(
+    def _raise_refusal(
         self,
         held: IdempotencyRecord,
         change: Callable[[IdempotencyRecord, datetime], IdempotencyRecord],
     ) -> IdempotencyRecord:
         """Let the domain say why a change was not made."""
-        found = self._stored(held.key)
-        existing = still_known(None if found is None else found.record, held)
+        found = self._find_stored(held.key)
+        existing = require_record(None if found is None else found.record, held)
         change(existing, _LONG_AGO if found is None else found.now)
         raise DatabaseError(
             problem=f"the claim on idempotency key {held.key} was refused and is there",
             remedy="this is a defect; please report it",
         )
 
-    def _stored(self, key: str) -> StoredRecord | None:
-        with self.database.reading() as connection:
+    def _find_stored(self, key: str) -> StoredRecord | None:
+        with self.database.read_connection() as connection:
             row = connection.execute(_FIND, {"key_sha256": key_sha256(key)}).first()
         return None if row is None else StoredRecord.from_row(row)
 
 
-def _claim_of(held: IdempotencyRecord) -> dict[str, object]:
+def _claim_parameters(held: IdempotencyRecord) -> dict[str, object]:
     return {
         "key_sha256": key_sha256(held.key),
-        "owner": escaped(held.owner),
+        "owner": escape_text(held.owner),
         "epoch": held.epoch,
     }
 
 
-def _columns_of(outcome: Completed | FailedForGood) -> Mapping[str, object]:
+def _outcome_columns(outcome: Completed | PermanentFailure) -> Mapping[str, object]:
     if isinstance(outcome, Completed):
         return {
             "state": "completed",
@@ -210,6 +334,6 @@ def _columns_of(outcome: Completed | FailedForGood) -> Mapping[str, object]:
     return {
         "state": "failed",
         "result": None,
-        "error_type": escaped(outcome.error_type),
-        "error_message": escaped(outcome.error_message),
+        "error_type": escape_text(outcome.error_type),
+        "error_message": escape_text(outcome.error_message),
     }

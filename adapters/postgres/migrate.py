@@ -60,10 +60,10 @@ class SchemaStatus:
             )
 
 
-def schema_status(database: Database) -> SchemaStatus:
+def get_schema_status(database: Database) -> SchemaStatus:
     """Look where the schema stands."""
-    with database.reading() as connection:
-        return _status(connection)
+    with database.read_connection() as connection:
+        return _read_status(connection)
 
 
 def upgrade(database: Database, revision: str = "head") -> SchemaStatus:
@@ -71,34 +71,34 @@ def upgrade(database: Database, revision: str = "head") -> SchemaStatus:
     from alembic import command  # noqa: PLC0415  # slow, as above
 
     database.check_server()
-    with _changing(database) as connection:
-        _moved(lambda: command.upgrade(_config(connection), revision))
-        return _status(connection)
+    with _lock_schema(database) as connection:
+        _run_migration(lambda: command.upgrade(_build_config(connection), revision))
+        return _read_status(connection)
 
 
 def downgrade(database: Database, revision: str) -> None:
     """Take migrations back down to ``revision``; for tests and for an operator who must."""
     from alembic import command  # noqa: PLC0415  # as above
 
-    with _changing(database) as connection:
-        _moved(lambda: command.downgrade(_config(connection), revision))
+    with _lock_schema(database) as connection:
+        _run_migration(lambda: command.downgrade(_build_config(connection), revision))
 
 
 @contextmanager
-def _changing(database: Database) -> Iterator[Connection]:
+def _lock_schema(database: Database) -> Iterator[Connection]:
     """Hold the schema of a database that is not newer than we are, in one transaction."""
     with _ALEMBIC, database.transaction() as connection:
         # A large table takes its time to be changed, and whoever came first may be at it.
         connection.execute(text("SET LOCAL lock_timeout = 0"))
         connection.execute(text("SET LOCAL statement_timeout = 0"))
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
-        status = _status(connection)
+        status = _read_status(connection)
         if status.is_newer:
             status.check()
         yield connection
 
 
-def _moved(move: Callable[[], None]) -> None:
+def _run_migration(move: Callable[[], None]) -> None:
     from alembic.util import CommandError  # noqa: PLC0415  # as above
 
     try:
@@ -112,7 +112,7 @@ def _moved(move: Callable[[], None]) -> None:
         ) from error
 
 
-def _status(connection: Connection) -> SchemaStatus:
+def _read_status(connection: Connection) -> SchemaStatus:
     there = connection.execute(text("SELECT to_regclass('alembic_version')")).scalar()
     found = None
     if there is not None:
@@ -120,7 +120,7 @@ def _status(connection: Connection) -> SchemaStatus:
     return SchemaStatus(found=found, needed=REVISIONS[-1], known=REVISIONS)
 
 
-def _config(connection: Connection) -> "Config":
+def _build_config(connection: Connection) -> "Config":
     from alembic.config import Config  # noqa: PLC0415  # as above
 
     config = Config()

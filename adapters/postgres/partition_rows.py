@@ -7,15 +7,10 @@ from typing import Any
 from sqlalchemy import Row, text
 
 from tileferry.application.ports.work import PartitionAttempt
-from tileferry.domain.change import Change
-from tileferry.domain.partitions import (
-    Partition,
-    PartitionKey,
-    PartitionStatus,
-    verdict_behind,
-)
+from tileferry.domain.partitions import Partition, PartitionKey, PartitionStatus, find_verdict
 from tileferry.domain.partitions.manifest import SealedPartition
 from tileferry.domain.runs import RunId, VerdictOutcome
+from tileferry.domain.state_machine import Change
 
 _KEY = "source, customer_id, query_name, logical_date"
 _STATE = (
@@ -23,7 +18,7 @@ _STATE = (
     " terminal_marker, error_message, updated_at"
 )
 PARTITION_COLUMNS = f"{_KEY}, {_STATE}, created_at"
-IS_IT = (
+KEY_MATCHES = (
     "source = :source AND customer_id = :customer_id AND query_name = :query_name"
     " AND logical_date = :logical_date"
 )
@@ -49,10 +44,10 @@ def key_arrays(keys: Sequence[PartitionKey]) -> dict[str, object]:
     }
 
 
-def partition_from(row: Row[Any]) -> Partition:
+def partition_from_row(row: Row[Any]) -> Partition:
     """Read a row."""
     return Partition(
-        key=_key_from(row),
+        key=_key_from_row(row),
         status=PartitionStatus(row.status),
         attempt_count=row.attempt_count,
         current_run_id=row.current_run_id,
@@ -67,7 +62,7 @@ def partition_from(row: Row[Any]) -> Partition:
     )
 
 
-def _key_from(row: Row[Any]) -> PartitionKey:
+def _key_from_row(row: Row[Any]) -> PartitionKey:
     return PartitionKey(
         source=row.source,
         customer_id=row.customer_id,
@@ -76,7 +71,7 @@ def _key_from(row: Row[Any]) -> PartitionKey:
     )
 
 
-def partition_row(change: Change[Partition]) -> dict[str, object]:
+def to_partition_row(change: Change[Partition]) -> dict[str, object]:
     """Lay out what a change makes of a partition, and who made it."""
     partition = change.after
     return {
@@ -97,9 +92,9 @@ def partition_row(change: Change[Partition]) -> dict[str, object]:
     }
 
 
-def verdict_row(change: Change[Partition]) -> dict[str, object] | None:
+def to_verdict_row(change: Change[Partition]) -> dict[str, object] | None:
     """Lay out the verdict that a change came from; ``None`` if it came from none."""
-    outcome = verdict_behind(change)
+    outcome = find_verdict(change)
     if outcome is None:
         return None
     return {
@@ -112,7 +107,7 @@ def verdict_row(change: Change[Partition]) -> dict[str, object] | None:
     }
 
 
-def raw_row(sealed: SealedPartition) -> dict[str, object]:
+def to_raw_row(sealed: SealedPartition) -> dict[str, object]:
     """Lay out a raw partition that was sealed."""
     return {
         **key_values(sealed.key),
@@ -124,10 +119,10 @@ def raw_row(sealed: SealedPartition) -> dict[str, object]:
     }
 
 
-def raw_from(row: Row[Any]) -> SealedPartition:
+def raw_from_row(row: Row[Any]) -> SealedPartition:
     """Read a raw partition, with the key of its partition beside it."""
     return SealedPartition(
-        key=_key_from(row),
+        key=_key_from_row(row),
         run_id=RunId(row.run_id),
         tiles=row.tiles,
         size_bytes=row.bytes,
@@ -136,7 +131,7 @@ def raw_from(row: Row[Any]) -> SealedPartition:
     )
 
 
-def verdict_from(row: Row[Any]) -> PartitionAttempt:
+def verdict_from_row(row: Row[Any]) -> PartitionAttempt:
     """Read a verdict."""
     return PartitionAttempt(
         attempt=row.attempt,
@@ -148,14 +143,14 @@ def verdict_from(row: Row[Any]) -> PartitionAttempt:
 
 
 _WRITTEN = f"{_KEY}, {_STATE}, created_at, transition, changed_by"
-_ID = f"(SELECT id FROM partitions WHERE {IS_IT})"  # noqa: S608  # names of ours, here and below
+_ID = f"(SELECT id FROM partitions WHERE {KEY_MATCHES})"  # noqa: S608  # names of ours, here and below
 INSERT_PARTITION = text(
     f"INSERT INTO partitions ({_WRITTEN}) VALUES (:{_WRITTEN.replace(', ', ', :')})"  # noqa: S608
 )
 UPDATE_PARTITION = text(
     "UPDATE partitions SET "  # noqa: S608
     + ", ".join(f"{name} = :{name}" for name in f"{_STATE}, transition, changed_by".split(", "))
-    + f" WHERE {IS_IT}"
+    + f" WHERE {KEY_MATCHES}"
 )
 INSERT_VERDICT = text(
     f"INSERT INTO partition_attempts VALUES ({_ID}, :attempt, :run_id, :outcome, :explanation,"  # noqa: S608

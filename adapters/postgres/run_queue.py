@@ -10,9 +10,10 @@ import psycopg
 from attrs import define, field
 from sqlalchemy import Connection
 
-from tileferry.adapters.postgres.database import Database, transaction_id
-from tileferry.adapters.postgres.errors import translated
+from tileferry.adapters.postgres.database import Database, get_transaction_id
+from tileferry.adapters.postgres.errors import translate_database_errors
 from tileferry.adapters.postgres.run_rows import (
+    ADMIT_RETRIES,
     CLAIM,
     COMPLETE,
     DUE_SOURCES,
@@ -20,23 +21,15 @@ from tileferry.adapters.postgres.run_rows import (
     RENEW_FREE,
     RENEW_ONE,
     SPEND,
-    WAKE,
-    budget_now,
-    claims_of,
-    in_order,
-    run_from,
+    queue_order,
+    refill_budget,
+    run_from_row,
+    to_claim_parameters,
 )
 from tileferry.application.ports.work import ALL_KINDS
 from tileferry.domain.errors import DatabaseError
 from tileferry.domain.retry import RetryBudget
-from tileferry.domain.runs import (
-    QUEUE_BUDGET,
-    WAKE_MAX,
-    Run,
-    RunId,
-    RunKind,
-    WorkerId,
-)
+from tileferry.domain.runs import ADMIT_MAX, QUEUE_BUDGET, Run, RunId, RunKind, WorkerId
 
 CHANNEL = "tileferry_runs"
 _RECONNECT_S = 5.0
@@ -79,9 +72,9 @@ class PostgresRunQueue:
         sources: Sequence[str] | None = None,
     ) -> tuple[Sequence[RunId], Sequence[Run]]:
         """End some runs and claim the next, by one commit."""
-        with self.database.resolving() as (connection, xid_holder):
-            kept = _completed(connection, ended)
-            self._wake(connection)
+        with self.database.resolvable_transaction() as (connection, xid_holder):
+            kept = _complete_runs(connection, ended)
+            self._admit_due_retries(connection)
             values = {
                 "worker": worker,
                 "limit": limit,
@@ -92,38 +85,40 @@ class PostgresRunQueue:
                 "earned": self.budget.earned_per_attempt,
             }
             rows = connection.exec_driver_sql(CLAIM, values).all()
-            xid_holder.append(rows[0][-1] if rows else transaction_id(connection))
-        return kept, [run_from(row[:-1]) for row in sorted(rows, key=in_order)]
+            xid_holder.append(rows[0][-1] if rows else get_transaction_id(connection))
+        return kept, [run_from_row(row[:-1]) for row in sorted(rows, key=queue_order)]
 
-    def _wake(self, connection: Connection) -> None:
+    def _admit_due_retries(self, connection: Connection) -> None:
         """Have due retries compete, as far as their sources' tokens go."""
         for row in connection.exec_driver_sql(DUE_SOURCES).all():
-            budget = budget_now(self.budget, row)
-            limit = min(budget.retries_allowed, WAKE_MAX)
+            budget = refill_budget(self.budget, row)
+            limit = min(budget.retries_allowed, ADMIT_MAX)
             woken = 0
             if limit:
-                woken = connection.execute(WAKE, {"source": row.source, "limit": limit}).rowcount
+                woken = connection.execute(
+                    ADMIT_RETRIES, {"source": row.source, "limit": limit}
+                ).rowcount
             if woken or row.refilled_at > row.now:  # the clock may have been ahead for a while
-                left = budget.after_retry(woken).tokens
+                left = budget.spend(woken).tokens
                 connection.execute(SPEND, {"source": row.source, "tokens": left})
 
     def renew(self, held: Sequence[Run], *, lease: timedelta) -> Sequence[RunId]:
         """Extend leases: at once those that nobody has locked, then the others one by one."""
-        renewed = self._renewed(RENEW_FREE, held, lease)
+        renewed = self._renew_with(RENEW_FREE, held, lease)
         for run in held:
             if run.run_id not in renewed:
-                renewed |= self._renewed(RENEW_ONE, [run], lease)
+                renewed |= self._renew_with(RENEW_ONE, [run], lease)
         return [run_id for run_id in dict.fromkeys(run.run_id for run in held) if run_id in renewed]
 
-    def _renewed(self, statement: str, held: Sequence[Run], lease: timedelta) -> set[RunId]:
-        values = {**claims_of(held), "lease": lease}
+    def _renew_with(self, statement: str, held: Sequence[Run], lease: timedelta) -> set[RunId]:
+        values = {**to_claim_parameters(held), "lease": lease}
         with self.database.transaction() as connection:
             return {RunId(row[0]) for row in connection.exec_driver_sql(statement, values)}
 
     def complete(self, ended: Sequence[Run]) -> Sequence[RunId]:
         """End runs."""
         with self.database.transaction() as connection:
-            return _completed(connection, ended)
+            return _complete_runs(connection, ended)
 
     # Waiting
 
@@ -132,18 +127,18 @@ class PostgresRunQueue:
         started_s = time.monotonic()
         with self._guard:
             try:
-                connection = self._connected()
+                connection = self._connect()
                 if connection is not None:
                     return any(True for _ in connection.notifies(timeout=seconds, stop_after=1))
             except (psycopg.Error, DatabaseError):
-                self._hang_up()
+                self._disconnect()
         time.sleep(max(0.0, seconds - (time.monotonic() - started_s)))
         return False
 
-    def _connected(self) -> "psycopg.Connection[Any] | None":
+    def _connect(self) -> "psycopg.Connection[Any] | None":
         if self._listening is None and time.monotonic() >= self._not_before_s:
             # One of its own, that the pool forgets: it hears what comes at any time.
-            with translated():
+            with translate_database_errors():
                 pooled = self.database.engine.raw_connection()
             self._listening = cast("psycopg.Connection[Any]", pooled.driver_connection)
             pooled.detach()
@@ -151,7 +146,7 @@ class PostgresRunQueue:
             self._listening.execute(f"LISTEN {CHANNEL}")
         return self._listening
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         self._not_before_s = time.monotonic() + _RECONNECT_S
         if self._listening is not None:
             self._listening.close()
@@ -160,13 +155,13 @@ class PostgresRunQueue:
     def close(self) -> None:
         """Give back the connection that listens."""
         with self._guard:
-            self._hang_up()
+            self._disconnect()
 
 
-def _completed(connection: Connection, ended: Sequence[Run]) -> list[RunId]:
+def _complete_runs(connection: Connection, ended: Sequence[Run]) -> list[RunId]:
     if not ended:
         return []
-    claims = claims_of(ended)
+    claims = to_claim_parameters(ended)
     kept = [RunId(row[0]) for row in connection.exec_driver_sql(COMPLETE, claims)]
     if len(kept) < len(ended):  # some may have counted before, with nobody to hear of it
         kept += [RunId(row[0]) for row in connection.exec_driver_sql(PASSED_BEFORE, claims)]

@@ -14,7 +14,6 @@ from attrs import evolve
 from sqlalchemy import Row, text
 
 from tileferry.domain.canonical import canonical_json
-from tileferry.domain.change import Change
 from tileferry.domain.retry import RetryBudget
 from tileferry.domain.runs import (
     Run,
@@ -23,8 +22,9 @@ from tileferry.domain.runs import (
     RunPriority,
     RunStatus,
     is_due,
-    restored,
+    restore_run,
 )
+from tileferry.domain.state_machine import Change
 
 RUN_COLUMNS = (
     "run_id, kind, source, priority, submitted_date, dedupe_key, payload, status, retry_count,"
@@ -36,16 +36,16 @@ _STATUSES = {str(status): status for status in RunStatus}
 _PRIORITIES = {int(priority): priority for priority in RunPriority}
 
 
-def budget_now(budget: RetryBudget, row: Row[Any]) -> RetryBudget:
+def refill_budget(budget: RetryBudget, row: Row[Any]) -> RetryBudget:
     """Return a source's tokens as they are by the server's time."""
     return evolve(
         budget,
         tokens=min(row.tokens, budget.capacity),
         updated_s=row.refilled_at.timestamp(),
-    ).refilled(row.now.timestamp())
+    ).refill(row.now.timestamp())
 
 
-def run_from(row: Sequence[Any]) -> Run:
+def run_from_row(row: Sequence[Any]) -> Run:
     """Read a row that has ``RUN_COLUMNS``; by their places, since a batch has many."""
     (
         run_id, kind, source, priority, submitted_date, dedupe_key, payload, status_text,
@@ -54,15 +54,16 @@ def run_from(row: Sequence[Any]) -> Run:
     ) = row  # fmt: skip
     status = _STATUSES[status_text]
     # The table's own CHECKs hold all that the constructor would look at, at half of a claim's cost.
-    return restored(
+    return restore_run(
         run_id, _KINDS[kind], source, submitted_date, _PRIORITIES[priority], dedupe_key,
-        _payload_of(payload), status, retry_count, rate_limited_count, next_retry_at, error_class,
+        _parse_payload(payload), status, retry_count, rate_limited_count, next_retry_at,
+        error_class,
         error_message, worker if status is RunStatus.PROCESSING else None, lease_expires_at,
         lease_epoch, rescues,
     )  # fmt: skip
 
 
-def _payload_of(text_of_it: str) -> dict[str, Any]:
+def _parse_payload(text_of_it: str) -> dict[str, Any]:
     """Read a payload. One that somebody has spoilt says nothing, and whoever reads it refuses that.
 
     It must not fail here: a run that nobody can read could not even be given up.
@@ -74,7 +75,7 @@ def _payload_of(text_of_it: str) -> dict[str, Any]:
     return payload if isinstance(payload, dict) else {}
 
 
-def new_row(change: Change[Run]) -> dict[str, object]:
+def to_insert_row(change: Change[Run]) -> dict[str, object]:
     """Lay out a run that was submitted."""
     run = change.after
     return {
@@ -88,7 +89,7 @@ def new_row(change: Change[Run]) -> dict[str, object]:
     }
 
 
-def changed_row(change: Change[Run]) -> dict[str, object]:
+def to_update_row(change: Change[Run]) -> dict[str, object]:
     """Lay out what a change makes of a run, and how the run must be found."""
     run, before = change.after, change.before
     ended = before is not None and before.status is RunStatus.PROCESSING
@@ -106,7 +107,7 @@ def changed_row(change: Change[Run]) -> dict[str, object]:
     }
 
 
-def attempt_row(attempt: RunAttempt) -> dict[str, object]:
+def to_attempt_row(attempt: RunAttempt) -> dict[str, object]:
     """Lay out an attempt that has ended."""
     return {
         "run_id": attempt.run_id,
@@ -121,7 +122,7 @@ def attempt_row(attempt: RunAttempt) -> dict[str, object]:
     }
 
 
-def claims_of(held: Sequence[Run]) -> dict[str, object]:
+def to_claim_parameters(held: Sequence[Run]) -> dict[str, object]:
     """Lay out what a worker holds: the runs to be found, and its claim on each."""
     # As texts to be split there: of all forms of an array this is the cheapest to write.
     return {
@@ -130,7 +131,9 @@ def claims_of(held: Sequence[Run]) -> dict[str, object]:
     }
 
 
-in_order = itemgetter(*map(RUN_COLUMNS.split(", ").index, ("priority", "submitted_date", "run_id")))
+queue_order = itemgetter(
+    *map(RUN_COLUMNS.split(", ").index, ("priority", "submitted_date", "run_id"))
+)
 """What a row is sorted by; ``domain.runs.fair_order`` says the same of its run."""
 
 
@@ -163,7 +166,7 @@ DUE_SOURCES = (
     f" (SELECT FROM runs WHERE {_IS_WAITING} AND next_retry_at <= now())"
     " ORDER BY source FOR UPDATE SKIP LOCKED"
 )
-WAKE = text(
+ADMIT_RETRIES = text(
     "UPDATE runs SET ready = true WHERE run_id IN (SELECT run_id FROM runs"
     " WHERE source = :source AND next_retry_at <= now() AND NOT ready"
     " ORDER BY next_retry_at, run_id LIMIT :limit FOR UPDATE SKIP LOCKED)"

@@ -29,13 +29,13 @@ NAME = Text(collation="C")
 """Ordered by its bytes, as Python does it."""
 
 
-def one_of(column: str, values: type[StrEnum]) -> str:
+def enum_check(column: str, values: type[StrEnum]) -> str:
     """Say that a column holds one of an enumeration's values."""
     listed = ", ".join(f"'{value}'" for value in values)
     return f"{column} IN ({listed})"
 
 
-def moment(name: str, *, nullable: bool = False) -> Column[object]:
+def timestamp_column(name: str, *, nullable: bool = False) -> Column[object]:
     """Declare a column for a time."""
     return Column(name, DateTime(timezone=True), nullable=nullable)
 
@@ -48,7 +48,7 @@ tiles = Table(
     Column("x", Integer, nullable=False),
     Column("y", Integer, nullable=False),
     Column("flight_id", NAME, nullable=False),
-    moment("produced_at"),
+    timestamp_column("produced_at"),
     Column("resolution_m_per_px", Double, nullable=False),
     Column("sector_class", Text, nullable=False),
     Column("freshness", Text, nullable=False),
@@ -57,9 +57,9 @@ tiles = Table(
     Column("byte_offset", BigInteger, nullable=False),
     Column("byte_length", Integer, nullable=False),
     Column("sha256", LargeBinary, nullable=False),
-    moment("stored_at"),
-    moment("last_used_at"),
-    moment("uploaded_at", nullable=True),
+    timestamp_column("stored_at"),
+    timestamp_column("last_used_at"),
+    timestamp_column("uploaded_at", nullable=True),
     Column("upload_attempts", Integer, nullable=False, server_default=text("0")),
     Column("last_attempt", NAME),
     PrimaryKeyConstraint("source", "zoom", "x", "y", name="tiles_pkey"),
@@ -69,9 +69,9 @@ tiles = Table(
     CheckConstraint(
         "resolution_m_per_px > 0 AND resolution_m_per_px < 'infinity'", name="tiles_resolution"
     ),
-    CheckConstraint(one_of("sector_class", SectorClass), name="tiles_sector_class"),
-    CheckConstraint(one_of("freshness", FreshnessLabel), name="tiles_freshness"),
-    CheckConstraint(one_of("voting_status", VotingStatus), name="tiles_voting_status"),
+    CheckConstraint(enum_check("sector_class", SectorClass), name="tiles_sector_class"),
+    CheckConstraint(enum_check("freshness", FreshnessLabel), name="tiles_freshness"),
+    CheckConstraint(enum_check("voting_status", VotingStatus), name="tiles_voting_status"),
     CheckConstraint("segment > 0 AND byte_offset >= 0 AND byte_length >= 0", name="tiles_blob"),
     CheckConstraint("octet_length(sha256) = 32", name="tiles_sha256"),
     CheckConstraint("upload_attempts >= 0", name="tiles_upload_attempts"),
@@ -109,7 +109,7 @@ flight_pins = Table(
     "flight_pins",
     metadata,
     Column("flight_id", NAME, nullable=False, primary_key=True),
-    moment("pinned_at"),
+    timestamp_column("pinned_at"),
 )
 
 cache_reservations = Table(
@@ -117,7 +117,7 @@ cache_reservations = Table(
     metadata,
     Column("reservation_id", NAME, nullable=False, primary_key=True),
     Column("reserved_bytes", BigInteger, nullable=False),
-    moment("expires_at"),
+    timestamp_column("expires_at"),
     CheckConstraint("reserved_bytes >= 0", name="cache_reservations_bytes"),
 )
 
@@ -127,7 +127,7 @@ bound_cache = Table(
     Column("one_row", Boolean, nullable=False, primary_key=True, server_default=text("true")),
     Column("cache_id", NAME, nullable=False),
     Column("place", NAME, nullable=False),
-    moment("bound_at"),
+    timestamp_column("bound_at"),
     CheckConstraint("one_row", name="bound_cache_one_row"),
     CheckConstraint("cache_id ~ '^[0-9a-f]{32}$'", name="bound_cache_id"),
 )
@@ -140,7 +140,7 @@ audit_log = Table(
     Column("hash", LargeBinary, nullable=False),
     Column("body", LargeBinary, nullable=False),
     Column("event_type", NAME, nullable=False),
-    moment("occurred_at"),
+    timestamp_column("occurred_at"),
     Column("correlation_id", NAME),
     Column("subject", NAME),
     Column("group_id", Uuid),
@@ -186,12 +186,12 @@ idempotency_records = Table(
     Column("epoch", BigInteger, nullable=False),
     Column("owner", NAME, nullable=False),
     Column("state", Text, nullable=False),
-    moment("lease_expires_at", nullable=True),
+    timestamp_column("lease_expires_at", nullable=True),
     Column("result", LargeBinary),
     Column("error_type", Text),
     Column("error_message", Text),
-    moment("recorded_at", nullable=True),
-    moment("expires_at", nullable=True),
+    timestamp_column("recorded_at", nullable=True),
+    timestamp_column("expires_at", nullable=True),
     CheckConstraint("octet_length(key_sha256) = 32", name="idempotency_records_key"),
     CheckConstraint("epoch > 0", name="idempotency_records_epoch"),
     CheckConstraint("expires_at > recorded_at", name="idempotency_records_expiry"),

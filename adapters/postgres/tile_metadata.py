@@ -12,15 +12,15 @@ from sqlalchemy import Column, ColumnElement, Connection, Select, func, select, 
 
 from tileferry.adapters.postgres.database import WITH_XID, Database
 from tileferry.adapters.postgres.schema import tiles
-from tileferry.adapters.postgres.tile_rows import (
+from tileferry.adapters.postgres.tile_index import (
     IS_HELD,
     UPSERT,
-    at,
-    holding,
     id_columns,
     id_values,
-    metadata_from,
-    tile_id_from,
+    lock_tiles_sql,
+    match_tile,
+    metadata_from_row,
+    tile_id_from_row,
     upsert_columns,
 )
 from tileferry.application.ports.clock import Clock
@@ -35,7 +35,7 @@ from tileferry.domain.tiles import (
     TileMetadata,
     TileRange,
     VotingStatus,
-    capture_source,
+    build_capture_source,
     move_status,
 )
 
@@ -48,11 +48,11 @@ _ID = (tiles.c.source, tiles.c.zoom, tiles.c.x, tiles.c.y)
 _key = attrgetter("source", "zoom", "x", "y")
 
 
-def _of(flight_id: str, status: VotingStatus) -> tuple[ColumnElement[bool], ...]:
+def _match_flight(flight_id: str, status: VotingStatus) -> tuple[ColumnElement[bool], ...]:
     return tiles.c.flight_id == flight_id, tiles.c.voting_status == status.value
 
 
-def reopening_sql(tile_id: TileId) -> str:
+def build_reopen_sql(tile_id: TileId) -> str:
     """Return the statement by which a human gives a tile one more try; no code of ours runs it."""
     return (
         "UPDATE tiles SET voting_status = 'pending'"  # noqa: S608  # shown, not run; names of ours
@@ -106,7 +106,7 @@ class PostgresTileMetadataStore:
                 return
             try:
                 with self.database.transaction() as connection:
-                    for versions in _rounds(group):
+                    for versions in _split_versions(group):
                         connection.execute(UPSERT, upsert_columns(versions))
             except BaseException:
                 with self._lock:
@@ -115,13 +115,13 @@ class PostgresTileMetadataStore:
 
     def get_metadata(self, tile_id: TileId) -> TileMetadata | None:
         """Look a tile up."""
-        with self.database.reading() as connection:
-            row = connection.execute(select(tiles).where(at(tile_id))).mappings().first()
-        return None if row is None else metadata_from(row)
+        with self.database.read_connection() as connection:
+            row = connection.execute(select(tiles).where(match_tile(tile_id))).mappings().first()
+        return None if row is None else metadata_from_row(row)
 
     def count(self) -> int:
         """Return how many tiles are visible."""
-        with self.database.reading() as connection:
+        with self.database.read_connection() as connection:
             return int(connection.execute(select(func.count()).select_from(tiles)).scalar_one())
 
     def query_by_bbox(
@@ -134,7 +134,7 @@ class PostgresTileMetadataStore:
             while x is not None:
                 columns = evolve(part, x_min=x, x_max=min(x + width - 1, part.x_max))
                 empty = True
-                for page in self._pages_of(columns, source):
+                for page in self._read_range_pages(columns, source):
                     empty = False
                     yield from page
                 x = columns.x_max + 1
@@ -148,10 +148,12 @@ class PostgresTileMetadataStore:
         query = select(func.min(tiles.c.x)).where(
             tiles.c.zoom == part.zoom, tiles.c.x.between(x, part.x_max)
         )
-        with self.database.reading() as connection:
+        with self.database.read_connection() as connection:
             return connection.execute(query).scalar()
 
-    def _pages_of(self, part: TileRange, source: str | None) -> Iterator[list[TileMetadata]]:
+    def _read_range_pages(
+        self, part: TileRange, source: str | None
+    ) -> Iterator[list[TileMetadata]]:
         # Naming each column lets the index go to its rows directly, however long the columns are.
         query = (
             select(tiles)
@@ -164,56 +166,56 @@ class PostgresTileMetadataStore:
         )
         if source is not None:
             query = query.where(tiles.c.source == source)
-        return self._pages(query, (tiles.c.x, tiles.c.y, tiles.c.source))
+        return self._read_pages(query, (tiles.c.x, tiles.c.y, tiles.c.source))
 
     def pending_uploads(self, flight_id: str) -> Iterator[TileMetadata]:
         """Page through what waits by key: rows that leave the status meanwhile shift nothing."""
-        query = select(tiles).where(*_of(flight_id, VotingStatus.PENDING)).order_by(*_ID)
-        for page in self._pages(query, _ID, rows_max=PENDING_PAGE_ROWS):
+        query = select(tiles).where(*_match_flight(flight_id, VotingStatus.PENDING)).order_by(*_ID)
+        for page in self._read_pages(query, _ID, rows_max=PENDING_PAGE_ROWS):
             yield from page
 
     def count_pending(self, flight_id: str) -> int:
         """Return how many tiles of a flight wait."""
-        query = select(func.count()).where(*_of(flight_id, VotingStatus.PENDING))
-        with self.database.reading() as connection:
+        query = select(func.count()).where(*_match_flight(flight_id, VotingStatus.PENDING))
+        with self.database.read_connection() as connection:
             return int(connection.execute(query).scalar_one())
 
-    def count_of_flight(self, flight_id: str) -> int:
+    def count_stored_for_flight(self, flight_id: str) -> int:
         """Return how many tiles there are that were last stored for a flight."""
         query = select(func.count()).where(tiles.c.flight_id == flight_id)
-        with self.database.reading() as connection:
+        with self.database.read_connection() as connection:
             return int(connection.execute(query).scalar_one())
 
     def count_captured(self, flight_id: str) -> dict[VotingStatus, int]:
         """Return how many tiles that a flight captured there are, by what became of them."""
         query = (
             select(tiles.c.voting_status, func.count())
-            .where(tiles.c.source == capture_source(flight_id))
+            .where(tiles.c.source == build_capture_source(flight_id))
             .group_by(tiles.c.voting_status)
         )
-        with self.database.reading() as connection:
+        with self.database.read_connection() as connection:
             return {VotingStatus(status): count for status, count in connection.execute(query)}
 
-    def given_up(self, flight_id: str | None = None) -> Iterator[TileMetadata]:
+    def find_given_up(self, flight_id: str | None = None) -> Iterator[TileMetadata]:
         """Yield the tiles that wait for a human, of one flight or of all, flight by flight."""
         key = (tiles.c.flight_id, *_ID)
         query = select(tiles).where(tiles.c.voting_status == VotingStatus.UPLOAD_GIVEUP.value)
         if flight_id is not None:
             query = query.where(tiles.c.flight_id == flight_id)
-        for page in self._pages(query.order_by(*key), key):
+        for page in self._read_pages(query.order_by(*key), key):
             yield from page
 
-    def _pages(
+    def _read_pages(
         self, query: Select[Any], key: Sequence[Column[Any]], *, rows_max: int | None = None
     ) -> Iterator[list[TileMetadata]]:
         """Yield what a query finds in pages, each found by the key at which the last one ended."""
         limit = rows_max or PAGE_ROWS
         page_query = query.limit(limit)
         while True:
-            with self.database.reading() as connection:
+            with self.database.read_connection() as connection:
                 rows = connection.execute(page_query).mappings().all()
             if rows:
-                yield [metadata_from(row) for row in rows]
+                yield [metadata_from_row(row) for row in rows]
             if len(rows) < limit:
                 return
             end = [rows[-1][column.name] for column in key]
@@ -227,7 +229,7 @@ class PostgresTileMetadataStore:
                 return
             # Some did not wait: all may stay as they are now, or the transaction is undone.
             rows = connection.execute(_HOLD, wanted).mappings().all()
-            current = {tile_id_from(row): VotingStatus(row["voting_status"]) for row in rows}
+            current = {tile_id_from_row(row): VotingStatus(row["voting_status"]) for row in rows}
             for tile_id in tile_ids:
                 if tile_id not in current:
                     raise TileNotFoundError(tile=str(tile_id))
@@ -236,17 +238,17 @@ class PostgresTileMetadataStore:
     def update_voting_status(self, tile_id: TileId, status: VotingStatus) -> None:
         """Move a tile where the domain allows it; its row is held meanwhile."""
         with self.database.transaction() as connection:
-            current = self._status_for_update(connection, tile_id)
+            current = self._lock_status(connection, tile_id)
             if move_status(tile_id, current, status) is current:
                 return
             changes: dict[str, object] = {"voting_status": status.value}
             if status is VotingStatus.UPLOADED:
                 changes["uploaded_at"] = func.now()
-            connection.execute(update(tiles).where(at(tile_id)).values(changes))
+            connection.execute(update(tiles).where(match_tile(tile_id)).values(changes))
 
     @staticmethod
-    def _status_for_update(connection: Connection, tile_id: TileId) -> VotingStatus:
-        query = select(tiles.c.voting_status).where(at(tile_id)).with_for_update()
+    def _lock_status(connection: Connection, tile_id: TileId) -> VotingStatus:
+        query = select(tiles.c.voting_status).where(match_tile(tile_id)).with_for_update()
         status = connection.execute(query).scalar()
         if status is None:
             raise TileNotFoundError(tile=str(tile_id))
@@ -273,19 +275,19 @@ _COUNT_ATTEMPT = text(
     f" RETURNING upload_attempts, {WITH_XID}"
 )
 _HOLD = text(
-    f"{holding()} SELECT tiles.source, tiles.zoom, tiles.x, tiles.y, tiles.voting_status"  # noqa: S608  # as above
+    f"{lock_tiles_sql()} SELECT tiles.source, tiles.zoom, tiles.x, tiles.y, tiles.voting_status"  # noqa: S608  # as above
     f" FROM tiles JOIN held ON {IS_HELD}"
 )
 _MARK_UPLOADED = text(
-    f"{holding()} UPDATE tiles SET voting_status = 'uploaded', uploaded_at = now() FROM held"  # noqa: S608  # as above
+    f"{lock_tiles_sql()} UPDATE tiles SET voting_status = 'uploaded', uploaded_at = now() FROM held"  # noqa: S608  # as above
     f" WHERE {IS_HELD} AND voting_status = 'pending'"
 )
 _MARK_USED = text(
-    f"{holding()} UPDATE tiles SET last_used_at = now() FROM held WHERE {IS_HELD}"  # noqa: S608  # names of ours
+    f"{lock_tiles_sql()} UPDATE tiles SET last_used_at = now() FROM held WHERE {IS_HELD}"  # noqa: S608  # names of ours
 )
 
 
-def _rounds(group: Sequence[LabelledTile]) -> Iterator[list[LabelledTile]]:
+def _split_versions(group: Sequence[LabelledTile]) -> Iterator[list[LabelledTile]]:
     """Part a group so that no tile comes twice: first versions, then second ones, and so on.
 
     Each round is in the order of the key: two that write the same tiles cannot lock each other

@@ -9,14 +9,14 @@ from sqlalchemy import Row, Select, select, text, tuple_
 
 from tileferry.adapters.postgres.database import Database
 from tileferry.adapters.postgres.partition_rows import (
-    IS_IT,
+    KEY_MATCHES,
     PARTITION_COLUMNS,
     key_values,
-    partition_from,
-    raw_from,
-    verdict_from,
+    partition_from_row,
+    raw_from_row,
+    verdict_from_row,
 )
-from tileferry.adapters.postgres.run_rows import RUN_COLUMNS, budget_now, run_from
+from tileferry.adapters.postgres.run_rows import RUN_COLUMNS, refill_budget, run_from_row
 from tileferry.adapters.postgres.work_schema import partitions, runs
 from tileferry.application.ports.work import (
     PartitionAttempt,
@@ -24,7 +24,7 @@ from tileferry.application.ports.work import (
     PlannedRetry,
     RunFilter,
     SourceLoad,
-    key_order,
+    get_sort_key,
 )
 from tileferry.domain.partitions import Partition, PartitionKey
 from tileferry.domain.partitions.manifest import SealedPartition
@@ -38,7 +38,7 @@ from tileferry.domain.runs import (
     RunStatus,
     SourceGate,
     WorkerId,
-    newest_attempt,
+    build_newest_attempt,
 )
 
 PAGE_ROWS = 1_000
@@ -53,7 +53,7 @@ class PostgresWorkReader:
 
     def now(self) -> datetime:
         """Return the server's time."""
-        with self.database.reading() as connection:
+        with self.database.read_connection() as connection:
             now: datetime = connection.execute(text("SELECT now()")).scalar_one()
             return now
 
@@ -61,10 +61,10 @@ class PostgresWorkReader:
 
     def find_run(self, run_id: RunId) -> Run | None:
         """Return a run."""
-        row = self._first(_RUN, {"run_id": run_id})
-        return None if row is None else run_from(row)
+        row = self._fetch_first(_RUN, {"run_id": run_id})
+        return None if row is None else run_from_row(row)
 
-    def runs(self, wanted: RunFilter, *, limit: int) -> Sequence[Run]:
+    def list_runs(self, wanted: RunFilter, *, limit: int) -> Sequence[Run]:
         """Return runs, the newest submission first."""
         query = select(*_RUN_COLUMNS).order_by(runs.c.submitted_date.desc(), runs.c.run_id.desc())
         if wanted.statuses:
@@ -73,87 +73,91 @@ class PostgresWorkReader:
             query = query.where(runs.c.kind.in_(wanted.kinds))
         if wanted.source is not None:
             query = query.where(runs.c.source == wanted.source)
-        with self.database.reading() as connection:
-            return [run_from(row) for row in connection.execute(query.limit(limit))]
+        with self.database.read_connection() as connection:
+            return [run_from_row(row) for row in connection.execute(query.limit(limit))]
 
-    def counts(self) -> Mapping[RunStatus, int]:
+    def count_runs(self) -> Mapping[RunStatus, int]:
         """Return how many runs there are of each status."""
-        with self.database.reading() as connection:
+        with self.database.read_connection() as connection:
             return {RunStatus(row.status): row.number for row in connection.execute(_COUNTS)}
 
-    def attempts(self, run_id: RunId) -> Sequence[RunAttempt]:
+    def list_attempts(self, run_id: RunId) -> Sequence[RunAttempt]:
         """Return all attempts of a run: those that ended in a setback, and its newest."""
-        with self.database.reading() as connection:
+        with self.database.read_connection() as connection:
             row = connection.execute(_RUN, {"run_id": run_id}).first()
-            ended = [_attempt_from(one) for one in connection.execute(_ATTEMPTS, {"id": run_id})]
+            ended = [
+                _attempt_from_row(one) for one in connection.execute(_ATTEMPTS, {"id": run_id})
+            ]
         if row is None or row.began_at is None or row.status == RunStatus.ERROR:
             return ended
-        newest = newest_attempt(run_from(row), WorkerId(row.worker), row.began_at, row.ended_at)
+        newest = build_newest_attempt(
+            run_from_row(row), WorkerId(row.worker), row.began_at, row.ended_at
+        )
         return [*ended, newest]
 
-    def gates(self) -> Sequence[tuple[SourceGate, float]]:
+    def list_gates(self) -> Sequence[tuple[SourceGate, float]]:
         """Return every source's gate and tokens."""
-        with self.database.reading() as connection:
-            return [self._gate_from(row) for row in connection.execute(_GATES)]
+        with self.database.read_connection() as connection:
+            return [self._gate_from_row(row) for row in connection.execute(_GATES)]
 
-    def _gate_from(self, row: Row[Any]) -> tuple[SourceGate, float]:
+    def _gate_from_row(self, row: Row[Any]) -> tuple[SourceGate, float]:
         gate = SourceGate(source=row.source, closed_until=row.closed_until)
-        return gate, budget_now(self.budget, row).tokens
+        return gate, refill_budget(self.budget, row).tokens
 
-    def loads(self) -> Mapping[str, SourceLoad]:
+    def get_loads(self) -> Mapping[str, SourceLoad]:
         """Return what there is to do for every source."""
-        with self.database.reading() as connection:
-            return {row.source: _load_from(row) for row in connection.execute(_LOADS)}
+        with self.database.read_connection() as connection:
+            return {row.source: _load_from_row(row) for row in connection.execute(_LOADS)}
 
     # Partitions
 
     def find_partition(self, key: PartitionKey) -> Partition | None:
         """Return a partition."""
-        row = self._first(_PARTITION, key_values(key))
-        return None if row is None else partition_from(row)
+        row = self._fetch_first(_PARTITION, key_values(key))
+        return None if row is None else partition_from_row(row)
 
     def find_partitions(self, wanted: PartitionFilter) -> Iterator[Partition]:
         """Yield partitions in the order of their keys."""
         table = partitions.c
         key = tuple_(table.source, table.customer_id, table.query_name, table.logical_date)
-        query = _filtered(wanted).order_by(*key.clauses).limit(PAGE_ROWS)
-        page = query if wanted.after is None else query.where(key > key_order(wanted.after))
+        query = _build_partition_query(wanted).order_by(*key.clauses).limit(PAGE_ROWS)
+        page = query if wanted.after is None else query.where(key > get_sort_key(wanted.after))
         while True:
-            with self.database.reading() as connection:
-                found = [partition_from(row) for row in connection.execute(page)]
+            with self.database.read_connection() as connection:
+                found = [partition_from_row(row) for row in connection.execute(page)]
             yield from found
             if len(found) < PAGE_ROWS:
                 return
-            page = query.where(key > key_order(found[-1].key))
+            page = query.where(key > get_sort_key(found[-1].key))
 
-    def partition_attempts(self, key: PartitionKey) -> Sequence[PartitionAttempt]:
+    def list_partition_attempts(self, key: PartitionKey) -> Sequence[PartitionAttempt]:
         """Return the validator's verdicts."""
-        with self.database.reading() as connection:
-            return [verdict_from(row) for row in connection.execute(_VERDICTS, key_values(key))]
+        with self.database.read_connection() as connection:
+            return [verdict_from_row(row) for row in connection.execute(_VERDICTS, key_values(key))]
 
-    def planned_retry(self, key: PartitionKey) -> PlannedRetry | None:
+    def find_planned_retry(self, key: PartitionKey) -> PlannedRetry | None:
         """Return when automation will try a partition again."""
-        row = self._first(_PLANNED, key_values(key))
+        row = self._fetch_first(_PLANNED, key_values(key))
         if row is None:
             return None
         return PlannedRetry(next_run_at=row.next_run_at, backoff_strategy=row.backoff_strategy)
 
     def has_raw(self, run_id: RunId) -> bool:
         """Tell whether a run left a sealed raw partition."""
-        with self.database.reading() as connection:
+        with self.database.read_connection() as connection:
             return bool(connection.execute(_HAS_RAW, {"run_id": run_id}).scalar_one())
 
     def find_raw(self, run_id: RunId) -> SealedPartition | None:
         """Return the raw partition that a run sealed."""
-        row = self._first(_RAW, {"run_id": run_id})
-        return None if row is None else raw_from(row)
+        row = self._fetch_first(_RAW, {"run_id": run_id})
+        return None if row is None else raw_from_row(row)
 
-    def _first(self, query: Any, values: Mapping[str, object]) -> Row[Any] | None:
-        with self.database.reading() as connection:
+    def _fetch_first(self, query: Any, values: Mapping[str, object]) -> Row[Any] | None:
+        with self.database.read_connection() as connection:
             return connection.execute(query, values).first()
 
 
-def _filtered(wanted: PartitionFilter) -> Select[Any]:
+def _build_partition_query(wanted: PartitionFilter) -> Select[Any]:
     table = partitions.c
     query = select(partitions)
     for column, value in (
@@ -172,7 +176,7 @@ def _filtered(wanted: PartitionFilter) -> Select[Any]:
     return query
 
 
-def _load_from(row: Row[Any]) -> SourceLoad:
+def _load_from_row(row: Row[Any]) -> SourceLoad:
     return SourceLoad(
         ready=row.ready,
         waiting=row.waiting,
@@ -181,7 +185,7 @@ def _load_from(row: Row[Any]) -> SourceLoad:
     )
 
 
-def _attempt_from(row: Row[Any]) -> RunAttempt:
+def _attempt_from_row(row: Row[Any]) -> RunAttempt:
     return RunAttempt(
         run_id=RunId(row.run_id),
         epoch=row.epoch,
@@ -210,8 +214,8 @@ _LOADS = text(
     f" (SELECT count(*) {_MINE} AND lease_expires_at IS NOT NULL) AS under_way"
     " FROM source_gates AS g ORDER BY source"
 )
-_PARTITION = text(f"SELECT {PARTITION_COLUMNS} FROM partitions WHERE {IS_IT}")  # noqa: S608
-_OF_IT = f"= (SELECT id FROM partitions WHERE {IS_IT})"  # noqa: S608
+_PARTITION = text(f"SELECT {PARTITION_COLUMNS} FROM partitions WHERE {KEY_MATCHES}")  # noqa: S608
+_OF_IT = f"= (SELECT id FROM partitions WHERE {KEY_MATCHES})"  # noqa: S608
 _VERDICTS = text(
     f"SELECT * FROM partition_attempts WHERE partition_id {_OF_IT} ORDER BY attempt"  # noqa: S608
 )

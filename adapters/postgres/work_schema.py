@@ -21,7 +21,7 @@ from sqlalchemy import (
     text,
 )
 
-from tileferry.adapters.postgres.schema import NAME, metadata, moment, one_of
+from tileferry.adapters.postgres.schema import NAME, enum_check, metadata, timestamp_column
 from tileferry.domain.runs import RunKind
 
 _NONE = text("0")
@@ -34,7 +34,7 @@ runs = Table(
     Column("kind", Text, nullable=False),
     Column("source", NAME, nullable=False),
     Column("priority", SmallInteger, nullable=False),
-    moment("submitted_date"),
+    timestamp_column("submitted_date"),
     Column("dedupe_key", NAME),
     Column("payload", Text, nullable=False),
     Column("status", Text, nullable=False),
@@ -42,15 +42,15 @@ runs = Table(
     Column("retry_count", Integer, nullable=False, server_default=_NONE),
     Column("rate_limited_count", Integer, nullable=False, server_default=_NONE),
     Column("rescues", Integer, nullable=False, server_default=_NONE),
-    moment("next_retry_at", nullable=True),
+    timestamp_column("next_retry_at", nullable=True),
     Column("error_class", Text),
     Column("error_message", Text),
     Column("worker", NAME),
-    moment("lease_expires_at", nullable=True),
+    timestamp_column("lease_expires_at", nullable=True),
     Column("lease_epoch", BigInteger, nullable=False, server_default=_NONE),
-    moment("began_at", nullable=True),
-    moment("ended_at", nullable=True),
-    CheckConstraint(one_of("kind", RunKind), name="runs_kind"),
+    timestamp_column("began_at", nullable=True),
+    timestamp_column("ended_at", nullable=True),
+    CheckConstraint(enum_check("kind", RunKind), name="runs_kind"),
     CheckConstraint("priority IN (0, 1)", name="runs_priority"),
     CheckConstraint(
         "retry_count >= 0 AND rate_limited_count >= 0 AND rescues >= 0 AND lease_epoch >= 0",
@@ -116,8 +116,8 @@ run_attempts = Table(
     Column("run_id", NAME, ForeignKey("runs.run_id", name="run_attempts_run"), nullable=False),
     Column("epoch", BigInteger, nullable=False),
     Column("worker", NAME, nullable=False),
-    moment("began_at"),
-    moment("ended_at"),
+    timestamp_column("began_at"),
+    timestamp_column("ended_at"),
     Column("outcome", Text, nullable=False),
     Column("error_class", Text, nullable=False),
     Column("error_message", Text, nullable=False),
@@ -130,9 +130,9 @@ source_gates = Table(
     "source_gates",
     metadata,
     Column("source", NAME, nullable=False, primary_key=True),
-    moment("closed_until", nullable=True),
+    timestamp_column("closed_until", nullable=True),
     Column("tokens", Double, nullable=False),
-    moment("refilled_at"),
+    timestamp_column("refilled_at"),
     CheckConstraint("tokens >= 0", name="source_gates_tokens"),
 )
 
@@ -155,8 +155,8 @@ partitions = Table(
     Column("needs_review", Boolean, nullable=False, server_default=_FALSE),
     Column("terminal_marker", Text),
     Column("error_message", Text),
-    moment("created_at"),
-    moment("updated_at"),
+    timestamp_column("created_at"),
+    timestamp_column("updated_at"),
     Column("transition", Text, nullable=False),
     Column("changed_by", Text, nullable=False),
     UniqueConstraint("source", "customer_id", "query_name", "logical_date", name="partitions_key"),
@@ -191,11 +191,11 @@ partitions = Table(
 )
 
 
-def _partition() -> Column[object]:
+def _partition_id_column() -> Column[object]:
     return Column("partition_id", BigInteger, nullable=False)
 
 
-def _of_partition(table: str) -> ForeignKeyConstraint:
+def _partition_foreign_key(table: str) -> ForeignKeyConstraint:
     return ForeignKeyConstraint(["partition_id"], ["partitions.id"], name=f"{table}_partition")
 
 
@@ -209,12 +209,12 @@ raw_partitions = Table(
         nullable=False,
         primary_key=True,
     ),
-    _partition(),
+    _partition_id_column(),
     Column("tiles", Integer, nullable=False),
     Column("bytes", BigInteger, nullable=False),
     Column("manifest_sha256", LargeBinary, nullable=False),
-    moment("sealed_at"),
-    _of_partition("raw_partitions"),
+    timestamp_column("sealed_at"),
+    _partition_foreign_key("raw_partitions"),
     UniqueConstraint("partition_id", "run_id", name="raw_partitions_of"),
     CheckConstraint("octet_length(manifest_sha256) = 32", name="raw_partitions_manifest"),
 )
@@ -222,16 +222,16 @@ raw_partitions = Table(
 partition_attempts = Table(
     "partition_attempts",
     metadata,
-    _partition(),
+    _partition_id_column(),
     Column("attempt", Integer, nullable=False),
     Column(
         "run_id", NAME, ForeignKey("runs.run_id", name="partition_attempts_run"), nullable=False
     ),
     Column("outcome", Text, nullable=False),
     Column("explanation", Text),
-    moment("judged_at"),
+    timestamp_column("judged_at"),
     PrimaryKeyConstraint("partition_id", "attempt", name="partition_attempts_pkey"),
-    _of_partition("partition_attempts"),
+    _partition_foreign_key("partition_attempts"),
     UniqueConstraint("run_id", name="partition_attempts_once"),
     CheckConstraint(
         "outcome IN ('passed', 'needs_review', 'failed')"
@@ -244,9 +244,9 @@ partition_retries = Table(
     "partition_retries",
     metadata,
     Column("partition_id", BigInteger, nullable=False, primary_key=True, autoincrement=False),
-    moment("next_run_at"),
+    timestamp_column("next_run_at"),
     Column("backoff_strategy", Text, nullable=False),
-    _of_partition("partition_retries"),
+    _partition_foreign_key("partition_retries"),
     Index("partition_retries_by_time", "next_run_at"),
 )
 

@@ -13,7 +13,7 @@ _SEED_BYTES = 32
 
 
 @define(eq=False)
-class _Session:
+class _Ed25519Session:
     """Signs while it is open. Neither half of it shows the key."""
 
     _seed: bytearray = field(repr=False)
@@ -21,17 +21,17 @@ class _Session:
 
     @property
     def public_key(self) -> bytes:
-        return self._held().public_key().public_bytes_raw()
+        return self._require_key().public_key().public_bytes_raw()
 
     def sign(self, message: bytes) -> bytes:
-        return self._held().sign(message)
+        return self._require_key().sign(message)
 
     def wipe(self) -> None:
         """Overwrite the seed and let go of the key; what OpenSSL holds of it is freed with that."""
         self._seed[:] = bytes(len(self._seed))
         self._key = None
 
-    def _held(self) -> Ed25519PrivateKey:
+    def _require_key(self) -> Ed25519PrivateKey:
         if self._key is None:
             raise InvalidValueError(
                 field="signing session", value="ended", problem="has no key any more"
@@ -43,10 +43,10 @@ class Ed25519Keys:
     """Makes a new key for each session."""
 
     @contextmanager
-    def session(self) -> Iterator[_Session]:
+    def open_session(self) -> Iterator[_Ed25519Session]:
         """Make a key; when the block ends, however it does, it is wiped."""
         seed = bytearray(secrets.token_bytes(_SEED_BYTES))
-        session = _Session(seed, Ed25519PrivateKey.from_private_bytes(seed))
+        session = _Ed25519Session(seed, Ed25519PrivateKey.from_private_bytes(seed))
         try:
             yield session
         finally:

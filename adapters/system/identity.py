@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from tileferry.domain.text import printable
-from tileferry.domain.tiles.bound_cache import CacheId
+from tileferry.domain.tiles.cache_binding import CacheId
 
 _PLACE_CHARS_MAX = 4096
 
@@ -22,7 +22,7 @@ def new_cache_id() -> CacheId:
     return CacheId(secrets.token_hex(16))
 
 
-def place_of(path: Path) -> str:
+def describe_location(path: Path) -> str:
     """Say where something is, for people on other machines too."""
     return printable(f"{socket.gethostname()}:{path.absolute()}", limit=_PLACE_CHARS_MAX)
 

@@ -1,4 +1,4 @@
-"""Threads, for what may wait and for what goes on beside."""
+"""Waiting: as long as it takes, or until nobody needs what is waited for."""
 
 import asyncio
 import threading
@@ -6,12 +6,36 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
+from threading import RLock
 from typing import TypeVar
 
 from attrs import define, field
 
-from tileferry.adapters.system.waiting import WorkerThread
-from tileferry.domain.checks import integer
+from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.downloads import WorkCancelled
+from tileferry.domain.retry import Decision, RetryAt, RetryBudget
+from tileferry.domain.validation import integer
+
+
+class WorkerThread(threading.Thread):
+    """Works for a run, and waits no longer than that lasts.
+
+    It is a daemon: one that is inside a request does not keep the process alive.
+    """
+
+    def __init__(self, work: Callable[[], None], ended: threading.Event) -> None:
+        super().__init__(target=work, name="tileferry-worker", daemon=True)
+        self.ended = ended
+
+
+def wait(seconds: float, /) -> None:
+    """Wait; in a worker's thread no longer than its run."""
+    thread = threading.current_thread()
+    if not isinstance(thread, WorkerThread):
+        time.sleep(seconds)
+    elif thread.ended.wait(seconds):
+        raise WorkCancelled
+
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -28,7 +52,7 @@ class ThreadHeartbeat:
     """Beats in a thread that ends with the block, and with the process."""
 
     @contextmanager
-    def beating(self, beat: Callable[[], bool], *, every_s: float) -> Iterator[None]:
+    def start(self, beat: Callable[[], bool], *, every_s: float) -> Iterator[None]:
         """Call ``beat`` every so often while the block lasts, or until it returns ``False``."""
         ended = threading.Event()
 
@@ -84,11 +108,11 @@ class ThreadWorkers:
                     threads.append(thread)
                     thread.start()
                 while under_way >= 2 * self.count:
-                    result = _next_of(outbox, idle_s)
+                    result = _next_result(outbox, idle_s)
                     under_way -= result is not None
                     yield result and result[0]
             while under_way:
-                result = _next_of(outbox, idle_s)
+                result = _next_result(outbox, idle_s)
                 under_way -= result is not None
                 yield result and result[0]
         finally:
@@ -100,7 +124,7 @@ class ThreadWorkers:
                 thread.join(max(0.0, deadline_s - time.monotonic()))
 
 
-def _next_of(
+def _next_result(
     outbox: "SimpleQueue[tuple[Result | None, BaseException | None]]", idle_s: float
 ) -> tuple[Result | None] | None:
     try:
@@ -110,3 +134,26 @@ def _next_of(
     if error is not None:
         raise error
     return (result,)
+
+
+@define(kw_only=True, eq=False)
+class SharedRetryTokens:
+    """One bucket, one decision at a time."""
+
+    clock: Clock
+    budget: RetryBudget = field(factory=RetryBudget)
+    _guard: RLock = field(factory=RLock, init=False)
+
+    def note_first_attempt(self) -> None:
+        """Let an operation that is tried for the first time earn its share."""
+        with self._guard:
+            self.budget = self.budget.earn()
+
+    def charge(self, decide: Callable[[float], Decision]) -> Decision:
+        """Have something decided with the tokens there are, and charge a retry if it is one."""
+        with self._guard:
+            self.budget = self.budget.refill(self.clock.monotonic())
+            decision = decide(self.budget.tokens)
+            if isinstance(decision, RetryAt):
+                self.budget = self.budget.spend()
+            return decision

@@ -3,7 +3,7 @@
 from attrs import define, field, frozen
 from prometheus_client import CollectorRegistry, Counter
 
-from tileferry.application.ports.telemetry import CallInfo
+from tileferry.application.ports.retries import CallInfo
 from tileferry.domain.audit import IdempotencyAction
 from tileferry.domain.retry import FailedAttempt, RetryAt
 
@@ -43,18 +43,18 @@ class _CountingObserver:
     _counters: PrometheusCounters
     _category: str
 
-    def attempt_failed(self, attempt: FailedAttempt) -> None:
+    def on_attempt_failed(self, attempt: FailedAttempt) -> None:
         decision = attempt.decision
         self._counters.failed_attempts.labels(self._category, decision.reason.value).inc()
         if isinstance(decision, RetryAt):
             self._counters.waited_seconds.labels(self._category).inc(decision.delay_s)
 
-    def idempotency(self, action: IdempotencyAction) -> None:
+    def on_idempotency(self, action: IdempotencyAction) -> None:
         self._counters.idempotency.labels(self._category, action.value).inc()
 
-    def succeeded(self, attempts: int) -> None:
+    def on_success(self, attempts: int) -> None:
         outcome = "succeeded" if attempts else "given_back"
         self._counters.calls.labels(self._category, outcome).inc()
 
-    def failed(self, _error: BaseException) -> None:
+    def on_failure(self, _error: BaseException) -> None:
         self._counters.calls.labels(self._category, "failed").inc()

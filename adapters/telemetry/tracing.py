@@ -4,10 +4,10 @@ from attrs import define, field, frozen
 from opentelemetry.metrics import Counter, Histogram, Meter
 from opentelemetry.trace import Span, Status, StatusCode, Tracer
 
-from tileferry.application.ports.telemetry import CallInfo
+from tileferry.application.ports.retries import CallInfo
 from tileferry.domain.audit import IdempotencyAction
 from tileferry.domain.retry import FailedAttempt, RetryAt
-from tileferry.domain.text import message_of
+from tileferry.domain.text import format_error
 
 
 @define
@@ -65,7 +65,7 @@ class _SpanObserver:
     _waits: Histogram
     _calls: Counter
 
-    def attempt_failed(self, attempt: FailedAttempt) -> None:
+    def on_attempt_failed(self, attempt: FailedAttempt) -> None:
         decision = attempt.decision
         self._span.add_event(
             "attempt failed",
@@ -80,15 +80,15 @@ class _SpanObserver:
         if isinstance(decision, RetryAt):
             self._waits.record(decision.delay_s, self._labels)
 
-    def idempotency(self, action: IdempotencyAction) -> None:
+    def on_idempotency(self, action: IdempotencyAction) -> None:
         self._span.add_event("idempotency", {"action": action.value})
 
-    def succeeded(self, attempts: int) -> None:
+    def on_success(self, attempts: int) -> None:
         self._span.set_attribute("tileferry.retry.attempts", attempts)
         self._calls.add(1, self._labels | {"outcome": "succeeded"})
         self._span.end()
 
-    def failed(self, error: BaseException) -> None:
-        self._span.set_status(Status(StatusCode.ERROR, message_of(error)))
+    def on_failure(self, error: BaseException) -> None:
+        self._span.set_status(Status(StatusCode.ERROR, format_error(error)))
         self._calls.add(1, self._labels | {"outcome": "failed"})
         self._span.end()

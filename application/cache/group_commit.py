@@ -14,10 +14,9 @@ from attrs import define, field, frozen
 from tileferry.application.ports.background import Background, Task
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.journal import TileLog
-from tileferry.application.ports.tile_metadata import TileMetadataStore
-from tileferry.application.ports.tile_store import TileStore
-from tileferry.domain.checks import integer, number
+from tileferry.application.ports.tiles import TileMetadataStore, TileStore
 from tileferry.domain.tiles import BlobRef, FreshnessLabel, NewTile, TileId
+from tileferry.domain.validation import integer, number
 
 GROUP_TILES_MAX = 2_048
 """Stores keep track of what was written and has no row yet, within bounds; that is two groups."""

@@ -6,19 +6,19 @@ from functools import cached_property
 
 from attrs import define, field, frozen
 
-from tileferry.application.ports.tile_metadata import TileMetadataStore
+from tileferry.application.ports.tiles import TileMetadataStore
 from tileferry.domain.tiles import (
-    AreaMarks,
     BBox,
     BlobRef,
     Defect,
     Flaw,
+    FlawRegion,
     FlightStandard,
-    Patch,
     ReadinessCount,
+    ReadinessMap,
+    ReadinessVerdict,
     TileCoverage,
     TileId,
-    Verdict,
     judge_area,
 )
 from tileferry.domain.tiles.readiness import NO_TILES
@@ -33,7 +33,7 @@ BytesCheck = Callable[[TileId, BlobRef], str | None]
 
 
 @frozen(kw_only=True)
-class Example:
+class FlawExample:
     """A tile with a flaw, or with its neighbours that have it too."""
 
     flaw: Flaw
@@ -50,13 +50,13 @@ class ReadinessReport:
     source: str
     standard: FlightStandard
     bytes_checked: bool
-    marks: AreaMarks
-    defective: tuple[Example, ...]
+    marks: ReadinessMap
+    defective: tuple[FlawExample, ...]
 
     @cached_property
     def by_zoom(self) -> dict[int, ReadinessCount]:
         """How many tiles there are of each zoom level, and how many have which flaw."""
-        return self.marks.counts()
+        return self.marks.count_by_zoom()
 
     @cached_property
     def total(self) -> ReadinessCount:
@@ -64,38 +64,38 @@ class ReadinessReport:
         return sum(self.by_zoom.values(), NO_TILES)
 
     @cached_property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> ReadinessVerdict:
         """GO or NO-GO."""
         return judge_area(self.by_zoom, self.standard)
 
-    def patches(self) -> Iterator[Patch]:
+    def iter_patches(self) -> Iterator[FlawRegion]:
         """Yield where the flaws are, as rectangles; their number is bounded."""
         for zoom, count in self.by_zoom.items():
             for flaw, tiles in count.flaws.items():
                 if tiles:
-                    yield from self.marks.patches(zoom, flaw, limit=PATCHES_MAX)
+                    yield from self.marks.find_regions(zoom, flaw, limit=PATCHES_MAX)
 
     @cached_property
-    def examples(self) -> tuple[Example, ...]:
+    def examples(self) -> tuple[FlawExample, ...]:
         """The worst of each flaw, the worst flaw first; of the holes, the widest."""
-        holes = (patch for patch in self.patches() if patch.flaw is Flaw.HOLE)
+        holes = (patch for patch in self.iter_patches() if patch.flaw is Flaw.HOLE)
         widest = heapq.nlargest(EXAMPLES_MAX, holes, key=lambda patch: patch.flawed)
-        found = [*self.defective, *(_gap(patch, self.source) for patch in widest)]
+        found = [*self.defective, *(_describe_hole(patch, self.source) for patch in widest)]
         order = list(Flaw)
         return tuple(sorted(found, key=lambda example: order.index(example.flaw)))
 
-    def boxes_to_mend(self) -> tuple[tuple[BBox, tuple[int, ...]], ...]:
+    def find_repair_boxes(self) -> tuple[tuple[BBox, tuple[int, ...]], ...]:
         """Return the boxes, with their levels, that hold all that keeps the aircraft grounded.
 
         There is one, or one on either side of the antimeridian.
         """
-        sides: dict[bool, list[Patch]] = {}
-        for patch in self.patches() if not self.verdict.is_go else ():
-            if patch.flaw.grounds:
+        sides: dict[bool, list[FlawRegion]] = {}
+        for patch in self.iter_patches() if not self.verdict.is_go else ():
+            if patch.flaw.is_blocking:
                 east = patch.tiles.x_min * 2 < 1 << patch.tiles.zoom
                 crosses = self.coverage.bbox.crosses_antimeridian
                 sides.setdefault(crosses and east, []).append(patch)
-        return tuple(_around(patches) for _, patches in sorted(sides.items()))
+        return tuple(_enclose_patches(patches) for _, patches in sorted(sides.items()))
 
 
 @define(kw_only=True)
@@ -106,7 +106,7 @@ class FlightReadiness:
     check_bytes: BytesCheck | None = None
     """Nothing is read when it is left out."""
 
-    def report(
+    def assess(
         self,
         coverage: TileCoverage,
         standard: FlightStandard,
@@ -115,11 +115,11 @@ class FlightReadiness:
         on_tile: Callable[[], None] = lambda: None,
     ) -> ReadinessReport:
         """Judge each tile of the area; memory holds a byte for each, and one page of rows."""
-        marks, worst = AreaMarks(coverage), _Worst()
+        marks, worst = ReadinessMap(coverage), _WorstTiles()
         for tile in self.tile_metadata_store.query_by_bbox(
             coverage.bbox, coverage.zoom_levels, source=source
         ):
-            defects = standard.defects_of(tile)
+            defects = standard.find_defects(tile)
             problem = self.check_bytes and self.check_bytes(tile.tile_id, tile.blob)
             if problem:
                 defects += (Defect(Flaw.DAMAGED, 0.0, problem),)
@@ -133,12 +133,12 @@ class FlightReadiness:
             standard=standard,
             bytes_checked=self.check_bytes is not None,
             marks=marks,
-            defective=worst.examples(),
+            defective=worst.to_examples(),
         )
 
 
 @define
-class _Worst:
+class _WorstTiles:
     """The few worst tiles of each flaw; of equals, the first."""
 
     _kept: dict[Flaw, list[tuple[float, int, TileId, Defect]]] = field(factory=dict, init=False)
@@ -154,16 +154,16 @@ class _Worst:
         elif entry > kept[0]:
             heapq.heapreplace(kept, entry)
 
-    def examples(self) -> tuple[Example, ...]:
+    def to_examples(self) -> tuple[FlawExample, ...]:
         """Return them, of each flaw the worst first."""
         return tuple(
-            Example(flaw=flaw, tile_id=tile_id, tiles=1, detail=defect.detail)
+            FlawExample(flaw=flaw, tile_id=tile_id, tiles=1, detail=defect.detail)
             for flaw, kept in self._kept.items()
             for _, _, tile_id, defect in sorted(kept, reverse=True)
         )
 
 
-def _gap(patch: Patch, source: str) -> Example:
+def _describe_hole(patch: FlawRegion, source: str) -> FlawExample:
     tiles = patch.tiles
     width, height = tiles.x_max - tiles.x_min + 1, tiles.y_max - tiles.y_min + 1
     if tiles.count == 1:
@@ -172,7 +172,7 @@ def _gap(patch: Patch, source: str) -> Example:
         detail = f"{width:,} x {height:,} tiles from here to the south-east are not in the cache"
     else:
         detail = f"{patch.flawed:,} of {width:,} x {height:,} tiles from here are not in the cache"
-    return Example(
+    return FlawExample(
         flaw=Flaw.HOLE,
         tile_id=TileId(source=source, zoom=tiles.zoom, x=tiles.x_min, y=tiles.y_min),
         tiles=patch.flawed,
@@ -180,7 +180,7 @@ def _gap(patch: Patch, source: str) -> Example:
     )
 
 
-def _around(patches: list[Patch]) -> tuple[BBox, tuple[int, ...]]:
+def _enclose_patches(patches: list[FlawRegion]) -> tuple[BBox, tuple[int, ...]]:
     boxes = [patch.tiles.bounds for patch in patches]
     box = BBox(
         west=min(box.west for box in boxes),

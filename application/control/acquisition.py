@@ -7,23 +7,23 @@ from pathlib import PurePath
 
 from attrs import define, field
 
-from tileferry.application.cache.disk_budget import DiskBudget
+from tileferry.application.cache.budget import DiskBudget
+from tileferry.application.download.area_download import NULL_OBSERVER, AreaDownload
+from tileferry.application.download.download_run import DownloadSettings
 from tileferry.application.ports.background import Background
-from tileferry.application.ports.budget import DiskSpace
+from tileferry.application.ports.cache import DiskSpace
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.downloads import DownloadObserver, TileDownloader, Workers
 from tileferry.application.ports.provider import TileProvider
-from tileferry.application.ports.raw_partitions import OpenPartition, RawDownloaders, RawSink
-from tileferry.application.retries.retry_manager import RetryManager
-from tileferry.application.transfers.download import UNSEEN, AreaDownload
-from tileferry.application.transfers.download_run import DownloadSettings
-from tileferry.domain.checks import integer
+from tileferry.application.ports.raw_partitions import DownloaderFactory, OpenPartition, RawSink
+from tileferry.application.retries.manager import RetryManager
 from tileferry.domain.partitions import PartitionKey
 from tileferry.domain.partitions.manifest import SealedPartition
-from tileferry.domain.partitions.validation import ValidationRules, judge
+from tileferry.domain.partitions.validator import ValidationRules, judge_partition
 from tileferry.domain.runs import RunId, Verdict
 from tileferry.domain.tiles import DownloadRequest
 from tileferry.domain.tiles.area import Area
+from tileferry.domain.validation import integer
 
 
 @define(kw_only=True)
@@ -31,7 +31,7 @@ class PartitionAcquisition:
     """The story of one run. What goes wrong before the seal is raised; who retries is not here."""
 
     sink: RawSink
-    downloaders: RawDownloaders
+    downloaders: DownloaderFactory
     clock: Clock
     logger: Logger
     rules: ValidationRules = field(factory=ValidationRules)
@@ -42,7 +42,7 @@ class PartitionAcquisition:
         run_id: RunId,
         area: Area,
         *,
-        observer: DownloadObserver = UNSEEN,
+        observer: DownloadObserver = NULL_OBSERVER,
     ) -> tuple[Verdict, SealedPartition]:
         """Bring the area into the run's raw partition, unless that is sealed, and judge it.
 
@@ -50,13 +50,15 @@ class PartitionAcquisition:
         """
         sealed = self.sink.find(key, run_id)
         if sealed is None:
-            sealed = self._extracted(key, run_id, area, observer)
-        return self.judged(sealed), sealed
+            sealed = self._extract(key, run_id, area, observer)
+        return self.judge_sealed(sealed), sealed
 
-    def judged(self, sealed: SealedPartition) -> Verdict:
+    def judge_sealed(self, sealed: SealedPartition) -> Verdict:
         """Read every byte of a sealed partition back, and say what it is worth."""
-        with self.sink.reader(sealed) as reader:
-            verdict = judge(reader.header, reader.entries(), reader.verify(), self.rules)
+        with self.sink.open_reader(sealed) as reader:
+            verdict = judge_partition(
+                reader.header, reader.iter_entries(), reader.verify(), self.rules
+            )
         self.logger.info(
             "%s is judged: %s",
             sealed.subject,
@@ -70,7 +72,7 @@ class PartitionAcquisition:
         )
         return verdict
 
-    def _extracted(
+    def _extract(
         self, key: PartitionKey, run_id: RunId, area: Area, observer: DownloadObserver
     ) -> SealedPartition:
         with self.sink.open(key, run_id, area) as raw:
@@ -81,7 +83,7 @@ class PartitionAcquisition:
                 sector_class=area.sector_class,
                 cache_root=raw.root,
             )
-            downloader = self.downloaders.into(raw, observer=observer)
+            downloader = self.downloaders.create(raw, observer=observer)
             report = downloader.download_tiles_for_area(request)
             sealed = raw.seal(report, at=datetime.fromtimestamp(self.clock.now(), UTC))
         self.logger.info(
@@ -101,7 +103,7 @@ class PartitionAcquisition:
 
 
 @define(kw_only=True)
-class RawDownloads:
+class RawDownloaderFactory:
     """Puts the download of an area together with a raw partition in the place of the cache."""
 
     provider: TileProvider
@@ -115,7 +117,9 @@ class RawDownloads:
     settings: DownloadSettings = field(factory=DownloadSettings)
     background: Background | None = None
 
-    def into(self, raw: OpenPartition, *, observer: DownloadObserver = UNSEEN) -> TileDownloader:
+    def create(
+        self, raw: OpenPartition, *, observer: DownloadObserver = NULL_OBSERVER
+    ) -> TileDownloader:
         """Return what downloads into ``raw``."""
         return AreaDownload(
             provider=self.provider,

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 from attrs import frozen
 
-from tileferry.application.retries.retry_manager import RetryManager
+from tileferry.application.retries.manager import RetryManager
 from tileferry.domain.errors import DatabaseError, RetryError, TileManagerError
 from tileferry.domain.retry import ErrorClass, Final, Retryable, RetryCategory
 
@@ -26,13 +26,13 @@ class ControlCalls(Protocol):
         ...
 
 
-def at_once(_category: RetryCategory, _operation: str, call: Callable[[], Result], /) -> Result:
+def call_once(_category: RetryCategory, _operation: str, call: Callable[[], Result], /) -> Result:
     """Make a call, and leave it at that."""
     return call()
 
 
 @frozen
-class PatientCalls:
+class RetryingCalls:
     """Tries again what failed for the database's sake."""
 
     retries: RetryManager
@@ -43,7 +43,7 @@ class PatientCalls:
         """Make a call, by its category's policy; callers know the books' own errors."""
         try:
             answer = self.retries.execute_with_retry_sync(
-                category, operation, lambda: _answer_of(call), classifier=_class_of
+                category, operation, lambda: _call_or_refuse(call), classifier=_classify_error
             )
         except RetryError as error:
             raise (error.__cause__ or error) from None
@@ -59,7 +59,7 @@ class _Refusal:
     error: TileManagerError
 
 
-def _answer_of(call: Callable[[], Result]) -> Result | _Refusal:
+def _call_or_refuse(call: Callable[[], Result]) -> Result | _Refusal:
     try:
         return call()
     except DatabaseError:
@@ -68,5 +68,5 @@ def _answer_of(call: Callable[[], Result]) -> Result | _Refusal:
         return _Refusal(error)
 
 
-def _class_of(error: BaseException) -> ErrorClass:
+def _classify_error(error: BaseException) -> ErrorClass:
     return Retryable() if isinstance(error, DatabaseError) else Final()

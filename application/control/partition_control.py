@@ -6,11 +6,9 @@ from logging import Logger
 
 from attrs import define, evolve, field, frozen
 
-from tileferry.application.control.control_calls import ControlCalls, at_once
-from tileferry.application.control.work_policies import WorkPolicies
+from tileferry.application.control.control_calls import ControlCalls, call_once
+from tileferry.application.control.policies import WorkPolicies
 from tileferry.application.ports.work import PartitionFilter, WorkReader, WorkStore, WorkUnit
-from tileferry.domain.actors import Actor
-from tileferry.domain.change import Change
 from tileferry.domain.errors import InvalidValueError, PlanDriftedError
 from tileferry.domain.partitions import (
     BACKFILL_PARTITIONS_MAX,
@@ -28,19 +26,20 @@ from tileferry.domain.partitions.backfill import (
     BackfillPlan,
     BackfillRequest,
 )
-from tileferry.domain.partitions.backfill_planning import drift, is_applied, plan_backfill
-from tileferry.domain.partitions.confirmation import check_confirmed, check_raw_partition
-from tileferry.domain.partitions.table import ENQUEUE
+from tileferry.domain.partitions.backfill_planning import find_drift, is_applied, plan_backfill
+from tileferry.domain.partitions.retry_rules import check_confirmation, check_raw_partition
+from tileferry.domain.partitions.transitions import ENQUEUE
 from tileferry.domain.retry import RetryCategory
 from tileferry.domain.runs import Run, RunId, RunKind, RunPriority, submit
-from tileferry.domain.work import AcquirePartition, Work, work_from
+from tileferry.domain.state_machine import Actor, Change
+from tileferry.domain.work import AcquirePartition, Work, parse_work
 
 DUE_MAX = 100
 """How many partitions one pass of the scheduler tries again."""
 
 
 @frozen(kw_only=True)
-class Override:
+class OperatorOverride:
     """An operator's decision against the policy: who, why, and how many were meant."""
 
     by: str
@@ -56,7 +55,7 @@ class PartitionControl:
     logger: Logger
     new_run_id: Callable[[], str]
     policies: WorkPolicies = field(factory=WorkPolicies)
-    calls: ControlCalls = at_once
+    calls: ControlCalls = call_once
 
     def enqueue(
         self,
@@ -67,8 +66,8 @@ class PartitionControl:
         by: str | None = None,
     ) -> Sequence[Partition]:
         """Bring partitions into being, each with its first run."""
-        with self.store.unit(by=by) as unit:
-            known = dict(unit.partitions([work.key for work in works]))
+        with self.store.open_unit(by=by) as unit:
+            known = dict(unit.get_partitions([work.key for work in works]))
             for work in works:
                 there = known.get(work.key)
                 if there is not None:  # the table says what it would have to be
@@ -80,15 +79,15 @@ class PartitionControl:
                 known[work.key] = change.after
         return [known[work.key] for work in works]
 
-    def to_retry(self, reader: WorkReader, among: PartitionFilter) -> Sequence[PartitionKey]:
+    def list_retryable(self, reader: WorkReader, among: PartitionFilter) -> Sequence[PartitionKey]:
         """Return the failed partitions of a range, which an operator may all try again."""
-        return self._failed(reader, among, lambda _partition: True)
+        return self._list_failed(reader, among, lambda _partition: True)
 
-    def to_mark(self, reader: WorkReader, among: PartitionFilter) -> Sequence[PartitionKey]:
+    def list_markable(self, reader: WorkReader, among: PartitionFilter) -> Sequence[PartitionKey]:
         """Return the failed partitions of a range that are not marked yet."""
-        return self._failed(reader, among, lambda partition: partition.terminal_marker is None)
+        return self._list_failed(reader, among, lambda partition: partition.terminal_marker is None)
 
-    def _failed(
+    def _list_failed(
         self,
         reader: WorkReader,
         among: PartitionFilter,
@@ -110,49 +109,57 @@ class PartitionControl:
             )
         return taken
 
-    def retry(self, keys: Sequence[PartitionKey], override: Override) -> Sequence[Partition]:
+    def retry(
+        self, keys: Sequence[PartitionKey], override: OperatorOverride
+    ) -> Sequence[Partition]:
         """Try partitions again: failed ones, and successes that an operator wants better.
 
         One whose newest run left no raw partition is refused, and with it all the others.
         """
-        check_confirmed(len(set(keys)), override.confirmed)
-        tried = self._granted("Retry partitions", lambda: self._retried(keys, override))
+        check_confirmation(len(set(keys)), override.confirmed)
+        tried = self._call_approved("Retry partitions", lambda: self._retry_all(keys, override))
         self._log_override("retry", override, keys)
         return tried
 
-    def _retried(self, keys: Sequence[PartitionKey], override: Override) -> Sequence[Partition]:
-        with self.store.unit(by=override.by) as unit:
-            found = self._all_known(unit, keys)
-            with_raw = unit.with_raw([partition.last_run_id for partition in found])
+    def _retry_all(
+        self, keys: Sequence[PartitionKey], override: OperatorOverride
+    ) -> Sequence[Partition]:
+        with self.store.open_unit(by=override.by) as unit:
+            found = self._get_all(unit, keys)
+            with_raw = unit.find_runs_with_raw([partition.last_run_id for partition in found])
             for partition in found:
                 if partition.active_run_id is None:  # of a run under way nobody can tell yet
                     check_raw_partition(partition, has_raw=partition.last_run_id in with_raw)
             changes = [
-                self._tried_again(unit, partition, RunId(self.new_run_id()), override.reason)
+                self._requeue_or_reprocess(
+                    unit, partition, RunId(self.new_run_id()), override.reason
+                )
                 for partition in found
             ]
             # Not before: these runs have ended by now, so nobody has one of them who waits for
             # its partition.
-            ended = unit.runs([partition.last_run_id for partition in found])
+            ended = unit.get_runs([partition.last_run_id for partition in found])
             for change in changes:
                 # An operator waits for it.
-                self._begin_again(unit, change, ended, RunPriority.FRESH)
+                self._start_next_run(unit, change, ended, RunPriority.FRESH)
         return [change.after for change in changes]
 
     def mark_terminal(
-        self, keys: Sequence[PartitionKey], override: Override
+        self, keys: Sequence[PartitionKey], override: OperatorOverride
     ) -> Sequence[Partition]:
         """Rule out further automatic tries of failed partitions."""
-        check_confirmed(len(set(keys)), override.confirmed)
-        marked = self._granted("Mark partitions", lambda: self._marked(keys, override))
+        check_confirmation(len(set(keys)), override.confirmed)
+        marked = self._call_approved("Mark partitions", lambda: self._mark_all(keys, override))
         self._log_override("mark terminal", override, keys)
         return marked
 
-    def _marked(self, keys: Sequence[PartitionKey], override: Override) -> Sequence[Partition]:
-        with self.store.unit(by=override.by) as unit:
+    def _mark_all(
+        self, keys: Sequence[PartitionKey], override: OperatorOverride
+    ) -> Sequence[Partition]:
+        with self.store.open_unit(by=override.by) as unit:
             changes = [
                 mark_terminal(partition, actor=Actor.OPERATOR, now=unit.now, reason=override.reason)
-                for partition in self._all_known(unit, keys)
+                for partition in self._get_all(unit, keys)
             ]
             for change in changes:
                 unit.save_partition(change)
@@ -161,12 +168,12 @@ class PartitionControl:
     def plan(self, request: BackfillRequest) -> BackfillPlan:
         """Say what each date of a request would get; nothing is changed."""
         return self.calls(
-            RetryCategory.APPROVAL_CHECK, "Plan a backfill", lambda: self._planned(request)
+            RetryCategory.APPROVAL_CHECK, "Plan a backfill", lambda: self._plan_backfill(request)
         )
 
-    def _planned(self, request: BackfillRequest) -> BackfillPlan:
-        with self.store.unit() as unit:
-            known = unit.partitions([request.key(day) for day in request.dates])
+    def _plan_backfill(self, request: BackfillRequest) -> BackfillPlan:
+        with self.store.open_unit() as unit:
+            known = unit.get_partitions([request.get_key(day) for day in request.dates])
             return plan_backfill(
                 request,
                 known.values(),
@@ -174,44 +181,44 @@ class PartitionControl:
                 terminality=self.policies.terminality,
             )
 
-    def apply(self, plan: BackfillPlan, override: Override) -> Sequence[Partition]:
+    def apply(self, plan: BackfillPlan, override: OperatorOverride) -> Sequence[Partition]:
         """Do exactly what a plan says, or refuse when what it was made from has changed.
 
         What it started before is left as it is, so a plan can be applied again.
         """
-        check_confirmed(plan.touched, override.confirmed)
-        done = self._granted("Apply a backfill", lambda: self._applied(plan, override))
+        check_confirmation(plan.touched, override.confirmed)
+        done = self._call_approved("Apply a backfill", lambda: self._apply_plan(plan, override))
         self._log_override("backfill", override, [partition.key for partition in done])
         return done
 
-    def _applied(self, plan: BackfillPlan, override: Override) -> Sequence[Partition]:
-        with self.store.unit(by=override.by) as unit:
-            known = unit.partitions([plan.key(line) for line in plan.lines])
-            drifted = [str(one) for one in drift(plan, known.values()) if one.blocks]
+    def _apply_plan(self, plan: BackfillPlan, override: OperatorOverride) -> Sequence[Partition]:
+        with self.store.open_unit(by=override.by) as unit:
+            known = unit.get_partitions([plan.get_key(line) for line in plan.lines])
+            drifted = [str(one) for one in find_drift(plan, known.values()) if one.blocks]
             if drifted:
                 raise PlanDriftedError(count=len(drifted), drifted=drifted)
             return [
-                self._carried_out(unit, plan, line, known.get(plan.key(line)), override.reason)
+                self._apply_line(unit, plan, line, known.get(plan.get_key(line)), override.reason)
                 for line in plan.lines
                 if line.action is not BackfillAction.SKIP
-                and not is_applied(plan, line, known.get(plan.key(line)))
+                and not is_applied(plan, line, known.get(plan.get_key(line)))
             ]
 
-    def _granted(
+    def _call_approved(
         self, operation: str, call: Callable[[], Sequence[Partition]]
     ) -> Sequence[Partition]:
         return self.calls(RetryCategory.APPROVAL_GRANT, operation, call)
 
     def retry_due(self, *, limit: int = DUE_MAX) -> int:
         """Try again, as the scheduler, what its policy says is due; return how many."""
-        with self.store.unit() as unit:
+        with self.store.open_unit() as unit:
             due = [
                 partition
-                for partition in unit.due_partitions(limit=limit)
-                if self._is_still_due(unit, partition)
+                for partition in unit.find_due_partitions(limit=limit)
+                if self._check_still_due(unit, partition)
             ]
-            ended = unit.runs([partition.last_run_id for partition in due])
-            tried = [partition for partition in due if self._is_retried(unit, partition, ended)]
+            ended = unit.get_runs([partition.last_run_id for partition in due])
+            tried = [partition for partition in due if self._try_retry(unit, partition, ended)]
         for partition in tried:
             self.logger.info(
                 "%s is tried again by the policy",
@@ -222,7 +229,7 @@ class PartitionControl:
 
     # The steps
 
-    def _carried_out(
+    def _apply_line(
         self,
         unit: WorkUnit,
         plan: BackfillPlan,
@@ -231,34 +238,34 @@ class PartitionControl:
         reason: str,
     ) -> Partition:
         """Give one date its run; it has the area of the plan, whatever it had before."""
-        work = AcquirePartition.of(plan.key(line), plan.request.area)
+        work = AcquirePartition.for_partition(plan.get_key(line), plan.request.area)
         self._start_run(
             unit,
-            plan.run_id(line),
+            plan.get_run_id(line),
             work,
             actor=Actor.OPERATOR,
             priority=RunPriority.BACKFILL,
         )
         if partition is None:
-            change = enqueue(work.key, plan.run_id(line), actor=Actor.OPERATOR, now=unit.now)
+            change = enqueue(work.key, plan.get_run_id(line), actor=Actor.OPERATOR, now=unit.now)
         else:
-            change = self._tried_again(unit, partition, plan.run_id(line), reason)
+            change = self._requeue_or_reprocess(unit, partition, plan.get_run_id(line), reason)
         unit.save_partition(change)
         return change.after
 
-    def _is_still_due(self, unit: WorkUnit, partition: Partition) -> bool:
+    def _check_still_due(self, unit: WorkUnit, partition: Partition) -> bool:
         """Tell whether the policy still wants a retry that it planned, or plan it anew.
 
         It may be terminal by now: too old, because nobody was there when it was due, or because the
         policy was changed since.
         """
-        planned = self.policies.planned_retry(partition, unit)
+        planned = self.policies.plan_retry(partition, unit)
         if planned is not None and planned.next_run_at <= unit.now:
             return True
         unit.plan_retry(partition.key, planned)
         return False
 
-    def _is_retried(self, unit: WorkUnit, partition: Partition, ended: Mapping[RunId, Run]) -> bool:
+    def _try_retry(self, unit: WorkUnit, partition: Partition, ended: Mapping[RunId, Run]) -> bool:
         """Try a partition again; one whose work cannot be read is left to an operator."""
         change = requeue(
             partition,
@@ -270,7 +277,7 @@ class PartitionControl:
         )
         try:
             # Automation goes on as urgently as it began.
-            self._begin_again(unit, change, ended, ended[partition.last_run_id].priority)
+            self._start_next_run(unit, change, ended, ended[partition.last_run_id].priority)
         except InvalidValueError as error:
             unit.plan_retry(partition.key, None)
             self.logger.error(  # noqa: TRY400  # the message says it all
@@ -283,7 +290,7 @@ class PartitionControl:
             return False
         return True
 
-    def _begin_again(
+    def _start_next_run(
         self,
         unit: WorkUnit,
         change: Change[Partition],
@@ -293,12 +300,12 @@ class PartitionControl:
         """Give a partition its new run, with the work of the one before."""
         assert change.before is not None  # noqa: S101  # it was there
         last = ended[change.before.last_run_id]
-        work = work_from(RunKind.ACQUIRE_PARTITION, last.payload)
+        work = parse_work(RunKind.ACQUIRE_PARTITION, last.payload)
         run_id = change.after.last_run_id
         self._start_run(unit, run_id, work, actor=change.actor, priority=priority)
         unit.save_partition(change)
 
-    def _tried_again(
+    def _requeue_or_reprocess(
         self, unit: WorkUnit, partition: Partition, run_id: RunId, reason: str
     ) -> Change[Partition]:
         """Have an operator's new run take a failure further, or a success."""
@@ -332,13 +339,13 @@ class PartitionControl:
                 now=unit.now,
                 priority=priority,
                 dedupe_key=work.dedupe_key,
-                payload=work.payload(),
+                payload=work.to_payload(),
             )
         )
 
     @staticmethod
-    def _all_known(unit: WorkUnit, keys: Sequence[PartitionKey]) -> list[Partition]:
-        known = unit.partitions(keys)
+    def _get_all(unit: WorkUnit, keys: Sequence[PartitionKey]) -> list[Partition]:
+        known = unit.get_partitions(keys)
         for key in keys:
             if key not in known:
                 raise InvalidValueError(
@@ -349,7 +356,9 @@ class PartitionControl:
                 )
         return [known[key] for key in dict.fromkeys(keys)]
 
-    def _log_override(self, what: str, override: Override, keys: Sequence[PartitionKey]) -> None:
+    def _log_override(
+        self, what: str, override: OperatorOverride, keys: Sequence[PartitionKey]
+    ) -> None:
         self.logger.warning(
             "%s by %s of %d partitions: %s",
             what,

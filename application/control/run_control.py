@@ -10,22 +10,16 @@ from logging import INFO, Logger
 
 from attrs import define, field
 
-from tileferry.application.control.control_calls import ControlCalls, at_once
-from tileferry.application.control.work_policies import WorkPolicies
+from tileferry.application.control.control_calls import ControlCalls, call_once
+from tileferry.application.control.policies import WorkPolicies
 from tileferry.application.ports.work import (
     ALL_KINDS,
     RunQueue,
     WorkStore,
     WorkUnit,
 )
-from tileferry.domain.actors import Actor
-from tileferry.domain.change import Change
 from tileferry.domain.errors import InvalidValueError, LeaseLostError
-from tileferry.domain.partitions import (
-    Partition,
-    after_run,
-    apply_verdict,
-)
+from tileferry.domain.partitions import Partition, apply_run_end, apply_verdict
 from tileferry.domain.partitions.manifest import SealedPartition
 from tileferry.domain.retry import (
     ErrorClass,
@@ -45,17 +39,18 @@ from tileferry.domain.runs import (
     cancel,
     classify_error,
     complete,
-    explain,
-    is_for_its_source,
+    explain_error,
+    is_lease_expired,
     is_permanent,
-    lease_ended,
+    is_source_wide,
     record_error,
     release,
     rescue,
     retry_now,
     submit,
 )
-from tileferry.domain.text import in_utc
+from tileferry.domain.state_machine import Actor, Change
+from tileferry.domain.text import format_utc
 from tileferry.domain.work import Work
 
 SWEEP_MAX = 500
@@ -71,7 +66,7 @@ class RunControl:
     logger: Logger
     new_run_id: Callable[[], str]
     policies: WorkPolicies = field(factory=WorkPolicies)
-    calls: ControlCalls = at_once
+    calls: ControlCalls = call_once
 
     # For those who submit
 
@@ -91,8 +86,8 @@ class RunControl:
                 problem="is a partition's, and no run of it goes without its partition",
                 remedy="see tileferry backfill plan",
             )
-        with self.store.unit(by=by) as unit:
-            known = unit.unfinished(work.dedupe_key)
+        with self.store.open_unit(by=by) as unit:
+            known = unit.find_unfinished(work.dedupe_key)
             if known is not None:
                 return known, False
             change = submit(
@@ -103,7 +98,7 @@ class RunControl:
                 now=unit.now,
                 priority=priority,
                 dedupe_key=work.dedupe_key,
-                payload=work.payload(),
+                payload=work.to_payload(),
             )
             unit.save_run(change)
         return change.after, True
@@ -124,27 +119,27 @@ class RunControl:
         self, held: Run, verdict: Verdict, *, sealed: SealedPartition | None = None
     ) -> None:
         """End a run with its verdict; with its raw partition it speaks for the partition."""
-        with self.store.unit() as unit:
-            run = self._still_held(unit, held)
+        with self.store.open_unit() as unit:
+            run = self._get_held_run(unit, held)
             self.clear_retry_fields(unit, run, verdict)
-            partition = unit.partition_of(run.run_id)
+            partition = unit.find_partition_by_run(run.run_id)
             if partition is None:
                 return
             _check_raw(partition, verdict, sealed)
             if sealed is not None:
-                unit.keep_raw(sealed)
+                unit.save_raw(sealed)
             change = apply_verdict(partition, verdict, unit.now)
-            unit.save_partition(change, retry=self.policies.planned_retry(change.after, unit))
+            unit.save_partition(change, retry=self.policies.plan_retry(change.after, unit))
 
     def process_error(self, held: Run, error: BaseException) -> Run:
         """End an attempt that broke: the run waits for its next one, or is given up."""
         said = classify_error(error)
-        with self.store.unit() as unit:
-            run = self._still_held(unit, held)
+        with self.store.open_unit() as unit:
+            run = self._get_held_run(unit, held)
             change = record_error(
                 run,
                 said,
-                explain(error),
+                explain_error(error),
                 actor=Actor.WORKER,
                 owner=held.lease_owner or WorkerId(""),
                 epoch=held.lease_epoch,
@@ -155,14 +150,14 @@ class RunControl:
                 self.mark_run_permanently_failed(unit, change)
             else:
                 self.schedule_retry(unit, change)
-            if is_for_its_source(error):
+            if is_source_wide(error):
                 self._close_gate(unit, run.source, said)
         return change.after
 
-    def give_back(self, held: Run) -> None:
+    def release_run(self, held: Run) -> None:
         """Give a run back that its worker is stopped from finishing."""
-        with self.store.unit() as unit:
-            run = self._still_held(unit, held)
+        with self.store.open_unit() as unit:
+            run = self._get_held_run(unit, held)
             change = release(
                 run,
                 actor=Actor.WORKER,
@@ -190,8 +185,8 @@ class RunControl:
         """Give a run up; its partition fails with it."""
         unit.save_run(change)
         run = change.after
-        partition = unit.partition_of(run.run_id)
-        follows = None if partition is None else after_run(partition, run, unit.now)
+        partition = unit.find_partition_by_run(run.run_id)
+        follows = None if partition is None else apply_run_end(partition, run, unit.now)
         if follows is not None:
             unit.save_partition(follows)
         spent = change.record is not None and run.error_class != Final.code
@@ -238,15 +233,15 @@ class RunControl:
         )
         # Each brings its partition along. Several at once, in any order, could have to wait for an
         # operator who has some of these partitions and waits for the others.
-        return rescued + sum(self._put_aside(run_id) for run_id in lost)
+        return rescued + sum(self._contain(run_id) for run_id in lost)
 
     def _rescue_overdue(self, limit: int) -> tuple[int, list[RunId]]:
         """Make overdue runs free again; return how many, and those that lost too many workers."""
         given_up = []
-        with self.store.unit() as unit:
-            overdue = unit.overdue(limit=limit)
+        with self.store.open_unit() as unit:
+            overdue = unit.find_overdue(limit=limit)
             for run in overdue:
-                change = self._rescued(run, unit)
+                change = self._rescue(run, unit)
                 if is_permanent(change.after):
                     given_up.append(run.run_id)
                     continue
@@ -259,7 +254,7 @@ class RunControl:
                 )
         return len(overdue) - len(given_up), given_up
 
-    def _put_aside(self, run_id: RunId) -> bool:
+    def _contain(self, run_id: RunId) -> bool:
         return self.calls(
             RetryCategory.EXECUTION_CONTAINMENT,
             f"Put run {run_id} aside",
@@ -268,31 +263,31 @@ class RunControl:
 
     def _give_up_overdue(self, run_id: RunId) -> bool:
         """Give up a run that has lost too many workers, unless its worker came back after all."""
-        with self.store.unit() as unit:
+        with self.store.open_unit() as unit:
             run = unit.run(run_id)
-            if run is None or not lease_ended(run, unit.now):
+            if run is None or not is_lease_expired(run, unit.now):
                 return False
-            self.mark_run_permanently_failed(unit, self._rescued(run, unit))
+            self.mark_run_permanently_failed(unit, self._rescue(run, unit))
         return True
 
-    def _rescued(self, run: Run, unit: WorkUnit) -> Change[Run]:
+    def _rescue(self, run: Run, unit: WorkUnit) -> Change[Run]:
         return rescue(run, actor=Actor.SWEEPER, now=unit.now, max_rescues=self.policies.max_rescues)
 
     # For operators
 
     def cancel(self, run_id: RunId, *, reason: str, by: str) -> Run:
         """Give up a run that is waiting."""
-        with self.store.unit(by=by) as unit:
+        with self.store.open_unit(by=by) as unit:
             change = cancel(
-                self._known(unit, run_id), actor=Actor.OPERATOR, now=unit.now, reason=reason
+                self._get_run(unit, run_id), actor=Actor.OPERATOR, now=unit.now, reason=reason
             )
             self.mark_run_permanently_failed(unit, change)
         return change.after
 
     def retry_now(self, run_id: RunId, *, reason: str, by: str) -> Run:
         """Make a run in error due at once."""
-        with self.store.unit(by=by) as unit:
-            run = self._known(unit, run_id)
+        with self.store.open_unit(by=by) as unit:
+            run = self._get_run(unit, run_id)
             change = retry_now(run, actor=Actor.OPERATOR, now=unit.now, reason=reason)
             if is_permanent(run) and run.dedupe_key is not None:
                 self._check_only_one(unit, run, run.dedupe_key)
@@ -304,7 +299,7 @@ class RunControl:
     @staticmethod
     def _check_only_one(unit: WorkUnit, run: Run, dedupe_key: str) -> None:
         """Refuse to wake a run while another does the same work."""
-        other = unit.unfinished(dedupe_key)
+        other = unit.find_unfinished(dedupe_key)
         if other is not None:
             raise InvalidValueError(
                 field="run_id",
@@ -315,21 +310,21 @@ class RunControl:
 
     def _close_gate(self, unit: WorkUnit, source: str, said: ErrorClass) -> None:
         new = SourceGate(source=source)
-        if new.after(said, now=unit.now, policy=self.policies.run) == new:
+        if new.close_after(said, now=unit.now, policy=self.policies.run) == new:
             return  # nobody asked for patience, so nobody has to wait for this unit
-        gate = unit.gate(source)
-        closed = gate.after(said, now=unit.now, policy=self.policies.run)
+        gate = unit.get_gate(source)
+        closed = gate.close_after(said, now=unit.now, policy=self.policies.run)
         if closed != gate:
             unit.save_gate(closed)
             self.logger.warning(
                 "source %s asked for patience: none of its runs starts before %s",
                 source,
-                in_utc(closed.closed_until),
+                format_utc(closed.closed_until),
                 extra={"kind": "queue.gate_closed", "source": source},
             )
 
     @staticmethod
-    def _still_held(unit: WorkUnit, held: Run) -> Run:
+    def _get_held_run(unit: WorkUnit, held: Run) -> Run:
         """Return the run as it is now, or stop a worker that has lost it."""
         run = unit.run(held.run_id)
         if run is None or (run.status, run.lease_owner, run.lease_epoch) != (
@@ -343,7 +338,7 @@ class RunControl:
         return run
 
     @staticmethod
-    def _known(unit: WorkUnit, run_id: RunId) -> Run:
+    def _get_run(unit: WorkUnit, run_id: RunId) -> Run:
         run = unit.run(run_id)
         if run is None:
             raise InvalidValueError(

@@ -7,7 +7,7 @@ from pathlib import PurePath
 from attrs import define, frozen
 
 from tileferry.application.control.acquisition import PartitionAcquisition
-from tileferry.application.control.worker import Result
+from tileferry.application.control.worker import RunResult
 from tileferry.application.ports.downloads import DownloadObserver, TileDownloader, TileFate
 from tileferry.application.ports.uploads import TileUploader, UploadObserver
 from tileferry.domain.runs import Run, RunKind
@@ -17,35 +17,41 @@ from tileferry.domain.tiles import (
     PerTileStatus,
     UploadRequest,
 )
-from tileferry.domain.transfer_verdicts import download_verdict, upload_verdict
-from tileferry.domain.work import AcquirePartition, DownloadArea, UploadFlight, work_from
+from tileferry.domain.work import (
+    AcquirePartition,
+    DownloadArea,
+    UploadFlight,
+    judge_download,
+    judge_upload,
+    parse_work,
+)
 
 
 @frozen
-class Watchful:
+class StopCheckObserver:
     """Looks on, and ends the work when its worker has to stop."""
 
     check: Callable[[], None]
 
-    def listing(self, tiles: int) -> None:  # noqa: ARG002  # the port has them
+    def on_listing(self, tiles: int) -> None:  # noqa: ARG002  # the port has them
         """Note how many tiles are listed so far."""
         self.check()
 
-    def begun(self, *, tiles: int, already_stored: int, estimated_bytes: int) -> None:  # noqa: ARG002  # the port has them
+    def on_begin(self, *, tiles: int, already_stored: int, estimated_bytes: int) -> None:  # noqa: ARG002  # the port has them
         """Note what there is to do."""
         self.check()
 
-    def tile(self, fate: TileFate, size_bytes: int) -> None:
+    def on_tile(self, fate: TileFate, size_bytes: int) -> None:
         """Note what became of a tile."""
 
-    def durable(self, tiles: int) -> None:  # noqa: ARG002  # the port has them
+    def on_durable(self, tiles: int) -> None:  # noqa: ARG002  # the port has them
         """Note how many tiles of this run are safe by now; that comes twice a second at least."""
         self.check()
 
-    def ended(self, report: DownloadBatchReport) -> None:
+    def on_end(self, report: DownloadBatchReport) -> None:
         """Note the end."""
 
-    def answered(self, answers: Sequence[PerTileStatus], size_bytes: int) -> None:  # noqa: ARG002  # the port has them
+    def on_answers(self, answers: Sequence[PerTileStatus], size_bytes: int) -> None:  # noqa: ARG002  # the port has them
         """Learn what the provider said of a batch; it is recorded by now."""
         self.check()
 
@@ -56,14 +62,14 @@ class AcquirePartitionHandler:
 
     acquisition: Callable[[], PartitionAcquisition]
 
-    def __call__(self, run: Run, check: Callable[[], None], /) -> Result:
+    def __call__(self, run: Run, check: Callable[[], None], /) -> RunResult:
         """Acquire the run's partition."""
-        work = work_from(RunKind.ACQUIRE_PARTITION, run.payload)
+        work = parse_work(RunKind.ACQUIRE_PARTITION, run.payload)
         assert isinstance(work, AcquirePartition)  # noqa: S101  # of that kind it is
         verdict, sealed = self.acquisition().acquire(
-            work.key, run.run_id, work, observer=Watchful(check)
+            work.key, run.run_id, work, observer=StopCheckObserver(check)
         )
-        return Result(verdict=verdict, sealed=sealed)
+        return RunResult(verdict=verdict, sealed=sealed)
 
 
 @define(kw_only=True)
@@ -74,9 +80,9 @@ class DownloadAreaHandler:
     locked: Callable[[], AbstractContextManager[None]]
     cache_root: PurePath
 
-    def __call__(self, run: Run, check: Callable[[], None], /) -> Result:
+    def __call__(self, run: Run, check: Callable[[], None], /) -> RunResult:
         """Download the run's area."""
-        work = work_from(RunKind.DOWNLOAD_AREA, run.payload)
+        work = parse_work(RunKind.DOWNLOAD_AREA, run.payload)
         assert isinstance(work, DownloadArea)  # noqa: S101  # as above
         request = DownloadRequest(
             flight_id=work.flight_id,
@@ -86,8 +92,8 @@ class DownloadAreaHandler:
             cache_root=self.cache_root,
         )
         with self.locked():
-            report = self.downloader(Watchful(check)).download_tiles_for_area(request)
-        return Result(verdict=download_verdict(run.run_id, report))
+            report = self.downloader(StopCheckObserver(check)).download_tiles_for_area(request)
+        return RunResult(verdict=judge_download(run.run_id, report))
 
 
 @define(kw_only=True)
@@ -97,11 +103,11 @@ class UploadFlightHandler:
     uploader: Callable[[UploadObserver], TileUploader]
     locked: Callable[[], AbstractContextManager[None]]
 
-    def __call__(self, run: Run, check: Callable[[], None], /) -> Result:
+    def __call__(self, run: Run, check: Callable[[], None], /) -> RunResult:
         """Upload the run's flight."""
-        work = work_from(RunKind.UPLOAD_FLIGHT, run.payload)
+        work = parse_work(RunKind.UPLOAD_FLIGHT, run.payload)
         assert isinstance(work, UploadFlight)  # noqa: S101  # as above
         request = UploadRequest(flight_id=work.flight_id)
         with self.locked():
-            report = self.uploader(Watchful(check)).upload_pending_tiles(request)
-        return Result(verdict=upload_verdict(run.run_id, report))
+            report = self.uploader(StopCheckObserver(check)).upload_pending_tiles(request)
+        return RunResult(verdict=judge_upload(run.run_id, report))

@@ -13,27 +13,46 @@ from typing import Protocol
 
 from attrs import define, field, frozen
 
-from tileferry.application.control.key_expiry import KeyExpiry
-from tileferry.application.control.leases import HeldRuns
+from tileferry.application.control.control_calls import ControlCalls, call_once
 from tileferry.application.control.partition_control import PartitionControl
+from tileferry.application.control.run_claims import LeasedRuns, RunClaimer
 from tileferry.application.control.run_control import RunControl
-from tileferry.application.control.run_supply import RunSupply
 from tileferry.application.ports.clock import Clock
-from tileferry.application.ports.idempotency import Heartbeat
+from tileferry.application.ports.idempotency import Heartbeat, IdempotencyStore
 from tileferry.application.ports.work import ALL_KINDS, RunQueue
-from tileferry.domain.checks import integer, number
 from tileferry.domain.errors import DatabaseError, LeaseLostError, TileManagerError
 from tileferry.domain.partitions.manifest import SealedPartition
-from tileferry.domain.retry import RetryPolicy, nominal_delay
+from tileferry.domain.retry import RetryCategory, RetryPolicy, compute_nominal_delay
 from tileferry.domain.runs import Run, RunKind, RunStatus, Verdict, VerdictOutcome, WorkerId
+from tileferry.domain.validation import integer, number
 
-_PATIENCE = RetryPolicy(max_attempts=2, base_delay=0.5, max_delay=30.0)
+KEYS_PER_SWEEP_MAX = 500
+"""How many records one sweep removes; the next one takes the rest."""
+
+
+@frozen(kw_only=True)
+class KeyExpiry:
+    """Removes what nobody can find any more."""
+
+    store: IdempotencyStore
+    calls: ControlCalls = call_once
+
+    def sweep(self, *, limit: int = KEYS_PER_SWEEP_MAX) -> int:
+        """Remove records that have expired; return how many."""
+        return self.calls(
+            RetryCategory.EXECUTION_EXPIRATION,
+            "ForgetKeys",
+            lambda: self.store.forget_expired(limit=limit),
+        )
+
+
+_DATABASE_RETRY = RetryPolicy(max_attempts=2, base_delay=0.5, max_delay=30.0)
 """Between looks at a database that is away; there is no last one."""
 _STEP_S = 0.5
 
 
 @frozen(kw_only=True)
-class Result:
+class RunResult:
     """What came of a run's work."""
 
     verdict: Verdict
@@ -43,7 +62,7 @@ class Result:
 class RunHandler(Protocol):
     """Does the work of one kind of runs."""
 
-    def __call__(self, run: Run, check: Callable[[], None], /) -> Result:
+    def __call__(self, run: Run, check: Callable[[], None], /) -> RunResult:
         """Do it. ``check`` is called often, and raises when the work has to stop."""
         ...
 
@@ -87,17 +106,17 @@ class Worker:
     """Raises ``KeyboardInterrupt`` when even the run under way has to stop."""
     ended: Counter[RunStatus] = field(factory=Counter, init=False)
     """How the runs that it carried out have ended, so far."""
-    _held: HeldRuns = field(init=False)
-    _supply: RunSupply = field(init=False)
+    _held: LeasedRuns = field(init=False)
+    _supply: RunClaimer = field(init=False)
     _sweep_at_s: float = field(default=0.0, init=False)
 
     @_held.default
-    def _nothing_yet(self) -> HeldRuns:
-        return HeldRuns(queue=self.queue, clock=self.clock, lease=self.settings.lease)
+    def _make_leased_runs(self) -> LeasedRuns:
+        return LeasedRuns(queue=self.queue, clock=self.clock, lease=self.settings.lease)
 
     @_supply.default
-    def _of_queue(self) -> RunSupply:
-        return RunSupply(
+    def _make_claimer(self) -> RunClaimer:
+        return RunClaimer(
             queue=self.queue,
             held=self._held,
             clock=self.clock,
@@ -106,7 +125,7 @@ class Worker:
             sources=self.sources,
             batch=self.settings.batch,
             lease=self.settings.lease,
-            give_back=self._give_back,
+            give_back=self._release_runs,
         )
 
     @property
@@ -116,7 +135,7 @@ class Worker:
 
     def run(self) -> None:
         """Work until told to stop, or until nothing is due if that was asked for."""
-        with self.heartbeat.beating(self._held.beat, every_s=self._held.every_s):
+        with self.heartbeat.start(self._held.renew_leases, every_s=self._held.every_s):
             try:
                 self._take_runs()
             finally:
@@ -126,11 +145,11 @@ class Worker:
         failures = 0
         while not self.is_stopping():
             try:
-                self._keep_house()
-                claimed = self._supply.next_batch()
+                self._run_housekeeping()
+                claimed = self._supply.claim_batch()
                 failures = 0
                 if claimed:
-                    self._work_on(claimed)
+                    self._process_batch(claimed)
                 elif self.settings.until_idle:
                     return
                 else:
@@ -139,7 +158,7 @@ class Worker:
                 failures += 1
                 self._wait_for_database(failures, error)
 
-    def _keep_house(self) -> None:
+    def _run_housekeeping(self) -> None:
         now_s = self.clock.monotonic()
         if now_s < self._sweep_at_s:
             return
@@ -152,25 +171,25 @@ class Worker:
             except TileManagerError as error:  # it is not this worker's, and others look as well
                 self.logger.error("%s", error, extra={"kind": "worker.housekeeping_failed"})  # noqa: TRY400  # it says it all
 
-    def _work_on(self, claimed: Sequence[Run]) -> None:
+    def _process_batch(self, claimed: Sequence[Run]) -> None:
         for place, run in enumerate(claimed):
             if self.is_stopping():
-                self._give_back(claimed[place:])
+                self._release_runs(claimed[place:])
                 return
             try:
                 self._process(run)
             except KeyboardInterrupt:
-                self._give_back(claimed[place + 1 :])
+                self._release_runs(claimed[place + 1 :])
                 raise
             except BaseException:
                 for left in claimed[place:]:  # nobody works on them: their leases may end
-                    self._held.ended(left)
+                    self._held.drop(left)
                 raise
 
-    def _give_back(self, runs: Sequence[Run]) -> None:
+    def _release_runs(self, runs: Sequence[Run]) -> None:
         for run in runs:
-            self._held.ended(run)
-            self.control.give_back(run)
+            self._held.drop(run)
+            self.control.release_run(run)
 
     def _process(self, run: Run) -> None:
         """Do one run's work, and report what came of it."""
@@ -182,36 +201,36 @@ class Worker:
         except LeaseLostError:
             raise
         except Exception as error:  # noqa: BLE001  # whatever it is, the policy decides
-            held.ended(run)
+            held.drop(run)
             self.control.process_error(run, error)
             self.ended[RunStatus.ERROR] += 1
         except KeyboardInterrupt:
-            self._give_back([run])
+            self._release_runs([run])
             raise
         except BaseException as error:  # it ends this worker, and may end the next: that counts
-            held.ended(run)
+            held.drop(run)
             self.control.process_error(run, error)
             raise
         else:
             self._report(run, result)
             self.ended[RunStatus(result.verdict.outcome)] += 1
 
-    def _report(self, run: Run, result: Result) -> None:
+    def _report(self, run: Run, result: RunResult) -> None:
         routine = (
             result.verdict.outcome is VerdictOutcome.PASSED
             and run.kind is not RunKind.ACQUIRE_PARTITION
         )
         if not routine:
-            self._held.ended(run)
+            self._held.drop(run)
             self.control.process_result(run, result.verdict, sealed=result.sealed)
             return
         # A plain pass changes nothing else, so several are reported together.
         self.control.log_end(run, result.verdict)
-        self._supply.passed(run)
+        self._supply.add_passed(run)
 
     def _check(self, run: Run) -> None:
         self._held.check(run)
-        self._supply.flush_late()
+        self._supply.flush_if_late()
         self.check_stop()
 
     def _log_start(self, run: Run) -> None:
@@ -233,7 +252,7 @@ class Worker:
         )
 
     def _wait_for_database(self, failures: int, error: DatabaseError) -> None:
-        delay_s = nominal_delay(_PATIENCE, min(failures, 10))
+        delay_s = compute_nominal_delay(_DATABASE_RETRY, min(failures, 10))
         self.logger.warning(
             "the queue cannot be reached, looking again in %.1f s: %s",
             delay_s,

@@ -1,13 +1,15 @@
 """What the use cases need from the outside, in the domain's words."""
 
 from tileferry.application.ports.audit import AuditLog, AuditSink
-from tileferry.application.ports.budget import (
-    CacheBooks,
+from tileferry.application.ports.cache import (
+    CacheBindings,
     CacheBudgetEnforcer,
     CacheLedger,
+    CacheLock,
+    CacheMark,
     DiskSpace,
+    LedgerTransaction,
 )
-from tileferry.application.ports.cache_binding import CacheBindings, CacheMark
 from tileferry.application.ports.clock import AsyncSleep, Clock, Offload
 from tileferry.application.ports.downloads import (
     DownloadObserver,
@@ -20,18 +22,15 @@ from tileferry.application.ports.downloads import (
 from tileferry.application.ports.fdr import FdrClient, FdrRecord
 from tileferry.application.ports.idempotency import Heartbeat, IdempotencyStore, ResultCodec
 from tileferry.application.ports.journal import Journal, JournalStore
-from tileferry.application.ports.lock import CacheLock
 from tileferry.application.ports.provider import FetchedTile, TileProvider
 from tileferry.application.ports.raw_partitions import (
+    DownloaderFactory,
     OpenPartition,
     PartitionReader,
-    RawDownloaders,
     RawSink,
 )
-from tileferry.application.ports.retry_tokens import RetryTokens
-from tileferry.application.ports.telemetry import CallInfo, CallObserver, Telemetry
-from tileferry.application.ports.tile_metadata import TileMetadataStore
-from tileferry.application.ports.tile_store import BlobIndex, TileStore
+from tileferry.application.ports.retries import CallInfo, CallObserver, RetryTokens, Telemetry
+from tileferry.application.ports.tiles import BlobIndex, TileMetadataStore, TileStore
 from tileferry.application.ports.uploads import TileUploader
 
 __all__ = [
@@ -40,7 +39,6 @@ __all__ = [
     "AuditSink",
     "BlobIndex",
     "CacheBindings",
-    "CacheBooks",
     "CacheBudgetEnforcer",
     "CacheLedger",
     "CacheLock",
@@ -50,6 +48,7 @@ __all__ = [
     "Clock",
     "DiskSpace",
     "DownloadObserver",
+    "DownloaderFactory",
     "FdrClient",
     "FdrRecord",
     "FetchedTile",
@@ -57,11 +56,11 @@ __all__ = [
     "IdempotencyStore",
     "Journal",
     "JournalStore",
+    "LedgerTransaction",
     "ListingSpool",
     "Offload",
     "OpenPartition",
     "PartitionReader",
-    "RawDownloaders",
     "RawSink",
     "ResultCodec",
     "RetryTokens",

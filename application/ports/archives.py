@@ -6,10 +6,10 @@ from typing import Protocol
 
 from attrs import frozen
 
-from tileferry.domain.archives import ArchiveAbout, TileFacts, TileOrder
+from tileferry.domain.archives import ArchiveDescription, TileFacts, TileOrder
 from tileferry.domain.tiles import TileId
 
-NOTHING_KNOWN = TileFacts()
+NO_FACTS = TileFacts()
 
 
 @frozen(kw_only=True)
@@ -18,7 +18,7 @@ class ArchivedTile:
 
     tile_id: TileId
     content: bytes
-    facts: TileFacts = NOTHING_KNOWN
+    facts: TileFacts = NO_FACTS
     """What is said of it, where the archive has a place for that."""
 
 
@@ -44,7 +44,7 @@ class ArchiveReader(Protocol):
 class ArchiveSource(ArchiveReader, Protocol):
     """An archive to import."""
 
-    def sizes(self, source: str) -> Iterator[tuple[TileId, int]]:
+    def iter_sizes(self, source: str) -> Iterator[tuple[TileId, int]]:
         """Yield what may be a tile, with how many bytes it has."""
         ...
 
@@ -56,7 +56,7 @@ class ArchiveDraft(Protocol):
         """Write a tile; they come in the order that the format asks for, each once."""
         ...
 
-    def seal(self, about: ArchiveAbout) -> ArchiveReader:
+    def seal(self, about: ArchiveDescription) -> ArchiveReader:
         """Return once all of it is durable, with the archive to be read again."""
         ...
 
@@ -78,7 +78,7 @@ class ArchiveTarget(Protocol):
         """Its name, for people."""
         ...
 
-    def draft(self) -> AbstractContextManager[ArchiveDraft]:
+    def open_draft(self) -> AbstractContextManager[ArchiveDraft]:
         """Begin one. What was not published when the block ends is gone.
 
         A place that is taken is refused with ``ArchiveError``, unless it may be replaced; so is

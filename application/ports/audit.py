@@ -23,14 +23,14 @@ class AuditSink(Protocol):
 class AuditLog(Protocol):
     """An audit log that can be read: entries in the order of their sequence, each chained."""
 
-    def head(self) -> ChainHead:
+    def read_head(self) -> ChainHead:
         """Return where the chain stands; ``GENESIS`` for an empty log."""
         ...
 
-    def entries(self, *, after: int = 0) -> Iterator[ChainEntry]:
+    def iter_entries(self, *, after: int = 0) -> Iterator[ChainEntry]:
         """Yield the entries beyond a sequence number, a page at a time, whatever is in them."""
         ...
 
-    def entries_about(self, subject: str) -> Iterator[ChainEntry]:
+    def find_entries(self, subject: str) -> Iterator[ChainEntry]:
         """Yield the entries that tell of a correlation id, an idempotency key or a subject."""
         ...

@@ -27,11 +27,11 @@ class CaptureFile:
 class CaptureFolder(Protocol):
     """Reads what an aircraft's storage was copied to."""
 
-    def facts(self) -> bytes | None:
+    def read_facts(self) -> bytes | None:
         """Return what ``metadata.json`` holds, if there is one."""
         ...
 
-    def files(self) -> Iterator[CaptureFile]:
+    def iter_files(self) -> Iterator[CaptureFile]:
         """Yield all other files, in order; links, devices and ``is_litter`` are no files."""
         ...
 

@@ -45,28 +45,28 @@ class DownloadObserver(Protocol):
     every half second.
     """
 
-    def listing(self, tiles: int) -> None:
+    def on_listing(self, tiles: int) -> None:
         """Note how many tiles are listed so far."""
         ...
 
-    def begun(self, *, tiles: int, already_stored: int, estimated_bytes: int) -> None:
+    def on_begin(self, *, tiles: int, already_stored: int, estimated_bytes: int) -> None:
         """Note what there is to do."""
         ...
 
-    def tile(self, fate: TileFate, size_bytes: int) -> None:
+    def on_tile(self, fate: TileFate, size_bytes: int) -> None:
         """Note what became of a tile."""
         ...
 
-    def durable(self, tiles: int) -> None:
+    def on_durable(self, tiles: int) -> None:
         """Note how many tiles of this run are safe by now."""
         ...
 
-    def ended(self, report: DownloadBatchReport) -> None:
+    def on_end(self, report: DownloadBatchReport) -> None:
         """Note the end, good or bad."""
         ...
 
 
-class WorkEnded(BaseException):
+class WorkCancelled(BaseException):
     """What a worker works for is over: nobody waits for its result.
 
     Raised in the worker, and heard of by nobody. No ``Exception``, so that it is not tried again.
@@ -102,6 +102,6 @@ class ListingSpool(Protocol):
 class SpoolStore(Protocol):
     """Makes spools."""
 
-    def new(self, source: str) -> AbstractContextManager[ListingSpool]:
+    def create(self, source: str) -> AbstractContextManager[ListingSpool]:
         """Make one for the tiles of a source; it is gone when the block ends."""
         ...

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from attrs import field, frozen
 
 from tileferry.domain.canonical import JsonValue, canonical_json
-from tileferry.domain.checks import field_name, integer, number
 from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.validation import format_field_name, integer, number
 
 if TYPE_CHECKING:
     from attrs import Attribute
@@ -20,17 +20,17 @@ KIND_CHARS_MAX = 64
 _KIND = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)+", re.ASCII)
 
 
-def _kind(instance: object, attribute: "Attribute[Any]", value: object) -> None:
+def _check_kind(instance: object, attribute: "Attribute[Any]", value: object) -> None:
     if not (isinstance(value, str) and len(value) <= KIND_CHARS_MAX and _KIND.fullmatch(value)):
         raise InvalidValueError(
-            field=field_name(instance, attribute),
+            field=format_field_name(instance, attribute),
             value=value,
             problem="is not a kind of event",
             remedy=f"use names with dots between them, up to {KIND_CHARS_MAX} of a-z 0-9 _",
         )
 
 
-def _own_copy(payload: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+def _copy_payload(payload: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
     """Return the payload as it will be read back, out of its sender's reach."""
     if not isinstance(payload, Mapping):
         raise InvalidValueError(field="FdrRecord.payload", value=payload, problem="is no mapping")
@@ -54,8 +54,8 @@ class FdrRecord:
     sequence: int = field(validator=integer(1))
     recorded_at_s: float = field(validator=number(0))
     """Seconds since the Unix epoch."""
-    kind: str = field(validator=_kind)
-    payload: Mapping[str, JsonValue] = field(converter=_own_copy)
+    kind: str = field(validator=_check_kind)
+    payload: Mapping[str, JsonValue] = field(converter=_copy_payload)
 
 
 @runtime_checkable

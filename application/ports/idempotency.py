@@ -92,8 +92,6 @@ class ResultCodec(Protocol):
 class Heartbeat(Protocol):
     """Does something again and again beside the caller's own work."""
 
-    def beating(
-        self, beat: Callable[[], bool], *, every_s: float
-    ) -> AbstractContextManager[object]:
+    def start(self, beat: Callable[[], bool], *, every_s: float) -> AbstractContextManager[object]:
         """Call ``beat`` every so often while the block lasts, or until it returns ``False``."""
         ...

@@ -4,9 +4,9 @@ import re
 from collections.abc import Sequence
 from typing import Protocol
 
-from tileferry.domain.checks import is_name
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import TileId, TileSet
+from tileferry.domain.validation import is_name
 
 _NAME = re.compile(r"([^/\0]+)__[0-9a-f]{16}\.json", re.ASCII)
 

@@ -38,7 +38,7 @@ class TileProvider(Protocol):
         """What tells two accounts apart, without giving the key away."""
         ...
 
-    def listing_page(
+    def fetch_listing_page(
         self, bbox: BBox, zoom_levels: Sequence[int], cursor: str | None
     ) -> ListingPage:
         """Return one page of what there is in an area."""

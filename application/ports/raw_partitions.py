@@ -6,23 +6,22 @@ from datetime import datetime
 from pathlib import PurePath
 from typing import NoReturn, Protocol
 
+from tileferry.application.ports.cache import CacheLock
 from tileferry.application.ports.downloads import DownloadObserver, SpoolStore, TileDownloader
 from tileferry.application.ports.journal import JournalStore
-from tileferry.application.ports.lock import CacheLock
-from tileferry.application.ports.tile_metadata import TileMetadataStore
-from tileferry.application.ports.tile_store import TileStore
-from tileferry.domain.checks import is_name
+from tileferry.application.ports.tiles import TileMetadataStore, TileStore
 from tileferry.domain.errors import InvalidValueError, StorageError
 from tileferry.domain.partitions import PartitionKey
 from tileferry.domain.partitions.manifest import (
-    Damage,
     ManifestEntry,
+    PartitionDamage,
     PartitionHeader,
     SealedPartition,
 )
 from tileferry.domain.runs import RunId
 from tileferry.domain.tiles import DownloadBatchReport
 from tileferry.domain.tiles.area import Area
+from tileferry.domain.validation import is_name
 
 
 class OpenPartition(Protocol):
@@ -75,7 +74,7 @@ class PartitionReader(Protocol):
         """What its manifest begins with."""
         ...
 
-    def entries(self) -> Iterator[ManifestEntry]:
+    def iter_entries(self) -> Iterator[ManifestEntry]:
         """Yield its tiles; at the end it is known that the manifest is as it was sealed."""
         ...
 
@@ -83,7 +82,7 @@ class PartitionReader(Protocol):
         """Return the bytes of a tile, checked by their sha256."""
         ...
 
-    def verify(self) -> Iterator[Damage]:
+    def verify(self) -> Iterator[PartitionDamage]:
         """Read every byte that the manifest vouches for, and yield what is not as it was."""
         ...
 
@@ -101,20 +100,20 @@ class RawSink(Protocol):
         """Return a run's sealed partition, if there is one; this looks at no tile."""
         ...
 
-    def reader(self, sealed: SealedPartition) -> AbstractContextManager[PartitionReader]:
+    def open_reader(self, sealed: SealedPartition) -> AbstractContextManager[PartitionReader]:
         """Open a sealed partition for reading; refuse it where another was put in its place."""
         ...
 
 
-class RawDownloaders(Protocol):
+class DownloaderFactory(Protocol):
     """Makes the downloader for an open raw partition."""
 
-    def into(self, raw: OpenPartition, *, observer: DownloadObserver) -> TileDownloader:
+    def create(self, raw: OpenPartition, *, observer: DownloadObserver) -> TileDownloader:
         """Return what downloads into ``raw``, and nowhere else."""
         ...
 
 
-NEVER_MENDED = "a raw partition is never mended: start a new run of its partition"
+NEVER_REPAIRED = "a raw partition is never mended: start a new run of its partition"
 
 
 def check_run_id(run_id: RunId) -> None:
@@ -123,7 +122,7 @@ def check_run_id(run_id: RunId) -> None:
         raise InvalidValueError(field="run_id", value=run_id, problem="is not a plain name")
 
 
-def manifest_name(run_id: RunId) -> str:
+def format_manifest_name(run_id: RunId) -> str:
     """How errors call a run's manifest."""
     return f"manifest of run {run_id}"
 
@@ -154,5 +153,5 @@ def refuse_changed(sealed: SealedPartition) -> NoReturn:
         field=sealed.subject,
         value=sealed.manifest_sha256,
         problem="is not there any more as it was sealed",
-        remedy=NEVER_MENDED,
+        remedy=NEVER_REPAIRED,
     )

@@ -34,7 +34,7 @@ class TileUploader(Protocol):
 class FlightRecords(Protocol):
     """Tells where the aircraft is."""
 
-    def current(self) -> FlightRecord:
+    def get_current(self) -> FlightRecord:
         """Return the record that counts."""
         ...
 
@@ -55,7 +55,7 @@ class SigningSession(Protocol):
 class SigningKeys(Protocol):
     """Makes keys."""
 
-    def session(self) -> AbstractContextManager[SigningSession]:
+    def open_session(self) -> AbstractContextManager[SigningSession]:
         """Make a key for one session; when the block ends, however it does, the key is wiped."""
         ...
 
@@ -67,7 +67,7 @@ class EnvelopeStore(Protocol):
         """Keep an envelope, durably. A key that is known with other content is refused."""
         ...
 
-    def open_envelopes(self, flight_id: str) -> Sequence[SignedEnvelope]:
+    def list_open_envelopes(self, flight_id: str) -> Sequence[SignedEnvelope]:
         """Return those of a flight whose answers are not recorded, oldest first."""
         ...
 
@@ -79,7 +79,7 @@ class EnvelopeStore(Protocol):
 class UploadObserver(Protocol):
     """Looks on while a flight is uploaded."""
 
-    def answered(self, answers: Sequence[PerTileStatus], size_bytes: int) -> None:
+    def on_answers(self, answers: Sequence[PerTileStatus], size_bytes: int) -> None:
         """Learn what the provider said of a batch; it is recorded by now."""
         ...
 

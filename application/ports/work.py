@@ -7,8 +7,6 @@ from typing import Protocol
 
 from attrs import field, frozen
 
-from tileferry.domain.change import Change
-from tileferry.domain.checks import aware, text
 from tileferry.domain.partitions import Partition, PartitionKey, PartitionStatus
 from tileferry.domain.partitions.manifest import SealedPartition
 from tileferry.domain.runs import (
@@ -21,6 +19,8 @@ from tileferry.domain.runs import (
     VerdictOutcome,
     WorkerId,
 )
+from tileferry.domain.state_machine import Change
+from tileferry.domain.validation import aware, text
 
 ALL_KINDS = tuple(RunKind)
 
@@ -89,31 +89,31 @@ class WorkUnit(Protocol):
         """Return a run."""
         ...
 
-    def runs(self, run_ids: Sequence[RunId]) -> Mapping[RunId, Run]:
+    def get_runs(self, run_ids: Sequence[RunId]) -> Mapping[RunId, Run]:
         """Return those of many runs that there are."""
         ...
 
-    def unfinished(self, dedupe_key: str) -> Run | None:
+    def find_unfinished(self, dedupe_key: str) -> Run | None:
         """Return the run that has not ended and has this key; nobody else makes one meanwhile."""
         ...
 
-    def overdue(self, *, limit: int) -> Sequence[Run]:
+    def find_overdue(self, *, limit: int) -> Sequence[Run]:
         """Return runs whose lease ran out, unless somebody else is just looking at them."""
         ...
 
-    def gate(self, source: str) -> SourceGate:
+    def get_gate(self, source: str) -> SourceGate:
         """Return the gate of a source."""
         ...
 
-    def partitions(self, keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, Partition]:
+    def get_partitions(self, keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, Partition]:
         """Return those of many partitions that there are; nobody else makes others meanwhile."""
         ...
 
-    def partition_of(self, run_id: RunId) -> Partition | None:
+    def find_partition_by_run(self, run_id: RunId) -> Partition | None:
         """Return the partition whose newest run this is."""
         ...
 
-    def due_partitions(self, *, limit: int) -> Sequence[Partition]:
+    def find_due_partitions(self, *, limit: int) -> Sequence[Partition]:
         """Return failed partitions whose automatic retry is due, unless somebody looks at them."""
         ...
 
@@ -135,11 +135,11 @@ class WorkUnit(Protocol):
         """Take a gate."""
         ...
 
-    def keep_raw(self, sealed: SealedPartition) -> None:
+    def save_raw(self, sealed: SealedPartition) -> None:
         """Note a raw partition that was sealed; the same one twice is one."""
         ...
 
-    def with_raw(self, run_ids: Sequence[RunId]) -> Container[RunId]:
+    def find_runs_with_raw(self, run_ids: Sequence[RunId]) -> Container[RunId]:
         """Return those of many runs that left a sealed raw partition."""
         ...
 
@@ -147,7 +147,7 @@ class WorkUnit(Protocol):
 class WorkStore(Protocol):
     """Where the books are kept."""
 
-    def unit(self, *, by: str | None = None) -> AbstractContextManager[WorkUnit]:
+    def open_unit(self, *, by: str | None = None) -> AbstractContextManager[WorkUnit]:
         """Open a unit; it counts when the block ends well. The audit says by whom it was."""
         ...
 
@@ -193,7 +193,7 @@ class PartitionFilter:
     after: PartitionKey | None = None
     """Only those beyond this key, in the order of keys: where an earlier list ended."""
 
-    def takes(self, partition: Partition) -> bool:
+    def matches(self, partition: Partition) -> bool:
         """Tell whether a partition is wanted."""
         key = partition.key
         return (
@@ -203,11 +203,11 @@ class PartitionFilter:
             and (self.first is None or key.logical_date >= self.first)
             and (self.last is None or key.logical_date <= self.last)
             and (not self.statuses or partition.status in self.statuses)
-            and (self.after is None or key_order(key) > key_order(self.after))
+            and (self.after is None or get_sort_key(key) > get_sort_key(self.after))
         )
 
 
-def key_order(key: PartitionKey) -> tuple[str, str, str, date]:
+def get_sort_key(key: PartitionKey) -> tuple[str, str, str, date]:
     """Return what partitions are listed by."""
     return key.source, key.customer_id, key.query_name, key.logical_date
 
@@ -236,23 +236,23 @@ class WorkReader(Protocol):
         """Return a run."""
         ...
 
-    def runs(self, wanted: RunFilter, *, limit: int) -> Sequence[Run]:
+    def list_runs(self, wanted: RunFilter, *, limit: int) -> Sequence[Run]:
         """Return runs, the newest submission first."""
         ...
 
-    def counts(self) -> Mapping[RunStatus, int]:
+    def count_runs(self) -> Mapping[RunStatus, int]:
         """Return how many runs there are of each status."""
         ...
 
-    def attempts(self, run_id: RunId) -> Sequence[RunAttempt]:
+    def list_attempts(self, run_id: RunId) -> Sequence[RunAttempt]:
         """Return all attempts of a run, the first one first."""
         ...
 
-    def gates(self) -> Sequence[tuple[SourceGate, float]]:
+    def list_gates(self) -> Sequence[tuple[SourceGate, float]]:
         """Return every source's gate, and how many tokens its retries have."""
         ...
 
-    def loads(self) -> Mapping[str, SourceLoad]:
+    def get_loads(self) -> Mapping[str, SourceLoad]:
         """Return what there is to do, for every source that has a gate."""
         ...
 
@@ -264,11 +264,11 @@ class WorkReader(Protocol):
         """Yield partitions in the order of their keys, a page at a time."""
         ...
 
-    def partition_attempts(self, key: PartitionKey) -> Sequence[PartitionAttempt]:
+    def list_partition_attempts(self, key: PartitionKey) -> Sequence[PartitionAttempt]:
         """Return the validator's verdicts on a partition, the first one first."""
         ...
 
-    def planned_retry(self, key: PartitionKey) -> PlannedRetry | None:
+    def find_planned_retry(self, key: PartitionKey) -> PlannedRetry | None:
         """Return when automation will try a partition again."""
         ...
 

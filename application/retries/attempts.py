@@ -15,19 +15,19 @@ from typing import Self
 from attrs import define, field
 
 from tileferry.application.ports.clock import AsyncSleep, Clock, Offload
-from tileferry.application.ports.retry_tokens import RetryTokens
-from tileferry.application.retries.retrying import (
-    Key,
+from tileferry.application.ports.retries import RetryTokens
+from tileferry.application.retries.driver import (
+    JitterKey,
     RetryObserver,
-    after_failure,
-    delay_or_raise,
-    new_loop,
+    create_loop,
+    decide_after_failure,
+    get_delay_or_raise,
 )
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import Classifier, FailedAttempt, GiveUp, RetryLoop, RetryPolicy
 
 
-def _nothing(*_told: object) -> None:
+def _do_nothing(*_told: object) -> None:
     """For when nobody looks on."""
 
 
@@ -36,7 +36,7 @@ class Attempts:
     """Yields one attempt after the other, and waits between them; a success ends it."""
 
     policy: RetryPolicy
-    key: Key
+    key: JitterKey
     category: str
     operation: str
     clock: Clock
@@ -46,9 +46,9 @@ class Attempts:
     observer: Callable[[], RetryObserver]
     """Makes who is told of failures, at the first one."""
     tokens: RetryTokens | None = None
-    begin: Callable[[], None] = _nothing
+    begin: Callable[[], None] = _do_nothing
     """Is told that the attempts begin."""
-    end: Callable[[BaseException | None], None] = _nothing
+    end: Callable[[BaseException | None], None] = _do_nothing
     """Is told how they ended."""
     _loop: RetryLoop | None = field(default=None, init=False)
     _observing: RetryObserver | None = field(default=None, init=False)
@@ -84,26 +84,26 @@ class Attempts:
     def note_failure(self, error: Exception) -> FailedAttempt:
         """Decide what follows a failed attempt."""
         if self._loop is None:
-            self._loop = new_loop(self.policy, self.key, self._started_s, self.classifier)
+            self._loop = create_loop(self.policy, self.key, self._started_s, self.classifier)
             self._observing = self.observer()
-        return after_failure(self._loop, error, self.clock, self.tokens)
+        return decide_after_failure(self._loop, error, self.clock, self.tokens)
 
-    def tell_failure(self, attempt: FailedAttempt) -> None:
+    def notify_failure(self, attempt: FailedAttempt) -> None:
         """Tell the observer of a failure."""
         assert self._observing is not None  # noqa: S101  # there was a failure
-        self._observing.attempt_failed(attempt)
+        self._observing.on_attempt_failed(attempt)
 
-    def tell_success(self) -> None:
+    def notify_success(self) -> None:
         """Tell the observer of a success after failures."""
         if self._observing is not None and self._loop is not None:
-            self._observing.succeeded(self._loop)
+            self._observing.on_success(self._loop)
         self.end(None)
 
-    def delay_after(self, attempt: FailedAttempt, error: Exception) -> float:
+    def get_delay(self, attempt: FailedAttempt, error: Exception) -> float:
         """Return how long to wait now, or raise that there is nothing to wait for."""
         loop = self._loop
         assert loop is not None  # noqa: S101  # there was a failure
-        return delay_or_raise(loop, attempt, error, self.category, self.operation)
+        return get_delay_or_raise(loop, attempt, error, self.category, self.operation)
 
 
 @define
@@ -142,13 +142,13 @@ class Attempt:
     ) -> bool:
         if not isinstance(error, Exception):
             if error is None:
-                self._attempts.tell_success()
+                self._attempts.notify_success()
             else:
                 self._attempts.end(error)
             return False
         failed = self._attempts.note_failure(error)
-        self._attempts.tell_failure(failed)
-        return self._goes_on(failed, error)
+        self._attempts.notify_failure(failed)
+        return self._schedule_next(failed, error)
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
@@ -161,24 +161,24 @@ class Attempt:
     ) -> bool:
         if not isinstance(error, Exception):
             if error is None:
-                await self._off_loop(self._attempts.tell_success)
+                await self._run_off_loop(self._attempts.notify_success)
             else:
                 self._attempts.end(error)
             return False
         failed = self._attempts.note_failure(error)
-        await self._off_loop(partial(self._attempts.tell_failure, failed))
-        return self._goes_on(failed, error)
+        await self._run_off_loop(partial(self._attempts.notify_failure, failed))
+        return self._schedule_next(failed, error)
 
-    def _goes_on(self, failed: FailedAttempt, error: Exception) -> bool:
+    def _schedule_next(self, failed: FailedAttempt, error: Exception) -> bool:
         decision = failed.decision
         if isinstance(decision, GiveUp):
             self._attempts.end(error)
             if decision.is_final:
                 return False  # the error goes its way, as it is
-        self._delay_s = self._attempts.delay_after(failed, error)
+        self._delay_s = self._attempts.get_delay(failed, error)
         return True
 
-    async def _off_loop(self, tell: Callable[[], None]) -> None:
+    async def _run_off_loop(self, tell: Callable[[], None]) -> None:
         if self._attempts.offload is None:
             tell()
         else:

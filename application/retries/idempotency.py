@@ -17,19 +17,18 @@ from attrs import define, evolve, field
 from tileferry.application.audit import AuditTrail, CallContext
 from tileferry.application.ports.clock import AsyncSleep, Clock, Offload
 from tileferry.application.ports.idempotency import Heartbeat, IdempotencyStore, ResultCodec
+from tileferry.application.retries.driver import call_with_retry, call_with_retry_async
 from tileferry.application.retries.idempotent_call import (
     CancellableClaim,
     IdempotentCall,
     StoredResult,
     WhenBusy,
-    checked_claim,
-    checked_content,
+    check_claim,
+    check_content,
 )
 from tileferry.application.retries.json_codec import JsonCodec
-from tileferry.application.retries.retrying import call_with_retry, call_with_retry_async
 from tileferry.domain.audit import IdempotencyAction
 from tileferry.domain.canonical import JsonValue
-from tileferry.domain.checks import check_duration, number
 from tileferry.domain.errors import (
     IdempotencyConflictError,
     IdempotencyInProgressError,
@@ -41,19 +40,20 @@ from tileferry.domain.errors import (
 )
 from tileferry.domain.idempotency import (
     Completed,
-    FailedForGood,
     IdempotencyRecord,
     InProgress,
+    PermanentFailure,
     compute_idempotency_key,
-    payload_fingerprint,
+    compute_payload_fingerprint,
 )
 from tileferry.domain.retry import RetryCategory, RetryPolicy
-from tileferry.domain.text import message_of
+from tileferry.domain.text import format_error
+from tileferry.domain.validation import check_duration, number
 
 Result = TypeVar("Result")
 _RENEWALS_PER_LEASE = 3
 WAIT_S_MAX = 900.0
-_WAITING = RetryPolicy(
+_WAIT_POLICY = RetryPolicy(
     max_attempts=1_000,
     base_delay=0.05,
     max_delay=1.0,
@@ -63,7 +63,7 @@ _WAITING = RetryPolicy(
 """How a caller waits for another one that holds the key."""
 
 
-def _duration(_instance: object, attribute: Any, value: timedelta | None) -> None:
+def _validate_duration(_instance: object, attribute: Any, value: timedelta | None) -> None:
     if value is not None:
         check_duration(value, field=attribute.name)
 
@@ -83,8 +83,8 @@ class IdempotencyManager:
     heartbeat: Heartbeat | None = None
     """Renews leases; without one, an operation must end within its lease."""
     codec: ResultCodec = field(factory=JsonCodec)
-    lease: timedelta = field(default=timedelta(seconds=60), validator=_duration)
-    keep: timedelta | None = field(default=timedelta(days=7), validator=_duration)
+    lease: timedelta = field(default=timedelta(seconds=60), validator=_validate_duration)
+    keep: timedelta | None = field(default=timedelta(days=7), validator=_validate_duration)
     """How long outcomes are kept; ``None`` for ever."""
     wait_s_max: float = field(default=90.0, validator=number(0, WAIT_S_MAX))
     """How long a second caller waits for the first one; longer than a lease, to outlive a crash."""
@@ -93,12 +93,12 @@ class IdempotencyManager:
 
     # Once: the synchronous form and its asynchronous twin
 
-    def once(self, operation: Callable[[], Any], call: IdempotentCall) -> Any:
+    def run_once(self, operation: Callable[[], Any], call: IdempotentCall) -> Any:
         """Return what ``operation`` returns, or returned when it was called under this key."""
         record = self._claim(call)
         if not isinstance(record.state, InProgress):
-            return self._given_back(record, call)
-        with self._renewing(record):
+            return self._return_stored(record, call)
+        with self._start_renewal(record):
             try:
                 result = operation()
             except Exception as error:
@@ -107,31 +107,31 @@ class IdempotencyManager:
             except BaseException:
                 self._release(record)
                 raise
-            return self._recorded(record, result, call)
+            return self._store_result(record, result, call)
 
-    async def once_async(
+    async def run_once_async(
         self, operation: Callable[[], Awaitable[Any]], call: IdempotentCall
     ) -> Any:
         """Do what ``once`` does; the store is asked off the event loop."""
         record = await self._claim_async(call)
         if not isinstance(record.state, InProgress):
-            return await self._off_loop(partial(self._given_back, record, call))
-        async with self._renewing_async(record):
+            return await self._run_off_loop(partial(self._return_stored, record, call))
+        async with self._start_renewal_async(record):
             try:
                 result = await operation()
             except Exception as error:
-                await self._off_loop(partial(self._settle_failure, record, error, call))
+                await self._run_off_loop(partial(self._settle_failure, record, error, call))
                 raise
             except BaseException:
-                await self._off_loop(partial(self._release, record))
+                await self._run_off_loop(partial(self._release, record))
                 raise
-            return await self._off_loop(partial(self._recorded, record, result, call))
+            return await self._run_off_loop(partial(self._store_result, record, result, call))
 
     # By hand
 
     async def check_idempotency(self, idempotency_key: str) -> StoredResult | None:
         """Return the result under a key, if there is one; a final failure is raised again."""
-        return await self._off_loop(partial(self.check_idempotency_sync, idempotency_key))
+        return await self._run_off_loop(partial(self.check_idempotency_sync, idempotency_key))
 
     def check_idempotency_sync(self, idempotency_key: str) -> StoredResult | None:
         """Return the result under a key, if there is one; a final failure is raised again."""
@@ -139,13 +139,15 @@ class IdempotencyManager:
         if record is None or isinstance(record.state, InProgress):
             return None
         self._emit(idempotency_key, IdempotencyAction.HIT, "check_idempotency")
-        return StoredResult(self._outcome(record))
+        return StoredResult(self._decode_outcome(record))
 
     async def record_result(
         self, idempotency_key: str, result: Any, metadata: Mapping[str, JsonValue] | None = None
     ) -> None:
         """Record a result under a key that has none; ``metadata`` goes to the audit log."""
-        await self._off_loop(partial(self.record_result_sync, idempotency_key, result, metadata))
+        await self._run_off_loop(
+            partial(self.record_result_sync, idempotency_key, result, metadata)
+        )
 
     def record_result_sync(
         self, idempotency_key: str, result: Any, metadata: Mapping[str, JsonValue] | None = None
@@ -157,20 +159,20 @@ class IdempotencyManager:
         call = IdempotentCall(key=idempotency_key, context=context, when_busy=WhenBusy.REFUSE)
         record = self._claim(call)
         if isinstance(record.state, InProgress):
-            self._recorded(record, result, call)
+            self._store_result(record, result, call)
             return
-        content = self._encoded(result, call)
-        if self._outcome(record) != self.codec.decode(content):
+        content = self._encode(result, call)
+        if self._decode_outcome(record) != self.codec.decode(content):
             known = record.state.result if isinstance(record.state, Completed) else b""
             raise IdempotencyConflictError(
                 key=idempotency_key,
-                recorded_fingerprint=payload_fingerprint(known),
-                offered_fingerprint=payload_fingerprint(content),
+                recorded_fingerprint=compute_payload_fingerprint(known),
+                offered_fingerprint=compute_payload_fingerprint(content),
             )
 
     async def clear_idempotency(self, idempotency_key: str) -> bool:
         """Forget a key, so that its operation can run again; tell whether there was one."""
-        return await self._off_loop(partial(self.clear_idempotency_sync, idempotency_key))
+        return await self._run_off_loop(partial(self.clear_idempotency_sync, idempotency_key))
 
     def clear_idempotency_sync(self, idempotency_key: str) -> bool:
         """Forget a key, so that its operation can run again; tell whether there was one."""
@@ -181,7 +183,7 @@ class IdempotencyManager:
 
     async def forget_expired(self, *, limit: int = 500) -> int:
         """Remove records whose time is over, so many at most; return how many (as workers do)."""
-        return await self._off_loop(partial(self.forget_expired_sync, limit=limit))
+        return await self._run_off_loop(partial(self.forget_expired_sync, limit=limit))
 
     def forget_expired_sync(self, *, limit: int = 500) -> int:
         """Remove records whose time is over, so many at most; return how many (as workers do)."""
@@ -192,15 +194,15 @@ class IdempotencyManager:
             RetryCategory.KV_DELETE if action is IdempotencyAction.CLEAR else RetryCategory.KV_GET
         )
         context = CallContext(category=category, operation=operation)
-        self.audit.emit(context.idempotency(key, action, self.clock))
+        self.audit.emit(context.build_idempotency_event(key, action, self.clock))
 
     # The steps
 
     def _claim(self, call: IdempotentCall) -> IdempotencyRecord:
-        attempt = self._claiming(call)
+        attempt = self._prepare_claim(call)
         if call.when_busy is WhenBusy.REFUSE:
             return attempt()
-        with _the_last_refusal():
+        with _unwrap_last_refusal():
             return call_with_retry(
                 attempt,
                 policy=self._waiting,
@@ -211,13 +213,13 @@ class IdempotencyManager:
             )
 
     async def _claim_async(self, call: IdempotentCall) -> IdempotencyRecord:
-        claim = CancellableClaim(self._claiming(call), self._release)
+        claim = CancellableClaim(self._prepare_claim(call), self._release)
         try:
             if call.when_busy is WhenBusy.REFUSE:
-                return await self._off_loop(claim)
-            with _the_last_refusal():
+                return await self._run_off_loop(claim)
+            with _unwrap_last_refusal():
                 return await call_with_retry_async(
-                    partial(self._off_loop, claim),
+                    partial(self._run_off_loop, claim),
                     policy=self._waiting,
                     key=call.key,
                     category=RetryCategory.EXECUTION_INTENT,
@@ -228,31 +230,33 @@ class IdempotencyManager:
         except Exception:
             raise
         except BaseException:  # cancelled: the thread that claims goes on without us
-            await self._off_loop(claim.cancel)
+            await self._run_off_loop(claim.cancel)
             raise
 
-    def _claiming(self, call: IdempotentCall) -> Callable[[], IdempotencyRecord]:
+    def _prepare_claim(self, call: IdempotentCall) -> Callable[[], IdempotencyRecord]:
         """Check what can be checked beforehand, and return the claim for one call."""
         self.codec.check_type(call.result_type)
-        fingerprint, owner = payload_fingerprint(call.payload), self.new_id()
+        fingerprint, owner = compute_payload_fingerprint(call.payload), self.new_id()
 
         def claim() -> IdempotencyRecord:
             record = self.store.claim(
                 call.key, fingerprint=fingerprint, owner=owner, lease=self.lease
             )
-            return checked_claim(record, call.key, fingerprint, owner)
+            return check_claim(record, call.key, fingerprint, owner)
 
         return claim
 
-    def _given_back(self, record: IdempotencyRecord, call: IdempotentCall) -> Any:
-        self.audit.emit(call.context.idempotency(call.key, IdempotencyAction.HIT, self.clock))
+    def _return_stored(self, record: IdempotencyRecord, call: IdempotentCall) -> Any:
+        self.audit.emit(
+            call.context.build_idempotency_event(call.key, IdempotencyAction.HIT, self.clock)
+        )
         if call.observe is not None:
             call.observe(IdempotencyAction.HIT)
-        return self._outcome(record)
+        return self._decode_outcome(record)
 
-    def _outcome(self, record: IdempotencyRecord) -> Any:
+    def _decode_outcome(self, record: IdempotencyRecord) -> Any:
         state = record.state
-        if isinstance(state, FailedForGood):
+        if isinstance(state, PermanentFailure):
             raise RecordedFailureError(
                 key=record.key,
                 error_type=state.error_type,
@@ -262,12 +266,12 @@ class IdempotencyManager:
         assert not isinstance(state, InProgress)  # noqa: S101  # whoever calls has looked
         return self.codec.decode(state.result)
 
-    def _recorded(self, record: IdempotencyRecord, result: Any, call: IdempotentCall) -> Any:
+    def _store_result(self, record: IdempotencyRecord, result: Any, call: IdempotentCall) -> Any:
         """Record a result, and return it as later callers will get it."""
-        event = call.context.idempotency(call.key, IdempotencyAction.RECORD, self.clock)
+        event = call.context.build_idempotency_event(call.key, IdempotencyAction.RECORD, self.clock)
         try:
-            content = self._encoded(result, call)
-            with _noting_the_effect():
+            content = self._encode(result, call)
+            with _note_effect():
                 self.store.complete(record, content, keep=self.keep, event=event)
         except ResultNotStorableError as error:
             # The effect is there: it must not happen again for want of a record.
@@ -278,13 +282,13 @@ class IdempotencyManager:
             call.observe(IdempotencyAction.RECORD)
         return self.codec.decode(content)
 
-    def _encoded(self, result: Any, call: IdempotentCall) -> bytes:
+    def _encode(self, result: Any, call: IdempotentCall) -> bytes:
         try:
-            content = checked_content(self.codec.encode(result))
+            content = check_content(self.codec.encode(result))
         except Exception as error:
             raise ResultNotStorableError(
                 key=call.key,
-                problem=message_of(error),
+                problem=format_error(error),
                 remedy="the operation was carried out and will not be again; return what the codec "
                 "can encode, and declare it as result_type to be told beforehand",
             ) from error
@@ -302,11 +306,11 @@ class IdempotencyManager:
     def _record_failure(
         self, record: IdempotencyRecord, error: Exception, call: IdempotentCall
     ) -> None:
-        event = call.context.idempotency(call.key, IdempotencyAction.RECORD, self.clock)
+        event = call.context.build_idempotency_event(call.key, IdempotencyAction.RECORD, self.clock)
         try:
             self.store.fail(record, error, keep=self.keep, event=event)
         except Exception as problem:  # noqa: BLE001  # the caller's own error matters more
-            error.add_note(f"its failure was not recorded: {message_of(problem)}")
+            error.add_note(f"its failure was not recorded: {format_error(problem)}")
         else:
             self.audit.emit(event, written_to=self.store.audit_sink)
             if call.observe is not None:
@@ -316,21 +320,21 @@ class IdempotencyManager:
         with contextlib.suppress(Exception):  # its lease ends by itself
             self.store.release(record)
 
-    def _renewing(self, record: IdempotencyRecord) -> AbstractContextManager[object]:
+    def _start_renewal(self, record: IdempotencyRecord) -> AbstractContextManager[object]:
         if self.heartbeat is None:
             return nullcontext()
         every_s = self.lease.total_seconds() / _RENEWALS_PER_LEASE
-        return self.heartbeat.beating(partial(self._renew, record), every_s=every_s)
+        return self.heartbeat.start(partial(self._renew, record), every_s=every_s)
 
     @asynccontextmanager
-    async def _renewing_async(self, record: IdempotencyRecord) -> AsyncIterator[None]:
+    async def _start_renewal_async(self, record: IdempotencyRecord) -> AsyncIterator[None]:
         """Renew as ``_renewing`` does; a renewal that hangs must not hold up the event loop."""
-        beating = self._renewing(record)
+        beating = self._start_renewal(record)
         beating.__enter__()
         try:
             yield
         finally:
-            await self._off_loop(partial(beating.__exit__, None, None, None))
+            await self._run_off_loop(partial(beating.__exit__, None, None, None))
 
     def _renew(self, record: IdempotencyRecord) -> bool:
         """Extend a lease; tell whether to go on doing so."""
@@ -342,28 +346,28 @@ class IdempotencyManager:
             self.audit.logger.warning(
                 "the lease of idempotency key %s was not renewed: %s",
                 record.key,
-                message_of(error),
+                format_error(error),
                 extra={"kind": "idempotency.renewal_failed", "idempotency_key": record.key},
             )
         return True
 
     @property
     def _waiting(self) -> RetryPolicy:
-        return evolve(_WAITING, deadline_s=self.wait_s_max)
+        return evolve(_WAIT_POLICY, deadline_s=self.wait_s_max)
 
     @property
     def _async_sleep(self) -> AsyncSleep:
         if self.sleep is None:
-            raise _needs("sleep")
+            raise _missing_dependency_error("sleep")
         return self.sleep
 
-    async def _off_loop(self, call: Callable[[], Result]) -> Result:
+    async def _run_off_loop(self, call: Callable[[], Result]) -> Result:
         if self.offload is None:
-            raise _needs("offload")
+            raise _missing_dependency_error("offload")
         return await self.offload(call)
 
 
-def _needs(name: str) -> InvalidValueError:
+def _missing_dependency_error(name: str) -> InvalidValueError:
     return InvalidValueError(
         field=f"IdempotencyManager.{name}",
         value=None,
@@ -373,7 +377,7 @@ def _needs(name: str) -> InvalidValueError:
 
 
 @contextmanager
-def _the_last_refusal() -> Iterator[None]:
+def _unwrap_last_refusal() -> Iterator[None]:
     """Raise what the last attempt raised: that the key is in use says more than that we waited."""
     try:
         yield
@@ -382,7 +386,7 @@ def _the_last_refusal() -> Iterator[None]:
 
 
 @contextmanager
-def _noting_the_effect() -> Iterator[None]:
+def _note_effect() -> Iterator[None]:
     try:
         yield
     except Exception as error:

@@ -20,7 +20,7 @@ class WhenBusy(StrEnum):
     REFUSE = "refuse"
 
 
-def _when_busy(value: Any) -> WhenBusy:
+def _parse_when_busy(value: Any) -> WhenBusy:
     try:
         return WhenBusy(value)
     except ValueError:
@@ -43,7 +43,7 @@ class IdempotentCall:
     key: str
     context: CallContext
     payload: JsonValue | bytes = None
-    when_busy: WhenBusy = field(default=WhenBusy.WAIT, converter=_when_busy)
+    when_busy: WhenBusy = field(default=WhenBusy.WAIT, converter=_parse_when_busy)
     result_type: Any = Any
     observe: Callable[[IdempotencyAction], None] | None = None
     """Is told what the key led to."""
@@ -63,20 +63,20 @@ class CancellableClaim:
     def __call__(self) -> IdempotencyRecord:
         self._granted = self._claim()
         if self._is_cancelled:
-            self._give_back()
+            self._release_granted()
         return self._granted
 
     def cancel(self) -> None:
         """Give the claim back: now if it was granted, and otherwise as soon as it is."""
         self._is_cancelled = True
-        self._give_back()
+        self._release_granted()
 
-    def _give_back(self) -> None:
+    def _release_granted(self) -> None:
         if self._granted is not None and isinstance(self._granted.state, InProgress):
             self._release(self._granted)
 
 
-def checked_claim(record: Any, key: str, fingerprint: str, owner: str) -> IdempotencyRecord:
+def check_claim(record: Any, key: str, fingerprint: str, owner: str) -> IdempotencyRecord:
     """Refuse the answer of a store that speaks of something else: then nothing runs."""
     is_ours = isinstance(record, IdempotencyRecord) and (
         (record.key, record.fingerprint) == (key, fingerprint)
@@ -92,7 +92,7 @@ def checked_claim(record: Any, key: str, fingerprint: str, owner: str) -> Idempo
     return cast("IdempotencyRecord", record)
 
 
-def checked_content(content: Any) -> bytes:
+def check_content(content: Any) -> bytes:
     """Refuse what a codec made that cannot be kept."""
     if not isinstance(content, bytes):
         raise TypeError(f"the codec made a {type(content).__name__} of it, no bytes")

@@ -31,7 +31,7 @@ class JsonCodec:
 
     def check_type(self, result_type: Any) -> None:
         """Refuse a type that JSON has no form for; ``Any`` leaves it to the result itself."""
-        if not _has_form(result_type):
+        if not _is_encodable(result_type):
             raise InvalidValueError(
                 field="result_type",
                 value=getattr(result_type, "__qualname__", result_type),
@@ -51,21 +51,21 @@ class JsonCodec:
         return json.loads(content)
 
 
-def _has_form(kind: Any) -> bool:
+def _is_encodable(kind: Any) -> bool:
     if kind in (Any, JsonValue, None) or kind in _PLAIN or kind in _LISTS or kind in _OBJECTS:
         return True
     if is_typeddict(kind):
-        return all(map(_has_form, get_type_hints(kind).values()))
-    return _made_of_forms(get_origin(kind), get_args(kind))
+        return all(map(_is_encodable, get_type_hints(kind).values()))
+    return _is_encodable_generic(get_origin(kind), get_args(kind))
 
 
-def _made_of_forms(origin: Any, arguments: tuple[Any, ...]) -> bool:
+def _is_encodable_generic(origin: Any, arguments: tuple[Any, ...]) -> bool:
     if origin in _UNIONS:
-        return all(map(_has_form, arguments))
+        return all(map(_is_encodable, arguments))
     if origin in _LISTS:
-        return all(_has_form(item) for item in arguments if item is not Ellipsis)
+        return all(_is_encodable(item) for item in arguments if item is not Ellipsis)
     if origin in _OBJECTS:
-        return arguments[0] in (str, Any) and _has_form(arguments[1])
+        return arguments[0] in (str, Any) and _is_encodable(arguments[1])
     if origin is Literal:
-        return all(_has_form(type(value)) for value in arguments)
-    return origin is Annotated and _has_form(arguments[0])
+        return all(_is_encodable(type(value)) for value in arguments)
+    return origin is Annotated and _is_encodable(arguments[0])

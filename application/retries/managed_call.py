@@ -2,27 +2,159 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from logging import Logger
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from attrs import define
+from attrs import define, field
 
-from tileferry.application.audit import CallContext
-from tileferry.application.retries.idempotent_call import IdempotentCall, WhenBusy
-from tileferry.application.retries.observation import CallWatch, TrailObserver
-from tileferry.application.retries.retrying import (
+from tileferry.application.audit import AuditTrail, CallContext
+from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.retries import CallInfo, CallObserver, Telemetry
+from tileferry.application.retries.driver import (
     RetryObserver,
     call_with_retry,
     call_with_retry_async,
+    create_loop,
     keep_trying,
     keep_trying_async,
-    new_loop,
-    not_a_call,
+    not_callable_error,
 )
+from tileferry.application.retries.idempotent_call import IdempotentCall, WhenBusy
+from tileferry.domain.audit import IdempotencyAction
 from tileferry.domain.canonical import JsonValue
-from tileferry.domain.retry import Classifier, ErrorClass, Final, RetryPolicy, class_of_failure
+from tileferry.domain.retry import (
+    Classifier,
+    ErrorClass,
+    FailedAttempt,
+    Final,
+    RetryAt,
+    RetryLoop,
+    RetryPolicy,
+    classify_failure,
+)
+from tileferry.domain.text import format_error, printable
 
 if TYPE_CHECKING:
-    from tileferry.application.retries.retry_manager import RetryManager
+    from tileferry.application.retries.manager import RetryManager
+
+
+@define(kw_only=True)
+class SafeCallObserver:
+    """An observer of one call whose own failures are logged, and change nothing."""
+
+    logger: Logger
+    _observer: CallObserver | None = field(default=None, init=False)
+    _failures: int = field(default=0, init=False)
+    _was_hit: bool = field(default=False, init=False)
+
+    @classmethod
+    def start(
+        cls, telemetry: Telemetry, context: CallContext, logger: Logger
+    ) -> "SafeCallObserver":
+        """Begin to observe a call."""
+        watch = cls(logger=logger)
+        watch._run_guarded(lambda: watch._begin(telemetry, context))
+        return watch
+
+    def on_attempt_failed(self, attempt: FailedAttempt) -> None:
+        """Pass a failed attempt on."""
+        self._failures += 1
+        self._notify(lambda observer: observer.on_attempt_failed(attempt))
+
+    def on_idempotency(self, action: IdempotencyAction) -> None:
+        """Pass on what the key led to."""
+        self._was_hit = action is IdempotencyAction.HIT
+        self._notify(lambda observer: observer.on_idempotency(action))
+
+    def on_success(self) -> None:
+        """Pass the good end on."""
+        attempts = 0 if self._was_hit else self._failures + 1
+        self._notify(lambda observer: observer.on_success(attempts))
+
+    def on_failure(self, error: BaseException) -> None:
+        """Pass the bad end on."""
+        self._notify(lambda observer: observer.on_failure(error))
+
+    def _begin(self, telemetry: Telemetry, context: CallContext) -> None:
+        self._observer = telemetry.begin(
+            CallInfo(
+                category=context.category,
+                operation=context.operation,
+                tenant_id=context.tenant_id,
+                correlation_id=context.correlation_id,
+                trace_id=context.trace_id,
+            )
+        )
+
+    def _notify(self, tell: Callable[[CallObserver], None]) -> None:
+        observer = self._observer
+        if observer is not None:
+            self._run_guarded(lambda: tell(observer))
+
+    def _run_guarded(self, tell: Callable[[], None]) -> None:
+        try:
+            tell()
+        except Exception as error:  # noqa: BLE001  # who looks on must not disturb
+            self.logger.warning(
+                "telemetry failed: %s", format_error(error), extra={"kind": "telemetry.failed"}
+            )
+
+
+@define(kw_only=True)
+class AuditRetryObserver:
+    """Writes the retry events of one call to the audit trail."""
+
+    context: CallContext
+    policy: RetryPolicy
+    trail: AuditTrail
+    clock: Clock
+    watch: SafeCallObserver | None = None
+
+    def on_attempt_failed(self, attempt: FailedAttempt) -> None:
+        """Write the event of a failed attempt, with its decision."""
+        if self.watch is not None:
+            self.watch.on_attempt_failed(attempt)
+        self._log(attempt)
+        self.trail.emit(self.context.build_attempt_event(attempt, self.policy, self.clock))
+
+    def on_success(self, loop: RetryLoop) -> None:
+        """Write the event of a success after failures."""
+        self.trail.emit(
+            self.context.build_success_event(
+                attempts=len(loop.history) + 1, waited_s=loop.waited_s, clock=self.clock
+            )
+        )
+
+    def _log(self, attempt: FailedAttempt) -> None:
+        decision, failure = attempt.decision, attempt.failure
+        operation = printable(self.context.operation)
+        fields = {
+            "category": printable(self.context.category),
+            "operation": operation,
+            "attempt": failure.attempt,
+            "error": attempt.summary,
+            "reason": decision.reason.value,
+        }
+        if isinstance(decision, RetryAt):
+            self.trail.logger.warning(
+                "%s: attempt %d of %d failed: %s; trying again in %.1f s",
+                operation,
+                failure.attempt,
+                self.policy.max_attempts,
+                attempt.summary,
+                decision.delay_s,
+                extra={"kind": "retry.attempt", "sleep_s": decision.delay_s, **fields},
+            )
+        else:
+            self.trail.logger.error(
+                "%s: attempt %d failed: %s; %s",
+                operation,
+                failure.attempt,
+                attempt.summary,
+                decision.reason.explanation,
+                extra={"kind": "retry.exhausted", **fields},
+            )
+
 
 Result = TypeVar("Result")
 Context = Mapping[str, JsonValue]
@@ -45,7 +177,7 @@ class ManagedCall:
     trace_id: str | None
     additional_context: Context | None
     classifier: Classifier | None
-    watch: CallWatch | None = None
+    watch: SafeCallObserver | None = None
     _final: BaseException | None = None
 
     def run(self, call: Callable[[], Result]) -> Result:
@@ -58,8 +190,8 @@ class ManagedCall:
             category=self.category,
             operation=self.operation,
             clock=manager.clock,
-            classifier=self._noting_final,
-            observer=self.observer,
+            classifier=self._classify,
+            observer=self.create_observer,
             tokens=manager.tokens,
         )
 
@@ -74,8 +206,8 @@ class ManagedCall:
             operation=self.operation,
             clock=manager.clock,
             sleep=manager.sleep,
-            classifier=self._noting_final,
-            observer=self.observer,
+            classifier=self._classify,
+            observer=self.create_observer,
             offload=manager.offload,
             tokens=manager.tokens,
         )
@@ -86,11 +218,11 @@ class ManagedCall:
         return keep_trying(
             call,
             error,
-            new_loop(self.policy, manager.new_id, started_s, self.classifier),
+            create_loop(self.policy, manager.new_id, started_s, self.classifier),
             category=self.category,
             operation=self.operation,
             clock=manager.clock,
-            observer=self.observer(),
+            observer=self.create_observer(),
             tokens=manager.tokens,
         )
 
@@ -102,12 +234,12 @@ class ManagedCall:
         return await keep_trying_async(
             call,
             error,
-            new_loop(self.policy, manager.new_id, started_s, self.classifier),
+            create_loop(self.policy, manager.new_id, started_s, self.classifier),
             category=self.category,
             operation=self.operation,
             clock=manager.clock,
             sleep=manager.sleep,
-            observer=self.observer(),
+            observer=self.create_observer(),
             offload=manager.offload,
             tokens=manager.tokens,
         )
@@ -117,13 +249,15 @@ class ManagedCall:
     ) -> Any:
         """Call under the key, if there is one, while telemetry looks on."""
         if not callable(call):
-            raise not_a_call(call)
+            raise not_callable_error(call)
         self.begin_watch()
         try:
             if self.idempotency_key is None:
                 result = self.run(call)
             else:
-                result = self.manager.idempotency().once(partial(self.run, call), once(self))
+                result = self.manager.get_idempotency_manager().run_once(
+                    partial(self.run, call), once(self)
+                )
         except BaseException as error:
             self.end_watch(error)
             raise
@@ -135,13 +269,13 @@ class ManagedCall:
     ) -> Any:
         """Await under the key, if there is one, while telemetry looks on."""
         if not callable(call):
-            raise not_a_call(call)
+            raise not_callable_error(call)
         self.begin_watch()
         try:
             if self.idempotency_key is None:
                 result = await self.run_async(call)
             else:
-                result = await self.manager.idempotency().once_async(
+                result = await self.manager.get_idempotency_manager().run_once_async(
                     partial(self.run_async, call), once(self)
                 )
         except BaseException as error:
@@ -157,9 +291,9 @@ class ManagedCall:
         """
         return error is self._final
 
-    def _noting_final(self, error: BaseException) -> ErrorClass:
+    def _classify(self, error: BaseException) -> ErrorClass:
         self._final = None
-        found = class_of_failure(error, self.policy, self.classifier)
+        found = classify_failure(error, self.policy, self.classifier)
         self._final = error if isinstance(found, Final) else None
         return found
 
@@ -175,9 +309,9 @@ class ManagedCall:
             additional_context=self.additional_context,
         )
 
-    def observer(self) -> RetryObserver:
+    def create_observer(self) -> RetryObserver:
         """Return what writes its events, once there is one to write."""
-        return TrailObserver(
+        return AuditRetryObserver(
             context=self.context,
             policy=self.policy,
             trail=self.manager.audit,
@@ -189,19 +323,21 @@ class ManagedCall:
         """Have telemetry look on, if there is any."""
         manager = self.manager
         if manager.telemetry is not None:
-            self.watch = CallWatch.begun(manager.telemetry, self.context, manager.audit.logger)
+            self.watch = SafeCallObserver.start(
+                manager.telemetry, self.context, manager.audit.logger
+            )
 
     def end_watch(self, error: BaseException | None) -> None:
         """Tell telemetry how it ended."""
         if self.watch is None:
             return
         if error is None:
-            self.watch.succeeded()
+            self.watch.on_success()
         else:
-            self.watch.failed(error)
+            self.watch.on_failure(error)
 
 
-def idempotent(
+def to_idempotent_call(
     call: ManagedCall, *, payload: JsonValue | bytes, when_busy: WhenBusy, result_type: Any
 ) -> IdempotentCall:
     """Return the call under its key."""
@@ -212,6 +348,6 @@ def idempotent(
         payload=payload,
         when_busy=when_busy,
         result_type=result_type,
-        observe=None if call.watch is None else call.watch.idempotency,
+        observe=None if call.watch is None else call.watch.on_idempotency,
         is_final=call.is_final,
     )

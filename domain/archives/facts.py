@@ -5,12 +5,11 @@ from datetime import UTC, datetime
 
 from attrs import converters, field, frozen, validators
 
-from tileferry.domain.checks import as_float, aware, moment_of, positive, sha256_hex
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.json_input import parse_json
-from tileferry.domain.json_object import JsonObject
+from tileferry.domain.json import JsonObject, parse_json
 from tileferry.domain.tiles.metadata import TileMetadata
 from tileferry.domain.tiles.tile_id import TileId
+from tileferry.domain.validation import as_float, aware, parse_datetime, positive, sha256_hex
 
 LINE_BYTES_MAX = 1_024
 FACTS = ("produced_at", "resolution_m_per_px", "sha256")
@@ -29,7 +28,7 @@ class TileFacts:
     sha256: str | None = field(default=None, validator=validators.optional(sha256_hex))
 
     @classmethod
-    def of(cls, tile: TileMetadata) -> "TileFacts":
+    def from_metadata(cls, tile: TileMetadata) -> "TileFacts":
         """Return what the cache knows."""
         return cls(
             produced_at=tile.produced_at.astimezone(UTC),
@@ -38,7 +37,7 @@ class TileFacts:
         )
 
     @classmethod
-    def read(cls, produced_at: object, resolution: object, sha256: object) -> "TileFacts":
+    def parse(cls, produced_at: object, resolution: object, sha256: object) -> "TileFacts":
         """Read the three from somebody's file."""
         if not isinstance(produced_at, str | None):
             raise InvalidValueError(
@@ -51,22 +50,22 @@ class TileFacts:
         return cls(
             produced_at=None
             if produced_at is None
-            else moment_of(produced_at, field="produced_at"),
+            else parse_datetime(produced_at, field="produced_at"),
             resolution_m_per_px=resolution,
             sha256=sha256,  # type: ignore[arg-type]  # it checks
         )
 
-    def texts(self) -> tuple[str | None, float | None, str | None]:
+    def to_texts(self) -> tuple[str | None, float | None, str | None]:
         """Return the three as ``read`` takes them."""
         moment = self.produced_at
         return None if moment is None else moment.isoformat(), self.resolution_m_per_px, self.sha256
 
 
-def facts_line(tile: TileId, facts: TileFacts) -> bytes:
+def format_facts_line(tile: TileId, facts: TileFacts) -> bytes:
     """Write a line of ``tiles.jsonl``."""
     told = {
         "tile": f"{tile.zoom}/{tile.x}/{tile.y}",
-        **dict(zip(FACTS, facts.texts(), strict=True)),
+        **dict(zip(FACTS, facts.to_texts(), strict=True)),
     }
     return json.dumps(told, separators=(",", ":")).encode() + b"\n"
 
@@ -74,9 +73,9 @@ def facts_line(tile: TileId, facts: TileFacts) -> bytes:
 def parse_facts_line(line: bytes, *, number: int, source: str) -> tuple[TileId, TileFacts]:
     """Read a line; a refusal names it by its number."""
     name = f"tiles.jsonl, line {number}"
-    data = JsonObject.of(parse_json(line, field=name, bytes_max=LINE_BYTES_MAX), name)
-    with data.naming("tile"):
+    data = JsonObject.from_value(parse_json(line, field=name, bytes_max=LINE_BYTES_MAX), name)
+    with data.locate_errors("tile"):
         tile = TileId.parse(f"{source}/{data.get('tile', str)}")
-    with data.naming():
-        facts = TileFacts.read(*(data.fields.get(field) for field in FACTS))
+    with data.locate_errors():
+        facts = TileFacts.parse(*(data.fields.get(field) for field in FACTS))
     return tile, facts

@@ -7,7 +7,7 @@ from tileferry.domain.audit.chain import (
     ChainHead,
     ChainProblem,
     ChainReport,
-    next_entry,
+    build_next_entry,
     verify_chain,
 )
 from tileferry.domain.audit.events import (
@@ -24,19 +24,18 @@ from tileferry.domain.audit.events import (
     event_from_json,
 )
 from tileferry.domain.audit.statistics import (
-    Alert,
     AlertThresholds,
     AuditStatistics,
     CategoryStatistics,
-    Series,
-    alerts,
+    RetryAlert,
+    RetrySeries,
+    find_alerts,
 )
-from tileferry.domain.audit.subjects import FiledUnder, subject_of, tells_of
+from tileferry.domain.audit.subjects import EntryIndexKeys, get_subject, is_about
 
 __all__ = [
     "EVENT_KINDS",
     "GENESIS",
-    "Alert",
     "AlertThresholds",
     "AuditEvent",
     "AuditStatistics",
@@ -46,20 +45,21 @@ __all__ = [
     "ChainHead",
     "ChainProblem",
     "ChainReport",
-    "FiledUnder",
+    "EntryIndexKeys",
     "IdempotencyAction",
     "IdempotencyUsed",
+    "RetryAlert",
     "RetryAttempted",
     "RetryExhausted",
+    "RetrySeries",
     "RetrySucceeded",
-    "Series",
     "StateChanged",
     "TileGivenUp",
-    "alerts",
+    "build_next_entry",
     "event_from_bytes",
     "event_from_json",
-    "next_entry",
-    "subject_of",
-    "tells_of",
+    "find_alerts",
+    "get_subject",
+    "is_about",
     "verify_chain",
 ]

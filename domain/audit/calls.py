@@ -23,7 +23,7 @@ _Context: TypeAlias = tuple[str, str, str | None, str | None, str | None]
 _Records: TypeAlias = list[DecisionRecord]
 
 
-def is_first(failure: Failure) -> bool:
+def is_first_failure(failure: Failure) -> bool:
     """Tell whether a failure was the first of its call."""
     return failure.attempt == 1 and failure.rate_limited == 0
 
@@ -48,44 +48,44 @@ class CallCollector:
         """Take one event in, and return the call that it ends, if it does."""
         match event:
             case RetryAttempted():
-                self._note_failure(event)
+                self._add_failure(event)
                 return None
             case RetryExhausted():
-                return self._given_up(event)
+                return self._close_exhausted(event)
             case RetrySucceeded():
-                return self._succeeded(event)
+                return self._close_succeeded(event)
             case _:
                 return None
 
-    def _note_failure(self, event: RetryAttempted) -> None:
+    def _add_failure(self, event: RetryAttempted) -> None:
         key = event.decision_record.failure.key
-        before = self._taken(_context_of(event), key)
-        if is_first(event.decision_record.failure):
+        before = self._pop(_get_context(event), key)
+        if is_first_failure(event.decision_record.failure):
             self._abandoned += before is not None
             self._keep(event, [event.decision_record])
-        elif before is not None and _follows(event.decision_record, before):
+        elif before is not None and _is_next_failure(event.decision_record, before):
             self._keep(event, [*before, event.decision_record])
         # Else the call began before the events did; what ends it is counted.
 
-    def _given_up(self, event: RetryExhausted) -> PastCall | None:
+    def _close_exhausted(self, event: RetryExhausted) -> PastCall | None:
         record = event.decision_record
-        before = self._taken(_context_of(event), record.failure.key)
-        if is_first(record.failure):
+        before = self._pop(_get_context(event), record.failure.key)
+        if is_first_failure(record.failure):
             self._abandoned += before is not None
             return PastCall(records=(record,), succeeded=False)
-        if before is None or not _follows(record, before):
+        if before is None or not _is_next_failure(record, before):
             self.incomplete += 1
             return None
         return PastCall(records=(*before, record), succeeded=False)
 
-    def _succeeded(self, event: RetrySucceeded) -> PastCall | None:
-        context = _context_of(event)
+    def _close_succeeded(self, event: RetrySucceeded) -> PastCall | None:
+        context = _get_context(event)
         for key, records in self._open.get(context, {}).items():
             call = PastCall(records=tuple(records), succeeded=True)
             if len(records) == event.total_attempts - 1 and math.isclose(
                 call.waited_s, event.total_delay_seconds, abs_tol=1e-9
             ):
-                self._taken(context, key)
+                self._pop(context, key)
                 return call
         self.incomplete += 1
         return None
@@ -93,12 +93,12 @@ class CallCollector:
     def _keep(self, event: _Event, records: _Records) -> None:
         if self._open_count >= OPEN_CALLS_MAX:
             context, calls = next(iter(self._open.items()))  # the oldest context
-            self._taken(context, next(iter(calls)))
+            self._pop(context, next(iter(calls)))
             self._abandoned += 1
-        self._open.setdefault(_context_of(event), {})[records[-1].failure.key] = records
+        self._open.setdefault(_get_context(event), {})[records[-1].failure.key] = records
         self._open_count += 1
 
-    def _taken(self, context: _Context, key: str) -> _Records | None:
+    def _pop(self, context: _Context, key: str) -> _Records | None:
         calls = self._open.get(context, {})
         records = calls.pop(key, None)
         if records is not None:
@@ -108,7 +108,7 @@ class CallCollector:
         return records
 
 
-def _context_of(event: _Event) -> _Context:
+def _get_context(event: _Event) -> _Context:
     return (
         event.retry_category,
         event.operation,
@@ -118,7 +118,7 @@ def _context_of(event: _Event) -> _Context:
     )
 
 
-def _follows(record: DecisionRecord, before: _Records) -> bool:
+def _is_next_failure(record: DecisionRecord, before: _Records) -> bool:
     """Tell whether a failure carries the numbers that the decision before it gave out."""
     decision, failure = before[-1].decision, record.failure
     return isinstance(decision, RetryAt) and (decision.attempt, decision.rate_limited) == (

@@ -11,8 +11,8 @@ from hashlib import sha256
 
 from attrs import evolve, field, frozen
 
-from tileferry.domain.checks import integer
 from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.validation import integer
 
 _HASH_PREFIX = b"tileferry-audit-v1\n"
 
@@ -45,7 +45,7 @@ class ChainEntry:
         return ChainHead(sequence=self.sequence, hash=self.hash)
 
 
-def next_entry(head: ChainHead, body: bytes) -> ChainEntry:
+def build_next_entry(head: ChainHead, body: bytes) -> ChainEntry:
     """Return the entry that puts ``body``, an event's ``canonical_bytes()``, at the end."""
     if not isinstance(body, bytes):
         raise InvalidValueError(
@@ -56,7 +56,7 @@ def next_entry(head: ChainHead, body: bytes) -> ChainEntry:
         sequence=sequence,
         previous_hash=head.hash,
         body=body,
-        hash=_entry_hash(sequence, head.hash, body),
+        hash=_compute_entry_hash(sequence, head.hash, body),
     )
 
 
@@ -99,7 +99,7 @@ class ChainReport:
         """Whether all entries are sound."""
         return self.problem is None
 
-    def held_against(self, claimed: ChainHead) -> "ChainReport":
+    def compare_head(self, claimed: ChainHead) -> "ChainReport":
         """Return the report with what the log's own head makes of it.
 
         ``claimed`` was read after the last entry. A log and its head grow as one, so the head can
@@ -125,7 +125,7 @@ def verify_chain(
     head, checked = start, 0
     passed = expected_head is None or expected_head == start
     for entry in entries:
-        problem = _problem_of(entry, head)
+        problem = _find_problem(entry, head)
         if problem is not None:
             return ChainReport(checked=checked, head=head, problem=problem)
         head, checked = entry.head, checked + 1
@@ -133,15 +133,15 @@ def verify_chain(
     return ChainReport(checked=checked, head=head, problem=None if passed else ChainProblem.CUT_OFF)
 
 
-def _problem_of(entry: ChainEntry, head: ChainHead) -> ChainProblem | None:
+def _find_problem(entry: ChainEntry, head: ChainHead) -> ChainProblem | None:
     if entry.sequence != head.sequence + 1:
         return ChainProblem.GAP
     if entry.previous_hash != head.hash:
         return ChainProblem.NOT_LINKED
-    if entry.hash != _entry_hash(entry.sequence, entry.previous_hash, entry.body):
+    if entry.hash != _compute_entry_hash(entry.sequence, entry.previous_hash, entry.body):
         return ChainProblem.EDITED
     return None
 
 
-def _entry_hash(sequence: int, previous_hash: str, body: bytes) -> str:
+def _compute_entry_hash(sequence: int, previous_hash: str, body: bytes) -> str:
     return sha256(_HASH_PREFIX + f"{sequence}\n{previous_hash}\n".encode() + body).hexdigest()

@@ -14,10 +14,10 @@ import attrs
 from attrs import field, frozen, validators
 
 from tileferry.domain.canonical import JsonValue, canonical_json
-from tileferry.domain.change import Change
-from tileferry.domain.checks import aware, instance, integer, number, text, unicode
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import DecisionRecord, GiveUp, RetryAt
+from tileferry.domain.state_machine import Change
+from tileferry.domain.validation import aware, instance, integer, number, text, unicode
 
 
 class IdempotencyAction(StrEnum):
@@ -33,7 +33,7 @@ _OPTIONAL = "additional_context"
 _optional_text = validators.optional(unicode)
 
 
-def _in_utc(moment: Any) -> Any:
+def _to_utc(moment: Any) -> Any:
     """Bring a time into the zone that events are written in; what is none stays, to be refused."""
     if not isinstance(moment, datetime) or moment.utcoffset() is None:
         return moment
@@ -45,7 +45,7 @@ def _in_utc(moment: Any) -> Any:
         ) from error
 
 
-def _contradiction(event: "AuditEvent") -> InvalidValueError:
+def _build_contradiction_error(event: "AuditEvent") -> InvalidValueError:
     return InvalidValueError(
         field=f"{type(event).__name__}.decision_record",
         value=event.event_type,
@@ -59,7 +59,7 @@ class AuditEvent:
 
     event_type: ClassVar[str]
 
-    timestamp: datetime = field(converter=_in_utc, validator=aware)
+    timestamp: datetime = field(converter=_to_utc, validator=aware)
     tenant_id: str | None = field(default=None, validator=_optional_text)
     correlation_id: str | None = field(default=None, validator=_optional_text)
     trace_id: str | None = field(default=None, validator=_optional_text)
@@ -70,7 +70,7 @@ class AuditEvent:
 
     def as_json(self) -> dict[str, JsonValue]:
         """Return the event in JSON's terms, its type included."""
-        body = {item.name: _json_of(getattr(self, item.name)) for item in attrs.fields(type(self))}
+        body = {item.name: _to_json(getattr(self, item.name)) for item in attrs.fields(type(self))}
         if self.additional_context is None:
             del body[_OPTIONAL]
         return {"event_type": self.event_type, **body}
@@ -104,7 +104,7 @@ class RetryAttempted(AuditEvent):
             record.policy.max_attempts,
             decision.delay_s,
         ):
-            raise _contradiction(self)
+            raise _build_contradiction_error(self)
 
 
 @frozen(kw_only=True)
@@ -122,7 +122,7 @@ class RetryExhausted(AuditEvent):
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.decision_record.decision, GiveUp):
-            raise _contradiction(self)
+            raise _build_contradiction_error(self)
 
 
 @frozen(kw_only=True)
@@ -167,7 +167,7 @@ class StateChanged(AuditEvent):
     """The retry decision behind the change, if there was one."""
 
     @classmethod
-    def of(
+    def from_change(
         cls,
         change: Change[Any],
         *,
@@ -235,7 +235,7 @@ def event_from_json(data: Any) -> AuditEvent:
         raise InvalidValueError(
             field=f"{kind.event_type}.{missing[0]}", value=None, problem="is missing"
         )
-    return kind(**{name: _value_of(name, data) for name in names if name in data})
+    return kind(**{name: _from_json(name, data) for name in names if name in data})
 
 
 def event_from_bytes(body: bytes) -> AuditEvent:
@@ -249,13 +249,13 @@ def event_from_bytes(body: bytes) -> AuditEvent:
     return event_from_json(data)
 
 
-def _json_of(value: object) -> Any:
+def _to_json(value: object) -> Any:
     if isinstance(value, datetime):
         return value.isoformat().replace("+00:00", "Z")
     return value.as_json() if isinstance(value, DecisionRecord) else value
 
 
-def _value_of(name: str, data: Mapping[str, Any]) -> Any:
+def _from_json(name: str, data: Mapping[str, Any]) -> Any:
     value = data[name]
     try:
         match name:

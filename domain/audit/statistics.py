@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from attrs import define, field, frozen, validators
 
-from tileferry.domain.audit.calls import is_first
+from tileferry.domain.audit.calls import is_first_failure
 from tileferry.domain.audit.events import (
     AuditEvent,
     IdempotencyAction,
@@ -15,16 +15,16 @@ from tileferry.domain.audit.events import (
     RetryExhausted,
     RetrySucceeded,
 )
-from tileferry.domain.checks import aware, number
+from tileferry.domain.validation import aware, number
 
 _MINUTE_S = 60
 
 
-def _minute_of(moment: datetime) -> int:
+def _to_minute(moment: datetime) -> int:
     return int(moment.timestamp()) // _MINUTE_S
 
 
-def _moment_of(minute: int) -> datetime:
+def _from_minute(minute: int) -> datetime:
     return datetime.fromtimestamp(minute * _MINUTE_S, UTC)
 
 
@@ -78,7 +78,7 @@ class CategoryStatistics:
         if not self.retries_by_minute:
             return None
         minute = min(self.retries_by_minute, key=lambda m: (-self.retries_by_minute[m], m))
-        return _moment_of(minute), self.retries_by_minute[minute]
+        return _from_minute(minute), self.retries_by_minute[minute]
 
     def add(self, event: AuditEvent) -> None:
         """Take one event of this category in."""
@@ -86,14 +86,14 @@ class CategoryStatistics:
             case RetryAttempted():
                 self.attempts += 1
                 self.retries += 1
-                self.retried_calls += is_first(event.decision_record.failure)
+                self.retried_calls += is_first_failure(event.decision_record.failure)
                 self.waited_s += event.delay_seconds
                 self.wait_s_max = max(self.wait_s_max, event.delay_seconds)
-                self.retries_by_minute[_minute_of(event.timestamp)] += 1
+                self.retries_by_minute[_to_minute(event.timestamp)] += 1
             case RetryExhausted():
                 self.attempts += 1
                 self.given_up += 1
-                retried = not is_first(event.decision_record.failure)
+                retried = not is_first_failure(event.decision_record.failure)
                 self.given_up_after_retries += retried
                 self._ended_attempts += event.total_attempts if retried else 0
             case RetrySucceeded():
@@ -129,9 +129,9 @@ class AuditStatistics:
         self._first = event.timestamp if self._first is None else min(self._first, event.timestamp)
         category = getattr(event, "retry_category", None)
         if category is not None:
-            self._of(category).add(event)
+            self._get_or_create(category).add(event)
 
-    def _of(self, category: str) -> CategoryStatistics:
+    def _get_or_create(self, category: str) -> CategoryStatistics:
         if category not in self.by_category:
             self.by_category[category] = CategoryStatistics(category)
         return self.by_category[category]
@@ -148,25 +148,25 @@ class AuditStatistics:
 
     def rate_per_minute(self, category: str) -> float:
         """Return how many retries a minute had, over all of the time."""
-        return self._known(category).retries / self.minutes
+        return self._get_or_empty(category).retries / self.minutes
 
-    def series(self, category: str, buckets: int) -> "Series":
+    def build_series(self, category: str, buckets: int) -> "RetrySeries":
         """Return the retries of a category over time, in at most ``buckets`` equal parts."""
-        first, last = _minute_of(self.begins), _minute_of(self.until)
+        first, last = _to_minute(self.begins), _to_minute(self.until)
         width = -(-(last - first + 1) // buckets)
         counts = [0] * -(-(last - first + 1) // width)
-        for minute, retries in self._known(category).retries_by_minute.items():
+        for minute, retries in self._get_or_empty(category).retries_by_minute.items():
             place = (minute - first) // width
             # A writer whose clock is ahead belongs to the end, not to nowhere.
             counts[min(max(place, 0), len(counts) - 1)] += retries
-        return Series(begins=_moment_of(first), width_minutes=width, counts=tuple(counts))
+        return RetrySeries(begins=_from_minute(first), width_minutes=width, counts=tuple(counts))
 
-    def _known(self, category: str) -> CategoryStatistics:
+    def _get_or_empty(self, category: str) -> CategoryStatistics:
         return self.by_category.get(category) or CategoryStatistics(category)
 
 
 @frozen(kw_only=True)
-class Series:
+class RetrySeries:
     """Counts over time, each of the same number of whole minutes."""
 
     begins: datetime
@@ -182,13 +182,13 @@ class AlertThresholds:
     """For every category without one of its own; ``None`` for no limit."""
     by_category: Mapping[str, float] = field(factory=dict)
 
-    def of(self, category: str) -> float | None:
+    def get_limit(self, category: str) -> float | None:
         """Return the limit of a category, if it has one."""
         return self.by_category.get(category, self.retries_per_minute)
 
 
 @frozen(kw_only=True)
-class Alert:
+class RetryAlert:
     """A minute that had more retries than allowed: the busiest one of its category."""
 
     category: str
@@ -197,17 +197,17 @@ class Alert:
     threshold: float
 
 
-def alerts(statistics: AuditStatistics, thresholds: AlertThresholds) -> Sequence[Alert]:
+def find_alerts(statistics: AuditStatistics, thresholds: AlertThresholds) -> Sequence[RetryAlert]:
     """Return what is over its limit.
 
     The busiest minute counts, not the average: a quiet day must not hide a storm of one minute.
     """
     found = []
     for category, tally in statistics.by_category.items():
-        threshold, busiest = thresholds.of(category), tally.busiest_minute
+        threshold, busiest = thresholds.get_limit(category), tally.busiest_minute
         if threshold is not None and busiest is not None and busiest[1] > threshold:
             minute, retries = busiest
             found.append(
-                Alert(category=category, minute=minute, retries=retries, threshold=threshold)
+                RetryAlert(category=category, minute=minute, retries=retries, threshold=threshold)
             )
     return found

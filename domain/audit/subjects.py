@@ -13,8 +13,8 @@ from tileferry.domain.audit.events import (
     RetryAttempted,
     RetryExhausted,
 )
-from tileferry.domain.checks import aware, unicode
 from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.validation import aware, unicode
 
 _SUBJECTS = ("idempotency_key", "subject", "tile_id")
 """No kind of event has more than one of these fields."""
@@ -22,7 +22,7 @@ _RETRIES = (RetryAttempted, RetryExhausted)
 _optional_text = validators.optional(unicode)
 
 
-def subject_of(event: AuditEvent) -> str | None:
+def get_subject(event: AuditEvent) -> str | None:
     """Return the key, the subject or the tile of an event that has one.
 
     Of a retry it is the key that the decision was made with: an idempotency key, or the call's.
@@ -33,7 +33,7 @@ def subject_of(event: AuditEvent) -> str | None:
 
 
 @frozen(kw_only=True)
-class FiledUnder:
+class EntryIndexKeys:
     """What an entry is found by."""
 
     event_type: str
@@ -42,7 +42,7 @@ class FiledUnder:
     subject: str | None = field(validator=_optional_text)
 
     @classmethod
-    def read_from(cls, body: bytes) -> "FiledUnder | None":
+    def parse(cls, body: bytes) -> "EntryIndexKeys | None":
         """Return what an entry's body is found by, without reading the rest of its event.
 
         ``None`` when it does not say.
@@ -65,7 +65,7 @@ class FiledUnder:
             return None
 
 
-def tells_of(body: bytes, subject: str) -> bool:
+def is_about(body: bytes, subject: str) -> bool:
     """Tell whether an entry's body has ``subject`` as its correlation id or its subject.
 
     What a log gives back need not be an event: then it tells of nothing.
@@ -76,9 +76,9 @@ def tells_of(body: bytes, subject: str) -> bool:
         return False
     if not isinstance(data, Mapping):
         return False
-    key = _at(_at(data.get("decision_record"), "failure"), "key")
+    key = _get_field(_get_field(data.get("decision_record"), "failure"), "key")
     return subject in [key, *(data.get(name) for name in ("correlation_id", *_SUBJECTS))]
 
 
-def _at(data: Any, name: str) -> Any:
+def _get_field(data: Any, name: str) -> Any:
     return data.get(name) if isinstance(data, Mapping) else None

@@ -6,12 +6,12 @@ from typing import Any
 import attrs
 from attrs import define
 
-from tileferry.domain.text import printable, shown
+from tileferry.domain.text import printable, quote_value
 
 _LINE_CHARS_MAX = 1_000
 
 
-def line(text: str) -> str:
+def format_line(text: str) -> str:
     """Return a sentence of our own, in which somebody else's words may stand."""
     return printable(text, limit=_LINE_CHARS_MAX)
 
@@ -25,12 +25,12 @@ class TileManagerError(Exception):
         if not attrs.has(kind):
             return (kind, self.args)
         return (
-            _rebuilt,
+            _rebuild,
             (kind, {item.name: getattr(self, item.name) for item in attrs.fields(kind)}),
         )
 
 
-def _rebuilt(kind: type[TileManagerError], fields: Mapping[str, Any]) -> TileManagerError:
+def _rebuild(kind: type[TileManagerError], fields: Mapping[str, Any]) -> TileManagerError:
     return kind(**fields)
 
 
@@ -44,7 +44,7 @@ class InvalidValueError(TileManagerError, ValueError):
     remedy: str = ""
 
     def __str__(self) -> str:
-        text = f"{printable(self.field)}: {line(self.problem)}"
+        text = f"{printable(self.field)}: {format_line(self.problem)}"
         if self.value is not None:  # nothing was given: there is nothing to show
-            text += f" (got {shown(self.value)})"
-        return f"{text}; {line(self.remedy)}" if self.remedy else text
+            text += f" (got {quote_value(self.value)})"
+        return f"{text}; {format_line(self.remedy)}" if self.remedy else text

@@ -2,8 +2,8 @@
 
 from attrs import define
 
-from tileferry.domain.errors.base import TileManagerError, line
-from tileferry.domain.text import in_bytes, printable
+from tileferry.domain.errors.base import TileManagerError, format_line
+from tileferry.domain.text import format_bytes, printable
 
 
 @define(kw_only=True, eq=False)
@@ -24,13 +24,14 @@ class CacheBudgetExceededError(TileManagerError):
     def __str__(self) -> str:
         # Below nothing is what a limit is overdrawn by: it is in what is missing.
         missing = (
-            f"the batch needs {in_bytes(self.requested_bytes)} and there is room for "
-            f"{in_bytes(max(0, self.available_bytes))}: {in_bytes(self.shortfall_bytes)} short"
+            f"the batch needs {format_bytes(self.requested_bytes)} and there is room for "
+            f"{format_bytes(max(0, self.available_bytes))}: "
+            f"{format_bytes(self.shortfall_bytes)} short"
         )
         if self.disk_free_bytes is not None:
             return (
-                f"{missing}; the disk has {in_bytes(self.disk_free_bytes)} free, and "
-                f"{in_bytes(self.disk_reserve_bytes)} must stay free "
+                f"{missing}; the disk has {format_bytes(self.disk_free_bytes)} free, and "
+                f"{format_bytes(self.disk_reserve_bytes)} must stay free "
                 f"(c6.free_space_reserve_bytes): free some space, use another disk, or ask for less"
             )
         return (
@@ -85,7 +86,7 @@ class CacheLockError(TileManagerError):
     remedy: str
 
     def __str__(self) -> str:
-        return f"lock {printable(self.path)}: {line(self.problem)}; {self.remedy}"
+        return f"lock {printable(self.path)}: {format_line(self.problem)}; {self.remedy}"
 
 
 @define(kw_only=True, eq=False)
@@ -143,4 +144,4 @@ class ArchiveError(TileManagerError):
     remedy: str
 
     def __str__(self) -> str:
-        return f"archive {printable(self.path)}: {line(self.problem)}; {self.remedy}"
+        return f"archive {printable(self.path)}: {format_line(self.problem)}; {self.remedy}"

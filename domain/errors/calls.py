@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define
 
-from tileferry.domain.errors.base import TileManagerError, line
+from tileferry.domain.errors.base import TileManagerError, format_line
 from tileferry.domain.text import printable
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ class IdempotencyLostError(TileManagerError):
     def __str__(self) -> str:
         return (
             f"{printable(self.owner)} does not hold idempotency key {printable(self.key)}: "
-            f"{line(self.problem)}; read the record again: somebody else may have done the work"
+            f"{format_line(self.problem)}; read the record again: "
+            "somebody else may have done the work"
         )
 
 
@@ -97,7 +98,7 @@ class RecordedFailureError(TileManagerError):
         return (
             f"the operation of idempotency key {printable(self.key)} failed for good at "
             f"{self.recorded_at.isoformat()}: {printable(self.error_type)}: "
-            f"{line(self.error_message)}; use a new key, or clear this one, to try it again"
+            f"{format_line(self.error_message)}; use a new key, or clear this one, to try it again"
         )
 
 
@@ -112,5 +113,5 @@ class ResultNotStorableError(TileManagerError):
     def __str__(self) -> str:
         return (
             f"the result under idempotency key {printable(self.key)} cannot be stored: "
-            f"{line(self.problem)}; {self.remedy}"
+            f"{format_line(self.problem)}; {self.remedy}"
         )

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from attrs import define
 
-from tileferry.domain.errors.base import TileManagerError, line
+from tileferry.domain.errors.base import TileManagerError, format_line
 from tileferry.domain.text import printable
 
 _DRIFT_SHOWN_MAX = 10
-_SPOKEN = {
+_VERB_PHRASES = {
     "mark_terminal": "mark it terminal",
     "record_error": "record an error of it",
     "retry_now": "retry it now",
@@ -29,8 +29,8 @@ class IllegalTransitionError(TileManagerError):
     def __str__(self) -> str:
         return (
             f"{printable(self.subject)} is {printable(self.status)}: {printable(self.actor)} "
-            f"may not {_SPOKEN.get(self.transition, f'{self.transition} it')}: "
-            f"{line(self.problem)}"
+            f"may not {_VERB_PHRASES.get(self.transition, f'{self.transition} it')}: "
+            f"{format_line(self.problem)}"
         )
 
 
@@ -59,7 +59,8 @@ class IncompleteWorkError(TileManagerError):
 
     def __str__(self) -> str:
         return (
-            f"{printable(self.what)} is not complete: {line(self.problem)}; what is done stays, "
+            f"{printable(self.what)} is not complete: {format_line(self.problem)}; "
+            "what is done stays, "
             f"and the next attempt goes on from there"
         )
 

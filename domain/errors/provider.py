@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define
 
-from tileferry.domain.errors.base import TileManagerError, line
+from tileferry.domain.errors.base import TileManagerError, format_line
 from tileferry.domain.text import printable
 
 if TYPE_CHECKING:
@@ -76,7 +76,10 @@ class NotPermittedError(TileManagerError):
     remedy: str
 
     def __str__(self) -> str:
-        return f"{printable(self.what)} is refused: {line(self.problem)}; {line(self.remedy)}"
+        return (
+            f"{printable(self.what)} is refused: {format_line(self.problem)}; "
+            f"{format_line(self.remedy)}"
+        )
 
 
 @define(kw_only=True, eq=False)

@@ -2,7 +2,7 @@
 
 from attrs import define
 
-from tileferry.domain.errors.base import TileManagerError, line
+from tileferry.domain.errors.base import TileManagerError, format_line
 from tileferry.domain.text import printable
 
 
@@ -16,7 +16,7 @@ class StorageError(TileManagerError):
     remedy: str
 
     def __str__(self) -> str:
-        problem = line(self.problem)
+        problem = format_line(self.problem)
         return f"could not {self.action} {printable(self.path)}: {problem}; {self.remedy}"
 
 
@@ -28,7 +28,7 @@ class DatabaseError(TileManagerError):
     remedy: str
 
     def __str__(self) -> str:
-        return f"database: {line(self.problem)}; {self.remedy}"
+        return f"database: {format_line(self.problem)}; {self.remedy}"
 
 
 @define(kw_only=True, eq=False)
@@ -39,7 +39,7 @@ class MessagingError(TileManagerError):
     remedy: str
 
     def __str__(self) -> str:
-        return f"NATS: {line(self.problem)}; {self.remedy}"
+        return f"NATS: {format_line(self.problem)}; {self.remedy}"
 
 
 @define(kw_only=True, eq=False)
@@ -51,7 +51,7 @@ class AuditError(TileManagerError):
 
     def __str__(self) -> str:
         return (
-            f"audit sink {printable(self.sink)} took no event: {line(self.problem)}; "
+            f"audit sink {printable(self.sink)} took no event: {format_line(self.problem)}; "
             f"mend it, or set audit.fail_closed to false to work without it"
         )
 

@@ -2,62 +2,68 @@
 
 from tileferry.domain.partitions.backfill import (
     BACKFILL_PARTITIONS_MAX,
+    PLAN_BYTES_MAX,
     BackfillAction,
     BackfillLine,
     BackfillPlan,
     BackfillRequest,
     PartitionFingerprint,
     SkipReason,
+    parse_plan,
 )
-from tileferry.domain.partitions.backfill_input import PLAN_BYTES_MAX, plan_from_json
-from tileferry.domain.partitions.backfill_planning import Drift, drift, is_applied, plan_backfill
-from tileferry.domain.partitions.confirmation import (
-    LARGE_RANGE,
-    check_confirmed,
-    check_raw_partition,
+from tileferry.domain.partitions.backfill_planning import (
+    PartitionDrift,
+    find_drift,
+    is_applied,
+    plan_backfill,
 )
 from tileferry.domain.partitions.partition import (
-    PARTITION_SHAPES,
+    PARTITION_STATUS_FIELDS,
     Partition,
     PartitionKey,
     PartitionStatus,
-    readable_run,
+    get_readable_run,
 )
-from tileferry.domain.partitions.table import PARTITION_TRANSITIONS
-from tileferry.domain.partitions.terminality import (
-    GivenUp,
+from tileferry.domain.partitions.retry_rules import (
+    LARGE_RANGE,
+    PartitionGiveUpReason,
     TerminalityPolicy,
     TerminalReason,
-    given_up,
-    next_automatic_retry,
-    terminal_reason,
+    check_confirmation,
+    check_raw_partition,
+    find_give_up_reason,
+    find_next_automatic_retry,
+    find_terminal_reason,
 )
 from tileferry.domain.partitions.transitions import (
+    PARTITION_TRANSITIONS,
     abandon,
     accept,
+    apply_run_end,
+    apply_verdict,
     enqueue,
+    find_verdict,
     mark_terminal,
     reject,
     reprocess,
     requeue,
 )
-from tileferry.domain.partitions.verdicts import after_run, apply_verdict, verdict_behind
 from tileferry.domain.runs import Verdict, VerdictOutcome
 
 __all__ = [
     "BACKFILL_PARTITIONS_MAX",
     "LARGE_RANGE",
-    "PARTITION_SHAPES",
+    "PARTITION_STATUS_FIELDS",
     "PARTITION_TRANSITIONS",
     "PLAN_BYTES_MAX",
     "BackfillAction",
     "BackfillLine",
     "BackfillPlan",
     "BackfillRequest",
-    "Drift",
-    "GivenUp",
     "Partition",
+    "PartitionDrift",
     "PartitionFingerprint",
+    "PartitionGiveUpReason",
     "PartitionKey",
     "PartitionStatus",
     "SkipReason",
@@ -67,22 +73,22 @@ __all__ = [
     "VerdictOutcome",
     "abandon",
     "accept",
-    "after_run",
+    "apply_run_end",
     "apply_verdict",
-    "check_confirmed",
+    "check_confirmation",
     "check_raw_partition",
-    "drift",
     "enqueue",
-    "given_up",
+    "find_drift",
+    "find_give_up_reason",
+    "find_next_automatic_retry",
+    "find_terminal_reason",
+    "find_verdict",
+    "get_readable_run",
     "is_applied",
     "mark_terminal",
-    "next_automatic_retry",
+    "parse_plan",
     "plan_backfill",
-    "plan_from_json",
-    "readable_run",
     "reject",
     "reprocess",
     "requeue",
-    "terminal_reason",
-    "verdict_behind",
 ]

@@ -15,12 +15,13 @@ from hashlib import sha256
 from attrs import asdict, field, frozen, validators
 
 from tileferry.domain.canonical import JsonValue
-from tileferry.domain.checks import as_tuple, aware, each, instance, integer, name
 from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.json import JsonObject, parse_json
 from tileferry.domain.partitions.partition import Partition, PartitionKey, PartitionStatus, day
 from tileferry.domain.runs import RunId
-from tileferry.domain.shape import misfit
-from tileferry.domain.tiles.area import Area, area_json
+from tileferry.domain.status_fields import field_conflict
+from tileferry.domain.tiles.area import AREA_FIELDS, Area, area_to_json, parse_area
+from tileferry.domain.validation import as_tuple, aware, each, instance, integer, name
 
 BACKFILL_PARTITIONS_MAX = 100_000
 BACKFILL_VERSION = 1
@@ -67,7 +68,7 @@ class BackfillRequest:
 
     def __attrs_post_init__(self) -> None:
         if self.first_date > self.last_date:
-            raise misfit(self, "first_date", f"is after last_date, {self.last_date}")
+            raise field_conflict(self, "first_date", f"is after last_date, {self.last_date}")
         if self.count > BACKFILL_PARTITIONS_MAX:
             raise InvalidValueError(
                 field="BackfillRequest.last_date",
@@ -88,7 +89,7 @@ class BackfillRequest:
             date.fromordinal, range(self.first_date.toordinal(), self.last_date.toordinal() + 1)
         )
 
-    def key(self, logical_date: date) -> PartitionKey:
+    def get_key(self, logical_date: date) -> PartitionKey:
         """Return the partition of one date."""
         return PartitionKey(
             source=self.source,
@@ -112,7 +113,7 @@ class PartitionFingerprint:
     """Whether an operator has ruled out further tries."""
 
     @classmethod
-    def of(cls, partition: Partition) -> "PartitionFingerprint":
+    def from_partition(cls, partition: Partition) -> "PartitionFingerprint":
         """Take a partition's fingerprint."""
         return cls(
             status=partition.status,
@@ -151,15 +152,17 @@ class BackfillLine:
 
     def __attrs_post_init__(self) -> None:
         if (self.why is None) == (self.action is BackfillAction.SKIP):
-            raise misfit(self, "why", f"does not go with {self.action}: a skip says why")
+            raise field_conflict(self, "why", f"does not go with {self.action}: a skip says why")
         if (self.seen is None) != (self.action is BackfillAction.ENQUEUE):
-            raise misfit(self, "seen", f"does not go with {self.action}")
+            raise field_conflict(self, "seen", f"does not go with {self.action}")
         if self.seen is None:
             return
         active = self.seen.active_run_id is not None
         status = _STATUSES.get(self.why or self.action, self.seen.status)
         if self.seen.status is not status or active != (self.why is SkipReason.RUN_ACTIVE):
-            raise misfit(self, "action", f"does not go with {self.seen.status}, as it was seen")
+            raise field_conflict(
+                self, "action", f"does not go with {self.seen.status}, as it was seen"
+            )
 
 
 @frozen(kw_only=True)
@@ -182,7 +185,7 @@ class BackfillPlan:
                 problem="must be one line for each date of the range, in their order",
             )
         if self.counts[BackfillAction.REPROCESS] and not self.request.reprocess:
-            raise misfit(self, "lines", "reprocess a success, which was not asked for")
+            raise field_conflict(self, "lines", "reprocess a success, which was not asked for")
 
     @cached_property
     def counts(self) -> Counter[BackfillAction]:
@@ -194,11 +197,11 @@ class BackfillPlan:
         """How many partitions it changes: what an operator confirms."""
         return len(self.lines) - self.counts[BackfillAction.SKIP]
 
-    def key(self, line: BackfillLine) -> PartitionKey:
+    def get_key(self, line: BackfillLine) -> PartitionKey:
         """Return the partition that a line is about."""
-        return self.request.key(line.logical_date)
+        return self.request.get_key(line.logical_date)
 
-    def run_id(self, line: BackfillLine) -> RunId:
+    def get_run_id(self, line: BackfillLine) -> RunId:
         """Return the run that a line starts.
 
         It follows from the plan, so that a plan that was applied in part can be applied again: what
@@ -209,13 +212,13 @@ class BackfillPlan:
     @cached_property
     def hash(self) -> str:
         """The sha256 over all that the plan says."""
-        return sha256(_PREFIX + _canonical(self._content())).hexdigest()
+        return sha256(_PREFIX + _to_canonical_json(self._to_content())).hexdigest()
 
     def to_json(self) -> bytes:
         """Return the plan as it is written to a file, with its hash."""
-        return _canonical({**self._content(), "hash": self.hash}) + b"\n"
+        return _to_canonical_json({**self._to_content(), "hash": self.hash}) + b"\n"
 
-    def _content(self) -> dict[str, JsonValue]:
+    def _to_content(self) -> dict[str, JsonValue]:
         request = self.request
         return {
             "version": BACKFILL_VERSION,
@@ -225,14 +228,14 @@ class BackfillPlan:
             "query_name": request.query_name,
             "first_date": request.first_date.isoformat(),
             "last_date": request.last_date.isoformat(),
-            **area_json(request.area),
+            **area_to_json(request.area),
             "reprocess": request.reprocess,
             "include_terminal": request.include_terminal,
-            "lines": [_line_json(line) for line in self.lines],
+            "lines": [_line_to_json(line) for line in self.lines],
         }
 
 
-def _line_json(line: BackfillLine) -> dict[str, JsonValue]:
+def _line_to_json(line: BackfillLine) -> dict[str, JsonValue]:
     return {
         "logical_date": line.logical_date.isoformat(),
         "action": line.action,
@@ -241,6 +244,102 @@ def _line_json(line: BackfillLine) -> dict[str, JsonValue]:
     }
 
 
-def _canonical(content: Mapping[str, JsonValue]) -> bytes:
+def _to_canonical_json(content: Mapping[str, JsonValue]) -> bytes:
     """Return canonical JSON, of names, dates and whole numbers that nobody has to look at again."""
     return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+
+
+PLAN_BYTES_MAX = BACKFILL_PARTITIONS_MAX * 640
+"""A line of ours is shorter, with the longest names it can have."""
+_REMEDY = "make a new one with backfill plan"
+_HEAD = ("source", "customer_id", "query_name", "first_date", "last_date")
+_FLAGS = ("reprocess", "include_terminal")
+_NAMES = ("version", "made_at", *_HEAD, *AREA_FIELDS, *_FLAGS, "lines", "hash")
+_LINE = ("logical_date", "action", "why", "seen")
+_SEEN = (
+    "status",
+    "attempt_count",
+    "current_run_id",
+    "active_run_id",
+    "last_run_id",
+    "abandoned",
+    "marked",
+)
+
+
+def parse_plan(content: bytes) -> BackfillPlan:
+    """Read what ``to_json`` wrote; another version, or an edit, is refused by what is wrong."""
+    data = JsonObject.from_value(
+        parse_json(content, field="plan", bytes_max=PLAN_BYTES_MAX), "plan"
+    )
+    data.check_version(BACKFILL_VERSION, remedy=_REMEDY)
+    data.check_names(_NAMES)
+    request = _parse_request(data)
+    lines = data.get_list("lines")
+    if len(lines) != request.count:
+        raise InvalidValueError(
+            field="plan.lines",
+            value=len(lines),
+            problem=f"must be {request.count} lines, one for each date of the range",
+        )
+    with data.locate_errors():
+        plan = BackfillPlan(
+            made_at=data.get_datetime("made_at"),
+            request=request,
+            lines=[_parse_line(line, f"plan.lines[{index}]") for index, line in enumerate(lines)],
+        )
+    if data.get("hash", str) != plan.hash:
+        raise InvalidValueError(
+            field="plan.hash",
+            value=data.fields["hash"],
+            problem=f"is not that of its content, {plan.hash}: the plan was changed since",
+            remedy=_REMEDY,
+        )
+    return plan
+
+
+def _parse_request(data: JsonObject) -> BackfillRequest:
+    area = parse_area(data)
+    with data.locate_errors():
+        return BackfillRequest(
+            source=data.get("source", str),
+            customer_id=data.get("customer_id", str),
+            query_name=data.get("query_name", str),
+            first_date=data.get_date("first_date"),
+            last_date=data.get_date("last_date"),
+            area=area,
+            reprocess=data.get("reprocess", bool),
+            include_terminal=data.get("include_terminal", bool),
+        )
+
+
+def _parse_line(value: JsonValue, path: str) -> BackfillLine:
+    data = JsonObject.from_value(value, path)
+    data.check_names(_LINE)
+    seen = data.fields["seen"]
+    with data.locate_errors():
+        return BackfillLine(
+            logical_date=data.get_date("logical_date"),
+            action=data.get_enum("action", BackfillAction),
+            why=None if data.fields["why"] is None else data.get_enum("why", SkipReason),
+            seen=None if seen is None else _parse_fingerprint(seen, f"{path}.seen"),
+        )
+
+
+def _parse_fingerprint(value: JsonValue, path: str) -> PartitionFingerprint:
+    data = JsonObject.from_value(value, path)
+    data.check_names(_SEEN)
+    with data.locate_errors():
+        return PartitionFingerprint(
+            status=data.get_enum("status", PartitionStatus),
+            attempt_count=data.get("attempt_count", int),
+            current_run_id=_parse_run_id(data, "current_run_id"),
+            active_run_id=_parse_run_id(data, "active_run_id"),
+            last_run_id=RunId(data.get("last_run_id", str)),
+            abandoned=data.get("abandoned", bool),
+            marked=data.get("marked", bool),
+        )
+
+
+def _parse_run_id(data: JsonObject, name: str) -> RunId | None:
+    return None if data.fields[name] is None else RunId(data.get(name, str))

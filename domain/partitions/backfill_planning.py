@@ -14,7 +14,7 @@ from tileferry.domain.partitions.backfill import (
     SkipReason,
 )
 from tileferry.domain.partitions.partition import Partition, PartitionKey, PartitionStatus
-from tileferry.domain.partitions.terminality import TerminalityPolicy, terminal_reason
+from tileferry.domain.partitions.retry_rules import TerminalityPolicy, find_terminal_reason
 
 _ABSENT = "absent"
 
@@ -30,20 +30,20 @@ def plan_backfill(
     found = {partition.key: partition for partition in partitions}
     lines = []
     for logical_date in request.dates:
-        partition = found.get(request.key(logical_date))
-        action, why = _decided(partition, request, terminality, now)
+        partition = found.get(request.get_key(logical_date))
+        action, why = _decide_action(partition, request, terminality, now)
         lines.append(
             BackfillLine(
                 logical_date=logical_date,
                 action=action,
                 why=why,
-                seen=None if partition is None else PartitionFingerprint.of(partition),
+                seen=None if partition is None else PartitionFingerprint.from_partition(partition),
             )
         )
     return BackfillPlan(made_at=now, request=request, lines=lines)
 
 
-def _decided(
+def _decide_action(
     partition: Partition | None,
     request: BackfillRequest,
     terminality: TerminalityPolicy,
@@ -57,14 +57,14 @@ def _decided(
         if request.reprocess:
             return BackfillAction.REPROCESS, None
         return BackfillAction.SKIP, SkipReason.SUCCESS
-    terminal = terminal_reason(partition, terminality, now)
+    terminal = find_terminal_reason(partition, terminality, now)
     if terminal is None or request.include_terminal:
         return BackfillAction.REQUEUE, None
     return BackfillAction.SKIP, SkipReason(terminal.value)
 
 
 @frozen(kw_only=True)
-class Drift:
+class PartitionDrift:
     """A partition that is not any more what its line was decided on."""
 
     key: PartitionKey
@@ -85,19 +85,21 @@ class Drift:
     def changes(self) -> tuple[tuple[str, str, str], ...]:
         """What differs: a field, what it was, and what it is."""
         if self.planned is None or self.found is None:
-            return (("status", _status(self.planned), _status(self.found)),)
+            return (("status", _format_status(self.planned), _format_status(self.found)),)
         pairs = (
             (item.name, getattr(self.planned, item.name), getattr(self.found, item.name))
             for item in fields(PartitionFingerprint)
         )
-        return tuple((name, _shown(was), _shown(now)) for name, was, now in pairs if was != now)
+        return tuple(
+            (name, _format_value(was), _format_value(now)) for name, was, now in pairs if was != now
+        )
 
     def __str__(self) -> str:
         changes = "; ".join(f"{name} was {was}, is {now}" for name, was, now in self.changes)
         return f"partition {self.key} ({self.action}): {changes}"
 
 
-def drift(plan: BackfillPlan, partitions: Iterable[Partition]) -> list[Drift]:
+def find_drift(plan: BackfillPlan, partitions: Iterable[Partition]) -> list[PartitionDrift]:
     """Return every partition of the plan that has changed since, in the plan's order.
 
     What the plan itself has started is no drift: it was applied before, in part or whole.
@@ -105,24 +107,26 @@ def drift(plan: BackfillPlan, partitions: Iterable[Partition]) -> list[Drift]:
     found = {partition.key: partition for partition in partitions}
     drifted = []
     for line in plan.lines:
-        key = plan.key(line)
+        key = plan.get_key(line)
         partition = found.get(key)
-        state = None if partition is None else PartitionFingerprint.of(partition)
+        state = None if partition is None else PartitionFingerprint.from_partition(partition)
         if state != line.seen and not is_applied(plan, line, partition):
-            drifted.append(Drift(key=key, action=line.action, planned=line.seen, found=state))
+            drifted.append(
+                PartitionDrift(key=key, action=line.action, planned=line.seen, found=state)
+            )
     return drifted
 
 
 def is_applied(plan: BackfillPlan, line: BackfillLine, partition: Partition | None) -> bool:
     """Tell whether a partition's newest run is the one that this line starts."""
-    return partition is not None and partition.last_run_id == plan.run_id(line)
+    return partition is not None and partition.last_run_id == plan.get_run_id(line)
 
 
-def _status(state: PartitionFingerprint | None) -> str:
+def _format_status(state: PartitionFingerprint | None) -> str:
     return _ABSENT if state is None else state.status.value
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     match value:
         case None:
             return "none"

@@ -6,37 +6,39 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from tileferry.domain.checks import (
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.partitions.partition import PartitionKey
+from tileferry.domain.runs import RunId
+from tileferry.domain.status_fields import field_conflict
+from tileferry.domain.tiles import BlobRef, DownloadTally, FreshnessLabel, TileId
+from tileferry.domain.tiles.area import Area
+from tileferry.domain.validation import (
     as_float,
     aware,
     check_fields,
-    field_name,
+    format_field_name,
     instance,
     integer,
     name,
     positive,
     sha256_hex,
 )
-from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.partitions.partition import PartitionKey
-from tileferry.domain.runs import RunId
-from tileferry.domain.shape import misfit
-from tileferry.domain.tiles import BlobRef, DownloadTally, FreshnessLabel, TileId
-from tileferry.domain.tiles.area import Area
 
 if TYPE_CHECKING:
     from attrs import Attribute
 
 
-def _utc(instance: object, attribute: "Attribute[Any]", value: object) -> None:
+def _check_utc(instance: object, attribute: "Attribute[Any]", value: object) -> None:
     aware(instance, attribute, value)
     if not isinstance(value, datetime) or value.utcoffset() != timedelta(0):
         raise InvalidValueError(
-            field=field_name(instance, attribute), value=value, problem="must be a time in UTC"
+            field=format_field_name(instance, attribute),
+            value=value,
+            problem="must be a time in UTC",
         )
 
 
-def plain_area(area: Any) -> Any:
+def to_plain_area(area: Any) -> Any:
     """Return the area alone, of what may be work that has one; the rest is refused later."""
     if not isinstance(area, Area) or type(area) is Area:
         return area
@@ -49,16 +51,18 @@ class PartitionHeader:
 
     key: PartitionKey = field(validator=instance(PartitionKey))
     run_id: RunId = field(validator=name)
-    area: Area = field(converter=plain_area, validator=instance(Area))
+    area: Area = field(converter=to_plain_area, validator=instance(Area))
     tiles_listed: int = field(validator=integer(0))
     """How many tiles of the area the provider says it has."""
     tally: DownloadTally = field(validator=instance(DownloadTally))
     """Of a run that was resumed, its last part counts: what was stored before is downloaded."""
-    sealed_at: datetime = field(validator=_utc)
+    sealed_at: datetime = field(validator=_check_utc)
 
     def __attrs_post_init__(self) -> None:
         if self.tally.tiles_accounted > self.tiles_listed:
-            raise misfit(self, "tally", f"accounts for more than {self.tiles_listed} listed tiles")
+            raise field_conflict(
+                self, "tally", f"accounts for more than {self.tiles_listed} listed tiles"
+            )
 
 
 @frozen(kw_only=True, weakref_slot=False)
@@ -89,7 +93,7 @@ _ENTRY_CHECKS = {
     "tile_id": instance(TileId),
     "blob": instance(BlobRef),
     "resolution_m_per_px": positive,
-    "produced_at": _utc,
+    "produced_at": _check_utc,
     "freshness": instance(FreshnessLabel),
 }
 
@@ -105,7 +109,7 @@ class SealedPartition:
     """Of its tiles."""
     manifest_sha256: str = field(validator=sha256_hex)
     """Of all that the manifest says; it names the digest of each tile."""
-    sealed_at: datetime = field(validator=_utc)
+    sealed_at: datetime = field(validator=_check_utc)
 
     @property
     def subject(self) -> str:
@@ -114,7 +118,7 @@ class SealedPartition:
 
 
 @frozen(kw_only=True)
-class Damage:
+class PartitionDamage:
     """Something in a sealed partition that is not as it was sealed."""
 
     subject: str

@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, fields, frozen, validators
 
-from tileferry.domain.checks import aware, date_of, field_name, instance, integer, name, text
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.json_object import JsonObject
+from tileferry.domain.json import JsonObject
 from tileferry.domain.runs import RunId
-from tileferry.domain.shape import Shape, check_shape, misfit
+from tileferry.domain.status_fields import StatusFields, check_status_fields, field_conflict
+from tileferry.domain.validation import (
+    aware,
+    format_field_name,
+    instance,
+    integer,
+    name,
+    parse_date,
+    text,
+)
 
 if TYPE_CHECKING:
     from attrs import Attribute
@@ -22,7 +30,7 @@ def day(instance: object, attribute: "Attribute[Any]", value: object) -> None:
     """Refuse anything but a date; a time of day would make two keys of one day."""
     if not isinstance(value, date) or isinstance(value, datetime):
         raise InvalidValueError(
-            field=field_name(instance, attribute),
+            field=format_field_name(instance, attribute),
             value=value,
             problem="must be a date without a time",
         )
@@ -45,7 +53,7 @@ class PartitionKey:
     def parse(cls, text: str) -> "PartitionKey":
         """Read the canonical form ``source/customer/query/date``, and no other."""
         parts = text.split("/")
-        logical_date = date_of(parts[-1])
+        logical_date = parse_date(parts[-1])
         if len(parts) != len(fields(cls)) or logical_date is None:
             raise InvalidValueError(
                 field="PartitionKey",
@@ -65,9 +73,9 @@ class PartitionKey:
 KEY_FIELDS = ("source", "customer_id", "query_name", "logical_date")
 
 
-def key_from(data: JsonObject) -> PartitionKey:
+def parse_partition_key(data: JsonObject) -> PartitionKey:
     """Read a key among other fields."""
-    with data.naming():
+    with data.locate_errors():
         return PartitionKey(
             source=data.get("source", str),
             customer_id=data.get("customer_id", str),
@@ -85,17 +93,17 @@ class PartitionStatus(StrEnum):
     FAILED = "failed"
 
 
-PARTITION_SHAPES: Mapping[PartitionStatus, Shape] = MappingProxyType(
+PARTITION_STATUS_FIELDS: Mapping[PartitionStatus, StatusFields] = MappingProxyType(
     {
-        PartitionStatus.PENDING: Shape(
+        PartitionStatus.PENDING: StatusFields(
             required=frozenset({"active_run_id"}),
             optional=frozenset({"attempt_count", "current_run_id", "error_message"}),
         ),
-        PartitionStatus.SUCCESS: Shape(
+        PartitionStatus.SUCCESS: StatusFields(
             required=frozenset({"attempt_count", "current_run_id"}),
             optional=frozenset({"active_run_id", "abandoned", "error_message", "needs_review"}),
         ),
-        PartitionStatus.FAILED: Shape(
+        PartitionStatus.FAILED: StatusFields(
             required=frozenset({"error_message"}),
             optional=frozenset({"abandoned", "attempt_count", "current_run_id", "terminal_marker"}),
         ),
@@ -129,18 +137,20 @@ class Partition:
     updated_at: datetime = field(validator=aware)
 
     def __attrs_post_init__(self) -> None:
-        check_shape(self, self.status, PARTITION_SHAPES)
+        check_status_fields(self, self.status, PARTITION_STATUS_FIELDS)
         if self.active_run_id not in {None, self.last_run_id}:
-            raise misfit(self, "active_run_id", "must be the newest run")
+            raise field_conflict(self, "active_run_id", "must be the newest run")
         if self.active_run_id is not None and self.active_run_id == self.current_run_id:
-            raise misfit(self, "active_run_id", "has been judged already: it is the current run")
+            raise field_conflict(
+                self, "active_run_id", "has been judged already: it is the current run"
+            )
         if self.abandoned and self.active_run_id is not None:
-            raise misfit(self, "abandoned", "cannot be said of a run that is active")
+            raise field_conflict(self, "abandoned", "cannot be said of a run that is active")
         rejected = self.status is PartitionStatus.FAILED and not self.abandoned
         if (rejected or self.current_run_id) and not self.attempt_count:
-            raise misfit(self, "attempt_count", "must count the verdict that was given")
+            raise field_conflict(self, "attempt_count", "must count the verdict that was given")
         if self.updated_at < self.created_at:
-            raise misfit(self, "updated_at", "is before created_at")
+            raise field_conflict(self, "updated_at", "is before created_at")
 
     @property
     def subject(self) -> str:
@@ -148,6 +158,6 @@ class Partition:
         return f"partition {self.key}"
 
 
-def readable_run(partition: Partition) -> RunId | None:
+def get_readable_run(partition: Partition) -> RunId | None:
     """Return the run whose data consumers read; only a success has one."""
     return partition.current_run_id if partition.status is PartitionStatus.SUCCESS else None

@@ -1,31 +1,76 @@
-"""What each transition does to a partition. Each refuses what the table does not declare."""
+"""The transitions that a partition can take. Docs and database follow this table."""
 
 from datetime import datetime
-from typing import Any
+from typing import Any, assert_never
 
 from attrs import evolve
 
-from tileferry.domain.actors import Actor
-from tileferry.domain.change import Change, Transition
-from tileferry.domain.errors import IllegalTransitionError
+from tileferry.domain.errors import IllegalTransitionError, InvalidValueError
 from tileferry.domain.partitions.partition import Partition, PartitionKey, PartitionStatus
-from tileferry.domain.partitions.table import (
-    ABANDON,
-    ACCEPT,
-    ENQUEUE,
-    MARK_TERMINAL,
-    REJECT,
-    REPROCESS,
-    REQUEUE,
-)
-from tileferry.domain.partitions.terminality import (
+from tileferry.domain.partitions.retry_rules import (
     TerminalityPolicy,
-    automatic_decision,
-    next_automatic_retry,
-    terminal_reason,
+    decide_automatic_retry,
+    find_next_automatic_retry,
+    find_terminal_reason,
 )
 from tileferry.domain.retry import PARTITION_POLICY, DecisionRecord, RetryPolicy
-from tileferry.domain.runs import RunId
+from tileferry.domain.runs import Run, RunId, RunStatus, Verdict, VerdictOutcome, is_permanent
+from tileferry.domain.state_machine import Actor, Change, Transition
+
+_PENDING, _SUCCESS, _FAILED = (
+    PartitionStatus.PENDING,
+    PartitionStatus.SUCCESS,
+    PartitionStatus.FAILED,
+)
+
+ENQUEUE = Transition(
+    name="enqueue",
+    moves=((None, _PENDING),),
+    actors=(Actor.OPERATOR, Actor.SCHEDULER),
+)
+ACCEPT = Transition(
+    name="accept",
+    moves=((_PENDING, _SUCCESS), (_SUCCESS, _SUCCESS)),
+    actors=(Actor.VALIDATOR,),
+)
+REJECT = Transition(
+    name="reject",
+    moves=((_PENDING, _FAILED), (_FAILED, _FAILED), (_SUCCESS, _SUCCESS)),
+    actors=(Actor.VALIDATOR,),
+)
+REQUEUE = Transition(
+    name="requeue",
+    moves=((_FAILED, _PENDING),),
+    actors=(Actor.OPERATOR, Actor.SCHEDULER),
+    reason_from=(Actor.OPERATOR,),
+)
+REPROCESS = Transition(
+    name="reprocess",
+    moves=((_SUCCESS, _SUCCESS),),
+    actors=(Actor.OPERATOR,),
+    reason_from=(Actor.OPERATOR,),
+)
+ABANDON = Transition(
+    name="abandon",
+    moves=((_PENDING, _FAILED), (_SUCCESS, _SUCCESS)),
+    actors=(Actor.SCHEDULER, Actor.WORKER),
+)
+MARK_TERMINAL = Transition(
+    name="mark_terminal",
+    moves=((_FAILED, _FAILED),),
+    actors=(Actor.OPERATOR,),
+    reason_from=(Actor.OPERATOR,),
+)
+
+PARTITION_TRANSITIONS: tuple[Transition[PartitionStatus], ...] = (
+    ENQUEUE,
+    ACCEPT,
+    REJECT,
+    REQUEUE,
+    REPROCESS,
+    ABANDON,
+    MARK_TERMINAL,
+)
 
 
 def enqueue(key: PartitionKey, run_id: RunId, *, actor: Actor, now: datetime) -> Change[Partition]:
@@ -53,8 +98,8 @@ def accept(
     """Let the active run speak for the partition; with a ``review_reason``, a human should look."""
     _permit(ACCEPT, partition, actor, now)
     if run_id != partition.active_run_id:
-        raise _stale(ACCEPT, partition, actor, run_id)
-    return _changed(
+        raise _build_stale_run_error(ACCEPT, partition, actor, run_id)
+    return _build_change(
         ACCEPT,
         partition,
         actor,
@@ -79,14 +124,14 @@ def reject(
     _permit(REJECT, partition, actor, now)
     unjudged = partition.last_run_id if partition.abandoned else partition.active_run_id
     if run_id != unjudged:
-        raise _stale(REJECT, partition, actor, run_id)
-    return _changed(
+        raise _build_stale_run_error(REJECT, partition, actor, run_id)
+    return _build_change(
         REJECT,
         partition,
         actor,
         now,
         error,
-        status=_without_success(partition),
+        status=_status_without_success(partition),
         attempt_count=partition.attempt_count + 1,
         active_run_id=None,
         abandoned=False,
@@ -109,10 +154,10 @@ def requeue(
     record = None
     if actor is Actor.SCHEDULER:
         _check_automatic(partition, now, terminality, policy)
-        record = automatic_decision(partition, policy)
+        record = decide_automatic_retry(partition, policy)
     _check_new(REQUEUE, partition, actor, run_id)
     # Whoever asks for another try takes the marker back; if it fails, it has to be set again.
-    return _changed(
+    return _build_change(
         REQUEUE,
         partition,
         actor,
@@ -134,9 +179,9 @@ def reprocess(
     _permit(REPROCESS, partition, actor, now, reason)
     if partition.active_run_id is not None:
         problem = f"run {partition.active_run_id} is working on it already"
-        raise _refused(REPROCESS, partition, actor, problem)
+        raise _build_error(REPROCESS, partition, actor, problem)
     _check_new(REPROCESS, partition, actor, run_id)
-    return _changed(
+    return _build_change(
         REPROCESS,
         partition,
         actor,
@@ -154,14 +199,14 @@ def abandon(
     """Follow a run that was given up: no attempt is counted, since nobody judged."""
     _permit(ABANDON, partition, actor, now)
     if run_id != partition.active_run_id:
-        raise _stale(ABANDON, partition, actor, run_id)
-    return _changed(
+        raise _build_stale_run_error(ABANDON, partition, actor, run_id)
+    return _build_change(
         ABANDON,
         partition,
         actor,
         now,
         error,
-        status=_without_success(partition),
+        status=_status_without_success(partition),
         active_run_id=None,
         abandoned=True,
         error_message=error,
@@ -173,10 +218,10 @@ def mark_terminal(
 ) -> Change[Partition]:
     """Rule out further automatic tries of a failed partition."""
     _permit(MARK_TERMINAL, partition, actor, now, reason)
-    return _changed(MARK_TERMINAL, partition, actor, now, reason, terminal_marker=reason)
+    return _build_change(MARK_TERMINAL, partition, actor, now, reason, terminal_marker=reason)
 
 
-def _without_success(partition: Partition) -> PartitionStatus:
+def _status_without_success(partition: Partition) -> PartitionStatus:
     """Return the status after a run that brought none: an earlier success is kept."""
     kept = partition.status is PartitionStatus.SUCCESS
     return PartitionStatus.SUCCESS if kept else PartitionStatus.FAILED
@@ -185,8 +230,8 @@ def _without_success(partition: Partition) -> PartitionStatus:
 def _check_automatic(
     partition: Partition, now: datetime, terminality: TerminalityPolicy, policy: RetryPolicy
 ) -> None:
-    terminal = terminal_reason(partition, terminality, now)
-    when = next_automatic_retry(partition, now=now, terminality=terminality, policy=policy)
+    terminal = find_terminal_reason(partition, terminality, now)
+    when = find_next_automatic_retry(partition, now=now, terminality=terminality, policy=policy)
     if terminal is not None:
         problem = f"it is terminal ({terminal}); an operator can requeue it"
     elif when is None:
@@ -195,22 +240,24 @@ def _check_automatic(
         problem = f"the automatic retry is not due before {when}"
     else:
         return
-    raise _refused(REQUEUE, partition, Actor.SCHEDULER, problem)
+    raise _build_error(REQUEUE, partition, Actor.SCHEDULER, problem)
 
 
 def _check_new(
     rule: Transition[PartitionStatus], partition: Partition, actor: Actor, run_id: RunId
 ) -> None:
     if run_id in {partition.current_run_id, partition.last_run_id}:
-        raise _refused(rule, partition, actor, f"run {run_id} was used before; give it a new run")
+        raise _build_error(
+            rule, partition, actor, f"run {run_id} was used before; give it a new run"
+        )
 
 
-def _stale(
+def _build_stale_run_error(
     rule: Transition[PartitionStatus], partition: Partition, actor: Actor, run_id: RunId
 ) -> IllegalTransitionError:
     active = partition.active_run_id
     state = "no run is active" if active is None else f"run {active} is active"
-    return _refused(rule, partition, actor, f"{state}; run {run_id} has no say in it")
+    return _build_error(rule, partition, actor, f"{state}; run {run_id} has no say in it")
 
 
 def _permit(
@@ -223,13 +270,13 @@ def _permit(
     rule.permit(partition.subject, partition.status, actor, now, reason)
 
 
-def _refused(
+def _build_error(
     rule: Transition[PartitionStatus], partition: Partition, actor: Actor, problem: str
 ) -> IllegalTransitionError:
-    return rule.refused(partition.subject, partition.status, actor, problem)
+    return rule.build_error(partition.subject, partition.status, actor, problem)
 
 
-def _changed(
+def _build_change(
     rule: Transition[PartitionStatus],
     partition: Partition,
     actor: Actor,
@@ -242,3 +289,50 @@ def _changed(
     # The time of change never runs backwards, whatever the clock did.
     after = evolve(partition, updated_at=max(now, partition.updated_at), **fields)
     return rule.change(partition, after, actor=actor, at=now, reason=reason, record=record)
+
+
+def apply_verdict(
+    partition: Partition, verdict: Verdict, now: datetime, *, actor: Actor = Actor.VALIDATOR
+) -> Change[Partition]:
+    """Return what the validator's verdict makes of the partition: one attempt, whatever it says."""
+    run_id, why = verdict.run_id, verdict.explanation
+    match verdict.outcome:
+        case VerdictOutcome.PASSED | VerdictOutcome.NEEDS_REVIEW:
+            return accept(partition, run_id, actor=actor, now=now, review_reason=why)
+        case VerdictOutcome.FAILED:
+            return reject(partition, run_id, actor=actor, now=now, error=why or "")
+        case _:
+            assert_never(verdict.outcome)
+
+
+def apply_run_end(partition: Partition, run: Run, now: datetime) -> Change[Partition] | None:
+    """Return what the end of ``run`` makes of its partition; ``None`` while a retry is to come."""
+    run_id, why = run.run_id, run.error_message
+    match run.status:
+        case RunStatus.PASSED | RunStatus.NEEDS_REVIEW:
+            return accept(partition, run_id, actor=Actor.VALIDATOR, now=now, review_reason=why)
+        case RunStatus.FAILED:
+            return reject(partition, run_id, actor=Actor.VALIDATOR, now=now, error=why or "")
+        case RunStatus.ERROR:
+            if not is_permanent(run):
+                return None
+            return abandon(partition, run_id, actor=Actor.SCHEDULER, now=now, error=why or "")
+        case RunStatus.DISCOVERED | RunStatus.PROCESSING:
+            raise InvalidValueError(
+                field="run.status", value=run.status, problem=f"{run.subject} has not ended"
+            )
+        case _:
+            assert_never(run.status)
+
+
+def find_verdict(change: Change[Partition]) -> VerdictOutcome | None:
+    """Return the verdict that a change of a partition came from; ``None`` if it came from none."""
+    match change.transition:
+        case ACCEPT.name if change.after.needs_review:
+            return VerdictOutcome.NEEDS_REVIEW
+        case ACCEPT.name:
+            return VerdictOutcome.PASSED
+        case REJECT.name:
+            return VerdictOutcome.FAILED
+        case _:
+            return None

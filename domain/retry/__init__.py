@@ -1,17 +1,15 @@
 """Retry: policies, classification, the one decision, and the loop that applies it."""
 
 from tileferry.domain.idempotency import compute_idempotency_key
-from tileferry.domain.retry.backoff import jittered_delay, nominal_delay
 from tileferry.domain.retry.budget import RetryBudget
-from tileferry.domain.retry.category import RetryCategory
 from tileferry.domain.retry.classify import (
     Classifier,
     ErrorClass,
     Final,
     RateLimited,
     Retryable,
-    class_of_failure,
     classify_exception,
+    classify_failure,
 )
 from tileferry.domain.retry.decide import (
     Decision,
@@ -21,76 +19,89 @@ from tileferry.domain.retry.decide import (
     RetryAt,
     RetryReason,
     calculate_next_retry,
+    cap_retry_after,
     decide,
-    wait_as_told,
+)
+from tileferry.domain.retry.delays import (
+    compute_jittered_delay,
+    compute_nominal_delay,
+    parse_retry_after,
 )
 from tileferry.domain.retry.loop import FailedAttempt, RetryLoop
 from tileferry.domain.retry.policies import (
     DOWNLOAD_POLICY,
+    IN_RUN_WAIT_MAX_S,
     PARTITION_POLICY,
-    PATIENCE_IN_RUN_S,
     POLICY_MATRIX,
     RUN_POLICY,
-    upload_policy,
-    within_run,
+    RetryCategory,
+    build_upload_policy,
+    limit_to_run,
 )
 from tileferry.domain.retry.policy import BackoffKind, RetryPolicy
-from tileferry.domain.retry.record import DecisionRecord, Difference, replay
-from tileferry.domain.retry.retry_after import parse_retry_after
-from tileferry.domain.retry.schedule import Schedule, Wait, schedule
-from tileferry.domain.retry.simulate import (
+from tileferry.domain.retry.record import DecisionDifference, DecisionRecord, replay_decision
+from tileferry.domain.retry.simulation import (
+    RetrySchedule,
+    ScheduledWait,
     SimulatedAttempt,
     Simulation,
+    build_schedule,
     simulate,
 )
-from tileferry.domain.retry.what_if import Fate, PastCall, Retold, WhatIf, retold
+from tileferry.domain.retry.what_if import (
+    PastCall,
+    ReplayedCall,
+    WhatIfOutcome,
+    WhatIfSummary,
+    replay_call,
+)
 
 __all__ = [
     "DOWNLOAD_POLICY",
+    "IN_RUN_WAIT_MAX_S",
     "PARTITION_POLICY",
-    "PATIENCE_IN_RUN_S",
     "POLICY_MATRIX",
     "RUN_POLICY",
     "BackoffKind",
     "Classifier",
     "Decision",
+    "DecisionDifference",
     "DecisionRecord",
-    "Difference",
     "ErrorClass",
     "FailedAttempt",
     "Failure",
-    "Fate",
     "Final",
     "GiveUp",
     "GiveUpReason",
     "PastCall",
     "RateLimited",
-    "Retold",
+    "ReplayedCall",
     "RetryAt",
     "RetryBudget",
     "RetryCategory",
     "RetryLoop",
     "RetryPolicy",
     "RetryReason",
+    "RetrySchedule",
     "Retryable",
-    "Schedule",
+    "ScheduledWait",
     "SimulatedAttempt",
     "Simulation",
-    "Wait",
-    "WhatIf",
+    "WhatIfOutcome",
+    "WhatIfSummary",
+    "build_schedule",
+    "build_upload_policy",
     "calculate_next_retry",
-    "class_of_failure",
+    "cap_retry_after",
     "classify_exception",
+    "classify_failure",
     "compute_idempotency_key",
+    "compute_jittered_delay",
+    "compute_nominal_delay",
     "decide",
-    "jittered_delay",
-    "nominal_delay",
+    "limit_to_run",
     "parse_retry_after",
-    "replay",
-    "retold",
-    "schedule",
+    "replay_call",
+    "replay_decision",
     "simulate",
-    "upload_policy",
-    "wait_as_told",
-    "within_run",
 ]

@@ -9,15 +9,15 @@ import math
 
 from attrs import evolve, field, frozen
 
-from tileferry.domain.checks import number
 from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.validation import number
 
 RETRY_COST_TOKENS = 1.0
 # Ten times a tenth of a token is a hair less than one.
 _ROUNDING_TOKENS = 1e-9
 
 
-def pays_retry(tokens: float) -> bool:
+def can_pay_retry(tokens: float) -> bool:
     """Tell whether a bucket with so many tokens can pay a retry."""
     return tokens >= RETRY_COST_TOKENS - _ROUNDING_TOKENS
 
@@ -45,7 +45,7 @@ class RetryBudget:
                 problem=f"exceeds the capacity, {self.capacity:g}",
             )
 
-    def refilled(self, now_s: float) -> "RetryBudget":
+    def refill(self, now_s: float) -> "RetryBudget":
         """Return the bucket at ``now_s``; a clock that went back earns nothing."""
         elapsed_s = max(0.0, now_s - self.updated_s)
         return self._with(
@@ -57,14 +57,14 @@ class RetryBudget:
         """How many retries can be paid now."""
         return math.floor(self.tokens / RETRY_COST_TOKENS + _ROUNDING_TOKENS)
 
-    def after_first_attempt(self, count: int = 1) -> "RetryBudget":
+    def earn(self, count: int = 1) -> "RetryBudget":
         """Return the bucket after operations were tried for the first time."""
         if self.tokens >= self.capacity:
             return self  # as nearly always: a full bucket costs a download nothing
         earned = count * self.earned_per_attempt
         return self._with(self.tokens + earned, updated_s=self.updated_s)
 
-    def after_retry(self, count: int = 1) -> "RetryBudget":
+    def spend(self, count: int = 1) -> "RetryBudget":
         """Return the bucket after retries were granted; never below empty."""
         left = self.tokens - count * RETRY_COST_TOKENS
         return self._with(max(0.0, left), updated_s=self.updated_s)

@@ -5,8 +5,8 @@ from typing import ClassVar, TypeAlias
 
 from attrs import field, frozen, validators
 
-from tileferry.domain.checks import number
 from tileferry.domain.retry.policy import RetryPolicy
+from tileferry.domain.validation import number
 
 
 @frozen
@@ -38,7 +38,7 @@ Classifier = Callable[[BaseException], "ErrorClass"]
 """Tells more than a policy's lists can, such as a wait that a server asked for."""
 
 
-def class_of_failure(
+def classify_failure(
     error: BaseException, policy: RetryPolicy, classifier: Classifier | None
 ) -> ErrorClass:
     """Classify by the classifier, where there is one, and otherwise by the policy's lists.

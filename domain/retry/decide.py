@@ -6,12 +6,12 @@ from typing import TypeAlias
 
 from attrs import field, frozen, validators
 
-from tileferry.domain.checks import check_moment, instance, integer, number, unicode
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.retry.backoff import jittered_delay
-from tileferry.domain.retry.budget import pays_retry
+from tileferry.domain.retry.budget import can_pay_retry
 from tileferry.domain.retry.classify import ErrorClass, Final, RateLimited, Retryable
+from tileferry.domain.retry.delays import compute_jittered_delay
 from tileferry.domain.retry.policy import RetryPolicy
+from tileferry.domain.validation import check_aware, instance, integer, number, unicode
 
 
 class RetryReason(StrEnum):
@@ -108,7 +108,7 @@ def decide(policy: RetryPolicy, failure: Failure) -> Decision:
 
     if hint_s is not None:  # told when to come back: that costs no attempt
         retry = RetryAt(
-            delay_s=wait_as_told(hint_s, policy),
+            delay_s=cap_retry_after(hint_s, policy),
             reason=RetryReason.RETRY_AFTER,
             attempt=failure.attempt,
             rate_limited=rate_limited,
@@ -117,22 +117,22 @@ def decide(policy: RetryPolicy, failure: Failure) -> Decision:
         return GiveUp(reason=GiveUpReason.ATTEMPTS_EXHAUSTED, attempts=failure.attempt)
     else:
         retry = RetryAt(
-            delay_s=jittered_delay(policy, failure.attempt, failure.key),
+            delay_s=compute_jittered_delay(policy, failure.attempt, failure.key),
             reason=RetryReason.BACKOFF,
             attempt=failure.attempt + 1,
             rate_limited=rate_limited,
         )
-    return _unless_unaffordable(retry, policy, failure)
+    return _check_affordable(retry, policy, failure)
 
 
-def wait_as_told(hint_s: float, policy: RetryPolicy) -> float:
+def cap_retry_after(hint_s: float, policy: RetryPolicy) -> float:
     """Return how long a wait that the other side asked for may be."""
     return min(hint_s, policy.max_retry_after_s)
 
 
-def _unless_unaffordable(retry: RetryAt, policy: RetryPolicy, failure: Failure) -> Decision:
+def _check_affordable(retry: RetryAt, policy: RetryPolicy, failure: Failure) -> Decision:
     """Withdraw a retry that the budget or the deadline does not allow."""
-    if failure.budget_tokens is not None and not pays_retry(failure.budget_tokens):
+    if failure.budget_tokens is not None and not can_pay_retry(failure.budget_tokens):
         return GiveUp(reason=GiveUpReason.BUDGET_EXHAUSTED, attempts=failure.attempt)
     if policy.deadline_s is not None and failure.elapsed_s + retry.delay_s >= policy.deadline_s:
         return GiveUp(reason=GiveUpReason.DEADLINE_EXCEEDED, attempts=failure.attempt)
@@ -153,7 +153,7 @@ def calculate_next_retry(
 
     A policy with jitter needs the run's ``key``; without one all runs would come back in step.
     """
-    check_moment(now)
+    check_aware(now)
     if config.jitter_enabled and not key:
         raise InvalidValueError(
             field="key", value=key, problem="must name the run, since the policy has jitter"

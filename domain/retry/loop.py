@@ -11,10 +11,10 @@ and then sleeps ``decision.delay_s`` and calls again, or gives up.
 from attrs import define, field, frozen
 
 from tileferry.domain.errors import RetryError
-from tileferry.domain.retry.classify import Classifier, ErrorClass, class_of_failure
+from tileferry.domain.retry.classify import Classifier, ErrorClass, classify_failure
 from tileferry.domain.retry.decide import Decision, Failure, GiveUp, RetryAt, decide
 from tileferry.domain.retry.policy import RetryPolicy
-from tileferry.domain.text import message_of, printable
+from tileferry.domain.text import format_error, printable
 
 
 @frozen(kw_only=True)
@@ -51,7 +51,7 @@ class RetryLoop:
         decisions = (failed.decision for failed in self.history)
         return sum(decision.delay_s for decision in decisions if isinstance(decision, RetryAt))
 
-    def after_failure(
+    def record_failure(
         self,
         error: BaseException,
         *,
@@ -67,7 +67,7 @@ class RetryLoop:
         failure = Failure(
             key=self.key,
             attempt=self._attempt,
-            error=error_class or self.class_of(error),
+            error=error_class or self.classify(error),
             rate_limited=self._rate_limited,
             elapsed_s=max(0.0, now_s - self.started_s),
             budget_tokens=budget_tokens,
@@ -81,12 +81,12 @@ class RetryLoop:
                 failure=failure,
                 decision=decision,
                 error_type=printable(type(error).__name__),
-                error_message=message_of(error),
+                error_message=format_error(error),
             )
         )
         return decision
 
-    def exhausted(self, decision: GiveUp, *, category: str, operation: str) -> RetryError:
+    def build_error(self, decision: GiveUp, *, category: str, operation: str) -> RetryError:
         """Return the error that tells the caller that all tries failed."""
         return RetryError(
             category=category,
@@ -97,6 +97,6 @@ class RetryLoop:
             history=tuple(self.history),
         )
 
-    def class_of(self, error: BaseException) -> ErrorClass:
+    def classify(self, error: BaseException) -> ErrorClass:
         """Classify an error, by the classifier or by the policy's lists."""
-        return class_of_failure(error, self.policy, self.classifier)
+        return classify_failure(error, self.policy, self.classifier)

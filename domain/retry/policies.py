@@ -1,38 +1,85 @@
-"""The policies of the product. Deployments may override them; the figures here are the contract."""
+"""The operation categories of the product, each with the code that audit events carry."""
 
 from collections.abc import Mapping
+from enum import StrEnum
 from types import MappingProxyType
 
 from attrs import evolve
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.retry.category import RetryCategory
 from tileferry.domain.retry.policy import BackoffKind, RetryPolicy
 
 
-def _policy(max_attempts: int, base_delay: float, max_delay: float) -> RetryPolicy:
+class RetryCategory(StrEnum):
+    """What kind of call to the infrastructure is tried; the value is its code in the audit log.
+
+    NATS and KV are the message bus and its key-value store; EXECUTION is the work of queued runs
+    (carrying one out, quarantining a poisonous one, expiring leases); APPROVAL is the confirmation
+    of large resets; REPLAY is reprocessing and checking the audit; API is the imagery provider.
+    """
+
+    NATS_CONNECT = "RETRY_NATS_CONNECT"
+    NATS_PUBLISH = "RETRY_NATS_PUBLISH"
+    NATS_SUBSCRIBE = "RETRY_NATS_SUBSCRIBE"
+    NATS_STREAM_CREATE = "RETRY_NATS_STREAM_CREATE"
+
+    KV_CREATE = "RETRY_KV_CREATE"
+    KV_GET = "RETRY_KV_GET"
+    KV_PUT = "RETRY_KV_PUT"
+    KV_DELETE = "RETRY_KV_DELETE"
+
+    EXECUTION_INTENT = "RETRY_EXECUTION_INTENT"
+    EXECUTION_CONTAINMENT = "RETRY_EXECUTION_CONTAINMENT"
+    EXECUTION_EXPIRATION = "RETRY_EXECUTION_EXPIRATION"
+
+    APPROVAL_CHECK = "RETRY_APPROVAL_CHECK"
+    APPROVAL_GRANT = "RETRY_APPROVAL_GRANT"
+
+    # These two codes differ in form; consumers already match them as they are.
+    REPLAY_PROCESSING = "REPLAY_REPLAY_PROCESSING"
+    REPLAY_VALIDATION = "REPLAY_REPLAY_VALIDATION"
+
+    API_REQUEST = "RETRY_API_REQUEST"
+    API_VALIDATION = "RETRY_API_VALIDATION"
+
+    @classmethod
+    def parse(cls, text: str) -> "RetryCategory":
+        """Return a category by its name or by its code, in any case."""
+        wanted = str(text).strip().upper()
+        for category in cls:
+            if wanted in (category.name, category.value):
+                return category
+        raise InvalidValueError(
+            field="category",
+            value=text,
+            problem="is not a category of retries",
+            remedy=f"use one of {', '.join(cls.__members__)}",
+        )
+
+
+def _build_policy(max_attempts: int, base_delay: float, max_delay: float) -> RetryPolicy:
     return RetryPolicy(max_attempts=max_attempts, base_delay=base_delay, max_delay=max_delay)
 
 
 POLICY_MATRIX: Mapping[RetryCategory, RetryPolicy] = MappingProxyType(
     {
-        RetryCategory.NATS_CONNECT: _policy(5, 1.0, 30.0),
-        RetryCategory.NATS_PUBLISH: _policy(3, 0.5, 10.0),
-        RetryCategory.NATS_SUBSCRIBE: _policy(3, 0.5, 10.0),
-        RetryCategory.NATS_STREAM_CREATE: _policy(2, 2.0, 60.0),
-        RetryCategory.KV_CREATE: _policy(2, 1.0, 30.0),
-        RetryCategory.KV_GET: _policy(3, 0.5, 10.0),
-        RetryCategory.KV_PUT: _policy(3, 0.5, 10.0),
-        RetryCategory.KV_DELETE: _policy(2, 1.0, 30.0),
-        RetryCategory.EXECUTION_INTENT: _policy(2, 2.0, 60.0),
-        RetryCategory.EXECUTION_CONTAINMENT: _policy(2, 2.0, 60.0),
-        RetryCategory.EXECUTION_EXPIRATION: _policy(1, 1.0, 30.0),
-        RetryCategory.APPROVAL_CHECK: _policy(3, 1.0, 30.0),
-        RetryCategory.APPROVAL_GRANT: _policy(2, 2.0, 60.0),
-        RetryCategory.REPLAY_PROCESSING: _policy(1, 1.0, 30.0),
-        RetryCategory.REPLAY_VALIDATION: _policy(2, 1.0, 30.0),
-        RetryCategory.API_REQUEST: _policy(3, 1.0, 30.0),
-        RetryCategory.API_VALIDATION: _policy(2, 0.5, 10.0),
+        RetryCategory.NATS_CONNECT: _build_policy(5, 1.0, 30.0),
+        RetryCategory.NATS_PUBLISH: _build_policy(3, 0.5, 10.0),
+        RetryCategory.NATS_SUBSCRIBE: _build_policy(3, 0.5, 10.0),
+        RetryCategory.NATS_STREAM_CREATE: _build_policy(2, 2.0, 60.0),
+        RetryCategory.KV_CREATE: _build_policy(2, 1.0, 30.0),
+        RetryCategory.KV_GET: _build_policy(3, 0.5, 10.0),
+        RetryCategory.KV_PUT: _build_policy(3, 0.5, 10.0),
+        RetryCategory.KV_DELETE: _build_policy(2, 1.0, 30.0),
+        RetryCategory.EXECUTION_INTENT: _build_policy(2, 2.0, 60.0),
+        RetryCategory.EXECUTION_CONTAINMENT: _build_policy(2, 2.0, 60.0),
+        RetryCategory.EXECUTION_EXPIRATION: _build_policy(1, 1.0, 30.0),
+        RetryCategory.APPROVAL_CHECK: _build_policy(3, 1.0, 30.0),
+        RetryCategory.APPROVAL_GRANT: _build_policy(2, 2.0, 60.0),
+        RetryCategory.REPLAY_PROCESSING: _build_policy(1, 1.0, 30.0),
+        RetryCategory.REPLAY_VALIDATION: _build_policy(2, 1.0, 30.0),
+        RetryCategory.API_REQUEST: _build_policy(3, 1.0, 30.0),
+        RetryCategory.API_VALIDATION: _build_policy(2, 0.5, 10.0),
     }
 )
 
@@ -62,11 +109,11 @@ PARTITION_POLICY = RetryPolicy(
 """A partition that the validator rejected, when automation may requeue it: 5 min, 30 min, 2 h."""
 
 
-PATIENCE_IN_RUN_S = 20.0
+IN_RUN_WAIT_MAX_S = 20.0
 """How long a worker waits for a source in the middle of a run, all retries of a call together."""
 
 
-def within_run(policy: RetryPolicy) -> RetryPolicy:
+def limit_to_run(policy: RetryPolicy) -> RetryPolicy:
     """Return how a call is tried again inside a queued run.
 
     Short troubles are waited out. For long ones there is the queue: a source that asks for patience
@@ -75,12 +122,14 @@ def within_run(policy: RetryPolicy) -> RetryPolicy:
     deadline_s = policy.deadline_s
     return evolve(
         policy,
-        deadline_s=PATIENCE_IN_RUN_S if deadline_s is None else min(deadline_s, PATIENCE_IN_RUN_S),
-        max_retry_after_s=min(policy.max_retry_after_s, PATIENCE_IN_RUN_S),
+        deadline_s=IN_RUN_WAIT_MAX_S if deadline_s is None else min(deadline_s, IN_RUN_WAIT_MAX_S),
+        max_retry_after_s=min(policy.max_retry_after_s, IN_RUN_WAIT_MAX_S),
     )
 
 
-def upload_policy(max_in_call_retries: int, backoff_base_s: float, cap_s: float) -> RetryPolicy:
+def build_upload_policy(
+    max_in_call_retries: int, backoff_base_s: float, cap_s: float
+) -> RetryPolicy:
     """Return the in-call upload retry's policy: the n-th retry waits ``min(base ** n, cap)``."""
     if max_in_call_retries < 0:
         raise InvalidValueError(

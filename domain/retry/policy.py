@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import converters, field, frozen, validators
 
-from tileferry.domain.checks import (
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.validation import (
     Validator,
     as_float,
     as_tuple,
     each,
-    field_name,
+    format_field_name,
     instance,
     integer,
     number,
 )
-from tileferry.domain.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from attrs import Attribute
@@ -38,11 +38,11 @@ class BackoffKind(StrEnum):
 ExceptionTypes = tuple[type[BaseException], ...]
 
 
-def _only(parent: type[BaseException]) -> Validator:
+def _check_subclasses(parent: type[BaseException]) -> Validator:
     def check(instance: object, attribute: "Attribute[Any]", kind: object) -> None:
         if not (isinstance(kind, type) and issubclass(kind, parent)):
             raise InvalidValueError(
-                field=field_name(instance, attribute),
+                field=format_field_name(instance, attribute),
                 value=kind,
                 problem=f"must list subclasses of {parent.__name__} only",
             )
@@ -64,10 +64,10 @@ class RetryPolicy:
     jitter_factor: float = field(default=0.1, converter=as_float, validator=number(0, 1))
     # Cancellation and interrupts are not Exceptions: they can never be listed as worth a retry.
     retryable_exceptions: ExceptionTypes = field(
-        default=(Exception,), converter=as_tuple, validator=_only(Exception)
+        default=(Exception,), converter=as_tuple, validator=_check_subclasses(Exception)
     )
     non_retryable_exceptions: ExceptionTypes = field(
-        default=(), converter=as_tuple, validator=_only(BaseException)
+        default=(), converter=as_tuple, validator=_check_subclasses(BaseException)
     )
     backoff: BackoffKind = field(default=BackoffKind.EXPONENTIAL, validator=instance(BackoffKind))
     deadline_s: float | None = field(

@@ -34,16 +34,16 @@ class DecisionRecord:
     failure: Failure
     decision: Decision
 
-    def recomputed(self) -> Decision:
+    def recompute(self) -> Decision:
         """Decide again from the same facts."""
         return decide(self.policy, self.failure)
 
     def as_json(self) -> Json:
         """Return the record in JSON's terms."""
         return {
-            "policy": _policy_json(self.policy),
-            "failure": _failure_json(self.failure),
-            "decision": _decision_json(self.decision),
+            "policy": _policy_to_json(self.policy),
+            "failure": _failure_to_json(self.failure),
+            "decision": _decision_to_json(self.decision),
         }
 
     @classmethod
@@ -51,9 +51,9 @@ class DecisionRecord:
         """Read what ``as_json`` wrote."""
         try:
             return cls(
-                policy=_policy_from(data["policy"]),
-                failure=_failure_from(data["failure"]),
-                decision=_decision_from(data["decision"]),
+                policy=_policy_from_json(data["policy"]),
+                failure=_failure_from_json(data["failure"]),
+                decision=_decision_from_json(data["decision"]),
             )
         except InvalidValueError:
             raise
@@ -67,22 +67,24 @@ class DecisionRecord:
 
 
 @frozen(kw_only=True)
-class Difference:
+class DecisionDifference:
     """A decision that does not come out as it was recorded."""
 
     recorded: Decision
     recomputed: Decision
 
 
-def replay(record: DecisionRecord) -> Difference | None:
+def replay_decision(record: DecisionRecord) -> DecisionDifference | None:
     """Make the decision again; ``None`` when it is the same to the byte."""
-    again = record.recomputed()
-    if canonical_json(_decision_json(again)) == canonical_json(_decision_json(record.decision)):
+    again = record.recompute()
+    if canonical_json(_decision_to_json(again)) == canonical_json(
+        _decision_to_json(record.decision)
+    ):
         return None
-    return Difference(recorded=record.decision, recomputed=again)
+    return DecisionDifference(recorded=record.decision, recomputed=again)
 
 
-def _policy_json(policy: RetryPolicy) -> Json:
+def _policy_to_json(policy: RetryPolicy) -> Json:
     return {
         "max_attempts": policy.max_attempts,
         "base_delay": policy.base_delay,
@@ -97,55 +99,55 @@ def _policy_json(policy: RetryPolicy) -> Json:
     }
 
 
-def _policy_from(data: Mapping[str, Any]) -> RetryPolicy:
-    return _policy(*[data[name] for name in _POLICY_FIELDS])
+def _policy_from_json(data: Mapping[str, Any]) -> RetryPolicy:
+    return _build_policy(*[data[name] for name in _POLICY_FIELDS])
 
 
 # A long log tells of few policies again and again. By type as well: 1 is not True.
 @lru_cache(maxsize=256, typed=True)
-def _policy(*values: Any) -> RetryPolicy:
+def _build_policy(*values: Any) -> RetryPolicy:
     data = dict(zip(_POLICY_FIELDS, values, strict=True))
     # Canonical JSON writes 1.0 as 1; reading it back as a float keeps the arithmetic the same.
     return RetryPolicy(
         max_attempts=data["max_attempts"],
-        base_delay=_number(data["base_delay"]),
-        max_delay=_number(data["max_delay"]),
-        backoff_multiplier=_number(data["backoff_multiplier"]),
+        base_delay=_parse_number(data["base_delay"]),
+        max_delay=_parse_number(data["max_delay"]),
+        backoff_multiplier=_parse_number(data["backoff_multiplier"]),
         jitter_enabled=data["jitter_enabled"],
-        jitter_factor=_number(data["jitter_factor"]),
+        jitter_factor=_parse_number(data["jitter_factor"]),
         backoff=BackoffKind(data["backoff"]),
-        deadline_s=_optional_number(data["deadline_s"]),
+        deadline_s=_parse_optional_number(data["deadline_s"]),
         max_rate_limited=data["max_rate_limited"],
-        max_retry_after_s=_number(data["max_retry_after_s"]),
+        max_retry_after_s=_parse_number(data["max_retry_after_s"]),
     )
 
 
-_POLICY_FIELDS = tuple(_policy_json(RetryPolicy()))
+_POLICY_FIELDS = tuple(_policy_to_json(RetryPolicy()))
 
 
-def _failure_json(failure: Failure) -> Json:
+def _failure_to_json(failure: Failure) -> Json:
     return {
         "key": failure.key,
         "attempt": failure.attempt,
-        "error": _error_json(failure.error),
+        "error": _error_to_json(failure.error),
         "rate_limited": failure.rate_limited,
         "elapsed_s": failure.elapsed_s,
         "budget_tokens": failure.budget_tokens,
     }
 
 
-def _failure_from(data: Mapping[str, Any]) -> Failure:
+def _failure_from_json(data: Mapping[str, Any]) -> Failure:
     return Failure(
         key=data["key"],
         attempt=data["attempt"],
-        error=_error_from(data["error"]),
+        error=_error_from_json(data["error"]),
         rate_limited=data["rate_limited"],
-        elapsed_s=_number(data["elapsed_s"]),
-        budget_tokens=_optional_number(data["budget_tokens"]),
+        elapsed_s=_parse_number(data["elapsed_s"]),
+        budget_tokens=_parse_optional_number(data["budget_tokens"]),
     )
 
 
-def _error_json(error: ErrorClass) -> Json:
+def _error_to_json(error: ErrorClass) -> Json:
     match error:
         case Final() | Retryable():
             return {"class": error.code}
@@ -155,19 +157,19 @@ def _error_json(error: ErrorClass) -> Json:
             assert_never(error)
 
 
-def _error_from(data: Mapping[str, Any]) -> ErrorClass:
+def _error_from_json(data: Mapping[str, Any]) -> ErrorClass:
     match data["class"]:
         case Final.code:
             return Final()
         case Retryable.code:
             return Retryable()
         case RateLimited.code:
-            return RateLimited(retry_after_s=_optional_number(data["retry_after_s"]))
+            return RateLimited(retry_after_s=_parse_optional_number(data["retry_after_s"]))
         case unknown:
             raise InvalidValueError(field="error.class", value=unknown, problem="is not known")
 
 
-def _decision_json(decision: Decision) -> Json:
+def _decision_to_json(decision: Decision) -> Json:
     match decision:
         case RetryAt():
             return {
@@ -187,12 +189,12 @@ def _decision_json(decision: Decision) -> Json:
             assert_never(decision)
 
 
-def _decision_from(data: Mapping[str, Any]) -> Decision:
+def _decision_from_json(data: Mapping[str, Any]) -> Decision:
     match data["outcome"]:
         case "retry":
             return RetryAt(
                 reason=RetryReason(data["reason"]),
-                delay_s=_number(data["delay_s"]),
+                delay_s=_parse_number(data["delay_s"]),
                 attempt=data["attempt"],
                 rate_limited=data["rate_limited"],
             )
@@ -202,11 +204,11 @@ def _decision_from(data: Mapping[str, Any]) -> Decision:
             raise InvalidValueError(field="decision.outcome", value=unknown, problem="is not known")
 
 
-def _number(value: object) -> float:
+def _parse_number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{value!r} is not a number")
     return float(value)
 
 
-def _optional_number(value: object) -> float | None:
-    return None if value is None else _number(value)
+def _parse_optional_number(value: object) -> float | None:
+    return None if value is None else _parse_number(value)

@@ -32,10 +32,10 @@ class PastCall:
     @property
     def waited_s(self) -> float:
         """What its waits added up to."""
-        return sum(_delay_of(record) for record in self.records)
+        return sum(_get_delay(record) for record in self.records)
 
 
-class Fate(StrEnum):
+class WhatIfOutcome(StrEnum):
     """What becomes of a past call under another policy."""
 
     SUCCEEDS = "succeeds"
@@ -44,15 +44,15 @@ class Fate(StrEnum):
 
 
 @frozen(kw_only=True)
-class Retold:
+class ReplayedCall:
     """A past call under another policy."""
 
-    fate: Fate
+    fate: WhatIfOutcome
     waited_s: float
     """What its waits would have added up to; of an unknown fate, up to where it is known."""
 
 
-def retold(policy: RetryPolicy, call: PastCall) -> Retold:
+def replay_call(policy: RetryPolicy, call: PastCall) -> ReplayedCall:
     """Decide each failure of a past call again, by another policy."""
     attempt, rate_limited, elapsed_s, waited_s = 1, 0, 0.0, 0.0
     ended_s = 0.0
@@ -65,16 +65,18 @@ def retold(policy: RetryPolicy, call: PastCall) -> Retold:
             evolve(failure, attempt=attempt, rate_limited=rate_limited, elapsed_s=elapsed_s),
         )
         if not isinstance(decision, RetryAt):
-            return Retold(fate=Fate.GIVEN_UP, waited_s=waited_s)
+            return ReplayedCall(fate=WhatIfOutcome.GIVEN_UP, waited_s=waited_s)
         attempt, rate_limited = decision.attempt, decision.rate_limited
         elapsed_s += decision.delay_s
         waited_s += decision.delay_s
-        ended_s = failure.elapsed_s + _delay_of(record)
-    return Retold(fate=Fate.SUCCEEDS if call.succeeded else Fate.UNKNOWN, waited_s=waited_s)
+        ended_s = failure.elapsed_s + _get_delay(record)
+    return ReplayedCall(
+        fate=WhatIfOutcome.SUCCEEDS if call.succeeded else WhatIfOutcome.UNKNOWN, waited_s=waited_s
+    )
 
 
 @define
-class WhatIf:
+class WhatIfSummary:
     """Many past calls under another policy, added up call by call."""
 
     policy: RetryPolicy
@@ -100,17 +102,17 @@ class WhatIf:
 
     def add(self, call: PastCall) -> None:
         """Take one call in."""
-        again = retold(self.policy, call)
+        again = replay_call(self.policy, call)
         self.calls += 1
         self.waited_s += call.waited_s
         self.would_wait_s += again.waited_s
         if call.succeeded:
             self.succeeded += 1
-            self.still_succeed += again.fate is Fate.SUCCEEDS
+            self.still_succeed += again.fate is WhatIfOutcome.SUCCEEDS
         else:
             self.given_up += 1
-            self.still_given_up += again.fate is Fate.GIVEN_UP
+            self.still_given_up += again.fate is WhatIfOutcome.GIVEN_UP
 
 
-def _delay_of(record: DecisionRecord) -> float:
+def _get_delay(record: DecisionRecord) -> float:
     return record.decision.delay_s if isinstance(record.decision, RetryAt) else 0.0

@@ -3,22 +3,36 @@
 from tileferry.domain.runs.attempts import (
     AttemptOutcome,
     RunAttempt,
-    ended_attempt,
-    newest_attempt,
+    build_ended_attempt,
+    build_newest_attempt,
 )
 from tileferry.domain.runs.classification import (
     ERROR_CLASSES,
     EXPLANATION_CHARS_MAX,
     classify_error,
-    explain,
-    is_for_its_source,
+    explain_error,
+    is_source_wide,
 )
-from tileferry.domain.runs.gate import SourceGate
-from tileferry.domain.runs.lease import lease_ended
-from tileferry.domain.runs.order import batch_of, eligible, fair_order
+from tileferry.domain.runs.failures import (
+    MAX_RESCUES,
+    cancel,
+    record_error,
+    release,
+    rescue,
+    retry_now,
+)
+from tileferry.domain.runs.queue import (
+    ADMIT_MAX,
+    QUEUE_BUDGET,
+    SourceGate,
+    admit_due_retries,
+    get_queue_key,
+    select_eligible,
+    take_batch,
+)
 from tileferry.domain.runs.run import (
     ERROR_CODES,
-    RUN_SHAPES,
+    RUN_STATUS_FIELDS,
     Run,
     RunId,
     RunKind,
@@ -28,30 +42,27 @@ from tileferry.domain.runs.run import (
     has_ended,
     is_due,
     is_permanent,
-    restored,
+    restore_run,
 )
-from tileferry.domain.runs.setbacks import (
-    MAX_RESCUES,
-    cancel,
-    record_error,
-    release,
-    rescue,
-    retry_now,
+from tileferry.domain.runs.transitions import (
+    RUN_TRANSITIONS,
+    claim,
+    complete,
+    is_lease_expired,
+    renew,
+    submit,
 )
-from tileferry.domain.runs.table import RUN_TRANSITIONS
-from tileferry.domain.runs.transitions import claim, complete, renew, submit
 from tileferry.domain.runs.verdict import Verdict, VerdictOutcome
-from tileferry.domain.runs.waking import QUEUE_BUDGET, WAKE_MAX, waking
 
 __all__ = [
+    "ADMIT_MAX",
     "ERROR_CLASSES",
     "ERROR_CODES",
     "EXPLANATION_CHARS_MAX",
     "MAX_RESCUES",
     "QUEUE_BUDGET",
-    "RUN_SHAPES",
+    "RUN_STATUS_FIELDS",
     "RUN_TRANSITIONS",
-    "WAKE_MAX",
     "AttemptOutcome",
     "Run",
     "RunAttempt",
@@ -63,27 +74,27 @@ __all__ = [
     "Verdict",
     "VerdictOutcome",
     "WorkerId",
-    "batch_of",
+    "admit_due_retries",
+    "build_ended_attempt",
+    "build_newest_attempt",
     "cancel",
     "claim",
     "classify_error",
     "complete",
-    "eligible",
-    "ended_attempt",
-    "explain",
-    "fair_order",
+    "explain_error",
+    "get_queue_key",
     "has_ended",
     "is_due",
-    "is_for_its_source",
+    "is_lease_expired",
     "is_permanent",
-    "lease_ended",
-    "newest_attempt",
+    "is_source_wide",
     "record_error",
     "release",
     "renew",
     "rescue",
-    "restored",
+    "restore_run",
     "retry_now",
+    "select_eligible",
     "submit",
-    "waking",
+    "take_batch",
 ]

@@ -5,11 +5,11 @@ from enum import StrEnum
 
 from attrs import field, frozen, validators
 
-from tileferry.domain.change import Change
-from tileferry.domain.checks import aware, instance, integer, name, number, text
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.runs.run import Run, RunId, RunStatus, WorkerId
-from tileferry.domain.runs.table import RECORD_ERROR, RELEASE, RESCUE
+from tileferry.domain.runs.transitions import RECORD_ERROR, RELEASE, RESCUE
+from tileferry.domain.state_machine import Change
+from tileferry.domain.validation import aware, instance, integer, name, number, text
 
 
 class AttemptOutcome(StrEnum):
@@ -27,7 +27,7 @@ class AttemptOutcome(StrEnum):
     """The worker was stopped, and gave the run back."""
 
 
-_SETBACKS = {
+_FAILURE_OUTCOMES = {
     RECORD_ERROR.name: AttemptOutcome.ERROR,
     RESCUE.name: AttemptOutcome.LOST,
     RELEASE.name: AttemptOutcome.RELEASED,
@@ -51,10 +51,10 @@ class RunAttempt:
     """How long the run was to wait for the next one; ``None`` if there was to be none."""
 
 
-def ended_attempt(change: Change[Run], began_at: datetime) -> RunAttempt | None:
+def build_ended_attempt(change: Change[Run], began_at: datetime) -> RunAttempt | None:
     """Return the attempt that a setback ended, and ``None`` for a change that ends none."""
     before, after = change.before, change.after
-    if before is None or before.lease_owner is None or change.transition not in _SETBACKS:
+    if before is None or before.lease_owner is None or change.transition not in _FAILURE_OUTCOMES:
         return None
     next_at = after.next_retry_at
     return RunAttempt(
@@ -63,14 +63,14 @@ def ended_attempt(change: Change[Run], began_at: datetime) -> RunAttempt | None:
         worker=before.lease_owner,
         began_at=began_at,
         ended_at=change.at,
-        outcome=_SETBACKS[change.transition],
+        outcome=_FAILURE_OUTCOMES[change.transition],
         error_class=after.error_class,
         error_message=after.error_message,
         delay_s=None if next_at is None else (next_at - change.at).total_seconds(),
     )
 
 
-def newest_attempt(
+def build_newest_attempt(
     run: Run, worker: WorkerId, began_at: datetime, ended_at: datetime | None
 ) -> RunAttempt:
     """Return the attempt that a run is in, or that it ended with."""

@@ -49,10 +49,10 @@ from tileferry.domain.errors import (
 )
 from tileferry.domain.retry import ErrorClass, Final, RateLimited, Retryable
 from tileferry.domain.text import SHOWN_CHARS_MAX, printable
-from tileferry.domain.tiles.provider_faults import class_of_error, class_of_fault
+from tileferry.domain.tiles.provider_faults import classify_fault, classify_provider_error
 
 EXPLANATION_CHARS_MAX = SHOWN_CHARS_MAX
-LANDING_LOOK_S = 900.0
+LANDING_CHECK_INTERVAL_S = 900.0
 """How long an upload waits before it looks again whether its aircraft has landed."""
 _CAUSES_MAX = 10
 _SECRETS = (
@@ -71,17 +71,17 @@ def classify_error(error: BaseException) -> ErrorClass:
     return rule(error) if callable(rule) else rule
 
 
-def is_for_its_source(error: BaseException) -> bool:
+def is_source_wide(error: BaseException) -> bool:
     """Tell whether a wait is what the source asks of all its runs, and not one flight's alone."""
     return not isinstance(error, FlightStateNotOnGroundError)
 
 
-def explain(error: BaseException) -> str:
+def explain_error(error: BaseException) -> str:
     """Return an error on one safe line that is stored as it is: escaped, short, without secrets.
 
     Errors of the product speak for themselves; of others the type is named, for many say nothing.
     """
-    said = _said(error)
+    said = _redact_message(error)
     if not isinstance(error, TileManagerError) or not said:
         said = f"{type(error).__name__}: {said}".removesuffix(": ")
     line = printable(said, limit=EXPLANATION_CHARS_MAX)
@@ -90,7 +90,7 @@ def explain(error: BaseException) -> str:
     return f"{line[: EXPLANATION_CHARS_MAX - 1]}…"
 
 
-def _said(error: BaseException) -> str:
+def _redact_message(error: BaseException) -> str:
     """Return the message of an error that may be anybody's, with what looks like a secret hidden.
 
     Hidden before it is cut: what shows that something is a secret may stand behind it.
@@ -104,22 +104,22 @@ def _said(error: BaseException) -> str:
     return text
 
 
-def _of_provider(error: SatelliteProviderError) -> ErrorClass:
+def _classify_provider_error(error: SatelliteProviderError) -> ErrorClass:
     if error.fault is None:
-        return class_of_error(error)
-    return class_of_fault(error.fault, _hint(error.retry_after_s))
+        return classify_provider_error(error)
+    return classify_fault(error.fault, _validate_hint(error.retry_after_s))
 
 
-def _of_rate_limit(error: RateLimitedError) -> ErrorClass:
-    return RateLimited(retry_after_s=_hint(error.retry_after_s))
+def _classify_rate_limit(error: RateLimitedError) -> ErrorClass:
+    return RateLimited(retry_after_s=_validate_hint(error.retry_after_s))
 
 
-def _hint(seconds: float | None) -> float | None:
+def _validate_hint(seconds: float | None) -> float | None:
     """Return a wait that can be kept; any other is as good as none."""
     return seconds if seconds is not None and 0 <= seconds < math.inf else None
 
 
-def _of_retries(error: RetryError) -> ErrorClass:
+def _classify_retry_error(error: RetryError) -> ErrorClass:
     """Look at what was tried in vain. On its way between processes an error loses its cause."""
     cause: BaseException = error
     for _ in range(_CAUSES_MAX):
@@ -134,10 +134,10 @@ def _of_retries(error: RetryError) -> ErrorClass:
 ERROR_CLASSES: Mapping[type[BaseException], Rule] = MappingProxyType(
     {
         # The provider: whether another try helps is said once, by its faults.
-        SatelliteProviderError: _of_provider,
-        ResponseSchemaError: _of_provider,
-        RateLimitedError: _of_rate_limit,
-        RetryError: _of_retries,
+        SatelliteProviderError: _classify_provider_error,
+        ResponseSchemaError: _classify_provider_error,
+        RateLimitedError: _classify_rate_limit,
+        RetryError: _classify_retry_error,
         # What was asked for is wrong, or not allowed, and will be the next time.
         AlreadyThereError: Final(),
         ArchiveError: Final(),
@@ -171,7 +171,7 @@ ERROR_CLASSES: Mapping[type[BaseException], Rule] = MappingProxyType(
         TileNotFoundError: Retryable(),
         # Nothing failed: a flight takes its hours. It is looked at again without a charge, as often
         # as a run may be told to wait.
-        FlightStateNotOnGroundError: RateLimited(retry_after_s=LANDING_LOOK_S),
+        FlightStateNotOnGroundError: RateLimited(retry_after_s=LANDING_CHECK_INTERVAL_S),
         # Servers come back, and disks are mended.
         DatabaseError: Retryable(),
         MessagingError: Retryable(),

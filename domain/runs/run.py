@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING, Any, NewType
 from attrs import field, fields, frozen, validators
 
 from tileferry.domain.canonical import JsonValue
-from tileferry.domain.checks import aware, check_moment, field_name, instance, integer, name, text
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import Final, RateLimited, Retryable
-from tileferry.domain.shape import Shape, check_shape, misfit
+from tileferry.domain.status_fields import StatusFields, check_status_fields, field_conflict
+from tileferry.domain.validation import (
+    aware,
+    check_aware,
+    format_field_name,
+    instance,
+    integer,
+    name,
+    text,
+)
 
 if TYPE_CHECKING:
     from attrs import Attribute
@@ -57,22 +65,22 @@ class RunPriority(IntEnum):
 _LEASE = {"lease_owner", "lease_expires_at"}
 _ERROR = {"error_class", "error_message"}
 _COUNTS = {"retry_count", "rate_limited_count", "rescues"}
-_JUDGED = Shape(
+_VERDICT_FIELDS = StatusFields(
     required=frozenset({"lease_epoch", "error_message"}), optional=frozenset({"rescues"})
 )
 
-RUN_SHAPES: Mapping[RunStatus, Shape] = MappingProxyType(
+RUN_STATUS_FIELDS: Mapping[RunStatus, StatusFields] = MappingProxyType(
     {
-        RunStatus.DISCOVERED: Shape(),
-        RunStatus.PROCESSING: Shape(
+        RunStatus.DISCOVERED: StatusFields(),
+        RunStatus.PROCESSING: StatusFields(
             required=frozenset({*_LEASE, "lease_epoch"}), optional=frozenset({*_ERROR, *_COUNTS})
         ),
-        RunStatus.PASSED: Shape(
+        RunStatus.PASSED: StatusFields(
             required=frozenset({"lease_epoch"}), optional=frozenset({"rescues"})
         ),
-        RunStatus.NEEDS_REVIEW: _JUDGED,
-        RunStatus.FAILED: _JUDGED,
-        RunStatus.ERROR: Shape(
+        RunStatus.NEEDS_REVIEW: _VERDICT_FIELDS,
+        RunStatus.FAILED: _VERDICT_FIELDS,
+        RunStatus.ERROR: StatusFields(
             required=frozenset(_ERROR),
             optional=frozenset({*_COUNTS, "lease_epoch", "next_retry_at"}),
         ),
@@ -81,10 +89,10 @@ RUN_SHAPES: Mapping[RunStatus, Shape] = MappingProxyType(
 """Which of a run's fields are filled in which status."""
 
 
-def _error_code(instance: object, attribute: "Attribute[Any]", value: object) -> None:
+def _check_error_code(instance: object, attribute: "Attribute[Any]", value: object) -> None:
     if value not in ERROR_CODES:
         raise InvalidValueError(
-            field=field_name(instance, attribute),
+            field=format_field_name(instance, attribute),
             value=value,
             problem=f"must be one of {', '.join(ERROR_CODES)}",
         )
@@ -109,7 +117,7 @@ class Run:
     """Charged retries so far; 0 on the first attempt."""
     rate_limited_count: int = field(default=0, validator=integer(0))
     next_retry_at: datetime | None = field(default=None, validator=validators.optional(aware))
-    error_class: str | None = field(default=None, validator=validators.optional(_error_code))
+    error_class: str | None = field(default=None, validator=validators.optional(_check_error_code))
     error_message: str | None = field(default=None, validator=validators.optional(text))
     """The last error, or what the validator found."""
     lease_owner: WorkerId | None = field(default=None, validator=validators.optional(text))
@@ -120,10 +128,10 @@ class Run:
     """How many leases ran out under this run."""
 
     def __attrs_post_init__(self) -> None:
-        check_shape(self, self.status, RUN_SHAPES)
+        check_status_fields(self, self.status, RUN_STATUS_FIELDS)
         processing = self.status is RunStatus.PROCESSING
         if processing and (self.error_class is None) != (self.error_message is None):
-            raise misfit(self, "error_class", "comes with its message, or not at all")
+            raise field_conflict(self, "error_class", "comes with its message, or not at all")
 
     @property
     def subject(self) -> str:
@@ -134,7 +142,7 @@ class Run:
 _NAMES = tuple(item.name for item in fields(Run))
 
 
-def restored(*values: object) -> Run:
+def restore_run(*values: object) -> Run:
     """Return a run as a store that holds all of the rules itself has kept it; nothing is checked.
 
     The values stand in the order of the fields.
@@ -147,7 +155,7 @@ def restored(*values: object) -> Run:
 
 def is_due(run: Run, now: datetime) -> bool:
     """Tell whether a worker may claim the run now."""
-    check_moment(now)
+    check_aware(now)
     if run.status is RunStatus.DISCOVERED:
         return True
     return run.next_retry_at is not None and run.next_retry_at <= now

@@ -1,4 +1,4 @@
-"""A run's way through the queue when nothing breaks: submit, claim, renew, complete."""
+"""The transitions that a run can take. Docs and database follow this table."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -6,10 +6,8 @@ from typing import assert_never
 
 from attrs import evolve
 
-from tileferry.domain.actors import Actor
 from tileferry.domain.canonical import JsonValue
-from tileferry.domain.change import Change
-from tileferry.domain.runs.lease import end_of, fence, lease_ended, refused
+from tileferry.domain.errors import IllegalTransitionError
 from tileferry.domain.runs.run import (
     Run,
     RunId,
@@ -20,9 +18,113 @@ from tileferry.domain.runs.run import (
     is_due,
     is_permanent,
 )
-from tileferry.domain.runs.table import CLAIM, COMPLETE, RENEW, SUBMIT
 from tileferry.domain.runs.verdict import Verdict, VerdictOutcome
-from tileferry.domain.text import in_utc
+from tileferry.domain.state_machine import Actor, Change, Transition
+from tileferry.domain.text import format_utc
+from tileferry.domain.validation import check_aware, check_duration
+
+SUBMIT = Transition(
+    name="submit",
+    moves=((None, RunStatus.DISCOVERED),),
+    actors=(Actor.OPERATOR, Actor.SCHEDULER),
+)
+CLAIM = Transition(
+    name="claim",
+    moves=(
+        (RunStatus.DISCOVERED, RunStatus.PROCESSING),
+        (RunStatus.ERROR, RunStatus.PROCESSING),
+    ),
+    actors=(Actor.WORKER,),
+)
+RENEW = Transition(
+    name="renew",
+    moves=((RunStatus.PROCESSING, RunStatus.PROCESSING),),
+    actors=(Actor.WORKER,),
+)
+COMPLETE = Transition(
+    name="complete",
+    moves=(
+        (RunStatus.PROCESSING, RunStatus.PASSED),
+        (RunStatus.PROCESSING, RunStatus.NEEDS_REVIEW),
+        (RunStatus.PROCESSING, RunStatus.FAILED),
+    ),
+    actors=(Actor.WORKER,),
+)
+RECORD_ERROR = Transition(
+    name="record_error",
+    moves=((RunStatus.PROCESSING, RunStatus.ERROR),),
+    actors=(Actor.WORKER,),
+)
+RESCUE = Transition(
+    name="rescue",
+    moves=((RunStatus.PROCESSING, RunStatus.ERROR),),
+    actors=(Actor.SWEEPER,),
+)
+RELEASE = Transition(
+    name="release",
+    moves=((RunStatus.PROCESSING, RunStatus.ERROR),),
+    actors=(Actor.WORKER,),
+)
+CANCEL = Transition(
+    name="cancel",
+    moves=(
+        (RunStatus.DISCOVERED, RunStatus.ERROR),
+        (RunStatus.ERROR, RunStatus.ERROR),
+    ),
+    actors=(Actor.OPERATOR,),
+    reason_from=(Actor.OPERATOR,),
+)
+RETRY_NOW = Transition(
+    name="retry_now",
+    moves=((RunStatus.ERROR, RunStatus.ERROR),),
+    actors=(Actor.OPERATOR,),
+    reason_from=(Actor.OPERATOR,),
+)
+
+RUN_TRANSITIONS: tuple[Transition[RunStatus], ...] = (
+    SUBMIT,
+    CLAIM,
+    RENEW,
+    COMPLETE,
+    RECORD_ERROR,
+    RESCUE,
+    RELEASE,
+    CANCEL,
+    RETRY_NOW,
+)
+
+
+def is_lease_expired(run: Run, now: datetime) -> bool:
+    """Tell whether the run is held under a lease that has run out; at its last instant it has."""
+    check_aware(now)
+    return run.lease_expires_at is not None and run.lease_expires_at <= now
+
+
+def compute_lease_end(lease: timedelta, now: datetime) -> datetime:
+    """Return when a lease that begins now runs out."""
+    check_duration(lease, field="lease")
+    return now + lease
+
+
+def check_lease_holder(
+    rule: Transition[RunStatus], run: Run, actor: Actor, owner: str, epoch: int
+) -> None:
+    """Refuse a worker that does not hold the run's lease, or holds an older claim on it."""
+    if (owner, epoch) != (run.lease_owner, run.lease_epoch):
+        raise build_transition_error(
+            rule,
+            run,
+            actor,
+            f"{owner} with epoch {epoch} does not hold its lease, "
+            f"{run.lease_owner} with epoch {run.lease_epoch} does",
+        )
+
+
+def build_transition_error(
+    rule: Transition[RunStatus], run: Run, actor: Actor, problem: str
+) -> IllegalTransitionError:
+    """Return the error that says why ``run`` cannot take ``rule``."""
+    return rule.build_error(run.subject, run.status, actor, problem)
 
 
 def submit(
@@ -56,15 +158,17 @@ def claim(
     """Give a due run to a worker, under a lease and a new epoch."""
     CLAIM.permit(run.subject, run.status, actor, now)
     if is_permanent(run):
-        raise refused(CLAIM, run, actor, "it has been given up")
+        raise build_transition_error(CLAIM, run, actor, "it has been given up")
     if not is_due(run, now):
-        raise refused(CLAIM, run, actor, f"it is not due before {in_utc(run.next_retry_at)}")
+        raise build_transition_error(
+            CLAIM, run, actor, f"it is not due before {format_utc(run.next_retry_at)}"
+        )
     after = evolve(
         run,
         status=RunStatus.PROCESSING,
         next_retry_at=None,
         lease_owner=owner,
-        lease_expires_at=end_of(lease, now),
+        lease_expires_at=compute_lease_end(lease, now),
         lease_epoch=run.lease_epoch + 1,
     )
     return CLAIM.change(run, after, actor=actor, at=now)
@@ -75,10 +179,12 @@ def renew(
 ) -> Change[Run]:
     """Extend a lease that its worker still holds; one that ran out stays lost."""
     RENEW.permit(run.subject, run.status, actor, now)
-    fence(RENEW, run, actor, owner, epoch)
-    if lease_ended(run, now):
-        raise refused(RENEW, run, actor, f"its lease ran out at {in_utc(run.lease_expires_at)}")
-    after = evolve(run, lease_expires_at=end_of(lease, now))
+    check_lease_holder(RENEW, run, actor, owner, epoch)
+    if is_lease_expired(run, now):
+        raise build_transition_error(
+            RENEW, run, actor, f"its lease ran out at {format_utc(run.lease_expires_at)}"
+        )
+    after = evolve(run, lease_expires_at=compute_lease_end(lease, now))
     return RENEW.change(run, after, actor=actor, at=now)
 
 
@@ -90,12 +196,14 @@ def complete(
     A lease that ran out does not matter while nobody has taken the run: finished work counts.
     """
     COMPLETE.permit(run.subject, run.status, actor, now)
-    fence(COMPLETE, run, actor, owner, epoch)
+    check_lease_holder(COMPLETE, run, actor, owner, epoch)
     if verdict.run_id != run.run_id:
-        raise refused(COMPLETE, run, actor, f"the verdict is on run {verdict.run_id}")
+        raise build_transition_error(
+            COMPLETE, run, actor, f"the verdict is on run {verdict.run_id}"
+        )
     after = evolve(
         run,
-        status=_ending(verdict.outcome),
+        status=_to_run_status(verdict.outcome),
         retry_count=0,
         rate_limited_count=0,
         error_class=None,
@@ -106,7 +214,7 @@ def complete(
     return COMPLETE.change(run, after, actor=actor, at=now, reason=verdict.explanation)
 
 
-def _ending(outcome: VerdictOutcome) -> RunStatus:
+def _to_run_status(outcome: VerdictOutcome) -> RunStatus:
     match outcome:
         case VerdictOutcome.PASSED:
             return RunStatus.PASSED

@@ -4,9 +4,9 @@ from enum import StrEnum
 
 from attrs import field, frozen
 
-from tileferry.domain.checks import as_tuple, each, instance, name, text
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.runs.run import RunId
+from tileferry.domain.validation import as_tuple, each, instance, name, text
 
 
 class VerdictOutcome(StrEnum):

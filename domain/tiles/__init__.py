@@ -1,34 +1,40 @@
 """Tiles: identity, area, gates, the cache's budget, and what downloads and uploads report."""
 
-from tileferry.domain.tiles.area import Area, area_from, area_json
-from tileferry.domain.tiles.area_marks import AreaMarks, Patch, Picture
+from tileferry.domain.tiles.area import Area, area_to_json, parse_area
 from tileferry.domain.tiles.bbox import MERCATOR_LAT_MAX, BBox
-from tileferry.domain.tiles.blob import TILE_BYTES_MAX, BlobRef
 from tileferry.domain.tiles.capture import (
     FACTS_BYTES_MAX,
     CaptureFacts,
-    capture_source,
-    captured_tile,
+    build_capture_source,
     check_captured_at,
-    ground_resolution,
-    image_kind,
-    is_litter,
-    tile_of_path,
+    compute_ground_resolution,
+    detect_image_kind,
+    is_system_file,
+    parse_captured_tile,
+    parse_tile_path,
 )
-from tileferry.domain.tiles.coverage import TileCoverage, TileRange, tile_ranges
-from tileferry.domain.tiles.download_report import (
+from tileferry.domain.tiles.coverage import (
+    AREA_TILES_MAX,
+    TileCoverage,
+    TileRange,
+    TileSet,
+    compute_tile_ranges,
+)
+from tileferry.domain.tiles.download import (
     DownloadBatchReport,
     DownloadOutcome,
+    DownloadRequest,
     DownloadTally,
-    download_outcome,
+    TileSummary,
+    determine_download_outcome,
 )
-from tileferry.domain.tiles.download_request import DownloadRequest, TileSummary
 from tileferry.domain.tiles.envelope import (
     BATCH_TILES_MAX,
     Batch,
     EnvelopeTile,
     SignedEnvelope,
-    signed_lines,
+    build_signing_input,
+    parse_upload_response,
 )
 from tileferry.domain.tiles.eviction import (
     KEPT_STATUSES,
@@ -36,13 +42,19 @@ from tileferry.domain.tiles.eviction import (
     CacheSpace,
     DiskRoom,
     EvictionResult,
-    default_budget_bytes,
-    default_reserve_bytes,
+    compute_default_budget_bytes,
+    compute_default_reserve_bytes,
     plan_eviction,
 )
 from tileferry.domain.tiles.flight_record import FlightRecord, FlightState
-from tileferry.domain.tiles.freshness import FreshnessLabel, FreshnessRule, SectorClass
-from tileferry.domain.tiles.geojson import bbox_of_geojson
+from tileferry.domain.tiles.gates import (
+    FreshnessLabel,
+    FreshnessRule,
+    ResolutionGate,
+    ResolutionVerdict,
+    SectorClass,
+)
+from tileferry.domain.tiles.geojson import parse_geojson_bbox
 from tileferry.domain.tiles.listing import (
     ListingLimits,
     ListingPage,
@@ -50,39 +62,36 @@ from tileferry.domain.tiles.listing import (
     parse_listing_page,
 )
 from tileferry.domain.tiles.mercator import tile_at, tile_bounds
-from tileferry.domain.tiles.metadata import NewTile, TileMetadata, replaces
+from tileferry.domain.tiles.metadata import TILE_BYTES_MAX, BlobRef, NewTile, TileMetadata, replaces
 from tileferry.domain.tiles.provider_faults import (
     ProviderFault,
-    class_of_error,
-    class_of_fault,
-    ends_download,
-    fault_of_status,
+    classify_fault,
+    classify_provider_error,
+    fault_from_status,
+    should_abort_download,
 )
 from tileferry.domain.tiles.readiness import (
     Defect,
     Flaw,
     FlightStandard,
     ReadinessCount,
-    Verdict,
+    ReadinessVerdict,
     judge_area,
 )
-from tileferry.domain.tiles.request_spacing import RequestSpacing
-from tileferry.domain.tiles.resolution import ResolutionGate, ResolutionVerdict
-from tileferry.domain.tiles.sending import SendingLimits
+from tileferry.domain.tiles.readiness_map import FlawRegion, MapPreview, ReadinessMap
+from tileferry.domain.tiles.request_limits import RequestSpacing, SendingLimits
 from tileferry.domain.tiles.tile_id import ZOOM_MAX, TileId
 from tileferry.domain.tiles.tile_server import TileServer
-from tileferry.domain.tiles.tile_set import AREA_TILES_MAX, TileSet
 from tileferry.domain.tiles.tile_template import TileTemplate
 from tileferry.domain.tiles.upload import (
     PerTileStatus,
     TileUploadStatus,
     UploadBatchReport,
     UploadOutcome,
+    UploadPasses,
     UploadRequest,
-    next_retry_hint,
+    compute_next_retry_hint,
 )
-from tileferry.domain.tiles.upload_answer import parse_upload_answer
-from tileferry.domain.tiles.upload_passes import UploadPasses
 from tileferry.domain.tiles.voting import (
     MAX_PER_TILE_ATTEMPTS,
     VOTING_MOVES,
@@ -102,7 +111,6 @@ __all__ = [
     "VOTING_MOVES",
     "ZOOM_MAX",
     "Area",
-    "AreaMarks",
     "BBox",
     "Batch",
     "BlobRef",
@@ -118,6 +126,7 @@ __all__ = [
     "EnvelopeTile",
     "EvictionResult",
     "Flaw",
+    "FlawRegion",
     "FlightRecord",
     "FlightStandard",
     "FlightState",
@@ -126,12 +135,13 @@ __all__ = [
     "ListingLimits",
     "ListingPage",
     "ListingProgress",
+    "MapPreview",
     "NewTile",
-    "Patch",
     "PerTileStatus",
-    "Picture",
     "ProviderFault",
     "ReadinessCount",
+    "ReadinessMap",
+    "ReadinessVerdict",
     "RequestSpacing",
     "ResolutionGate",
     "ResolutionVerdict",
@@ -151,35 +161,34 @@ __all__ = [
     "UploadOutcome",
     "UploadPasses",
     "UploadRequest",
-    "Verdict",
     "VotingStatus",
-    "area_from",
-    "area_json",
-    "bbox_of_geojson",
-    "capture_source",
-    "captured_tile",
+    "area_to_json",
+    "build_capture_source",
+    "build_signing_input",
     "check_captured_at",
-    "class_of_error",
-    "class_of_fault",
-    "default_budget_bytes",
-    "default_reserve_bytes",
-    "download_outcome",
-    "ends_download",
-    "fault_of_status",
-    "ground_resolution",
-    "image_kind",
-    "is_litter",
+    "classify_fault",
+    "classify_provider_error",
+    "compute_default_budget_bytes",
+    "compute_default_reserve_bytes",
+    "compute_ground_resolution",
+    "compute_next_retry_hint",
+    "compute_tile_ranges",
+    "detect_image_kind",
+    "determine_download_outcome",
+    "fault_from_status",
+    "is_system_file",
     "judge_area",
     "move_status",
-    "next_retry_hint",
+    "parse_area",
+    "parse_captured_tile",
+    "parse_geojson_bbox",
     "parse_listing_page",
-    "parse_upload_answer",
+    "parse_tile_path",
+    "parse_upload_response",
     "plan_eviction",
     "replaces",
+    "should_abort_download",
     "should_give_up",
-    "signed_lines",
     "tile_at",
     "tile_bounds",
-    "tile_of_path",
-    "tile_ranges",
 ]

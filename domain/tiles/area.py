@@ -3,13 +3,12 @@
 from attrs import field, frozen
 
 from tileferry.domain.canonical import JsonValue
-from tileferry.domain.checks import instance
-from tileferry.domain.json_object import JsonObject
+from tileferry.domain.json import JsonObject
 from tileferry.domain.tiles.bbox import BBox
-from tileferry.domain.tiles.coverage import TileCoverage
-from tileferry.domain.tiles.freshness import SectorClass
-from tileferry.domain.tiles.tile_id import normalised_zooms
-from tileferry.domain.tiles.tile_set import check_area_size
+from tileferry.domain.tiles.coverage import TileCoverage, check_area_size
+from tileferry.domain.tiles.gates import SectorClass
+from tileferry.domain.tiles.tile_id import normalize_zooms
+from tileferry.domain.validation import instance
 
 AREA_FIELDS = ("bbox", "zoom_levels", "sector_class")
 
@@ -19,7 +18,7 @@ class Area:
     """An area as work and plans carry it; the order of its zoom levels does not matter."""
 
     bbox: BBox = field(validator=instance(BBox))
-    zoom_levels: tuple[int, ...] = field(converter=normalised_zooms)
+    zoom_levels: tuple[int, ...] = field(converter=normalize_zooms)
     sector_class: SectorClass = field(validator=instance(SectorClass))
 
     def __attrs_post_init__(self) -> None:
@@ -31,7 +30,7 @@ class Area:
         return TileCoverage(bbox=self.bbox, zoom_levels=self.zoom_levels)
 
 
-def area_json(area: Area) -> dict[str, JsonValue]:
+def area_to_json(area: Area) -> dict[str, JsonValue]:
     """Return an area in JSON's terms; the box as text, which no reader of numbers can round."""
     return {
         "bbox": str(area.bbox),
@@ -40,12 +39,12 @@ def area_json(area: Area) -> dict[str, JsonValue]:
     }
 
 
-def area_from(data: JsonObject) -> Area:
+def parse_area(data: JsonObject) -> Area:
     """Read an area among other fields."""
-    sector = data.get_member("sector_class", SectorClass)
-    with data.naming("bbox"):
+    sector = data.get_enum("sector_class", SectorClass)
+    with data.locate_errors("bbox"):
         bbox = BBox.parse(data.get("bbox", str))
-    with data.naming("zoom_levels"):
-        zooms = normalised_zooms(data.get_list("zoom_levels"))  # type: ignore[arg-type]  # it checks each
-    with data.naming():
+    with data.locate_errors("zoom_levels"):
+        zooms = normalize_zooms(data.get_list("zoom_levels"))  # type: ignore[arg-type]  # it checks each
+    with data.locate_errors():
         return Area(bbox=bbox, zoom_levels=zooms, sector_class=sector)

@@ -5,8 +5,8 @@ import re
 
 from attrs import field, frozen
 
-from tileferry.domain.checks import as_float, number
 from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.validation import as_float, number
 
 MERCATOR_LAT_MAX = math.degrees(math.atan(math.sinh(math.pi)))
 """Where the square of Web Mercator ends, about 85.0511 degrees."""
@@ -92,12 +92,12 @@ class BBox:
                 remedy="give four numbers in degrees, such as 36.1,49.9,36.4,50.1",
             )
         west, south, east, north = (
-            _degrees(edge, part) for edge, part in zip(_EDGES, parts, strict=True)
+            _parse_degrees(edge, part) for edge, part in zip(_EDGES, parts, strict=True)
         )
         return cls(west=west, south=south, east=east, north=north)
 
 
-def _degrees(edge: str, text: str) -> float:
+def _parse_degrees(edge: str, text: str) -> float:
     match = _NUMBER.fullmatch(text)
     if match is None:
         raise InvalidValueError(

@@ -8,14 +8,13 @@ from hashlib import sha256
 
 from attrs import field, frozen, validators
 
-from tileferry.domain.checks import NAME_CHARS_MAX, aware, is_name, positive
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.json_input import parse_json
-from tileferry.domain.json_object import JsonObject
-from tileferry.domain.tiles.blob import TILE_BYTES_MAX
-from tileferry.domain.tiles.freshness import FUTURE_TOLERANCE
+from tileferry.domain.json import JsonObject, parse_json
+from tileferry.domain.tiles.gates import FUTURE_TOLERANCE
 from tileferry.domain.tiles.mercator import tile_bounds
+from tileferry.domain.tiles.metadata import TILE_BYTES_MAX
 from tileferry.domain.tiles.tile_id import TileId
+from tileferry.domain.validation import NAME_CHARS_MAX, aware, is_name, positive
 
 FACTS_FILE = "metadata.json"
 FACTS_BYTES_MAX = 65_536
@@ -25,7 +24,7 @@ _TILE_PX = 256
 _HASH_CHARS = 8
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 _FILE = re.compile(r"(0|[1-9][0-9]{0,9})\.[A-Za-z0-9]{1,8}", re.ASCII)
-_LITTER = frozenset({"system volume information", "thumbs.db", "desktop.ini"})
+_SYSTEM_FILES = frozenset({"system volume information", "thumbs.db", "desktop.ini"})
 _KINDS = (
     (re.compile(rb"\x89PNG\r\n\x1a\n"), "png"),
     (re.compile(rb"\xff\xd8\xff"), "jpg"),
@@ -33,7 +32,7 @@ _KINDS = (
 )
 
 
-def capture_source(flight_id: str) -> str:
+def build_capture_source(flight_id: str) -> str:
     """Return under which source a flight's captures are kept.
 
     Each flight has its own: two that saw the same place are two witnesses, and neither takes the
@@ -46,17 +45,17 @@ def capture_source(flight_id: str) -> str:
     return f"{plain.lower()[: NAME_CHARS_MAX - _HASH_CHARS - 1]}-{digest}"
 
 
-def is_litter(name: str) -> bool:
+def is_system_file(name: str) -> bool:
     """Tell whether a file or folder is what systems leave on a card, and nobody put there."""
-    return name.startswith(".") or name.lower() in _LITTER
+    return name.startswith(".") or name.lower() in _SYSTEM_FILES
 
 
-def captured_tile(parts: Sequence[str], flight_id: str) -> TileId:
+def parse_captured_tile(parts: Sequence[str], flight_id: str) -> TileId:
     """Return the tile of a flight that a file is, by its path in the folder."""
-    return tile_of_path(parts, capture_source(flight_id))
+    return parse_tile_path(parts, build_capture_source(flight_id))
 
 
-def tile_of_path(parts: Sequence[str], source: str) -> TileId:
+def parse_tile_path(parts: Sequence[str], source: str) -> TileId:
     """Return the tile that a file is, by its path in the folder: ``z``, ``x``, ``y.<ext>``."""
     name = _FILE.fullmatch(parts[2]) if len(parts) == 3 else None  # noqa: PLR2004  # z, x and y
     if name is None or not all(map(_NUMBER.fullmatch, parts[:2])):
@@ -79,7 +78,7 @@ def check_captured_at(moment: datetime, *, now: datetime) -> None:
         )
 
 
-def image_kind(content: bytes) -> str:
+def detect_image_kind(content: bytes) -> str:
     """Return ``png``, ``jpg`` or ``webp`` by the first bytes; what is none of these is refused."""
     if not content:
         raise InvalidValueError(field="content", value="0 bytes", problem="is empty")
@@ -95,7 +94,7 @@ def image_kind(content: bytes) -> str:
     )
 
 
-def ground_resolution(tile: TileId) -> float:
+def compute_ground_resolution(tile: TileId) -> float:
     """Return the metres a pixel of a tile of 256 pixels covers, in the tile's middle."""
     box = tile_bounds(tile)
     latitude = math.radians((box.north + box.south) / 2)
@@ -113,12 +112,12 @@ class CaptureFacts:
     def parse(cls, content: bytes) -> "CaptureFacts":
         """Read the file; a name that is not known is refused, for it may be a misspelt one."""
         found = parse_json(content, field=FACTS_FILE, bytes_max=FACTS_BYTES_MAX)
-        data = JsonObject.of(found, FACTS_FILE)
+        data = JsonObject.from_value(found, FACTS_FILE)
         data.check_names((), optional=("captured_at", "resolution_m_per_px"))
         given = {name for name, value in data.fields.items() if value is not None}
-        moment = data.get_moment("captured_at") if "captured_at" in given else None
+        moment = data.get_datetime("captured_at") if "captured_at" in given else None
         resolution = (
             data.get_number("resolution_m_per_px") if "resolution_m_per_px" in given else None
         )
-        with data.naming():
+        with data.locate_errors():
             return cls(captured_at=moment, resolution_m_per_px=resolution)

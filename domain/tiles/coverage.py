@@ -2,12 +2,18 @@
 
 from collections.abc import Iterator
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles.bbox import BBox
-from tileferry.domain.tiles.mercator import across, block_bounds, down, first_index, last_index
-from tileferry.domain.tiles.tile_id import TileId, check_zoom, normalised_zooms
+from tileferry.domain.tiles.mercator import (
+    block_bounds,
+    first_index,
+    last_index,
+    latitude_to_fraction,
+    longitude_to_fraction,
+)
+from tileferry.domain.tiles.tile_id import TileId, check_zoom, normalize_zooms
 
 
 @frozen(kw_only=True)
@@ -60,7 +66,7 @@ class TileRange:
             y_first = self.y_min
 
 
-def tile_ranges(bbox: BBox, zoom: int) -> tuple[TileRange, ...]:
+def compute_tile_ranges(bbox: BBox, zoom: int) -> tuple[TileRange, ...]:
     """Return what covers the box at one level: one range, or two across the antimeridian.
 
     The ranges are disjoint and ascend, so nothing comes twice. The box's east and south edges do
@@ -71,8 +77,8 @@ def tile_ranges(bbox: BBox, zoom: int) -> tuple[TileRange, ...]:
             field="bbox", value=bbox, problem="must be a BBox", remedy="see BBox.parse"
         )
     tiles = 1 << check_zoom(zoom)
-    y_min = first_index(down(bbox.north), tiles)
-    y_max = last_index(down(bbox.south), tiles, first=y_min)
+    y_min = first_index(latitude_to_fraction(bbox.north), tiles)
+    y_max = last_index(latitude_to_fraction(bbox.south), tiles, first=y_min)
     return tuple(
         TileRange(zoom=zoom, x_min=x_min, x_max=x_max, y_min=y_min, y_max=y_max)
         for x_min, x_max in _columns(bbox, tiles)
@@ -80,7 +86,7 @@ def tile_ranges(bbox: BBox, zoom: int) -> tuple[TileRange, ...]:
 
 
 def _columns(bbox: BBox, tiles: int) -> tuple[tuple[int, int], ...]:
-    west, east = across(bbox.west), across(bbox.east)
+    west, east = longitude_to_fraction(bbox.west), longitude_to_fraction(bbox.east)
     x_min = first_index(west, tiles)
     if not bbox.crosses_antimeridian:
         return ((x_min, last_index(east, tiles, first=x_min)),)
@@ -100,12 +106,14 @@ class TileCoverage:
     """The tiles of a box at some zoom levels: ``count`` them, or go through ``tiles(source)``."""
 
     bbox: BBox
-    zoom_levels: tuple[int, ...] = field(converter=normalised_zooms)
+    zoom_levels: tuple[int, ...] = field(converter=normalize_zooms)
     ranges: tuple[TileRange, ...] = field(init=False, repr=False, eq=False)
 
     @ranges.default
-    def _covering(self) -> tuple[TileRange, ...]:
-        return tuple(part for zoom in self.zoom_levels for part in tile_ranges(self.bbox, zoom))
+    def _compute_ranges(self) -> tuple[TileRange, ...]:
+        return tuple(
+            part for zoom in self.zoom_levels for part in compute_tile_ranges(self.bbox, zoom)
+        )
 
     @property
     def count(self) -> int:
@@ -122,3 +130,65 @@ class TileCoverage:
             if start < part.count:
                 yield from part.tiles(source, start=start)
             start = max(0, start - part.count)
+
+
+AREA_TILES_MAX = 50_000_000
+"""That is 6 MB of bits, and a terabyte of tiles: more is a mistake."""
+
+
+def check_area_size(coverage: TileCoverage) -> None:
+    """Refuse an area that nobody can mean."""
+    if coverage.count > AREA_TILES_MAX:
+        raise InvalidValueError(
+            field="area",
+            value=coverage.count,
+            problem=f"has more than {AREA_TILES_MAX:,} tiles",
+            remedy="ask for a smaller area, or for fewer zoom levels at a time",
+        )
+
+
+@define
+class TileSet:
+    """Tiles of one area, of one source. What lies outside the area cannot be added."""
+
+    coverage: TileCoverage
+    _bits: bytearray = field(init=False)
+    _starts: dict[int, list[tuple[int, TileRange]]] = field(factory=dict, init=False)
+    _size: int = field(default=0, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        start = 0
+        check_area_size(self.coverage)
+        for tiles in self.coverage.ranges:
+            self._starts.setdefault(tiles.zoom, []).append((start, tiles))
+            start += tiles.count
+        self._bits = bytearray((start + 7) // 8)
+
+    def add(self, tile: TileId) -> bool:
+        """Put a tile into the set; tell whether it is of the area."""
+        index = self._index(tile)
+        if index is None:
+            return False
+        byte, bit = divmod(index, 8)
+        if not self._bits[byte] >> bit & 1:
+            self._bits[byte] |= 1 << bit
+            self._size += 1
+        return True
+
+    def __contains__(self, tile: object) -> bool:
+        index = self._index(tile) if isinstance(tile, TileId) else None
+        return index is not None and bool(self._bits[index // 8] >> index % 8 & 1)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def iter_missing(self, source: str) -> Iterator[TileId]:
+        """Yield the tiles of the area that are not in the set."""
+        return (tile for tile in self.coverage.tiles(source) if tile not in self)
+
+    def _index(self, tile: TileId) -> int | None:
+        for start, tiles in self._starts.get(tile.zoom, ()):
+            if tiles.contains(tile):
+                column, row = tile.x - tiles.x_min, tile.y - tiles.y_min
+                return start + column * (tiles.y_max - tiles.y_min + 1) + row
+        return None

@@ -14,7 +14,12 @@ from typing import Any
 from attrs import field, frozen
 
 from tileferry.domain.canonical import JsonValue
-from tileferry.domain.checks import (
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.json import JsonObject, parse_json
+from tileferry.domain.tiles.metadata import TILE_BYTES_MAX, TileMetadata
+from tileferry.domain.tiles.tile_id import TileId
+from tileferry.domain.tiles.upload import PerTileStatus, TileUploadStatus
+from tileferry.domain.validation import (
     as_float,
     as_tuple,
     aware,
@@ -26,11 +31,6 @@ from tileferry.domain.checks import (
     sha256_hex,
     text,
 )
-from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.json_input import parse_json
-from tileferry.domain.tiles.blob import TILE_BYTES_MAX
-from tileferry.domain.tiles.metadata import TileMetadata
-from tileferry.domain.tiles.tile_id import TileId
 
 BATCH_TILES_MAX = 1_000
 PUBLIC_KEY_BYTES, SIGNATURE_BYTES = 32, 64
@@ -50,7 +50,7 @@ class EnvelopeTile:
     size: int = field(validator=integer(0, TILE_BYTES_MAX))
 
     @classmethod
-    def of(cls, tile: TileMetadata) -> "EnvelopeTile":
+    def from_metadata(cls, tile: TileMetadata) -> "EnvelopeTile":
         """Return the line of a tile that waits for its upload."""
         return cls(
             tile_id=tile.tile_id,
@@ -135,25 +135,29 @@ class Batch:
     @cached_property
     def size(self) -> int:
         """How many bytes the body has, without reading a tile."""
-        frame = sum(map(len, self.body(b"" for _ in self.tiles)))
+        frame = sum(map(len, self.iter_body(b"" for _ in self.tiles)))
         return frame + sum(tile.size for tile in self.tiles)
 
-    def body(self, contents: Iterable[bytes]) -> Iterator[bytes]:
+    def iter_body(self, contents: Iterable[bytes]) -> Iterator[bytes]:
         """Yield the body in pieces; ``contents`` are the tiles' bytes, in their order.
 
         A piece is several small tiles: what it costs to send one does not depend on its size.
         """
-        piece = [self._head("manifest", "application/json"), self.manifest]
+        piece = [self._build_part_header("manifest", "application/json"), self.manifest]
         waiting = len(self.manifest)
         for tile, content in zip(self.tiles, contents, strict=True):
-            piece += (b"\r\n", self._head(str(tile.tile_id), "application/octet-stream"), content)
+            piece += (
+                b"\r\n",
+                self._build_part_header(str(tile.tile_id), "application/octet-stream"),
+                content,
+            )
             waiting += len(content)
             if waiting >= _PIECE_BYTES:
                 yield b"".join(piece)
                 piece, waiting = [], 0
         yield b"".join([*piece, f"\r\n--{self.boundary}--\r\n".encode()])
 
-    def _head(self, part: str, content_type: str) -> bytes:
+    def _build_part_header(self, part: str, content_type: str) -> bytes:
         return (
             f"--{self.boundary}\r\n"
             f'Content-Disposition: form-data; name="{part}"; filename="{part}"\r\n'
@@ -161,14 +165,14 @@ class Batch:
         ).encode()
 
 
-def signed_lines(
+def build_signing_input(
     *, method: str, path: str, body_sha256: str, key: str, timestamp: str, flight_id: str
 ) -> bytes:
     """Return the bytes that a signature is over."""
     return "\n".join((method, path, body_sha256, key, timestamp, flight_id)).encode()
 
 
-def _of_length(length: int) -> Any:
+def _check_length(length: int) -> Any:
     def check(_instance: object, attribute: Any, value: object) -> None:
         if not (isinstance(value, bytes) and len(value) == length):
             raise InvalidValueError(
@@ -185,5 +189,34 @@ class SignedEnvelope:
     batch: Batch = field(validator=instance(Batch))
     body_sha256: str = field(validator=sha256_hex)
     timestamp: str = field(validator=text)
-    public_key: bytes = field(validator=_of_length(PUBLIC_KEY_BYTES))
-    signature: bytes = field(validator=_of_length(SIGNATURE_BYTES), repr=lambda _: "…")
+    public_key: bytes = field(validator=_check_length(PUBLIC_KEY_BYTES))
+    signature: bytes = field(validator=_check_length(SIGNATURE_BYTES), repr=lambda _: "…")
+
+
+def parse_upload_response(
+    content: bytes, batch: Batch, *, bytes_max: int
+) -> tuple[PerTileStatus, ...]:
+    """Read an answer, in the order of the batch; what is not as agreed is refused by its field."""
+    answer = parse_json(content, field="answer", bytes_max=bytes_max)
+    results = JsonObject.from_value(answer, "answer").get_list("results")
+    expected = {str(tile.tile_id): tile.tile_id for tile in batch.tiles}
+    found: dict[str, PerTileStatus] = {}
+    for index, line in enumerate(results):
+        data = JsonObject.from_value(line, f"answer.results[{index}]")
+        tile = data.fields.get("tile_id")
+        if not isinstance(tile, str) or tile not in expected:
+            raise data.build_error("tile_id", "is no tile of the batch")
+        if tile in found:
+            raise data.build_error("tile_id", "comes twice")
+        status, reason = data.get_enum("status", TileUploadStatus), data.fields.get("reason")
+        if status is TileUploadStatus.UNREADABLE:
+            raise data.build_error("status", "is not for a provider to say")
+        if reason is not None and not isinstance(reason, str):
+            raise data.build_error("reason", "must be text, or null")
+        found[tile] = PerTileStatus(tile_id=expected[tile], status=status, reason=reason)
+    missing = next((tile for tile in expected if tile not in found), None)
+    if missing is not None:
+        raise InvalidValueError(
+            field="answer.results", value=missing, problem="has no line for this tile"
+        )
+    return tuple(found[tile] for tile in expected)

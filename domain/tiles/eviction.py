@@ -5,22 +5,22 @@ from datetime import datetime
 
 from attrs import field, frozen
 
-from tileferry.domain.checks import aware, instance, integer
 from tileferry.domain.errors import CacheBudgetExceededError, InvalidValueError
 from tileferry.domain.tiles.tile_id import TileId
 from tileferry.domain.tiles.voting import VotingStatus
+from tileferry.domain.validation import aware, instance, integer
 
 KEPT_STATUSES = frozenset({VotingStatus.PENDING, VotingStatus.UPLOAD_GIVEUP})
 """Tiles that nobody else has yet: evicting one would lose it."""
 _GIB = 2**30
 
 
-def default_budget_bytes(disk_bytes: int) -> int:
+def compute_default_budget_bytes(disk_bytes: int) -> int:
     """Return the cache's budget where the operator set none: half of the disk."""
     return disk_bytes // 2
 
 
-def default_reserve_bytes(disk_bytes: int) -> int:
+def compute_default_reserve_bytes(disk_bytes: int) -> int:
     """Return what stays free where the operator set nothing: a twentieth, 1 to 20 GiB."""
     return min(max(disk_bytes // 20, _GIB), 20 * _GIB)
 
@@ -118,7 +118,7 @@ class EvictionResult:
         """How much is missing."""
         return self.requested_bytes - self.available_bytes if self.insufficient else 0
 
-    def refusal(self) -> CacheBudgetExceededError:
+    def build_error(self) -> CacheBudgetExceededError:
         """Say what is missing, and which limit it is that stands in the way."""
         disk = self.tight_disk
         return CacheBudgetExceededError(
@@ -149,7 +149,7 @@ def plan_eviction(
         return as_it_is
     evicted: list[TileId] = []
     freed_bytes = 0
-    for tile in _checked_order(candidates):
+    for tile in _check_order(candidates):
         if tile.pinned:
             continue
         evicted.append(tile.tile_id)
@@ -168,7 +168,7 @@ def plan_eviction(
     )
 
 
-def _checked_order(candidates: Iterable[CachedTile]) -> Iterator[CachedTile]:
+def _check_order(candidates: Iterable[CachedTile]) -> Iterator[CachedTile]:
     """Yield the candidates; refuse one that comes twice, or was used before its predecessor."""
     previous: datetime | None = None
     seen: set[TileId] = set()

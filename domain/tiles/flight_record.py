@@ -5,10 +5,9 @@ from enum import StrEnum
 
 from attrs import field, frozen
 
-from tileferry.domain.checks import aware, instance, name
 from tileferry.domain.errors import FlightStateNotOnGroundError
-from tileferry.domain.json_input import parse_json
-from tileferry.domain.json_object import JsonObject
+from tileferry.domain.json import JsonObject, parse_json
+from tileferry.domain.validation import aware, instance, name
 
 _PATH = "flight record"
 _RECORD_BYTES_MAX = 65_536
@@ -30,7 +29,7 @@ class FlightRecord:
     state: FlightState = field(validator=instance(FlightState))
     recorded_at: datetime = field(validator=aware)
 
-    def confirm_on_ground(self, flight_id: str | None = None) -> None:
+    def check_on_ground(self, flight_id: str | None = None) -> None:
         """Refuse unless the aircraft has landed; a record of another flight proves nothing."""
         if flight_id is not None and self.flight_id != flight_id:
             raise FlightStateNotOnGroundError(
@@ -43,10 +42,10 @@ class FlightRecord:
     def parse(cls, content: bytes) -> "FlightRecord":
         """Read a flight record file."""
         found = parse_json(content, field=_PATH, bytes_max=_RECORD_BYTES_MAX)
-        data = JsonObject.of(found, _PATH)
-        with data.naming():
+        data = JsonObject.from_value(found, _PATH)
+        with data.locate_errors():
             return cls(
                 flight_id=data.get("flight_id", str),
-                state=data.get_member("state", FlightState),
-                recorded_at=data.get_moment("recorded_at"),
+                state=data.get_enum("state", FlightState),
+                recorded_at=data.get_datetime("recorded_at"),
             )

@@ -5,7 +5,7 @@ from typing import Any, NoReturn
 
 from tileferry.domain.canonical import JsonValue
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.json_input import parse_json
+from tileferry.domain.json import parse_json
 from tileferry.domain.tiles.bbox import CROSSING_WIDTH_MAX, LAT_MAX, LON_MAX, BBox
 
 GEOJSON_BYTES_MAX = 4 * 1024 * 1024
@@ -15,7 +15,7 @@ _POSITION_PARTS_MIN = 2
 Position = tuple[float, float]
 
 
-def bbox_of_geojson(content: bytes, *, field: str = "area") -> BBox:
+def parse_geojson_bbox(content: bytes, *, field: str = "area") -> BBox:
     """Return the smallest box that holds every polygon; what is no area is refused by its place.
 
     Polygons on both sides of the antimeridian give a box that crosses it, as RFC 7946 asks for an
@@ -24,21 +24,21 @@ def bbox_of_geojson(content: bytes, *, field: str = "area") -> BBox:
     document = parse_json(content, field=field, bytes_max=GEOJSON_BYTES_MAX)
     spans: list[Position] = []
     south, north = LAT_MAX, -LAT_MAX
-    for ring in _rings(document, field):
+    for ring in _iter_rings(document, field):
         longitudes = [position[0] for position in ring]
         spans.append((min(longitudes), max(longitudes)))
         latitudes = [position[1] for position in ring]
         south, north = min(south, *latitudes), max(north, *latitudes)
     if not spans:
         _refuse(field, "no polygon", "holds no area")
-    west, east = _arc_around(spans)
+    west, east = _find_enclosing_arc(spans)
     try:
         return BBox(west=west, south=south, east=east, north=north)
     except InvalidValueError as error:
         _refuse(field, error.value, f"is no area: {error.problem}")
 
 
-def _arc_around(spans: list[Position]) -> Position:
+def _find_enclosing_arc(spans: list[Position]) -> Position:
     """Return west and east of what holds all spans.
 
     That crosses the antimeridian only where half of the globe or more lies empty between them: a
@@ -53,20 +53,20 @@ def _arc_around(spans: list[Position]) -> Position:
     return west, reach
 
 
-def _rings(value: Any, path: str) -> Iterator[list[Position]]:
+def _iter_rings(value: Any, path: str) -> Iterator[list[Position]]:
     """Yield the outer ring of every polygon; holes are inside of it."""
-    kind = _member(value, path, "type")
+    kind = _get_member(value, path, "type")
     match kind:
         case "FeatureCollection":
-            for index, feature in enumerate(_list(value, path, "features")):
-                yield from _rings(feature, f"{path}.features[{index}]")
+            for index, feature in enumerate(_get_list(value, path, "features")):
+                yield from _iter_rings(feature, f"{path}.features[{index}]")
         case "Feature":
-            yield from _rings(_member(value, path, "geometry"), f"{path}.geometry")
+            yield from _iter_rings(_get_member(value, path, "geometry"), f"{path}.geometry")
         case "Polygon":
-            yield _outer(_list(value, path, "coordinates"), f"{path}.coordinates")
+            yield _parse_outer_ring(_get_list(value, path, "coordinates"), f"{path}.coordinates")
         case "MultiPolygon":
-            for index, polygon in enumerate(_list(value, path, "coordinates")):
-                yield _outer(polygon, f"{path}.coordinates[{index}]")
+            for index, polygon in enumerate(_get_list(value, path, "coordinates")):
+                yield _parse_outer_ring(polygon, f"{path}.coordinates[{index}]")
         case _:
             _refuse(
                 f"{path}.type",
@@ -76,10 +76,10 @@ def _rings(value: Any, path: str) -> Iterator[list[Position]]:
             )
 
 
-def _outer(polygon: JsonValue, path: str) -> list[Position]:
+def _parse_outer_ring(polygon: JsonValue, path: str) -> list[Position]:
     if not (isinstance(polygon, list) and polygon and isinstance(polygon[0], list)):
         _refuse(path, type(polygon).__name__, "must be a list of rings")
-    ring = [_position(item, f"{path}[0][{index}]") for index, item in enumerate(polygon[0])]
+    ring = [_parse_position(item, f"{path}[0][{index}]") for index, item in enumerate(polygon[0])]
     if len(ring) < RING_POSITIONS_MIN or ring[0] != ring[-1]:
         _refuse(
             f"{path}[0]",
@@ -89,7 +89,7 @@ def _outer(polygon: JsonValue, path: str) -> list[Position]:
     return ring
 
 
-def _position(value: JsonValue, path: str) -> Position:
+def _parse_position(value: JsonValue, path: str) -> Position:
     numbers = value if isinstance(value, list) else []
     if len(numbers) < _POSITION_PARTS_MIN or not all(
         type(part) in {int, float} for part in numbers
@@ -106,7 +106,7 @@ def _position(value: JsonValue, path: str) -> Position:
     return longitude, latitude
 
 
-def _member(value: Any, path: str, name: str) -> Any:
+def _get_member(value: Any, path: str, name: str) -> Any:
     if not isinstance(value, Mapping):
         _refuse(path, type(value).__name__, "must be a GeoJSON object")
     if name not in value:
@@ -114,8 +114,8 @@ def _member(value: Any, path: str, name: str) -> Any:
     return value[name]
 
 
-def _list(value: Any, path: str, name: str) -> list[JsonValue]:
-    found = _member(value, path, name)
+def _get_list(value: Any, path: str, name: str) -> list[JsonValue]:
+    found = _get_member(value, path, name)
     if not isinstance(found, list):
         _refuse(f"{path}.{name}", type(found).__name__, "must be a list")
     return found

@@ -6,13 +6,12 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from tileferry.domain.checks import integer, moment_of
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.json_input import parse_json
-from tileferry.domain.tiles.coverage import TileCoverage
-from tileferry.domain.tiles.download_request import TileSummary
+from tileferry.domain.json import parse_json
+from tileferry.domain.tiles.coverage import TileCoverage, TileSet
+from tileferry.domain.tiles.download import TileSummary
 from tileferry.domain.tiles.tile_id import TileId
-from tileferry.domain.tiles.tile_set import TileSet
+from tileferry.domain.validation import integer, parse_datetime
 
 _CURSOR_CHARS_MAX = 1_024
 
@@ -36,7 +35,7 @@ class ListingLimits:
 def parse_listing_page(content: bytes, *, source: str, bytes_max: int) -> ListingPage:
     """Read a page; fields beyond the agreed ones are left aside, a wrong one is refused by name."""
     data = parse_json(content, field="listing", bytes_max=bytes_max)
-    tiles = _of(data, "listing", "tiles", list)
+    tiles = _get_field(data, "listing", "tiles", list)
     cursor = data.get("next") if isinstance(data, Mapping) else None
     if cursor is not None and not (
         isinstance(cursor, str) and 0 < len(cursor) <= _CURSOR_CHARS_MAX
@@ -46,16 +45,16 @@ def parse_listing_page(content: bytes, *, source: str, bytes_max: int) -> Listin
             value=cursor,
             problem=f"must be null, or text of 1 to {_CURSOR_CHARS_MAX} characters",
         )
-    lines = (_tile_of(line, index, source) for index, line in enumerate(tiles))
+    lines = (_parse_tile(line, index, source) for index, line in enumerate(tiles))
     return ListingPage(tiles=tuple(lines), next=cursor)
 
 
-def _tile_of(line: Any, index: int, source: str) -> TileSummary:
+def _parse_tile(line: Any, index: int, source: str) -> TileSummary:
     try:
         # The values check themselves; what they do not take is looked at again, to name its field.
         produced_at = datetime.fromisoformat(line["produced_at"])
         if produced_at.tzinfo is not UTC:
-            return _tile_by_field(line, f"listing.tiles[{index}]", source)
+            return _parse_tile_by_field(line, f"listing.tiles[{index}]", source)
         return TileSummary(
             tile_id=TileId(source=source, zoom=line["z"], x=line["x"], y=line["y"]),
             produced_at=produced_at,
@@ -63,14 +62,16 @@ def _tile_of(line: Any, index: int, source: str) -> TileSummary:
             estimated_bytes=line["estimated_bytes"],
         )
     except (LookupError, TypeError, ValueError):
-        return _tile_by_field(line, f"listing.tiles[{index}]", source)
+        return _parse_tile_by_field(line, f"listing.tiles[{index}]", source)
 
 
-def _tile_by_field(line: Any, path: str, source: str) -> TileSummary:
-    zoom, x, y = (_of(line, path, name, int) for name in ("z", "x", "y"))
-    produced_at = moment_of(_of(line, path, "produced_at", str), field=f"{path}.produced_at")
-    resolution = _of(line, path, "resolution_m_per_px", int, float)
-    estimated_bytes = _of(line, path, "estimated_bytes", int)
+def _parse_tile_by_field(line: Any, path: str, source: str) -> TileSummary:
+    zoom, x, y = (_get_field(line, path, name, int) for name in ("z", "x", "y"))
+    produced_at = parse_datetime(
+        _get_field(line, path, "produced_at", str), field=f"{path}.produced_at"
+    )
+    resolution = _get_field(line, path, "resolution_m_per_px", int, float)
+    estimated_bytes = _get_field(line, path, "estimated_bytes", int)
     try:
         return TileSummary(
             tile_id=TileId(source=source, zoom=zoom, x=x, y=y),
@@ -87,13 +88,13 @@ def _tile_by_field(line: Any, path: str, source: str) -> TileSummary:
         ) from None
 
 
-def _of(data: Any, path: str, name: str, *kinds: type) -> Any:
+def _get_field(data: Any, path: str, name: str, *kinds: type) -> Any:
     if not isinstance(data, Mapping):
         raise InvalidValueError(field=path, value=type(data).__name__, problem="must be an object")
     value = data.get(name)
     # True and False are whole numbers to Python, and to nobody else.
     if not isinstance(value, kinds) or isinstance(value, bool):
-        problem = "is missing" if name not in data else f"must be {_named(kinds)}"
+        problem = "is missing" if name not in data else f"must be {_name_kind(kinds)}"
         raise InvalidValueError(field=f"{path}.{name}", value=value, problem=problem)
     return value
 
@@ -101,7 +102,7 @@ def _of(data: Any, path: str, name: str, *kinds: type) -> Any:
 _NAMES = {int: "a whole number", float: "a number", str: "text", list: "a list"}
 
 
-def _named(kinds: tuple[type, ...]) -> str:
+def _name_kind(kinds: tuple[type, ...]) -> str:
     return _NAMES[kinds[-1]]
 
 
@@ -118,7 +119,7 @@ class ListingProgress:
     def __attrs_post_init__(self) -> None:
         self._listed = TileSet(self.coverage)
 
-    def new_tiles(self, page: ListingPage) -> list[TileSummary]:
+    def add_page(self, page: ListingPage) -> list[TileSummary]:
         """Return the tiles of a page that were not listed before; all must be of the area."""
         self._pages += 1
         if page.next is not None:

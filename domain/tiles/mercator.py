@@ -23,7 +23,9 @@ def tile_at(lon: float, lat: float, zoom: int) -> tuple[int, int]:
                 field=field, value=value, problem=f"must be from {-limit:g} to {limit:g} degrees"
             )
     tiles = 1 << check_zoom(zoom)
-    return first_index(across(lon), tiles), first_index(down(lat), tiles)
+    return first_index(longitude_to_fraction(lon), tiles), first_index(
+        latitude_to_fraction(lat), tiles
+    )
 
 
 def tile_bounds(tile: TileId) -> BBox:
@@ -35,19 +37,19 @@ def block_bounds(zoom: int, *, x_min: int, x_max: int, y_min: int, y_max: int) -
     """Return the box that a rectangle of tiles covers, both ends included."""
     tiles = 1 << zoom
     return BBox(
-        west=_longitude(x_min / tiles),
-        south=_latitude((y_max + 1) / tiles),
-        east=_longitude((x_max + 1) / tiles),
-        north=_latitude(y_min / tiles),
+        west=_fraction_to_longitude(x_min / tiles),
+        south=_fraction_to_latitude((y_max + 1) / tiles),
+        east=_fraction_to_longitude((x_max + 1) / tiles),
+        north=_fraction_to_latitude(y_min / tiles),
     )
 
 
-def across(lon: float) -> float:
+def longitude_to_fraction(lon: float) -> float:
     """Return where a longitude lies between the world's west edge, 0, and its east edge, 1."""
     return lon / 360.0 + 0.5
 
 
-def down(lat: float) -> float:
+def latitude_to_fraction(lat: float) -> float:
     """Return where a latitude lies between the square's north edge, 0, and its south edge, 1."""
     held = min(max(lat, -MERCATOR_LAT_MAX), MERCATOR_LAT_MAX)
     return 0.5 - math.asinh(math.tan(math.radians(held))) / math.tau
@@ -63,9 +65,9 @@ def last_index(fraction: float, tiles: int, *, first: int) -> int:
     return max(min(math.ceil((fraction - _ROUNDING) * tiles), tiles) - 1, first)
 
 
-def _longitude(fraction: float) -> float:
+def _fraction_to_longitude(fraction: float) -> float:
     return fraction * 360.0 - 180.0
 
 
-def _latitude(fraction: float) -> float:
+def _fraction_to_latitude(fraction: float) -> float:
     return math.degrees(math.atan(math.sinh(math.pi * (1.0 - 2.0 * fraction))))

@@ -1,4 +1,4 @@
-"""What the cache knows of a tile, and which of two versions of it stays."""
+"""Where a tile's bytes are, and how to tell that they are the right ones."""
 
 import math
 from datetime import UTC, datetime
@@ -6,25 +6,51 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from tileferry.domain.checks import (
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles.gates import FUTURE_TOLERANCE, FreshnessLabel, SectorClass
+from tileferry.domain.tiles.tile_id import TileId
+from tileferry.domain.tiles.voting import VotingStatus
+from tileferry.domain.validation import (
     as_float,
     aware,
     check_fields,
-    field_name,
+    format_field_name,
     instance,
     integer,
     is_name,
     name,
     positive,
+    sha256_hex,
 )
-from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.tiles.blob import BlobRef
-from tileferry.domain.tiles.freshness import FUTURE_TOLERANCE, FreshnessLabel, SectorClass
-from tileferry.domain.tiles.tile_id import TileId
-from tileferry.domain.tiles.voting import VotingStatus
 
 if TYPE_CHECKING:
     from attrs import Attribute
+
+
+TILE_BYTES_MAX = 64 * 1024 * 1024
+"""No tile is larger: what claims to be is refused before it is read."""
+
+
+@frozen(kw_only=True)
+class BlobRef:
+    """A tile's bytes inside the cache: which segment, where in it, how long, which digest."""
+
+    segment: int
+    offset: int
+    length: int
+    sha256: str = field(validator=sha256_hex)
+
+    def __attrs_post_init__(self) -> None:
+        if not (
+            type(self.segment) is type(self.offset) is type(self.length) is int
+            and self.segment >= 1
+            and self.offset >= 0
+            and 0 <= self.length <= TILE_BYTES_MAX
+        ):
+            check_fields(self, _CHECKS)
+
+
+_CHECKS = {"segment": integer(1), "offset": integer(0), "length": integer(0, TILE_BYTES_MAX)}
 
 
 _FIRST_STATUSES = (VotingStatus.TRUSTED, VotingStatus.PENDING)
@@ -33,7 +59,7 @@ _FIRST_STATUSES = (VotingStatus.TRUSTED, VotingStatus.PENDING)
 def _first_status(instance: object, attribute: "Attribute[Any]", value: object) -> None:
     if not (isinstance(value, VotingStatus) and value in _FIRST_STATUSES):
         raise InvalidValueError(
-            field=field_name(instance, attribute),
+            field=format_field_name(instance, attribute),
             value=value,
             problem=f"must be one of {', '.join(_FIRST_STATUSES)}",
         )

@@ -43,10 +43,10 @@ class ProviderFault(StrEnum):
     @property
     def concerns_one_tile(self) -> bool:
         """Whether other tiles may well be fine."""
-        return self in _OF_ONE_TILE
+        return self in _SINGLE_TILE_FAULTS
 
 
-_OF_ONE_TILE = {
+_SINGLE_TILE_FAULTS = {
     ProviderFault.TRUNCATED,
     ProviderFault.DAMAGED,
     ProviderFault.NOT_FOUND,
@@ -54,7 +54,7 @@ _OF_ONE_TILE = {
     ProviderFault.TOO_LARGE,
     ProviderFault.TOO_SLOW,
 }
-_PASSING = {
+_TRANSIENT_FAULTS = {
     ProviderFault.UNREACHABLE,
     ProviderFault.TIMED_OUT,
     ProviderFault.TOO_SLOW,
@@ -64,14 +64,14 @@ _PASSING = {
 }
 
 
-def class_of_fault(fault: ProviderFault, retry_after_s: float | None = None) -> ErrorClass:
+def classify_fault(fault: ProviderFault, retry_after_s: float | None = None) -> ErrorClass:
     """Say whether another attempt may help."""
     if fault is ProviderFault.RATE_LIMITED:
         return RateLimited(retry_after_s=retry_after_s)
-    return Retryable() if fault in _PASSING else Final()
+    return Retryable() if fault in _TRANSIENT_FAULTS else Final()
 
 
-def fault_of_status(status: int) -> ProviderFault:
+def fault_from_status(status: int) -> ProviderFault:
     """Say what an answer that is no success means."""
     known = _BY_STATUS.get(status)
     if known is not None:
@@ -81,7 +81,7 @@ def fault_of_status(status: int) -> ProviderFault:
     return ProviderFault.REFUSED if status >= _CLIENT_ERRORS else ProviderFault.REDIRECTED
 
 
-def ends_download(
+def should_abort_download(
     fault: ProviderFault | None,
     *,
     tiles_failed: int,
@@ -100,10 +100,10 @@ def ends_download(
     return fault is None or not fault.concerns_one_tile
 
 
-def class_of_error(error: BaseException) -> ErrorClass:
+def classify_provider_error(error: BaseException) -> ErrorClass:
     """Classify what a call to the provider raised; what is no fault of the provider is final."""
     if isinstance(error, SatelliteProviderError) and error.fault is not None:
-        return class_of_fault(error.fault, error.retry_after_s)
+        return classify_fault(error.fault, error.retry_after_s)
     return Final()
 
 

@@ -6,16 +6,17 @@ from enum import StrEnum
 
 from attrs import field, frozen
 
-from tileferry.domain.checks import aware, instance, integer
 from tileferry.domain.errors import FreshnessRejectionError, InvalidValueError
-from tileferry.domain.tiles.freshness import (
+from tileferry.domain.tiles.gates import (
     FUTURE_TOLERANCE,
     FreshnessLabel,
     FreshnessRule,
+    ResolutionGate,
+    ResolutionVerdict,
     SectorClass,
 )
 from tileferry.domain.tiles.metadata import TileMetadata
-from tileferry.domain.tiles.resolution import ResolutionGate, ResolutionVerdict
+from tileferry.domain.validation import aware, instance, integer
 
 _DAY = timedelta(days=1)
 
@@ -30,7 +31,7 @@ class Flaw(StrEnum):
     DOWNGRADED = "downgraded"
 
     @property
-    def grounds(self) -> bool:
+    def is_blocking(self) -> bool:
         """Whether it keeps the aircraft on the ground; the rest is worth a warning."""
         return self is not Flaw.DOWNGRADED
 
@@ -79,16 +80,16 @@ class FlightStandard:
                 remedy="judge for today or a day to come",
             )
 
-    def defects_of(self, tile: TileMetadata) -> tuple[Defect, ...]:
+    def find_defects(self, tile: TileMetadata) -> tuple[Defect, ...]:
         """Return what is wrong with a tile, going by what is known of it."""
-        age = self._defect_of_age(tile)
+        age = self._check_age(tile)
         verdict = self.resolution.judge(tile.resolution_m_per_px)
         if verdict is ResolutionVerdict.ACCEPTED:
             return () if age is None else (age,)
-        resolution = self._defect_of_resolution(tile.resolution_m_per_px, verdict)
+        resolution = self._build_resolution_defect(tile.resolution_m_per_px, verdict)
         return (resolution,) if age is None else (age, resolution)
 
-    def _defect_of_age(self, tile: TileMetadata) -> Defect | None:
+    def _check_age(self, tile: TileMetadata) -> Defect | None:
         ahead = tile.stored_at - self.now
         if ahead > FUTURE_TOLERANCE:  # then no age can be told: the clock was set back
             days = ahead / _DAY
@@ -98,9 +99,9 @@ class FlightStandard:
         try:
             label = self._label(tile)
         except FreshnessRejectionError:
-            return self._aged(Flaw.STALE, tile)
+            return self._build_age_defect(Flaw.STALE, tile)
         if label is FreshnessLabel.DOWNGRADED:
-            return self._aged(Flaw.DOWNGRADED, tile)
+            return self._build_age_defect(Flaw.DOWNGRADED, tile)
         if tile.freshness is FreshnessLabel.DOWNGRADED:
             return Defect(Flaw.DOWNGRADED, 0.0, "was downgraded when it was stored")
         return None
@@ -117,7 +118,7 @@ class FlightStandard:
             tile.tile_id, self.sector, produced_at=tile.produced_at, now=moment
         )
 
-    def _aged(self, flaw: Flaw, tile: TileMetadata) -> Defect:
+    def _build_age_defect(self, flaw: Flaw, tile: TileMetadata) -> Defect:
         allowed_days = self.freshness.max_age_days(self.sector)
         age_days = (self.flown_at - tile.produced_at) / _DAY
         if age_days > allowed_days:
@@ -126,7 +127,7 @@ class FlightStandard:
         ahead_days = (tile.produced_at - self.now) / _DAY
         return Defect(flaw, ahead_days, f"dated {ahead_days:.0f} days ahead of now")
 
-    def _defect_of_resolution(self, m_per_px: float, verdict: ResolutionVerdict) -> Defect:
+    def _build_resolution_defect(self, m_per_px: float, verdict: ResolutionVerdict) -> Defect:
         detail = f"{m_per_px:g} m/px, {verdict.value.replace('_', ' ')}"
         if verdict is ResolutionVerdict.BELOW_MINIMUM:
             return Defect(Flaw.SUB_SPEC, self.resolution.min_m_per_px / m_per_px, detail)
@@ -156,7 +157,7 @@ NO_TILES = ReadinessCount(tiles=0, flaws=dict.fromkeys(Flaw, 0))
 
 
 @frozen(kw_only=True)
-class Verdict:
+class ReadinessVerdict:
     """GO or NO-GO, with what speaks against it and what is only to be known."""
 
     reasons: tuple[str, ...]
@@ -171,7 +172,7 @@ class Verdict:
         return "GO" if self.is_go else "NO-GO"
 
 
-def judge_area(by_zoom: Mapping[int, ReadinessCount], standard: FlightStandard) -> Verdict:
+def judge_area(by_zoom: Mapping[int, ReadinessCount], standard: FlightStandard) -> ReadinessVerdict:
     """Decide: one damaged, stale or sub-spec tile is NO-GO, and so is a hole more than allowed.
 
     A zoom level of which nothing is there is never ready, however many holes are allowed.
@@ -183,7 +184,7 @@ def judge_area(by_zoom: Mapping[int, ReadinessCount], standard: FlightStandard) 
         tiles = count.flaws[flaw]
         if not tiles:
             continue
-        says = f"{_tiles(tiles)} {flaw.meaning}"
+        says = f"{_format_tile_count(tiles)} {flaw.meaning}"
         if flaw is Flaw.HOLE:
             says += f", {standard.holes_max:,} allowed"
             empty = [zoom for zoom, level in by_zoom.items() if level.tiles and not level.present]
@@ -191,10 +192,10 @@ def judge_area(by_zoom: Mapping[int, ReadinessCount], standard: FlightStandard) 
                 says += f"; nothing at all of zoom {', '.join(map(str, empty))}"
             grounds = tiles > standard.holes_max or bool(empty)
         else:
-            grounds = flaw.grounds
+            grounds = flaw.is_blocking
         (reasons if grounds else warnings).append(says)
-    return Verdict(reasons=tuple(reasons), warnings=tuple(warnings))
+    return ReadinessVerdict(reasons=tuple(reasons), warnings=tuple(warnings))
 
 
-def _tiles(count: int) -> str:
+def _format_tile_count(count: int) -> str:
     return "1 tile" if count == 1 else f"{count:,} tiles"

@@ -7,8 +7,8 @@ from typing import NoReturn
 
 from attrs import frozen
 
-from tileferry.domain.checks import NAME_CHARS_MAX, is_name
 from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.validation import NAME_CHARS_MAX, is_name
 
 ZOOM_MAX = 21
 ALL_ZOOMS = tuple(range(ZOOM_MAX + 1))
@@ -99,7 +99,7 @@ def check_zoom(zoom: int, *, field: str = "zoom") -> int:
     return zoom
 
 
-def normalised_zooms(zooms: Iterable[int]) -> tuple[int, ...]:
+def normalize_zooms(zooms: Iterable[int]) -> tuple[int, ...]:
     """Return the levels in ascending order, each once; there must be one at least."""
     if not isinstance(zooms, Iterable):
         raise InvalidValueError(field="zoom_levels", value=zooms, problem="must be a list")

@@ -1,4 +1,4 @@
-"""A plain tile server: what its operator has said of it, and the listing that it cannot give."""
+"""Downloading many tiles from a server that serves everybody: who forbids it, who must be asked."""
 
 from datetime import UTC, date, datetime, time
 from hashlib import sha256
@@ -6,18 +6,82 @@ from itertools import islice
 
 from attrs import field, frozen
 
-from tileferry.domain.checks import instance, integer, text
 from tileferry.domain.errors import InvalidValueError, NotPermittedError
-from tileferry.domain.tiles.blob import TILE_BYTES_MAX
-from tileferry.domain.tiles.bulk_policy import check_bulk_policy
-from tileferry.domain.tiles.capture import ground_resolution
-from tileferry.domain.tiles.coverage import TileCoverage
-from tileferry.domain.tiles.download_request import TileSummary
+from tileferry.domain.tiles.capture import compute_ground_resolution
+from tileferry.domain.tiles.coverage import AREA_TILES_MAX, TileCoverage
+from tileferry.domain.tiles.download import TileSummary
 from tileferry.domain.tiles.listing import ListingPage
-from tileferry.domain.tiles.request_spacing import RequestSpacing
+from tileferry.domain.tiles.metadata import TILE_BYTES_MAX
+from tileferry.domain.tiles.request_limits import RequestSpacing
 from tileferry.domain.tiles.tile_id import TileId
-from tileferry.domain.tiles.tile_set import AREA_TILES_MAX
 from tileferry.domain.tiles.tile_template import TileTemplate
+from tileferry.domain.validation import instance, integer, text
+
+
+@frozen(kw_only=True)
+class BulkDownloadBan:
+    """Hosts whose terms forbid it, whatever anybody acknowledges."""
+
+    hosts: tuple[str, ...]
+    """Each with all hosts below it; ``name.*`` is a name in every country."""
+    why: str
+    read: str
+
+    def covers(self, host: str) -> bool:
+        """Tell whether a host is one of these."""
+        labels = host.split(".")
+        owner = labels[-3:-2] if labels[-2:-1] in (["co"], ["com"]) else labels[-2:-1]
+        return any(
+            known[:-2] in owner
+            if known.endswith(".*")
+            else host == known or host.endswith(f".{known}")
+            for known in self.hosts
+        )
+
+
+BULK_DOWNLOAD_BANS = (
+    BulkDownloadBan(
+        hosts=("tile.openstreetmap.org", "tile.osm.org"),
+        why="OpenStreetMap's tile usage policy forbids bulk downloading and offline use",
+        read="https://operations.osmfoundation.org/policies/tiles/",
+    ),
+    BulkDownloadBan(
+        hosts=("maps.wikimedia.org",),
+        why="the terms of Wikimedia Maps forbid downloading areas for offline use, and services of "
+        "others",
+        read="https://foundation.wikimedia.org/wiki/Policy:Maps_Terms_of_Use",
+    ),
+    BulkDownloadBan(
+        hosts=("google.*", "googleapis.com"),
+        why="the terms of Google Maps forbid to fetch tiles in advance and to store them",
+        read="https://cloud.google.com/maps-platform/terms",
+    ),
+)
+
+
+def check_bulk_policy(host: str, *, host_and_port: str, acknowledged_for: str | None) -> None:
+    """Refuse a host that forbids bulk downloads, or that nobody has said they may ask for many."""
+    what = f"downloading in bulk from {host_and_port}"
+    for known in BULK_DOWNLOAD_BANS:
+        if known.covers(host):
+            raise NotPermittedError(
+                what=what,
+                problem=f"{known.why}, see {known.read}",
+                remedy="use a server of your own, or one whose terms allow it",
+            )
+    if acknowledged_for is None or acknowledged_for.strip().lower() != host_and_port:
+        said = (
+            "nobody has acknowledged its policy"
+            if acknowledged_for is None
+            else f"xyz.bulk_download_acknowledged_for is {acknowledged_for!r}, another host"
+        )
+        raise NotPermittedError(
+            what=what,
+            problem=said,
+            remedy="read that server's terms of use and its policy on bulk downloads; if they "
+            f'allow you to, set xyz.bulk_download_acknowledged_for = "{host_and_port}"',
+        )
+
 
 ESTIMATED_TILE_BYTES = 25_000
 TILES_PER_DOWNLOAD = 100_000
@@ -55,12 +119,12 @@ class TileServer:
             acknowledged_for=self.acknowledged_for,
         )
 
-    def identity(self, key: str) -> str:
+    def compute_identity(self, key: str) -> str:
         """Return what tells downloads from two servers, or with two keys, or of two dates apart."""
         said = f"{self.template.text}|{self.imagery_date.isoformat()}|{key}"
         return sha256(said.encode()).hexdigest()
 
-    def page(self, coverage: TileCoverage, cursor: str | None, *, source: str) -> ListingPage:
+    def list_page(self, coverage: TileCoverage, cursor: str | None, *, source: str) -> ListingPage:
         """Return a page of what an area consists of; whether it is all there, fetching shows."""
         count = coverage.count
         if count > self.max_tiles_per_download:
@@ -70,23 +134,23 @@ class TileServer:
                 remedy="ask for a smaller area or fewer zoom levels; or raise it, if that server's "
                 "policy allows so many",
             )
-        start = _start_of(cursor, count)
+        start = _parse_cursor(cursor, count)
         tiles = islice(coverage.tiles(source, start=start), PAGE_TILES)
         end = start + PAGE_TILES
         return ListingPage(
-            tiles=tuple(map(self._summary, tiles)), next=str(end) if end < count else None
+            tiles=tuple(map(self._summarize, tiles)), next=str(end) if end < count else None
         )
 
-    def _summary(self, tile: TileId) -> TileSummary:
+    def _summarize(self, tile: TileId) -> TileSummary:
         return TileSummary(
             tile_id=tile,
             produced_at=datetime.combine(self.imagery_date, time(), UTC),
-            resolution_m_per_px=ground_resolution(tile),
+            resolution_m_per_px=compute_ground_resolution(tile),
             estimated_bytes=self.estimated_tile_bytes,
         )
 
 
-def _start_of(cursor: str | None, count: int) -> int:
+def _parse_cursor(cursor: str | None, count: int) -> int:
     """Read a cursor, which is the number of the next tile."""
     if cursor is None:
         return 0

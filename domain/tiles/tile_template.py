@@ -7,9 +7,9 @@ from hashlib import sha256
 from attrs import field, frozen
 
 from tileferry.domain.addresses import PORT_MAX, is_host, is_loopback
-from tileferry.domain.checks import NAME_CHARS_MAX, is_name
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles.tile_id import TileId
+from tileferry.domain.validation import NAME_CHARS_MAX, is_name
 
 SETTING = "xyz.url_template"
 EXAMPLE = "https://tiles.example.org/{z}/{x}/{y}.png"
@@ -43,22 +43,22 @@ class TileTemplate:
     _parts: Mapping[str, str] = field(init=False, repr=False, eq=False)
 
     @_parts.default
-    def _checked_parts(self) -> Mapping[str, str]:
+    def _parse_parts(self) -> Mapping[str, str]:
         _check_places(self.text)
         found = _FORM.fullmatch(self.text) if len(self.text) <= _CHARS_MAX else None
         if found is None:
             # It is not shown: what is no address may hold anything, also a key.
-            raise _refused("is not the address of a tile server", f"write it as {EXAMPLE}")
+            raise _build_error("is not the address of a tile server", f"write it as {EXAMPLE}")
         port = found["port"] or ":0"
         if not is_host(found["host"].strip("[]")) or int(port[1:]) > PORT_MAX:
-            raise _refused("names a host or a port that cannot be", f"write it as {EXAMPLE}")
+            raise _build_error("names a host or a port that cannot be", f"write it as {EXAMPLE}")
         if found["scheme"] == "http" and not is_loopback(found["host"].strip("[]")):
-            raise _refused(
+            raise _build_error(
                 f"would ask {found['host']} over plain http",
                 "use https; http is for this machine only",
             )
         if _KEY_NAMES.search(self.text):
-            raise _refused(
+            raise _build_error(
                 "seems to hold a key, which would be seen in logs",
                 f"write {KEY_PLACE} in its place, and put the key into a file with mode 0600 that "
                 "c11.service_api_key_file names, or into TILEFERRY_C11_SERVICE_API_KEY",
@@ -98,7 +98,7 @@ class TileTemplate:
         """Whether the key is part of the address."""
         return KEY_PLACE in self.text
 
-    def path_of(self, tile: TileId, *, key: str = HIDDEN_KEY) -> str:
+    def build_path(self, tile: TileId, *, key: str = HIDDEN_KEY) -> str:
         """Return a tile's path and query; without a key it is fit to be shown."""
         south_up = (1 << tile.zoom) - 1 - tile.y
         values = {"z": tile.zoom, "x": tile.x, "y": tile.y, "-y": south_up, "api_key": key}
@@ -119,21 +119,21 @@ def _check_places(text: str) -> None:
     places = _PLACE.findall(text)
     for place in places:
         if place not in _PLACES:
-            raise _refused(
+            raise _build_error(
                 f"has a placeholder that is not known, {{{place}}}",
                 f"known are {', '.join(f'{{{known}}}' for known in _PLACES)}; {EXAMPLE}",
             )
     if "{" in (rest := _PLACE.sub("", text)) or "}" in rest:
-        raise _refused("has a brace without its partner", f"write it as {EXAMPLE}")
+        raise _build_error("has a brace without its partner", f"write it as {EXAMPLE}")
     for wanted in ("z", "x"):
         if wanted not in places:
-            raise _refused(f"has no place for {{{wanted}}}", f"write it as {EXAMPLE}")
+            raise _build_error(f"has no place for {{{wanted}}}", f"write it as {EXAMPLE}")
     if ("y" in places) == ("-y" in places):
-        raise _refused(
+        raise _build_error(
             "must have a place for either {y} or {-y}",
             "{y} counts rows from the north, {-y} from the south, as TMS does",
         )
 
 
-def _refused(problem: str, remedy: str) -> InvalidValueError:
+def _build_error(problem: str, remedy: str) -> InvalidValueError:
     return InvalidValueError(field=SETTING, value=None, problem=problem, remedy=remedy)

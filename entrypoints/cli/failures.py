@@ -12,49 +12,51 @@ from rich.console import Console
 from typer.exceptions import TyperException
 
 from tileferry.domain.errors import TileManagerError
-from tileferry.domain.text import message_of, printable
-from tileferry.entrypoints.cli.exits import ExitCode, exit_code_of
-from tileferry.entrypoints.cli.tree import Interrupted, ReaderGone
+from tileferry.domain.text import format_error, printable
+from tileferry.entrypoints.cli.exit_codes import ExitCode, get_exit_code
+from tileferry.entrypoints.cli.tree import CommandInterrupted, OutputClosed
 
 ERROR_SCHEMA = "tileferry.error.v1"
 _LINE_CHARS_MAX = 1_000
 
 
-def told(error: BaseException, *, as_json: bool) -> ExitCode:
+def report_failure(error: BaseException, *, as_json: bool) -> ExitCode:
     """Tell what happened, and return the exit code."""
     if isinstance(error, TileManagerError):
-        code = exit_code_of(error)
+        code = get_exit_code(error)
         if as_json:
-            _print_error(error_json(error, code))
-        _say(f"tileferry: {error}")
+            _print_error(error_to_json(error, code))
+        _print_line(f"tileferry: {error}")
         return code
-    if isinstance(error, Interrupted | KeyboardInterrupt | typer.Abort):
-        _say("tileferry: interrupted")
+    if isinstance(error, CommandInterrupted | KeyboardInterrupt | typer.Abort):
+        _print_line("tileferry: interrupted")
         return ExitCode.INTERRUPTED
     if isinstance(error, TyperException):
         if as_json:
-            _print_error(_body("UsageError", error.format_message(), ExitCode.USAGE))
+            _print_error(_build_error_body("UsageError", error.format_message(), ExitCode.USAGE))
         cast("Any", error).show()  # with the command's usage; all of them have it
         return ExitCode.USAGE
-    if isinstance(error, ReaderGone):
-        _leave_stdout()
+    if isinstance(error, OutputClosed):
+        _discard_stdout()
         return ExitCode.FATAL
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        _leave_stdout()
-        _say(f"tileferry: the disk is full: {message_of(error)}; make room, then run it again")
+        _discard_stdout()
+        _print_line(
+            f"tileferry: the disk is full: {format_error(error)}; make room, then run it again"
+        )
         return ExitCode.FATAL
     for line in "".join(traceback.format_exception(error)).splitlines():
-        _say(printable(line, limit=_LINE_CHARS_MAX))
-    _say("tileferry: an internal error; please report the lines above")
+        _print_line(printable(line, limit=_LINE_CHARS_MAX))
+    _print_line("tileferry: an internal error; please report the lines above")
     return ExitCode.FATAL
 
 
-def _leave_stdout() -> None:
+def _discard_stdout() -> None:
     """Write nothing more there: the interpreter would complain once again at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def error_json(error: BaseException, code: ExitCode) -> dict[str, Any]:
+def error_to_json(error: BaseException, code: ExitCode) -> dict[str, Any]:
     """Return an error for scripts; it looks the same in the object of any command."""
     match error:
         case TileManagerError():
@@ -62,11 +64,11 @@ def error_json(error: BaseException, code: ExitCode) -> dict[str, Any]:
         case KeyboardInterrupt():
             message = "interrupted"
         case _:
-            message = message_of(error)
-    return _body(type(error).__name__, message, code)
+            message = format_error(error)
+    return _build_error_body(type(error).__name__, message, code)
 
 
-def _body(kind: str, message: str, code: ExitCode) -> dict[str, Any]:
+def _build_error_body(kind: str, message: str, code: ExitCode) -> dict[str, Any]:
     return {"type": kind, "message": message, "exit_code": code}
 
 
@@ -75,5 +77,5 @@ def _print_error(body: dict[str, Any]) -> None:
     typer.echo(json.dumps({"schema": ERROR_SCHEMA, "error": body}, ensure_ascii=False))
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True).print(line)

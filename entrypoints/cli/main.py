@@ -26,12 +26,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         code = app(arguments, prog_name=APP_NAME, standalone_mode=False)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # the operator gets to know
-        from tileferry.entrypoints.cli.failures import told  # noqa: PLC0415  # as above
+        from tileferry.entrypoints.cli.failures import report_failure  # as above
 
         words = sys.argv[1:] if arguments is None else arguments
-        code = told(error, as_json="--json" in words)
+        code = report_failure(error, as_json="--json" in words)
     except SystemExit as end:  # typer's own: it told how to complete, or nobody reads its help
-        from tileferry.entrypoints.cli.exits import ExitCode  # noqa: PLC0415  # as above
+        from tileferry.entrypoints.cli.exit_codes import ExitCode  # as above
 
         code = ExitCode.FATAL if end.code else ExitCode.DONE
     finally:

@@ -19,17 +19,17 @@ from tileferry.domain.text import printable
 from tileferry.entrypoints.config import load_config
 
 if TYPE_CHECKING:
-    from tileferry.application.audit_reading import AuditReader
+    from tileferry.application.audit_reader import AuditReader
     from tileferry.entrypoints.container import Container
 
 
 _LOGGER = logging.getLogger("tileferry.cli")
-_ON_PURPOSE = (TileManagerError, typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError)
+_EXPECTED_ERRORS = (TileManagerError, typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError)
 """What ends a command without being a mistake of ours."""
 _REFUSALS_MAX = 20
 
 
-class Paper(Console):
+class DataConsole(Console):
     """Where data goes. Rich would end the process when nobody reads it; how is not its to say."""
 
     def on_broken_pipe(self) -> None:
@@ -37,24 +37,24 @@ class Paper(Console):
         raise  # noqa: PLE0704  # rich calls this while it handles the error
 
 
-people = Paper(highlight=False)
-notes = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
+stdout = DataConsole(highlight=False)
+stderr = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
 """For everything that is not data."""
 
 
 @contextmanager
-def opened(config_file: Path | None) -> Iterator["Container"]:
+def open_container(config_file: Path | None) -> Iterator["Container"]:
     """Assemble the product for one command, and close it at the end."""
     # It brings every adapter with it, which a command that needs none should not wait for.
-    from tileferry.entrypoints.container import Container  # noqa: PLC0415
-    from tileferry.entrypoints.logs import logging_to  # noqa: PLC0415  # as above
+    from tileferry.entrypoints.container import Container
+    from tileferry.entrypoints.logs import log_to  # as above
 
     config = load_config(config_file)
-    with logging_to(config.log, notes):
+    with log_to(config.log, stderr):
         container = Container(config=config)
         try:
             yield container
-        except _ON_PURPOSE:
+        except _EXPECTED_ERRORS:
             raise
         except Exception as error:
             _LOGGER.exception(
@@ -66,24 +66,24 @@ def opened(config_file: Path | None) -> Iterator["Container"]:
 
 
 @contextmanager
-def opened_books(config_file: Path | None) -> Iterator["Container"]:
+def open_checked(config_file: Path | None) -> Iterator["Container"]:
     """Assemble the product over a database whose schema is current."""
-    from tileferry.adapters.postgres import schema_status  # noqa: PLC0415  # as above
+    from tileferry.adapters.postgres import get_schema_status  # as above
 
-    with opened(config_file) as container:
-        schema_status(container.database()).check()
+    with open_container(config_file) as container:
+        get_schema_status(container.database()).check()
         yield container
 
 
 @contextmanager
-def reading_audit(config_file: Path | None) -> Iterator[tuple["Container", "AuditReader"]]:
+def open_audit(config_file: Path | None) -> Iterator[tuple["Container", "AuditReader"]]:
     """Open the audit log of such a database."""
-    with opened_books(config_file) as container:
+    with open_checked(config_file) as container:
         yield container, container.audit_reader()
 
 
 @contextmanager
-def option(name: str) -> Iterator[None]:
+def blame_option(name: str) -> Iterator[None]:
     """Call what is refused within by the name that the operator gave it."""
     try:
         yield
@@ -96,7 +96,7 @@ def print_json(schema: str, body: Mapping[str, Any]) -> None:
     typer.echo(json.dumps({"schema": schema, **body}, ensure_ascii=False))
 
 
-def facts(title: str, rows: Mapping[str, object]) -> Table:
+def build_facts_table(title: str, rows: Mapping[str, object]) -> Table:
     """Lay out a few named facts."""
     title = printable(title)  # it may be a name that came with a file
     table = Table(title=Text(title), title_justify="left", title_style="bold", box=box.SIMPLE)
@@ -123,9 +123,9 @@ def print_refusals(
     table.add_column(why, overflow="fold")
     for refused, reason in refusals[:_REFUSALS_MAX]:
         table.add_row(Text(refused), Text(reason))
-    people.print(table)
+    stdout.print(table)
     kept = len(refusals)
     total = kept if count is None else count
     if total > _REFUSALS_MAX:
         those = "them all" if total == kept else f"the first {kept:,}"
-        people.print(f"… and {total - _REFUSALS_MAX:,} more; --json has {those}.")
+        stdout.print(f"… and {total - _REFUSALS_MAX:,} more; --json has {those}.")

@@ -9,12 +9,12 @@ from typing import Any, Self
 
 from attrs import define, field
 
-from tileferry.adapters.system import AttentiveClock
-from tileferry.entrypoints.cli.exits import ExitCode
+from tileferry.adapters.system import InterruptibleClock
+from tileferry.entrypoints.cli.exit_codes import ExitCode
 
 GRACE_S = 10.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_LAST_WORDS = b"\nStopped at once. What was stored is safe; run the same command to go on.\n"
+_STOP_MESSAGE = b"\nStopped at once. What was stored is safe; run the same command to go on.\n"
 _STDERR = 2
 _SHOW_CURSOR = b"\x1b[?25h"
 
@@ -64,16 +64,16 @@ class StopSignals:
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
         if self.asked:
-            stop_at_once()
+            exit_immediately()
         self.asked = True
-        self._timer = threading.Timer(self.grace_s, stop_at_once)
+        self._timer = threading.Timer(self.grace_s, exit_immediately)
         self._timer.daemon = True
         self._timer.start()
         if not self._deferring:
             self.check()
 
 
-class StoppableClock(AttentiveClock):
+class StoppableClock(InterruptibleClock):
     """Hears of a signal, although its interrupt may have come where it was lost, as in a driver."""
 
     def __init__(self, stop: StopSignals) -> None:
@@ -84,10 +84,10 @@ class StoppableClock(AttentiveClock):
         super().__init__(check)
 
 
-def stop_at_once() -> None:
+def exit_immediately() -> None:
     """End the process without tidying up: no lock is waited for, and nothing is flushed."""
     with contextlib.suppress(OSError):
         if os.isatty(_STDERR):
             os.write(_STDERR, _SHOW_CURSOR)  # a progress bar hides it
-        os.write(_STDERR, _LAST_WORDS)
+        os.write(_STDERR, _STOP_MESSAGE)
     os._exit(ExitCode.INTERRUPTED)

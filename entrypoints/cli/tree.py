@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from tileferry.entrypoints.cli.declaring import Group
+from tileferry.entrypoints.cli.command_group import HelpGroup
 
 CHAPTERS: Mapping[str, Mapping[str, str]] = {
     "Before the flight": {
@@ -47,15 +47,15 @@ CHAPTERS: Mapping[str, Mapping[str, str]] = {
 NOUNS = {noun: summary for chapter in CHAPTERS.values() for noun, summary in chapter.items()}
 
 
-class Interrupted(Exception):  # noqa: N818  # not an error
+class CommandInterrupted(Exception):  # noqa: N818  # not an error
     """Somebody ended a command, and it had nothing to say to that."""
 
 
-class ReaderGone(Exception):  # noqa: N818  # as above
+class OutputClosed(Exception):  # noqa: N818  # as above
     """Whoever read our output has gone."""
 
 
-class CommandTree(Group):
+class CommandTree(HelpGroup):
     """Imports a noun when it is asked for: no command waits for what others need."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  # as the base class has it
@@ -66,7 +66,7 @@ class CommandTree(Group):
         """Return a command by its name."""
         if cmd_name not in NOUNS:
             return None
-        module = import_module(f"tileferry.entrypoints.cli.commands.{cmd_name}")
+        module = import_module(f"tileferry.entrypoints.cli.{cmd_name}")
         command = typer.main.get_command(module.app)
         command.name = cmd_name  # a group does not know its own, and the help would leave it out
         return command
@@ -85,11 +85,11 @@ class CommandTree(Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            raise Interrupted from None
+            raise CommandInterrupted from None
         except OSError as error:  # typer would end with a code that is none of ours
             if error.errno != errno.EPIPE:
                 raise
-            raise ReaderGone from None
+            raise OutputClosed from None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002  # as above
         """Write the chapters; no noun needs to be imported for that."""
@@ -112,9 +112,9 @@ app = typer.Typer(
 )
 
 
-def _tell_version(asked: bool) -> None:  # noqa: FBT001  # as typer calls it
+def _print_version(asked: bool) -> None:  # noqa: FBT001  # as typer calls it
     if asked:
-        from importlib.metadata import version  # noqa: PLC0415  # the help must not wait for it
+        from importlib.metadata import version  # the help must not wait for it
 
         typer.echo(f"{APP_NAME} {version(APP_NAME)}")
         raise typer.Exit
@@ -126,25 +126,25 @@ def _tileferry(
     version: Annotated[  # its callback does it
         bool,
         typer.Option(
-            "--version", callback=_tell_version, is_eager=True, help="Show the version and exit."
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
         ),
     ] = False,
 ) -> None:
     """Move satellite tiles between a provider and an offline cache, and lose none on the way."""
 
 
-def leaves() -> Iterator[tuple[tuple[str, ...], Any]]:
+def iter_commands() -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yield every command that can be run, with the words that name it."""
     root = typer.main.get_command(app)
     context = root.make_context(APP_NAME, [], resilient_parsing=True)
-    yield from _leaves_of((), root, context)
+    yield from _iter_commands_below((), root, context)
 
 
-def _leaves_of(
+def _iter_commands_below(
     words: tuple[str, ...], command: Any, context: Any
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
     if not isinstance(command, TyperGroup):
         yield words, command
         return
     for name in command.list_commands(context):
-        yield from _leaves_of((*words, name), command.get_command(context, name), context)
+        yield from _iter_commands_below((*words, name), command.get_command(context, name), context)

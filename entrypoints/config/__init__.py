@@ -3,8 +3,7 @@
 First ``tileferry.toml``, then the environment (``TILEFERRY_…``, one name a field), then flags.
 """
 
-from tileferry.entrypoints.config.loading import CONFIG_FILE, load_config
-from tileferry.entrypoints.config.names import ENV_PREFIX
+from tileferry.entrypoints.config.loader import CONFIG_FILE, load_config
 from tileferry.entrypoints.config.sections import (
     APP,
     AuditConfig,
@@ -17,6 +16,7 @@ from tileferry.entrypoints.config.sections import (
     SinkName,
     WorkerConfig,
 )
+from tileferry.entrypoints.config.setting_names import ENV_PREFIX
 
 __all__ = [
     "APP",

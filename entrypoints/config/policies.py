@@ -14,19 +14,19 @@ from tileferry.domain.retry import (
     RUN_POLICY,
     RetryCategory,
     RetryPolicy,
-    upload_policy,
+    build_upload_policy,
 )
-from tileferry.entrypoints.config.retries import configured_policies
+from tileferry.entrypoints.config.retry_overrides import build_category_policies
 from tileferry.entrypoints.config.sections import C11Config, Config, PartitionsConfig, WorkerConfig
 
 POLICY_FIELDS = [
     field.name for field in attrs.fields(RetryPolicy) if not field.name.endswith("_exceptions")
 ]
 """What can be set; which exceptions count is the program's business."""
-_USUAL = C11Config()
+_DEFAULT_C11 = C11Config()
 
 
-def download_policy(c11: C11Config) -> RetryPolicy:
+def build_download_policy(c11: C11Config) -> RetryPolicy:
     """Return how the provider's listings and tiles are asked for again."""
     return evolve(
         DOWNLOAD_POLICY,
@@ -35,12 +35,12 @@ def download_policy(c11: C11Config) -> RetryPolicy:
     )
 
 
-def in_call_policy(c11: C11Config) -> RetryPolicy:
+def build_in_call_policy(c11: C11Config) -> RetryPolicy:
     """Return how one upload command tries again what the provider rejected."""
-    return upload_policy(c11.max_in_call_retries, c11.backoff_base_s, c11.backoff_cap_s)
+    return build_upload_policy(c11.max_in_call_retries, c11.backoff_base_s, c11.backoff_cap_s)
 
 
-def run_policy(worker: WorkerConfig) -> RetryPolicy:
+def build_run_policy(worker: WorkerConfig) -> RetryPolicy:
     """Return how runs are tried again."""
     return evolve(
         RUN_POLICY,
@@ -51,7 +51,7 @@ def run_policy(worker: WorkerConfig) -> RetryPolicy:
     )
 
 
-def partition_policy(partitions: PartitionsConfig) -> RetryPolicy:
+def build_partition_policy(partitions: PartitionsConfig) -> RetryPolicy:
     """Return how automation tries partitions again that the validator rejected."""
     return evolve(PARTITION_POLICY, max_attempts=partitions.max_attempts)
 
@@ -74,7 +74,7 @@ class NamedPolicy:
     """
 
     @property
-    def changed(self) -> Sequence[str]:
+    def changed_fields(self) -> Sequence[str]:
         """The fields in which it differs from the product's own."""
         return [
             name
@@ -82,7 +82,7 @@ class NamedPolicy:
             if getattr(self.policy, name) != getattr(self.usual, name)
         ]
 
-    def tells_of(self, event: AuditEvent) -> bool:
+    def applies_to(self, event: AuditEvent) -> bool:
         """Tell whether an event is of a call under this policy."""
         operation = getattr(event, "operation", "")
         return (
@@ -92,7 +92,7 @@ class NamedPolicy:
         )
 
 
-def named_policies(config: Config) -> Mapping[str, NamedPolicy]:
+def list_policies(config: Config) -> Mapping[str, NamedPolicy]:
     """Return every policy as it is set."""
     found = {
         category.name: NamedPolicy(
@@ -102,29 +102,29 @@ def named_policies(config: Config) -> Mapping[str, NamedPolicy]:
             usual=POLICY_MATRIX[category],
             table=f"retry.{category.name}",
         )
-        for category, policy in configured_policies(config.retry).items()
+        for category, policy in build_category_policies(config.retry).items()
     }
     for own in (
         NamedPolicy(
             name="DOWNLOAD",
             category=RetryCategory.API_REQUEST,
-            policy=download_policy(config.c11),
-            usual=download_policy(_USUAL),
+            policy=build_download_policy(config.c11),
+            usual=build_download_policy(_DEFAULT_C11),
             table="c11",
             operations="GET ",
         ),
         NamedPolicy(
             name="UPLOAD",
             category=RetryCategory.API_VALIDATION,
-            policy=in_call_policy(config.c11),
-            usual=in_call_policy(_USUAL),
+            policy=build_in_call_policy(config.c11),
+            usual=build_in_call_policy(_DEFAULT_C11),
             table="c11",
             operations="Upload flight ",
         ),
         NamedPolicy(
             name="RUN",
             category=RetryCategory.EXECUTION_INTENT,
-            policy=run_policy(config.worker),
+            policy=build_run_policy(config.worker),
             usual=RUN_POLICY,
             table="worker",
             operations=None,
@@ -132,7 +132,7 @@ def named_policies(config: Config) -> Mapping[str, NamedPolicy]:
         NamedPolicy(
             name="PARTITION",
             category=RetryCategory.REPLAY_PROCESSING,
-            policy=partition_policy(config.partitions),
+            policy=build_partition_policy(config.partitions),
             usual=PARTITION_POLICY,
             table="partitions",
             operations=None,
@@ -142,11 +142,11 @@ def named_policies(config: Config) -> Mapping[str, NamedPolicy]:
     return found
 
 
-def policy_named(config: Config, name: str) -> NamedPolicy:
+def find_policy(config: Config, name: str) -> NamedPolicy:
     """Return the policy that an operator means, however the name is written."""
-    policies = named_policies(config)
+    policies = list_policies(config)
     found = policies.get(name.strip().upper())
     try:
-        return found or policies[RetryCategory.named(name).name]
+        return found or policies[RetryCategory.parse(name).name]
     except InvalidValueError as error:
         raise evolve(error, remedy=f"use one of {', '.join(policies)}") from None

@@ -1,19 +1,21 @@
 """Every setting as a line: its path, its value, what it is for, and where the value came from."""
 
+import json
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import attrs
 from attrs import frozen
 
-from tileferry.entrypoints.config.about import ABOUT, EXAMPLE
-from tileferry.entrypoints.config.loading import CONFIG_FILE
-from tileferry.entrypoints.config.names import is_plain_setting, variable_of
+from tileferry.entrypoints.config.fields import ABOUT, EXAMPLE
+from tileferry.entrypoints.config.loader import CONFIG_FILE
 from tileferry.entrypoints.config.sections import APP, Config
+from tileferry.entrypoints.config.setting_names import is_plain_setting, to_variable_name
 
 HIDDEN = "***"
 DEFAULT = "default"
@@ -43,26 +45,26 @@ class Setting:
     @property
     def variable(self) -> str:
         """Its name in the environment."""
-        return variable_of(self.path)
+        return to_variable_name(self.path)
 
 
-def settings_of(config: Config, file: Path | None = None) -> Iterator[Setting]:
+def list_settings(config: Config, file: Path | None = None) -> Iterator[Setting]:
     """Yield every setting of a configuration that was loaded from a file and the environment."""
     source = file or Path(CONFIG_FILE)
-    tables = _tables(source)
-    for setting in _below(config, ""):
+    tables = _read_tables(source)
+    for setting in _walk_settings(config, ""):
         # The one default that follows from other settings.
         value = config.source if setting.path == "c11.source" else setting.value
-        yield attrs.evolve(setting, value=value, origin=_origin(setting.path, source, tables))
+        yield attrs.evolve(setting, value=value, origin=_find_origin(setting.path, source, tables))
 
 
-def origin_of(path: str, file: Path | None = None) -> str:
+def find_origin(path: str, file: Path | None = None) -> str:
     """Say where a setting's value came from: its variable, the file, or nowhere."""
     source = file or Path(CONFIG_FILE)
-    return _origin(path, source, _tables(source))
+    return _find_origin(path, source, _read_tables(source))
 
 
-def _below(table: Any, section: str) -> Iterator[Setting]:
+def _walk_settings(table: Any, section: str) -> Iterator[Setting]:
     tables: list[Any] = []
     for item in attrs.fields(type(table)):
         value = getattr(table, item.name)
@@ -74,16 +76,16 @@ def _below(table: Any, section: str) -> Iterator[Setting]:
         yield Setting(
             section=section,
             name=item.name,
-            value=HIDDEN if is_secret and value is not None else plain(value),
+            value=HIDDEN if is_secret and value is not None else to_plain(value),
             about=item.metadata.get(ABOUT, ""),
             example=item.metadata.get(EXAMPLE),
             is_secret=is_secret,
         )
     for inner_section, inner in tables:  # a file has them after the lines of its own table
-        yield from _below(inner, inner_section)
+        yield from _walk_settings(inner, inner_section)
 
 
-def plain(value: Any) -> Plain:
+def to_plain(value: Any) -> Plain:
     """Return a value as files have it."""
     match value:
         case Enum():
@@ -91,18 +93,18 @@ def plain(value: Any) -> Plain:
         case Path():
             return str(value)
         case list() | tuple():
-            return [plain(item) for item in value]
+            return [to_plain(item) for item in value]
         case Mapping():
-            return {str(name): plain(item) for name, item in value.items()}
+            return {str(name): to_plain(item) for name, item in value.items()}
         case bool() | int() | float() | str() | None:
             return value
         case _:
             raise TypeError(f"no setting has a {type(value).__name__}")
 
 
-def _origin(path: str, file: Path, tables: Mapping[str, Any]) -> str:
-    if variable_of(path) in os.environ:
-        return variable_of(path)
+def _find_origin(path: str, file: Path, tables: Mapping[str, Any]) -> str:
+    if to_variable_name(path) in os.environ:
+        return to_variable_name(path)
     found: Any = tables
     for part in path.split("."):
         if not isinstance(found, Mapping) or part not in found:
@@ -111,7 +113,7 @@ def _origin(path: str, file: Path, tables: Mapping[str, Any]) -> str:
     return str(file)
 
 
-def _tables(file: Path) -> Mapping[str, Any]:
+def _read_tables(file: Path) -> Mapping[str, Any]:
     """Return what a file sets; that it can be read is known, as it was loaded."""
     try:
         with file.open("rb") as content:
@@ -119,3 +121,85 @@ def _tables(file: Path) -> Mapping[str, Any]:
     except FileNotFoundError:
         return {}
     return tables
+
+
+_COLUMNS = 90
+_HEAD = """\
+# tileferry.toml: read from the folder where a command is started, or named with --config.
+# The environment wins over this file, and a command's options win over both.
+# Each line has the default, or an example where there is none: take the # away to change it.
+# `tileferry config show --origin` tells which value counts, and `tileferry doctor` checks them.
+"""
+_RETRY = """\
+# Retry policies, one table a category; `tileferry policy show` lists them all.
+# [tileferry.retry.KV_GET]
+# max_attempts = 5
+# base_delay = 0.5
+"""
+_AREAS = """\
+# Names for areas: `--area derkachi` stands for the box W,S,E,N.
+# [tileferry.areas]
+# derkachi = "36.0,50.0,36.3,50.2"
+"""
+_OWN_TABLES = ("retry", "areas")
+"""Shown by an example: their names are many, or free."""
+
+
+def format_settings(settings: Iterable[Setting], *, origin: bool) -> Iterator[str]:
+    """Yield the lines of what counts; they can be read back, but for secrets."""
+    section: str | None = None
+    for setting in settings:
+        if _is_policy(setting) and setting.value is None:
+            continue
+        if setting.section != section:
+            section = setting.section
+            yield from () if setting.section == "" else ("",)
+            yield _format_header(section)
+        value = "(not set)" if setting.value is None else to_toml(setting.value)
+        line = f"{'# ' if setting.value is None else ''}{setting.name} = {value}"
+        yield f"{line}  # {setting.origin}" if origin else line
+
+
+def build_template() -> str:
+    """Return a file that has every setting, each explained and none set."""
+    lines = [_HEAD]
+    section: str | None = None
+    for setting in list_settings(Config()):
+        if setting.path.split(".")[0] in _OWN_TABLES:
+            continue
+        if setting.section != section:
+            section = setting.section
+            lines.append(f"{_format_header(section)}\n")
+        lines.append(_format_explanation(setting))
+    return "\n".join([*lines, _RETRY, _AREAS])
+
+
+def to_toml(value: Plain) -> str:
+    """Write a value."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case list():
+            return f"[{', '.join(map(to_toml, value))}]"
+        case dict():
+            return f"{{{', '.join(f'{json.dumps(k)} = {to_toml(v)}' for k, v in value.items())}}}"
+        case str():
+            return json.dumps(value, ensure_ascii=False)
+        case _:
+            return str(value)
+
+
+def _is_policy(setting: Setting) -> bool:
+    return setting.section.startswith("retry.")
+
+
+def _format_header(section: str) -> str:
+    return f"[{APP}.{section}]" if section else f"[{APP}]"
+
+
+def _format_explanation(setting: Setting) -> str:
+    comment = "\n".join(f"# {line}" for line in wrap(setting.about, _COLUMNS))
+    if setting.is_secret:
+        return f"{comment}\n# It is a secret: set {setting.variable} in the environment.\n"
+    value = setting.example if setting.value is None else setting.value
+    return f"{comment}\n# {setting.name} = {to_toml(value)}\n"

@@ -4,7 +4,6 @@ from datetime import date
 
 from attrs import field, frozen, validators
 
-from tileferry.domain.checks import date_of, integer, number
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import (
     AREA_TILES_MAX,
@@ -13,13 +12,14 @@ from tileferry.domain.tiles import (
     TileServer,
     TileTemplate,
 )
-from tileferry.domain.tiles.request_spacing import REQUESTS_PER_S_MAX, REQUESTS_PER_S_MIN
+from tileferry.domain.tiles.request_limits import REQUESTS_PER_S_MAX, REQUESTS_PER_S_MIN
 from tileferry.domain.tiles.tile_server import (
     ESTIMATED_TILE_BYTES,
     REQUESTS_PER_S,
     TILES_PER_DOWNLOAD,
 )
-from tileferry.entrypoints.config.about import about
+from tileferry.domain.validation import integer, number, parse_date
+from tileferry.entrypoints.config.fields import doc
 
 _CONTACT_CHARS_MAX = 200
 
@@ -30,7 +30,7 @@ def _check_template(_instance: object, _attribute: object, template: str | None)
 
 
 def _check_date(_instance: object, _attribute: object, text: str | None) -> None:
-    if text is not None and date_of(text) is None:
+    if text is not None and parse_date(text) is None:
         raise InvalidValueError(
             field="xyz.imagery_date", value=text, problem="is not a date such as 2026-05-01"
         )
@@ -53,7 +53,7 @@ class XyzConfig:
     url_template: str | None = field(
         default=None,
         validator=_check_template,
-        metadata=about(
+        metadata=doc(
             "Where a tile is. `{-y}` instead of `{y}` counts rows from the south; `{api_key}` is "
             "replaced by the key of `c11`.",
             "https://tiles.example.org/{z}/{x}/{y}.png",
@@ -61,15 +61,15 @@ class XyzConfig:
     )
     attribution: str | None = field(
         default=None,
-        metadata=about("Who is to be named wherever the pictures are shown.", "© Example"),
+        metadata=doc("Who is to be named wherever the pictures are shown.", "© Example"),
     )
     licence: str | None = field(
         default=None,
-        metadata=about("The licence of the pictures, or where it can be read.", "CC-BY-4.0"),
+        metadata=doc("The licence of the pictures, or where it can be read.", "CC-BY-4.0"),
     )
     bulk_download_acknowledged_for: str | None = field(
         default=None,
-        metadata=about(
+        metadata=doc(
             "The host (and port) of `url_template`, once you have read its policy on bulk "
             "downloads and it allows yours.",
             "tiles.example.org",
@@ -78,39 +78,41 @@ class XyzConfig:
     imagery_date: str | None = field(
         default=None,
         validator=_check_date,
-        metadata=about("When the pictures were taken: servers do not say.", "2026-05-01"),
+        metadata=doc("When the pictures were taken: servers do not say.", "2026-05-01"),
     )
     max_requests_per_second: float = field(
         default=REQUESTS_PER_S,
         validator=number(REQUESTS_PER_S_MIN, REQUESTS_PER_S_MAX),
-        metadata=about("No more tiles a second are asked for, however many at a time."),
+        metadata=doc("No more tiles a second are asked for, however many at a time."),
     )
     max_tiles_per_download: int = field(
         default=TILES_PER_DOWNLOAD,
         validator=integer(1, AREA_TILES_MAX),
-        metadata=about("A larger area is refused."),
+        metadata=doc("A larger area is refused."),
     )
     estimated_tile_bytes: int = field(
         default=ESTIMATED_TILE_BYTES,
         validator=integer(1, TILE_BYTES_MAX),
-        metadata=about("How large a tile is taken to be before it is fetched."),
+        metadata=doc("How large a tile is taken to be before it is fetched."),
     )
     user_agent_contact: str | None = field(
         default=None,
         validator=validators.optional(_check_contact),
-        metadata=about(
+        metadata=doc(
             "Whom the server's operator may turn to; sent with every request.", "maps@example.org"
         ),
     )
 
 
-def tile_server(xyz: XyzConfig) -> TileServer:
+def build_tile_server(xyz: XyzConfig) -> TileServer:
     """Return the server; what must be said of it and is not is named."""
     return TileServer(
-        template=TileTemplate(_said(xyz, "url_template", "write the address of a tile")),
-        attribution=_said(xyz, "attribution", "name who made the pictures, as its terms ask for"),
-        licence=_said(xyz, "licence", "name the licence of the pictures, or where to read it"),
-        imagery_date=_imagery_date(xyz),
+        template=TileTemplate(_require(xyz, "url_template", "write the address of a tile")),
+        attribution=_require(
+            xyz, "attribution", "name who made the pictures, as its terms ask for"
+        ),
+        licence=_require(xyz, "licence", "name the licence of the pictures, or where to read it"),
+        imagery_date=_parse_imagery_date(xyz),
         acknowledged_for=xyz.bulk_download_acknowledged_for,
         estimated_tile_bytes=xyz.estimated_tile_bytes,
         max_tiles_per_download=xyz.max_tiles_per_download,
@@ -118,15 +120,15 @@ def tile_server(xyz: XyzConfig) -> TileServer:
     )
 
 
-def _imagery_date(xyz: XyzConfig) -> date:
+def _parse_imagery_date(xyz: XyzConfig) -> date:
     remedy = (
         "say when the pictures were taken, such as 2026-05-01: a server's Last-Modified is not "
         "that, and without it nobody can tell whether they are fresh enough"
     )
-    return date.fromisoformat(_said(xyz, "imagery_date", remedy))
+    return date.fromisoformat(_require(xyz, "imagery_date", remedy))
 
 
-def _said(xyz: XyzConfig, name: str, remedy: str) -> str:
+def _require(xyz: XyzConfig, name: str, remedy: str) -> str:
     value: str | None = getattr(xyz, name)
     if not (value and value.strip()):
         raise InvalidValueError(

@@ -1,22 +1,125 @@
-"""What the story comes to, from what commands printed as JSON and from the provider's record."""
+"""Counts of the story: the provider's record of requests, held against what commands printed."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from attrs import frozen
+from attrs import define, field, frozen
 
-from tileferry.entrypoints.demo.counting import (
-    Delivered,
-    Downloaded,
-    Json,
-    Notebook,
-    delivered,
-    downloaded,
-)
-from tileferry.entrypoints.demo.scenery import FAILING
-from tileferry.entrypoints.demo.stage import Chapter, Stage
+from tileferry.entrypoints.demo.scenario import CAPTURED_ZOOM, FAILING
+from tileferry.entrypoints.demo.session import Chapter, DemoSession
+
+Json = Mapping[str, Any]
+
+
+@define(kw_only=True)
+class DemoNotes:
+    """What chapters note for the end. Places in the provider's record are numbers of lines."""
+
+    before_download: int = 0
+    before_resuming: int = 0
+    after_download: int = 0
+    killed: Json = field(factory=dict)
+    """The area when the power went, as GeoJSON."""
+    ready: Json = field(factory=dict)
+    """The same before the flight."""
+
+
+# the download
+
+
+@frozen(kw_only=True)
+class DownloadCounts:
+    """What the provider was asked for, and what it is held against."""
+
+    tiles: frozenset[str]
+    safe: frozenset[str]
+    """In the cache when the power went."""
+    requests: int
+    failed: int
+    in_the_air: int
+    """Answered well, and not yet in the cache when the power went."""
+    twice: int
+    """Of those that were safe: how many were asked for again."""
+    attempts: Mapping[int, int]
+    """How many tiles needed how many attempts."""
+
+
+def count_download(lines: Sequence[Json], notes: DemoNotes) -> DownloadCounts:
+    """Hold the record of the download against the map of what was safe when the power went."""
+    before = _select_tile_requests(lines[notes.before_download : notes.before_resuming])
+    after = _select_tile_requests(lines[notes.before_resuming : notes.after_download])
+    tiles = frozenset(line["tile"] for line in (*before, *after))
+    safe = tiles - set(list_tiles(notes.killed, "hole"))
+    again = Counter(line["tile"] for line in after)
+    failed = Counter(line["tile"] for line in (*before, *after) if not _is_good(line))
+    good = {line["tile"] for line in before if _is_good(line)}
+    return DownloadCounts(
+        tiles=tiles,
+        safe=safe,
+        requests=len(before) + len(after),
+        failed=failed.total(),
+        in_the_air=len((good - safe) & again.keys()),
+        twice=sum(tile in again for tile in safe),
+        attempts=Counter(1 + failed[tile] for tile in tiles),
+    )
+
+
+def _select_tile_requests(lines: Iterable[Json]) -> list[Json]:
+    return [line for line in lines if line.get("tile") is not None]
+
+
+def _is_good(line: Json) -> bool:
+    return line["status"] == 200 and line["fault"] is None  # noqa: PLR2004  # HTTP's
+
+
+def list_tiles(drawn: Json, kind: str) -> Iterator[str]:
+    """Yield the tiles that a GeoJSON map has of a kind, as ``z/x/y``."""
+    for feature in drawn.get("features", ()):
+        place = feature["properties"]
+        if place["kind"] == kind:
+            for x in range(place["x_min"], place["x_max"] + 1):
+                for y in range(place["y_min"], place["y_max"] + 1):
+                    yield f"{place['zoom']}/{x}/{y}"
+
+
+# the upload
+
+
+@frozen(kw_only=True)
+class UploadCounts:
+    """What became of the flight's own tiles."""
+
+    accepted: frozenset[str]
+    giveups: Sequence[Json]
+    attempts: Mapping[int, int]
+
+    @property
+    def given_up(self) -> frozenset[str]:
+        """The tiles that a human has to decide about."""
+        return frozenset(_shorten_tile_id(giveup["tile_id"]) for giveup in self.giveups)
+
+
+def count_upload(lines: Iterable[Json], giveups: Json) -> UploadCounts:
+    """Take what was delivered from the provider's record, and the rest from the giveups."""
+    taken = frozenset(
+        _shorten_tile_id(line["tile_id"])
+        for line in lines
+        if line["kind"] == "upload" and line["status"] == "accepted"
+    )
+    attempts = Counter(giveup["attempts"] for giveup in giveups["giveups"])
+    return UploadCounts(
+        accepted=taken,
+        giveups=giveups["giveups"],
+        attempts=attempts + Counter({1: len(taken)}),
+    )
+
+
+def _shorten_tile_id(tile_id: str) -> str:
+    return tile_id[tile_id.index(f"/{CAPTURED_ZOOM}/") + 1 :]
+
 
 _STATUS = re.compile(r"HTTP \d{3}")
 _REASON_CHARS_MAX = 60
@@ -26,7 +129,7 @@ _REASON_CHARS_MAX = 60
 
 
 @frozen(kw_only=True)
-class Wait:
+class AuditedRetry:
     """One decision to try again later."""
 
     at: datetime
@@ -34,19 +137,19 @@ class Wait:
     reason: str
 
 
-def waits(tail: Json) -> list[Wait]:
+def list_waits(tail: Json) -> list[AuditedRetry]:
     """Return every retry, in order, by what it was for."""
     return [
-        Wait(
+        AuditedRetry(
             at=datetime.fromisoformat(event["timestamp"]),
             delay_s=float(event["delay_seconds"]),
-            reason=reason_of(event["exception_message"]),
+            reason=summarize_reason(event["exception_message"]),
         )
-        for event in _events(tail, "retry_attempt")
+        for event in _select_events(tail, "retry_attempt")
     ]
 
 
-def reason_of(message: str) -> str:
+def summarize_reason(message: str) -> str:
     """Return the few words of an error that tell it from others."""
     status = _STATUS.search(message)
     if status:
@@ -55,19 +158,19 @@ def reason_of(message: str) -> str:
     return text[:_REASON_CHARS_MAX]
 
 
-def instructive_entry(tail: Json) -> int | None:
+def find_instructive_entry(tail: Json) -> int | None:
     """Return the number of the retry to look at: one whose wait the provider asked for, if any."""
     entries = [one for one in tail["entries"] if one["event"]["event_type"] == "retry_attempt"]
     asked = [one for one in entries if "429" in one["event"]["exception_message"]]
     return next((one["sequence"] for one in (*asked, *entries)), None)
 
 
-def failed_run(partition: Json) -> str:
+def find_failed_run(partition: Json) -> str:
     """Return the run that the validator rejected first."""
     return str(next(one["run_id"] for one in partition["verdicts"] if one["outcome"] == "failed"))
 
 
-def _events(tail: Json, kind: str) -> Iterator[Json]:
+def _select_events(tail: Json, kind: str) -> Iterator[Json]:
     return (one["event"] for one in tail["entries"] if one["event"]["event_type"] == kind)
 
 
@@ -80,11 +183,11 @@ class Findings:
 
     chapters: Sequence[Chapter]
     ended_at: datetime
-    notes: Notebook
-    download: Downloaded
-    upload: Delivered
+    notes: DemoNotes
+    download: DownloadCounts
+    upload: UploadCounts
     cache: Json
-    waits: Sequence[Wait]
+    waits: Sequence[AuditedRetry]
     partition: Json
     changes: Sequence[Json]
     """What the audit log has of the partition."""
@@ -98,24 +201,24 @@ class Findings:
     @property
     def seconds(self) -> float:
         """How long it took."""
-        return self.since(self.ended_at)
+        return self.get_elapsed_s(self.ended_at)
 
     @property
     def killed_after_s(self) -> float:
         """When the power went, since the beginning."""
         killed = next(one for chapter in self.chapters for one in chapter.commands if one.killed)
-        return self.since(killed.ended_at)
+        return self.get_elapsed_s(killed.ended_at)
 
-    def since(self, moment: datetime) -> float:
+    def get_elapsed_s(self, moment: datetime) -> float:
         """Return how many seconds of the story had passed by then."""
         return (moment - self.began_at).total_seconds()
 
-    def chapter_at(self, moment: datetime) -> Chapter:
+    def find_chapter(self, moment: datetime) -> Chapter:
         """Return the chapter that was played then."""
         begun = [chapter for chapter in self.chapters if chapter.began_at <= moment]
         return begun[-1] if begun else self.chapters[0]
 
-    def facts(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return the numbers, for scripts."""
         return {
             "seconds": round(self.seconds, 1),
@@ -138,24 +241,24 @@ class Findings:
         }
 
 
-def gather(stage: Stage, notes: Notebook) -> Findings:
+def collect_findings(session: DemoSession, notes: DemoNotes) -> Findings:
     """Ask for what is not known yet."""
-    ask, lines = stage.clerk.ask, stage.lines()
+    ask, lines = session.clerk.query, session.read_record()
     tail = ask("audit", "tail", "--limit", "100000")
     partition = ask("state", "inspect", FAILING)
     chain = ask("audit", "verify")
     return Findings(
-        chapters=stage.chapters,
-        ended_at=stage.chapters[-1].commands[-1].ended_at,
+        chapters=session.chapters,
+        ended_at=session.chapters[-1].commands[-1].ended_at,
         notes=notes,
-        download=downloaded(lines, notes),
-        upload=delivered(lines, ask("giveups", "list")),
+        download=count_download(lines, notes),
+        upload=count_upload(lines, ask("giveups", "list")),
         cache=ask("cache", "stats"),
-        waits=waits(tail),
+        waits=list_waits(tail),
         partition=partition,
         changes=[
             event
-            for event in _events(tail, "state_change")
+            for event in _select_events(tail, "state_change")
             if event["subject"] == f"partition {FAILING}"
         ],
         chain=chain,

@@ -2,8 +2,8 @@
 
 import logging
 
-from tileferry.entrypoints.embedding.ferry import Tileferry
-from tileferry.entrypoints.embedding.retries import build_retry_manager
+from tileferry.entrypoints.embedding.retry_manager import build_retry_manager
+from tileferry.entrypoints.installation import Tileferry
 
 __all__ = ["Tileferry", "build_retry_manager"]
 

@@ -1,14 +1,13 @@
-"""The provider's HTTP surface: list an area, fetch a tile, upload a batch.
-
-Beside it there is the face of a plain tile server: the same pictures with the same faults, for
-everybody who knows their numbers.
-"""
+"""What a provider is told before it starts."""
 
 import hmac
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+from attrs import converters, field, frozen, validators
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -20,143 +19,209 @@ from starlette.types import Receive, Scope, Send
 from tileferry.domain.addresses import is_loopback
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import TileId
-from tileferry.entrypoints.provider.answers import Answer, RefusalError, json_answer, problem
+from tileferry.domain.tiles.capture import compute_ground_resolution
+from tileferry.domain.validation import as_float, aware, integer, positive, text
 from tileferry.entrypoints.provider.faults import Call, Options, PageFault, RequestFault
-from tileferry.entrypoints.provider.faults.plan import Asked, FaultPlan
-from tileferry.entrypoints.provider.imagery import CONTENT_TYPE, Imagery
-from tileferry.entrypoints.provider.listing import SOURCE, Query, moment
-from tileferry.entrypoints.provider.record import Record, as_dicts
-from tileferry.entrypoints.provider.settings import ProviderSettings
-from tileferry.entrypoints.provider.signatures import verified
-from tileferry.entrypoints.provider.uploads import UploadDesk
-from tileferry.entrypoints.provider.wire import Connections
+from tileferry.entrypoints.provider.faults.rules import FaultPlan, FaultRule, RequestInfo
+from tileferry.entrypoints.provider.imagery import CONTENT_TYPE, ESTIMATED_BYTES, TileImageCache
+from tileferry.entrypoints.provider.listing import SOURCE, ListedTile, ListingQuery, format_time
+from tileferry.entrypoints.provider.request_record import RequestRecord, to_dicts
+from tileferry.entrypoints.provider.responses import (
+    Connections,
+    ProviderResponse,
+    RefusalError,
+    error_response,
+    json_response,
+)
+from tileferry.entrypoints.provider.uploads import UploadReceiver, verify_signature
+
+DEFAULT_M_PER_PX: float | None = 0.6
+PAGE_SIZE_MAX = 100_000
+_AGE = timedelta(days=30)
+
+
+def get_default_produced_at() -> datetime:
+    """Return midnight, thirty days ago: the same for every start on one day."""
+    return (datetime.now(UTC) - _AGE).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+@frozen(kw_only=True)
+class ProviderSettings:
+    """Everything but where it listens."""
+
+    api_key: str = field(repr=False, validator=text)
+    resolution_m_per_px: float | None = field(
+        default=DEFAULT_M_PER_PX,
+        converter=converters.optional(as_float),
+        validator=validators.optional(positive),
+    )
+    """What every tile is said to have; none for what its zoom and latitude give."""
+    produced_at: datetime = field(factory=get_default_produced_at, validator=aware)
+    page_size: int = field(default=1_000, validator=integer(1, PAGE_SIZE_MAX))
+    upload_bytes_max: int = field(default=128 * 1024 * 1024, validator=integer(1))
+    rules: tuple[FaultRule, ...] = ()
+    seed: int = field(default=0, validator=integer(0))
+    record: Path | None = None
+
+    def describe_tile(self, tile: TileId) -> ListedTile:
+        """Return what is to be said of a tile."""
+        resolution = self.resolution_m_per_px
+        return ListedTile(
+            tile=tile,
+            produced_at=self.produced_at,
+            resolution_m_per_px=_round_resolution(tile) if resolution is None else resolution,
+            estimated_bytes=ESTIMATED_BYTES,
+        )
+
+
+def _round_resolution(tile: TileId) -> float:
+    return max(round(compute_ground_resolution(tile), 2), 0.01)
+
 
 LOGGER = logging.getLogger("tileferry.provider")
-TILES = "/api/satellite/tiles"
-PLAIN = "/xyz/{z}/{x}/{y}.jpg"
+TILES_ROUTE = "/api/satellite/tiles"
+XYZ_ROUTE = "/xyz/{z}/{x}/{y}.jpg"
 """As a template has it, and as a route does."""
 _COUNTED_MAX = 1_000_000
 
-Handler = Callable[[Request], Awaitable[Answer]]
+Handler = Callable[[Request], Awaitable[ProviderResponse]]
 
 
-class Provider:
+class ReferenceProvider:
     """One provider, with all that it remembers."""
 
     def __init__(self, settings: ProviderSettings, connections: Connections) -> None:
         self._settings = settings
         self._connections = connections
-        self._imagery = Imagery()
+        self._imagery = TileImageCache()
         self._asked: OrderedDict[str, int] = OrderedDict()
         self.plan = FaultPlan(settings.rules, seed=settings.seed)
-        self.record = Record(settings.record)
-        self._desk = UploadDesk(self.record)
+        self.record = RequestRecord(settings.record)
+        self._desk = UploadReceiver(self.record)
 
     @property
     def app(self) -> Starlette:
         """The application for a server."""
-        tile = TILES + "/{z}/{x}/{y}"
+        tile = TILES_ROUTE + "/{z}/{x}/{y}"
         return Starlette(
             routes=[
-                Route(TILES, self._endpoint(self._call(Call.LISTING)), methods=["GET"]),
-                Route(TILES, self._endpoint(self._call(Call.UPLOAD)), methods=["POST"]),
-                Route(tile, self._endpoint(self._call(Call.TILE)), methods=["GET"]),
-                Route(PLAIN, self._endpoint(self._call(Call.TILE, plain=True)), methods=["GET"]),
-                Route("/_provider/record", self._endpoint(self._requests), methods=["GET"]),
-                Route("/_provider/uploads", self._endpoint(self._uploads), methods=["GET"]),
+                Route(
+                    TILES_ROUTE,
+                    self._build_endpoint(self._build_handler(Call.LISTING)),
+                    methods=["GET"],
+                ),
+                Route(
+                    TILES_ROUTE,
+                    self._build_endpoint(self._build_handler(Call.UPLOAD)),
+                    methods=["POST"],
+                ),
+                Route(tile, self._build_endpoint(self._build_handler(Call.TILE)), methods=["GET"]),
+                Route(
+                    XYZ_ROUTE,
+                    self._build_endpoint(self._build_handler(Call.TILE, plain=True)),
+                    methods=["GET"],
+                ),
+                Route(
+                    "/_provider/record", self._build_endpoint(self._show_requests), methods=["GET"]
+                ),
+                Route(
+                    "/_provider/uploads", self._build_endpoint(self._show_uploads), methods=["GET"]
+                ),
             ],
-            exception_handlers={HTTPException: _not_routed},
+            exception_handlers={HTTPException: _handle_unknown_route},
         )
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Forget what was asked and uploaded, as if just started."""
         self._asked.clear()
         self.record.clear()
-        self._desk = UploadDesk(self.record)
+        self._desk = UploadReceiver(self.record)
 
-    def _endpoint(self, handle: Handler) -> "Endpoint":
+    def _build_endpoint(self, handle: Handler) -> "Endpoint":
         return Endpoint(handle, self._connections)
 
-    def _call(self, call: Call, *, plain: bool = False) -> Handler:
-        async def handle(request: Request) -> Answer:
-            asked = self._counted(call, request)
+    def _build_handler(self, call: Call, *, plain: bool = False) -> Handler:
+        async def handle(request: Request) -> ProviderResponse:
+            asked = self._count_request(call, request)
             fault: RequestFault | PageFault | None = None
             try:
                 if not plain:
                     self._authorise(request)
-                tile = _tile(request) if call is Call.TILE else None
-                asked = Asked(call=call, target=asked.target, tile=tile, attempt=asked.attempt)
-                chosen = self.plan.for_request(asked)
+                tile = _parse_tile(request) if call is Call.TILE else None
+                asked = RequestInfo(
+                    call=call, target=asked.target, tile=tile, attempt=asked.attempt
+                )
+                chosen = self.plan.find_request_fault(asked)
                 fault = chosen[0] if chosen else None
-                answer = await self._served(asked, request, chosen, plain=plain)
+                answer = await self._serve(asked, request, chosen, plain=plain)
             except RefusalError as refusal:
-                answer = refused(refusal)
-            self._write_down(asked, request, answer, fault)
+                answer = to_error_response(refusal)
+            self._record_request(asked, request, answer, fault)
             return answer
 
         return handle
 
-    async def _served(
+    async def _serve(
         self,
-        asked: Asked,
+        asked: RequestInfo,
         request: Request,
         chosen: tuple[RequestFault | PageFault, Options] | None,
         *,
         plain: bool,
-    ) -> Answer:
-        body = await self._body(request) if asked.call is Call.UPLOAD else b""
+    ) -> ProviderResponse:
+        body = await self._read_body(request) if asked.call is Call.UPLOAD else b""
         fault, options = chosen or (None, {})
         if isinstance(fault, RequestFault) and not fault.acts:
-            return fault.spoil(Answer(), options)
+            return fault.spoil(ProviderResponse(), options)
         if asked.call is Call.LISTING:
             answer = self._list(request, *(chosen or (None, {})))
         elif asked.tile is not None:
             answer = await self._fetch(asked.tile, plain=plain)
         else:
-            answer = self._take(request, body)
+            answer = self._receive_upload(request, body)
         return fault.spoil(answer, options) if isinstance(fault, RequestFault) else answer
 
     def _list(
         self, request: Request, fault: RequestFault | PageFault | None, options: Options
-    ) -> Answer:
+    ) -> ProviderResponse:
         given = request.query_params
-        query = Query.of(dict(given), len(given.multi_items()))
-        page = query.page(
+        query = ListingQuery.parse(dict(given), len(given.multi_items()))
+        page = query.build_page(
             self._settings.page_size,
-            lambda tile: self.plan.spoiled(self._settings.facts(tile), Call.LISTING),
+            lambda tile: self.plan.spoil_tile(self._settings.describe_tile(tile), Call.LISTING),
         )
-        return (fault.spoil(page, options) if isinstance(fault, PageFault) else page).answer
+        return (fault.spoil(page, options) if isinstance(fault, PageFault) else page).response
 
-    async def _fetch(self, tile: TileId, *, plain: bool) -> Answer:
-        facts = self.plan.spoiled(self._settings.facts(tile), Call.TILE)
-        picture = self._imagery.kept(tile)
+    async def _fetch(self, tile: TileId, *, plain: bool) -> ProviderResponse:
+        facts = self.plan.spoil_tile(self._settings.describe_tile(tile), Call.TILE)
+        picture = self._imagery.find(tile)
         if picture is None:
-            picture = await run_in_threadpool(self._imagery.drawn, tile)
+            picture = await run_in_threadpool(self._imagery.get_or_draw, tile)
         if plain:
-            return Answer(headers={"Content-Type": CONTENT_TYPE}, body=picture.content)
-        return Answer(
+            return ProviderResponse(headers={"Content-Type": CONTENT_TYPE}, body=picture.content)
+        return ProviderResponse(
             headers={
                 "Content-Type": CONTENT_TYPE,
                 "X-Resolution-M-Per-Px": repr(facts.resolution_m_per_px),
-                "X-Produced-At": moment(facts.produced_at),
+                "X-Produced-At": format_time(facts.produced_at),
                 "Repr-Digest": picture.repr_digest,
             },
             body=picture.content,
         )
 
-    def _take(self, request: Request, body: bytes) -> Answer:
-        upload = verified(request.method, request.url.path, request.headers, body)
+    def _receive_upload(self, request: Request, body: bytes) -> ProviderResponse:
+        upload = verify_signature(request.method, request.url.path, request.headers, body)
         content_type = request.headers.get("content-type", "")
-        return self._desk.take(upload, content_type, self._refusal_of)
+        return self._desk.receive(upload, content_type, self._find_refusal)
 
-    def _refusal_of(self, tile: TileId) -> str | None:
-        target = f"{TILES}#{tile}"
+    def _find_refusal(self, tile: TileId) -> str | None:
+        target = f"{TILES_ROUTE}#{tile}"
         attempt = self._count(target)
-        asked = Asked(call=Call.UPLOAD, target=target, tile=tile, attempt=attempt)
-        refusal = self.plan.refusal(asked)
+        asked = RequestInfo(call=Call.UPLOAD, target=target, tile=tile, attempt=attempt)
+        refusal = self.plan.find_refusal(asked)
         return None if refusal is None else refusal[1]
 
-    async def _body(self, request: Request) -> bytes:
+    async def _read_body(self, request: Request) -> bytes:
         body, limit = bytearray(), self._settings.upload_bytes_max
         declared = request.headers.get("content-length", "0")
         if declared.isdecimal() and int(declared) > limit:
@@ -174,12 +239,12 @@ class Provider:
         if not hmac.compare_digest(key.encode(), self._settings.api_key.encode()):
             raise RefusalError(403, "forbidden", "the key is not good for this provider")
 
-    def _counted(self, call: Call, request: Request) -> Asked:
+    def _count_request(self, call: Call, request: Request) -> RequestInfo:
         path, query = request.url.path, request.url.query
         target = f"{path}?{query}" if query else path
         if call is Call.UPLOAD:
             target = f"{path}#{request.headers.get('idempotency-key', '')}"
-        return Asked(call=call, target=target, attempt=self._count(f"{call} {target}"))
+        return RequestInfo(call=call, target=target, attempt=self._count(f"{call} {target}"))
 
     def _count(self, what: str) -> int:
         number = self._asked.pop(what, 0) + 1
@@ -188,10 +253,14 @@ class Provider:
             self._asked.popitem(last=False)
         return number
 
-    def _write_down(
-        self, asked: Asked, request: Request, answer: Answer, fault: RequestFault | PageFault | None
+    def _record_request(
+        self,
+        asked: RequestInfo,
+        request: Request,
+        answer: ProviderResponse,
+        fault: RequestFault | PageFault | None,
     ) -> None:
-        self.record.request(
+        self.record.add_request(
             call=asked.call.value,
             method=request.method,
             path=request.url.path,
@@ -203,13 +272,13 @@ class Provider:
             fault=None if fault is None else fault.name,
         )
 
-    async def _requests(self, request: Request) -> Answer:
+    async def _show_requests(self, request: Request) -> ProviderResponse:
         _check_local(request)
-        return json_answer({"requests": as_dicts(self.record.requests)})
+        return json_response({"requests": to_dicts(self.record.requests)})
 
-    async def _uploads(self, request: Request) -> Answer:
+    async def _show_uploads(self, request: Request) -> ProviderResponse:
         _check_local(request)
-        return json_answer({"tiles": as_dicts(self.record.uploads)})
+        return json_response({"tiles": to_dicts(self.record.uploads)})
 
 
 class Endpoint:
@@ -226,22 +295,22 @@ class Endpoint:
         except ClientDisconnect:
             return
         except RefusalError as refusal:
-            answer = refused(refusal)
+            answer = to_error_response(refusal)
         except Exception:
             LOGGER.exception("the provider failed by itself, not by a fault")
-            answer = problem(500, "bug", "the provider failed; see its log")
-        await answer.deliver(self._connections.wire(scope, receive, send))
+            answer = error_response(500, "bug", "the provider failed; see its log")
+        await answer.deliver(self._connections.wire_for(scope, receive, send))
 
 
-def refused(refusal: RefusalError) -> Answer:
+def to_error_response(refusal: RefusalError) -> ProviderResponse:
     """Return the answer to a request that cannot be served."""
-    answer = problem(refusal.status, refusal.code, refusal.message)
+    answer = error_response(refusal.status, refusal.code, refusal.message)
     if refusal.status != 401:  # noqa: PLR2004  # the one status with a header of its own
         return answer
-    return problem(refusal.status, refusal.code, refusal.message, WWW_Authenticate="Bearer")
+    return error_response(refusal.status, refusal.code, refusal.message, WWW_Authenticate="Bearer")
 
 
-def _tile(request: Request) -> TileId:
+def _parse_tile(request: Request) -> TileId:
     parts = request.path_params
     try:
         return TileId.parse(f"{SOURCE}/{parts['z']}/{parts['x']}/{parts['y']}")
@@ -254,7 +323,9 @@ def _check_local(request: Request) -> None:
         raise RefusalError(403, "not_local", "this is for the provider's own machine")
 
 
-async def _not_routed(_request: Request, error: Exception) -> Response:
+async def _handle_unknown_route(_request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
-    answer = problem(status, "no_such_call", "there is no such call; see the provider's surface")
+    answer = error_response(
+        status, "no_such_call", "there is no such call; see the provider's surface"
+    )
     return Response(answer.body, status, {"Content-Type": "application/json"})

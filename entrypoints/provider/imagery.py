@@ -22,32 +22,32 @@ _LABEL_PX = 17
 
 
 @frozen(slots=True)
-class Picture:
+class TileImage:
     """A tile's bytes, and their digest as the header ``Repr-Digest`` writes it."""
 
     content: bytes
     repr_digest: str
 
     @classmethod
-    def of(cls, content: bytes) -> "Picture":
+    def from_content(cls, content: bytes) -> "TileImage":
         """Add the digest."""
-        return cls(content, repr_digest(content))
+        return cls(content, compute_repr_digest(content))
 
 
-def repr_digest(content: bytes) -> str:
+def compute_repr_digest(content: bytes) -> str:
     """Return the digest of RFC 9530."""
     return f"sha-256=:{b64encode(sha256(content).digest()).decode('ascii')}:"
 
 
-class Imagery:
+class TileImageCache:
     """Draws each tile once, and keeps the most recent ones."""
 
     def __init__(self, kept_max: int = KEPT_TILES_MAX) -> None:
-        self._kept: OrderedDict[TileId, Picture] = OrderedDict()
+        self._kept: OrderedDict[TileId, TileImage] = OrderedDict()
         self._kept_max = kept_max
         self._lock = Lock()
 
-    def kept(self, tile: TileId) -> Picture | None:
+    def find(self, tile: TileId) -> TileImage | None:
         """Return the picture when it is at hand."""
         with self._lock:
             picture = self._kept.get(tile)
@@ -55,11 +55,11 @@ class Imagery:
                 self._kept.move_to_end(tile)
             return picture
 
-    def drawn(self, tile: TileId) -> Picture:
+    def get_or_draw(self, tile: TileId) -> TileImage:
         """Return the picture, and draw it when need be; this takes some milliseconds."""
-        picture = self.kept(tile)
+        picture = self.find(tile)
         if picture is None:
-            picture = Picture.of(draw_tile(tile.zoom, tile.x, tile.y))
+            picture = TileImage.from_content(draw_tile(tile.zoom, tile.x, tile.y))
             with self._lock:
                 self._kept[tile] = picture
                 while len(self._kept) > self._kept_max:
@@ -69,9 +69,14 @@ class Imagery:
 
 def draw_tile(zoom: int, x: int, y: int) -> bytes:
     """Draw one tile, with its name in the corner."""
-    image = Landscape(zoom, x, y).drawn()
+    image = Landscape(zoom, x, y).draw()
     ImageDraw.Draw(image).text(
-        (8, 6), f"{zoom}/{x}/{y}", font=_font(), fill="white", stroke_width=2, stroke_fill="#203020"
+        (8, 6),
+        f"{zoom}/{x}/{y}",
+        font=_load_font(),
+        fill="white",
+        stroke_width=2,
+        stroke_fill="#203020",
     )
     out = io.BytesIO()
     image.save(out, "JPEG", quality=_QUALITY)
@@ -79,5 +84,5 @@ def draw_tile(zoom: int, x: int, y: int) -> bytes:
 
 
 @lru_cache(maxsize=1)
-def _font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+def _load_font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     return ImageFont.load_default(_LABEL_PX)

@@ -1,16 +1,109 @@
-"""A made-up landscape from above: fields, woods, a river with its banks, roads and farms.
+"""Value noise on the whole world: neighbouring tiles fit together, and zoom levels agree.
 
-Everything is placed by global coordinates. Fields are the cells of a bent grid, roads run along
-some of its lines, and the river follows where a slow noise passes zero.
+Random values stand on grids over the Web Mercator square, ``2**level`` cells a side. A tile cuts
+its part out and lets Pillow interpolate, so that a place does not depend on who looks at it.
 """
 
 import math
 from collections.abc import Iterator
 from functools import lru_cache
+from hashlib import shake_128
+from typing import Any
 
-from PIL import Image, ImageChops, ImageDraw
+from PIL import Image, ImageChops, ImageDraw, ImageMath
 
-from tileferry.entrypoints.provider.noise import TILE_PX, above, fractal, noise, value_at
+Corner = tuple[int, int]
+
+TILE_PX = 256
+_BLOCK = 32
+_MARGIN = 3  # bicubic interpolation looks two points to each side
+_COARSE_PX = 64
+_FINEST = 4  # levels below the tile: 16 cells across it, 4 coarse samples each
+
+
+@lru_cache(maxsize=4_096)
+def _random_block(name: str, level: int, column: int, row: int) -> bytes:
+    return shake_128(f"{name}/{level}/{column}/{row}".encode()).digest(_BLOCK * _BLOCK)
+
+
+def get_noise_value(name: str, level: int, x: int, y: int) -> int:
+    """Return the value, 0 to 255, of one point; the world is round from west to east."""
+    column, inner_x = divmod(x % (1 << level), _BLOCK)
+    row, inner_y = divmod(y, _BLOCK)
+    return _random_block(name, level, column, row)[inner_y * _BLOCK + inner_x]
+
+
+def _read_points(name: str, level: int, *, corner: Corner, size: Corner) -> Image.Image:
+    (west, north), (width, height) = corner, size
+    if 1 << level < _BLOCK:  # the world is smaller than a block
+        values = bytes(
+            get_noise_value(name, level, west + x, north + y)
+            for y in range(height)
+            for x in range(width)
+        )
+        return Image.frombytes("L", (width, height), values)
+    first_column, first_row = west // _BLOCK, north // _BLOCK
+    columns = (west + width - 1) // _BLOCK - first_column + 1
+    rows = (north + height - 1) // _BLOCK - first_row + 1
+    sheet = Image.new("L", (columns * _BLOCK, rows * _BLOCK))
+    around = (1 << level) // _BLOCK
+    for column in range(columns):
+        for row in range(rows):
+            content = _random_block(name, level, (first_column + column) % around, first_row + row)
+            block = Image.frombytes("L", (_BLOCK, _BLOCK), content)
+            sheet.paste(block, (column * _BLOCK, row * _BLOCK))
+    left, top = west - first_column * _BLOCK, north - first_row * _BLOCK
+    return sheet.crop((left, top, left + width, top + height))
+
+
+def sample_noise(
+    name: str, level: int, zoom: int, x: int, y: int, *, px: int = TILE_PX, border: int = 0
+) -> Image.Image:
+    """Return one octave over a tile, as floating-point values around 0 to 255.
+
+    ``px`` samples span the tile; ``border`` more on each side overlap its neighbours.
+    """
+    cells = 2.0 ** (level - zoom)
+    beyond = cells * border / px
+    west, north = x * cells - beyond, y * cells - beyond
+    span = cells + 2 * beyond
+    first_x, first_y = math.floor(west) - _MARGIN, math.floor(north) - _MARGIN
+    width = math.ceil(west + span) + _MARGIN - first_x
+    height = math.ceil(north + span) + _MARGIN - first_y
+    points = _read_points(name, level, corner=(first_x, first_y), size=(width, height)).convert("F")
+    left, top = west - first_x, north - first_y
+    size = px + 2 * border
+    box = (left, top, left + span, top + span)
+    return points.resize((size, size), Image.Resampling.BICUBIC, box)
+
+
+def sample_fractal(name: str, levels: range, zoom: int, x: int, y: int) -> Image.Image:
+    """Add octaves up, each finer one half as strong; values lie around -128 to 128.
+
+    Octaves too fine to be seen at this zoom are left out: the picture stays the same without them.
+    The sum is made on coarse samples and enlarged once, at a fifth of the cost.
+    """
+    size = _COARSE_PX + 2 * _MARGIN
+    total = Image.new("F", (size, size), 0.0)
+    for step, level in enumerate(level for level in levels if level <= zoom + _FINEST):
+        octave = sample_noise(name, level, zoom, x, y, px=_COARSE_PX, border=_MARGIN)
+        weight = 0.5**step
+        weighted = octave.point(lambda value, by=weight: value * by - 128.0 * by)
+        total = ImageMath.lambda_eval(_add_octave, total=total, octave=weighted)
+    box = (_MARGIN, _MARGIN, _MARGIN + _COARSE_PX, _MARGIN + _COARSE_PX)
+    return total.resize((TILE_PX, TILE_PX), Image.Resampling.BICUBIC, box)
+
+
+def mask_above(values: Image.Image, threshold: float, softness: float) -> Image.Image:
+    """Return a mask: white where values exceed the threshold, with a soft edge."""
+    scale = 255.0 / softness
+    offset = 127.5 - threshold * scale
+    return values.point(lambda value: value * scale + offset).convert("L")
+
+
+def _add_octave(its: dict[str, Any]) -> Any:
+    return its["total"] + its["octave"]
+
 
 Point = tuple[float, float]
 Colour = tuple[int, int, int]
@@ -42,10 +135,10 @@ _ROOFS: tuple[Colour, ...] = ((158, 92, 72), (182, 176, 168), (120, 112, 106), (
 
 
 @lru_cache(maxsize=8_192)
-def _corner(column: int, row: int) -> Point:
+def _bend_corner(column: int, row: int) -> Point:
     """Return where a corner of the fields' grid has been bent to, in cells."""
-    east = value_at("bend-x", FIELD_LEVEL, column, row) / 255 - 0.5
-    south = value_at("bend-y", FIELD_LEVEL, column, row) / 255 - 0.5
+    east = get_noise_value("bend-x", FIELD_LEVEL, column, row) / 255 - 0.5
+    south = get_noise_value("bend-y", FIELD_LEVEL, column, row) / 255 - 0.5
     return column + 2 * _BEND * east, row + 2 * _BEND * south
 
 
@@ -58,59 +151,61 @@ class Landscape:
         self._px = TILE_PX / self._cells
         self._image = Image.new("RGB", (TILE_PX, TILE_PX), _FAR)
 
-    def drawn(self) -> Image.Image:
+    def draw(self) -> Image.Image:
         """Return the picture."""
         near, seen = self._zoom >= FIELDS_ZOOM_MIN, self._zoom >= COVER_ZOOM_MIN
         if near:
-            self._fields()
+            self._draw_fields()
         if seen:
-            self._woods()
+            self._draw_woods()
         if near:
-            self._roads(eastwards=True)
-            self._farms()
+            self._draw_roads(eastwards=True)
+            self._draw_farms()
         if seen:
-            self._river()
-        self._grain()
+            self._draw_river()
+        self._draw_grain()
         if near:
-            self._roads(eastwards=False)  # these have bridges
+            self._draw_roads(eastwards=False)  # these have bridges
         return self._image
 
     def _softness(self, level: int) -> float:
         """Return the step of a noise's value over about two pixels: an edge that looks sharp."""
         return 2.0 ** (level - self._zoom) * 255.0 / TILE_PX * 3.0
 
-    def _place(self, point: Point) -> Point:
+    def _to_pixels(self, point: Point) -> Point:
         """Return a point, given in cells, in pixels of this tile."""
         return (
             point[0] * self._px - self._x * TILE_PX,
             point[1] * self._px - self._y * TILE_PX,
         )
 
-    def _grid(self) -> Iterator[tuple[int, int]]:
+    def _list_cells(self) -> Iterator[tuple[int, int]]:
         first_x, first_y = (math.floor(index * self._cells) for index in (self._x, self._y))
         last_x, last_y = (math.ceil((index + 1) * self._cells) for index in (self._x, self._y))
         for column in range(first_x - 1, last_x + 1):
             for row in range(first_y - 1, last_y + 1):
                 yield column, row
 
-    def _fields(self) -> None:
+    def _draw_fields(self) -> None:
         # Drawn at twice the size: Pillow's polygons have hard edges.
         sheet = Image.new("RGB", (2 * TILE_PX, 2 * TILE_PX))
         draw = ImageDraw.Draw(sheet)
         width = max(1, round(self._px / 24))
-        for column, row in self._grid():
+        for column, row in self._list_cells():
             around = ((0, 0), (1, 0), (1, 1), (0, 1))
-            corners = [_corner(column + right, row + down) for right, down in around]
-            outline = [(2 * a, 2 * b) for a, b in map(self._place, corners)]
-            if not _visible(outline, 2 * TILE_PX):
+            corners = [_bend_corner(column + right, row + down) for right, down in around]
+            outline = [(2 * a, 2 * b) for a, b in map(self._to_pixels, corners)]
+            if not _is_visible(outline, 2 * TILE_PX):
                 continue
-            crop = _CROPS[value_at("crop", FIELD_LEVEL, column, row) % len(_CROPS)]
+            crop = _CROPS[get_noise_value("crop", FIELD_LEVEL, column, row) % len(_CROPS)]
             draw.polygon(outline, fill=crop)
-            self._furrows(draw, outline, crop, value_at("furrows", FIELD_LEVEL, column, row))
+            self._draw_furrows(
+                draw, outline, crop, get_noise_value("furrows", FIELD_LEVEL, column, row)
+            )
             draw.line([*outline, outline[0]], fill=_TRACK, width=width)
         self._image = sheet.resize((TILE_PX, TILE_PX), Image.Resampling.BOX)
 
-    def _furrows(
+    def _draw_furrows(
         self, draw: ImageDraw.ImageDraw, outline: list[Point], crop: Colour, chance: int
     ) -> None:
         """Draw the lines of the plough, along the field's own sides."""
@@ -122,69 +217,69 @@ class Landscape:
         for step in range(1, count):
             share = step / count
             draw.line(
-                [_between(first, fourth, share), _between(second, third, share)],
+                [_interpolate(first, fourth, share), _interpolate(second, third, share)],
                 fill=darker,
                 width=max(1, round(self._px / 40)),
             )
 
-    def _grain(self) -> None:
+    def _draw_grain(self) -> None:
         """Let the ground vary: broad differences of soil, and the fine grain of everything."""
-        soil = noise("soil", self._zoom + 2, self._zoom, self._x, self._y)
-        grain = noise("grain", self._zoom + 6, self._zoom, self._x, self._y)
+        soil = sample_noise("soil", self._zoom + 2, self._zoom, self._x, self._y)
+        grain = sample_noise("grain", self._zoom + 6, self._zoom, self._x, self._y)
         for values, strength in ((soil, 0.10), (grain, 0.16)):
             light = values.point(lambda value, by=strength: value * by + 128.0 * (1.0 - by))
             layer = light.convert("L")
             self._image = ImageChops.overlay(self._image, Image.merge("RGB", (layer,) * 3))
 
-    def _woods(self) -> None:
-        cover = fractal("woods", range(14, 19), self._zoom, self._x, self._y)
-        mask = above(cover, 42.0, 4 * self._softness(14))
-        crowns = noise("crowns", 20, self._zoom, self._x, self._y)
+    def _draw_woods(self) -> None:
+        cover = sample_fractal("woods", range(14, 19), self._zoom, self._x, self._y)
+        mask = mask_above(cover, 42.0, 4 * self._softness(14))
+        crowns = sample_noise("crowns", 20, self._zoom, self._x, self._y)
         dark = Image.new("RGB", self._image.size, _WOOD)
         light = Image.new("RGB", self._image.size, _WOOD_LIGHT)
-        trees = Image.composite(light, dark, above(crowns, 140.0, 180.0))
+        trees = Image.composite(light, dark, mask_above(crowns, 140.0, 180.0))
         self._image.paste(trees, mask=mask)
 
-    def _river(self) -> None:
+    def _draw_river(self) -> None:
         levels = range(_RIVER_LEVEL, _RIVER_LEVEL + 4)
-        river = fractal("river", levels, self._zoom, self._x, self._y)
+        river = sample_fractal("river", levels, self._zoom, self._x, self._y)
         soft = self._softness(_RIVER_LEVEL)
         for half_width, colour in ((15.0, _BANK), (11.0, _SHALLOW), (9.5, _WATER)):
             mask = ImageChops.darker(
-                above(river, -half_width, soft),
-                ImageChops.invert(above(river, half_width, soft)),
+                mask_above(river, -half_width, soft),
+                ImageChops.invert(mask_above(river, half_width, soft)),
             )
             self._image.paste(Image.new("RGB", self._image.size, colour), mask=mask)
 
-    def _roads(self, *, eastwards: bool) -> None:
+    def _draw_roads(self, *, eastwards: bool) -> None:
         draw = ImageDraw.Draw(self._image)
         width = max(1, round(self._px / 22))
-        for column, row in self._grid():
+        for column, row in self._list_cells():
             if (row if eastwards else column) % _ROAD_EVERY == 0:
-                begin = _corner(column, row)
-                end = _corner(column + 1, row) if eastwards else _corner(column, row + 1)
-                draw.line([self._place(begin), self._place(end)], fill=_ROAD, width=width)
+                begin = _bend_corner(column, row)
+                end = _bend_corner(column + 1, row) if eastwards else _bend_corner(column, row + 1)
+                draw.line([self._to_pixels(begin), self._to_pixels(end)], fill=_ROAD, width=width)
 
-    def _farms(self) -> None:
+    def _draw_farms(self) -> None:
         draw = ImageDraw.Draw(self._image)
-        for column, row in self._grid():
-            chance = value_at("farms", FIELD_LEVEL, column, row)
+        for column, row in self._list_cells():
+            chance = get_noise_value("farms", FIELD_LEVEL, column, row)
             if row % _ROAD_EVERY or chance > _FARMS_OF_256:
                 continue
-            begin, end = _corner(column, row), _corner(column + 1, row)
+            begin, end = _bend_corner(column, row), _bend_corner(column + 1, row)
             for number in range(1 + chance % 5):
-                along = _between(begin, end, 0.12 + 0.16 * number)
+                along = _interpolate(begin, end, 0.12 + 0.16 * number)
                 aside = 0.07 if (chance >> number) & 1 else -0.13
-                west, north = self._place((along[0], along[1] + aside))
+                west, north = self._to_pixels((along[0], along[1] + aside))
                 size = self._px * (0.05 + 0.012 * ((chance + number) % 4))
                 roof = _ROOFS[(chance + number) % len(_ROOFS)]
                 draw.rectangle((west, north, west + size * 1.5, north + size), fill=roof)
 
 
-def _visible(outline: list[Point], size: int) -> bool:
+def _is_visible(outline: list[Point], size: int) -> bool:
     across, down = ([point[axis] for point in outline] for axis in (0, 1))
     return max(across) >= 0 <= max(down) and min(across) <= size >= min(down)
 
 
-def _between(one: Point, other: Point, share: float) -> Point:
+def _interpolate(one: Point, other: Point, share: float) -> Point:
     return one[0] + (other[0] - one[0]) * share, one[1] + (other[1] - one[1]) * share

@@ -10,7 +10,7 @@ from attrs import frozen
 
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import BBox, TileCoverage, TileId
-from tileferry.entrypoints.provider.answers import Answer, RefusalError, json_answer
+from tileferry.entrypoints.provider.responses import ProviderResponse, RefusalError, json_response
 
 SOURCE = "reference"
 """Of which source the tiles are, within this provider; its answers name none."""
@@ -21,7 +21,7 @@ _PARAMETERS = ("bbox", "zoom", "list-only", "cursor")
 
 
 @frozen(kw_only=True)
-class TileFacts:
+class ListedTile:
     """What the provider says of one tile, in the listing and in the tile's headers."""
 
     tile: TileId
@@ -36,19 +36,19 @@ class TileFacts:
             "z": self.tile.zoom,
             "x": self.tile.x,
             "y": self.tile.y,
-            "produced_at": moment(self.produced_at),
+            "produced_at": format_time(self.produced_at),
             "resolution_m_per_px": self.resolution_m_per_px,
             "estimated_bytes": self.estimated_bytes,
         }
 
 
-def moment(at: datetime) -> str:
+def format_time(at: datetime) -> str:
     """Write a time as the provider does: UTC, whole seconds."""
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @frozen(kw_only=True)
-class Page:
+class ServedPage:
     """One page, with the cursor that it was asked for with and those that may follow."""
 
     tiles: list[dict[str, Any]]
@@ -58,13 +58,13 @@ class Page:
     """Where the listing begins anew; for the fault that never lets it end."""
 
     @property
-    def answer(self) -> Answer:
+    def response(self) -> ProviderResponse:
         """The page as JSON."""
-        return json_answer({"tiles": self.tiles, "next": self.next})
+        return json_response({"tiles": self.tiles, "next": self.next})
 
 
 @frozen
-class Query:
+class ListingQuery:
     """What the client asked for."""
 
     coverage: TileCoverage
@@ -73,7 +73,7 @@ class Query:
     offset: int
 
     @classmethod
-    def of(cls, given: Mapping[str, str], count: int) -> "Query":
+    def parse(cls, given: Mapping[str, str], count: int) -> "ListingQuery":
         """Read the query; ``count`` is how many parameters came, repeated ones included."""
         if count != len(given) or not set(given) <= set(_PARAMETERS):
             message = f"the parameters are {', '.join(_PARAMETERS)}, each once"
@@ -81,24 +81,26 @@ class Query:
         if given.get("list-only") != "true":
             message = "areas can only be listed: list-only must be true"
             raise RefusalError(400, "bad_query", message)
-        coverage = _coverage(given.get("bbox", ""), given.get("zoom", ""))
+        coverage = _parse_coverage(given.get("bbox", ""), given.get("zoom", ""))
         cursor = given.get("cursor")
-        turn, offset = (0, 0) if cursor is None else _position(cursor, coverage)
+        turn, offset = (0, 0) if cursor is None else _decode_cursor(cursor, coverage)
         return cls(coverage, cursor, turn, offset)
 
-    def page(self, size: int, facts: Callable[[TileId], TileFacts]) -> Page:
+    def build_page(self, size: int, facts: Callable[[TileId], ListedTile]) -> ServedPage:
         """Return the page that the cursor stands for."""
         end = min(self.offset + size, self.coverage.count)
-        tiles = _tiles(self.coverage, self.offset, end)
-        return Page(
+        tiles = _slice_tiles(self.coverage, self.offset, end)
+        return ServedPage(
             tiles=[facts(tile).entry for tile in tiles],
             cursor=self.cursor,
-            next=None if end == self.coverage.count else _cursor(self.turn, end, self.coverage),
-            again=_cursor(self.turn + 1, 0, self.coverage),
+            next=None
+            if end == self.coverage.count
+            else _encode_cursor(self.turn, end, self.coverage),
+            again=_encode_cursor(self.turn + 1, 0, self.coverage),
         )
 
 
-def _coverage(bbox: str, zoom: str) -> TileCoverage:
+def _parse_coverage(bbox: str, zoom: str) -> TileCoverage:
     if not _ZOOMS.fullmatch(zoom):
         message = "zoom must be a list of whole numbers, such as 15,16"
         raise RefusalError(400, "bad_zoom", message)
@@ -112,7 +114,7 @@ def _coverage(bbox: str, zoom: str) -> TileCoverage:
         raise RefusalError(400, "bad_zoom", str(error)) from error
 
 
-def _tiles(coverage: TileCoverage, begin: int, end: int) -> Iterator[TileId]:
+def _slice_tiles(coverage: TileCoverage, begin: int, end: int) -> Iterator[TileId]:
     """Yield the tiles from one position to another, in the order of ``coverage.tiles``.
 
     The ranges tell where a position lies, so that the last page costs no more than the first.
@@ -125,18 +127,18 @@ def _tiles(coverage: TileCoverage, begin: int, end: int) -> Iterator[TileId]:
         begin, end = begin - part.count, end - part.count
 
 
-def _cursor(turn: int, offset: int, coverage: TileCoverage) -> str:
-    return f"{turn}-{offset}-{_check(coverage)}"
+def _encode_cursor(turn: int, offset: int, coverage: TileCoverage) -> str:
+    return f"{turn}-{offset}-{_compute_checksum(coverage)}"
 
 
-def _position(cursor: str, coverage: TileCoverage) -> tuple[int, int]:
+def _decode_cursor(cursor: str, coverage: TileCoverage) -> tuple[int, int]:
     match = _CURSOR.fullmatch(cursor)
-    if match is None or match[3] != _check(coverage) or int(match[2]) >= coverage.count:
+    if match is None or match[3] != _compute_checksum(coverage) or int(match[2]) >= coverage.count:
         message = "cursor is not one that this listing gave"
         raise RefusalError(400, "bad_cursor", message)
     return int(match[1]), int(match[2])
 
 
-def _check(coverage: TileCoverage) -> str:
+def _compute_checksum(coverage: TileCoverage) -> str:
     area = f"{coverage.bbox}|{coverage.zoom_levels}"
     return sha256(area.encode()).hexdigest()[:12]

@@ -6,11 +6,16 @@ from datetime import timedelta
 
 import pytest
 from attrs import define, evolve, field
-from support.audit_events import AT, attempted, every_kind, used
+from support.audit_events import (
+    AT,
+    create_idempotency_used,
+    create_one_event_of_each_type,
+    create_retry_attempted,
+)
 
 from tileferry.adapters.memory import ManualClock, MemoryAuditSink
-from tileferry.application import AuditTrail, RetryManager, audit_reading
-from tileferry.application.audit_reading import AuditReader
+from tileferry.application import AuditTrail, RetryManager, audit_reader
+from tileferry.application.audit_reader import AuditReader
 from tileferry.domain.audit import (
     GENESIS,
     AuditEvent,
@@ -18,7 +23,7 @@ from tileferry.domain.audit import (
     ChainHead,
     ChainProblem,
     RetryAttempted,
-    next_entry,
+    build_next_entry,
 )
 from tileferry.domain.errors import DatabaseError, RetryError
 from tileferry.domain.retry import POLICY_MATRIX, RetryAt, RetryCategory
@@ -35,15 +40,15 @@ class ListedLog:
     failures: list[Exception] = field(factory=list)
     calls: int = 0
 
-    def head(self) -> ChainHead:
+    def read_head(self) -> ChainHead:
         self._fail()
         return self.claimed or (self.listed[-1].head if self.listed else GENESIS)
 
-    def entries(self, *, after: int = 0) -> Iterator[ChainEntry]:
+    def iter_entries(self, *, after: int = 0) -> Iterator[ChainEntry]:
         self._fail()
         return (entry for entry in self.listed if entry.sequence > after)
 
-    def entries_about(self, subject: str) -> Iterator[ChainEntry]:
+    def find_entries(self, subject: str) -> Iterator[ChainEntry]:
         self._fail()
         return (entry for entry in self.listed if subject.encode() in entry.body)
 
@@ -53,15 +58,15 @@ class ListedLog:
             raise self.failures.pop()
 
 
-def log_of(*bodies: bytes | AuditEvent) -> ListedLog:
+def make_log(*bodies: bytes | AuditEvent) -> ListedLog:
     entries: list[ChainEntry] = []
     for body in bodies:
         content = body if isinstance(body, bytes) else body.canonical_bytes()
-        entries.append(next_entry(entries[-1].head if entries else GENESIS, content))
+        entries.append(build_next_entry(entries[-1].head if entries else GENESIS, content))
     return ListedLog(entries)
 
 
-def reader_of(log: ListedLog, sink: MemoryAuditSink | None = None) -> AuditReader:
+def make_reader(log: ListedLog, sink: MemoryAuditSink | None = None) -> AuditReader:
     clock = ManualClock()
     trail = AuditTrail(logger=logging.getLogger("test"), sinks=[sink] if sink else [])
     manager = RetryManager(clock=clock, new_id=lambda: "id", audit=trail, sleep=clock.sleep_async)
@@ -70,35 +75,41 @@ def reader_of(log: ListedLog, sink: MemoryAuditSink | None = None) -> AuditReade
 
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit_reading, "PAGE", 10)
+    monkeypatch.setattr(audit_reader, "PAGE", 10)
 
 
 def sequences(entries: object) -> list[int]:
     return [read.entry.sequence for read in entries]  # type: ignore[attr-defined]
 
 
-MANY = [attempted(n) for n in range(1, 96)]
+MANY = [create_retry_attempted(n) for n in range(1, 96)]
 
 
 # Entries
 
 
-def test_entries_come_page_by_page_and_all_of_them() -> None:
-    log = log_of(*MANY)
-    assert list(reader_of(log).entries()) == log.listed
+def test_all_entries_are_read_in_pages() -> None:
+    log = make_log(*MANY)
+    assert list(make_reader(log).iter_entries()) == log.listed
     assert log.calls == 10
-    assert [entry.sequence for entry in reader_of(log).entries(after=90)] == [91, 92, 93, 94, 95]
-    assert list(reader_of(log_of()).entries()) == []
+    assert [entry.sequence for entry in make_reader(log).iter_entries(after=90)] == [
+        91,
+        92,
+        93,
+        94,
+        95,
+    ]
+    assert list(make_reader(make_log()).iter_entries()) == []
 
 
-def test_a_log_of_whole_pages_ends() -> None:
-    log = log_of(*MANY[:20])
-    assert len(list(reader_of(log).entries())) == 20
+def test_log_of_whole_pages_ends() -> None:
+    log = make_log(*MANY[:20])
+    assert len(list(make_reader(log).iter_entries())) == 20
 
 
-def test_design_5_16_a_page_that_was_lost_is_read_again_as_replay_validation() -> None:
-    log, sink = log_of(*MANY), MemoryAuditSink()
-    reading = reader_of(log, sink).entries()
+def test_design_5_16_lost_page_is_retried_as_replay_validation() -> None:
+    log, sink = make_log(*MANY), MemoryAuditSink()
+    reading = make_reader(log, sink).iter_entries()
     first = [next(reading) for _ in range(15)]
     log.failures.append(LOST)
     assert [*first, *reading] == log.listed
@@ -109,18 +120,18 @@ def test_design_5_16_a_page_that_was_lost_is_read_again_as_replay_validation() -
     assert succeeded.event_type == "retry_succeeded"
 
 
-def test_a_log_that_stays_away_is_given_up_with_its_reason() -> None:
-    log = log_of(*MANY)
+def test_unreachable_log_raises_retry_error_with_reason() -> None:
+    log = make_log(*MANY)
     log.failures += [LOST, LOST]
     with pytest.raises(RetryError, match="the connection was lost; run again"):
-        reader_of(log).verify()
+        make_reader(log).verify()
 
 
-def test_a_defect_is_not_tried_again() -> None:
-    log = log_of(*MANY)
+def test_programming_error_is_not_retried() -> None:
+    log = make_log(*MANY)
     log.failures.append(KeyError("defect"))
     with pytest.raises(KeyError):
-        reader_of(log).verify()
+        make_reader(log).verify()
     assert log.calls == 1
 
 
@@ -128,57 +139,69 @@ def test_a_defect_is_not_tried_again() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 50, 95, 200])
-def test_the_newest_entries_oldest_first(count: int) -> None:
+def test_newest_returns_latest_entries_oldest_first(count: int) -> None:
     expected = list(range(1, 96))[max(0, 95 - count) :]
-    assert sequences(reader_of(log_of(*MANY)).newest(count)) == expected
+    assert sequences(make_reader(make_log(*MANY)).read_newest(count)) == expected
 
 
-def test_the_newest_of_an_empty_log() -> None:
-    assert sequences(reader_of(log_of()).newest(5)) == []
+def test_newest_of_empty_log_is_empty() -> None:
+    assert sequences(make_reader(make_log()).read_newest(5)) == []
 
 
-def is_use(event: AuditEvent) -> bool:
+def is_idempotency_event(event: AuditEvent) -> bool:
     return event.event_type == "idempotency"
 
 
-def test_the_newest_that_are_wanted_may_lie_far_back() -> None:
-    events = [used(n, f"k{n}") if n in {2, 3, 40} else attempted(n) for n in range(1, 96)]
-    reader = reader_of(log_of(*events))
-    assert sequences(reader.newest(2, is_use)) == [3, 40]
-    assert sequences(reader.newest(9, is_use)) == [2, 3, 40]
+def test_newest_with_filter_searches_far_back() -> None:
+    events = [
+        create_idempotency_used(n, f"k{n}") if n in {2, 3, 40} else create_retry_attempted(n)
+        for n in range(1, 96)
+    ]
+    reader = make_reader(make_log(*events))
+    assert sequences(reader.read_newest(2, is_idempotency_event)) == [3, 40]
+    assert sequences(reader.read_newest(9, is_idempotency_event)) == [2, 3, 40]
 
 
-def test_what_does_not_hold_a_value_is_passed_over_unread() -> None:
-    bodies: list[bytes | AuditEvent] = [b"garbage", attempted(2), used(3, "k"), attempted(4)]
-    reader = reader_of(log_of(*bodies))
-    assert sequences(reader.newest(5, holding=["idempotency"])) == [3]
-    assert sequences(reader.since(None, holding=["retry_attempt"])) == [2, 4]
-    assert sequences(reader.since(None, holding=["retry_attempt", "TimeoutError"])) == [2, 4]
-    assert sequences(reader.since(None, holding=["retry_attemp"])) == []
+def test_entries_without_wanted_values_are_skipped() -> None:
+    bodies: list[bytes | AuditEvent] = [
+        b"garbage",
+        create_retry_attempted(2),
+        create_idempotency_used(3, "k"),
+        create_retry_attempted(4),
+    ]
+    reader = make_reader(make_log(*bodies))
+    assert sequences(reader.read_newest(5, holding=["idempotency"])) == [3]
+    assert sequences(reader.read_since(None, holding=["retry_attempt"])) == [2, 4]
+    assert sequences(reader.read_since(None, holding=["retry_attempt", "TimeoutError"])) == [2, 4]
+    assert sequences(reader.read_since(None, holding=["retry_attemp"])) == []
 
 
-def test_who_wants_everything_sees_what_cannot_be_read() -> None:
-    reader = reader_of(log_of(attempted(1), b"{garbage", attempted(3)))
-    newest = reader.newest(2)
+def test_unreadable_entries_are_returned_without_filter() -> None:
+    reader = make_reader(
+        make_log(create_retry_attempted(1), b"{garbage", create_retry_attempted(3))
+    )
+    newest = reader.read_newest(2)
     assert [read.event is None for read in newest] == [True, False]
     assert newest[0].problem is not None
     assert "is not JSON" in newest[0].problem
-    assert sequences(reader.newest(5, lambda _: True)) == [1, 3]
+    assert sequences(reader.read_newest(5, lambda _: True)) == [1, 3]
 
 
 # Since
 
 
-def at_hours(count: int) -> list[AuditEvent]:
+def hourly_events(count: int) -> list[AuditEvent]:
     """Return one event an hour."""
-    return [evolve(attempted(1), timestamp=AT + timedelta(hours=n)) for n in range(count)]
+    return [
+        evolve(create_retry_attempted(1), timestamp=AT + timedelta(hours=n)) for n in range(count)
+    ]
 
 
 @pytest.mark.parametrize("hours", [0, 1, 5, 60, 199, 300])
-def test_a_stretch_of_time_is_found_by_halving(hours: int) -> None:
-    log = log_of(*at_hours(200))
+def test_start_time_is_found_by_binary_search(hours: int) -> None:
+    log = make_log(*hourly_events(200))
     since = AT + timedelta(hours=hours)
-    found = list(reader_of(log).since(since))
+    found = list(make_reader(log).read_since(since))
     times = [read.event.timestamp for read in found if read.event is not None]
     assert [time for time in times if time >= since] == [
         AT + timedelta(hours=n) for n in range(hours, 200)
@@ -186,60 +209,64 @@ def test_a_stretch_of_time_is_found_by_halving(hours: int) -> None:
     assert len(found) <= max(0, 200 - hours) + 2 * 10 + 2  # little more than asked for
 
 
-def test_all_of_the_log() -> None:
-    assert len(list(reader_of(log_of(*MANY)).since(None))) == 95
+def test_since_none_returns_whole_log() -> None:
+    assert len(list(make_reader(make_log(*MANY)).read_since(None))) == 95
 
 
-def test_clocks_that_differ_a_little_lose_nothing() -> None:
+def test_clock_skew_loses_no_entries() -> None:
     ahead = [timedelta(minutes=50 * (n % 2)) for n in range(300)]  # every other writer's clock
     times = [AT + timedelta(minutes=n) + ahead[n] for n in range(300)]
-    reader = reader_of(log_of(*[evolve(attempted(1), timestamp=at) for at in times]))
+    reader = make_reader(
+        make_log(*[evolve(create_retry_attempted(1), timestamp=at) for at in times])
+    )
     for minutes in range(60, 300, 60):
         since = AT + timedelta(minutes=minutes)
         expected = {n + 1 for n, at in enumerate(times) if at >= since}
-        assert expected <= set(sequences(reader.since(since)))
+        assert expected <= set(sequences(reader.read_since(since)))
 
 
-def test_what_cannot_be_read_does_not_mislead_the_search() -> None:
-    bodies: list[bytes | AuditEvent] = [*at_hours(300)]
+def test_unreadable_entries_do_not_mislead_time_search() -> None:
+    bodies: list[bytes | AuditEvent] = [*hourly_events(300)]
     for place in (*range(140, 160), 74, 75, 224, 225):
         bodies[place] = b"garbage"
-    found = sequences(reader_of(log_of(*bodies)).since(AT + timedelta(hours=230)))
+    found = sequences(make_reader(make_log(*bodies)).read_since(AT + timedelta(hours=230)))
     assert set(range(231, 301)) <= set(found)
 
 
 # About
 
 
-def test_an_entry_by_its_number_and_entries_by_what_they_are_about() -> None:
-    reader = reader_of(log_of(*every_kind()))
-    assert sequences(reader.about("4")) == [4]
-    assert sequences(reader.about("corr-1")) == [1, 3, 4]
-    assert sequences(reader.about("nothing")) == []
-    assert sequences(reader.about("99999")) == []
-    assert sequences(reader.about("9" * 5_000)) == []
+def test_about_finds_entries_by_sequence_or_subject() -> None:
+    reader = make_reader(make_log(*create_one_event_of_each_type()))
+    assert sequences(reader.find_about("4")) == [4]
+    assert sequences(reader.find_about("corr-1")) == [1, 3, 4]
+    assert sequences(reader.find_about("nothing")) == []
+    assert sequences(reader.find_about("99999")) == []
+    assert sequences(reader.find_about("9" * 5_000)) == []
 
 
-def test_a_correlation_id_of_digits_is_found_when_no_entry_has_that_number() -> None:
-    reader = reader_of(log_of(attempted(1, correlation_id="20261116")))
-    assert sequences(reader.about("20261116")) == [1]
+def test_numeric_correlation_id_is_found() -> None:
+    reader = make_reader(make_log(create_retry_attempted(1, correlation_id="20261116")))
+    assert sequences(reader.find_about("20261116")) == [1]
 
 
-def test_a_number_that_is_missing_in_the_log_is_not_mistaken_for_the_next() -> None:
-    log = log_of(*(attempted(n, correlation_id="c") for n in range(1_000, 1_010)))
+def test_missing_sequence_is_not_mistaken_for_next() -> None:
+    log = make_log(*(create_retry_attempted(n, correlation_id="c") for n in range(1_000, 1_010)))
     del log.listed[6]
-    assert sequences(reader_of(log).about("8")) == [8]
+    assert sequences(make_reader(log).find_about("8")) == [8]
     log.listed = [entry for entry in log.listed if b"7" not in entry.body]
-    assert sequences(reader_of(log).about("7")) == []
+    assert sequences(make_reader(log).find_about("7")) == []
 
 
-def test_a_decision_is_made_again() -> None:
-    event = attempted(1)
+def test_decisions_are_recomputed_and_compared() -> None:
+    event = create_retry_attempted(1)
     record = event.decision_record
     assert isinstance(record.decision, RetryAt)
     forged = evolve(record, decision=evolve(record.decision, delay_s=9.5))
     lie = evolve(event, decision_record=forged, delay_seconds=9.5)
-    true, false, other = reader_of(log_of(event, lie, used(3, "k"))).newest(3)
+    true, false, other = make_reader(
+        make_log(event, lie, create_idempotency_used(3, "k"))
+    ).read_newest(3)
     assert (true.record, true.difference) == (record, None)
     assert false.difference is not None
     assert (false.difference.recorded, false.difference.recomputed) == (
@@ -252,63 +279,63 @@ def test_a_decision_is_made_again() -> None:
 # Verify
 
 
-def test_a_sound_log_is_intact() -> None:
-    log = log_of(*MANY)
-    result = reader_of(log).verify()
+def test_valid_log_is_intact() -> None:
+    log = make_log(*MANY)
+    result = make_reader(log).verify()
     assert (result.intact, result.chain.checked, result.broken_at) == (True, 95, None)
     assert result.chain.head == log.listed[-1].head
-    assert reader_of(log_of()).verify().intact
-    assert reader_of(log).verify(noted=log.listed[40].head).intact
+    assert make_reader(make_log()).verify().intact
+    assert make_reader(log).verify(noted=log.listed[40].head).intact
 
 
 @pytest.mark.parametrize("place", [0, 9, 10, 50, 94])
-def test_invariant_21_the_first_broken_entry_is_named(place: int) -> None:
-    log = log_of(*MANY)
+def test_invariant_21_first_edited_entry_is_reported(place: int) -> None:
+    log = make_log(*MANY)
     victim = log.listed[place]
     log.listed[place] = evolve(victim, body=victim.body.replace(b"TimeoutError", b"TimeoutErr0r"))
-    result = reader_of(log).verify()
+    result = make_reader(log).verify()
     assert (result.intact, result.chain.problem) == (False, ChainProblem.EDITED)
     assert (result.chain.checked, result.broken_at) == (place, place + 1)
 
 
-def test_invariant_21_a_deleted_entry_is_found_by_the_one_behind_it() -> None:
-    log = log_of(*MANY)
+def test_invariant_21_deleted_entry_is_detected_as_gap() -> None:
+    log = make_log(*MANY)
     del log.listed[30]
-    result = reader_of(log).verify()
+    result = make_reader(log).verify()
     assert (result.chain.problem, result.chain.checked) == (ChainProblem.GAP, 30)
     assert result.broken_at == 32
 
 
-def test_invariant_21_a_log_cut_off_at_its_end_is_found_by_its_own_head() -> None:
-    log = log_of(*MANY)
+def test_invariant_21_truncated_log_is_detected_by_its_head() -> None:
+    log = make_log(*MANY)
     log.claimed = log.listed[-1].head
     del log.listed[-1]
-    result = reader_of(log).verify()
+    result = make_reader(log).verify()
     assert (result.intact, result.chain.problem) == (False, ChainProblem.CUT_OFF)
     assert (result.chain.checked, result.broken_at) == (94, None)
     everything_gone = ListedLog([], claimed=log.claimed)
-    assert reader_of(everything_gone).verify().chain.problem is ChainProblem.CUT_OFF
+    assert make_reader(everything_gone).verify().chain.problem is ChainProblem.CUT_OFF
 
 
-def test_invariant_21_a_log_written_anew_is_found_by_a_head_noted_elsewhere() -> None:
-    noted = log_of(*MANY).listed[-1].head
-    anew = log_of(*MANY[:90], *[used(n, "k") for n in range(5)])
-    assert reader_of(anew).verify().intact
-    result = reader_of(anew).verify(noted=noted)
+def test_invariant_21_rewritten_log_is_detected_by_noted_head() -> None:
+    noted = make_log(*MANY).listed[-1].head
+    anew = make_log(*MANY[:90], *[create_idempotency_used(n, "k") for n in range(5)])
+    assert make_reader(anew).verify().intact
+    result = make_reader(anew).verify(noted=noted)
     assert result.chain.problem is ChainProblem.CUT_OFF
 
 
-def test_a_body_that_is_no_event_is_counted_though_the_chain_is_sound() -> None:
+def test_unreadable_events_are_counted_in_intact_chain() -> None:
     bodies: list[bytes | AuditEvent] = [*MANY]
     for place in range(3, 60):
         bodies[place] = b'{"event_type":"of another version"}'
-    result = reader_of(log_of(*bodies)).verify()
+    result = make_reader(make_log(*bodies)).verify()
     assert (result.chain.intact, result.intact, result.unreadable) == (True, False, 57)
     assert sequences(result.damage) == list(range(4, 24))
 
 
-def test_entries_that_are_misfiled_are_told() -> None:
-    reader = evolve(reader_of(log_of(*MANY)), false_copies=lambda: iter([4, 7]))
+def test_misfiled_entries_are_reported() -> None:
+    reader = evolve(make_reader(make_log(*MANY)), false_copies=lambda: iter([4, 7]))
     result = reader.verify()
     assert (result.intact, result.misfiled) == (False, [4, 7])
 
@@ -319,46 +346,46 @@ class GrowingLog(ListedLog):
 
     later: list[ChainEntry] = field(factory=list)
 
-    def head(self) -> ChainHead:
+    def read_head(self) -> ChainHead:
         self.listed += self.later[:15]
-        claimed = super().head()
+        claimed = super().read_head()
         self.listed += self.later[15:]
         return claimed
 
 
-def test_a_log_that_grows_meanwhile_is_intact() -> None:
-    entries = log_of(*MANY).listed
+def test_log_growing_during_verify_is_intact() -> None:
+    entries = make_log(*MANY).listed
     log = GrowingLog(entries[:60], later=entries[60:])
-    result = reader_of(log).verify()
+    result = make_reader(log).verify()
     assert (result.intact, result.chain.checked) == (True, 75)
     assert result.chain.head == entries[74].head
 
 
-def test_invariant_21_a_break_in_what_was_appended_meanwhile_is_found() -> None:
-    entries = log_of(*MANY).listed
+def test_invariant_21_edit_in_entries_appended_during_verify_is_detected() -> None:
+    entries = make_log(*MANY).listed
     entries[70] = evolve(entries[70], body=b"{}")
-    result = reader_of(GrowingLog(entries[:60], later=entries[60:])).verify()
+    result = make_reader(GrowingLog(entries[:60], later=entries[60:])).verify()
     assert (result.chain.problem, result.broken_at) == (ChainProblem.EDITED, 71)
 
 
-def test_invariant_21_an_entry_added_beyond_the_head_is_found() -> None:
-    log = log_of(*MANY)
+def test_invariant_21_entry_beyond_head_is_detected() -> None:
+    log = make_log(*MANY)
     log.claimed = log.listed[-2].head
-    result = reader_of(log).verify()
+    result = make_reader(log).verify()
     assert (result.intact, result.chain.problem) == (False, ChainProblem.HEAD_MOVED)
 
 
 @pytest.mark.parametrize("sequence", [0, 10, 95])
-def test_invariant_21_a_head_that_was_moved_is_found(sequence: int) -> None:
-    log = log_of(*MANY)
+def test_invariant_21_moved_head_is_detected(sequence: int) -> None:
+    log = make_log(*MANY)
     real = log.listed[sequence - 1].head if sequence else GENESIS
     for moved in (real, evolve(real, hash="f" * 64)):
         log.claimed = moved
         intact = moved == log.listed[-1].head
         expected = None if intact else ChainProblem.HEAD_MOVED
-        assert reader_of(log).verify().chain.problem is expected
+        assert make_reader(log).verify().chain.problem is expected
 
 
-def test_invariant_21_an_empty_log_begins_at_its_one_beginning() -> None:
+def test_invariant_21_empty_log_with_wrong_genesis_is_detected() -> None:
     log = ListedLog([], claimed=ChainHead(sequence=0, hash="f" * 64))
-    assert reader_of(log).verify().chain.problem is ChainProblem.HEAD_MOVED
+    assert make_reader(log).verify().chain.problem is ChainProblem.HEAD_MOVED

@@ -2,46 +2,49 @@
 
 from collections.abc import Callable, Iterable
 
-from tileferry.application.checkup import Check, examined
+from tileferry.application.health_checks import HealthCheck, run_checks
 from tileferry.domain.errors import DatabaseError
-from tileferry.domain.health import Finding, Verdict, ill, well
+from tileferry.domain.health import CheckResult, CheckStatus, failed, ok
 
 
-def finds(*findings: Finding) -> Callable[[], Iterable[Finding]]:
+def make_check(*findings: CheckResult) -> Callable[[], Iterable[CheckResult]]:
     return lambda: findings
 
 
-def fails() -> Iterable[Finding]:
-    yield well("database", "there")
+def failing_check() -> Iterable[CheckResult]:
+    yield ok("database", "there")
     raise DatabaseError(problem="went away", remedy="start it")
 
 
-def verdicts(*checks: Check) -> list[tuple[str, Verdict]]:
-    return [(finding.subject, finding.verdict) for finding in examined(checks)]
+def verdicts(*checks: HealthCheck) -> list[tuple[str, CheckStatus]]:
+    return [(finding.subject, finding.verdict) for finding in run_checks(checks)]
 
 
-def test_one_look_may_find_several_things() -> None:
-    look = finds(well("a", "good"), well("b", "good"))
-    assert verdicts(Check(subject="a", look=look)) == [("a", Verdict.OK), ("b", Verdict.OK)]
-
-
-def test_an_error_is_a_finding_and_what_needs_it_is_not_seen() -> None:
-    assert verdicts(
-        Check(subject="database", look=fails),
-        Check(subject="schema", look=finds(well("schema", "current")), needs="database"),
-        Check(subject="disk", look=finds(well("disk", "large")), needs="schema"),
-        Check(subject="key", look=finds(well("key", "there")), needs="configuration"),
-    ) == [
-        ("database", Verdict.OK),
-        ("database", Verdict.FAILED),
-        ("schema", Verdict.NOT_SEEN),
-        ("disk", Verdict.NOT_SEEN),
-        ("key", Verdict.OK),
+def test_one_check_may_return_several_findings() -> None:
+    look = make_check(ok("a", "good"), ok("b", "good"))
+    assert verdicts(HealthCheck(subject="a", look=look)) == [
+        ("a", CheckStatus.OK),
+        ("b", CheckStatus.OK),
     ]
 
 
-def test_a_bad_finding_counts_as_an_error_does() -> None:
+def test_failed_check_skips_dependent_checks() -> None:
     assert verdicts(
-        Check(subject="key", look=finds(ill("key", "wrong", "mend it"))),
-        Check(subject="provider", look=finds(well("provider", "up")), needs="key"),
-    ) == [("key", Verdict.FAILED), ("provider", Verdict.NOT_SEEN)]
+        HealthCheck(subject="database", look=failing_check),
+        HealthCheck(subject="schema", look=make_check(ok("schema", "current")), needs="database"),
+        HealthCheck(subject="disk", look=make_check(ok("disk", "large")), needs="schema"),
+        HealthCheck(subject="key", look=make_check(ok("key", "there")), needs="configuration"),
+    ) == [
+        ("database", CheckStatus.OK),
+        ("database", CheckStatus.FAILED),
+        ("schema", CheckStatus.NOT_SEEN),
+        ("disk", CheckStatus.NOT_SEEN),
+        ("key", CheckStatus.OK),
+    ]
+
+
+def test_failed_finding_skips_dependent_checks() -> None:
+    assert verdicts(
+        HealthCheck(subject="key", look=make_check(failed("key", "wrong", "mend it"))),
+        HealthCheck(subject="provider", look=make_check(ok("provider", "up")), needs="key"),
+    ) == [("key", CheckStatus.FAILED), ("provider", CheckStatus.NOT_SEEN)]

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "_docs/adding-an-adapter.md").read_text(encoding="utf-8")
 
 
-def test_the_example_is_a_sink_and_works() -> None:
+def test_example_audit_sink_works() -> None:
     made: dict[str, Any] = {}
     for example in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
         exec(compile(example, "adding-an-adapter.md", "exec"), made)  # noqa: S102  # the page's own
@@ -18,6 +18,6 @@ def test_the_example_is_a_sink_and_works() -> None:
     assert len(made["kept"]) == 2
 
 
-def test_what_the_guide_names_is_there() -> None:
+def test_paths_named_in_guide_exist() -> None:
     for path in re.findall(r"`((?:application|adapters|entrypoints|tests)/[\w/.]+)`", PAGE):
         assert (ROOT / path).exists(), path

@@ -7,13 +7,25 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
-from support.contract_pages import ROOT
-from support.json_forms import COMMON, documents, exit_codes, forms, problems_of, rows
+from support.contracts import (
+    COMMON_SCHEMA,
+    ROOT,
+    find_schema_problems,
+    list_schemas,
+    load_schemas,
+    read_exit_codes,
+    read_schema_table,
+)
 
 from tileferry.domain.archives import ArchiveFormat
 from tileferry.domain.audit import EVENT_KINDS, ChainProblem, IdempotencyAction
-from tileferry.domain.health import Verdict
-from tileferry.domain.partitions import BackfillAction, GivenUp, PartitionStatus, SkipReason
+from tileferry.domain.health import CheckStatus
+from tileferry.domain.partitions import (
+    BackfillAction,
+    PartitionGiveUpReason,
+    PartitionStatus,
+    SkipReason,
+)
 from tileferry.domain.retry import BackoffKind, GiveUpReason, RetryReason
 from tileferry.domain.runs import (
     ERROR_CODES,
@@ -30,56 +42,58 @@ from tileferry.domain.tiles import (
     TileUploadStatus,
     UploadOutcome,
 )
-from tileferry.entrypoints.cli.exits import ExitCode
-from tileferry.entrypoints.cli.tree import leaves
+from tileferry.entrypoints.cli.exit_codes import ExitCode
+from tileferry.entrypoints.cli.tree import iter_commands
 from tileferry.entrypoints.config import load_config
-from tileferry.entrypoints.config.policies import named_policies
+from tileferry.entrypoints.config.policies import list_policies
 from tileferry.entrypoints.provider.faults import Call
 
 _FORM = re.compile(r"tileferry\.[a-z_.]+\.v\d+")
 
 
-def test_every_form_in_the_code_has_its_file_and_its_row() -> None:
+def test_every_schema_in_code_has_file_and_table_row() -> None:
     code = {
         form
         for file in (ROOT / "entrypoints").rglob("*.py")
         for form in _FORM.findall(file.read_text(encoding="utf-8"))
     }
-    assert sorted(code) == sorted(forms()) == sorted(exit_codes())
+    assert sorted(code) == sorted(list_schemas()) == sorted(read_exit_codes())
 
 
-def test_every_command_is_in_the_table_and_no_other() -> None:
+def test_table_lists_exactly_the_commands() -> None:
     named = {
         words
-        for commands, *_ in rows()
+        for commands, *_ in read_schema_table()
         for words in re.findall(r"`([a-z][a-z -]*)`", commands)
         if not words.startswith("--")
     }
-    assert named == {" ".join(words) for words, _ in leaves()}
+    assert named == {" ".join(words) for words, _ in iter_commands()}
 
 
-def test_every_command_has_the_option() -> None:
+def test_every_command_has_json_option() -> None:
     without = [
-        words for words, command in leaves() if not any("--json" in p.opts for p in command.params)
+        words
+        for words, command in iter_commands()
+        if not any("--json" in p.opts for p in command.params)
     ]
     assert without == []
 
 
-def test_the_exit_codes_of_the_table_are_exit_codes() -> None:
-    assert set().union(*exit_codes().values()) == set(ExitCode)
-    assert exit_codes()["tileferry.error.v1"] == set(ExitCode) - {0, 130}
+def test_table_exit_codes_are_valid() -> None:
+    assert set().union(*read_exit_codes().values()) == set(ExitCode)
+    assert read_exit_codes()["tileferry.error.v1"] == set(ExitCode) - {0, 130}
 
 
 # The files
 
 
-@pytest.mark.parametrize("name", documents())
-def test_a_file_is_a_schema_by_its_own_name_and_describes_every_key(name: str) -> None:
-    document = documents()[name]
+@pytest.mark.parametrize("name", load_schemas())
+def test_schema_file_is_valid_and_describes_every_key(name: str) -> None:
+    document = load_schemas()[name]
     Draft202012Validator.check_schema(document)
     assert document["$id"] == name
     assert document["title"]
-    if name != COMMON:
+    if name != COMMON_SCHEMA:
         assert document["properties"]["schema"]["const"] == name.removesuffix(".json")
         assert next(iter(document["properties"])) == "schema"
     keys = [*_keys(document)]
@@ -87,33 +101,37 @@ def test_a_file_is_a_schema_by_its_own_name_and_describes_every_key(name: str) -
     assert all(len(about["description"]) < 100 for _, about in keys)
 
 
-@pytest.mark.parametrize("name", documents())
-def test_a_file_leaves_no_object_open_but_those_that_are(name: str) -> None:
+@pytest.mark.parametrize("name", load_schemas())
+def test_schema_objects_are_closed_unless_listed(name: str) -> None:
     free = {"payload", "additional_context", "value"}  # what others put there
     shared = {"retry_policy", "audit_event", "audit_entry", "run", "partition"}  # closed where used
-    assert set(_open_objects(documents()[name])) <= free | (shared if name == COMMON else set())
+    assert set(_open_objects(load_schemas()[name])) <= free | (
+        shared if name == COMMON_SCHEMA else set()
+    )
 
 
-@pytest.mark.parametrize("form", forms())
-def test_the_example_of_a_form_holds_and_nothing_can_be_added_or_left_out(form: str) -> None:
-    (example,) = documents()[f"{form}.json"]["examples"]
-    assert problems_of(example, form) == []
-    assert problems_of({**example, "surprise": 1}, form)
-    for key in example.keys() - _optional(form):
-        assert problems_of({name: one for name, one in example.items() if name != key}, form), key
+@pytest.mark.parametrize("form", list_schemas())
+def test_schema_example_is_valid_and_exact(form: str) -> None:
+    (example,) = load_schemas()[f"{form}.json"]["examples"]
+    assert find_schema_problems(example, form) == []
+    assert find_schema_problems({**example, "surprise": 1}, form)
+    for key in example.keys() - _optional_keys(form):
+        assert find_schema_problems(
+            {name: one for name, one in example.items() if name != key}, form
+        ), key
         other = [None] if isinstance(example[key], dict) else {"of": "another type"}
-        assert problems_of({**example, key: other}, form), key
+        assert find_schema_problems({**example, key: other}, form), key
 
 
-def _optional(form: str) -> set[str]:
-    document = documents()[f"{form}.json"]
+def _optional_keys(form: str) -> set[str]:
+    document = load_schemas()[f"{form}.json"]
     return set(document["properties"]) - set(document["required"])
 
 
-def test_keys_that_may_be_missing_are_those_the_page_names() -> None:
+def test_optional_keys_are_the_documented_ones() -> None:
     optional = {
         key
-        for document in documents().values()
+        for document in load_schemas().values()
         for node in _objects(document)
         for key in set(node["properties"]) - set(node.get("required", []))
     }
@@ -131,7 +149,7 @@ def _values(kind: type[Enum]) -> list[Any]:
 
 
 CODES = [code.value for code in ExitCode if code is not ExitCode.DONE]
-POLICIES = list(named_policies(load_config(None)))
+POLICIES = list(list_policies(load_config(None)))
 
 
 @pytest.mark.parametrize(
@@ -146,9 +164,15 @@ POLICIES = list(named_policies(load_config(None)))
         ("common.json retry_policy.backoff", _values(BackoffKind)),
         ("common.json error.exit_code", CODES),
         ("tileferry.runs.why.v1.json status", _values(RunStatus)),
-        ("tileferry.state.inspect.v1.json terminal_reason", [*_values(GivenUp), None]),
+        (
+            "tileferry.state.inspect.v1.json terminal_reason",
+            [*_values(PartitionGiveUpReason), None],
+        ),
         ("tileferry.state.inspect.v1.json verdicts.outcome", _values(VerdictOutcome)),
-        ("tileferry.state.terminal.v1.json partitions.terminal_reason", _values(GivenUp)),
+        (
+            "tileferry.state.terminal.v1.json partitions.terminal_reason",
+            _values(PartitionGiveUpReason),
+        ),
         ("tileferry.download.v1.json outcome", _values(DownloadOutcome)),
         ("tileferry.upload.v1.json outcome", _values(UploadOutcome)),
         ("tileferry.upload.v1.json per_tile_status.status", _values(TileUploadStatus)),
@@ -162,33 +186,33 @@ POLICIES = list(named_policies(load_config(None)))
         ("tileferry.policy.explain.v1.json ends_by", _values(GiveUpReason)),
         ("tileferry.policy.explain.v1.json waits.reason", _values(RetryReason)),
         ("tileferry.policy.simulate.v1.json category", POLICIES),
-        ("tileferry.doctor.v1.json findings.verdict", _values(Verdict)),
+        ("tileferry.doctor.v1.json findings.verdict", _values(CheckStatus)),
     ],
 )
-def test_values_are_those_of_the_domain(place: str, values: list[Any]) -> None:
+def test_schema_enums_match_domain(place: str, values: list[Any]) -> None:
     file, _, path = place.partition(" ")
-    assert _at(documents()[file], path.split("."))["enum"] == values
+    assert _get_node(load_schemas()[file], path.split("."))["enum"] == values
 
 
-def test_counted_kinds_are_those_of_the_domain() -> None:
-    plan, listed = documents()["tileferry.backfill.plan.v1.json"], "tileferry.runs.list.v1.json"
-    assert [*_at(plan, ["actions"])["properties"]] == _values(BackfillAction)
-    assert _at(plan, ["skipped"])["propertyNames"]["enum"] == _values(SkipReason)
-    assert [*_at(documents()[listed], ["counts"])["properties"]] == _values(RunStatus)
-    coverage = documents()["tileferry.coverage.v1.json"]
-    assert [*_at(coverage, ["zooms", "stale"])["properties"]] == _values(SectorClass)
-    shown = documents()["tileferry.policy.show.v1.json"]
-    assert _at(shown, ["categories"])["propertyNames"]["enum"] == POLICIES
-    faults = documents()["tileferry.provider.faults.v1.json"]
-    assert _at(faults, ["faults", "calls"])["items"]["enum"] == _values(Call)
+def test_schema_count_keys_match_domain() -> None:
+    plan, listed = load_schemas()["tileferry.backfill.plan.v1.json"], "tileferry.runs.list.v1.json"
+    assert [*_get_node(plan, ["actions"])["properties"]] == _values(BackfillAction)
+    assert _get_node(plan, ["skipped"])["propertyNames"]["enum"] == _values(SkipReason)
+    assert [*_get_node(load_schemas()[listed], ["counts"])["properties"]] == _values(RunStatus)
+    coverage = load_schemas()["tileferry.coverage.v1.json"]
+    assert [*_get_node(coverage, ["zooms", "stale"])["properties"]] == _values(SectorClass)
+    shown = load_schemas()["tileferry.policy.show.v1.json"]
+    assert _get_node(shown, ["categories"])["propertyNames"]["enum"] == POLICIES
+    faults = load_schemas()["tileferry.provider.faults.v1.json"]
+    assert _get_node(faults, ["faults", "calls"])["items"]["enum"] == _values(Call)
 
 
-def test_events_are_those_of_the_domain() -> None:
-    events = documents()[COMMON]["$defs"]["audit_event"]["oneOf"]
+def test_schema_events_match_domain() -> None:
+    events = load_schemas()[COMMON_SCHEMA]["$defs"]["audit_event"]["oneOf"]
     assert [one["properties"]["event_type"]["const"] for one in events] == [*EVENT_KINDS]
     action = events[[*EVENT_KINDS].index("idempotency")]["properties"]["action"]
     assert action["enum"] == _values(IdempotencyAction)
-    retry, give_up = documents()[COMMON]["$defs"]["decision"]["oneOf"]
+    retry, give_up = load_schemas()[COMMON_SCHEMA]["$defs"]["decision"]["oneOf"]
     assert retry["properties"]["reason"]["enum"] == _values(RetryReason)
     assert give_up["properties"]["reason"]["enum"] == _values(GiveUpReason)
 
@@ -196,7 +220,7 @@ def test_events_are_those_of_the_domain() -> None:
 # Walking through a schema
 
 
-def _at(document: Mapping[str, Any], path: Iterable[str]) -> Any:
+def _get_node(document: Mapping[str, Any], path: Iterable[str]) -> Any:
     node: Any = {"properties": document.get("$defs", {})} if "$defs" in document else document
     for key in path:
         node = node.get("items", node)["properties"][key]
@@ -231,11 +255,11 @@ def _open_objects(document: Any) -> Iterator[str]:
     named = {id(node): key for key, node in _keys(document)}
     named |= {id(node): key for key, node in document.get("$defs", {}).items()}
     for node in _nodes(document):
-        is_object = "object" in [*_listed(node.get("type"))]
+        is_object = "object" in [*_to_list(node.get("type"))]
         closed = {"additionalProperties", "unevaluatedProperties"} & node.keys()
         if is_object and not closed:
             yield named.get(id(node), "")
 
 
-def _listed(types: Any) -> list[str]:
+def _to_list(types: Any) -> list[str]:
     return [types] if isinstance(types, str) else types or []

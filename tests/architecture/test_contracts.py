@@ -11,7 +11,7 @@ from zlib import crc32
 import pytest
 import xxhash
 from sqlalchemy import text
-from support.contract_pages import (
+from support.contracts import (
     CONTRACTS,
     FDR_RECORDS,
     LOG_RECORDS,
@@ -24,12 +24,12 @@ from support.contract_pages import (
     TILE_STORE,
     TILE_UPLOADER,
     VERSIONS,
-    logged_versions,
-    marked,
-    page,
+    list_changelog_versions,
+    read_page,
+    read_table,
 )
 
-from tileferry.adapters.filesystem.segment_format import FILE_HEADER, record_head
+from tileferry.adapters.filesystem.segments.format import FILE_HEADER, encode_record_head
 from tileferry.adapters.memory import ManualClock
 from tileferry.adapters.postgres import Database, PostgresTileMetadataStore
 from tileferry.application.ports import (
@@ -56,23 +56,23 @@ from tileferry.domain.tiles import (
 # Versions and names
 
 
-def test_the_contracts_are_there_and_each_has_a_change_log() -> None:
+def test_contracts_exist_and_have_change_log() -> None:
     found = {str(file.relative_to(CONTRACTS)) for file in CONTRACTS.rglob("*.md")}
     assert set(VERSIONS) <= found
-    assert all(logged_versions(document) for document in found)
+    assert all(list_changelog_versions(document) for document in found)
 
 
 @pytest.mark.parametrize(("document", "version"), VERSIONS.items())
-def test_a_contract_has_a_version_and_its_log_begins_with_it(document: str, version: str) -> None:
-    (stated,) = re.findall(r"^\| version \| v?(\S+) \|$", page(document), re.MULTILINE)
+def test_contract_version_is_newest_in_change_log(document: str, version: str) -> None:
+    (stated,) = re.findall(r"^\| version \| v?(\S+) \|$", read_page(document), re.MULTILINE)
     assert stated == version
-    logged = logged_versions(document)
+    logged = list_changelog_versions(document)
     assert logged[0] == version
     assert logged == sorted(logged, key=lambda item: [*map(int, item.split("."))], reverse=True)
 
 
-def test_spec1_ac6_the_change_log_shows_v1_1_0() -> None:
-    log = page(METADATA_STORE).split("## Change Log")[1]
+def test_spec1_ac6_change_log_lists_v1_1_0() -> None:
+    log = read_page(METADATA_STORE).split("## Change Log")[1]
     (entry,) = (line for line in log.splitlines() if line.startswith("| v1.1.0 |"))
     assert "UPLOAD_GIVEUP" in entry
     assert "increment_upload_attempts" in entry
@@ -93,28 +93,28 @@ def test_spec1_ac6_the_change_log_shows_v1_1_0() -> None:
         (RUN_QUEUE, RunQueue),
     ],
 )
-def test_a_contract_names_every_method_of_its_port(document: str, port: type) -> None:
+def test_contract_documents_every_port_method(document: str, port: type) -> None:
     methods = [name for name, member in vars(port).items() if name[0] != "_" and callable(member)]
     assert methods
-    described = set(re.findall(r"\b(\w+)(?:\(|`)", page(document)))
+    described = set(re.findall(r"\b(\w+)(?:\(|`)", read_page(document)))
     assert [name for name in methods if name not in described] == []
 
 
 @pytest.mark.parametrize("document", VERSIONS)
-def test_what_a_contract_points_to_is_there(document: str) -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", page(document)):
+def test_contract_links_and_test_paths_exist(document: str) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", read_page(document)):
         assert ((CONTRACTS / document).parent / target).exists(), target
-    for pattern in re.findall(r"`(tests/[\w./*]+)`", page(document)):
+    for pattern in re.findall(r"`(tests/[\w./*]+)`", read_page(document)):
         assert list(ROOT.glob(pattern)), pattern
 
 
 # Segments
 
 
-def laid_out(document: str, name: str, content: bytes, **lengths: int) -> list[bytes]:
+def split_fields(document: str, name: str, content: bytes, **lengths: int) -> list[bytes]:
     """Cut ``content`` into the fields of a documented table; nothing may be left over."""
     fields, end = [], 0
-    for offset, size, _ in marked(document, name):
+    for offset, size, _ in read_table(document, name):
         start = sum(lengths.get(part) or int(part) for part in re.findall(r"\w+", offset))
         assert start == end
         end = start + (lengths.get(size.strip("*")) or int(size))
@@ -123,17 +123,17 @@ def laid_out(document: str, name: str, content: bytes, **lengths: int) -> list[b
     return fields
 
 
-def test_a_segment_begins_as_documented() -> None:
-    magic, version, checksum = laid_out(TILE_STORE, "file header", FILE_HEADER)
+def test_segment_header_matches_contract() -> None:
+    magic, version, checksum = split_fields(TILE_STORE, "file header", FILE_HEADER)
     assert (magic, int.from_bytes(version, "little")) == (b"TILEFSEG", 1)
     assert int.from_bytes(checksum, "little") == crc32(FILE_HEADER[:12])
 
 
-def test_a_record_is_laid_out_as_documented() -> None:
+def test_segment_record_layout_matches_contract() -> None:
     tile, payload = str(TILE).encode(), b"bytes of a tile"
     digest = sha256(payload).digest()
-    record = record_head(tile, payload, digest) + payload
-    fields = laid_out(TILE_STORE, "record", record, n=len(tile), m=len(payload))
+    record = encode_record_head(tile, payload, digest) + payload
+    fields = split_fields(TILE_STORE, "record", record, n=len(tile), m=len(payload))
     assert fields == [
         b"TILE",
         len(tile).to_bytes(2, "little"),
@@ -149,13 +149,13 @@ def test_a_record_is_laid_out_as_documented() -> None:
 # Voting
 
 
-def test_the_voting_moves_are_the_declared_ones() -> None:
-    assert marked(METADATA_STORE, "voting moves") == [
+def test_documented_voting_moves_match_code() -> None:
+    assert read_table(METADATA_STORE, "voting moves") == [
         [source, ", ".join(sorted(targets)) or "none"] for source, targets in VOTING_MOVES.items()
     ]
 
 
-STATEMENTS = re.findall(r"```sql\n(.*?)```", page(METADATA_STORE), re.DOTALL)
+STATEMENTS = re.findall(r"```sql\n(.*?)```", read_page(METADATA_STORE), re.DOTALL)
 
 
 @pytest.fixture
@@ -184,7 +184,7 @@ def store(database: Database) -> PostgresTileMetadataStore:
     [*zip(STATEMENTS, [1, MAX_PER_TILE_ATTEMPTS], strict=True)],
     ids=["as it is", "with a new budget"],
 )
-def test_a_human_takes_a_giveup_back_with_the_documented_statement(
+def test_documented_sql_reopens_given_up_tile(
     store: PostgresTileMetadataStore, database: Database, statement: str, attempts_left: int
 ) -> None:
     with pytest.raises(IllegalTransitionError):
@@ -198,7 +198,7 @@ def test_a_human_takes_a_giveup_back_with_the_documented_statement(
 
 
 @pytest.mark.parametrize("statement", STATEMENTS, ids=["as it is", "with a new budget"])
-def test_the_documented_statements_leave_an_acknowledged_tile_alone(
+def test_documented_sql_does_not_change_acknowledged_tile(
     store: PostgresTileMetadataStore, database: Database, statement: str
 ) -> None:
     with database.transaction() as connection:
@@ -211,7 +211,7 @@ def test_the_documented_statements_leave_an_acknowledged_tile_alone(
 # Log records
 
 
-def kinds_in_code() -> Iterator[str]:
+def find_logged_kinds() -> Iterator[str]:
     """Yield every kind that stands in a call's ``extra``."""
     for folder in ("adapters", "application", "entrypoints"):
         for file in (ROOT / folder).rglob("*.py"):
@@ -220,17 +220,17 @@ def kinds_in_code() -> Iterator[str]:
                     yield from re.findall(r"'kind': '([\w.]+)'", ast.unparse(node.value))
 
 
-def test_every_kind_that_is_logged_is_documented() -> None:
-    kinds = set(kinds_in_code())
+def test_every_logged_kind_is_documented() -> None:
+    kinds = set(find_logged_kinds())
     assert "c11.journal.damaged_record" in kinds
-    documented = set(re.findall(r"^\| `([\w.]+)` \|", page(LOG_RECORDS), re.MULTILINE))
+    documented = set(re.findall(r"^\| `([\w.]+)` \|", read_page(LOG_RECORDS), re.MULTILINE))
     assert kinds - documented == set()
 
 
-def test_the_example_record_is_one() -> None:
-    (line,) = re.findall(r"```json\n(.*)\n```", page(LOG_RECORDS))
+def test_example_log_record_matches_envelope() -> None:
+    (line,) = re.findall(r"```json\n(.*)\n```", read_page(LOG_RECORDS))
     record = json.loads(line)
-    envelope = re.findall(r"^\| `(\w+)` \| text \|", page(LOG_RECORDS), re.MULTILINE)
+    envelope = re.findall(r"^\| `(\w+)` \| text \|", read_page(LOG_RECORDS), re.MULTILINE)
     assert list(record)[: len(envelope)] == envelope
     assert datetime.fromisoformat(record["timestamp"]).tzinfo == UTC
     assert set(record) - set(envelope) == {"journal", "offset", "length"}

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from tileferry.domain.change import Transition
 from tileferry.domain.partitions import PARTITION_TRANSITIONS
 from tileferry.domain.runs import RUN_TRANSITIONS
+from tileferry.domain.state_machine import Transition
 
 PAGE = (Path(__file__).parents[2] / "_docs/architecture.md").read_text(encoding="utf-8")
 
 
-def row_of(transition: Transition[Any]) -> str:
+def format_row(transition: Transition[Any]) -> str:
     moves = ", ".join(f"{source or 'absent'} → {target}" for source, target in transition.moves)
     actors = ", ".join(
         f"{actor} (says why)" if actor in transition.reason_from else str(actor)
@@ -30,14 +30,16 @@ MACHINES: list[tuple[str, Sequence[Transition[Any]]]] = [
 
 
 @pytest.mark.parametrize(("name", "transitions"), MACHINES)
-def test_the_table_is_the_declared_one(name: str, transitions: Sequence[Transition[Any]]) -> None:
+def test_documented_transition_table_matches_code(
+    name: str, transitions: Sequence[Transition[Any]]
+) -> None:
     table = PAGE.split(f"<!-- {name} transitions -->")[1].split("<!-- end -->")[0]
     rows = table.strip().splitlines()[2:]
-    assert rows == [row_of(transition) for transition in transitions]
+    assert rows == [format_row(transition) for transition in transitions]
 
 
 @pytest.mark.parametrize(("name", "transitions"), MACHINES)
-def test_the_drawing_shows_every_change_of_status_and_no_other(
+def test_state_diagram_matches_declared_transitions(
     name: str, transitions: Sequence[Transition[Any]]
 ) -> None:
     drawing = PAGE.split(f"<!-- {name} transitions -->")[0].rsplit("```mermaid", maxsplit=1)[1]
@@ -53,7 +55,7 @@ def test_the_drawing_shows_every_change_of_status_and_no_other(
 
 
 @pytest.mark.parametrize("layer", ["domain", "application", "adapters", "entrypoints"])
-def test_the_layout_names_whatever_stands_in_a_layer(layer: str) -> None:
+def test_layout_names_every_package_and_module(layer: str) -> None:
     layout = PAGE.split("## Layout")[1].split("```")[1]
     block = re.split(r"\n(?=[a-z]+/ )", layout.split(f"\n{layer}/ ")[1])[0]
     folder = Path(__file__).parents[2] / layer

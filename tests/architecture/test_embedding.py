@@ -15,7 +15,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```python\n(.*?)```", README + PAGE, re.DOTALL)
 
 
-def test_there_are_examples() -> None:
+def test_examples_are_found() -> None:
     assert len(EXAMPLES) >= 6
 
 
@@ -44,11 +44,11 @@ def _installation(
 
 @pytest.mark.usefixtures("_installation")
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))
-def test_an_example_runs_by_itself(number: int) -> None:
+def test_example_runs_standalone(number: int) -> None:
     exec(compile(EXAMPLES[number], f"example {number}", "exec"), {})  # noqa: S102
 
 
-def test_every_category_is_listed_with_its_use() -> None:
+def test_every_retry_category_is_documented() -> None:
     table = PAGE.split("<!-- categories -->")[1].split("<!-- end -->")[0]
     rows = [row.strip("| ").split(" | ") for row in table.strip().splitlines()[2:]]
     assert [name for name, _use in rows] == [category.name for category in RetryCategory]

@@ -63,5 +63,5 @@ THIS = "tests/architecture/test_invariants.py"
         ({"2": [THIS]}, [f"2: {THIS} does not exist"]),
     ],
 )
-def test_an_empty_claim_is_found(claims: dict[str, list[str]], expected: list[str]) -> None:
+def test_invalid_claims_are_reported(claims: dict[str, list[str]], expected: list[str]) -> None:
     assert problems(claims) == expected

@@ -9,16 +9,16 @@ import attrs
 import pytest
 from platformdirs import user_data_path
 from sqlalchemy import text
-from support.documented import documented_commands
+from support.documented_commands import documented_commands
 
 from tileferry.adapters.memory import ManualClock
 from tileferry.adapters.postgres import (
     Database,
     PostgresCacheBindings,
     PostgresTileMetadataStore,
-    reopening_sql,
+    build_reopen_sql,
 )
-from tileferry.domain.partitions import GivenUp
+from tileferry.domain.partitions import PartitionGiveUpReason
 from tileferry.domain.retry import PARTITION_POLICY
 from tileferry.domain.tiles import (
     BATCH_TILES_MAX,
@@ -29,20 +29,20 @@ from tileferry.domain.tiles import (
     SectorClass,
     TileId,
     VotingStatus,
-    capture_source,
-    captured_tile,
+    build_capture_source,
+    parse_captured_tile,
 )
-from tileferry.domain.tiles.bound_cache import BoundCache, CacheId
-from tileferry.domain.tiles.bulk_policy import FORBIDDING
-from tileferry.entrypoints.cli.exits import ExitCode
+from tileferry.domain.tiles.cache_binding import CacheBinding, CacheId
+from tileferry.domain.tiles.tile_server import BULK_DOWNLOAD_BANS
+from tileferry.entrypoints.cli.exit_codes import ExitCode
 from tileferry.entrypoints.config import APP, C11Config, PartitionsConfig, WorkerConfig, load_config
-from tileferry.entrypoints.config.xyz import XyzConfig, tile_server
-from tileferry.entrypoints.provider.app import PLAIN
+from tileferry.entrypoints.config.xyz import XyzConfig, build_tile_server
+from tileferry.entrypoints.provider.app import XYZ_ROUTE
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "_docs/operations.md").read_text(encoding="utf-8")
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
-TILE = TileId(source=capture_source("F7"), zoom=16, x=39_000, y=22_000)
+TILE = TileId(source=build_capture_source("F7"), zoom=16, x=39_000, y=22_000)
 """The tile in the documented statements."""
 
 
@@ -55,32 +55,32 @@ TILE = TileId(source=capture_source("F7"), zoom=16, x=39_000, y=22_000)
         ("partition settings", PartitionsConfig(), len(attrs.fields(PartitionsConfig))),
     ],
 )
-def test_the_settings_have_the_documented_defaults(name: str, section: object, count: int) -> None:
+def test_settings_have_documented_defaults(name: str, section: object, count: int) -> None:
     table = PAGE.split(f"<!-- {name} -->")[1].split("<!-- end -->")[0]
     rows = [row.strip("| ").split(" | ") for row in table.strip().splitlines()[2:]]
     assert len(rows) == count
     for field, default, _meaning in rows:
-        assert stated(getattr(section, field.strip("`"))) == default, field
+        assert format_default(getattr(section, field.strip("`"))) == default, field
 
 
-def stated(value: object) -> str:
+def format_default(value: object) -> str:
     """Write a default as the page has it; the data folder is another on each machine."""
     if isinstance(value, Path) and value.parent == user_data_path(APP):
         return f"`{value.name}` in the data folder"
     return str(value).lower()
 
 
-def test_the_exit_codes_are_all_there() -> None:
+def test_all_exit_codes_are_documented() -> None:
     table = PAGE.split("<!-- exit codes -->")[1].split("<!-- end -->")[0]
     codes = [int(row.strip("| ").split(" | ")[0]) for row in table.strip().splitlines()[2:]]
     assert codes == [*ExitCode]
 
 
-def test_the_reasons_of_terminal_failures_are_all_there() -> None:
-    assert all(f"(`{reason}`)" in PAGE for reason in GivenUp)
+def test_all_terminal_reasons_are_documented() -> None:
+    assert all(f"(`{reason}`)" in PAGE for reason in PartitionGiveUpReason)
 
 
-def test_the_waits_of_partitions_are_the_documented_ones() -> None:
+def test_partition_backoff_matches_documentation() -> None:
     policy = PARTITION_POLICY
     growth = policy.backoff_multiplier
     assert policy.jitter_enabled
@@ -90,58 +90,58 @@ def test_the_waits_of_partitions_are_the_documented_ones() -> None:
     ) in PAGE
 
 
-def settings_shown() -> list[str]:
+def find_toml_examples() -> list[str]:
     return re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 
 
-def test_the_settings_that_are_shown_can_be_read(tmp_path: Path) -> None:
-    for example in settings_shown():
+def test_example_settings_can_be_loaded(tmp_path: Path) -> None:
+    for example in find_toml_examples():
         (tmp_path / "tileferry.toml").write_text(example)
         load_config(tmp_path / "tileferry.toml")
 
 
-def test_the_example_of_a_tile_server_may_be_downloaded_from() -> None:
-    example = next(one for one in settings_shown() if "[tileferry.xyz]" in one)
-    server = tile_server(XyzConfig(**tomllib.loads(example)["tileferry"]["xyz"]))
+def test_example_tile_server_is_permitted() -> None:
+    example = next(one for one in find_toml_examples() if "[tileferry.xyz]" in one)
+    server = build_tile_server(XyzConfig(**tomllib.loads(example)["tileferry"]["xyz"]))
     server.check_permitted()
     assert server.template.host == "tiles.example.org"
 
 
-def test_the_hosts_that_forbid_bulk_downloads_are_named() -> None:
+def test_hosts_forbidding_bulk_downloads_are_documented() -> None:
     for name in ("OpenStreetMap (`tile.openstreetmap.org`)", "Wikimedia Maps", "Google Maps"):
         assert name in PAGE
-    assert len(FORBIDDING) == 3
-    assert str(PLAIN) in PAGE
+    assert len(BULK_DOWNLOAD_BANS) == 3
+    assert str(XYZ_ROUTE) in PAGE
 
 
-def test_the_largest_batch_is_the_documented_one() -> None:
+def test_batch_size_limit_is_documented() -> None:
     assert f"{BATCH_TILES_MAX:,} is the limit" in PAGE
 
 
-def test_the_example_files_are_read() -> None:
+def test_example_json_files_are_parsed() -> None:
     facts, record = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
     assert CaptureFacts.parse(facts.encode()).resolution_m_per_px == 0.6
-    FlightRecord.parse(record.encode()).confirm_on_ground("F7")
+    FlightRecord.parse(record.encode()).check_on_ground("F7")
 
 
-def test_a_flight_s_tiles_have_the_documented_names() -> None:
-    assert f"`{capture_source('F7')}` for\nF7" in PAGE
-    assert f"`{capture_source('derkachi-07')}` for derkachi-07" in PAGE
-    tile = captured_tile(("16", "39000", "22000.jpg"), "F7")
+def test_flight_tile_sources_match_documentation() -> None:
+    assert f"`{build_capture_source('F7')}` for\nF7" in PAGE
+    assert f"`{build_capture_source('derkachi-07')}` for derkachi-07" in PAGE
+    tile = parse_captured_tile(("16", "39000", "22000.jpg"), "F7")
     assert f"tileferry giveups show {tile}" in documented_commands(PAGE)
 
 
-def test_the_statements_for_a_human_do_what_they_say(database: Database) -> None:
+def test_documented_sql_statements_work(database: Database) -> None:
     reopening, unbinding = re.findall(r"```sql\n(.*?)\n```", PAGE, re.DOTALL)
-    assert reopening == reopening_sql(TILE)
+    assert reopening == build_reopen_sql(TILE)
     bindings = PostgresCacheBindings(database=database)
-    bindings.bind(BoundCache(cache_id=CacheId("0" * 32), place="a:/cache"), instead_of=None)
+    bindings.bind(CacheBinding(cache_id=CacheId("0" * 32), place="a:/cache"), instead_of=None)
     with database.transaction() as connection:
         connection.execute(text(unbinding))
-    assert bindings.bound() is None
+    assert bindings.find_bound() is None
 
 
-def test_the_python_for_a_human_gives_a_tile_one_more_try(
+def test_documented_python_reopens_given_up_tile(
     database: Database,
     database_url: str,
     tmp_path: Path,

@@ -21,7 +21,7 @@ PURE = {
 }  # fmt: skip
 
 
-def packages() -> set[str]:
+def find_packages() -> set[str]:
     """Every folder with Python files that is part of the product."""
     return {
         ".".join(("tileferry", *file.parent.relative_to(ROOT).parts))
@@ -31,19 +31,19 @@ def packages() -> set[str]:
     }
 
 
-def test_the_wheel_ships_every_package() -> None:
-    assert set(PYPROJECT["tool"]["setuptools"]["packages"]) == packages()
+def test_wheel_ships_every_package() -> None:
+    assert set(PYPROJECT["tool"]["setuptools"]["packages"]) == find_packages()
 
 
-def test_every_top_level_package_is_in_the_layers_contract() -> None:
-    tops = {name for name in packages() if name.count(".") == 1}
+def test_every_top_level_package_is_in_layers_contract() -> None:
+    tops = {name for name in find_packages() if name.count(".") == 1}
     linter = PYPROJECT["tool"]["importlinter"]
     layers = next(item for item in linter["contracts"] if item["id"] == "layers")
     assert set(linter["root_packages"]) == set(layers["layers"]) == tops
 
 
-def test_every_top_level_package_is_typed_mapped_and_seen_by_the_type_checker() -> None:
-    for name in (name for name in packages() if name.count(".") == 1):
+def test_every_top_level_package_is_typed_mapped_and_type_checked() -> None:
+    for name in (name for name in find_packages() if name.count(".") == 1):
         folder = name.removeprefix("tileferry.")
         assert (ROOT / folder / "py.typed").exists()
         assert PYPROJECT["tool"]["setuptools"]["package-dir"][name] == folder
@@ -52,7 +52,7 @@ def test_every_top_level_package_is_typed_mapped_and_seen_by_the_type_checker() 
         assert f"-p {name} " in (ROOT / "Makefile").read_text(encoding="utf-8").replace("\n", " ")
 
 
-def imports_of(folder: str) -> Iterator[tuple[str, str]]:
+def find_imports(folder: str) -> Iterator[tuple[str, str]]:
     for file in sorted((ROOT / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
@@ -66,10 +66,10 @@ def imports_of(folder: str) -> Iterator[tuple[str, str]]:
     ("folder", "own"),
     [("domain", {"domain"}), ("application", {"domain", "application"})],
 )
-def test_the_inner_layers_import_only_what_is_pure(folder: str, own: set[str]) -> None:
+def test_inner_layers_import_only_pure_modules(folder: str, own: set[str]) -> None:
     strangers = {
         (file, module)
-        for file, module in imports_of(folder)
+        for file, module in find_imports(folder)
         if module.split(".")[0] not in PURE
         and not any(
             module == f"tileferry.{name}" or module.startswith(f"tileferry.{name}.") for name in own
@@ -79,7 +79,7 @@ def test_the_inner_layers_import_only_what_is_pure(folder: str, own: set[str]) -
 
 
 @pytest.mark.parametrize("folder", ["domain", "application"])
-def test_the_inner_layers_open_print_and_ask_nothing(folder: str) -> None:
+def test_inner_layers_do_no_io(folder: str) -> None:
     forbidden = {"open", "print", "input", "exec", "eval", "breakpoint", "__import__"}
     calls = {
         (str(file.relative_to(ROOT)), node.func.id)
@@ -90,11 +90,11 @@ def test_the_inner_layers_open_print_and_ask_nothing(folder: str) -> None:
     assert {call for call in calls if call[1] in forbidden} == set()
 
 
-def test_injection_is_spoken_of_in_one_module_only() -> None:
+def test_only_container_imports_dependency_injector() -> None:
     users = {
         file
         for folder in ("domain", "application", "adapters", "entrypoints", "migrations")
-        for file, module in imports_of(folder)
+        for file, module in find_imports(folder)
         if module.split(".")[0] == "dependency_injector"
     }
     assert users <= {"entrypoints/container.py"}

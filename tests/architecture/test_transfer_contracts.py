@@ -7,14 +7,14 @@ from pathlib import Path
 
 import attrs
 import pytest
-from support.contract_pages import (
+from support.contracts import (
     NOW,
     RUN_QUEUE,
     TILE,
     TILE_DOWNLOADER,
     TILE_UPLOADER,
-    marked,
-    page,
+    read_page,
+    read_table,
 )
 
 from tileferry.adapters.http import HttpTileDownloader, HttpTileUploader
@@ -40,9 +40,9 @@ from tileferry.domain.tiles import (
     UploadBatchReport,
     UploadOutcome,
     UploadRequest,
-    class_of_fault,
+    classify_fault,
 )
-from tileferry.entrypoints.cli.exits import ExitCode
+from tileferry.entrypoints.cli.exit_codes import ExitCode
 from tileferry.entrypoints.config import C11Config
 
 # Downloads and uploads
@@ -62,12 +62,12 @@ from tileferry.entrypoints.config import C11Config
         (RUN_QUEUE, "run", Run),
     ],
 )
-def test_the_fields_are_the_documented_ones(document: str, name: str, kind: type) -> None:
-    documented = [(row[0].strip("`"), row[1].strip("`")) for row in marked(document, name)]
-    assert documented == [(item.name, _type_of(item.type)) for item in attrs.fields(kind)]
+def test_fields_match_contract(document: str, name: str, kind: type) -> None:
+    documented = [(row[0].strip("`"), row[1].strip("`")) for row in read_table(document, name)]
+    assert documented == [(item.name, _format_type(item.type)) for item in attrs.fields(kind)]
 
 
-def _type_of(kind: object) -> str:
+def _format_type(kind: object) -> str:
     if isinstance(kind, type) and kind.__module__ != "types":
         return kind.__name__
     plain = re.sub(r"\[.*ForwardRef.*\]", "", str(kind))  # of JSON only the outermost is said
@@ -85,14 +85,14 @@ def _type_of(kind: object) -> str:
         (TILE_UPLOADER, "statuses", TileUploadStatus),
     ],
 )
-def test_the_values_are_the_documented_ones(document: str, name: str, kind: type[StrEnum]) -> None:
-    documented = [row[0].strip("`") for row in marked(document, name)]
+def test_enum_values_match_contract(document: str, name: str, kind: type[StrEnum]) -> None:
+    documented = [row[0].strip("`") for row in read_table(document, name)]
     assert documented == [member.value for member in kind]
 
 
 @pytest.mark.parametrize("document", [TILE_DOWNLOADER, TILE_UPLOADER])
-def test_the_exit_codes_are_the_documented_ones(document: str) -> None:
-    documented = {int(row[0]) for row in marked(document, "exit codes")}
+def test_exit_codes_match_contract(document: str) -> None:
+    documented = {int(row[0]) for row in read_table(document, "exit codes")}
     assert documented == {code.value for code in ExitCode}
 
 
@@ -104,23 +104,23 @@ def test_the_exit_codes_are_the_documented_ones(document: str) -> None:
         (TILE_UPLOADER, IdempotentRetryTileUploader),
     ],
 )
-def test_it_is_constructed_as_documented(document: str, kind: type) -> None:
-    (line,) = re.findall(rf"^{kind.__name__}\((.*)\)$", page(document), re.MULTILINE)
+def test_constructor_matches_contract(document: str, kind: type) -> None:
+    (line,) = re.findall(rf"^{kind.__name__}\((.*)\)$", read_page(document), re.MULTILINE)
     needed = [
         item.name for item in attrs.fields(kind) if item.init and item.default is attrs.NOTHING
     ]
     assert re.findall(r"(\w+)=", line) == needed
 
 
-def test_the_faults_of_a_provider_are_treated_as_documented() -> None:
-    for fault, _, again, ends in marked(TILE_DOWNLOADER, "faults"):
+def test_provider_fault_handling_matches_contract() -> None:
+    for fault, _, again, ends in read_table(TILE_DOWNLOADER, "faults"):
         known = ProviderFault(fault.strip("`"))
-        retried = not isinstance(class_of_fault(known), Final)
+        retried = not isinstance(classify_fault(known), Final)
         assert again == ("yes" if retried else "no"), known
         assert ends == ("no" if known.concerns_one_tile else "yes"), known
 
 
-def test_a_journal_is_named_as_documented() -> None:
+def test_journal_name_matches_contract() -> None:
     request = DownloadRequest(
         flight_id="F1",
         bbox=BBox.parse("36.0,50.0,36.3,50.2"),
@@ -128,42 +128,42 @@ def test_a_journal_is_named_as_documented() -> None:
         sector_class=SectorClass.STABLE_REAR,
         cache_root=Path("cache"),
     )
-    (identity,) = re.findall(r"^    (36\.0.*)$", page(TILE_DOWNLOADER), re.MULTILINE)
+    (identity,) = re.findall(r"^    (36\.0.*)$", read_page(TILE_DOWNLOADER), re.MULTILINE)
     key_hash = identity.rpartition("|")[2]
     hashed = sha256(identity.encode()).hexdigest()[:16]
     assert request.journal_name(key_hash) == f"F1__{hashed}.json"
-    assert f"`F1__{hashed}.json`" in page(TILE_DOWNLOADER)
+    assert f"`F1__{hashed}.json`" in read_page(TILE_DOWNLOADER)
 
 
-def test_the_statuses_of_an_upload_mean_what_is_documented() -> None:
-    for status, _, acknowledged in marked(TILE_UPLOADER, "statuses"):
+def test_upload_statuses_match_contract() -> None:
+    for status, _, acknowledged in read_table(TILE_UPLOADER, "statuses"):
         known = TileUploadStatus(status.strip("`"))
         assert acknowledged == ("yes" if known.acknowledged else "no"), known
 
 
-def test_the_bounds_of_an_upload_are_the_documented_ones() -> None:
-    documented = {row[0].strip("`"): float(row[2]) for row in marked(TILE_UPLOADER, "config")}
+def test_upload_limits_match_contract() -> None:
+    documented = {row[0].strip("`"): float(row[2]) for row in read_table(TILE_UPLOADER, "config")}
     assert documented == attrs.asdict(C11RetryConfig())
     config = C11Config()
     assert documented == {name: getattr(config, name) for name in documented}
-    stated = re.findall(r"`c11\.upload_batch_(tiles|bytes)` \((\d+)", page(TILE_UPLOADER))
+    stated = re.findall(r"`c11\.upload_batch_(tiles|bytes)` \((\d+)", read_page(TILE_UPLOADER))
     assert dict(stated) == {
         "tiles": str(config.upload_batch_tiles),
         "bytes": str(config.upload_batch_bytes // 1024**2),
     }
 
 
-def test_the_manifest_has_the_documented_fields() -> None:
+def test_manifest_fields_match_contract() -> None:
     tile = EnvelopeTile(
         tile_id=TILE, captured_at=NOW, resolution_m_per_px=0.6, sha256="ab" * 32, size=5
     )
-    documented = [row[0].strip("`") for row in marked(TILE_UPLOADER, "manifest")]
+    documented = [row[0].strip("`") for row in read_table(TILE_UPLOADER, "manifest")]
     assert documented == list(tile.as_json())
 
 
-def test_the_example_flight_record_opens_an_upload() -> None:
-    (example,) = re.findall(r"```json\n(.*?)```", page(TILE_UPLOADER), re.DOTALL)
+def test_example_flight_record_permits_upload() -> None:
+    (example,) = re.findall(r"```json\n(.*?)```", read_page(TILE_UPLOADER), re.DOTALL)
     record = FlightRecord.parse(example.encode())
-    record.confirm_on_ground("F7")
-    (state,) = (row for row in marked(TILE_UPLOADER, "flight record") if row[0] == "`state`")
+    record.check_on_ground("F7")
+    (state,) = (row for row in read_table(TILE_UPLOADER, "flight record") if row[0] == "`state`")
     assert re.findall(r"`(\w+)`", state[2]) == [member.value for member in FlightState]

@@ -1,25 +1,34 @@
 """What several contract suites run over."""
 
 import pytest
-from support.idempotency_stores import Kept, in_jetstream, in_memory, in_postgres
-from support.work_desk import Desk, memory_desk, postgres_desk
+from support.control_plane import (
+    ControlPlane,
+    create_memory_control_plane,
+    create_postgres_control_plane,
+)
+from support.idempotency_stores import (
+    IdempotencyEnv,
+    create_jetstream_env,
+    create_memory_env,
+    create_postgres_env,
+)
 
 from tileferry.adapters.memory import MemoryAuditSink
 
 
 @pytest.fixture(params=["memory", "memory without audit", "postgres", "jetstream"])
-def kept(request: pytest.FixtureRequest) -> Kept:
+def idempotency_env(request: pytest.FixtureRequest) -> IdempotencyEnv:
     """Every store of idempotency records."""
     if request.param == "jetstream":
-        return in_jetstream(request)
+        return create_jetstream_env(request)
     if request.param == "postgres":
-        return in_postgres(request.getfixturevalue("database"))
-    return in_memory(MemoryAuditSink() if request.param == "memory" else None)
+        return create_postgres_env(request.getfixturevalue("database"))
+    return create_memory_env(MemoryAuditSink() if request.param == "memory" else None)
 
 
 @pytest.fixture(params=["memory", "postgres"])
-def desk(request: pytest.FixtureRequest) -> Desk:
+def control_plane(request: pytest.FixtureRequest) -> ControlPlane:
     """Every form of the control plane's books."""
     if request.param == "memory":
-        return memory_desk()
-    return postgres_desk(request.getfixturevalue("database"))
+        return create_memory_control_plane()
+    return create_postgres_control_plane(request.getfixturevalue("database"))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from attrs import define, field
-from support.archives import archived, picture, place, tiles_of
+from support.archives import collect_tiles, create_archived_tile, create_image, create_tile_id
 
 from tileferry.adapters.filesystem.archives import (
     MbtilesSource,
@@ -17,13 +17,19 @@ from tileferry.adapters.filesystem.archives import (
 )
 from tileferry.adapters.memory import MemoryArchive
 from tileferry.application.ports.archives import ArchivedTile, ArchiveTarget
-from tileferry.domain.archives import AboutTally, ArchiveAbout, TileOrder, kind_of, tile_number
+from tileferry.domain.archives import (
+    ArchiveDescription,
+    ArchiveDescriptionBuilder,
+    TileOrder,
+    detect_tile_kind,
+    zxy_to_number,
+)
 from tileferry.domain.errors import ArchiveError
 from tileferry.domain.tiles import TileId
 
 
 @define
-class Kind:
+class ArchiveKind:
     """One kind of archive, at one place."""
 
     path: Path
@@ -42,151 +48,158 @@ class Kind:
         return self.read(self.path)
 
 
-def _in_memory(folder: Path) -> Kind:
+def make_memory_kind(folder: Path) -> ArchiveKind:
     kept = MemoryArchive()
 
     def make(_path: Path, replace: bool) -> ArchiveTarget:  # noqa: FBT001  # as the others
         kept.replace = replace
         return kept
 
-    return Kind(folder / "none", make, lambda _path: kept)
+    return ArchiveKind(folder / "none", make, lambda _path: kept)
 
 
-KINDS: dict[str, Callable[[Path], Kind]] = {
-    "tree": lambda folder: Kind(
+KINDS: dict[str, Callable[[Path], ArchiveKind]] = {
+    "tree": lambda folder: ArchiveKind(
         folder / "area", lambda path, replace: TreeTarget(path=path, replace=replace), TreeSource
     ),
-    "mbtiles": lambda folder: Kind(
+    "mbtiles": lambda folder: ArchiveKind(
         folder / "area.mbtiles",
         lambda path, replace: MbtilesTarget(path=path, replace=replace),
         MbtilesSource,
     ),
-    "pmtiles": lambda folder: Kind(
+    "pmtiles": lambda folder: ArchiveKind(
         folder / "area.pmtiles",
         lambda path, replace: PmtilesTarget(path=path, replace=replace),
         PmtilesSource,
         carries_facts=False,
     ),
-    "memory": _in_memory,
+    "memory": make_memory_kind,
 }
 
 
 @pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Kind:
+def kind(request: pytest.FixtureRequest, tmp_path: Path) -> ArchiveKind:
     return KINDS[request.param](tmp_path)
 
 
-def area(*places: TileId) -> list[ArchivedTile]:
-    return [archived(tile) for tile in places]
+def archive_tiles(*places: TileId) -> list[ArchivedTile]:
+    return [create_archived_tile(tile) for tile in places]
 
 
-def in_order(tiles: list[ArchivedTile], order: TileOrder) -> list[ArchivedTile]:
+def sort_tiles(tiles: list[ArchivedTile], order: TileOrder) -> list[ArchivedTile]:
     if order is TileOrder.COLUMNS:
         return sorted(tiles, key=lambda tile: tile.tile_id)
     return sorted(
-        tiles, key=lambda tile: tile_number(tile.tile_id.zoom, tile.tile_id.x, tile.tile_id.y)
+        tiles, key=lambda tile: zxy_to_number(tile.tile_id.zoom, tile.tile_id.x, tile.tile_id.y)
     )
 
 
-def about(tiles: list[ArchivedTile]) -> ArchiveAbout:
-    tally = AboutTally()
+def make_about(tiles: list[ArchivedTile]) -> ArchiveDescription:
+    tally = ArchiveDescriptionBuilder()
     for tile in tiles:
-        tally.add(tile.tile_id, kind_of(tile.content))
-    return tally.about(name="area", attribution="© somebody")
+        tally.add(tile.tile_id, detect_tile_kind(tile.content))
+    return tally.build(name="area", attribution="© somebody")
 
 
-def write(target: ArchiveTarget, tiles: list[ArchivedTile], *, publish: bool = True) -> None:
-    with target.draft() as draft:
-        for tile in in_order(tiles, target.order):
+def write_archive(
+    target: ArchiveTarget, tiles: list[ArchivedTile], *, publish: bool = True
+) -> None:
+    with target.open_draft() as draft:
+        for tile in sort_tiles(tiles, target.order):
             draft.add(tile)
-        sealed = draft.seal(about(tiles))
-        assert tiles_of(list(sealed.tiles("sat"))) == contents(tiles)
+        sealed = draft.seal(make_about(tiles))
+        assert collect_tiles(list(sealed.tiles("sat"))) == contents_by_tile(tiles)
         if publish:
             draft.publish()
 
 
-def contents(tiles: list[ArchivedTile]) -> dict[TileId, bytes]:
+def contents_by_tile(tiles: list[ArchivedTile]) -> dict[TileId, bytes]:
     return {tile.tile_id: tile.content for tile in tiles}
 
 
-SMALL = area(place(0, 0, 0), place(10, 511, 340), place(10, 99, 101), place(10, 511, 341))
-OTHER = area(place(9, 1, 2))
+SMALL = archive_tiles(
+    create_tile_id(0, 0, 0),
+    create_tile_id(10, 511, 340),
+    create_tile_id(10, 99, 101),
+    create_tile_id(10, 511, 341),
+)
+OTHER = archive_tiles(create_tile_id(9, 1, 2))
 
 
-def test_what_was_written_is_read(kind: Kind) -> None:
-    write(kind.target(), SMALL)
+def test_written_tiles_are_read_back(kind: ArchiveKind) -> None:
+    write_archive(kind.target(), SMALL)
     found = list(kind.source().tiles("sat"))
-    assert tiles_of(found) == contents(SMALL)
+    assert collect_tiles(found) == contents_by_tile(SMALL)
     assert len(found) == len(SMALL)
 
 
 @pytest.mark.parametrize("kind", ["tree", "mbtiles", "memory"], indirect=True)
-def test_what_can_be_imported_tells_sizes_first(kind: Kind) -> None:
-    write(kind.target(), SMALL)
+def test_importable_archive_lists_tile_sizes(kind: ArchiveKind) -> None:
+    write_archive(kind.target(), SMALL)
     source = kind.source()
     assert not isinstance(source, PmtilesSource)
-    assert dict(source.sizes("sat")) == {tile.tile_id: len(tile.content) for tile in SMALL}
-    assert {tile.source for tile, _ in source.sizes("other")} == {"other"}
+    assert dict(source.iter_sizes("sat")) == {tile.tile_id: len(tile.content) for tile in SMALL}
+    assert {tile.source for tile, _ in source.iter_sizes("other")} == {"other"}
 
 
-def test_what_is_known_of_a_tile_goes_along(kind: Kind) -> None:
-    write(kind.target(), SMALL)
+def test_tile_facts_are_preserved_where_supported(kind: ArchiveKind) -> None:
+    write_archive(kind.target(), SMALL)
     found = [item for item in kind.source().tiles("sat") if isinstance(item, ArchivedTile)]
     told = {item.tile_id: item.facts for item in found}
     assert (told == {tile.tile_id: tile.facts for tile in SMALL}) is kind.carries_facts
 
 
-def test_tiles_take_the_source_that_the_reader_says(kind: Kind) -> None:
-    write(kind.target(), SMALL)
-    assert {tile.source for tile in tiles_of(list(kind.source().tiles("other")))} == {"other"}
+def test_tiles_get_source_given_by_reader(kind: ArchiveKind) -> None:
+    write_archive(kind.target(), SMALL)
+    assert {tile.source for tile in collect_tiles(list(kind.source().tiles("other")))} == {"other"}
 
 
-def test_equal_content_is_read_wherever_it_was_put(kind: Kind) -> None:
-    water, land = picture("water"), picture("land")
+def test_deduplicated_content_is_read_for_every_tile(kind: ArchiveKind) -> None:
+    water, land = create_image("water"), create_image("land")
     tiles = [
-        archived(place(5, x, y), land if (x, y) == (3, 3) else water)
+        create_archived_tile(create_tile_id(5, x, y), land if (x, y) == (3, 3) else water)
         for x in range(6)
         for y in range(6)
     ]
-    write(kind.target(), tiles)
-    assert tiles_of(list(kind.source().tiles("sat"))) == contents(tiles)
+    write_archive(kind.target(), tiles)
+    assert collect_tiles(list(kind.source().tiles("sat"))) == contents_by_tile(tiles)
 
 
-def test_nothing_has_the_name_before_it_is_published(kind: Kind) -> None:
-    write(kind.target(), SMALL, publish=False)
+def test_unpublished_draft_leaves_no_file(kind: ArchiveKind) -> None:
+    write_archive(kind.target(), SMALL, publish=False)
     assert list(kind.folder.iterdir()) == []
 
 
-def test_an_error_leaves_nothing(kind: Kind) -> None:
-    with pytest.raises(RuntimeError, match="on the way"), kind.target().draft() as draft:  # noqa: PT012
+def test_error_in_draft_leaves_nothing_behind(kind: ArchiveKind) -> None:
+    with pytest.raises(RuntimeError, match="on the way"), kind.target().open_draft() as draft:  # noqa: PT012
         draft.add(SMALL[0])
         raise RuntimeError("on the way")
     assert list(kind.folder.iterdir()) == []
-    write(kind.target(), SMALL)
-    assert tiles_of(list(kind.source().tiles("sat"))) == contents(SMALL)
+    write_archive(kind.target(), SMALL)
+    assert collect_tiles(list(kind.source().tiles("sat"))) == contents_by_tile(SMALL)
 
 
-def test_a_place_that_is_taken_is_refused(kind: Kind) -> None:
-    write(kind.target(), SMALL)
+def test_existing_target_is_rejected(kind: ArchiveKind) -> None:
+    write_archive(kind.target(), SMALL)
     with pytest.raises(ArchiveError, match="is there already"):
-        write(kind.target(), OTHER)
-    assert tiles_of(list(kind.source().tiles("sat"))) == contents(SMALL)
+        write_archive(kind.target(), OTHER)
+    assert collect_tiles(list(kind.source().tiles("sat"))) == contents_by_tile(SMALL)
 
 
-def test_a_place_is_replaced_for_who_asks(kind: Kind) -> None:
-    write(kind.target(), SMALL)
-    write(kind.target(replace=True), OTHER)
-    assert tiles_of(list(kind.source().tiles("sat"))) == contents(OTHER)
+def test_existing_target_is_replaced_on_request(kind: ArchiveKind) -> None:
+    write_archive(kind.target(), SMALL)
+    write_archive(kind.target(replace=True), OTHER)
+    assert collect_tiles(list(kind.source().tiles("sat"))) == contents_by_tile(OTHER)
 
 
-def test_what_is_not_published_replaces_nothing(kind: Kind) -> None:
-    write(kind.target(), SMALL)
-    write(kind.target(replace=True), OTHER, publish=False)
-    assert tiles_of(list(kind.source().tiles("sat"))) == contents(SMALL)
+def test_unpublished_draft_replaces_nothing(kind: ArchiveKind) -> None:
+    write_archive(kind.target(), SMALL)
+    write_archive(kind.target(replace=True), OTHER, publish=False)
+    assert collect_tiles(list(kind.source().tiles("sat"))) == contents_by_tile(SMALL)
 
 
-def test_two_cannot_write_to_one_place(kind: Kind) -> None:
+def test_concurrent_export_to_same_target_is_rejected(kind: ArchiveKind) -> None:
     target = kind.target()
-    with target.draft(), pytest.raises(ArchiveError, match="another export"):
-        write(kind.target(), SMALL)
-    write(kind.target(), SMALL)
+    with target.open_draft(), pytest.raises(ArchiveError, match="another export"):
+        write_archive(kind.target(), SMALL)
+    write_archive(kind.target(), SMALL)

@@ -7,7 +7,11 @@ from itertools import pairwise
 
 import pytest
 from attrs import evolve, frozen
-from support.audit_events import attempted, every_kind, used
+from support.audit_events import (
+    create_idempotency_used,
+    create_one_event_of_each_type,
+    create_retry_attempted,
+)
 from support.nats_server import LOGGER
 
 from tileferry.adapters.memory import MemoryAuditSink
@@ -25,7 +29,7 @@ from tileferry.domain.errors import InvalidValueError
 
 
 @frozen(kw_only=True)
-class Kept:
+class AuditEnv:
     """A sink, and the log that it writes."""
 
     sink: AuditSink
@@ -35,21 +39,21 @@ class Kept:
 
 
 @pytest.fixture(params=["memory", "postgres", "jetstream"])
-def kept(request: pytest.FixtureRequest) -> Kept:
+def audit_env(request: pytest.FixtureRequest) -> AuditEnv:
     if request.param == "postgres":
-        return kept_in_postgres(request.getfixturevalue("database"))
+        return postgres_audit_env(request.getfixturevalue("database"))
     if request.param == "jetstream":
-        return kept_in_jetstream(request)
+        return jetstream_audit_env(request)
     memory = MemoryAuditSink()
-    return Kept(sink=memory, log=memory, another=lambda: memory)
+    return AuditEnv(sink=memory, log=memory, another=lambda: memory)
 
 
-def kept_in_postgres(database: Database) -> Kept:
+def postgres_audit_env(database: Database) -> AuditEnv:
     log = PostgresAuditLog(database=database)
-    return Kept(sink=log, log=log, another=lambda: PostgresAuditLog(database=database))
+    return AuditEnv(sink=log, log=log, another=lambda: PostgresAuditLog(database=database))
 
 
-def kept_in_jetstream(request: pytest.FixtureRequest) -> Kept:
+def jetstream_audit_env(request: pytest.FixtureRequest) -> AuditEnv:
     connect, name = request.getfixturevalue("connect"), request.getfixturevalue("nats_name")
 
     def opened() -> JetStreamAuditSink:
@@ -58,86 +62,86 @@ def kept_in_jetstream(request: pytest.FixtureRequest) -> Kept:
         )
 
     sink = opened()
-    return Kept(sink=sink, log=sink, another=opened)
+    return AuditEnv(sink=sink, log=sink, another=opened)
 
 
-def events_in(entries: list[ChainEntry]) -> list[AuditEvent]:
+def decode_events(entries: list[ChainEntry]) -> list[AuditEvent]:
     return [event_from_json(json.loads(entry.body)) for entry in entries]
 
 
-def test_it_is_a_sink_with_a_name(kept: Kept) -> None:
-    assert isinstance(kept.sink, AuditSink)
-    assert kept.sink.name
+def test_sink_implements_port_and_has_name(audit_env: AuditEnv) -> None:
+    assert isinstance(audit_env.sink, AuditSink)
+    assert audit_env.sink.name
 
 
-def test_a_new_log_is_empty(kept: Kept) -> None:
-    assert kept.log.head() == GENESIS
-    assert list(kept.log.entries()) == []
-    assert list(kept.log.entries_about("corr-1")) == []
+def test_new_log_is_empty(audit_env: AuditEnv) -> None:
+    assert audit_env.log.read_head() == GENESIS
+    assert list(audit_env.log.iter_entries()) == []
+    assert list(audit_env.log.find_entries("corr-1")) == []
 
 
-def test_spec2_events_of_every_kind_come_back_as_they_were_emitted(kept: Kept) -> None:
-    events = every_kind()
-    kept.sink.emit(events)
-    entries = list(kept.log.entries())
-    assert events_in(entries) == events
+def test_spec2_events_of_every_kind_round_trip(audit_env: AuditEnv) -> None:
+    events = create_one_event_of_each_type()
+    audit_env.sink.emit(events)
+    entries = list(audit_env.log.iter_entries())
+    assert decode_events(entries) == events
     assert [entry.body for entry in entries] == [event.canonical_bytes() for event in events]
 
 
-def test_invariant_21_groups_form_one_chain_from_the_beginning(kept: Kept) -> None:
-    kept.sink.emit(every_kind())
-    kept.sink.emit([attempted(7)])
-    kept.another().emit([attempted(8), attempted(9)])
-    entries = list(kept.log.entries())
+def test_invariant_21_groups_form_one_chain_from_genesis(audit_env: AuditEnv) -> None:
+    audit_env.sink.emit(create_one_event_of_each_type())
+    audit_env.sink.emit([create_retry_attempted(7)])
+    audit_env.another().emit([create_retry_attempted(8), create_retry_attempted(9)])
+    entries = list(audit_env.log.iter_entries())
     assert [entry.sequence for entry in entries] == list(range(1, 10))
-    report = verify_chain(entries, expected_head=kept.log.head())
+    report = verify_chain(entries, expected_head=audit_env.log.read_head())
     assert (report.problem, report.checked, report.head) == (None, 9, entries[-1].head)
 
 
-def test_the_same_event_twice_is_two_entries(kept: Kept) -> None:
-    kept.sink.emit([attempted(1), attempted(1)])
-    kept.sink.emit([attempted(1)])
-    assert len({entry.hash for entry in kept.log.entries()}) == 3
+def test_same_event_twice_is_two_entries(audit_env: AuditEnv) -> None:
+    audit_env.sink.emit([create_retry_attempted(1), create_retry_attempted(1)])
+    audit_env.sink.emit([create_retry_attempted(1)])
+    assert len({entry.hash for entry in audit_env.log.iter_entries()}) == 3
 
 
-def test_a_group_of_none_changes_nothing(kept: Kept) -> None:
-    kept.sink.emit([])
-    assert kept.log.head() == GENESIS
-    kept.sink.emit([attempted(1)])
-    head = kept.log.head()
-    kept.sink.emit(())
-    assert kept.log.head() == head
+def test_empty_group_changes_nothing(audit_env: AuditEnv) -> None:
+    audit_env.sink.emit([])
+    assert audit_env.log.read_head() == GENESIS
+    audit_env.sink.emit([create_retry_attempted(1)])
+    head = audit_env.log.read_head()
+    audit_env.sink.emit(())
+    assert audit_env.log.read_head() == head
 
 
-def test_a_large_group_is_read_back_whole_and_in_order(kept: Kept) -> None:
-    events = [attempted(number) for number in range(1_234)]
-    kept.sink.emit(events)
-    entries = list(kept.log.entries())
+def test_large_group_is_read_back_in_order(audit_env: AuditEnv) -> None:
+    events = [create_retry_attempted(number) for number in range(1_234)]
+    audit_env.sink.emit(events)
+    entries = list(audit_env.log.iter_entries())
     assert [entry.body for entry in entries] == [event.canonical_bytes() for event in events]
-    assert verify_chain(entries, expected_head=kept.log.head()).intact
+    assert verify_chain(entries, expected_head=audit_env.log.read_head()).intact
 
 
-def test_reading_begins_after_any_entry(kept: Kept) -> None:
-    kept.sink.emit([attempted(number) for number in range(5)])
-    whole = list(kept.log.entries())
+def test_entries_can_be_read_after_any_sequence(audit_env: AuditEnv) -> None:
+    audit_env.sink.emit([create_retry_attempted(number) for number in range(5)])
+    whole = list(audit_env.log.iter_entries())
     for after in range(7):
-        assert list(kept.log.entries(after=after)) == whole[after:]
+        assert list(audit_env.log.iter_entries(after=after)) == whole[after:]
 
 
-def test_all_or_none_of_a_group_is_taken(kept: Kept) -> None:
-    unwritable = evolve(attempted(2), additional_context={"bad": float("nan")})
+def test_group_is_appended_atomically(audit_env: AuditEnv) -> None:
+    unwritable = evolve(create_retry_attempted(2), additional_context={"bad": float("nan")})
     with pytest.raises(InvalidValueError, match="additional_context"):
-        kept.sink.emit([attempted(1), unwritable, attempted(3)])
-    assert kept.log.head() == GENESIS
-    kept.sink.emit([attempted(4)])
-    assert events_in(list(kept.log.entries())) == [attempted(4)]
+        audit_env.sink.emit([create_retry_attempted(1), unwritable, create_retry_attempted(3)])
+    assert audit_env.log.read_head() == GENESIS
+    audit_env.sink.emit([create_retry_attempted(4)])
+    assert decode_events(list(audit_env.log.iter_entries())) == [create_retry_attempted(4)]
 
 
-def test_entries_are_found_by_what_they_tell_of(kept: Kept) -> None:
-    kept.sink.emit(every_kind())
-    kept.sink.emit([attempted(1), used(8, "key-3")])
+def test_entries_are_found_by_subject(audit_env: AuditEnv) -> None:
+    audit_env.sink.emit(create_one_event_of_each_type())
+    audit_env.sink.emit([create_retry_attempted(1), create_idempotency_used(8, "key-3")])
     found = {
-        subject: [entry.sequence for entry in kept.log.entries_about(subject)]
+        subject: [entry.sequence for entry in audit_env.log.find_entries(subject)]
         for subject in ("corr-1", "key-3", "run 7", "sat/15/1/2", "trace-1", "corr", "")
     }
     assert found == {
@@ -149,41 +153,53 @@ def test_entries_are_found_by_what_they_tell_of(kept: Kept) -> None:
         "corr": [],
         "": [],
     }
-    whole = list(kept.log.entries())
-    assert list(kept.log.entries_about("key-3")) == [whole[2], whole[7]]
+    whole = list(audit_env.log.iter_entries())
+    assert list(audit_env.log.find_entries("key-3")) == [whole[2], whole[7]]
 
 
-def test_an_entry_that_tells_of_a_thing_twice_is_given_once(kept: Kept) -> None:
-    kept.sink.emit([used(1, "same", correlation_id="same")])
-    assert [entry.sequence for entry in kept.log.entries_about("same")] == [1]
+def test_entry_with_repeated_subject_is_returned_once(audit_env: AuditEnv) -> None:
+    audit_env.sink.emit([create_idempotency_used(1, "same", correlation_id="same")])
+    assert [entry.sequence for entry in audit_env.log.find_entries("same")] == [1]
 
 
 ODD = ["a\x00b", "a\\0b", "a\\\\0b", "{", '"', "', (", "☁ é", "e\u0301", "x" * 20_000, " "]
 
 
-def test_anything_may_be_a_correlation_id_or_a_key(kept: Kept) -> None:
+def test_any_text_can_be_correlation_id_or_key(audit_env: AuditEnv) -> None:
     for number, odd in enumerate(ODD):
-        kept.sink.emit([attempted(1, correlation_id=odd), used(2, odd), attempted(3)])
-        found = [entry.sequence for entry in kept.log.entries_about(odd)]
+        audit_env.sink.emit(
+            [
+                create_retry_attempted(1, correlation_id=odd),
+                create_idempotency_used(2, odd),
+                create_retry_attempted(3),
+            ]
+        )
+        found = [entry.sequence for entry in audit_env.log.find_entries(odd)]
         assert found == [3 * number + 1, 3 * number + 2], odd
-    assert verify_chain(kept.log.entries()).intact
+    assert verify_chain(audit_env.log.iter_entries()).intact
 
 
-def test_invariant_19_many_writers_make_one_chain_without_gaps(kept: Kept) -> None:
+def test_invariant_19_concurrent_writers_form_one_chain_without_gaps(audit_env: AuditEnv) -> None:
     def write(number: int) -> None:
-        sink = kept.sink if number % 2 else kept.another()
+        sink = audit_env.sink if number % 2 else audit_env.another()
         for group in range(5):
             base = 1_000 * number + 10 * group
-            sink.emit([attempted(base), attempted(base + 1), attempted(base + 2)])
+            sink.emit(
+                [
+                    create_retry_attempted(base),
+                    create_retry_attempted(base + 1),
+                    create_retry_attempted(base + 2),
+                ]
+            )
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(write, range(8)))
-    entries = list(kept.log.entries())
+    entries = list(audit_env.log.iter_entries())
     assert [entry.sequence for entry in entries] == list(range(1, 121))
-    assert verify_chain(entries, expected_head=kept.log.head()).intact
+    assert verify_chain(entries, expected_head=audit_env.log.read_head()).intact
     groups = [
         int(event.correlation_id.split("-")[1])
-        for event in events_in(entries)
+        for event in decode_events(entries)
         if event.correlation_id
     ]
     together = [later - earlier for earlier, later in pairwise(groups)]

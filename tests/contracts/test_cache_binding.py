@@ -8,10 +8,10 @@ from tileferry.adapters.filesystem import FileCacheMark
 from tileferry.adapters.memory import MemoryCacheBindings, MemoryCacheMark
 from tileferry.adapters.postgres import PostgresCacheBindings
 from tileferry.application.ports import CacheBindings, CacheMark
-from tileferry.domain.tiles.bound_cache import BoundCache, CacheId
+from tileferry.domain.tiles.cache_binding import CacheBinding, CacheId
 
-ONE = BoundCache(cache_id=CacheId("1" * 32), place="a:/cache")
-TWO = BoundCache(cache_id=CacheId("2" * 32), place="b:/cache")
+ONE = CacheBinding(cache_id=CacheId("1" * 32), place="a:/cache")
+TWO = CacheBinding(cache_id=CacheId("2" * 32), place="b:/cache")
 
 
 @pytest.fixture(params=["memory", "file"])
@@ -28,29 +28,29 @@ def bindings(request: pytest.FixtureRequest) -> CacheBindings:
     return PostgresCacheBindings(database=request.getfixturevalue("database"))
 
 
-def test_a_cache_keeps_its_id(mark: CacheMark) -> None:
+def test_cache_id_is_persistent(mark: CacheMark) -> None:
     assert mark.read() is None
     mark.write(ONE.cache_id)
     assert [mark.read(), mark.read()] == [ONE.cache_id] * 2
 
 
-def test_the_first_cache_is_remembered(bindings: CacheBindings) -> None:
-    assert bindings.bound() is None
+def test_first_cache_is_bound(bindings: CacheBindings) -> None:
+    assert bindings.find_bound() is None
     assert bindings.bind(ONE, instead_of=None)
-    assert bindings.bound() == ONE
+    assert bindings.find_bound() == ONE
 
 
-def test_a_cache_is_not_replaced_by_who_did_not_know_of_it(bindings: CacheBindings) -> None:
+def test_binding_with_wrong_expected_cache_is_refused(bindings: CacheBindings) -> None:
     bindings.bind(ONE, instead_of=None)
     assert not bindings.bind(TWO, instead_of=None)
     assert not bindings.bind(TWO, instead_of=TWO.cache_id)
-    assert bindings.bound() == ONE
+    assert bindings.find_bound() == ONE
 
 
-def test_a_cache_is_replaced_by_who_did(bindings: CacheBindings) -> None:
+def test_binding_with_expected_cache_replaces_it(bindings: CacheBindings) -> None:
     bindings.bind(ONE, instead_of=None)
-    moved = BoundCache(cache_id=ONE.cache_id, place="a:/moved")
+    moved = CacheBinding(cache_id=ONE.cache_id, place="a:/moved")
     assert bindings.bind(moved, instead_of=ONE.cache_id)
-    assert bindings.bound() == moved
+    assert bindings.find_bound() == moved
     assert bindings.bind(TWO, instead_of=ONE.cache_id)
-    assert bindings.bound() == TWO
+    assert bindings.find_bound() == TWO

@@ -35,7 +35,7 @@ class FakeDisk:
 
 
 @frozen
-class Cache:
+class CacheEnv:
     """A store, its ledger, and the clock they live by."""
 
     store: TileMetadataStore
@@ -45,7 +45,7 @@ class Cache:
     def fill(self, *xs: int, size: int = 100, **changes: Any) -> None:
         """Store tiles one after the other, so that each was used later than the one before."""
         for x in xs:
-            self.clock.pass_time(1.0)
+            self.clock.advance(1.0)
             blob = BlobRef(segment=1, offset=x, length=size, sha256="ab" * 32)
             tile = NewTile(
                 tile_id=evolve(TILE, x=x),
@@ -58,7 +58,7 @@ class Cache:
             self.store.insert_metadata(evolve(tile, **changes))
             self.store.flush()
 
-    def visible(self) -> list[int]:
+    def visible_columns(self) -> list[int]:
         """The columns of the tiles that are still there."""
         found = (self.store.get_metadata(evolve(TILE, x=x)) for x in range(10))
         return [tile.tile_id.x for tile in found if tile is not None]
@@ -79,84 +79,86 @@ class Cache:
 
 
 @pytest.fixture(params=["memory", "postgres"])
-def cache(request: pytest.FixtureRequest) -> Cache:
+def cache_env(request: pytest.FixtureRequest) -> CacheEnv:
     clock = ManualClock(NOW.timestamp())
     if request.param == "memory":
         memory = MemoryTileMetadataStore(clock=clock)
-        return Cache(memory, MemoryCacheLedger(tiles=memory), clock)
+        return CacheEnv(memory, MemoryCacheLedger(tiles=memory), clock)
     database: Database = request.getfixturevalue("database")
     store = PostgresTileMetadataStore(database=database, clock=clock)
-    return Cache(store, PostgresCacheLedger(database=database), clock)
+    return CacheEnv(store, PostgresCacheLedger(database=database), clock)
 
 
-def test_it_is_an_enforcer(cache: Cache) -> None:
-    assert isinstance(cache.budget(1), CacheBudgetEnforcer)
+def test_budget_implements_enforcer_port(cache_env: CacheEnv) -> None:
+    assert isinstance(cache_env.budget(1), CacheBudgetEnforcer)
 
 
-def test_what_fits_evicts_nothing_and_is_promised(cache: Cache) -> None:
-    cache.fill(1, 2)
-    budget = cache.budget(1_000)
+def test_request_that_fits_is_reserved_without_eviction(cache_env: CacheEnv) -> None:
+    cache_env.fill(1, 2)
+    budget = cache_env.budget(1_000)
     result = budget.reserve_headroom(800)
     assert (result.insufficient, result.evicted, result.available_bytes) == (False, (), 800)
-    with cache.ledger.exclusively() as books:
-        assert (books.used_bytes(), books.reserved_bytes()) == (200, 800)
-    assert cache.visible() == [1, 2]
+    with cache_env.ledger.begin_transaction() as books:
+        assert (books.sum_used_bytes(), books.sum_reserved_bytes()) == (200, 800)
+    assert cache_env.visible_columns() == [1, 2]
 
 
-def test_the_least_recently_used_go_first_and_only_as_many_as_needed(cache: Cache) -> None:
-    cache.fill(1, 2, 3)
-    cache.clock.pass_time(1.0)
-    cache.store.mark_used([evolve(TILE, x=1)])
+def test_least_recently_used_tiles_are_evicted_as_needed(cache_env: CacheEnv) -> None:
+    cache_env.fill(1, 2, 3)
+    cache_env.clock.advance(1.0)
+    cache_env.store.mark_used([evolve(TILE, x=1)])
     reclaimed: list[str] = []
-    budget = cache.budget(300, reclaim=lambda: reclaimed.append("yes"))
+    budget = cache_env.budget(300, reclaim=lambda: reclaimed.append("yes"))
     result = budget.reserve_headroom(150)
     assert [tile.x for tile in result.evicted] == [2, 3]
-    assert cache.visible() == [1]
+    assert cache_env.visible_columns() == [1]
     assert reclaimed == ["yes"]
 
 
-def test_spec5_ac9_what_cannot_fit_changes_nothing(cache: Cache) -> None:
-    cache.fill(1, 2)
-    budget = cache.budget(300)
+def test_spec5_ac9_request_that_cannot_fit_changes_nothing(cache_env: CacheEnv) -> None:
+    cache_env.fill(1, 2)
+    budget = cache_env.budget(300)
     result = budget.reserve_headroom(301)
     assert (result.insufficient, result.shortfall_bytes) == (True, 1)
-    assert cache.visible() == [1, 2]
-    with cache.ledger.exclusively() as books:
-        assert books.reserved_bytes() == 0
+    assert cache_env.visible_columns() == [1, 2]
+    with cache_env.ledger.begin_transaction() as books:
+        assert books.sum_reserved_bytes() == 0
 
 
-def test_pinned_flights_stay(cache: Cache) -> None:
-    cache.fill(1, 2)
-    cache.fill(3, flight_id="F2")
-    cache.ledger.pin_flight("F1")
-    cache.ledger.pin_flight("F1")
-    assert cache.ledger.pinned_flights() == ["F1"]
-    result = cache.budget(300).reserve_headroom(100)
+def test_tiles_of_pinned_flights_are_not_evicted(cache_env: CacheEnv) -> None:
+    cache_env.fill(1, 2)
+    cache_env.fill(3, flight_id="F2")
+    cache_env.ledger.pin_flight("F1")
+    cache_env.ledger.pin_flight("F1")
+    assert cache_env.ledger.list_pinned_flights() == ["F1"]
+    result = cache_env.budget(300).reserve_headroom(100)
     assert [tile.x for tile in result.evicted] == [3]
-    assert cache.budget(300, "other").reserve_headroom(100).insufficient
-    cache.ledger.unpin_flight("F1")
-    assert cache.ledger.pinned_flights() == []
-    assert not cache.budget(300, "other").reserve_headroom(100).insufficient
+    assert cache_env.budget(300, "other").reserve_headroom(100).insufficient
+    cache_env.ledger.unpin_flight("F1")
+    assert cache_env.ledger.list_pinned_flights() == []
+    assert not cache_env.budget(300, "other").reserve_headroom(100).insufficient
 
 
 @pytest.mark.parametrize("status", [VotingStatus.PENDING, VotingStatus.UPLOAD_GIVEUP])
-def test_what_nobody_else_has_is_never_evicted(cache: Cache, status: VotingStatus) -> None:
-    cache.fill(1, voting_status=VotingStatus.PENDING)
-    cache.store.update_voting_status(evolve(TILE, x=1), status)
-    assert cache.budget(150).reserve_headroom(100).insufficient
-    assert cache.visible() == [1]
+def test_pending_and_given_up_tiles_are_never_evicted(
+    cache_env: CacheEnv, status: VotingStatus
+) -> None:
+    cache_env.fill(1, voting_status=VotingStatus.PENDING)
+    cache_env.store.update_voting_status(evolve(TILE, x=1), status)
+    assert cache_env.budget(150).reserve_headroom(100).insufficient
+    assert cache_env.visible_columns() == [1]
 
 
-def test_the_disk_counts_as_well_as_the_budget(cache: Cache) -> None:
+def test_free_disk_space_limits_reservations(cache_env: CacheEnv) -> None:
     disk = FakeDisk(free=500)
-    budget = cache.budget(MUCH, disk=disk, free_space_reserve_bytes=450)
+    budget = cache_env.budget(MUCH, disk=disk, free_space_reserve_bytes=450)
     assert budget.reserve_headroom(51).shortfall_bytes == 1
     assert not budget.reserve_headroom(50).insufficient
     assert budget.reserve_headroom(1).insufficient
 
 
-def test_promises_add_up_and_are_given_back(cache: Cache) -> None:
-    mine, yours = cache.budget(1_000, "me"), cache.budget(1_000, "you")
+def test_reservations_add_up_and_can_be_released(cache_env: CacheEnv) -> None:
+    mine, yours = cache_env.budget(1_000, "me"), cache_env.budget(1_000, "you")
     assert not mine.reserve_headroom(400).insufficient
     assert not mine.reserve_headroom(100).insufficient
     assert yours.reserve_headroom(501).insufficient
@@ -165,32 +167,32 @@ def test_promises_add_up_and_are_given_back(cache: Cache) -> None:
     assert not yours.reserve_headroom(1_000).insufficient
 
 
-def test_a_preview_says_what_reserving_would_come_to_and_changes_nothing(cache: Cache) -> None:
-    cache.fill(1, 2, 3)
-    budget = cache.budget(350)
+def test_preview_matches_reservation_and_changes_nothing(cache_env: CacheEnv) -> None:
+    cache_env.fill(1, 2, 3)
+    budget = cache_env.budget(350)
     previewed = budget.preview_headroom(200)
     assert (previewed.evicted, previewed.freed_bytes) == (
         (evolve(TILE, x=1), evolve(TILE, x=2)),
         200,
     )
     assert budget.preview_headroom(351).insufficient
-    assert cache.visible() == [1, 2, 3]
-    with cache.ledger.exclusively() as books:
-        assert books.reserved_bytes() == 0
+    assert cache_env.visible_columns() == [1, 2, 3]
+    with cache_env.ledger.begin_transaction() as books:
+        assert books.sum_reserved_bytes() == 0
     assert budget.reserve_headroom(200) == previewed
 
 
-def test_a_negative_request_is_refused(cache: Cache) -> None:
+def test_negative_request_is_rejected(cache_env: CacheEnv) -> None:
     with pytest.raises(InvalidValueError, match="requested_bytes"):
-        cache.budget(1_000).reserve_headroom(-1)
+        cache_env.budget(1_000).reserve_headroom(-1)
 
 
-def test_concurrent_reservations_do_not_overshoot(cache: Cache) -> None:
+def test_concurrent_reservations_do_not_exceed_budget(cache_env: CacheEnv) -> None:
     barrier = threading.Barrier(8)
     granted: list[int] = []
 
     def ask(number: int) -> None:
-        budget = cache.budget(1_000, f"worker-{number}")
+        budget = cache_env.budget(1_000, f"worker-{number}")
         barrier.wait()
         granted.extend(1 for _ in range(5) if not budget.reserve_headroom(100).insufficient)
 
@@ -200,37 +202,37 @@ def test_concurrent_reservations_do_not_overshoot(cache: Cache) -> None:
     for thread in threads:
         thread.join()
     assert len(granted) == 10
-    with cache.ledger.exclusively() as books:
-        assert books.reserved_bytes() == 1_000
+    with cache_env.ledger.begin_transaction() as books:
+        assert books.sum_reserved_bytes() == 1_000
 
 
-def test_a_promise_of_a_dead_process_lapses(database: Database) -> None:
+def test_reservation_of_dead_process_expires(database: Database) -> None:
     ledger = PostgresCacheLedger(database=database, lapse_after=timedelta(microseconds=1))
-    with ledger.exclusively() as books:
+    with ledger.begin_transaction() as books:
         books.reserve("dead", 10**9)
-    with ledger.exclusively() as books:
-        assert books.reserved_bytes() == 0
+    with ledger.begin_transaction() as books:
+        assert books.sum_reserved_bytes() == 0
 
 
-def test_somebody_hears_of_an_eviction_before_it_counts(cache: Cache) -> None:
-    cache.fill(1, 2, 3)
+def test_before_eviction_hook_runs_before_eviction(cache_env: CacheEnv) -> None:
+    cache_env.fill(1, 2, 3)
     told: list[list[int]] = []
-    budget = cache.budget(300, before_eviction=lambda: told.append(cache.visible()))
+    budget = cache_env.budget(300, before_eviction=lambda: told.append(cache_env.visible_columns()))
     budget.reserve_headroom(0)
     assert told == []
     budget.reserve_headroom(150)
     assert told == [[1, 2, 3]]
-    assert cache.visible() == [3]
+    assert cache_env.visible_columns() == [3]
 
 
-def test_what_is_kept_for_the_batch_itself_stays(cache: Cache) -> None:
-    cache.fill(1, 2)
-    cache.clock.pass_time(1.0)
-    cache.fill(3)
-    budget = cache.budget(300)
+def test_tiles_to_keep_are_not_evicted(cache_env: CacheEnv) -> None:
+    cache_env.fill(1, 2)
+    cache_env.clock.advance(1.0)
+    cache_env.fill(3)
+    budget = cache_env.budget(300)
     keep = {evolve(TILE, x=1), evolve(TILE, x=2)}
     assert [tile.x for tile in budget.preview_headroom(100, keep=keep).evicted] == [3]
     assert budget.reserve_headroom(101, keep=keep).insufficient
-    assert cache.visible() == [1, 2, 3]
+    assert cache_env.visible_columns() == [1, 2, 3]
     assert [tile.x for tile in budget.reserve_headroom(100, keep=keep).evicted] == [3]
-    assert cache.visible() == [1, 2]
+    assert cache_env.visible_columns() == [1, 2]

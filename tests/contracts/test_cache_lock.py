@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tileferry.adapters.filesystem.lock import FileCacheLock
+from tileferry.adapters.filesystem.cache_directory import FileCacheLock
 from tileferry.adapters.memory import MemoryCacheLock
-from tileferry.application.ports.lock import CacheLock
+from tileferry.application.ports.cache import CacheLock
 from tileferry.domain.errors import CacheLockError
 
 Maker = Callable[[], CacheLock]
@@ -32,7 +32,7 @@ def new_lock(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Maker]:
         lock.release()
 
 
-def test_a_free_lock_is_taken_and_given_back(new_lock: Maker) -> None:
+def test_free_lock_is_acquired_and_released(new_lock: Maker) -> None:
     lock = new_lock()
     for _ in range(3):
         lock.acquire()
@@ -40,7 +40,7 @@ def test_a_free_lock_is_taken_and_given_back(new_lock: Maker) -> None:
         lock.release()
 
 
-def test_only_one_can_hold_it(new_lock: Maker) -> None:
+def test_only_one_holder_at_a_time(new_lock: Maker) -> None:
     lock, rival = new_lock(), new_lock()
     lock.acquire()
     with pytest.raises(CacheLockError):
@@ -52,7 +52,7 @@ def test_only_one_can_hold_it(new_lock: Maker) -> None:
         lock.acquire()
 
 
-def test_it_is_not_taken_twice_and_stays_held(new_lock: Maker) -> None:
+def test_second_acquire_raises_and_keeps_lock(new_lock: Maker) -> None:
     lock = new_lock()
     lock.acquire()
     with pytest.raises(CacheLockError, match="holds it already"):
@@ -63,13 +63,13 @@ def test_it_is_not_taken_twice_and_stays_held(new_lock: Maker) -> None:
         lock.check_held()
 
 
-def test_without_it_the_tile_manager_is_told_what_to_do(new_lock: Maker) -> None:
+def test_check_held_without_lock_raises_with_remedy(new_lock: Maker) -> None:
     lock = new_lock()
     with pytest.raises(CacheLockError, match=r"does not hold.*acquire it"):
         lock.check_held()
 
 
-def test_any_part_of_the_holding_process_may_check(new_lock: Maker) -> None:
+def test_check_held_works_from_another_instance_in_process(new_lock: Maker) -> None:
     lock, checker = new_lock(), new_lock()
     lock.acquire()
     checker.check_held()
@@ -78,7 +78,7 @@ def test_any_part_of_the_holding_process_may_check(new_lock: Maker) -> None:
         checker.check_held()
 
 
-def test_releasing_what_one_does_not_hold_changes_nothing(new_lock: Maker) -> None:
+def test_release_without_holding_changes_nothing(new_lock: Maker) -> None:
     lock, bystander = new_lock(), new_lock()
     bystander.release()
     lock.acquire()
@@ -88,7 +88,7 @@ def test_releasing_what_one_does_not_hold_changes_nothing(new_lock: Maker) -> No
     lock.release()
 
 
-def test_a_refused_one_can_try_again(new_lock: Maker) -> None:
+def test_acquire_can_be_retried_after_refusal(new_lock: Maker) -> None:
     lock, rival = new_lock(), new_lock()
     lock.acquire()
     for _ in range(3):
@@ -101,7 +101,7 @@ def test_a_refused_one_can_try_again(new_lock: Maker) -> None:
     rival.check_held()
 
 
-def test_of_many_threads_one_gets_it(new_lock: Maker) -> None:
+def test_only_one_thread_acquires_lock(new_lock: Maker) -> None:
     def try_it(lock: CacheLock) -> bool:
         try:
             lock.acquire()

@@ -22,7 +22,7 @@ def store(request: pytest.FixtureRequest) -> EnvelopeStore:
     return PostgresEnvelopeStore(database)
 
 
-def envelope(key: str, *, flight_id: str = "F1", tiles: int = 3) -> SignedEnvelope:
+def make_envelope(key: str, *, flight_id: str = "F1", tiles: int = 3) -> SignedEnvelope:
     lines = [
         EnvelopeTile(
             tile_id=TileId(source="cam", zoom=15, x=number, y=7),
@@ -42,46 +42,48 @@ def envelope(key: str, *, flight_id: str = "F1", tiles: int = 3) -> SignedEnvelo
     )
 
 
-def test_what_was_saved_is_open_until_it_is_closed_in_the_order_of_its_coming(
+def test_saved_envelopes_stay_open_in_order_until_closed(
     store: EnvelopeStore,
 ) -> None:
-    made = [envelope(key) for key in ("k3", "k1", "k2")]
+    made = [make_envelope(key) for key in ("k3", "k1", "k2")]
     for each in made:
         store.save(each)
-    store.save(envelope("other", flight_id="F2"))
-    assert list(store.open_envelopes("F1")) == made
+    store.save(make_envelope("other", flight_id="F2"))
+    assert list(store.list_open_envelopes("F1")) == made
     store.close(made[1])
     store.close(made[1])
-    assert list(store.open_envelopes("F1")) == [made[0], made[2]]
-    assert list(store.open_envelopes("F3")) == []
+    assert list(store.list_open_envelopes("F1")) == [made[0], made[2]]
+    assert list(store.list_open_envelopes("F3")) == []
 
 
-def test_the_bytes_that_were_signed_come_back(store: EnvelopeStore) -> None:
-    made = envelope("k")
+def test_signed_bytes_are_preserved(store: EnvelopeStore) -> None:
+    made = make_envelope("k")
     store.save(made)
-    (found,) = store.open_envelopes("F1")
+    (found,) = store.list_open_envelopes("F1")
     assert found.batch.manifest == made.batch.manifest
-    assert list(found.batch.body([b"", b"x", b"yy"])) == list(made.batch.body([b"", b"x", b"yy"]))
+    assert list(found.batch.iter_body([b"", b"x", b"yy"])) == list(
+        made.batch.iter_body([b"", b"x", b"yy"])
+    )
 
 
-def test_invariant_8_the_same_key_with_another_body_is_refused(store: EnvelopeStore) -> None:
-    made = envelope("k")
+def test_invariant_8_same_key_with_different_body_is_rejected(store: EnvelopeStore) -> None:
+    made = make_envelope("k")
     store.save(made)
     store.save(made)
     for other in (
         evolve(made, body_sha256="0" * 64),
         evolve(made, signature=bytes(64)),
-        envelope("k", tiles=2),
-        envelope("k", flight_id="F2"),
+        make_envelope("k", tiles=2),
+        make_envelope("k", flight_id="F2"),
     ):
         with pytest.raises(IdempotencyConflictError, match="k"):
             store.save(other)
-    assert list(store.open_envelopes("F1")) == [made]
+    assert list(store.list_open_envelopes("F1")) == [made]
 
 
 @pytest.mark.parametrize("column", ["body_sha256", "public_key", "signature"])
-def test_the_database_refuses_a_part_of_an_envelope(database: Database, column: str) -> None:
-    PostgresEnvelopeStore(database).save(envelope("k"))
+def test_database_rejects_truncated_envelope_columns(database: Database, column: str) -> None:
+    PostgresEnvelopeStore(database).save(make_envelope("k"))
     cut = text(f"UPDATE upload_envelopes SET {column} = substr({column}, 2)")  # noqa: S608  # ours
     with pytest.raises(DatabaseError, match="upload_envelopes_"), database.transaction() as tx:
         tx.execute(cut)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.failing_calls import UNSYNCED
+from support.disk_faults import UNSYNCED
 
 from tileferry.adapters.filesystem.fdr import FileFdrClient
 from tileferry.adapters.memory import ManualClock, MemoryFdrClient
@@ -33,15 +33,15 @@ def fdr(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> I
         client.close()
 
 
-def test_it_is_a_recorder(fdr: FdrClient) -> None:
+def test_client_implements_port(fdr: FdrClient) -> None:
     assert isinstance(fdr, FdrClient)
 
 
-def test_a_new_recorder_is_empty(fdr: FdrClient) -> None:
+def test_new_recorder_is_empty(fdr: FdrClient) -> None:
     assert list(fdr.records()) == []
 
 
-def test_spec1_a_giveup_is_read_back_as_it_was_recorded(fdr: FdrClient, clock: ManualClock) -> None:
+def test_spec1_giveup_record_round_trips(fdr: FdrClient, clock: ManualClock) -> None:
     payload: dict[str, Any] = {
         "tile_id": "sat/15/1/2",
         "attempts": 5,
@@ -53,21 +53,17 @@ def test_spec1_a_giveup_is_read_back_as_it_was_recorded(fdr: FdrClient, clock: M
     assert (record.kind, record.payload) == (GIVEUP, payload)
 
 
-def test_records_come_back_oldest_first_and_numbered_without_gaps(
-    fdr: FdrClient, clock: ManualClock
-) -> None:
+def test_records_are_returned_oldest_first_without_gaps(fdr: FdrClient, clock: ManualClock) -> None:
     for number in range(5):
         fdr.record("test.event", {"number": number}, durable=number % 2 == 0)
-        clock.pass_time(1.5)
+        clock.advance(1.5)
     found = list(fdr.records())
     assert [record.sequence for record in found] == [1, 2, 3, 4, 5]
     assert [record.payload["number"] for record in found] == list(range(5))
     assert found[-1].recorded_at_s - found[0].recorded_at_s == 6
 
 
-def test_the_sequence_orders_records_though_the_clock_went_back(
-    fdr: FdrClient, clock: ManualClock
-) -> None:
+def test_sequence_orders_records_after_clock_goes_back(fdr: FdrClient, clock: ManualClock) -> None:
     fdr.record("test.event", {})
     clock.set_wall_clock(clock.now() - 86_400)
     fdr.record("test.event", {})
@@ -76,7 +72,7 @@ def test_the_sequence_orders_records_though_the_clock_went_back(
     assert first.recorded_at_s > second.recorded_at_s
 
 
-def test_the_oldest_make_room(fdr: FdrClient) -> None:
+def test_oldest_records_are_dropped_first(fdr: FdrClient) -> None:
     for number in range(1, 1_001):
         fdr.record("test.event", {"number": number, "text": "x" * 300})
     found = [record.sequence for record in fdr.records()]
@@ -84,7 +80,7 @@ def test_the_oldest_make_room(fdr: FdrClient) -> None:
     assert 50 <= len(found) <= 130
 
 
-def test_what_happens_to_the_payload_later_does_not_change_the_record(fdr: FdrClient) -> None:
+def test_record_is_independent_of_later_payload_changes(fdr: FdrClient) -> None:
     tiles = ["sat/1/0/0"]
     payload: dict[str, Any] = {"tiles": tiles}
     fdr.record("test.event", payload)
@@ -107,9 +103,7 @@ def test_what_happens_to_the_payload_later_does_not_change_the_record(fdr: FdrCl
         {"text": "x" * PAYLOAD_BYTES_MAX},
     ],
 )
-def test_a_payload_that_cannot_be_recorded_is_refused_and_leaves_no_trace(
-    fdr: FdrClient, payload: Any
-) -> None:
+def test_invalid_payload_is_rejected_without_trace(fdr: FdrClient, payload: Any) -> None:
     fdr.record("test.before", {})
     with pytest.raises(InvalidValueError, match="FdrRecord"):
         fdr.record("test.event", payload, durable=True)
@@ -120,24 +114,24 @@ def test_a_payload_that_cannot_be_recorded_is_refused_and_leaves_no_trace(
     ]
 
 
-def test_the_largest_payload_is_recorded(fdr: FdrClient) -> None:
+def test_largest_allowed_payload_is_recorded(fdr: FdrClient) -> None:
     payload = {"text": "x" * (PAYLOAD_BYTES_MAX - len('{"text":""}'))}
     fdr.record("test.event", payload)
     assert [record.payload for record in fdr.records()] == [payload]
 
 
-def nested(depth: int) -> dict[str, Any]:
+def nest_payload(depth: int) -> dict[str, Any]:
     value: dict[str, Any] = {}
     for _ in range(depth):
         value = {"in": value}
     return value
 
 
-def test_the_deepest_payload_is_the_same_for_all(fdr: FdrClient) -> None:
-    fdr.record("test.event", nested(31))
+def test_payload_depth_limit(fdr: FdrClient) -> None:
+    fdr.record("test.event", nest_payload(31))
     with pytest.raises(InvalidValueError, match="deep"):
-        fdr.record("test.event", nested(32))
-    assert [record.payload for record in fdr.records()] == [nested(31)]
+        fdr.record("test.event", nest_payload(32))
+    assert [record.payload for record in fdr.records()] == [nest_payload(31)]
 
 
 @pytest.mark.parametrize(
@@ -155,12 +149,12 @@ def test_the_deepest_payload_is_the_same_for_all(fdr: FdrClient) -> None:
         None,
     ],
 )
-def test_a_kind_is_names_with_dots(fdr: FdrClient, kind: Any) -> None:
+def test_invalid_kind_is_rejected(fdr: FdrClient, kind: Any) -> None:
     with pytest.raises(InvalidValueError, match=r"FdrRecord\.kind"):
         fdr.record(kind, {})
 
 
-def test_threads_may_record_at_the_same_time(fdr: FdrClient) -> None:
+def test_concurrent_records_are_numbered_without_gaps(fdr: FdrClient) -> None:
     def record(number: int) -> None:
         fdr.record("test.event", {"number": number})
 

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from attrs import evolve
-from support.audit_events import used
-from support.idempotency_stores import NO_DURATIONS, Kept, claimed
+from support.audit_events import create_idempotency_used
+from support.idempotency_stores import INVALID_DURATIONS, IdempotencyEnv, claim_in_env
 
 from tileferry.domain.errors import (
     IdempotencyConflictError,
@@ -15,9 +15,9 @@ from tileferry.domain.errors import (
 from tileferry.domain.idempotency import (
     ABANDONED_AFTER,
     Completed,
-    FailedForGood,
     IdempotencyRecord,
     InProgress,
+    PermanentFailure,
 )
 
 if TYPE_CHECKING:
@@ -26,180 +26,212 @@ if TYPE_CHECKING:
 # Ending
 
 
-def test_spec2_a_result_is_given_to_every_later_caller(kept: Kept) -> None:
-    done = kept.store.complete(claimed(kept), b'{"a":1}', keep=kept.keep)
+def test_spec2_result_is_returned_to_every_later_caller(idempotency_env: IdempotencyEnv) -> None:
+    done = idempotency_env.store.complete(
+        claim_in_env(idempotency_env), b'{"a":1}', keep=idempotency_env.keep
+    )
     assert isinstance(done.state, Completed)
     assert (done.state.result, done.epoch, done.fingerprint) == (b'{"a":1}', 1, "f")
-    assert done.expires_at == done.state.recorded_at + kept.keep
-    assert claimed(kept, owner="you") == done
-    assert kept.another().find("k") == done
+    assert done.expires_at == done.state.recorded_at + idempotency_env.keep
+    assert claim_in_env(idempotency_env, owner="you") == done
+    assert idempotency_env.another().find("k") == done
 
 
-def test_any_bytes_are_a_result(kept: Kept) -> None:
+def test_any_bytes_can_be_a_result(idempotency_env: IdempotencyEnv) -> None:
     for number, result in enumerate([b"", b"null", b"\x00\xff", bytes(range(256)) * 1_000]):
-        kept.store.complete(claimed(kept, f"{number}"), result, keep=None)
-        found = kept.store.find(f"{number}")
+        idempotency_env.store.complete(
+            claim_in_env(idempotency_env, f"{number}"), result, keep=None
+        )
+        found = idempotency_env.store.find(f"{number}")
         assert found is not None
         assert isinstance(found.state, Completed)
         assert found.state.result == result
 
 
-def test_a_final_failure_is_given_to_every_later_caller(kept: Kept) -> None:
-    failed = kept.store.fail(claimed(kept), ValueError("not\x00 this ☁\n"), keep=kept.keep)
-    assert isinstance(failed.state, FailedForGood)
+def test_final_failure_is_returned_to_every_later_caller(idempotency_env: IdempotencyEnv) -> None:
+    failed = idempotency_env.store.fail(
+        claim_in_env(idempotency_env), ValueError("not\x00 this ☁\n"), keep=idempotency_env.keep
+    )
+    assert isinstance(failed.state, PermanentFailure)
     assert failed.state.error_type == "ValueError"
     assert failed.state.error_message == "not\\x00 this ☁\\n"
-    assert failed.expires_at == failed.state.recorded_at + kept.keep
-    assert claimed(kept, owner="you") == failed
+    assert failed.expires_at == failed.state.recorded_at + idempotency_env.keep
+    assert claim_in_env(idempotency_env, owner="you") == failed
 
 
-def test_an_outcome_that_is_kept_for_ever_does_not_expire(kept: Kept) -> None:
-    done = kept.store.complete(claimed(kept), b"1", keep=None)
+def test_outcome_without_expiry_is_kept_forever(idempotency_env: IdempotencyEnv) -> None:
+    done = idempotency_env.store.complete(claim_in_env(idempotency_env), b"1", keep=None)
     assert done.expires_at is None
-    kept.pass_time(kept.keep)
-    assert kept.store.forget_expired(limit=10) == 0
-    assert claimed(kept, owner="you").state == kept.store.find("k").state  # type: ignore[union-attr]
+    idempotency_env.pass_time(idempotency_env.keep)
+    assert idempotency_env.store.forget_expired(limit=10) == 0
+    assert claim_in_env(idempotency_env, owner="you").state == idempotency_env.store.find("k").state  # type: ignore[union-attr]
 
 
-def test_an_outcome_can_be_recorded_after_the_lease_while_nobody_took_the_key(kept: Kept) -> None:
-    held = claimed(kept)
-    kept.pass_time(kept.lease)
-    assert isinstance(kept.store.complete(held, b"1", keep=None).state, Completed)
+def test_outcome_can_be_recorded_after_lease_if_key_is_unclaimed(
+    idempotency_env: IdempotencyEnv,
+) -> None:
+    held = claim_in_env(idempotency_env)
+    idempotency_env.pass_time(idempotency_env.lease)
+    assert isinstance(idempotency_env.store.complete(held, b"1", keep=None).state, Completed)
 
 
-def test_whoever_lost_a_key_changes_nothing(kept: Kept) -> None:
-    stale = claimed(kept)
-    kept.pass_time(kept.lease)
-    mine = claimed(kept, owner="you")
+def test_stale_holder_changes_nothing(idempotency_env: IdempotencyEnv) -> None:
+    stale = claim_in_env(idempotency_env)
+    idempotency_env.pass_time(idempotency_env.lease)
+    mine = claim_in_env(idempotency_env, owner="you")
     attempts: list[Callable[[IdempotencyRecord], object]] = [
-        lambda held: kept.store.renew(held, lease=kept.lease),
-        lambda held: kept.store.complete(held, b"1", keep=None, event=used(1, "k")),
-        lambda held: kept.store.fail(held, ValueError(), keep=None, event=used(1, "k")),
-        kept.store.release,
+        lambda held: idempotency_env.store.renew(held, lease=idempotency_env.lease),
+        lambda held: idempotency_env.store.complete(
+            held, b"1", keep=None, event=create_idempotency_used(1, "k")
+        ),
+        lambda held: idempotency_env.store.fail(
+            held, ValueError(), keep=None, event=create_idempotency_used(1, "k")
+        ),
+        idempotency_env.store.release,
     ]
     for attempt in attempts:
         for held in (stale, evolve(mine, epoch=1), evolve(stale, epoch=2), evolve(mine, epoch=3)):
             with pytest.raises(IdempotencyLostError, match="does not hold idempotency key k"):
                 attempt(held)
-    assert kept.store.find("k") == mine
-    assert kept.log is None or list(kept.log.entries()) == []
+    assert idempotency_env.store.find("k") == mine
+    assert idempotency_env.log is None or list(idempotency_env.log.iter_entries()) == []
 
 
-def test_an_outcome_is_not_replaced(kept: Kept) -> None:
-    held = claimed(kept)
-    done = kept.store.complete(held, b"1", keep=None)
+def test_recorded_outcome_is_not_replaced(idempotency_env: IdempotencyEnv) -> None:
+    held = claim_in_env(idempotency_env)
+    done = idempotency_env.store.complete(held, b"1", keep=None)
     for late in (held, done):
         with pytest.raises(IdempotencyLostError, match="the work was finished before"):
-            kept.store.complete(late, b"2", keep=None)
+            idempotency_env.store.complete(late, b"2", keep=None)
         with pytest.raises(IdempotencyLostError, match="the work was finished before"):
-            kept.store.fail(late, ValueError("no"), keep=None)
-    assert kept.store.find("k") == done
+            idempotency_env.store.fail(late, ValueError("no"), keep=None)
+    assert idempotency_env.store.find("k") == done
 
 
-def test_an_outcome_that_cannot_be_kept_is_refused(kept: Kept) -> None:
-    held = claimed(kept)
-    for keep in NO_DURATIONS:
+def test_invalid_outcome_or_duration_is_rejected(idempotency_env: IdempotencyEnv) -> None:
+    held = claim_in_env(idempotency_env)
+    for keep in INVALID_DURATIONS:
         with pytest.raises(InvalidValueError, match="keep: must be a duration"):
-            kept.store.complete(held, b"1", keep=keep, event=used(1, "k"))
+            idempotency_env.store.complete(
+                held, b"1", keep=keep, event=create_idempotency_used(1, "k")
+            )
         with pytest.raises(InvalidValueError, match="keep: must be a duration"):
-            kept.store.fail(held, ValueError(), keep=keep)
+            idempotency_env.store.fail(held, ValueError(), keep=keep)
     with pytest.raises(InvalidValueError, match=r"Completed\.result"):
-        kept.store.complete(held, "text", keep=None)  # type: ignore[arg-type]  # the point
-    assert kept.store.find("k") == held
-    assert kept.log is None or list(kept.log.entries()) == []
+        idempotency_env.store.complete(held, "text", keep=None)  # type: ignore[arg-type]  # the point
+    assert idempotency_env.store.find("k") == held
+    assert idempotency_env.log is None or list(idempotency_env.log.iter_entries()) == []
 
 
 # Audit
 
 
-def test_invariant_19_an_outcome_and_its_event_are_one(kept: Kept) -> None:
-    assert (kept.store.audit_sink is None) == (kept.log is None)
-    done, failed = used(1, "done"), used(2, "failed")
-    kept.store.complete(claimed(kept, "done"), b"1", keep=None, event=done)
-    kept.store.fail(claimed(kept, "failed"), ValueError(), keep=None, event=failed)
-    kept.store.complete(claimed(kept, "silent"), b"1", keep=None)
-    if kept.log is not None:
-        bodies = [entry.body for entry in kept.log.entries()]
+def test_invariant_19_outcome_and_event_are_recorded_together(
+    idempotency_env: IdempotencyEnv,
+) -> None:
+    assert (idempotency_env.store.audit_sink is None) == (idempotency_env.log is None)
+    done, failed = create_idempotency_used(1, "done"), create_idempotency_used(2, "failed")
+    idempotency_env.store.complete(
+        claim_in_env(idempotency_env, "done"), b"1", keep=None, event=done
+    )
+    idempotency_env.store.fail(
+        claim_in_env(idempotency_env, "failed"), ValueError(), keep=None, event=failed
+    )
+    idempotency_env.store.complete(claim_in_env(idempotency_env, "silent"), b"1", keep=None)
+    if idempotency_env.log is not None:
+        bodies = [entry.body for entry in idempotency_env.log.iter_entries()]
         assert bodies == [done.canonical_bytes(), failed.canonical_bytes()]
 
 
-def test_invariant_19_an_outcome_whose_event_cannot_be_written_is_not_recorded(kept: Kept) -> None:
-    held = claimed(kept)
-    unwritable = evolve(used(1, "k"), additional_context={"bad": float("nan")})
-    if kept.log is None:  # whoever else gets the event will say that it cannot be written
-        done = kept.store.complete(held, b"1", keep=None, event=unwritable)
+def test_invariant_19_outcome_is_not_recorded_if_event_cannot_be_written(
+    idempotency_env: IdempotencyEnv,
+) -> None:
+    held = claim_in_env(idempotency_env)
+    unwritable = evolve(create_idempotency_used(1, "k"), additional_context={"bad": float("nan")})
+    if (
+        idempotency_env.log is None
+    ):  # whoever else gets the event will say that it cannot be written
+        done = idempotency_env.store.complete(held, b"1", keep=None, event=unwritable)
         assert isinstance(done.state, Completed)
         return
     with pytest.raises(InvalidValueError, match="additional_context"):
-        kept.store.complete(held, b"1", keep=None, event=unwritable)
-    assert kept.store.find("k") == held
-    assert list(kept.log.entries()) == []
+        idempotency_env.store.complete(held, b"1", keep=None, event=unwritable)
+    assert idempotency_env.store.find("k") == held
+    assert list(idempotency_env.log.iter_entries()) == []
 
 
 # Forgetting
 
 
-def test_an_expired_outcome_is_not_known_any_more(kept: Kept) -> None:
-    kept.store.complete(claimed(kept), b"1", keep=kept.keep)
-    kept.pass_time(5 * kept.step)
-    assert kept.store.find("k") is not None
-    kept.pass_time(kept.keep)
-    assert kept.store.find("k") is None
-    assert kept.store.clear("k") is False
+def test_expired_outcome_is_not_found(idempotency_env: IdempotencyEnv) -> None:
+    idempotency_env.store.complete(claim_in_env(idempotency_env), b"1", keep=idempotency_env.keep)
+    idempotency_env.pass_time(5 * idempotency_env.step)
+    assert idempotency_env.store.find("k") is not None
+    idempotency_env.pass_time(idempotency_env.keep)
+    assert idempotency_env.store.find("k") is None
+    assert idempotency_env.store.clear("k") is False
 
 
-def test_an_expired_key_may_be_claimed_with_another_payload(kept: Kept) -> None:
-    kept.store.fail(claimed(kept), ValueError(), keep=kept.keep)
-    kept.pass_time(kept.keep)
-    again = claimed(kept, fingerprint="g", owner="you")
+def test_expired_key_can_be_claimed_with_different_payload(idempotency_env: IdempotencyEnv) -> None:
+    idempotency_env.store.fail(
+        claim_in_env(idempotency_env), ValueError(), keep=idempotency_env.keep
+    )
+    idempotency_env.pass_time(idempotency_env.keep)
+    again = claim_in_env(idempotency_env, fingerprint="g", owner="you")
     assert (again.fingerprint, again.owner, again.expires_at) == ("g", "you", None)
-    assert kept.store.find("k") == again
+    assert idempotency_env.store.find("k") == again
 
 
-def test_a_cleared_key_is_new_and_its_holder_has_lost_it(kept: Kept) -> None:
-    held = claimed(kept)
-    assert kept.store.clear("k") is True
-    assert kept.store.find("k") is None
+def test_cleared_key_is_free_and_its_holder_loses_it(idempotency_env: IdempotencyEnv) -> None:
+    held = claim_in_env(idempotency_env)
+    assert idempotency_env.store.clear("k") is True
+    assert idempotency_env.store.find("k") is None
     with pytest.raises(IdempotencyLostError, match="the key was cleared"):
-        kept.store.complete(held, b"1", keep=None)
-    assert claimed(kept, owner="you", fingerprint="g").owner == "you"
+        idempotency_env.store.complete(held, b"1", keep=None)
+    assert claim_in_env(idempotency_env, owner="you", fingerprint="g").owner == "you"
     with pytest.raises(IdempotencyLostError):
-        kept.store.complete(held, b"1", keep=None)
+        idempotency_env.store.complete(held, b"1", keep=None)
 
 
-def test_a_recorded_result_can_be_cleared(kept: Kept) -> None:
-    kept.store.complete(claimed(kept), b"1", keep=None)
-    assert kept.another().clear("k") is True
-    assert kept.store.clear("k") is False
-    assert isinstance(claimed(kept, fingerprint="g").state, InProgress)
+def test_recorded_result_can_be_cleared(idempotency_env: IdempotencyEnv) -> None:
+    idempotency_env.store.complete(claim_in_env(idempotency_env), b"1", keep=None)
+    assert idempotency_env.another().clear("k") is True
+    assert idempotency_env.store.clear("k") is False
+    assert isinstance(claim_in_env(idempotency_env, fingerprint="g").state, InProgress)
 
 
-def test_expired_records_are_removed_a_few_at_a_time_and_no_others(kept: Kept) -> None:
+def test_only_expired_records_are_removed_up_to_limit(idempotency_env: IdempotencyEnv) -> None:
     for number in range(5):
-        kept.store.complete(claimed(kept, f"old {number}"), b"1", keep=kept.keep)
-    claimed(kept, "held")
-    kept.store.complete(claimed(kept, "for ever"), b"1", keep=None)
-    kept.pass_time(kept.keep)
-    kept.store.complete(claimed(kept, "new"), b"1", keep=kept.keep)
-    assert [kept.store.forget_expired(limit=3) for _ in range(3)] == [3, 2, 0]
-    assert all(kept.store.find(key) is not None for key in ("held", "for ever", "new"))
+        idempotency_env.store.complete(
+            claim_in_env(idempotency_env, f"old {number}"), b"1", keep=idempotency_env.keep
+        )
+    claim_in_env(idempotency_env, "held")
+    idempotency_env.store.complete(claim_in_env(idempotency_env, "for ever"), b"1", keep=None)
+    idempotency_env.pass_time(idempotency_env.keep)
+    idempotency_env.store.complete(
+        claim_in_env(idempotency_env, "new"), b"1", keep=idempotency_env.keep
+    )
+    assert [idempotency_env.store.forget_expired(limit=3) for _ in range(3)] == [3, 2, 0]
+    assert all(idempotency_env.store.find(key) is not None for key in ("held", "for ever", "new"))
 
 
-def test_claims_that_nobody_came_back_to_are_removed_at_last(kept: Kept) -> None:
-    abandoned = claimed(kept, "abandoned")
-    kept.store.release(claimed(kept, "given back"))
-    kept.pass_time(kept.lease + ABANDONED_AFTER - kept.step)
-    claimed(kept, "held")
-    assert kept.store.forget_expired(limit=10) == 1  # the one given back had no lease left
-    assert kept.store.find("given back") is None
-    assert kept.store.find("abandoned") is not None
+def test_abandoned_claims_are_eventually_removed(idempotency_env: IdempotencyEnv) -> None:
+    abandoned = claim_in_env(idempotency_env, "abandoned")
+    idempotency_env.store.release(claim_in_env(idempotency_env, "given back"))
+    idempotency_env.pass_time(idempotency_env.lease + ABANDONED_AFTER - idempotency_env.step)
+    claim_in_env(idempotency_env, "held")
+    assert (
+        idempotency_env.store.forget_expired(limit=10) == 1
+    )  # the one given back had no lease left
+    assert idempotency_env.store.find("given back") is None
+    assert idempotency_env.store.find("abandoned") is not None
     with pytest.raises(IdempotencyConflictError):
-        claimed(kept, "abandoned", owner="you", fingerprint="g")
-    kept.pass_time(kept.step)
-    assert [kept.store.forget_expired(limit=10) for _ in range(2)] == [1, 0]
-    assert kept.store.find("abandoned") is None
-    assert kept.store.find("held") is not None
+        claim_in_env(idempotency_env, "abandoned", owner="you", fingerprint="g")
+    idempotency_env.pass_time(idempotency_env.step)
+    assert [idempotency_env.store.forget_expired(limit=10) for _ in range(2)] == [1, 0]
+    assert idempotency_env.store.find("abandoned") is None
+    assert idempotency_env.store.find("held") is not None
     with pytest.raises(IdempotencyLostError, match="the key was cleared"):
-        kept.store.complete(abandoned, b"1", keep=None)
-    again = claimed(kept, "abandoned", owner="you", fingerprint="g")
+        idempotency_env.store.complete(abandoned, b"1", keep=None)
+    again = claim_in_env(idempotency_env, "abandoned", owner="you", fingerprint="g")
     assert (again.owner, again.fingerprint, again.epoch) == ("you", "g", 1)

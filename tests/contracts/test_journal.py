@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tileferry.adapters.filesystem.journal import FileJournalStore
+from tileferry.adapters.filesystem.journal.store import FileJournalStore
 from tileferry.adapters.memory import MemoryJournalStore
 from tileferry.application.ports.journal import Journal, JournalStore
 from tileferry.domain.errors import InvalidValueError, StorageError
@@ -39,43 +39,41 @@ def journal(store: JournalStore) -> Iterator[Journal]:
     opened.close()
 
 
-def tiles_in(journal: Journal) -> list[TileId]:
+def read_tiles(journal: Journal) -> list[TileId]:
     found = TileSet(AREA)
     journal.read_into(found)
     return [tile for tile in TILES if tile in found]
 
 
-def reopened(store: JournalStore, journal: Journal) -> Journal:
+def reopen(store: JournalStore, journal: Journal) -> Journal:
     journal.close()
     return store.open(NAME)
 
 
-def test_a_new_journal_is_empty(journal: Journal) -> None:
-    assert (journal.complete, journal.count, tiles_in(journal)) == (False, 0, [])
+def test_new_journal_is_empty(journal: Journal) -> None:
+    assert (journal.complete, journal.count, read_tiles(journal)) == (False, 0, [])
 
 
 @pytest.mark.parametrize("groups", [[TILES[:1]], [TILES[:5], TILES[5:6], TILES[6:]]])
-def test_what_was_appended_is_read_back_now_and_after_opening_again(
+def test_appended_tiles_are_read_back_before_and_after_reopening(
     store: JournalStore, journal: Journal, groups: Sequence[Sequence[TileId]]
 ) -> None:
     appended = [tile for group in groups for tile in group]
     for group in groups:
         journal.append(group)
         journal.flush()
-    assert (journal.count, tiles_in(journal)) == (len(appended), appended)
-    again = reopened(store, journal)
-    assert (again.complete, again.count, tiles_in(again)) == (False, len(appended), appended)
+    assert (journal.count, read_tiles(journal)) == (len(appended), appended)
+    again = reopen(store, journal)
+    assert (again.complete, again.count, read_tiles(again)) == (False, len(appended), appended)
     again.close()
 
 
-def test_a_later_run_goes_on_where_the_earlier_stopped(
-    store: JournalStore, journal: Journal
-) -> None:
+def test_reopened_journal_continues_appending(store: JournalStore, journal: Journal) -> None:
     for first in range(4):
         journal.append(TILES[first : first + 1])
         journal.flush()
-        journal = reopened(store, journal)
-    assert tiles_in(journal) == TILES[:4]
+        journal = reopen(store, journal)
+    assert read_tiles(journal) == TILES[:4]
     journal.append(TILES[4:5])
     assert journal.count == 5
     journal.close()
@@ -87,52 +85,52 @@ def test_appending_nothing_changes_nothing(journal: Journal) -> None:
     assert journal.count == 0
 
 
-def test_a_group_may_be_of_several_sources_and_levels(journal: Journal) -> None:
+def test_group_may_mix_sources_and_zoom_levels(journal: Journal) -> None:
     journal.append([TILES[0], TileId(source="b", zoom=21, x=2**21 - 1, y=0), TILES[-1]])
     assert journal.count == 3
-    assert tiles_in(journal) == [TILES[0], TILES[-1]]
+    assert read_tiles(journal) == [TILES[0], TILES[-1]]
 
 
-def test_a_large_group_is_taken_whole(store: JournalStore, journal: Journal) -> None:
+def test_large_group_is_appended_completely(store: JournalStore, journal: Journal) -> None:
     area = TileCoverage(bbox=BBox(west=36.0, south=49.0, east=37.0, north=50.0), zoom_levels=[15])
     tiles = list(area.tiles("sat"))
     assert len(tiles) > 10_000
     journal.append(tiles)
     journal.flush()
-    again, found = reopened(store, journal), TileSet(area)
+    again, found = reopen(store, journal), TileSet(area)
     again.read_into(found)
     assert again.count == len(found) == len(tiles)
     again.close()
 
 
-def test_journals_do_not_mix(store: JournalStore, journal: Journal) -> None:
+def test_journals_are_independent(store: JournalStore, journal: Journal) -> None:
     journal.append(TILES[:3])
     other = store.open("flight-8__0123456789abcdef.json")
     assert other.count == 0
     other.close()
 
 
-def test_spec5_ac8_a_finished_journal_says_so_and_keeps_the_count(
+def test_spec5_ac8_finished_journal_is_complete_and_keeps_count(
     store: JournalStore, journal: Journal
 ) -> None:
     journal.append(TILES[:100])
     journal.finish()
     assert (journal.complete, journal.count) == (True, 100)
-    again = reopened(store, journal)
+    again = reopen(store, journal)
     assert (again.complete, again.count) == (True, 100)
     again.close()
 
 
-def test_a_finished_journal_lists_no_tiles(store: JournalStore, journal: Journal) -> None:
+def test_finished_journal_lists_no_tiles(store: JournalStore, journal: Journal) -> None:
     journal.append(TILES[:3])
     journal.finish()
-    assert tiles_in(journal) == []
-    again = reopened(store, journal)
-    assert tiles_in(again) == []
+    assert read_tiles(journal) == []
+    again = reopen(store, journal)
+    assert read_tiles(again) == []
     again.close()
 
 
-def test_a_finished_journal_takes_no_tiles_but_may_be_finished_again(
+def test_finished_journal_rejects_tiles_and_finish_is_idempotent(
     store: JournalStore, journal: Journal
 ) -> None:
     journal.append(TILES[:3])
@@ -142,7 +140,7 @@ def test_a_finished_journal_takes_no_tiles_but_may_be_finished_again(
     journal.append([])
     journal.flush()
     journal.finish()
-    again = reopened(store, journal)
+    again = reopen(store, journal)
     with pytest.raises(StorageError, match="complete"):
         again.append(TILES[3:4])
     again.finish()
@@ -150,14 +148,14 @@ def test_a_finished_journal_takes_no_tiles_but_may_be_finished_again(
     again.close()
 
 
-def test_a_request_without_tiles_can_be_complete(store: JournalStore, journal: Journal) -> None:
+def test_empty_journal_can_be_finished(store: JournalStore, journal: Journal) -> None:
     journal.finish()
-    again = reopened(store, journal)
+    again = reopen(store, journal)
     assert (again.complete, again.count) == (True, 0)
     again.close()
 
 
-def test_a_closed_journal_refuses_to_work(journal: Journal) -> None:
+def test_closed_journal_raises(journal: Journal) -> None:
     journal.append(TILES[:1])
     journal.close()
     journal.close()
@@ -167,10 +165,10 @@ def test_a_closed_journal_refuses_to_work(journal: Journal) -> None:
         with pytest.raises(StorageError, match="closed"):
             call()
     with pytest.raises(StorageError, match="closed"):
-        tiles_in(journal)
+        read_tiles(journal)
 
 
-def test_the_name_that_a_request_gives_is_taken(store: JournalStore) -> None:
+def test_journal_name_of_request_is_accepted(store: JournalStore) -> None:
     request = DownloadRequest(
         flight_id="F" * 64,
         bbox=AREA.bbox,
@@ -206,25 +204,23 @@ def test_the_name_that_a_request_gives_is_taken(store: JournalStore) -> None:
         b"a__0123456789abcdef.json",
     ],
 )
-def test_invariant_26_only_a_plain_name_of_the_agreed_form_is_taken(
-    store: JournalStore, name: Any
-) -> None:
+def test_invariant_26_invalid_journal_name_is_rejected(store: JournalStore, name: Any) -> None:
     with pytest.raises(InvalidValueError, match="journal name"):
         store.open(name)
 
 
-def test_a_discarded_journal_begins_anew(store: JournalStore, journal: Journal) -> None:
+def test_discarded_journal_starts_empty(store: JournalStore, journal: Journal) -> None:
     journal.append(TILES[:3])
     journal.flush()
     journal.close()
     store.discard(NAME)
     store.discard(NAME)  # there is none any more
     again = store.open(NAME)
-    assert (again.complete, again.count, tiles_in(again)) == (False, 0, [])
+    assert (again.complete, again.count, read_tiles(again)) == (False, 0, [])
     again.close()
 
 
-def test_complete_journals_are_discarded_and_others_are_not(store: JournalStore) -> None:
+def test_discard_complete_keeps_unfinished_journals(store: JournalStore) -> None:
     other = "flight-8__0123456789abcdef.json"
     for name in (NAME, other):
         journal = store.open(name)
@@ -236,6 +232,6 @@ def test_complete_journals_are_discarded_and_others_are_not(store: JournalStore)
     store.discard_complete()
     done, begun = store.open(NAME), store.open(other)
     assert (done.complete, done.count) == (False, 0)
-    assert tiles_in(begun) == TILES[:3]
+    assert read_tiles(begun) == TILES[:3]
     done.close()
     begun.close()

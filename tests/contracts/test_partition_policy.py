@@ -4,67 +4,72 @@ from datetime import timedelta
 
 import pytest
 from attrs import evolve, fields
-from support.partition_desk import (
-    ANN,
+from support.control_plane import (
     FAILED,
+    OVERRIDE,
     PASSED,
-    changes_of,
-    enqueued,
-    given_up,
-    judged,
-    known,
-    made,
+    ControlPlane,
+    create_judged_partition,
+    create_memory_control_plane,
+    create_postgres_control_plane,
+    enqueue_partitions,
+    get_partition,
+    give_up_partition,
+    judge_partition,
+    list_state_changes,
+    partition_key,
 )
-from support.work_desk import Desk, key, memory_desk, postgres_desk
 
-from tileferry.application.control.work_policies import WorkPolicies
+from tileferry.application.control.policies import WorkPolicies
 from tileferry.domain.partitions import (
     Partition,
     PartitionStatus,
     TerminalityPolicy,
     TerminalReason,
-    terminal_reason,
+    find_terminal_reason,
 )
-from tileferry.domain.retry import PARTITION_POLICY, replay
+from tileferry.domain.retry import PARTITION_POLICY, replay_decision
 
-KEY = key()
+KEY = partition_key()
 HOUR_S, DAY_S = 3_600.0, 86_400.0
 
 
-def wait_s(desk: Desk) -> float:
+def planned_wait_s(desk: ControlPlane) -> float:
     """How long automation will wait."""
-    planned = desk.reader.planned_retry(KEY)
+    planned = desk.reader.find_planned_retry(KEY)
     assert planned is not None
-    return (planned.next_run_at - known(desk, KEY).updated_at).total_seconds()
+    return (planned.next_run_at - get_partition(desk, KEY).updated_at).total_seconds()
 
 
 # 4. Backoff semantics
 
 
-def test_spec3_s4_automation_waits_5_min_30_min_and_2_h_with_jitter(desk: Desk) -> None:
-    enqueued(desk)
+def test_spec3_s4_automatic_retries_wait_5_min_30_min_2_h_with_jitter(
+    control_plane: ControlPlane,
+) -> None:
+    enqueue_partitions(control_plane)
     waits = []
     for _ in range(3):
-        judged(desk, FAILED)
-        waits.append(wait_s(desk))
-        desk.pass_time(waits[-1] - 1)
-        assert desk.partitions.retry_due() == 0
-        desk.pass_time(2)
-        assert desk.partitions.retry_due() == 1
+        judge_partition(control_plane, FAILED)
+        waits.append(planned_wait_s(control_plane))
+        control_plane.pass_time(waits[-1] - 1)
+        assert control_plane.partitions.retry_due() == 0
+        control_plane.pass_time(2)
+        assert control_plane.partitions.retry_due() == 1
     for waited, nominal in zip(waits, (300, 1_800, 7_200), strict=True):
         assert waited == pytest.approx(nominal, rel=0.1)
         assert waited != nominal
     assert waits[-1] <= 7_200
 
 
-def test_spec3_s4_partitions_that_fail_together_do_not_come_back_together(desk: Desk) -> None:
-    days = [key(day) for day in range(1, 6)]
-    enqueued(desk, *days)
+def test_spec3_s4_jitter_spreads_partitions_that_fail_together(control_plane: ControlPlane) -> None:
+    days = [partition_key(day) for day in range(1, 6)]
+    enqueue_partitions(control_plane, *days)
     for day in days:
-        judged(desk, FAILED, day)
-    planned = [desk.reader.planned_retry(day) for day in days]
+        judge_partition(control_plane, FAILED, day)
+    planned = [control_plane.reader.find_planned_retry(day) for day in days]
     waits = {
-        (retry.next_run_at - known(desk, day).updated_at).total_seconds()
+        (retry.next_run_at - get_partition(control_plane, day).updated_at).total_seconds()
         for day, retry in zip(days, planned, strict=True)
         if retry is not None
     }
@@ -72,121 +77,137 @@ def test_spec3_s4_partitions_that_fail_together_do_not_come_back_together(desk: 
     assert max(waits) - min(waits) > 5
 
 
-def test_spec3_s4_what_is_planned_stands_beside_the_partition(desk: Desk) -> None:
-    made(desk, FAILED)
-    planned = desk.reader.planned_retry(KEY)
+def test_spec3_s4_planned_retry_is_stored_apart_from_partition(control_plane: ControlPlane) -> None:
+    create_judged_partition(control_plane, FAILED)
+    planned = control_plane.reader.find_planned_retry(KEY)
     assert planned is not None
     assert planned.backoff_strategy == "300 s, times 6, at most 7200 s"
     assert not {"next_run_at", "backoff_strategy"} & {item.name for item in fields(Partition)}
-    desk.partitions.retry([KEY], ANN)
-    assert desk.reader.planned_retry(KEY) is None
+    control_plane.partitions.retry([KEY], OVERRIDE)
+    assert control_plane.reader.find_planned_retry(KEY) is None
 
 
-def test_spec3_s4_the_decision_can_be_recomputed_from_its_event(desk: Desk) -> None:
+def test_spec3_s4_retry_decision_replays_from_its_event(control_plane: ControlPlane) -> None:
     """It rests on the attempts, the time of the last change and the error alone."""
-    made(desk, FAILED)
-    desk.pass_time(HOUR_S)
-    assert desk.partitions.retry_due() == 1
-    event = changes_of(desk)[-1]
+    create_judged_partition(control_plane, FAILED)
+    control_plane.pass_time(HOUR_S)
+    assert control_plane.partitions.retry_due() == 1
+    event = list_state_changes(control_plane)[-1]
     assert (event.transition, event.actor, event.to_status) == ("requeue", "scheduler", "pending")
     assert event.decision_record is not None
     assert event.decision_record.failure.attempt == 1
-    assert replay(event.decision_record) is None
+    assert replay_decision(event.decision_record) is None
 
 
-def test_spec3_s4_s7_what_was_given_up_unjudged_is_left_to_a_human(desk: Desk) -> None:
-    enqueued(desk)
-    given_up(desk)
-    assert desk.reader.planned_retry(KEY) is None
-    desk.pass_time(30 * DAY_S)
-    assert desk.partitions.retry_due() == 0
+def test_spec3_s4_s7_giveup_without_verdict_is_not_retried_automatically(
+    control_plane: ControlPlane,
+) -> None:
+    enqueue_partitions(control_plane)
+    give_up_partition(control_plane)
+    assert control_plane.reader.find_planned_retry(KEY) is None
+    control_plane.pass_time(30 * DAY_S)
+    assert control_plane.partitions.retry_due() == 0
 
 
 # 5. Termination semantics
 
 
 @pytest.fixture(params=["memory", "postgres"])
-def strict(request: pytest.FixtureRequest) -> Desk:
+def strict_control_plane(request: pytest.FixtureRequest) -> ControlPlane:
     """A desk that allows three attempts within two hours."""
     terminality = TerminalityPolicy(max_attempts=3, max_age=timedelta(hours=2))
     policies = WorkPolicies(terminality=terminality)
     if request.param == "memory":
-        return memory_desk(policies=policies)
-    return postgres_desk(request.getfixturevalue("database"), policies=policies)
+        return create_memory_control_plane(policies=policies)
+    return create_postgres_control_plane(request.getfixturevalue("database"), policies=policies)
 
 
-def test_spec3_s5_automation_stops_when_the_attempts_are_used_up(strict: Desk) -> None:
-    enqueued(strict)
+def test_spec3_s5_automatic_retries_stop_after_max_attempts(
+    strict_control_plane: ControlPlane,
+) -> None:
+    enqueue_partitions(strict_control_plane)
     for attempt in (1, 2):
-        judged(strict, FAILED)
-        assert known(strict, KEY).attempt_count == attempt
-        strict.pass_time(2_000)
-        assert strict.partitions.retry_due() == 1
-    judged(strict, FAILED)
-    assert strict.reader.planned_retry(KEY) is None
-    strict.pass_time(60)
-    assert strict.partitions.retry_due() == 0
-    reason = terminal_reason(known(strict, KEY), strict.policies.terminality, strict.reader.now())
+        judge_partition(strict_control_plane, FAILED)
+        assert get_partition(strict_control_plane, KEY).attempt_count == attempt
+        strict_control_plane.pass_time(2_000)
+        assert strict_control_plane.partitions.retry_due() == 1
+    judge_partition(strict_control_plane, FAILED)
+    assert strict_control_plane.reader.find_planned_retry(KEY) is None
+    strict_control_plane.pass_time(60)
+    assert strict_control_plane.partitions.retry_due() == 0
+    reason = find_terminal_reason(
+        get_partition(strict_control_plane, KEY),
+        strict_control_plane.policies.terminality,
+        strict_control_plane.reader.now(),
+    )
     assert reason is TerminalReason.ATTEMPTS_USED_UP
 
 
-def test_spec3_s5_automation_stops_when_the_partition_is_too_old(strict: Desk) -> None:
-    enqueued(strict)
-    strict.pass_time(2 * HOUR_S - 200)
-    judged(strict, FAILED)  # the next try would come when it is too old already
-    assert strict.reader.planned_retry(KEY) is None
-    strict.pass_time(400)
-    assert strict.partitions.retry_due() == 0
-    reason = terminal_reason(known(strict, KEY), strict.policies.terminality, strict.reader.now())
+def test_spec3_s5_automatic_retries_stop_at_max_age(strict_control_plane: ControlPlane) -> None:
+    enqueue_partitions(strict_control_plane)
+    strict_control_plane.pass_time(2 * HOUR_S - 200)
+    judge_partition(
+        strict_control_plane, FAILED
+    )  # the next try would come when it is too old already
+    assert strict_control_plane.reader.find_planned_retry(KEY) is None
+    strict_control_plane.pass_time(400)
+    assert strict_control_plane.partitions.retry_due() == 0
+    reason = find_terminal_reason(
+        get_partition(strict_control_plane, KEY),
+        strict_control_plane.policies.terminality,
+        strict_control_plane.reader.now(),
+    )
     assert reason is TerminalReason.TOO_OLD
 
 
-def test_spec3_s5_what_grew_too_old_while_nobody_was_there_holds_up_nobody(strict: Desk) -> None:
-    made(strict, FAILED)
-    assert strict.reader.planned_retry(KEY) is not None
-    strict.pass_time(3 * HOUR_S)
-    fresh = key(2)
-    enqueued(strict, fresh)
-    judged(strict, FAILED, fresh)
-    strict.pass_time(400)
-    assert strict.partitions.retry_due() == 1
-    assert known(strict, KEY).status is PartitionStatus.FAILED
-    assert known(strict, fresh).status is PartitionStatus.PENDING
-    assert strict.reader.planned_retry(KEY) is None
+def test_spec3_s5_expired_planned_retry_does_not_block_others(
+    strict_control_plane: ControlPlane,
+) -> None:
+    create_judged_partition(strict_control_plane, FAILED)
+    assert strict_control_plane.reader.find_planned_retry(KEY) is not None
+    strict_control_plane.pass_time(3 * HOUR_S)
+    fresh = partition_key(2)
+    enqueue_partitions(strict_control_plane, fresh)
+    judge_partition(strict_control_plane, FAILED, fresh)
+    strict_control_plane.pass_time(400)
+    assert strict_control_plane.partitions.retry_due() == 1
+    assert get_partition(strict_control_plane, KEY).status is PartitionStatus.FAILED
+    assert get_partition(strict_control_plane, fresh).status is PartitionStatus.PENDING
+    assert strict_control_plane.reader.find_planned_retry(KEY) is None
 
 
-def test_spec3_s5_a_policy_that_was_made_stricter_counts_for_what_was_planned(desk: Desk) -> None:
-    made(desk, FAILED)
-    desk.pass_time(HOUR_S)
-    desk.policies = WorkPolicies(terminality=TerminalityPolicy(max_attempts=1))
-    assert desk.partitions.retry_due() == 0
-    assert desk.reader.planned_retry(KEY) is None
-    assert len(changes_of(desk)) == 2
+def test_spec3_s5_stricter_policy_applies_to_planned_retries(control_plane: ControlPlane) -> None:
+    create_judged_partition(control_plane, FAILED)
+    control_plane.pass_time(HOUR_S)
+    control_plane.policies = WorkPolicies(terminality=TerminalityPolicy(max_attempts=1))
+    assert control_plane.partitions.retry_due() == 0
+    assert control_plane.reader.find_planned_retry(KEY) is None
+    assert len(list_state_changes(control_plane)) == 2
 
 
-def test_spec3_s5_a_policy_that_was_made_slower_counts_for_what_was_planned(desk: Desk) -> None:
-    made(desk, FAILED)
-    desk.pass_time(600)
-    desk.policies = WorkPolicies(partition=evolve(PARTITION_POLICY, base_delay=3_600.0))
-    assert desk.partitions.retry_due() == 0
-    assert wait_s(desk) == pytest.approx(3_600, rel=0.1)
-    desk.pass_time(HOUR_S)
-    assert desk.partitions.retry_due() == 1
+def test_spec3_s5_slower_policy_applies_to_planned_retries(control_plane: ControlPlane) -> None:
+    create_judged_partition(control_plane, FAILED)
+    control_plane.pass_time(600)
+    control_plane.policies = WorkPolicies(partition=evolve(PARTITION_POLICY, base_delay=3_600.0))
+    assert control_plane.partitions.retry_due() == 0
+    assert planned_wait_s(control_plane) == pytest.approx(3_600, rel=0.1)
+    control_plane.pass_time(HOUR_S)
+    assert control_plane.partitions.retry_due() == 1
 
 
-def test_spec3_s5_automation_stops_at_an_operators_marker(desk: Desk) -> None:
-    made(desk, FAILED)
-    desk.partitions.mark_terminal([KEY], ANN)
-    assert desk.reader.planned_retry(KEY) is None
-    desk.pass_time(DAY_S)
-    assert desk.partitions.retry_due() == 0
+def test_spec3_s5_terminal_marker_stops_automatic_retries(control_plane: ControlPlane) -> None:
+    create_judged_partition(control_plane, FAILED)
+    control_plane.partitions.mark_terminal([KEY], OVERRIDE)
+    assert control_plane.reader.find_planned_retry(KEY) is None
+    control_plane.pass_time(DAY_S)
+    assert control_plane.partitions.retry_due() == 0
 
 
-def test_spec3_s5_an_operator_may_try_what_is_terminal(strict: Desk) -> None:
-    made(strict, FAILED, FAILED, FAILED)
-    strict.partitions.mark_terminal([KEY], ANN)
-    strict.partitions.retry([KEY], ANN)
-    partition = known(strict, KEY)
+def test_spec3_s5_operator_can_retry_terminal_partition(strict_control_plane: ControlPlane) -> None:
+    create_judged_partition(strict_control_plane, FAILED, FAILED, FAILED)
+    strict_control_plane.partitions.mark_terminal([KEY], OVERRIDE)
+    strict_control_plane.partitions.retry([KEY], OVERRIDE)
+    partition = get_partition(strict_control_plane, KEY)
     assert (partition.status, partition.terminal_marker) == (PartitionStatus.PENDING, None)
-    judged(strict, PASSED)
-    assert known(strict, KEY).attempt_count == 4
+    judge_partition(strict_control_plane, PASSED)
+    assert get_partition(strict_control_plane, KEY).attempt_count == 4

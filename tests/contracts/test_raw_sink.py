@@ -15,14 +15,14 @@ from support.raw_partitions import (
     NOW,
     RUN,
     TILES,
-    damages,
-    picture,
-    report_of,
+    create_report,
+    list_damages,
     seal,
     store_tiles,
+    tile_content,
 )
 
-from tileferry.adapters.filesystem.raw_sink import FileRawSink
+from tileferry.adapters.filesystem.raw.sink import FileRawSink
 from tileferry.adapters.memory import ManualClock
 from tileferry.adapters.memory.raw_sink import MemoryRawSink
 from tileferry.application.ports.raw_partitions import RawSink
@@ -55,23 +55,23 @@ def sink(request: pytest.FixtureRequest, tmp_path: Path) -> RawSink:
     return FileRawSink(root=tmp_path / "raw", clock=clock, logger=logging.getLogger("test"))
 
 
-def test_spec3_a_sealed_partition_is_read_back_as_it_came(sink: RawSink) -> None:
+def test_spec3_sealed_partition_round_trips(sink: RawSink) -> None:
     sealed = seal(sink, TILES[:20])
     assert (sealed.key, sealed.run_id, sealed.tiles, sealed.sealed_at) == (KEY, RUN, 20, NOW)
-    assert sealed.size_bytes == sum(len(picture(tile)) for tile in TILES[:20])
-    with sink.reader(sealed) as reader:
+    assert sealed.size_bytes == sum(len(tile_content(tile)) for tile in TILES[:20])
+    with sink.open_reader(sealed) as reader:
         assert (reader.header.area, reader.header.tiles_listed) == (AREA, 20)
         assert reader.header.tally == DownloadTally(tiles_downloaded=20)
-        entries = {entry.tile_id: entry for entry in reader.entries()}
+        entries = {entry.tile_id: entry for entry in reader.iter_entries()}
         assert set(entries) == set(TILES[:20])
         for tile, entry in entries.items():
-            assert reader.read_tile(entry) == picture(tile)
+            assert reader.read_tile(entry) == tile_content(tile)
             assert (entry.freshness, entry.produced_at) == (FreshnessLabel.FRESH, NOW - DAY)
         assert list(reader.verify()) == []
-        assert len(list(reader.entries())) == 20  # it may be gone through again
+        assert len(list(reader.iter_entries())) == 20  # it may be gone through again
 
 
-def test_before_the_seal_there_is_nothing_to_find(sink: RawSink) -> None:
+def test_unsealed_partition_is_not_found(sink: RawSink) -> None:
     assert sink.find(KEY, RUN) is None
     with sink.open(KEY, RUN, AREA) as raw:
         store_tiles(raw, TILES[:5])
@@ -79,7 +79,7 @@ def test_before_the_seal_there_is_nothing_to_find(sink: RawSink) -> None:
     assert sink.find(KEY, RUN) is None
 
 
-def test_after_the_seal_it_is_found(sink: RawSink) -> None:
+def test_sealed_partition_is_found_by_key_and_run(sink: RawSink) -> None:
     sealed = seal(sink)
     assert sink.find(KEY, RUN) == sealed
     assert sink.find(KEY, RunId("run-2")) is None
@@ -87,14 +87,14 @@ def test_after_the_seal_it_is_found(sink: RawSink) -> None:
     assert sink.find(other, RUN) is None
 
 
-def test_spec3_each_run_has_a_raw_partition_of_its_own(sink: RawSink) -> None:
+def test_spec3_each_run_has_its_own_raw_partition(sink: RawSink) -> None:
     first = seal(sink, TILES[:5], run_id=RunId("run-b"))
     second = seal(sink, TILES[3:6], run_id=RunId("run-a"))
     assert (sink.find(KEY, first.run_id), sink.find(KEY, second.run_id)) == (first, second)
-    assert damages(sink, first) == damages(sink, second) == []
+    assert list_damages(sink, first) == list_damages(sink, second) == []
 
 
-def test_invariant_16_a_sealed_partition_is_not_opened_for_writing(sink: RawSink) -> None:
+def test_invariant_16_sealed_partition_cannot_be_opened_for_writing(sink: RawSink) -> None:
     sealed = seal(sink)
     for _ in range(2):
         with (
@@ -103,32 +103,32 @@ def test_invariant_16_a_sealed_partition_is_not_opened_for_writing(sink: RawSink
         ):
             pass
     assert sink.find(KEY, RUN) == sealed
-    assert damages(sink, sealed) == []
+    assert list_damages(sink, sealed) == []
 
 
-def test_invariant_16_who_still_has_it_open_changes_nothing_after_the_seal(sink: RawSink) -> None:
+def test_invariant_16_open_writer_changes_nothing_after_seal(sink: RawSink) -> None:
     with sink.open(KEY, RUN, AREA) as raw:
         store_tiles(raw, TILES[:3])
-        sealed = raw.seal(report_of(3), at=NOW)
+        sealed = raw.seal(create_report(3), at=NOW)
         with suppress(TileManagerError):
             store_tiles(raw, TILES[3:4])
         with suppress(TileManagerError):
             raw.tile_store.delete_tile(TILES[0])
-        assert raw.seal(report_of(4), at=NOW + DAY) == sealed
+        assert raw.seal(create_report(4), at=NOW + DAY) == sealed
     assert sink.find(KEY, RUN) == sealed
-    assert damages(sink, sealed) == []
-    with sink.reader(sealed) as reader:
-        assert {entry.tile_id for entry in reader.entries()} == set(TILES[:3])
+    assert list_damages(sink, sealed) == []
+    with sink.open_reader(sealed) as reader:
+        assert {entry.tile_id for entry in reader.iter_entries()} == set(TILES[:3])
 
 
-def test_a_run_goes_on_with_what_it_left(sink: RawSink) -> None:
+def test_reopened_raw_partition_resumes(sink: RawSink) -> None:
     with sink.open(KEY, RUN, AREA) as raw:
         store_tiles(raw, TILES[:5])
         journal = raw.journals.open(JOURNAL)
         journal.append(TILES[:5])
         journal.flush()
         journal.close()
-    with sink.open(KEY, RUN, AcquirePartition.of(KEY, AREA)) as raw:
+    with sink.open(KEY, RUN, AcquirePartition.for_partition(KEY, AREA)) as raw:
         found = raw.tile_metadata_store.query_by_bbox(AREA.bbox, AREA.zoom_levels)
         assert {tile.tile_id for tile in found} == set(TILES[:5])
         journal, tiles = raw.journals.open(JOURNAL), TileSet(AREA.coverage)
@@ -136,27 +136,27 @@ def test_a_run_goes_on_with_what_it_left(sink: RawSink) -> None:
         journal.close()
         assert len(tiles) == 5
         store_tiles(raw, TILES[5:8])
-        sealed = raw.seal(report_of(8), at=NOW)
+        sealed = raw.seal(create_report(8), at=NOW)
     assert sealed.tiles == 8
-    with sink.reader(sealed) as reader:
-        assert {entry.tile_id for entry in reader.entries()} == set(TILES[:8])
+    with sink.open_reader(sealed) as reader:
+        assert {entry.tile_id for entry in reader.iter_entries()} == set(TILES[:8])
         assert list(reader.verify()) == []
 
 
-def test_a_tile_that_came_twice_is_there_once(sink: RawSink) -> None:
+def test_duplicate_tile_is_stored_once(sink: RawSink) -> None:
     with sink.open(KEY, RUN, AREA) as raw:
         store_tiles(raw, TILES[:5])
     with sink.open(KEY, RUN, AREA) as raw:
         store_tiles(raw, TILES[3:7])
         store_tiles(raw, TILES[4:5])
         assert raw.tile_metadata_store.get_metadata(TILES[4]) is not None
-        sealed = raw.seal(report_of(7), at=NOW)
-    with sink.reader(sealed) as reader:
-        assert sorted(entry.tile_id for entry in reader.entries()) == TILES[:7]
+        sealed = raw.seal(create_report(7), at=NOW)
+    with sink.open_reader(sealed) as reader:
+        assert sorted(entry.tile_id for entry in reader.iter_entries()) == TILES[:7]
         assert list(reader.verify()) == []
 
 
-def test_while_it_is_open_nobody_else_opens_it(sink: RawSink) -> None:
+def test_raw_partition_can_be_open_only_once(sink: RawSink) -> None:
     with sink.open(KEY, RUN, AREA) as raw:
         raw.lock.check_held()
         with pytest.raises(CacheLockError), sink.open(KEY, RUN, AREA):
@@ -167,7 +167,7 @@ def test_while_it_is_open_nobody_else_opens_it(sink: RawSink) -> None:
         pass
 
 
-def test_a_run_keeps_to_the_area_it_was_begun_with(sink: RawSink) -> None:
+def test_reopening_with_different_area_is_rejected(sink: RawSink) -> None:
     with sink.open(KEY, RUN, AREA):
         pass
     other = evolve(AREA, sector_class=SectorClass.ACTIVE_CONFLICT)
@@ -179,13 +179,13 @@ def test_a_run_keeps_to_the_area_it_was_begun_with(sink: RawSink) -> None:
             pass
 
 
-def test_an_empty_partition_can_be_sealed_and_read(sink: RawSink) -> None:
+def test_empty_partition_can_be_sealed_and_read(sink: RawSink) -> None:
     sealed = seal(sink, [])
     assert (sealed.tiles, sealed.size_bytes) == (0, 0)
-    assert damages(sink, sealed) == []
+    assert list_damages(sink, sealed) == []
 
 
-def test_the_freshness_rule_is_applied_as_tiles_come_in(sink: RawSink) -> None:
+def test_freshness_rule_is_applied_on_insert(sink: RawSink) -> None:
     area = evolve(AREA, sector_class=SectorClass.ACTIVE_CONFLICT)
     with sink.open(KEY, RUN, area) as raw:
         tile = NewTile(
@@ -201,13 +201,13 @@ def test_the_freshness_rule_is_applied_as_tiles_come_in(sink: RawSink) -> None:
         rear = evolve(tile, sector_class=SectorClass.STABLE_REAR)
         label = raw.tile_metadata_store.insert_metadata(rear)
         assert label is FreshnessLabel.DOWNGRADED
-        sealed = raw.seal(report_of(1), at=NOW)
-    with sink.reader(sealed) as reader:
-        (entry,) = reader.entries()
+        sealed = raw.seal(create_report(1), at=NOW)
+    with sink.open_reader(sealed) as reader:
+        (entry,) = reader.iter_entries()
     assert entry.freshness is FreshnessLabel.DOWNGRADED
 
 
-def test_times_are_kept_in_utc(sink: RawSink) -> None:
+def test_times_are_stored_in_utc(sink: RawSink) -> None:
     east = timezone(timedelta(hours=3))
     with sink.open(KEY, RUN, AREA) as raw:
         blob = raw.tile_store.write_tile(TILES[0], b"tile")
@@ -223,15 +223,15 @@ def test_times_are_kept_in_utc(sink: RawSink) -> None:
             )
         )
         raw.tile_metadata_store.flush()
-        sealed = raw.seal(report_of(1), at=NOW.astimezone(east))
+        sealed = raw.seal(create_report(1), at=NOW.astimezone(east))
     assert sealed.sealed_at.utcoffset() == timedelta(0)
-    with sink.reader(sealed) as reader:
-        (entry,) = reader.entries()
+    with sink.open_reader(sealed) as reader:
+        (entry,) = reader.iter_entries()
     assert entry.produced_at == datetime(2026, 10, 1, tzinfo=UTC)
 
 
-def test_a_report_that_no_download_makes_is_refused_and_nothing_is_sealed(sink: RawSink) -> None:
-    no_op = DownloadBatchReport.no_op(
+def test_invalid_report_is_rejected_and_nothing_is_sealed(sink: RawSink) -> None:
+    no_op = DownloadBatchReport.for_no_op(
         flight_id=RUN, request_hash="0123456789abcdef", tiles_journaled=3
     )
     with sink.open(KEY, RUN, AREA) as raw:
@@ -245,19 +245,17 @@ def test_a_report_that_no_download_makes_is_refused_and_nothing_is_sealed(sink: 
 @pytest.mark.parametrize(
     ("field", "value"), [("manifest_sha256", "0" * 64), ("tiles", 7), ("run_id", "run-9")]
 )
-def test_another_partition_than_was_sealed_is_not_read(
-    sink: RawSink, field: str, value: Any
-) -> None:
+def test_reader_rejects_mismatched_sealed_partition(sink: RawSink, field: str, value: Any) -> None:
     sealed = seal(sink)
     with (
         pytest.raises(InvalidValueError, match="is not there any more as it was sealed"),
-        sink.reader(evolve(sealed, **{field: value})),
+        sink.open_reader(evolve(sealed, **{field: value})),
     ):
         pass
 
 
 @pytest.mark.parametrize("run_id", ["", ".", "..", "../x", "/x", "a/b", ".x", "a\0b", "x" * 65, 7])
-def test_invariant_26_only_plain_names_are_runs(sink: RawSink, run_id: Any) -> None:
+def test_invariant_26_invalid_run_id_is_rejected(sink: RawSink, run_id: Any) -> None:
     with pytest.raises(InvalidValueError, match="run_id: is not a plain name"):
         sink.find(KEY, run_id)
     with (
@@ -267,10 +265,10 @@ def test_invariant_26_only_plain_names_are_runs(sink: RawSink, run_id: Any) -> N
         pass
 
 
-def test_a_tile_that_is_elsewhere_is_damaged(sink: RawSink) -> None:
+def test_sha256_mismatch_raises_damaged(sink: RawSink) -> None:
     sealed = seal(sink, TILES[:2])
-    with sink.reader(sealed) as reader:
-        entry = next(iter(reader.entries()))
+    with sink.open_reader(sealed) as reader:
+        entry = next(iter(reader.iter_entries()))
         forged = evolve(entry, blob=evolve(entry.blob, sha256="0" * 64))
         with pytest.raises(TileManagerError, match="is damaged"):
             reader.read_tile(forged)

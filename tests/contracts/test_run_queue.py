@@ -4,16 +4,16 @@ from datetime import timedelta
 
 import pytest
 from attrs import evolve
-from support.work_desk import (
+from support.control_plane import (
     LEASE,
     W1,
     W2,
-    Desk,
-    all_due,
-    broken,
-    busy,
-    download,
-    upload,
+    ControlPlane,
+    claim_all_due,
+    download_work,
+    rate_limited_error,
+    unreachable_error,
+    upload_work,
 )
 
 from tileferry.domain.errors import (
@@ -31,198 +31,208 @@ from tileferry.domain.runs import (
 # Submitting
 
 
-def test_spec4_a_new_run_has_never_been_tried(desk: Desk) -> None:
-    run = desk.submitted(download("F1"))
-    assert desk.known(run) == run
+def test_spec4_new_run_has_no_attempts(control_plane: ControlPlane) -> None:
+    run = control_plane.submit_run(download_work("F1"))
+    assert control_plane.get_run(run) == run
     assert (run.status, run.retry_count, run.next_retry_at, run.error_class) == (
         RunStatus.DISCOVERED,
         0,
         None,
         None,
     )
-    assert run.payload == download("F1").payload()
+    assert run.payload == download_work("F1").to_payload()
 
 
-def test_the_same_work_is_queued_once_until_it_has_ended(desk: Desk) -> None:
-    first = desk.submitted(download("F1"))
-    assert desk.submitted(download("F1")) == first
-    held = desk.claimed()
-    assert desk.submitted(download("F1")).run_id == first.run_id
-    desk.control.process_error(held, broken())
-    assert desk.submitted(download("F1")).run_id == first.run_id
-    desk.pass_time(61)
-    desk.queue.complete([desk.claimed()])
-    assert desk.submitted(download("F1")).run_id != first.run_id
+def test_same_work_is_queued_once_until_it_ends(control_plane: ControlPlane) -> None:
+    first = control_plane.submit_run(download_work("F1"))
+    assert control_plane.submit_run(download_work("F1")) == first
+    held = control_plane.claim_run()
+    assert control_plane.submit_run(download_work("F1")).run_id == first.run_id
+    control_plane.control.process_error(held, unreachable_error())
+    assert control_plane.submit_run(download_work("F1")).run_id == first.run_id
+    control_plane.pass_time(61)
+    control_plane.queue.complete([control_plane.claim_run()])
+    assert control_plane.submit_run(download_work("F1")).run_id != first.run_id
 
 
 # Order
 
 
-def test_spec4_new_runs_and_due_retries_compete_by_their_submission(desk: Desk) -> None:
+def test_spec4_new_runs_and_due_retries_are_ordered_by_submission(
+    control_plane: ControlPlane,
+) -> None:
     """The ordering example: the oldest is a retry, and one retry is not due yet."""
-    oldest = desk.submitted()
-    desk.control.process_error(desk.claimed(), broken())
-    desk.pass_time(86_400)
-    third = desk.submitted()
-    desk.pass_time(86_400)
-    fourth, waiting = desk.submitted(), desk.submitted(priority=RunPriority.FRESH)
+    oldest = control_plane.submit_run()
+    control_plane.control.process_error(control_plane.claim_run(), unreachable_error())
+    control_plane.pass_time(86_400)
+    third = control_plane.submit_run()
+    control_plane.pass_time(86_400)
+    fourth, waiting = (
+        control_plane.submit_run(),
+        control_plane.submit_run(priority=RunPriority.FRESH),
+    )
     for _ in range(3):
-        desk.claimed(W2)
-    desk.control.process_error(desk.claimed(W2), busy(3_600))
-    desk.pass_time(61)
-    desk.control.sweep()  # what the second worker let go competes again
-    desk.pass_time(1)
-    assert [run.run_id for run in desk.queue.claim(W1, limit=9, lease=LEASE)] == []
-    desk.pass_time(3_600)
-    order = [run.run_id for run in all_due(desk)]
+        control_plane.claim_run(W2)
+    control_plane.control.process_error(control_plane.claim_run(W2), rate_limited_error(3_600))
+    control_plane.pass_time(61)
+    control_plane.control.sweep()  # what the second worker let go competes again
+    control_plane.pass_time(1)
+    assert [run.run_id for run in control_plane.queue.claim(W1, limit=9, lease=LEASE)] == []
+    control_plane.pass_time(3_600)
+    order = [run.run_id for run in claim_all_due(control_plane)]
     assert order == [oldest.run_id, third.run_id, fourth.run_id, waiting.run_id]
 
 
-def test_spec4_a_retry_that_is_not_due_does_not_hold_up_new_work(desk: Desk) -> None:
-    old = desk.submitted()
-    desk.control.process_error(desk.claimed(), broken())
-    new = desk.submitted()
-    assert desk.claimed().run_id == new.run_id
-    assert desk.control.get_next_run_to_process(W1, lease=LEASE) is None
-    desk.pass_time(61)
-    retry = desk.claimed()
+def test_spec4_retry_not_yet_due_does_not_block_new_runs(control_plane: ControlPlane) -> None:
+    old = control_plane.submit_run()
+    control_plane.control.process_error(control_plane.claim_run(), unreachable_error())
+    new = control_plane.submit_run()
+    assert control_plane.claim_run().run_id == new.run_id
+    assert control_plane.control.get_next_run_to_process(W1, lease=LEASE) is None
+    control_plane.pass_time(61)
+    retry = control_plane.claim_run()
     assert (retry.run_id, retry.retry_count, retry.next_retry_at) == (old.run_id, 1, None)
 
 
-def test_a_backfill_never_goes_before_fresh_work(desk: Desk) -> None:
-    old = desk.submitted(priority=RunPriority.BACKFILL)
-    desk.pass_time(1_000)
-    new = desk.submitted()
-    assert [desk.claimed().run_id for _ in range(2)] == [new.run_id, old.run_id]
+def test_fresh_run_precedes_older_backfill(control_plane: ControlPlane) -> None:
+    old = control_plane.submit_run(priority=RunPriority.BACKFILL)
+    control_plane.pass_time(1_000)
+    new = control_plane.submit_run()
+    assert [control_plane.claim_run().run_id for _ in range(2)] == [new.run_id, old.run_id]
 
 
-def test_spec4_only_runs_of_the_wanted_kinds_are_claimed(desk: Desk) -> None:
-    desk.submitted(download("F1"))
-    wanted = desk.submitted(upload("F1"))
-    assert desk.claimed(kinds=[RunKind.UPLOAD_FLIGHT]).run_id == wanted.run_id
+def test_spec4_only_runs_of_requested_kinds_are_claimed(control_plane: ControlPlane) -> None:
+    control_plane.submit_run(download_work("F1"))
+    wanted = control_plane.submit_run(upload_work("F1"))
+    assert control_plane.claim_run(kinds=[RunKind.UPLOAD_FLIGHT]).run_id == wanted.run_id
     assert (
-        desk.control.get_next_run_to_process(W1, lease=LEASE, kinds=[RunKind.UPLOAD_FLIGHT]) is None
+        control_plane.control.get_next_run_to_process(
+            W1, lease=LEASE, kinds=[RunKind.UPLOAD_FLIGHT]
+        )
+        is None
     )
 
 
-def test_a_batch_is_claimed_in_order_and_by_one_worker(desk: Desk) -> None:
-    runs = [desk.submitted().run_id for _ in range(5)]
-    first = [run.run_id for run in desk.queue.claim(W1, limit=3, lease=LEASE)]
-    second = [run.run_id for run in desk.queue.claim(W2, limit=3, lease=LEASE)]
+def test_batches_are_claimed_in_order_without_overlap(control_plane: ControlPlane) -> None:
+    runs = [control_plane.submit_run().run_id for _ in range(5)]
+    first = [run.run_id for run in control_plane.queue.claim(W1, limit=3, lease=LEASE)]
+    second = [run.run_id for run in control_plane.queue.claim(W2, limit=3, lease=LEASE)]
     assert [first, second] == [runs[:3], runs[3:]]
 
 
-def test_a_run_that_has_lost_a_worker_is_given_alone(desk: Desk) -> None:
+def test_rescued_run_is_claimed_alone(control_plane: ControlPlane) -> None:
     """If it is what kills workers, it takes no other run with it."""
-    runs = [desk.submitted().run_id for _ in range(6)]
-    desk.queue.claim(W1, limit=1, lease=LEASE)
-    desk.queue.claim(W2, limit=2, lease=timedelta(hours=1))
-    lost = desk.queue.claim(W1, limit=1, lease=LEASE)[0]
-    desk.pass_time(61)
-    assert desk.control.sweep() == 2
+    runs = [control_plane.submit_run().run_id for _ in range(6)]
+    control_plane.queue.claim(W1, limit=1, lease=LEASE)
+    control_plane.queue.claim(W2, limit=2, lease=timedelta(hours=1))
+    lost = control_plane.queue.claim(W1, limit=1, lease=LEASE)[0]
+    control_plane.pass_time(61)
+    assert control_plane.control.sweep() == 2
     sizes = []
-    while batch := desk.queue.claim(W1, limit=9, lease=LEASE):
+    while batch := control_plane.queue.claim(W1, limit=9, lease=LEASE):
         sizes.append([run.run_id for run in batch])
     assert sizes == [[runs[0]], [lost.run_id], runs[4:]]
 
 
-def test_only_runs_of_the_wanted_sources_are_claimed(desk: Desk) -> None:
-    desk.submitted(download("F1", source="osm"))
-    wanted = desk.submitted(download("F2", source="sat"))
-    claimed = desk.queue.claim(W1, limit=9, lease=LEASE, sources=["sat", "other"])
+def test_only_runs_of_requested_sources_are_claimed(control_plane: ControlPlane) -> None:
+    control_plane.submit_run(download_work("F1", source="osm"))
+    wanted = control_plane.submit_run(download_work("F2", source="sat"))
+    claimed = control_plane.queue.claim(W1, limit=9, lease=LEASE, sources=["sat", "other"])
     assert [run.run_id for run in claimed] == [wanted.run_id]
 
 
 # Leases
 
 
-def test_invariant_12_each_claim_raises_the_epoch(desk: Desk) -> None:
-    desk.submitted()
+def test_invariant_12_each_claim_increments_lease_epoch(control_plane: ControlPlane) -> None:
+    control_plane.submit_run()
     for epoch in (1, 2, 3):
-        held = desk.claimed()
+        held = control_plane.claim_run()
         assert (held.lease_epoch, held.lease_owner) == (epoch, W1)
-        desk.pass_time(61)
-        assert desk.control.sweep() == 1
+        control_plane.pass_time(61)
+        assert control_plane.control.sweep() == 1
 
 
-def test_invariant_12_what_a_stale_claim_writes_changes_nothing(desk: Desk) -> None:
-    desk.submitted()
-    stale = desk.claimed()
-    desk.pass_time(61)
-    desk.control.sweep()
-    held = desk.claimed(W2)
-    before, events = desk.known(held), len(desk.events())
+def test_invariant_12_write_with_stale_claim_changes_nothing(control_plane: ControlPlane) -> None:
+    control_plane.submit_run()
+    stale = control_plane.claim_run()
+    control_plane.pass_time(61)
+    control_plane.control.sweep()
+    held = control_plane.claim_run(W2)
+    before, events = control_plane.get_run(held), len(control_plane.events())
     verdict = Verdict(run_id=stale.run_id, outcome=VerdictOutcome.FAILED, reasons=["no"])
-    assert desk.queue.complete([stale]) == []
-    assert desk.queue.renew([stale], lease=LEASE) == []
+    assert control_plane.queue.complete([stale]) == []
+    assert control_plane.queue.renew([stale], lease=LEASE) == []
     for late in (
-        lambda: desk.control.process_error(stale, broken()),
-        lambda: desk.control.process_result(stale, verdict),
-        lambda: desk.control.give_back(stale),
+        lambda: control_plane.control.process_error(stale, unreachable_error()),
+        lambda: control_plane.control.process_result(stale, verdict),
+        lambda: control_plane.control.release_run(stale),
     ):
         with pytest.raises(LeaseLostError, match="has lost run"):
             late()
-    assert (desk.known(held), len(desk.events())) == (before, events)
-    assert desk.queue.complete([held]) == [held.run_id]
+    assert (control_plane.get_run(held), len(control_plane.events())) == (before, events)
+    assert control_plane.queue.complete([held]) == [held.run_id]
 
 
-def test_invariant_12_the_same_worker_with_an_older_claim_is_stale_too(desk: Desk) -> None:
-    desk.submitted()
-    stale = desk.claimed()
-    desk.pass_time(61)
-    desk.control.sweep()
-    held = desk.claimed(W1)
-    assert desk.queue.complete([stale]) == []
-    assert desk.queue.renew([stale, held], lease=LEASE) == [held.run_id]
+def test_invariant_12_older_claim_of_same_worker_is_stale(control_plane: ControlPlane) -> None:
+    control_plane.submit_run()
+    stale = control_plane.claim_run()
+    control_plane.pass_time(61)
+    control_plane.control.sweep()
+    held = control_plane.claim_run(W1)
+    assert control_plane.queue.complete([stale]) == []
+    assert control_plane.queue.renew([stale, held], lease=LEASE) == [held.run_id]
 
 
-def test_invariant_13_a_lease_that_is_renewed_goes_on(desk: Desk) -> None:
-    desk.submitted()
-    held = desk.claimed()
+def test_invariant_13_renewed_lease_does_not_expire(control_plane: ControlPlane) -> None:
+    control_plane.submit_run()
+    held = control_plane.claim_run()
     for _ in range(5):
-        desk.pass_time(40)
-        assert desk.queue.renew([held], lease=LEASE) == [held.run_id]
-        assert desk.control.sweep() == 0
-    desk.pass_time(61)
-    assert desk.queue.renew([held], lease=LEASE) == []
+        control_plane.pass_time(40)
+        assert control_plane.queue.renew([held], lease=LEASE) == [held.run_id]
+        assert control_plane.control.sweep() == 0
+    control_plane.pass_time(61)
+    assert control_plane.queue.renew([held], lease=LEASE) == []
 
 
-def test_invariant_13_a_dead_workers_run_is_due_again_after_one_sweep(desk: Desk) -> None:
-    run = desk.submitted()
-    desk.claimed()
-    desk.pass_time(59)
-    assert desk.control.sweep() == 0
-    desk.pass_time(1)
-    assert desk.control.sweep() == 1
-    again = desk.claimed(W2)
+def test_invariant_13_run_of_dead_worker_is_due_after_one_sweep(
+    control_plane: ControlPlane,
+) -> None:
+    run = control_plane.submit_run()
+    control_plane.claim_run()
+    control_plane.pass_time(59)
+    assert control_plane.control.sweep() == 0
+    control_plane.pass_time(1)
+    assert control_plane.control.sweep() == 1
+    again = control_plane.claim_run(W2)
     assert (again.run_id, again.retry_count, again.rescues) == (run.run_id, 0, 1)
 
 
-def test_finished_work_counts_though_the_lease_ran_out_while_nobody_took_it(desk: Desk) -> None:
-    desk.submitted()
-    held = desk.claimed()
-    desk.pass_time(3_600)
-    assert desk.queue.complete([held]) == [held.run_id]
+def test_completion_after_lease_expiry_counts_if_unclaimed(control_plane: ControlPlane) -> None:
+    control_plane.submit_run()
+    held = control_plane.claim_run()
+    control_plane.pass_time(3_600)
+    assert control_plane.queue.complete([held]) == [held.run_id]
 
 
-def test_an_end_that_counted_counts_when_it_is_told_again(desk: Desk) -> None:
+def test_completion_is_idempotent(control_plane: ControlPlane) -> None:
     """Its answer may have been lost."""
-    desk.submitted()
-    desk.submitted()
-    first, second = desk.queue.claim(W1, limit=2, lease=LEASE)
-    assert desk.queue.complete([first]) == [first.run_id]
-    assert set(desk.queue.complete([first, second])) == {first.run_id, second.run_id}
+    control_plane.submit_run()
+    control_plane.submit_run()
+    first, second = control_plane.queue.claim(W1, limit=2, lease=LEASE)
+    assert control_plane.queue.complete([first]) == [first.run_id]
+    assert set(control_plane.queue.complete([first, second])) == {first.run_id, second.run_id}
     stale = evolve(second, lease_epoch=second.lease_epoch + 1)
-    assert desk.queue.complete([stale]) == []
+    assert control_plane.queue.complete([stale]) == []
 
 
-def test_a_run_that_kills_its_workers_is_quarantined(desk: Desk) -> None:
-    run = desk.submitted()
+def test_run_that_kills_its_workers_is_given_up(control_plane: ControlPlane) -> None:
+    run = control_plane.submit_run()
     for _ in range(MAX_RESCUES + 1):
-        desk.claimed()
-        desk.pass_time(61)
-        desk.control.sweep()
-    known = desk.known(run)
+        control_plane.claim_run()
+        control_plane.pass_time(61)
+        control_plane.control.sweep()
+    known = control_plane.get_run(run)
     assert (known.status, known.error_class, known.next_retry_at) == (
         RunStatus.ERROR,
         "final",
@@ -231,8 +241,8 @@ def test_a_run_that_kills_its_workers_is_quarantined(desk: Desk) -> None:
     assert "put aside after it lost 6 workers" in (known.error_message or "")
 
 
-def test_what_a_worker_gives_back_is_due_at_once_and_uncharged(desk: Desk) -> None:
-    desk.submitted()
-    desk.control.give_back(desk.claimed())
-    again = desk.claimed(W2)
+def test_run_given_back_is_due_at_once_without_charge(control_plane: ControlPlane) -> None:
+    control_plane.submit_run()
+    control_plane.control.release_run(control_plane.claim_run())
+    again = control_plane.claim_run(W2)
     assert (again.retry_count, again.rescues, again.lease_epoch) == (0, 0, 2)

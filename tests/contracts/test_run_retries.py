@@ -1,17 +1,17 @@
 """What every queue of runs must do about errors: retries, gates, tokens, and what is kept."""
 
 import pytest
-from support.work_desk import (
+from support.control_plane import (
     LEASE,
     W1,
     W2,
-    Desk,
-    all_due,
-    broken,
-    busy,
-    download,
-    memory_desk,
-    postgres_desk,
+    ControlPlane,
+    claim_all_due,
+    create_memory_control_plane,
+    create_postgres_control_plane,
+    download_work,
+    rate_limited_error,
+    unreachable_error,
 )
 
 from tileferry.domain.audit import StateChanged
@@ -19,7 +19,7 @@ from tileferry.domain.errors import (
     IllegalTransitionError,
     InvalidValueError,
 )
-from tileferry.domain.retry import RetryBudget, replay
+from tileferry.domain.retry import RetryBudget, replay_decision
 from tileferry.domain.runs import (
     AttemptOutcome,
     RunStatus,
@@ -28,39 +28,39 @@ from tileferry.domain.runs import (
 
 
 @pytest.fixture(params=["memory", "postgres"])
-def poor(request: pytest.FixtureRequest) -> Desk:
+def low_budget_control_plane(request: pytest.FixtureRequest) -> ControlPlane:
     """A desk whose sources have tokens for two retries, and earn half a one by a new run."""
     budget = RetryBudget(capacity=2.0, earned_per_attempt=0.5, refill_per_s=0.01)
     if request.param == "memory":
-        return memory_desk(budget=budget)
-    return postgres_desk(request.getfixturevalue("database"), budget=budget)
+        return create_memory_control_plane(budget=budget)
+    return create_postgres_control_plane(request.getfixturevalue("database"), budget=budget)
 
 
 # Errors and their retries
 
 
-def test_spec4_the_retries_of_a_run_wait_longer_and_longer_and_end(desk: Desk) -> None:
-    run = desk.submitted()
+def test_spec4_retries_back_off_and_end(control_plane: ControlPlane) -> None:
+    run = control_plane.submit_run()
     delays = []
     for attempt in range(1, 9):
-        after = desk.control.process_error(desk.claimed(), broken())
+        after = control_plane.control.process_error(control_plane.claim_run(), unreachable_error())
         if after.next_retry_at is None:
             break
         assert after.retry_count == attempt
-        delays.append(round((after.next_retry_at - desk.reader.now()).total_seconds()))
-        desk.pass_time(delays[-1] + 1)
+        delays.append(round((after.next_retry_at - control_plane.reader.now()).total_seconds()))
+        control_plane.pass_time(delays[-1] + 1)
     assert delays == [60, 120, 240, 480, 960, 1920, 3600]
-    known = desk.known(run)
+    known = control_plane.get_run(run)
     assert (known.status, known.error_class) == (RunStatus.ERROR, "retryable")
-    assert desk.control.get_next_run_to_process(W1, lease=LEASE) is None
+    assert control_plane.control.get_next_run_to_process(W1, lease=LEASE) is None
 
 
-def test_spec4_a_final_error_is_not_tried_again(desk: Desk) -> None:
-    run = desk.submitted()
-    desk.control.process_error(
-        desk.claimed(), InvalidValueError(field="bbox", value=1, problem="is none")
+def test_spec4_final_error_is_not_retried(control_plane: ControlPlane) -> None:
+    run = control_plane.submit_run()
+    control_plane.control.process_error(
+        control_plane.claim_run(), InvalidValueError(field="bbox", value=1, problem="is none")
     )
-    known = desk.known(run)
+    known = control_plane.get_run(run)
     assert (known.status, known.error_class, known.next_retry_at, known.retry_count) == (
         RunStatus.ERROR,
         "final",
@@ -69,33 +69,33 @@ def test_spec4_a_final_error_is_not_tried_again(desk: Desk) -> None:
     )
 
 
-def test_spec4_a_rate_limit_with_a_hint_costs_no_attempt(desk: Desk) -> None:
-    run = desk.submitted()
-    after = desk.control.process_error(desk.claimed(), busy(100))
+def test_spec4_rate_limit_with_retry_after_is_not_charged(control_plane: ControlPlane) -> None:
+    run = control_plane.submit_run()
+    after = control_plane.control.process_error(control_plane.claim_run(), rate_limited_error(100))
     assert after.next_retry_at is not None
-    wait_s = (after.next_retry_at - desk.reader.now()).total_seconds()
+    wait_s = (after.next_retry_at - control_plane.reader.now()).total_seconds()
     assert (after.retry_count, after.error_class) == (0, "rate_limited")
     assert wait_s == pytest.approx(100, abs=2)
-    assert desk.known(run) == after
+    assert control_plane.get_run(run) == after
 
 
-def test_spec4_a_rate_limit_without_a_hint_backs_off(desk: Desk) -> None:
-    desk.submitted()
-    after = desk.control.process_error(desk.claimed(), busy(None))
+def test_spec4_rate_limit_without_retry_after_backs_off(control_plane: ControlPlane) -> None:
+    control_plane.submit_run()
+    after = control_plane.control.process_error(control_plane.claim_run(), rate_limited_error(None))
     assert after.next_retry_at is not None
     assert after.retry_count == 1
-    wait_s = (after.next_retry_at - desk.reader.now()).total_seconds()
+    wait_s = (after.next_retry_at - control_plane.reader.now()).total_seconds()
     assert wait_s == pytest.approx(60, abs=2)
 
 
-def test_spec4_a_success_clears_what_the_retries_left(desk: Desk) -> None:
-    run = desk.submitted()
-    desk.control.process_error(desk.claimed(), broken())
-    desk.pass_time(61)
-    held = desk.claimed()
+def test_spec4_success_clears_retry_state(control_plane: ControlPlane) -> None:
+    run = control_plane.submit_run()
+    control_plane.control.process_error(control_plane.claim_run(), unreachable_error())
+    control_plane.pass_time(61)
+    held = control_plane.claim_run()
     assert held.error_class == "retryable"
-    desk.queue.complete([held])
-    known = desk.known(run)
+    control_plane.queue.complete([held])
+    known = control_plane.get_run(run)
     assert known.status is RunStatus.PASSED
     assert (known.retry_count, known.next_retry_at, known.error_class, known.error_message) == (
         0,
@@ -108,88 +108,92 @@ def test_spec4_a_success_clears_what_the_retries_left(desk: Desk) -> None:
 # Gates and tokens
 
 
-def test_a_source_that_asks_for_patience_gets_it_from_all_its_runs_uncharged(desk: Desk) -> None:
-    desk.submitted(download("F1"))
-    other = desk.submitted(download("F2"))
-    elsewhere = desk.submitted(download("F3", source="sat"))
-    desk.control.process_error(desk.claimed(), busy(300))
-    assert desk.claimed().run_id == elsewhere.run_id
-    assert desk.control.get_next_run_to_process(W1, lease=LEASE) is None
-    (gate, _), _ = desk.reader.gates()
-    assert not gate.is_open(desk.reader.now())
-    desk.pass_time(301)
-    assert {desk.claimed().run_id, desk.claimed().run_id} >= {other.run_id}
-    assert desk.known(other).retry_count == 0
+def test_rate_limited_source_delays_all_its_runs_without_charge(
+    control_plane: ControlPlane,
+) -> None:
+    control_plane.submit_run(download_work("F1"))
+    other = control_plane.submit_run(download_work("F2"))
+    elsewhere = control_plane.submit_run(download_work("F3", source="sat"))
+    control_plane.control.process_error(control_plane.claim_run(), rate_limited_error(300))
+    assert control_plane.claim_run().run_id == elsewhere.run_id
+    assert control_plane.control.get_next_run_to_process(W1, lease=LEASE) is None
+    (gate, _), _ = control_plane.reader.list_gates()
+    assert not gate.is_open(control_plane.reader.now())
+    control_plane.pass_time(301)
+    assert {control_plane.claim_run().run_id, control_plane.claim_run().run_id} >= {other.run_id}
+    assert control_plane.get_run(other).retry_count == 0
 
 
-def test_a_gate_never_opens_earlier_than_was_promised(desk: Desk) -> None:
+def test_shorter_wait_does_not_open_gate_earlier(control_plane: ControlPlane) -> None:
     for flight in ("F1", "F2"):
-        desk.submitted(download(flight))
-    first, second = desk.queue.claim(W1, limit=2, lease=LEASE)
-    desk.control.process_error(first, busy(300))
-    desk.control.process_error(second, busy(10))
-    desk.pass_time(60)
-    assert desk.control.get_next_run_to_process(W1, lease=LEASE) is None
+        control_plane.submit_run(download_work(flight))
+    first, second = control_plane.queue.claim(W1, limit=2, lease=LEASE)
+    control_plane.control.process_error(first, rate_limited_error(300))
+    control_plane.control.process_error(second, rate_limited_error(10))
+    control_plane.pass_time(60)
+    assert control_plane.control.get_next_run_to_process(W1, lease=LEASE) is None
 
 
-def test_retries_are_paid_from_tokens_and_new_runs_are_not(poor: Desk) -> None:
+def test_retries_consume_tokens_and_new_runs_do_not(low_budget_control_plane: ControlPlane) -> None:
     for _ in range(5):
-        poor.submitted()
-    for run in poor.queue.claim(W1, limit=5, lease=LEASE):
-        poor.control.process_error(run, broken())
-    poor.pass_time(61)
-    new = poor.submitted()
-    claimed = poor.queue.claim(W1, limit=9, lease=LEASE)
+        low_budget_control_plane.submit_run()
+    for run in low_budget_control_plane.queue.claim(W1, limit=5, lease=LEASE):
+        low_budget_control_plane.control.process_error(run, unreachable_error())
+    low_budget_control_plane.pass_time(61)
+    new = low_budget_control_plane.submit_run()
+    claimed = low_budget_control_plane.queue.claim(W1, limit=9, lease=LEASE)
     assert sorted(run.retry_count for run in claimed) == [0, 1, 1]
     assert new.run_id in {run.run_id for run in claimed}
-    assert poor.queue.claim(W1, limit=9, lease=LEASE) == []
-    poor.pass_time(60)  # with what the new run has earned, enough for one
-    assert len(poor.queue.claim(W1, limit=9, lease=LEASE)) == 1
-    poor.pass_time(1_000)
-    assert len(poor.queue.claim(W1, limit=9, lease=LEASE)) == 2
+    assert low_budget_control_plane.queue.claim(W1, limit=9, lease=LEASE) == []
+    low_budget_control_plane.pass_time(60)  # with what the new run has earned, enough for one
+    assert len(low_budget_control_plane.queue.claim(W1, limit=9, lease=LEASE)) == 1
+    low_budget_control_plane.pass_time(1_000)
+    assert len(low_budget_control_plane.queue.claim(W1, limit=9, lease=LEASE)) == 2
 
 
-def test_what_was_rescued_or_asked_for_needs_no_token(poor: Desk) -> None:
+def test_rescued_and_requested_retries_need_no_token(
+    low_budget_control_plane: ControlPlane,
+) -> None:
     for _ in range(5):
-        poor.submitted()
-    claimed = poor.queue.claim(W1, limit=5, lease=LEASE)
+        low_budget_control_plane.submit_run()
+    claimed = low_budget_control_plane.queue.claim(W1, limit=5, lease=LEASE)
     for run in claimed[:2]:
-        poor.control.process_error(run, broken())
-    poor.pass_time(61)
-    poor.control.sweep()
+        low_budget_control_plane.control.process_error(run, unreachable_error())
+    low_budget_control_plane.pass_time(61)
+    low_budget_control_plane.control.sweep()
     for run in claimed[:2]:
-        poor.control.retry_now(run.run_id, reason="the link is back", by="ann")
-    assert len(all_due(poor)) == 5
+        low_budget_control_plane.control.retry_now(run.run_id, reason="the link is back", by="ann")
+    assert len(claim_all_due(low_budget_control_plane)) == 5
 
 
 # The operator
 
 
-def test_an_operator_can_cancel_what_waits_and_not_what_is_under_way(desk: Desk) -> None:
-    run = desk.submitted()
-    cancelled = desk.control.cancel(run.run_id, reason="wrong area", by="ann")
+def test_operator_can_cancel_waiting_runs_only(control_plane: ControlPlane) -> None:
+    run = control_plane.submit_run()
+    cancelled = control_plane.control.cancel(run.run_id, reason="wrong area", by="ann")
     assert (cancelled.status, cancelled.error_message) == (RunStatus.ERROR, "cancelled: wrong area")
-    under_way = desk.submitted()
-    desk.claimed()
+    under_way = control_plane.submit_run()
+    control_plane.claim_run()
     with pytest.raises(IllegalTransitionError, match="would have to be discovered, error"):
-        desk.control.cancel(under_way.run_id, reason="stop", by="ann")
+        control_plane.control.cancel(under_way.run_id, reason="stop", by="ann")
     with pytest.raises(InvalidValueError, match="names no run"):
-        desk.control.cancel(desk.new_run_id(), reason="stop", by="ann")  # type: ignore[arg-type]
+        control_plane.control.cancel(control_plane.new_run_id(), reason="stop", by="ann")  # type: ignore[arg-type]
 
 
 # What is kept
 
 
-def test_every_attempt_is_kept_with_its_error_its_times_and_its_delay(desk: Desk) -> None:
-    run = desk.submitted()
-    desk.control.process_error(desk.claimed(), broken("reset"))
-    desk.pass_time(61)
-    desk.claimed(W2)
-    desk.pass_time(61)
-    desk.control.sweep()
-    desk.control.give_back(desk.claimed(WorkerId("w3")))
-    held = desk.claimed()
-    (*ended, now) = desk.reader.attempts(run.run_id)
+def test_attempts_are_recorded_with_error_times_and_delay(control_plane: ControlPlane) -> None:
+    run = control_plane.submit_run()
+    control_plane.control.process_error(control_plane.claim_run(), unreachable_error("reset"))
+    control_plane.pass_time(61)
+    control_plane.claim_run(W2)
+    control_plane.pass_time(61)
+    control_plane.control.sweep()
+    control_plane.control.release_run(control_plane.claim_run(WorkerId("w3")))
+    held = control_plane.claim_run()
+    (*ended, now) = control_plane.reader.list_attempts(run.run_id)
     assert [
         (one.epoch, one.worker, one.outcome, one.error_class, one.delay_s) for one in ended
     ] == [
@@ -200,33 +204,33 @@ def test_every_attempt_is_kept_with_its_error_its_times_and_its_delay(desk: Desk
     assert ended[0].error_message == "satellite-provider: reset, after 1 attempt"
     assert all(one.ended_at is not None and one.began_at <= one.ended_at for one in ended)
     assert (now.epoch, now.outcome, now.ended_at) == (4, AttemptOutcome.UNDER_WAY, None)
-    desk.queue.complete([held])
-    last = desk.reader.attempts(run.run_id)[-1]
+    control_plane.queue.complete([held])
+    last = control_plane.reader.list_attempts(run.run_id)[-1]
     assert (last.epoch, last.outcome, last.worker) == (4, AttemptOutcome.PASSED, W1)
     assert last.ended_at is not None
 
 
-def test_invariant_20_each_decision_on_a_run_can_be_recomputed_from_its_event(desk: Desk) -> None:
-    desk.submitted()
-    desk.control.process_error(desk.claimed(), broken())
-    desk.pass_time(61)
-    desk.control.process_error(desk.claimed(), busy(5))
+def test_invariant_20_run_decisions_replay_from_their_events(control_plane: ControlPlane) -> None:
+    control_plane.submit_run()
+    control_plane.control.process_error(control_plane.claim_run(), unreachable_error())
+    control_plane.pass_time(61)
+    control_plane.control.process_error(control_plane.claim_run(), rate_limited_error(5))
     decided = [
         event
-        for event in desk.events()
+        for event in control_plane.events()
         if isinstance(event, StateChanged) and event.transition == "record_error"
     ]
     assert len(decided) == 2
     for event in decided:
         assert event.decision_record is not None
-        assert replay(event.decision_record) is None
+        assert replay_decision(event.decision_record) is None
 
 
-def test_the_audit_tells_who_did_what_and_why(desk: Desk) -> None:
-    run = desk.submitted()
-    desk.control.process_error(desk.claimed(), broken())
-    desk.control.retry_now(run.run_id, reason="the link is back", by="ann@laptop")
-    changes = [event for event in desk.events() if isinstance(event, StateChanged)]
+def test_audit_records_actor_and_reason(control_plane: ControlPlane) -> None:
+    run = control_plane.submit_run()
+    control_plane.control.process_error(control_plane.claim_run(), unreachable_error())
+    control_plane.control.retry_now(run.run_id, reason="the link is back", by="ann@laptop")
+    changes = [event for event in control_plane.events() if isinstance(event, StateChanged)]
     assert [(event.transition, event.actor) for event in changes] == [
         ("submit", "operator"),
         ("record_error", "worker"),
@@ -238,10 +242,10 @@ def test_the_audit_tells_who_did_what_and_why(desk: Desk) -> None:
     )
 
 
-def test_ending_runs_and_claiming_the_next_is_one_step(desk: Desk) -> None:
+def test_exchange_completes_and_claims_in_one_step(control_plane: ControlPlane) -> None:
     for _ in range(3):
-        desk.submitted()
-    first = desk.claimed()
-    kept, claimed = desk.queue.exchange([first], W1, limit=5, lease=LEASE)
+        control_plane.submit_run()
+    first = control_plane.claim_run()
+    kept, claimed = control_plane.queue.exchange([first], W1, limit=5, lease=LEASE)
     assert (list(kept), len(claimed)) == ([first.run_id], 2)
-    assert desk.reader.counts() == {RunStatus.PASSED: 1, RunStatus.PROCESSING: 2}
+    assert control_plane.reader.count_runs() == {RunStatus.PASSED: 1, RunStatus.PROCESSING: 2}

@@ -11,9 +11,9 @@ from importlib.metadata import version
 from types import NoneType
 
 import pytest
+from support.hostile_provider import ConnectionScript, respond_with, run_raw_server
 from support.provider import RunningProvider
-from support.raw_server import Script, answering, raw_server
-from support.tile_providers import KEY, KINDS, TIGHT
+from support.tile_providers import KEY, KINDS, TIGHT_LIMITS
 
 from tileferry.application.ports.provider import TileProvider
 from tileferry.domain.errors import InvalidValueError, SatelliteProviderError
@@ -25,7 +25,7 @@ from tileferry.domain.tiles import (
     TileCoverage,
     TileId,
     TileSummary,
-    image_kind,
+    detect_image_kind,
 )
 
 TILE = TileId(source="satellite", zoom=14, x=9_830, y=5_544)
@@ -42,12 +42,12 @@ def new_provider(request: pytest.FixtureRequest) -> NewProvider:
     return KINDS[request.param]
 
 
-def refused(new_provider: NewProvider, script: Script) -> SatelliteProviderError:
+def fetch_error(new_provider: NewProvider, script: ConnectionScript) -> SatelliteProviderError:
     """Return what asking such a server for a tile ends with, in time."""
     begun_s = time.monotonic()
     with (
-        raw_server(script) as server,
-        new_provider(server.url, limits=TIGHT, timeout_s=0.5) as provider,
+        run_raw_server(script) as server,
+        new_provider(server.url, limits=TIGHT_LIMITS, timeout_s=0.5) as provider,
         pytest.raises(SatelliteProviderError) as failure,
     ):
         provider.fetch_tile(TILE)
@@ -63,26 +63,26 @@ def refused(new_provider: NewProvider, script: Script) -> SatelliteProviderError
 # Listing
 
 
-def listed(provider: TileProvider, zooms: list[int]) -> list[TileSummary]:
+def list_area(provider: TileProvider, zooms: list[int]) -> list[TileSummary]:
     coverage = TileCoverage(bbox=AREA, zoom_levels=zooms)
     progress = ListingProgress(coverage=coverage, limits=ListingLimits())
     found, cursor, pages = [], None, 0
     while True:
-        page = provider.listing_page(AREA, zooms, cursor)
+        page = provider.fetch_listing_page(AREA, zooms, cursor)
         assert len(page.tiles) <= 1_000
-        found += progress.new_tiles(page)
+        found += progress.add_page(page)
         cursor, pages = page.next, pages + 1
         if cursor is None:
             assert pages == -(-len(found) // 1_000)
             return found
 
 
-def test_pages_lead_through_an_area_and_end(
+def test_listing_pages_cover_area_and_end(
     new_provider: NewProvider, reference_provider: RunningProvider
 ) -> None:
     with new_provider(reference_provider.url) as provider:
-        found = listed(provider, [12, 14])
-        again = listed(provider, [12, 14])
+        found = list_area(provider, [12, 14])
+        again = list_area(provider, [12, 14])
     assert found == again
     expected = TileCoverage(bbox=AREA, zoom_levels=[12, 14]).tiles(provider.source)
     assert [tile.tile_id for tile in found] == list(expected)
@@ -93,20 +93,22 @@ def test_pages_lead_through_an_area_and_end(
 # Fetching
 
 
-def test_a_tile_is_the_one_that_was_asked_for(
+def test_fetched_tile_is_the_requested_one(
     new_provider: NewProvider, reference_provider: RunningProvider
 ) -> None:
     with new_provider(reference_provider.url) as provider:
         tile = provider.fetch_tile(TILE)
         other = provider.fetch_tile(TileId(source="satellite", zoom=14, x=9_831, y=5_544))
     assert tile.tile_id == TILE
-    assert image_kind(tile.content) == "jpg"
+    assert detect_image_kind(tile.content) == "jpg"
     assert tile.sha256 == sha256(tile.content).digest()
     assert other.content != tile.content
     assert reference_provider.fetched == {"14/9830/5544": 1, "14/9831/5544": 1}
 
 
-def test_any_thread_may_ask(new_provider: NewProvider, reference_provider: RunningProvider) -> None:
+def test_tiles_can_be_fetched_from_many_threads(
+    new_provider: NewProvider, reference_provider: RunningProvider
+) -> None:
     tiles = list(TileCoverage(bbox=AREA, zoom_levels=[11]).tiles("satellite"))
     with new_provider(reference_provider.url) as provider, ThreadPoolExecutor(8) as threads:
         found = list(threads.map(provider.fetch_tile, tiles))
@@ -115,9 +117,9 @@ def test_any_thread_may_ask(new_provider: NewProvider, reference_provider: Runni
     assert set(reference_provider.fetched.values()) == {1}
 
 
-def test_we_say_who_we_are_and_what_we_can_read(new_provider: NewProvider) -> None:
+def test_request_sends_user_agent_and_identity_encoding(new_provider: NewProvider) -> None:
     with (
-        raw_server(answering(WHOLE, PICTURE)) as server,
+        run_raw_server(respond_with(WHOLE, PICTURE)) as server,
         new_provider(server.url) as provider,
     ):
         assert provider.fetch_tile(TILE).content == PICTURE
@@ -127,7 +129,7 @@ def test_we_say_who_we_are_and_what_we_can_read(new_provider: NewProvider) -> No
     assert "accept-encoding: identity\r\n" in sent
 
 
-def test_two_accounts_are_told_apart_and_no_key_is_shown(new_provider: NewProvider) -> None:
+def test_key_hash_distinguishes_accounts_without_exposing_key(new_provider: NewProvider) -> None:
     hashes = set()
     for key in (KEY, KEY, "another-key"):
         with new_provider("http://127.0.0.1:1", key=key) as provider:
@@ -153,25 +155,23 @@ def test_two_accounts_are_told_apart_and_no_key_is_shown(new_provider: NewProvid
         (503, ProviderFault.UNAVAILABLE),
     ],
 )
-def test_a_status_has_its_meaning(
+def test_http_status_maps_to_fault(
     new_provider: NewProvider, status: int, fault: ProviderFault
 ) -> None:
-    error = refused(new_provider, answering(f"HTTP/1.1 {status} No\nContent-Length: 0"))
+    error = fetch_error(new_provider, respond_with(f"HTTP/1.1 {status} No\nContent-Length: 0"))
     assert (error.status, error.fault, error.retry_after_s) == (status, fault, None)
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_invariant_23_a_wait_that_is_asked_for_is_passed_on(
-    new_provider: NewProvider, status: int
-) -> None:
+def test_invariant_23_retry_after_is_passed_on(new_provider: NewProvider, status: int) -> None:
     head = f"HTTP/1.1 {status} Later\nRetry-After: 7\nContent-Length: 0"
-    assert refused(new_provider, answering(head)).retry_after_s == 7.0
+    assert fetch_error(new_provider, respond_with(head)).retry_after_s == 7.0
 
 
-def test_invariant_32_a_redirect_is_not_followed(new_provider: NewProvider) -> None:
-    with raw_server(answering(WHOLE, PICTURE)) as elsewhere:
+def test_invariant_32_redirect_is_not_followed(new_provider: NewProvider) -> None:
+    with run_raw_server(respond_with(WHOLE, PICTURE)) as elsewhere:
         head = f"HTTP/1.1 302 Found\nLocation: {elsewhere.url}/a.jpg\nContent-Length: 0"
-        assert refused(new_provider, answering(head)).fault is ProviderFault.REDIRECTED
+        assert fetch_error(new_provider, respond_with(head)).fault is ProviderFault.REDIRECTED
     assert elsewhere.requests == []
 
 
@@ -193,34 +193,34 @@ def test_invariant_32_a_redirect_is_not_followed(new_provider: NewProvider) -> N
         ),
     ],
 )  # fmt: skip
-def test_invariant_31_what_is_not_as_declared_is_no_tile(
+def test_invariant_31_response_not_matching_its_headers_is_rejected(
     new_provider: NewProvider, head: str, body: bytes, fault: ProviderFault
 ) -> None:
-    assert refused(new_provider, answering(head, body)).fault is fault
+    assert fetch_error(new_provider, respond_with(head, body)).fault is fault
 
 
-def test_invariant_28_a_compressed_bomb_is_refused_unread(new_provider: NewProvider) -> None:
+def test_invariant_28_compressed_response_is_rejected_unread(new_provider: NewProvider) -> None:
     bomb = gzip.compress(bytes(50_000_000))[:9_000]
     head = IMAGE.format(len(bomb)) + "\nContent-Encoding: gzip"
-    assert refused(new_provider, answering(head, bomb)).fault is ProviderFault.SCHEMA
+    assert fetch_error(new_provider, respond_with(head, bomb)).fault is ProviderFault.SCHEMA
 
 
-def test_invariant_24_an_answer_that_trickles_is_given_up(new_provider: NewProvider) -> None:
+def test_invariant_24_trickling_response_is_aborted(new_provider: NewProvider) -> None:
     def trickle(connection: socket.socket) -> None:
         for _ in range(40):
             connection.sendall(b"x")
             time.sleep(0.05)
 
-    error = refused(new_provider, answering(IMAGE.format(5_000), then=trickle))
+    error = fetch_error(new_provider, respond_with(IMAGE.format(5_000), then=trickle))
     assert error.fault is ProviderFault.TOO_SLOW
 
 
-def test_a_server_that_says_nothing_times_out(new_provider: NewProvider) -> None:
-    error = refused(new_provider, lambda _connection: time.sleep(1.5))
+def test_silent_server_times_out(new_provider: NewProvider) -> None:
+    error = fetch_error(new_provider, lambda _connection: time.sleep(1.5))
     assert error.fault is ProviderFault.TIMED_OUT
 
 
-def test_a_server_that_is_not_there_is_unreachable(new_provider: NewProvider) -> None:
+def test_absent_server_is_unreachable(new_provider: NewProvider) -> None:
     with (
         new_provider("http://127.0.0.1:1") as provider,
         pytest.raises(SatelliteProviderError) as failure,
@@ -231,12 +231,12 @@ def test_a_server_that_is_not_there_is_unreachable(new_provider: NewProvider) ->
 
 
 @pytest.mark.parametrize("status", [401, 404, 429, 500])
-def test_invariant_34_a_key_that_is_echoed_is_in_no_error(
+def test_invariant_34_echoed_key_is_redacted_in_errors(
     new_provider: NewProvider, status: int
 ) -> None:
     body = f"no, {KEY} and {KEY[:-2]}".encode()
-    error = refused(
-        new_provider, answering(f"HTTP/1.1 {status} {KEY}\nContent-Length: {len(body)}", body)
+    error = fetch_error(
+        new_provider, respond_with(f"HTTP/1.1 {status} {KEY}\nContent-Length: {len(body)}", body)
     )
     assert "***" in (error.body_excerpt or "")
     assert KEY[:-2] not in f"{error} {error!r}"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tileferry.adapters.filesystem.segment_store import SegmentTileStore
+from tileferry.adapters.filesystem.segments.store import SegmentTileStore
 from tileferry.adapters.memory import MemoryBlobIndex, MemoryTileStore
-from tileferry.application.ports.tile_store import TileStore
+from tileferry.application.ports.tiles import TileStore
 from tileferry.domain.errors import DamagedTileError, TileNotFoundError, TileTooLargeError
 from tileferry.domain.tiles import TILE_BYTES_MAX, BlobRef, TileId
 
@@ -22,15 +22,15 @@ def index() -> MemoryBlobIndex:
     return MemoryBlobIndex()
 
 
-def memory(_: Path, index: MemoryBlobIndex) -> MemoryTileStore:
+def make_memory_store(_: Path, index: MemoryBlobIndex) -> MemoryTileStore:
     return MemoryTileStore(index)
 
 
-def segments(root: Path, index: MemoryBlobIndex) -> SegmentTileStore:
+def make_segment_store(root: Path, index: MemoryBlobIndex) -> SegmentTileStore:
     return SegmentTileStore(root=root, index=index)
 
 
-@pytest.fixture(params=[memory, segments])
+@pytest.fixture(params=[make_memory_store, make_segment_store])
 def store(
     request: pytest.FixtureRequest, tmp_path: Path, index: MemoryBlobIndex
 ) -> Iterator[TileStore]:
@@ -41,14 +41,12 @@ def store(
         made.close()
 
 
-def test_it_is_a_tile_store(store: TileStore) -> None:
+def test_store_implements_port(store: TileStore) -> None:
     assert isinstance(store, TileStore)
 
 
 @pytest.mark.parametrize("size", [0, 1, 20_000, 3_000_000])
-def test_a_tile_reads_back_as_it_was_written(
-    store: TileStore, index: MemoryBlobIndex, size: int
-) -> None:
+def test_written_tile_is_read_back(store: TileStore, index: MemoryBlobIndex, size: int) -> None:
     content = bytes(size)
     blob = store.write_tile(TILE, content)
     store.flush()
@@ -58,7 +56,7 @@ def test_a_tile_reads_back_as_it_was_written(
     assert store.read_tile(TILE) == store.read_tile(TILE) == content
 
 
-def test_who_knows_the_row_need_not_ask_the_index(store: TileStore, index: MemoryBlobIndex) -> None:
+def test_read_with_stale_blob_falls_back_to_index(store: TileStore, index: MemoryBlobIndex) -> None:
     blob = store.write_tile(TILE, b"bytes")
     index.add(TILE, blob)
     assert store.read_tile(TILE, blob=blob) == b"bytes"
@@ -70,7 +68,7 @@ def test_who_knows_the_row_need_not_ask_the_index(store: TileStore, index: Memor
         store.read_tile(TILE, blob=gone)
 
 
-def test_a_tile_may_come_in_chunks(store: TileStore, index: MemoryBlobIndex) -> None:
+def test_tile_can_be_written_in_chunks(store: TileStore, index: MemoryBlobIndex) -> None:
     blob = store.write_tile(TILE, (chunk for chunk in [b"ab", b"", b"cde"]))
     index.add(TILE, blob)
     assert blob.sha256 == sha256(b"abcde").hexdigest()
@@ -78,7 +76,7 @@ def test_a_tile_may_come_in_chunks(store: TileStore, index: MemoryBlobIndex) -> 
 
 
 @pytest.mark.parametrize("content", [b"", b"bytes", [b"by", b"tes"]])
-def test_a_digest_that_is_known_gives_the_same_blob(
+def test_given_digest_gives_same_blob(
     store: TileStore, index: MemoryBlobIndex, content: bytes | list[bytes]
 ) -> None:
     whole = b"".join(content) if isinstance(content, list) else content
@@ -88,12 +86,12 @@ def test_a_digest_that_is_known_gives_the_same_blob(
     assert store.read_tile(TILE) == whole
 
 
-def test_a_digest_that_is_given_is_not_computed_again(store: TileStore) -> None:
+def test_given_digest_is_not_recomputed(store: TileStore) -> None:
     told = sha256(b"what somebody says").digest()
     assert store.write_tile(TILE, b"bytes", digest=told).sha256 == told.hex()
 
 
-def test_a_tile_without_a_row_is_not_there(store: TileStore) -> None:
+def test_tile_without_row_is_not_found(store: TileStore) -> None:
     store.write_tile(TILE, b"bytes")
     store.flush()
     assert not store.tile_exists(TILE)
@@ -101,12 +99,12 @@ def test_a_tile_without_a_row_is_not_there(store: TileStore) -> None:
         store.read_tile(TILE)
 
 
-def test_a_row_may_come_before_the_flush(store: TileStore, index: MemoryBlobIndex) -> None:
+def test_tile_is_readable_before_flush(store: TileStore, index: MemoryBlobIndex) -> None:
     index.add(TILE, store.write_tile(TILE, b"bytes"))
     assert store.read_tile(TILE) == b"bytes"
 
 
-def test_a_deleted_tile_is_gone(store: TileStore, index: MemoryBlobIndex) -> None:
+def test_deleted_tile_is_not_found(store: TileStore, index: MemoryBlobIndex) -> None:
     index.add(TILE, store.write_tile(TILE, b"bytes"))
     index.add(OTHER, store.write_tile(OTHER, b"stays"))
     assert store.read_tile(TILE) == b"bytes"
@@ -118,16 +116,14 @@ def test_a_deleted_tile_is_gone(store: TileStore, index: MemoryBlobIndex) -> Non
     assert store.read_tile(OTHER) == b"stays"
 
 
-def test_a_tile_can_come_back(store: TileStore, index: MemoryBlobIndex) -> None:
+def test_deleted_tile_can_be_written_again(store: TileStore, index: MemoryBlobIndex) -> None:
     index.add(TILE, store.write_tile(TILE, b"first"))
     store.delete_tile(TILE)
     index.add(TILE, store.write_tile(TILE, b"second"))
     assert store.read_tile(TILE) == b"second"
 
 
-def test_a_new_version_shows_with_its_row_and_not_before(
-    store: TileStore, index: MemoryBlobIndex
-) -> None:
+def test_new_version_is_visible_only_with_its_row(store: TileStore, index: MemoryBlobIndex) -> None:
     index.add(TILE, store.write_tile(TILE, b"old"))
     assert store.read_tile(TILE) == b"old"
     blob = store.write_tile(TILE, b"new")
@@ -137,14 +133,14 @@ def test_a_new_version_shows_with_its_row_and_not_before(
     assert store.read_tile(TILE) == store.read_tile(TILE) == b"new"
 
 
-def test_the_largest_tile_fits_and_no_larger_one(store: TileStore, index: MemoryBlobIndex) -> None:
+def test_tile_above_size_limit_is_rejected(store: TileStore, index: MemoryBlobIndex) -> None:
     index.add(TILE, store.write_tile(TILE, bytes(TILE_BYTES_MAX)))
     assert len(store.read_tile(TILE)) == TILE_BYTES_MAX
     with pytest.raises(TileTooLargeError, match="osm/3/2/1"):
         store.write_tile(OTHER, bytes(TILE_BYTES_MAX + 1))
 
 
-def test_an_endless_tile_is_refused_as_soon_as_it_is_too_large(store: TileStore) -> None:
+def test_endless_tile_is_rejected_once_too_large(store: TileStore) -> None:
     taken = 0
 
     def endless() -> Iterator[bytes]:
@@ -158,7 +154,7 @@ def test_an_endless_tile_is_refused_as_soon_as_it_is_too_large(store: TileStore)
     assert taken == 5
 
 
-def test_a_stream_that_breaks_leaves_nothing(store: TileStore, index: MemoryBlobIndex) -> None:
+def test_broken_stream_leaves_nothing_behind(store: TileStore, index: MemoryBlobIndex) -> None:
     def breaking() -> Iterator[bytes]:
         yield b"half"
         raise ConnectionError
@@ -171,7 +167,7 @@ def test_a_stream_that_breaks_leaves_nothing(store: TileStore, index: MemoryBlob
 
 
 @pytest.mark.parametrize("changed", ["another tile's", "another digest", "beyond the end"])
-def test_a_row_that_does_not_fit_its_bytes_is_damage(
+def test_row_not_matching_its_bytes_raises_damaged(
     store: TileStore, index: MemoryBlobIndex, changed: str
 ) -> None:
     blob = store.write_tile(TILE, b"bytes")
@@ -193,12 +189,12 @@ def test_a_row_that_does_not_fit_its_bytes_is_damage(
     assert store.read_tile(TILE) == b"bytes"
 
 
-def test_flushing_nothing_is_fine(store: TileStore) -> None:
+def test_flush_without_tiles_is_allowed(store: TileStore) -> None:
     store.flush()
     store.flush()
 
 
-def test_threads_share_a_store(store: TileStore, index: MemoryBlobIndex) -> None:
+def test_store_can_be_shared_by_threads(store: TileStore, index: MemoryBlobIndex) -> None:
     tiles = [TileId(source="osm", zoom=9, x=number, y=0) for number in range(400)]
 
     def work(tile_id: TileId) -> None:

@@ -42,7 +42,7 @@ _BLOCKED_FAMILIES = ("socket.", "subprocess.", "urllib.", "shutil.", "tempfile."
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC
 
 
-def _refuse_io(event: str, args: tuple[Any, ...]) -> None:
+def _forbid_io(event: str, args: tuple[Any, ...]) -> None:
     if not _blocking:
         return
     if event == "open":
@@ -53,10 +53,10 @@ def _refuse_io(event: str, args: tuple[Any, ...]) -> None:
         raise ForbiddenInDomainError(f"{event} {args[:1]} in a domain test")
 
 
-sys.addaudithook(_refuse_io)
+sys.addaudithook(_forbid_io)
 
 
-def _refusing(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+def _forbid_clock(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a clock so that it refuses this project's code; the test tools keep their time."""
 
     @wraps(original)
@@ -76,10 +76,12 @@ def _guard_clocks() -> None:
     """
     clocks = ("time", "monotonic", "perf_counter", "process_time")
     for name in (*clocks, *(f"{clock}_ns" for clock in clocks), "gmtime", "localtime", "sleep"):
-        setattr(time, name, _refusing(f"time.{name}", getattr(time, name)))
+        setattr(time, name, _forbid_clock(f"time.{name}", getattr(time, name)))
     for kind, name in ((datetime, "now"), (datetime, "utcnow"), (date, "today")):
         namespace = gc.get_referents(kind.__dict__)[0]
-        namespace[name] = staticmethod(_refusing(f"{kind.__name__}.{name}", getattr(kind, name)))
+        namespace[name] = staticmethod(
+            _forbid_clock(f"{kind.__name__}.{name}", getattr(kind, name))
+        )
         ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))
 
 
@@ -87,7 +89,7 @@ _guard_clocks()
 
 
 @pytest.fixture(autouse=True)
-def pure(character_tables: None) -> Iterator[None]:  # noqa: ARG001  # asked for, so made first
+def block_outside_access(character_tables: None) -> Iterator[None]:  # noqa: ARG001  # asked for, so made first
     """Block the outside for the length of one test."""
     global _blocking  # noqa: PLW0603  # an audit hook cannot be removed, only switched
     # The test tools import some of their modules late; those must not leave bytecode behind either.

@@ -16,14 +16,14 @@ from tileferry.domain.addresses import is_host, is_loopback
         "xn--bcher-kva.de",
     ],
 )
-def test_a_host_is_one(host: str) -> None:
+def test_valid_hosts_are_accepted(host: str) -> None:
     assert is_host(host)
 
 
 @pytest.mark.parametrize(
     "host", ["", "xn--", "a..b", "-a", "a-", "a_b", "::::", "bücher.de", "a" * 64, "a." * 130 + "b"]
 )
-def test_what_cannot_be_a_host_is_none(host: str) -> None:
+def test_invalid_hosts_are_rejected(host: str) -> None:
     assert not is_host(host)
 
 
@@ -39,5 +39,5 @@ def test_what_cannot_be_a_host_is_none(host: str) -> None:
         ("a.b", False),
     ],
 )
-def test_this_machine_is_known(host: str, is_ours: bool) -> None:  # noqa: FBT001  # what is expected
+def test_loopback_hosts_are_recognised(host: str, is_ours: bool) -> None:  # noqa: FBT001  # what is expected
     assert is_loopback(host) is is_ours

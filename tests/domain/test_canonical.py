@@ -49,7 +49,7 @@ class OldColour(str, Enum):  # noqa: UP042  # the older kind shows its name wher
         ({"B": 0, "a": 0, "é": 0, "": 0}, '{"":0,"B":0,"a":0,"é":0}'),
     ],
 )
-def test_the_form(value: Any, written: str) -> None:
+def test_canonical_json_format(value: Any, written: str) -> None:
     assert canonical_json(value) == written.encode("utf-8")
 
 
@@ -66,17 +66,17 @@ def test_the_form(value: Any, written: str) -> None:
         ([2**1024], "payload[0]", "over 1024 bits"),
     ],
 )
-def test_what_has_no_form_is_refused_by_its_path(value: Any, path: str, problem: str) -> None:
+def test_unsupported_value_is_rejected_by_path(value: Any, path: str, problem: str) -> None:
     with pytest.raises(InvalidValueError, match=problem) as refusal:
         canonical_json(value, field="payload")
     assert refusal.value.field == path
 
 
-def test_the_largest_integer_is_allowed() -> None:
+def test_largest_integer_is_accepted() -> None:
     assert canonical_json(2**1024 - 1) == str(2**1024 - 1).encode()
 
 
-def _nested(depth: int) -> JsonValue:
+def _make_nested(depth: int) -> JsonValue:
     value: JsonValue = 0
     for _ in range(depth):
         value = [value]
@@ -84,19 +84,19 @@ def _nested(depth: int) -> JsonValue:
 
 
 def test_depth_is_bounded() -> None:
-    assert canonical_json(_nested(DEPTH_MAX)).count(b"[") == DEPTH_MAX == 32
+    assert canonical_json(_make_nested(DEPTH_MAX)).count(b"[") == DEPTH_MAX == 32
     with pytest.raises(InvalidValueError, match="nested over 32 deep"):
-        canonical_json(_nested(DEPTH_MAX + 1))
+        canonical_json(_make_nested(DEPTH_MAX + 1))
 
 
-def test_an_endless_value_is_refused() -> None:
+def test_cyclic_value_is_rejected() -> None:
     endless: list[Any] = []
     endless.append({"again": endless})
     with pytest.raises(InvalidValueError, match="nested over"):
         canonical_json(endless)
 
 
-def test_a_small_value_that_unfolds_into_a_huge_one_is_refused(
+def test_shared_references_expanding_beyond_limit_are_rejected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert canonical.NODES_MAX == 1_000_000
@@ -109,18 +109,18 @@ def test_a_small_value_that_unfolds_into_a_huge_one_is_refused(
 
 
 @given(json_values)
-def test_it_reads_back_as_the_same_value(value: JsonValue) -> None:
+def test_canonical_json_round_trips(value: JsonValue) -> None:
     assert json.loads(canonical_json(value)) == value
 
 
 @given(json_values)
-def test_it_is_stable_under_reading_and_writing_again(value: JsonValue) -> None:
+def test_canonical_json_is_stable_after_round_trip(value: JsonValue) -> None:
     once = canonical_json(value)
     assert canonical_json(json.loads(once)) == once
 
 
 @given(st.dictionaries(st.text(max_size=8), json_values, max_size=6), st.randoms())
-def test_the_order_of_keys_does_not_matter(value: dict[str, JsonValue], chance: Any) -> None:
+def test_key_order_does_not_matter(value: dict[str, JsonValue], chance: Any) -> None:
     items = list(value.items())
     chance.shuffle(items)
     assert canonical_json(dict(items)) == canonical_json(value)
@@ -129,17 +129,17 @@ def test_the_order_of_keys_does_not_matter(value: dict[str, JsonValue], chance: 
 @given(json_values, json_values)
 def test_different_values_have_different_bytes(left: JsonValue, right: JsonValue) -> None:
     same_bytes = canonical_json(left) == canonical_json(right)
-    assert same_bytes == (json.dumps(_tagged(left)) == json.dumps(_tagged(right)))
+    assert same_bytes == (json.dumps(_tag_types(left)) == json.dumps(_tag_types(right)))
 
 
-def _tagged(value: Any) -> Any:
+def _tag_types(value: Any) -> Any:
     """Python takes True for 1; JSON does not."""
     if isinstance(value, bool):
         return ["bool", value]
     if isinstance(value, int | float):
         return ["number", str(int(value)) if value == int(value) else value]
     if isinstance(value, dict):
-        return ["object", sorted((key, _tagged(item)) for key, item in value.items())]
+        return ["object", sorted((key, _tag_types(item)) for key, item in value.items())]
     if isinstance(value, list):
-        return ["array", [_tagged(item) for item in value]]
+        return ["array", [_tag_types(item) for item in value]]
     return value

@@ -8,8 +8,8 @@ from attrs import field, frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tileferry.domain.checks import aware, is_name, name, text
 from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.validation import aware, is_name, name, text
 
 
 @frozen
@@ -22,7 +22,7 @@ class Sample:
 
 
 @pytest.mark.parametrize("label", ["a", "Z9", "flight-7_b.2", "0", "a" * 64])
-def test_names(label: str) -> None:
+def test_valid_names_are_accepted(label: str) -> None:
     assert Sample(label=label).label == label
 
 
@@ -47,14 +47,14 @@ def test_names(label: str) -> None:
         None,
     ],
 )
-def test_what_is_no_name(label: Any) -> None:
+def test_invalid_names_are_rejected(label: Any) -> None:
     with pytest.raises(InvalidValueError, match=r"Sample\.label: is not a plain name") as refusal:
         Sample(label=label)
     assert "1 to 64" in refusal.value.remedy
 
 
 @given(st.text(max_size=70))
-def test_a_name_is_safe_as_a_part_of_a_path(label: str) -> None:
+def test_name_is_safe_as_path_component(label: str) -> None:
     if is_name(label):
         assert label.isascii()
         assert label.isprintable()
@@ -64,12 +64,12 @@ def test_a_name_is_safe_as_a_part_of_a_path(label: str) -> None:
 
 
 @pytest.mark.parametrize("title", ["", None, 3])
-def test_text_must_be_there(title: Any) -> None:
+def test_empty_or_non_text_is_rejected(title: Any) -> None:
     with pytest.raises(InvalidValueError, match=r"Sample\.title: must be non-empty text"):
         Sample(title=title)
 
 
 @pytest.mark.parametrize("at", [datetime(2026, 1, 1), "2026-01-01", None])  # noqa: DTZ001  # the point
-def test_times_must_know_their_zone(at: Any) -> None:
+def test_naive_or_non_datetime_is_rejected(at: Any) -> None:
     with pytest.raises(InvalidValueError, match=r"Sample\.at: must be a time with its zone"):
         Sample(at=at)

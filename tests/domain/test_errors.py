@@ -347,18 +347,18 @@ class Unshowable:
         raise RuntimeError
 
 
-def test_a_value_that_cannot_show_itself_is_named_by_its_type() -> None:
+def test_value_with_failing_repr_is_named_by_type() -> None:
     error = InvalidValueError(field="x", value=Unshowable(), problem="is odd")
     assert str(error) == "x: is odd (got a Unshowable)"
 
 
 @pytest.mark.parametrize(("error", "message"), EXAMPLES, ids=range(len(EXAMPLES)))
-def test_messages(error: TileManagerError, message: str) -> None:
+def test_error_messages(error: TileManagerError, message: str) -> None:
     assert str(error) == message
 
 
 @pytest.mark.parametrize("error", [error for error, _ in EXAMPLES], ids=range(len(EXAMPLES)))
-def test_errors_survive_a_trip_between_processes(error: TileManagerError) -> None:
+def test_errors_survive_pickling(error: TileManagerError) -> None:
     back = pickle.loads(pickle.dumps(error))  # noqa: S301  # our own bytes
     assert type(back) is type(error)
     assert str(back) == str(error)
@@ -366,13 +366,13 @@ def test_errors_survive_a_trip_between_processes(error: TileManagerError) -> Non
         assert getattr(back, item.name) == getattr(error, item.name)
 
 
-def test_the_parent_survives_it_too() -> None:
+def test_base_error_survives_pickling() -> None:
     back = pickle.loads(pickle.dumps(TileManagerError("plain")))  # noqa: S301  # our own bytes
     assert type(back) is TileManagerError
     assert back.args == ("plain",)
 
 
-def test_all_errors_are_one_family_and_all_have_an_example() -> None:
+def test_all_errors_share_base_class_and_have_example() -> None:
     modules = [
         import_module(f"{errors.__name__}.{module.name}")
         for module in iter_modules(errors.__path__)
@@ -390,20 +390,20 @@ def test_all_errors_are_one_family_and_all_have_an_example() -> None:
     assert family - {TileManagerError} == {type(error) for error, _ in EXAMPLES}
 
 
-def test_bad_values_are_value_errors_for_callers_who_know_only_those() -> None:
+def test_invalid_value_error_is_a_value_error() -> None:
     assert issubclass(InvalidValueError, ValueError)
 
 
-def test_spec5_ac6_the_provider_error_carries_body_url_and_attempts() -> None:
+def test_spec5_ac6_provider_error_carries_body_url_and_attempts() -> None:
     error = SatelliteProviderError(
         reason="server error", url="https://x", status=503, attempts=5, body_excerpt="busy"
     )
     assert (error.url, error.attempts, error.body_excerpt) == ("https://x", 5, "busy")
 
 
-def test_spec5_ac9_the_budget_error_carries_the_delta() -> None:
+def test_spec5_ac9_budget_error_carries_shortfall() -> None:
     assert CacheBudgetExceededError(requested_bytes=10, available_bytes=4).shortfall_bytes == 6
 
 
-def test_an_error_without_a_body_does_not_mention_one() -> None:
+def test_error_without_body_omits_excerpt() -> None:
     assert "it said" not in str(SatelliteProviderError(reason="x", body_excerpt=""))

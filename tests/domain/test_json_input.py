@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.json_input import parse_json
+from tileferry.domain.json import parse_json
 
 VALUES = st.recursive(
     st.none()
@@ -32,12 +32,12 @@ def parse(content: bytes, *, bytes_max: int = 100_000) -> Any:
 
 
 @given(VALUES)
-def test_what_is_json_is_read(value: Any) -> None:
+def test_valid_json_is_parsed(value: Any) -> None:
     assert parse(json.dumps(value).encode()) == value
 
 
 @given(st.binary(max_size=60))
-def test_invariant_30_anything_else_is_refused_and_nothing_else_is_raised(content: bytes) -> None:
+def test_invariant_30_arbitrary_bytes_raise_only_invalid_value_error(content: bytes) -> None:
     with contextlib.suppress(InvalidValueError):
         assert parse(content) == json.loads(content)
 
@@ -62,7 +62,7 @@ def test_invariant_30_anything_else_is_refused_and_nothing_else_is_raised(conten
         (b"[" * 100_000, "body", "is nested over 32 deep"),
     ],
 )
-def test_invariant_30_what_is_wrong_is_refused_by_its_place(
+def test_invariant_30_invalid_json_is_rejected_by_path(
     content: bytes, field: str, problem: str
 ) -> None:
     with pytest.raises(InvalidValueError) as refusal:
@@ -71,6 +71,6 @@ def test_invariant_30_what_is_wrong_is_refused_by_its_place(
     assert problem in refusal.value.problem
 
 
-def test_invariant_30_what_is_too_long_is_not_looked_at() -> None:
+def test_invariant_30_oversized_input_is_rejected_unparsed() -> None:
     with pytest.raises(InvalidValueError, match=r"body: is longer than 5 bytes \(got '6 bytes'\)"):
         parse(b'"abcd"', bytes_max=5)

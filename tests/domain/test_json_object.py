@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from tileferry.domain.canonical import JsonValue
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.json_object import JsonObject
+from tileferry.domain.json import JsonObject
 from tileferry.domain.tiles import BBox
 
-DATA = JsonObject.of(
+DATA = JsonObject.from_value(
     {"version": 1, "a": "x", "n": 7, "yes": True, "day": "2024-02-29", "many": [1, "2"]}, "plan"
 )
 
@@ -25,13 +25,13 @@ class Letter(StrEnum):
     B = "b"
 
 
-def refusal(take: Any) -> InvalidValueError:
+def expect_rejection(take: Any) -> InvalidValueError:
     with pytest.raises(InvalidValueError) as caught:
         take()
     return caught.value
 
 
-def test_fields_come_as_what_they_are() -> None:
+def test_fields_are_returned_with_their_types() -> None:
     assert (DATA.get("a", str), DATA.get("n", int), DATA.get("yes", bool)) == ("x", 7, True)
     assert DATA.get_date("day") == date(2024, 2, 29)
     assert DATA.get_list("many") == [1, "2"]
@@ -49,52 +49,50 @@ def test_fields_come_as_what_they_are() -> None:
         ("nothing", str, "must be text"),
     ],
 )
-def test_a_field_of_another_kind_is_refused_by_its_place(
-    name: str, kind: type[Any], problem: str
-) -> None:
-    error = refusal(lambda: DATA.get(name, kind))
+def test_field_of_wrong_type_is_rejected_by_path(name: str, kind: type[Any], problem: str) -> None:
+    error = expect_rejection(lambda: DATA.get(name, kind))
     assert (error.field, error.problem) == (f"plan.{name}", problem)
     assert error.value == DATA.fields.get(name)
 
 
-def test_numbers_moments_and_members_are_read() -> None:
+def test_numbers_times_and_enum_members_are_read() -> None:
     data = JsonObject("plan", {"n": 7, "f": 0.5, "at": "2024-02-29T01:00:00+01:00", "s": "a"})
     assert (data.get_number("n"), data.get_number("f")) == (7.0, 0.5)
-    assert data.get_moment("at") == datetime(2024, 2, 29, tzinfo=UTC)
-    assert data.get_member("s", Letter) is Letter.A
+    assert data.get_datetime("at") == datetime(2024, 2, 29, tzinfo=UTC)
+    assert data.get_enum("s", Letter) is Letter.A
 
 
 @pytest.mark.parametrize("value", [True, "7", None, []])
-def test_only_a_number_is_one(value: JsonValue) -> None:
-    error = refusal(lambda: JsonObject("plan", {"n": value}).get_number("n"))
+def test_non_number_is_rejected(value: JsonValue) -> None:
+    error = expect_rejection(lambda: JsonObject("plan", {"n": value}).get_number("n"))
     assert (error.field, error.problem) == ("plan.n", "must be a number")
 
 
 @pytest.mark.parametrize("value", ["c", "A", None, 7, ["a"]])
-def test_a_member_is_one_of_a_few(value: JsonValue) -> None:
-    error = refusal(lambda: JsonObject("plan", {"s": value}).get_member("s", Letter))
+def test_unknown_enum_member_is_rejected(value: JsonValue) -> None:
+    error = expect_rejection(lambda: JsonObject("plan", {"s": value}).get_enum("s", Letter))
     assert (error.field, error.problem) == ("plan.s", "must be one of a, b")
 
 
 @pytest.mark.parametrize("value", ["2024-02-29T00:00:00", "today", None])
-def test_a_moment_has_its_zone(value: JsonValue) -> None:
-    error = refusal(lambda: JsonObject("plan", {"at": value}).get_moment("at"))
+def test_naive_or_invalid_time_is_rejected(value: JsonValue) -> None:
+    error = expect_rejection(lambda: JsonObject("plan", {"at": value}).get_datetime("at"))
     assert error.field == "plan.at"
 
 
-def test_what_is_optional_may_be_missing() -> None:
+def test_optional_fields_may_be_missing() -> None:
     DATA.check_names(("version", "a", "n"), optional=("yes", "day", "many", "more"))
 
 
 @pytest.mark.parametrize("value", ["x", None, 7, {"a": 1}])
-def test_only_a_list_is_a_list(value: JsonValue) -> None:
-    error = refusal(lambda: JsonObject("plan", {"many": value}).get_list("many"))
+def test_non_list_is_rejected(value: JsonValue) -> None:
+    error = expect_rejection(lambda: JsonObject("plan", {"many": value}).get_list("many"))
     assert (error.field, error.problem) == ("plan.many", "must be a list")
 
 
 @pytest.mark.parametrize("value", [None, [], "x", 7])
-def test_only_an_object_is_one(value: JsonValue) -> None:
-    error = refusal(lambda: JsonObject.of(value, "plan"))
+def test_non_object_is_rejected(value: JsonValue) -> None:
+    error = expect_rejection(lambda: JsonObject.from_value(value, "plan"))
     assert (error.field, error.problem) == ("plan", "must be an object")
     assert error.value == type(value).__name__
 
@@ -102,19 +100,19 @@ def test_only_an_object_is_one(value: JsonValue) -> None:
 @pytest.mark.parametrize(
     "text", ["", "2024-02-30", "20240229", "2024-W09-4", " 2024-02-29", "2024-02-29T00:00"]
 )
-def test_a_date_has_one_form(text: str) -> None:
-    error = refusal(lambda: JsonObject("plan", {"day": text}).get_date("day"))
+def test_malformed_date_is_rejected(text: str) -> None:
+    error = expect_rejection(lambda: JsonObject("plan", {"day": text}).get_date("day"))
     assert (error.field, error.value) == ("plan.day", text)
     assert error.problem == "must be a date, such as 2024-01-31"
 
 
 @given(st.dates())
-def test_every_date_is_read_back(day: date) -> None:
+def test_every_date_round_trips(day: date) -> None:
     assert JsonObject("plan", {"day": day.isoformat()}).get_date("day") == day
 
 
 @given(st.text(max_size=12))
-def test_no_text_is_a_date_but_those(text: str) -> None:
+def test_only_iso_text_is_accepted_as_date(text: str) -> None:
     data = JsonObject("plan", {"day": text})
     try:
         day = data.get_date("day")
@@ -123,10 +121,10 @@ def test_no_text_is_a_date_but_those(text: str) -> None:
     assert day.isoformat() == text
 
 
-def test_a_missing_field_and_an_unknown_one_are_named() -> None:
-    error = refusal(lambda: DATA.check_names((*DATA.fields, "more")))
+def test_missing_and_unknown_fields_are_named() -> None:
+    error = expect_rejection(lambda: DATA.check_names((*DATA.fields, "more")))
     assert (error.field, error.problem) == ("plan.more", "is missing")
-    error = refusal(lambda: DATA.check_names(("version", "a", "n", "yes", "day")))
+    error = expect_rejection(lambda: DATA.check_names(("version", "a", "n", "yes", "day")))
     assert (error.field, error.problem, error.value) == ("plan.many", "is not known", [1, "2"])
 
 
@@ -138,19 +136,19 @@ def test_a_missing_field_and_an_unknown_one_are_named() -> None:
         ({}, "must be a whole number"),
     ],
 )
-def test_another_version_is_refused(fields: dict[str, JsonValue], problem: str) -> None:
-    error = refusal(lambda: JsonObject("plan", fields).check_version(1, remedy="upgrade"))
+def test_unknown_version_is_rejected(fields: dict[str, JsonValue], problem: str) -> None:
+    error = expect_rejection(lambda: JsonObject("plan", fields).check_version(1, remedy="upgrade"))
     assert (error.field, error.problem) == ("plan.version", problem)
 
 
-def test_what_a_value_says_of_its_fields_is_said_of_where_it_stood() -> None:
-    with pytest.raises(InvalidValueError) as caught, DATA.naming("a"):
+def test_nested_value_errors_are_prefixed_with_path() -> None:
+    with pytest.raises(InvalidValueError) as caught, DATA.locate_errors("a"):
         BBox.parse("1,2,3,91")
     assert caught.value.field == "plan.a.north"
-    with pytest.raises(InvalidValueError) as caught, DATA.naming("a"):
+    with pytest.raises(InvalidValueError) as caught, DATA.locate_errors("a"):
         BBox.parse("1,2,3")
     assert caught.value.field == "plan.a"
     assert caught.value.remedy == "give four numbers in degrees, such as 36.1,49.9,36.4,50.1"
-    with pytest.raises(InvalidValueError) as caught, DATA.naming():
+    with pytest.raises(InvalidValueError) as caught, DATA.locate_errors():
         DATA.get("a", int)
     assert caught.value.field == "plan.a"

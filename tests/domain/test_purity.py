@@ -24,6 +24,6 @@ OUTSIDE: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
-def test_the_outside_is_out_of_reach(name: str) -> None:
+def test_io_and_clocks_are_blocked_in_domain_tests(name: str) -> None:
     with pytest.raises(AssertionError, match=r"in a domain test|called from"):
         OUTSIDE[name]()

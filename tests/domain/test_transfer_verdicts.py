@@ -13,37 +13,40 @@ from tileferry.domain.tiles import (
     UploadBatchReport,
     UploadOutcome,
 )
-from tileferry.domain.transfer_verdicts import download_verdict, upload_verdict
+from tileferry.domain.work import judge_download, judge_upload
 
 R1 = RunId("r1")
 HASH = "0123456789abcdef"
 
 
-def downloaded(requested: int, **counts: int) -> DownloadBatchReport:
+def make_download_report(requested: int, **counts: int) -> DownloadBatchReport:
     return DownloadBatchReport.from_tally(
         DownloadTally(**counts), flight_id="F1", request_hash=HASH, tiles_requested=requested
     )
 
 
-def uploaded(outcome: UploadOutcome, **fields: object) -> UploadBatchReport:
+def make_upload_report(outcome: UploadOutcome, **fields: object) -> UploadBatchReport:
     return UploadBatchReport(flight_id="F1", outcome=outcome, per_tile_status=(), **fields)  # type: ignore[arg-type]
 
 
-def test_a_complete_download_passes_also_when_nothing_was_left_to_do() -> None:
-    assert download_verdict(R1, downloaded(3, tiles_downloaded=3)).outcome is VerdictOutcome.PASSED
-    no_op = DownloadBatchReport.no_op(flight_id="F1", request_hash=HASH, tiles_journaled=3)
-    assert download_verdict(R1, no_op).outcome is VerdictOutcome.PASSED
+def test_complete_or_no_op_download_passes() -> None:
+    assert (
+        judge_download(R1, make_download_report(3, tiles_downloaded=3)).outcome
+        is VerdictOutcome.PASSED
+    )
+    no_op = DownloadBatchReport.for_no_op(flight_id="F1", request_hash=HASH, tiles_journaled=3)
+    assert judge_download(R1, no_op).outcome is VerdictOutcome.PASSED
 
 
-def test_what_the_gates_did_is_for_a_human_to_look_at() -> None:
-    report = downloaded(
+def test_gate_rejections_and_downgrades_need_review() -> None:
+    report = make_download_report(
         6,
         tiles_downloaded=4,
         tiles_downgraded=2,
         tiles_rejected_resolution=1,
         tiles_rejected_freshness=1,
     )
-    verdict = download_verdict(R1, report)
+    verdict = judge_download(R1, report)
     assert verdict.outcome is VerdictOutcome.NEEDS_REVIEW
     assert verdict.reasons == (
         "2 tiles downgraded: older than their sector likes",
@@ -52,24 +55,24 @@ def test_what_the_gates_did_is_for_a_human_to_look_at() -> None:
     )
 
 
-def test_a_download_with_holes_is_not_ended() -> None:
-    report = downloaded(5, tiles_downloaded=2, tiles_failed=2, tiles_missing=1)
+def test_incomplete_download_raises_incomplete_work() -> None:
+    report = make_download_report(5, tiles_downloaded=2, tiles_failed=2, tiles_missing=1)
     with pytest.raises(IncompleteWorkError, match="of 5 tiles 2 failed and 1 were missing"):
-        download_verdict(R1, report)
+        judge_download(R1, report)
 
 
-def test_a_complete_upload_passes_and_giveups_are_for_a_human() -> None:
-    passed = upload_verdict(R1, uploaded(UploadOutcome.SUCCESS))
-    review = upload_verdict(R1, uploaded(UploadOutcome.PARTIAL, tiles_given_up=2))
+def test_complete_upload_passes_and_giveups_need_review() -> None:
+    passed = judge_upload(R1, make_upload_report(UploadOutcome.SUCCESS))
+    review = judge_upload(R1, make_upload_report(UploadOutcome.PARTIAL, tiles_given_up=2))
     assert (passed.outcome, review.outcome) == (VerdictOutcome.PASSED, VerdictOutcome.NEEDS_REVIEW)
     assert review.reasons == ("2 tiles are given up",)
 
 
-def test_tiles_that_the_cache_cannot_read_are_for_a_human() -> None:
+def test_unreadable_tiles_need_review() -> None:
     lost = PerTileStatus(
         tile_id=TileId(source="cam", zoom=1, x=0, y=0), status=TileUploadStatus.UNREADABLE
     )
-    verdict = upload_verdict(R1, UploadBatchReport.from_statuses("F1", [lost]))
+    verdict = judge_upload(R1, UploadBatchReport.from_statuses("F1", [lost]))
     assert verdict.outcome is VerdictOutcome.NEEDS_REVIEW
     assert verdict.reasons == (
         "1 tiles wait, and cannot be read from the cache: ingest them again",
@@ -79,7 +82,7 @@ def test_tiles_that_the_cache_cannot_read_are_for_a_human() -> None:
 @pytest.mark.parametrize(
     "report",
     [
-        uploaded(UploadOutcome.FAILURE),
+        make_upload_report(UploadOutcome.FAILURE),
         UploadBatchReport(
             flight_id="F1",
             outcome=UploadOutcome.PARTIAL,
@@ -93,6 +96,6 @@ def test_tiles_that_the_cache_cannot_read_are_for_a_human() -> None:
         ),
     ],
 )
-def test_an_upload_that_goes_on_later_is_not_ended(report: UploadBatchReport) -> None:
+def test_incomplete_upload_raises_incomplete_work(report: UploadBatchReport) -> None:
     with pytest.raises(IncompleteWorkError, match="the upload of flight F1 is not complete"):
-        upload_verdict(R1, report)
+        judge_upload(R1, report)

@@ -8,7 +8,7 @@ import pytest
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
-from support.areas import areas, boxes, names, partition_keys
+from support.strategies import areas, boxes, names, partition_keys
 
 from tileferry.domain.canonical import JsonValue, canonical_json
 from tileferry.domain.errors import InvalidValueError
@@ -16,7 +16,7 @@ from tileferry.domain.partitions import PartitionKey
 from tileferry.domain.retry import Final
 from tileferry.domain.runs import RunKind, classify_error
 from tileferry.domain.tiles import Area, BBox, SectorClass
-from tileferry.domain.work import AcquirePartition, DownloadArea, UploadFlight, Work, work_from
+from tileferry.domain.work import AcquirePartition, DownloadArea, UploadFlight, Work, parse_work
 
 KEY = PartitionKey(
     source="osm", customer_id="acme", query_name="roads", logical_date=date(2024, 1, 31)
@@ -33,7 +33,7 @@ EACH: list[Work] = [ACQUIRE, DOWNLOAD, UPLOAD]
 ONE_OF_SECTORS = f"must be one of {', '.join(SectorClass)}"
 
 works: st.SearchStrategy[Work] = st.one_of(
-    st.builds(AcquirePartition.of, partition_keys, areas),
+    st.builds(AcquirePartition.for_partition, partition_keys, areas),
     st.builds(
         DownloadArea,
         source=names,
@@ -53,13 +53,13 @@ json_values: st.SearchStrategy[JsonValue] = st.recursive(
 )
 
 
-def test_the_payloads_are_what_older_runs_have_in_the_queue() -> None:
+def test_payload_format_is_stable() -> None:
     area = {
         "bbox": "36.1,49.9,36.4,50.1",
         "zoom_levels": [15, 16],
         "sector_class": "active_conflict",
     }
-    assert ACQUIRE.payload() == {
+    assert ACQUIRE.to_payload() == {
         "version": 1,
         "source": "osm",
         "customer_id": "acme",
@@ -67,36 +67,36 @@ def test_the_payloads_are_what_older_runs_have_in_the_queue() -> None:
         "logical_date": "2024-01-31",
         **area,
     }
-    assert DOWNLOAD.payload() == {"version": 1, "source": "sat", "flight_id": "F7", **area}
-    assert UPLOAD.payload() == {"version": 1, "source": "sat", "flight_id": "F7"}
+    assert DOWNLOAD.to_payload() == {"version": 1, "source": "sat", "flight_id": "F7", **area}
+    assert UPLOAD.to_payload() == {"version": 1, "source": "sat", "flight_id": "F7"}
 
 
-def test_each_kind_of_run_has_its_work_and_its_gate() -> None:
+def test_each_run_kind_has_its_work_and_source() -> None:
     assert [work.kind for work in EACH] == list(RunKind)
     assert [work.source for work in EACH] == ["osm", "sat", "sat"]
-    assert AcquirePartition.of(KEY, Area(**AREA)) == ACQUIRE
+    assert AcquirePartition.for_partition(KEY, Area(**AREA)) == ACQUIRE
 
 
 @given(works)
-def test_work_is_read_back_as_it_was(work: Work) -> None:
-    assert work_from(work.kind, json.loads(json.dumps(work.payload()))) == work
-    assert work_from(work.kind, json.loads(canonical_json(work.payload()))) == work
+def test_work_round_trips_through_payload(work: Work) -> None:
+    assert parse_work(work.kind, json.loads(json.dumps(work.to_payload()))) == work
+    assert parse_work(work.kind, json.loads(canonical_json(work.to_payload()))) == work
 
 
-def test_the_dedupe_keys() -> None:
+def test_dedupe_keys() -> None:
     assert ACQUIRE.dedupe_key == "acquire_partition/osm/acme/roads/2024-01-31"
     assert DOWNLOAD.dedupe_key == ("download_area/sat/F7/36.1,49.9,36.4,50.1/15,16/active_conflict")
     assert UPLOAD.dedupe_key == "upload_flight/sat/F7"
 
 
-def test_two_runs_of_one_partition_are_the_same_work_whatever_their_area() -> None:
+def test_partition_dedupe_key_ignores_area() -> None:
     assert evolve(ACQUIRE, zoom_levels=(3,)).dedupe_key == ACQUIRE.dedupe_key
     assert evolve(DOWNLOAD, zoom_levels=(16, 15)).dedupe_key == DOWNLOAD.dedupe_key
     assert evolve(DOWNLOAD, zoom_levels=(3,)).dedupe_key != DOWNLOAD.dedupe_key
 
 
 @given(works, works)
-def test_only_the_same_work_has_the_same_dedupe_key(one: Work, other: Work) -> None:
+def test_only_equal_work_shares_dedupe_key(one: Work, other: Work) -> None:
     same = one.dedupe_key == other.dedupe_key
     if isinstance(one, AcquirePartition) and isinstance(other, AcquirePartition):
         assert same == (one.key == other.key)
@@ -126,41 +126,41 @@ def test_only_the_same_work_has_the_same_dedupe_key(one: Work, other: Work) -> N
         (ACQUIRE, {"sector_class": None}, "sector_class", ONE_OF_SECTORS),
     ],
 )
-def test_a_payload_that_was_changed_is_refused_by_its_field(
+def test_invalid_payload_is_rejected_by_field(
     work: Work, changed: dict[str, Any], field: str, problem: str
 ) -> None:
     with pytest.raises(InvalidValueError) as caught:
-        work_from(work.kind, {**work.payload(), **changed})
+        parse_work(work.kind, {**work.to_payload(), **changed})
     assert (caught.value.field, caught.value.problem) == (f"payload.{field}", problem)
     assert classify_error(caught.value) == Final()
 
 
 @pytest.mark.parametrize("work", EACH, ids=lambda work: work.kind.value)
-def test_each_field_is_needed(work: Work) -> None:
-    payload = work.payload()
+def test_every_payload_field_is_required(work: Work) -> None:
+    payload = work.to_payload()
     for name in payload.keys() - {"version"}:
         with pytest.raises(InvalidValueError) as caught:
-            work_from(work.kind, {key: payload[key] for key in payload if key != name})
+            parse_work(work.kind, {key: payload[key] for key in payload if key != name})
         assert (caught.value.field, caught.value.problem) == (f"payload.{name}", "is missing")
 
 
 @given(work=st.sampled_from(EACH), data=st.data())
-def test_hostile_payloads_are_read_or_refused_by_their_field(
+def test_arbitrary_payloads_are_parsed_or_rejected_by_field(
     work: Work, data: st.DataObject
 ) -> None:
     payload: JsonValue = data.draw(json_values)
     if data.draw(st.booleans()):
-        name = data.draw(st.sampled_from(sorted(work.payload())))
-        payload = {**work.payload(), name: payload}
-    found = read_or_refused(work.kind, payload)
+        name = data.draw(st.sampled_from(sorted(work.to_payload())))
+        payload = {**work.to_payload(), name: payload}
+    found = parse_work_or_error(work.kind, payload)
     if isinstance(found, InvalidValueError):
         assert found.field.startswith("payload")
     else:
-        assert work_from(found.kind, found.payload()) == found
+        assert parse_work(found.kind, found.to_payload()) == found
 
 
-def read_or_refused(kind: RunKind, payload: JsonValue) -> Work | InvalidValueError:
+def parse_work_or_error(kind: RunKind, payload: JsonValue) -> Work | InvalidValueError:
     try:
-        return work_from(kind, payload)
+        return parse_work(kind, payload)
     except InvalidValueError as error:
         return error

@@ -4,19 +4,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.area_operator import AreaOperator
-from support.download_site import DERKACHI, ZOOM
-from support.operator import Operator, move_in
-from support.readiness_site import Site
+from support.control_plane import ControlPlane, create_postgres_control_plane
+from support.download_env import DERKACHI, ZOOM
+from support.download_operator import DownloadOperator
+from support.operator import Operator, enter_environment
+from support.readiness_env import ReadinessEnv
 from support.scripted_provider import ScriptedProvider
-from support.work_desk import Desk, postgres_desk
 
 from tileferry.adapters.postgres import Database
 
 
 @pytest.fixture
 def provider() -> ScriptedProvider:
-    return ScriptedProvider.of_area(DERKACHI, ZOOM, 20)
+    return ScriptedProvider.for_area(DERKACHI, ZOOM, 20)
 
 
 @pytest.fixture
@@ -25,11 +25,11 @@ def operator(
     database_url: str,
     provider: ScriptedProvider,
     monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[AreaOperator]:
+) -> Iterator[DownloadOperator]:
     """An operator in this process; each call to the provider is made once."""
-    with provider.served() as url:
-        person = AreaOperator(tmp_path, database_url, url)
-        move_in(monkeypatch, tmp_path, person.environment)
+    with provider.serve() as url:
+        person = DownloadOperator(tmp_path, database_url, url)
+        enter_environment(monkeypatch, tmp_path, person.environment)
         monkeypatch.setenv("TILEFERRY_C11_MAX_5XX_RETRIES", "0")
         yield person
 
@@ -38,22 +38,22 @@ def operator(
 def auditor(tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch) -> Operator:
     """Somebody who reads the audit log, in this process."""
     person = Operator(tmp_path, database_url)
-    move_in(monkeypatch, tmp_path, person.environment())
+    enter_environment(monkeypatch, tmp_path, person.environment())
     return person
 
 
 @pytest.fixture
-def site(
+def readiness_env(
     tmp_path: Path, database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> Site:
+) -> ReadinessEnv:
     """An operator's cache, to be judged in this process."""
     operator = Operator(tmp_path, database_url)
     settings = {"TILEFERRY_C11_CACHE_ROOT": str(tmp_path / "cache")}
-    move_in(monkeypatch, tmp_path, operator.environment(**settings))
-    return Site(operator, database)
+    enter_environment(monkeypatch, tmp_path, operator.environment(**settings))
+    return ReadinessEnv(operator, database)
 
 
 @pytest.fixture
-def desk(database: Database) -> Desk:
+def control_plane(database: Database) -> ControlPlane:
     """The control plane's books."""
-    return postgres_desk(database)
+    return create_postgres_control_plane(database)

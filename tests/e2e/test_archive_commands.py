@@ -9,30 +9,30 @@ from typing import cast
 
 import pytest
 from pmtiles.reader import MmapSource, all_tiles
-from support.archive_operator import DAY, ArchiveOperator, grid
-from support.archives import picture
+from support.archive_operator import DAY, ArchiveOperator, create_tile_grid
+from support.archives import create_image
 
 from tileferry.adapters.filesystem import FileCacheLock
 from tileferry.adapters.postgres import Database, PostgresTileMetadataStore
 from tileferry.adapters.system import SystemClock
 from tileferry.domain.tiles import BBox
 
-TILES = grid(120)
+TILES = create_tile_grid(120)
 NAMES = {"tree": "out", "mbtiles": "out.mbtiles", "pmtiles": "out.pmtiles"}
 
 
 @pytest.fixture
 def operator(tmp_path: Path, database_url: str) -> ArchiveOperator:
     person = ArchiveOperator(tmp_path, database_url)
-    person.has(TILES)
+    person.store_tiles(TILES)
     return person
 
 
-def expected() -> dict[tuple[int, int, int], bytes]:
+def expected_tiles() -> dict[tuple[int, int, int], bytes]:
     return {(tile.zoom, tile.x, tile.y): ArchiveOperator.content(tile) for tile in TILES}
 
 
-def read(path: Path) -> dict[tuple[int, int, int], bytes]:
+def read_archive(path: Path) -> dict[tuple[int, int, int], bytes]:
     """Read an archive without any code of ours."""
     if path.suffix == ".pmtiles":
         with path.open("rb") as file:
@@ -49,9 +49,9 @@ def read(path: Path) -> dict[tuple[int, int, int], bytes]:
 
 
 @pytest.mark.parametrize("form", NAMES)
-def test_the_suffix_chooses_the_format(operator: ArchiveOperator, form: str) -> None:
+def test_export_format_follows_suffix(operator: ArchiveOperator, form: str) -> None:
     name = NAMES[form]
-    ran = operator.runs_here("cache", "export", name, "--json", "--attribution", "© us")
+    ran = operator.run_in_process("cache", "export", name, "--json", "--attribution", "© us")
     assert (ran.code, ran.err) == (0, "")
     body = ran.json
     assert body["schema"] == "tileferry.cache.export.v1"
@@ -59,85 +59,83 @@ def test_the_suffix_chooses_the_format(operator: ArchiveOperator, form: str) -> 
     assert (body["tiles_exported"], body["tiles_damaged"], body["damaged"]) == (120, 0, [])
     assert body["about"]["attribution"] == "© us"
     assert body["about"]["tiles"] == {"png": 120}
-    assert read(operator.home / name) == expected()
+    assert read_archive(operator.home / name) == expected_tiles()
 
 
-def test_an_export_is_told_to_people(operator: ArchiveOperator) -> None:
-    ran = operator.runs_here("cache", "export", "out.pmtiles", "--name", "Derkachi")
+def test_export_prints_summary(operator: ArchiveOperator) -> None:
+    ran = operator.run_in_process("cache", "export", "out.pmtiles", "--name", "Derkachi")
     assert ran.code == 0
     assert "Exported to out.pmtiles" in ran.out
     assert "120 png" in ran.out
 
 
-def test_an_area_of_some_levels_is_exported(operator: ArchiveOperator) -> None:
+def test_export_is_limited_to_area_and_zoom(operator: ArchiveOperator) -> None:
     box = BBox(west=28.745, south=50.62, east=28.76, north=50.65)
-    ran = operator.runs_here(
+    ran = operator.run_in_process(
         "cache", "export", "out.mbtiles", "--bbox", str(box), "--zoom", "15", "--json"
     )
     assert ran.code == 0
-    found = read(operator.home / "out.mbtiles")
+    found = read_archive(operator.home / "out.mbtiles")
     assert 0 < len(found) < 120
-    assert found.items() <= expected().items()
-    nothing = operator.runs_here("cache", "export", "none.mbtiles", "--zoom", "9", "--json")
+    assert found.items() <= expected_tiles().items()
+    nothing = operator.run_in_process("cache", "export", "none.mbtiles", "--zoom", "9", "--json")
     assert nothing.code == 4
     assert "no tile of source satellite" in nothing.err
 
 
 @pytest.mark.parametrize("form", NAMES)
-def test_what_is_there_is_refused_unless_it_may_be_replaced(
-    operator: ArchiveOperator, form: str
-) -> None:
+def test_existing_target_is_rejected_without_replace(operator: ArchiveOperator, form: str) -> None:
     name = NAMES[form]
-    assert operator.runs_here("cache", "export", name, "--zoom", "15").code == 0
-    refused = operator.runs_here("cache", "export", name)
+    assert operator.run_in_process("cache", "export", name, "--zoom", "15").code == 0
+    refused = operator.run_in_process("cache", "export", name)
     assert refused.code == 4
     assert "--replace" in refused.err
-    assert operator.runs_here("cache", "export", name, "--replace").code == 0
-    assert read(operator.home / name) == expected()
+    assert operator.run_in_process("cache", "export", name, "--replace").code == 0
+    assert read_archive(operator.home / name) == expected_tiles()
 
 
-def test_a_folder_that_is_no_export_is_not_offered_for_replacement(
+def test_foreign_folder_cannot_be_replaced(
     operator: ArchiveOperator,
 ) -> None:
     (operator.home / "letters").mkdir()
     (operator.home / "letters" / "a").write_bytes(b"dear")
     for place in (".", "letters"):
-        refused = operator.runs_here("cache", "export", place)
+        refused = operator.run_in_process("cache", "export", place)
         assert refused.code == 4
         assert "name another place" in refused.err
         assert "--replace" not in refused.err
     assert (operator.home / "letters" / "a").read_bytes() == b"dear"
 
 
-def test_a_damaged_tile_is_named_and_the_rest_exported(operator: ArchiveOperator) -> None:
-    operator.damages(TILES[3])
-    ran = operator.runs_here("cache", "export", "out.pmtiles", "--json")
+def test_damaged_tile_is_reported_and_others_exported(operator: ArchiveOperator) -> None:
+    operator.damage_tile(TILES[3])
+    ran = operator.run_in_process("cache", "export", "out.pmtiles", "--json")
     assert ran.code == 3
     assert (ran.json["tiles_exported"], ran.json["tiles_damaged"]) == (119, 1)
     assert [entry["tile_id"] for entry in ran.json["damaged"]] == [str(TILES[3])]
-    assert len(read(operator.home / "out.pmtiles")) == 119
-    shown = operator.runs_here("cache", "export", "out.mbtiles")
+    assert len(read_archive(operator.home / "out.pmtiles")) == 119
+    shown = operator.run_in_process("cache", "export", "out.mbtiles")
     assert shown.code == 3
     assert str(TILES[3]) in shown.out
 
 
-def test_an_export_goes_on_beside_a_download(operator: ArchiveOperator) -> None:
+def test_export_works_while_cache_is_locked(operator: ArchiveOperator) -> None:
     lock = FileCacheLock(root=operator.cache_root)
     lock.acquire()
     try:
-        assert operator.runs_here("cache", "export", "out.pmtiles").code == 0
-        refused = operator.runs_here("cache", "import", "out.pmtiles", "--format", "mbtiles")
+        assert operator.run_in_process("cache", "export", "out.pmtiles").code == 0
+        refused = operator.run_in_process("cache", "import", "out.pmtiles", "--format", "mbtiles")
         assert refused.code == 4
     finally:
         lock.release()
 
 
-def test_an_export_changes_nothing_in_the_cache(operator: ArchiveOperator) -> None:
+def test_export_does_not_change_cache(operator: ArchiveOperator) -> None:
     def seen() -> tuple[object, ...]:
         files = {
             path: path.read_bytes() for path in operator.cache_root.rglob("*") if path.is_file()
         }
-        database = Database.at(operator.database_url)
+        database = Database.from_url(operator.database_url)
         rows = PostgresTileMetadataStore(database=database, clock=SystemClock())
         world = BBox(west=-180, south=-90, east=180, north=90)
         found = list(rows.query_by_bbox(world, [15]))
@@ -146,81 +144,81 @@ def test_an_export_changes_nothing_in_the_cache(operator: ArchiveOperator) -> No
 
     before = seen()
     for name in NAMES.values():
-        assert operator.runs_here("cache", "export", name).code == 0
+        assert operator.run_in_process("cache", "export", name).code == 0
     assert seen() == before
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path, empty_database_url: str) -> ArchiveOperator:
+def other_operator(tmp_path: Path, empty_database_url: str) -> ArchiveOperator:
     """Somebody with a cache that is empty."""
     (tmp_path / "elsewhere").mkdir()
     person = ArchiveOperator(tmp_path / "elsewhere", empty_database_url)
-    assert person.runs_here("db", "upgrade").code == 0
+    assert person.run_in_process("db", "upgrade").code == 0
     return person
 
 
 @pytest.mark.parametrize("form", ["tree", "mbtiles"])
-def test_an_export_is_imported_with_all_that_is_known(
-    operator: ArchiveOperator, elsewhere: ArchiveOperator, form: str
+def test_exported_archive_is_imported_with_metadata(
+    operator: ArchiveOperator, other_operator: ArchiveOperator, form: str
 ) -> None:
     path = operator.home / NAMES[form]
-    assert operator.runs_here("cache", "export", str(path)).code == 0
-    ran = elsewhere.runs_here("cache", "import", str(path), "--json")
+    assert operator.run_in_process("cache", "export", str(path)).code == 0
+    ran = other_operator.run_in_process("cache", "import", str(path), "--json")
     assert ran.code == 0, ran.out
     body = ran.json
     assert body["schema"] == "tileferry.cache.import.v1"
     assert (body["format"], body["tiles_imported"], body["entries_refused"]) == (form, 120, 0)
-    again = elsewhere.runs_here("cache", "import", str(path), "--json").json
+    again = other_operator.run_in_process("cache", "import", str(path), "--json").json
     assert (again["tiles_imported"], again["tiles_unchanged"]) == (0, 120)
-    assert "there before" in elsewhere.runs_here("cache", "import", str(path)).out
-    database = Database.at(elsewhere.database_url)
+    assert "there before" in other_operator.run_in_process("cache", "import", str(path)).out
+    database = Database.from_url(other_operator.database_url)
     row = PostgresTileMetadataStore(database=database, clock=SystemClock()).get_metadata(TILES[5])
     database.close()
     assert row is not None
     assert (row.produced_at, row.resolution_m_per_px, row.flight_id) == (DAY, 0.6, "import")
-    assert elsewhere.runs_here("cache", "verify").code == 0
-    assert elsewhere.runs_here("cache", "export", "again.pmtiles").code == 0
-    assert read(elsewhere.home / "again.pmtiles") == expected()
+    assert other_operator.run_in_process("cache", "verify").code == 0
+    assert other_operator.run_in_process("cache", "export", "again.pmtiles").code == 0
+    assert read_archive(other_operator.home / "again.pmtiles") == expected_tiles()
 
 
-def _theirs(path: Path) -> None:
+def write_foreign_mbtiles(path: Path) -> None:
     """Make MBTiles as other tools do: without a word of when and how fine."""
     with closing(sqlite3.connect(path)) as database:
         database.execute("CREATE TABLE tiles (zoom_level, tile_column, tile_row, tile_data)")
-        database.execute("INSERT INTO tiles VALUES (14, 9500, 10883, ?)", (picture("theirs"),))
+        database.execute("INSERT INTO tiles VALUES (14, 9500, 10883, ?)", (create_image("theirs"),))
         database.execute("INSERT INTO tiles VALUES (14, 9501, 10883, ?)", (b"<html>",))
-        database.execute("INSERT INTO tiles VALUES (99, 1, 1, ?)", (picture("theirs"),))
+        database.execute("INSERT INTO tiles VALUES (99, 1, 1, ?)", (create_image("theirs"),))
         database.commit()
 
 
-def test_somebody_else_s_archive_needs_a_word_of_its_age(elsewhere: ArchiveOperator) -> None:
-    _theirs(elsewhere.home / "their.mbtiles")
-    silent = elsewhere.runs_here("cache", "import", "their.mbtiles", "--json")
+def test_foreign_archive_requires_produced_at(other_operator: ArchiveOperator) -> None:
+    write_foreign_mbtiles(other_operator.home / "their.mbtiles")
+    silent = other_operator.run_in_process("cache", "import", "their.mbtiles", "--json")
     assert (silent.code, silent.json["tiles_imported"]) == (3, 0)
     assert "--produced-at" in silent.out
     said = ("--produced-at", f"{DAY:%Y-%m-%d}", "--resolution", "2.5", "--source", "theirs")
-    ran = elsewhere.runs_here("cache", "import", "their.mbtiles", *said, "--json")
+    ran = other_operator.run_in_process("cache", "import", "their.mbtiles", *said, "--json")
     assert (ran.code, ran.json["tiles_imported"], ran.json["entries_refused"]) == (3, 1, 2)
     assert [entry["place"] for entry in ran.json["refused"]] == ["99/1/1", "theirs/14/9501/5500"]
-    shown = elsewhere.runs_here("cache", "import", "their.mbtiles", *said)
+    shown = other_operator.run_in_process("cache", "import", "their.mbtiles", *said)
     assert "is no PNG, JPEG or WebP" in " ".join(shown.out.split())
-    old = elsewhere.runs_here(
+    old = other_operator.run_in_process(
         "cache", "import", "their.mbtiles", "--produced-at", "2020-01-01T00:00:00Z", "--json"
     )
     assert old.json["tiles_imported"] == 0
 
 
-def test_other_bytes_replace_only_for_who_asks(operator: ArchiveOperator) -> None:
+def test_different_bytes_require_replace_tiles(operator: ArchiveOperator) -> None:
     tree = operator.home / "tree"
     file = tree / f"15/{TILES[0].x}/{TILES[0].y}.png"
     file.parent.mkdir(parents=True)
-    file.write_bytes(picture("newer"))
+    file.write_bytes(create_image("newer"))
     command = ("cache", "import", "tree", "--produced-at", f"{DAY.isoformat()}", "--json")
-    assert operator.runs_here(*command).code == 3
-    assert operator.runs_here(*command, "--replace-tiles").json["tiles_imported"] == 1
-    assert operator.runs_here("cache", "export", "out").code == 0
+    assert operator.run_in_process(*command).code == 3
+    assert operator.run_in_process(*command, "--replace-tiles").json["tiles_imported"] == 1
+    assert operator.run_in_process("cache", "export", "out").code == 0
     found = operator.home / f"out/15/{TILES[0].x}/{TILES[0].y}.png"
-    assert found.read_bytes() == picture("newer")
+    assert found.read_bytes() == create_image("newer")
 
 
 @pytest.mark.parametrize(
@@ -230,19 +228,19 @@ def test_other_bytes_replace_only_for_who_asks(operator: ArchiveOperator) -> Non
         (lambda path: path.with_suffix(".pmtiles").write_bytes(b"x"), 2, "cannot be read as"),
     ],
 )
-def test_what_cannot_be_read_is_refused(
-    elsewhere: ArchiveOperator, spoil: Callable[[Path], object], code: int, said: str
+def test_unreadable_archive_is_rejected(
+    other_operator: ArchiveOperator, spoil: Callable[[Path], object], code: int, said: str
 ) -> None:
-    path = elsewhere.home / "their.mbtiles"
+    path = other_operator.home / "their.mbtiles"
     spoil(path)
-    ran = elsewhere.runs_here("cache", "import", str(path), "--json")
+    ran = other_operator.run_in_process("cache", "import", str(path), "--json")
     assert ran.code == code
     assert code == 2 or said in ran.json["error"]["message"]
 
 
-def test_a_pmtiles_archive_is_not_imported(elsewhere: ArchiveOperator) -> None:
-    (elsewhere.home / "their.pmtiles").write_bytes(b"PMTiles\x03")
-    ran = elsewhere.runs_here("cache", "import", "their.pmtiles")
+def test_pmtiles_import_is_rejected(other_operator: ArchiveOperator) -> None:
+    (other_operator.home / "their.pmtiles").write_bytes(b"PMTiles\x03")
+    ran = other_operator.run_in_process("cache", "import", "their.pmtiles")
     assert ran.code == 2
     assert "convert it to MBTiles" in ran.err
 
@@ -258,26 +256,30 @@ def test_a_pmtiles_archive_is_not_imported(elsewhere: ArchiveOperator) -> None:
         (("cache", "import", ".", "--produced-at", "01.11.2026"), "write it as 2026-11-01"),
     ],
 )
-def test_wrong_options_are_named(
+def test_invalid_options_are_rejected_by_name(
     operator: ArchiveOperator, arguments: tuple[str, ...], said: str
 ) -> None:
-    ran = operator.runs_here(*arguments)
+    ran = operator.run_in_process(*arguments)
     assert ran.code == 2
     assert said in ran.err
 
 
-def test_an_import_needs_room(operator: ArchiveOperator, elsewhere: ArchiveOperator) -> None:
+def test_import_requires_budget(operator: ArchiveOperator, other_operator: ArchiveOperator) -> None:
     path = operator.home / "out.mbtiles"
-    operator.runs_here("cache", "export", str(path))
-    ran = elsewhere.runs_here("cache", "import", str(path), TILEFERRY_C6_BUDGET_BYTES="1000")
+    operator.run_in_process("cache", "export", str(path))
+    ran = other_operator.run_in_process(
+        "cache", "import", str(path), TILEFERRY_C6_BUDGET_BYTES="1000"
+    )
     assert ran.code == 4
-    assert elsewhere.count() == 0
+    assert other_operator.count_tiles() == 0
 
 
-def test_the_archive_names_who_made_the_pictures(operator: ArchiveOperator) -> None:
+def test_archive_carries_attribution_of_xyz_source(operator: ArchiveOperator) -> None:
     def credited(*settings: str, options: Sequence[str] = ()) -> str | None:
-        operator.configures("\n".join(("[tileferry.xyz]", 'attribution = "© Example"', *settings)))
-        assert operator.runs_here("cache", "export", "out", "--replace", *options).code == 0
+        operator.write_config(
+            "\n".join(("[tileferry.xyz]", 'attribution = "© Example"', *settings))
+        )
+        assert operator.run_in_process("cache", "export", "out", "--replace", *options).code == 0
         about = json.loads((operator.home / "out/archive.json").read_text(encoding="utf-8"))
         return cast("str | None", about.get("attribution"))
 

@@ -7,11 +7,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from support.archive_operator import DAY, ArchiveOperator, grid
-from support.archives import picture
-from support.area_operator import wait_until
+from support.archive_operator import DAY, ArchiveOperator, create_tile_grid
+from support.archives import create_image
+from support.download_operator import wait_until
 
-TILES = grid(3)
+TILES = create_tile_grid(3)
 NOT_UTF8 = os.fsdecode(b"x\xff")
 PLAIN = "CREATE TABLE tiles (zoom_level, tile_column, tile_row, tile_data)"
 
@@ -19,11 +19,11 @@ PLAIN = "CREATE TABLE tiles (zoom_level, tile_column, tile_row, tile_data)"
 @pytest.fixture
 def operator(tmp_path: Path, database_url: str) -> ArchiveOperator:
     person = ArchiveOperator(tmp_path, database_url)
-    person.has(TILES)
+    person.store_tiles(TILES)
     return person
 
 
-def makes(path: Path, *scripts: str) -> None:
+def create_sqlite(path: Path, *scripts: str) -> None:
     with closing(sqlite3.connect(path)) as database:
         for script in scripts:
             database.executescript(script)
@@ -40,20 +40,20 @@ def makes(path: Path, *scripts: str) -> None:
         (("import", NOT_UTF8, "--format", "mbtiles"), "SRC: is not UTF-8"),
     ],
 )
-def test_a_name_that_is_not_utf8_is_refused_before_any_work(
+def test_non_utf8_name_is_rejected_before_any_work(
     operator: ArchiveOperator, arguments: tuple[str, ...], said: str
 ) -> None:
     if arguments[0] == "import":
         (operator.home / NOT_UTF8).mkdir()
     before = set(operator.home.iterdir())
-    ran = operator.runs_here("cache", *arguments)
+    ran = operator.run_in_process("cache", *arguments)
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err
     assert set(operator.home.iterdir()) - before <= {operator.home / "log.jsonl"}
 
 
-def test_a_refused_name_can_be_shown(operator: ArchiveOperator) -> None:
-    ran = operator.runs("cache", "export", f"{NOT_UTF8}.pmtiles")
+def test_rejected_non_utf8_name_is_shown_escaped(operator: ArchiveOperator) -> None:
+    ran = operator.run("cache", "export", f"{NOT_UTF8}.pmtiles")
     assert (ran.code, ran.out) == (2, "")
     assert "x\\udcff.pmtiles" in ran.err
 
@@ -66,36 +66,36 @@ def test_a_refused_name_can_be_shown(operator: ArchiveOperator) -> None:
         (20, None),
     ],
 )
-def test_of_many_refusals_it_says_how_many_are_named(
+def test_output_states_how_many_refusals_are_omitted(
     operator: ArchiveOperator, count: int, said: str | None
 ) -> None:
     path = operator.home / "their.mbtiles"
-    makes(path, PLAIN)
+    create_sqlite(path, PLAIN)
     with closing(sqlite3.connect(path)) as database:
         for number in range(count):
             database.execute("INSERT INTO tiles VALUES (99, ?, 0, x'00')", (number,))
         database.commit()
-    ran = operator.runs_here("cache", "import", "their.mbtiles")
+    ran = operator.run_in_process("cache", "import", "their.mbtiles")
     assert ran.code == 3
     assert ("99/19/0" in ran.out, "99/20/0" in ran.out) == (True, False)
     assert "more; --json" not in ran.out if said is None else said in ran.out
-    body = operator.runs_here("cache", "import", "their.mbtiles", "--json").json
+    body = operator.run_in_process("cache", "import", "their.mbtiles", "--json").json
     assert (body["entries_refused"], len(body["refused"])) == (count, min(count, 1_000))
 
 
-def test_of_a_tile_that_is_there_twice_the_first_is_imported(operator: ArchiveOperator) -> None:
+def test_first_of_duplicate_tiles_is_imported(operator: ArchiveOperator) -> None:
     path = operator.home / "their.mbtiles"
-    makes(path, PLAIN)
+    create_sqlite(path, PLAIN)
     with closing(sqlite3.connect(path)) as database:
-        for content in (picture("first"), picture("first"), picture("second")):
+        for content in (create_image("first"), create_image("first"), create_image("second")):
             database.execute("INSERT INTO tiles VALUES (14, 9500, 10883, ?)", (content,))
         database.commit()
     said = ("--produced-at", f"{DAY:%Y-%m-%d}", "--resolution", "2.5", "--source", "theirs")
-    ran = operator.runs_here("cache", "import", "their.mbtiles", *said, "--json")
+    ran = operator.run_in_process("cache", "import", "their.mbtiles", *said, "--json")
     assert (ran.code, ran.json["tiles_imported"], ran.json["tiles_unchanged"]) == (3, 1, 1)
     assert "the first stays" in ran.json["refused"][0]["problem"]
-    operator.runs_here("cache", "export", "out", "--source", "theirs")
-    assert (operator.home / "out/14/9500/5500.png").read_bytes() == picture("first")
+    operator.run_in_process("cache", "export", "out", "--source", "theirs")
+    assert (operator.home / "out/14/9500/5500.png").read_bytes() == create_image("first")
 
 
 _ENDLESS = """
@@ -108,23 +108,25 @@ _ENDLESS = """
 """
 
 
-def test_invariant_17_an_import_of_endless_work_hears_that_it_shall_stop(
+def test_invariant_17_signal_stops_import_with_endless_query(
     operator: ArchiveOperator,
 ) -> None:
-    makes(operator.home / "their.mbtiles", _ENDLESS)
-    process = operator.starts("cache", "import", "their.mbtiles")
+    create_sqlite(operator.home / "their.mbtiles", _ENDLESS)
+    process = operator.start("cache", "import", "their.mbtiles")
 
     def reads_it() -> bool:
         opened = Path(f"/proc/{process.pid}/fd").iterdir()
-        return any(_target(fd) == str(operator.home / "their.mbtiles") for fd in opened)
+        return any(read_link(fd) == str(operator.home / "their.mbtiles") for fd in opened)
 
     wait_until(reads_it, "the archive to be opened")
     process.send_signal(signal.SIGTERM)
     assert process.wait(9) == 130  # before its time of grace is over
-    assert operator.runs_here("cache", "import", ".", "--json").code == 3  # nobody has the lock
+    assert (
+        operator.run_in_process("cache", "import", ".", "--json").code == 3
+    )  # nobody has the lock
 
 
-def _target(link: Path) -> str:
+def read_link(link: Path) -> str:
     try:
         return str(link.readlink())
     except FileNotFoundError:
@@ -132,9 +134,9 @@ def _target(link: Path) -> str:
 
 
 @pytest.mark.parametrize("form", ["mbtiles", "pmtiles", "tree"])
-def test_a_file_that_is_no_archive_is_not_replaced(operator: ArchiveOperator, form: str) -> None:
+def test_file_that_is_not_an_archive_is_not_replaced(operator: ArchiveOperator, form: str) -> None:
     (operator.home / "notes.txt").write_text("remember the milk")
-    ran = operator.runs_here("cache", "export", "notes.txt", "--format", form, "--replace")
+    ran = operator.run_in_process("cache", "export", "notes.txt", "--format", form, "--replace")
     assert ran.code == 4
     assert "is not replaced" in ran.err
     assert (operator.home / "notes.txt").read_text() == "remember the milk"

@@ -8,11 +8,10 @@ from datetime import UTC, datetime
 
 import pytest
 from attrs import evolve
-from support import json_forms
-from support.audit_history import an_hour_of_calls, stored, verified
-from support.audit_log import execute
-from support.operator import Operator, Ran, run_here
-from support.retry_histories import call_events
+from support import contracts
+from support.audit_events import create_call_events
+from support.audit_log import create_hour_of_calls, execute, run_audit_verify, store_events
+from support.operator import CommandResult, Operator, run_in_process
 
 from tileferry.adapters.memory import ManualClock
 from tileferry.adapters.postgres import Database
@@ -26,9 +25,9 @@ HOSTILE = "\x1b[31m[bold]red\nnext\u202egpj"
 
 
 @pytest.mark.usefixtures("auditor")
-def test_tail_shows_one_line_an_entry(database: Database) -> None:
-    stored(database, an_hour_of_calls())
-    ran = run_here("audit", "tail", "-n", "2")
+def test_tail_shows_one_line_per_entry(database: Database) -> None:
+    store_events(database, create_hour_of_calls())
+    ran = run_in_process("audit", "tail", "-n", "2")
     assert (ran.code, ran.err) == (0, "")
     retry, gave_up = ran.out.splitlines()
     assert "retry" in retry
@@ -39,7 +38,7 @@ def test_tail_shows_one_line_an_entry(database: Database) -> None:
 
 
 @pytest.mark.usefixtures("auditor")
-def test_tail_takes_what_is_wanted(database: Database) -> None:
+def test_tail_filters_by_category_and_event_type(database: Database) -> None:
     now = datetime.now(UTC)
     use = IdempotencyUsed(
         timestamp=now,
@@ -48,17 +47,17 @@ def test_tail_takes_what_is_wanted(database: Database) -> None:
         idempotency_key="key-1",
         action=IdempotencyAction.HIT,
     )
-    stored(database, [use, *an_hour_of_calls()])
-    assert run_here("audit", "tail", "--category", "kv_put").out.count("\n") == 1
-    body = run_here("audit", "tail", "--event-type", "retry_exhausted", "--json").json
+    store_events(database, [use, *create_hour_of_calls()])
+    assert run_in_process("audit", "tail", "--category", "kv_put").out.count("\n") == 1
+    body = run_in_process("audit", "tail", "--event-type", "retry_exhausted", "--json").json
     assert body["schema"] == "tileferry.audit.tail.v1"
     assert [entry["event"]["event_type"] for entry in body["entries"]] == ["retry_exhausted"] * 4
-    none = run_here("audit", "tail", "--category", "KV_PUT", "--event-type", "retry_attempt")
+    none = run_in_process("audit", "tail", "--category", "KV_PUT", "--event-type", "retry_attempt")
     assert (none.code, none.out) == (0, "")
 
 
 @pytest.mark.usefixtures("auditor")
-def test_tail_shows_nothing_that_a_terminal_would_obey(database: Database) -> None:
+def test_tail_and_replay_escape_control_characters(database: Database) -> None:
     change = StateChanged(
         timestamp=datetime.now(UTC),
         subject=HOSTILE,
@@ -68,16 +67,18 @@ def test_tail_shows_nothing_that_a_terminal_would_obey(database: Database) -> No
         actor="worker",
         reason=HOSTILE,
     )
-    stored(database, [change])
+    store_events(database, [change])
     for command in ("tail", "replay"):
-        ran = run_here("audit", command, *(["1"] if command == "replay" else []))
+        ran = run_in_process("audit", command, *(["1"] if command == "replay" else []))
         assert "\\x1b[31m[bold]red\\nnext\\u202egpj" in ran.out
         assert not set("\x1b\u202e") & set(ran.out)
 
 
-def test_tail_follows_until_it_is_interrupted(auditor: Operator, database: Database) -> None:
-    events = an_hour_of_calls()
-    log = stored(database, events[:1])
+def test_tail_follow_prints_new_entries_until_interrupted(
+    auditor: Operator, database: Database
+) -> None:
+    events = create_hour_of_calls()
+    log = store_events(database, events[:1])
     following = subprocess.Popen(  # noqa: S603  # our own command
         [*auditor.command, "audit", "tail", "--follow", "--json"],
         env=auditor.environment(PYTHONUNBUFFERED="1"),
@@ -88,10 +89,10 @@ def test_tail_follows_until_it_is_interrupted(auditor: Operator, database: Datab
     )
     assert following.stdout is not None
     try:
-        assert json_forms.read(following.stdout.readline())["sequence"] == 1
+        assert contracts.parse_output(following.stdout.readline())["sequence"] == 1
         log.emit(events[1:3])
-        assert json_forms.read(following.stdout.readline())["sequence"] == 2
-        third = json_forms.read(following.stdout.readline())
+        assert contracts.parse_output(following.stdout.readline())["sequence"] == 2
+        third = contracts.parse_output(following.stdout.readline())
         assert (third["schema"], third["sequence"]) == ("tileferry.audit.entry.v1", 3)
         following.send_signal(signal.SIGINT)
         out, err = following.communicate(timeout=30)
@@ -105,9 +106,9 @@ def test_tail_follows_until_it_is_interrupted(auditor: Operator, database: Datab
 # stats
 
 
-def test_stats_add_up_and_draw(auditor: Operator, database: Database) -> None:
-    stored(database, an_hour_of_calls())
-    ran = auditor.runs("audit", "stats")
+def test_stats_prints_totals_and_chart(auditor: Operator, database: Database) -> None:
+    store_events(database, create_hour_of_calls())
+    ran = auditor.run("audit", "stats")
     assert (ran.code, ran.err) == (0, "")
     lines = ran.out.splitlines()
     (row,) = (line for line in lines if line.startswith("API_REQUEST") and "%" in line)
@@ -117,9 +118,9 @@ def test_stats_add_up_and_draw(auditor: Operator, database: Database) -> None:
 
 
 @pytest.mark.usefixtures("auditor")
-def test_stats_for_scripts(database: Database) -> None:
-    stored(database, an_hour_of_calls())
-    body = run_here("audit", "stats", "--since", "1h", "--json").json
+def test_stats_json(database: Database) -> None:
+    store_events(database, create_hour_of_calls())
+    body = run_in_process("audit", "stats", "--since", "1h", "--json").json
     assert body["schema"] == "tileferry.audit.stats.v1"
     figures = body["categories"]["RETRY_API_REQUEST"]
     assert (figures["total_attempts"], figures["retried_calls"]) == (30, 10)
@@ -127,30 +128,30 @@ def test_stats_for_scripts(database: Database) -> None:
     assert figures["retries_per_minute"] == pytest.approx(20 / 60)
     assert figures["busiest_minute_retries"] == 20
     assert (figures["given_up"], body["alerts"]) == (4, [])
-    assert run_here("audit", "stats", "--since", "5m", "--json").json["events"] == 0
-    assert "No retries." in run_here("audit", "stats", "--since", "5m").out
+    assert run_in_process("audit", "stats", "--since", "5m", "--json").json["events"] == 0
+    assert "No retries." in run_in_process("audit", "stats", "--since", "5m").out
 
 
-def test_spec2_a_high_retry_rate_ends_with_an_alert(auditor: Operator, database: Database) -> None:
-    stored(database, an_hour_of_calls())
-    ran = run_here("audit", "stats", "--alert-rate", "19/min")
+def test_spec2_high_retry_rate_raises_alert(auditor: Operator, database: Database) -> None:
+    store_events(database, create_hour_of_calls())
+    ran = run_in_process("audit", "stats", "--alert-rate", "19/min")
     assert ran.code == 3
     assert "ALERT  API_REQUEST: 20 retries in the minute" in ran.out
-    assert run_here("audit", "stats", "--alert-rate", "20/min").code == 0
-    auditor.configures("[tileferry.audit]\nalert_retries_per_minute = 5\n")
-    body = run_here("audit", "stats", "--json")
+    assert run_in_process("audit", "stats", "--alert-rate", "20/min").code == 0
+    auditor.write_config("[tileferry.audit]\nalert_retries_per_minute = 5\n")
+    body = run_in_process("audit", "stats", "--json")
     assert (body.code, body.json["alerts"][0]["threshold_per_minute"]) == (3, 5)
-    auditor.configures(
+    auditor.write_config(
         "[tileferry.audit]\nalert_retries_per_minute = 5\n"
         "[tileferry.retry.API_REQUEST]\nalert_retries_per_minute = 100\n"
     )
-    assert run_here("audit", "stats").code == 0
+    assert run_in_process("audit", "stats").code == 0
 
 
 @pytest.mark.parametrize("rate", ["nan", "inf/min", "-1", "many", ""])
 @pytest.mark.usefixtures("auditor")
-def test_a_rate_that_is_none_is_refused_by_its_flag(rate: str) -> None:
-    ran = run_here("audit", "stats", "--alert-rate", rate)
+def test_invalid_alert_rate_is_rejected(rate: str) -> None:
+    ran = run_in_process("audit", "stats", "--alert-rate", rate)
     assert (ran.code, ran.out) == (2, "")
     assert f"--alert-rate: is not a rate (got {rate!r}); give retries per minute" in ran.err
 
@@ -158,9 +159,9 @@ def test_a_rate_that_is_none_is_refused_by_its_flag(rate: str) -> None:
 # replay
 
 
-def test_replay_makes_each_decision_again(auditor: Operator, database: Database) -> None:
-    stored(database, an_hour_of_calls())
-    ran = auditor.runs_here("audit", "replay", "corr-9")
+def test_replay_recomputes_each_decision(auditor: Operator, database: Database) -> None:
+    store_events(database, create_hour_of_calls())
+    ran = auditor.run_in_process("audit", "replay", "corr-9")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.count("decided") == 3
     waits = re.findall(r"decided   wait (\S+) s", ran.out)
@@ -168,37 +169,37 @@ def test_replay_makes_each_decision_again(auditor: Operator, database: Database)
     assert all(len(wait.partition(".")[2]) <= 3 for wait in waits)
     assert "give up after attempt 3: all attempts are used up" in ran.out
     assert "3 decisions made again, all the same to the byte" in ran.out
-    body = run_here("audit", "replay", "1", "--json").json
+    body = run_in_process("audit", "replay", "1", "--json").json
     assert body["schema"] == "tileferry.audit.replay.v1"
     assert (body["same"], body["decisions"]) == (True, 1)
     (entry,) = body["entries"]
     assert entry["recomputed"] == entry["event"]["decision_record"]["decision"]
-    by_key = run_here("audit", "replay", "key-2", "--json")
+    by_key = run_in_process("audit", "replay", "key-2", "--json")
     assert (by_key.code, by_key.json["same"]) == (0, True)
 
 
 @pytest.mark.usefixtures("auditor")
-def test_invariant_20_a_decision_that_was_changed_is_shown(
+def test_invariant_20_changed_decision_is_reported(
     database: Database,
 ) -> None:
-    first = an_hour_of_calls()[0]
+    first = create_hour_of_calls()[0]
     assert isinstance(first, RetryAttempted)
     decision = first.decision_record.decision
     assert isinstance(decision, RetryAt)
     forged = evolve(first.decision_record, decision=evolve(decision, delay_s=7.5))
-    stored(database, [evolve(first, decision_record=forged, delay_seconds=7.5)])
-    assert verified().code == 0  # the chain does not know better; the replay does
-    ran = run_here("audit", "replay", "1")
+    store_events(database, [evolve(first, decision_record=forged, delay_seconds=7.5)])
+    assert run_audit_verify().code == 0  # the chain does not know better; the replay does
+    ran = run_in_process("audit", "replay", "1")
     assert ran.code == 3
     assert "decided   wait 7.5 s" in ran.out
     assert f"differs   it comes out as: wait {decision.delay_s!r} s" in ran.out
-    body = run_here("audit", "replay", "1", "--json").json
+    body = run_in_process("audit", "replay", "1", "--json").json
     assert (body["same"], body["entries"][0]["same"]) == (False, False)
 
 
 @pytest.mark.usefixtures("auditor")
-def test_replay_of_what_is_not_there() -> None:
-    ran = run_here("audit", "replay", "nobody")
+def test_replay_of_unknown_id_is_rejected() -> None:
+    ran = run_in_process("audit", "replay", "nobody")
     assert (ran.code, ran.out) == (2, "")
     assert "ID: is not in the audit log (got 'nobody')" in ran.err
 
@@ -214,44 +215,44 @@ def test_replay_of_what_is_not_there() -> None:
         (["tail", "-n", "99999999999999999999"], "1000000"),
     ],
 )
-def test_what_nobody_can_ask_for_is_refused_and_does_not_crash(
+def test_out_of_range_options_are_rejected(
     auditor: Operator, arguments: list[str], problem: str
 ) -> None:
-    refused_by_name(auditor.runs_here("audit", *arguments), problem)
+    check_usage_error(auditor.run_in_process("audit", *arguments), problem)
 
 
-def test_bytes_that_are_no_text_are_refused_and_do_not_crash(auditor: Operator) -> None:
+def test_non_text_argument_is_rejected(auditor: Operator) -> None:
     """In a process of its own: only there an argument is bytes before it is text."""
-    refused_by_name(auditor.runs("audit", "replay", "\udcff"), "ID: must be text in valid Unicode")
+    check_usage_error(auditor.run("audit", "replay", "\udcff"), "ID: must be text in valid Unicode")
 
 
-def refused_by_name(ran: Ran, problem: str) -> None:
+def check_usage_error(ran: CommandResult, problem: str) -> None:
     assert (ran.code, ran.out) == (2, "")
     assert problem in " ".join(ran.err.replace("│", " ").split())
 
 
-def test_a_database_without_the_schema_is_told_what_to_do(
+def test_missing_schema_error_names_db_upgrade(
     empty_database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TILEFERRY_DATABASE_URL", empty_database_url)
-    ran = run_here("audit", "tail")
+    ran = run_in_process("audit", "tail")
     assert (ran.code, ran.out) == (7, "")
     assert "run tileferry db upgrade" in ran.err
 
 
-def test_a_database_that_is_away_is_an_error_of_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_database_is_one_line_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEFERRY_DATABASE_URL", "postgresql://me:canary@127.0.0.1:1/none")
-    ran = run_here("audit", "verify")
+    ran = run_in_process("audit", "verify")
     assert (ran.code, ran.out, ran.err.count("\n")) == (7, "", 1)
     assert "canary" not in ran.err
 
 
 @pytest.mark.usefixtures("auditor")
-def test_design_5_16_reading_the_log_is_retried_and_audited(
+def test_design_5_16_audit_log_reads_are_retried_and_audited(
     database: Database,
 ) -> None:
     """One connection of the reader is cut in the middle: the page is read again."""
-    log = stored(database, call_events([Final()], clock=ManualClock()))
+    log = store_events(database, create_call_events([Final()], clock=ManualClock()))
     cutter = (
         "CREATE FUNCTION cut() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN"
         " IF nextval('cuts') = 1 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;"
@@ -264,10 +265,10 @@ def test_design_5_16_reading_the_log_is_retried_and_audited(
         "ALTER TABLE audit_log RENAME TO audit_rows",
         "CREATE VIEW audit_log AS SELECT * FROM audit_rows WHERE cut()",
     )
-    ran = run_here("audit", "verify", "--json")
+    ran = run_in_process("audit", "verify", "--json")
     assert ran.code == 0, ran.err
     assert ran.json["checked"] >= 1
-    types = [json.loads(entry.body)["event_type"] for entry in log.entries()]
+    types = [json.loads(entry.body)["event_type"] for entry in log.iter_entries()]
     assert types == ["retry_exhausted", "retry_attempt", "retry_succeeded"]
-    retried = json.loads([*log.entries()][1].body)
+    retried = json.loads([*log.iter_entries()][1].body)
     assert retried["retry_category"] == "REPLAY_REPLAY_VALIDATION"

@@ -1,41 +1,46 @@
 """``tileferry audit verify``: whatever somebody with all rights changes is found."""
 
 import pytest
-from support.audit_history import an_hour_of_calls, behind_the_trigger, stored, verified
-from support.operator import Operator, run_here
+from support.audit_log import (
+    create_hour_of_calls,
+    run_audit_verify,
+    store_events,
+    tamper_with_audit_log,
+)
+from support.operator import Operator, run_in_process
 
 from tileferry.adapters.postgres import Database
 
 
-def test_invariant_21_a_sound_log_is_verified(auditor: Operator, database: Database) -> None:
-    log = stored(database, an_hour_of_calls())
-    head = f"{log.head().sequence}:{log.head().hash}"
-    ran = auditor.runs("audit", "verify")
+def test_invariant_21_intact_log_is_verified(auditor: Operator, database: Database) -> None:
+    log = store_events(database, create_hour_of_calls())
+    head = f"{log.read_head().sequence}:{log.read_head().hash}"
+    ran = auditor.run("audit", "verify")
     assert (ran.code, ran.err) == (0, "")
     assert f"head {head}\n" in ran.out
     assert "intact" in ran.out
-    body = run_here("audit", "verify", "--expect-head", head, "--json").json
+    body = run_in_process("audit", "verify", "--expect-head", head, "--json").json
     assert body["schema"] == "tileferry.audit.verify.v1"
-    assert (body["intact"], body["checked"], body["head"]) == (True, log.head().sequence, head)
+    assert (body["intact"], body["checked"], body["head"]) == (True, log.read_head().sequence, head)
 
 
 @pytest.mark.parametrize("column", ["body", "hash", "previous_hash"])
 @pytest.mark.usefixtures("auditor")
-def test_invariant_21_one_flipped_byte_is_found(database: Database, column: str) -> None:
-    log = stored(database, an_hour_of_calls())
-    size = len(next(iter(log.entries())).body) if column == "body" else 32
-    for sequence, byte in [(1, 0), (1, size - 1), (7, size // 2), (log.head().sequence, 3)]:
+def test_invariant_21_flipped_byte_is_detected(database: Database, column: str) -> None:
+    log = store_events(database, create_hour_of_calls())
+    size = len(next(iter(log.iter_entries())).body) if column == "body" else 32
+    for sequence, byte in [(1, 0), (1, size - 1), (7, size // 2), (log.read_head().sequence, 3)]:
         flip = (
             f"UPDATE audit_log SET {column} = set_byte({column}, {byte},"  # noqa: S608  # ours
             f" get_byte({column}, {byte}) # 1) WHERE sequence = {sequence}"
         )
-        with behind_the_trigger(database, flip):
-            ran = verified()
+        with tamper_with_audit_log(database, flip):
+            ran = run_audit_verify()
         assert ran.code == 3
         assert (ran.json["intact"], ran.json["broken_at"]) == (False, sequence)
         assert ran.json["checked"] == sequence - 1
         assert ran.json["problem"] == ("not_linked" if column == "previous_hash" else "edited")
-    assert verified().code == 0
+    assert run_audit_verify().code == 0
 
 
 @pytest.mark.parametrize(
@@ -49,17 +54,17 @@ def test_invariant_21_one_flipped_byte_is_found(database: Database, column: str)
     ],
 )
 @pytest.mark.usefixtures("auditor")
-def test_invariant_21_what_is_missing_is_found(
+def test_invariant_21_missing_entries_are_detected(
     database: Database,
     statement: str,
     problem: str,
     broken_at: int | None,
     checked: int,
 ) -> None:
-    stored(database, an_hour_of_calls())
-    with behind_the_trigger(database, statement):
-        ran = verified()
-        shown = run_here("audit", "verify")
+    store_events(database, create_hour_of_calls())
+    with tamper_with_audit_log(database, statement):
+        ran = run_audit_verify()
+        shown = run_in_process("audit", "verify")
     body = ran.json
     assert (ran.code, body["problem"]) == (3, problem)
     assert (body["broken_at"], body["checked"]) == (broken_at, checked)
@@ -68,19 +73,19 @@ def test_invariant_21_what_is_missing_is_found(
 
 
 @pytest.mark.usefixtures("auditor")
-def test_invariant_21_an_end_cut_off_with_its_head_is_found_by_the_noted_one(
+def test_invariant_21_truncation_with_moved_head_is_detected_by_noted_head(
     database: Database,
 ) -> None:
-    log = stored(database, an_hour_of_calls())
-    noted = f"{log.head().sequence}:{log.head().hash}"
+    log = store_events(database, create_hour_of_calls())
+    noted = f"{log.read_head().sequence}:{log.read_head().hash}"
     cut = "DELETE FROM audit_log WHERE sequence > 20"
     move = (
         "UPDATE audit_head SET (sequence, hash) ="
         " (SELECT sequence, hash FROM audit_log WHERE sequence = 20)"
     )
-    with behind_the_trigger(database, cut, move):
-        assert verified().code == 0
-        ran = run_here("audit", "verify", "--expect-head", noted)
+    with tamper_with_audit_log(database, cut, move):
+        assert run_audit_verify().code == 0
+        ran = run_in_process("audit", "verify", "--expect-head", noted)
     assert ran.code == 3
     assert "the entry that was noted elsewhere" in " ".join(ran.out.split())
 
@@ -108,30 +113,30 @@ MOVED = (
     ],
 )
 @pytest.mark.usefixtures("auditor")
-def test_invariant_21_a_forged_entry_and_a_moved_head_are_found(
+def test_invariant_21_forged_entry_and_moved_head_are_detected(
     database: Database, statement: str
 ) -> None:
-    log = stored(database, an_hour_of_calls())
-    sound = log.head().sequence + (statement is FORGED)
-    with behind_the_trigger(database, statement):
-        ran = verified()
-        shown = run_here("audit", "verify")
+    log = store_events(database, create_hour_of_calls())
+    sound = log.read_head().sequence + (statement is FORGED)
+    with tamper_with_audit_log(database, statement):
+        ran = run_audit_verify()
+        shown = run_in_process("audit", "verify")
     assert (ran.code, ran.json["problem"], ran.json["checked"]) == (3, "head_moved", sound)
     assert "the log's own head is not its last entry" in " ".join(shown.out.split())
-    assert verified().code == 0
+    assert run_audit_verify().code == 0
 
 
 @pytest.mark.usefixtures("auditor")
-def test_an_index_that_belies_its_entry_is_found(database: Database) -> None:
-    stored(database, an_hour_of_calls())
+def test_index_column_not_matching_entry_is_detected(database: Database) -> None:
+    store_events(database, create_hour_of_calls())
     hide = "UPDATE audit_log SET correlation_id = 'x' WHERE sequence = 4"
-    with behind_the_trigger(database, hide):
-        ran = verified()
+    with tamper_with_audit_log(database, hide):
+        ran = run_audit_verify()
     assert (ran.code, ran.json["problem"], ran.json["misfiled_entries"]) == (3, None, [4])
 
 
 @pytest.mark.usefixtures("auditor")
-def test_a_head_that_is_none_is_refused() -> None:
-    ran = run_here("audit", "verify", "--expect-head", "12")
+def test_invalid_expected_head_is_rejected() -> None:
+    ran = run_in_process("audit", "verify", "--expect-head", "12")
     assert (ran.code, ran.out) == (2, "")
     assert "--expect-head: is not a head of the log (got '12')" in ran.err

@@ -5,22 +5,22 @@ import stat
 from pathlib import Path
 
 import pytest
-from support.state_operator import refused
-from support.work_desk import Desk, acquire, key
+from support.control_plane import ControlPlane, acquire_work, partition_key
 from support.work_operator import (
     AREA_OPTIONS,
-    HOPELESS,
+    FINAL_ERROR,
     WorkOperator,
-    judged,
-    partition_at,
+    assert_refused,
+    get_partition,
+    judge_next_run,
 )
 
-from tileferry.application.control.partition_control import Override
+from tileferry.application.control.partition_control import OperatorOverride
 from tileferry.application.ports.work import PartitionFilter, RunFilter
-from tileferry.domain.actors import Actor
 from tileferry.domain.audit import StateChanged
-from tileferry.domain.partitions import plan_from_json
+from tileferry.domain.partitions import parse_plan
 from tileferry.domain.runs import RunPriority, RunStatus, VerdictOutcome
+from tileferry.domain.state_machine import Actor
 
 QUERY = ("--customer-id", "acme", "--query", "city")
 DAYS = ("--from", "2026-03-01", "--to", "2026-03-06")
@@ -34,24 +34,28 @@ def operator(tmp_path: Path, database_url: str) -> WorkOperator:
 
 
 @pytest.fixture
-def history(desk: Desk) -> None:
+def history(control_plane: ControlPlane) -> None:
     """Four days: failed, given up by an operator, success, and one that is being worked on."""
-    desk.partitions.enqueue([acquire(key(day)) for day in (1, 2, 3, 4)], actor=Actor.OPERATOR)
+    control_plane.partitions.enqueue(
+        [acquire_work(partition_key(day)) for day in (1, 2, 3, 4)], actor=Actor.OPERATOR
+    )
     for outcome in (VerdictOutcome.FAILED, VerdictOutcome.FAILED, VerdictOutcome.PASSED):
-        judged(desk, outcome)
-    desk.partitions.mark_terminal([key(2)], Override(by="ann", reason="no data"))
+        judge_next_run(control_plane, outcome)
+    control_plane.partitions.mark_terminal(
+        [partition_key(2)], OperatorOverride(by="ann", reason="no data")
+    )
 
 
-def count_of(desk: Desk) -> int:
+def count_partitions(desk: ControlPlane) -> int:
     return len(list(desk.reader.find_partitions(PartitionFilter())))
 
 
 @pytest.mark.usefixtures("history")
-def test_a_plan_says_what_each_day_gets_and_changes_nothing(
-    desk: Desk, operator: WorkOperator
+def test_plan_lists_action_per_day_and_changes_nothing(
+    control_plane: ControlPlane, operator: WorkOperator
 ) -> None:
-    events = len(desk.events())
-    ran = operator.runs(*PLAN, *DAYS)
+    events = len(control_plane.events())
+    ran = operator.run(*PLAN, *DAYS)
     assert ran.code == 0, ran.err
     shown = " ".join(ran.out.split())
     for words in (
@@ -67,100 +71,102 @@ def test_a_plan_says_what_each_day_gets_and_changes_nothing(
     assert max(map(len, ran.out.splitlines())) <= 80
     assert 'tileferry backfill apply march.plan --reason "…"' in ran.err
     file = operator.home / "march.plan"
-    plan = plan_from_json(file.read_bytes())
+    plan = parse_plan(file.read_bytes())
     assert plan.hash in ran.out
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert [path.name for path in operator.home.glob("march*")] == ["march.plan"]
-    assert (count_of(desk), len(desk.events())) == (4, events)
-    refused(operator.runs(*PLAN, *DAYS), 2, "--out: is there already (got 'march.plan')")
-    assert plan_from_json(file.read_bytes()) == plan
+    assert (count_partitions(control_plane), len(control_plane.events())) == (4, events)
+    assert_refused(operator.run(*PLAN, *DAYS), 2, "--out: is there already (got 'march.plan')")
+    assert parse_plan(file.read_bytes()) == plan
     file.unlink()
-    more = operator.runs(*PLAN, *DAYS, "--reprocess", "--include-terminal", "--json").json
+    more = operator.run(*PLAN, *DAYS, "--reprocess", "--include-terminal", "--json").json
     assert more["schema"] == "tileferry.backfill.plan.v1"
     assert more["actions"] == {"enqueue": 2, "requeue": 2, "reprocess": 1, "skip": 1}
     assert (more["days"], more["touched"], more["skipped"]) == (6, 5, {"run_active": 1})
-    assert more["hash"] == plan_from_json(file.read_bytes()).hash != plan.hash
+    assert more["hash"] == parse_plan(file.read_bytes()).hash != plan.hash
 
 
 @pytest.mark.usefixtures("history")
-def test_spec3_s6_apply_does_exactly_what_the_plan_says_and_once(
-    desk: Desk, operator: WorkOperator
+def test_spec3_s6_apply_executes_plan_exactly_once(
+    control_plane: ControlPlane, operator: WorkOperator
 ) -> None:
-    planned = operator.runs(*PLAN, *DAYS, "--json").json
-    untouched = [partition_at(desk, key(day)) for day in (2, 3, 4)]
-    ran = operator.runs(*APPLY, "--json")
+    planned = operator.run(*PLAN, *DAYS, "--json").json
+    untouched = [get_partition(control_plane, partition_key(day)) for day in (2, 3, 4)]
+    ran = operator.run(*APPLY, "--json")
     assert (ran.code, ran.json["schema"]) == (0, "tileferry.backfill.apply.v1")
     assert (ran.json["started"], ran.json["already_started"]) == (3, 0)
     assert ran.json["hash"] == planned["hash"]
     for one in ran.json["partitions"]:
         day = int(one["partition"][-2:])
-        partition = partition_at(desk, key(day))
+        partition = get_partition(control_plane, partition_key(day))
         assert (partition.status, partition.active_run_id) == ("pending", one["run_id"])
-        run = desk.reader.find_run(partition.last_run_id)
+        run = control_plane.reader.find_run(partition.last_run_id)
         assert run is not None
         assert (run.priority, run.status) == (RunPriority.BACKFILL, RunStatus.DISCOVERED)
     assert [int(one["partition"][-2:]) for one in ran.json["partitions"]] == [1, 5, 6]
-    assert [partition_at(desk, key(day)) for day in (2, 3, 4)] == untouched
+    assert [get_partition(control_plane, partition_key(day)) for day in (2, 3, 4)] == untouched
     reasons = [
         event.reason
-        for event in desk.events()
+        for event in control_plane.events()
         if isinstance(event, StateChanged) and event.transition == "requeue"
     ]
     assert reasons == ["a new customer"]
-    again = operator.runs(*APPLY)
+    again = operator.run(*APPLY)
     assert again.code == 0
     assert f"0 runs started by plan {planned['hash']}" in again.out
     assert "This plan had started 3 before" in again.err
-    assert count_of(desk) == 6
+    assert count_partitions(control_plane) == 6
 
 
 @pytest.mark.usefixtures("history")
-def test_a_plan_that_has_drifted_is_refused_and_says_what_has_changed(
-    desk: Desk, operator: WorkOperator
+def test_drifted_plan_is_rejected_with_differences(
+    control_plane: ControlPlane, operator: WorkOperator
 ) -> None:
-    operator.runs(*PLAN, *DAYS)
-    desk.partitions.retry([key(1)], Override(by="bob", reason="mended"))
-    judged(desk)  # the fourth day goes on; the plan does nothing to it
-    before = desk.reader.counts()
-    ran = operator.runs(*APPLY)
-    refused(ran, 4, "1 of the plan's partitions", "nothing was done")
+    operator.run(*PLAN, *DAYS)
+    control_plane.partitions.retry([partition_key(1)], OperatorOverride(by="bob", reason="mended"))
+    judge_next_run(control_plane)  # the fourth day goes on; the plan does nothing to it
+    before = control_plane.reader.count_runs()
+    ran = operator.run(*APPLY)
+    assert_refused(ran, 4, "1 of the plan's partitions", "nothing was done")
     assert (
         "  partition osm/acme/city/2026-03-01 (requeue): status was failed, is pending" in ran.err
     )
-    told = operator.runs(*APPLY, "--json")
+    told = operator.run(*APPLY, "--json")
     assert (told.code, told.json["started"]) == (4, 0)
     assert told.json["error"]["type"] == "PlanDriftedError"
     assert [line.split()[1] for line in told.json["drifted"]] == ["osm/acme/city/2026-03-01"]
-    assert desk.reader.counts() == before
+    assert control_plane.reader.count_runs() == before
     (operator.home / "march.plan").unlink()
-    operator.runs(*PLAN, *DAYS)
-    assert operator.runs(*APPLY).code == 0
+    operator.run(*PLAN, *DAYS)
+    assert operator.run(*APPLY).code == 0
 
 
-def test_spec3_s8_a_large_plan_needs_its_count(desk: Desk, operator: WorkOperator) -> None:
-    operator.runs(*PLAN, "--from", "2026-03-01", "--to", "2026-03-10")
-    refused(operator.runs(*APPLY), 4, "this would touch 10 partitions", "--confirm-count 10")
-    refused(operator.runs(*APPLY, "--confirm-count", "31"), 4, "31 were confirmed")
-    assert count_of(desk) == 0
-    ran = operator.runs(*APPLY, "--confirm-count", "10")
-    assert (ran.code, count_of(desk)) == (0, 10)
+def test_spec3_s8_large_plan_requires_confirmed_count(
+    control_plane: ControlPlane, operator: WorkOperator
+) -> None:
+    operator.run(*PLAN, "--from", "2026-03-01", "--to", "2026-03-10")
+    assert_refused(operator.run(*APPLY), 4, "this would touch 10 partitions", "--confirm-count 10")
+    assert_refused(operator.run(*APPLY, "--confirm-count", "31"), 4, "31 were confirmed")
+    assert count_partitions(control_plane) == 0
+    ran = operator.run(*APPLY, "--confirm-count", "10")
+    assert (ran.code, count_partitions(control_plane)) == (0, 10)
     assert "10 runs started" in ran.out
     assert "tileferry state inspect --source osm --customer-id acme --query city" in ran.err
 
 
-def test_a_backfill_is_the_way_on_where_a_retry_is_refused(
-    desk: Desk, operator: WorkOperator
+def test_backfill_restarts_partition_without_raw_data(
+    control_plane: ControlPlane, operator: WorkOperator
 ) -> None:
-    desk.partitions.enqueue([acquire(key(1))], actor=Actor.OPERATOR)
-    desk.control.process_error(desk.claimed(), HOPELESS)
-    operator.runs(*PLAN, "--from", "2026-03-01", "--to", "2026-03-01")
-    assert operator.runs(*APPLY).out.startswith("1 run started by plan")
-    assert partition_at(desk, key(1)).status == "pending"
-    (new, _) = desk.reader.runs(RunFilter(), limit=2)
-    assert new.run_id == partition_at(desk, key(1)).last_run_id
+    control_plane.partitions.enqueue([acquire_work(partition_key(1))], actor=Actor.OPERATOR)
+    control_plane.control.process_error(control_plane.claim_run(), FINAL_ERROR)
+    operator.run(*PLAN, "--from", "2026-03-01", "--to", "2026-03-01")
+    assert operator.run(*APPLY).out.startswith("1 run started by plan")
+    assert get_partition(control_plane, partition_key(1)).status == "pending"
+    (new, _) = control_plane.reader.list_runs(RunFilter(), limit=2)
+    assert new.run_id == get_partition(control_plane, partition_key(1)).last_run_id
 
 
-def test_a_file_that_is_no_plan_is_refused(operator: WorkOperator) -> None:
+def test_invalid_plan_file_is_rejected(operator: WorkOperator) -> None:
     for content, words in (
         (b"", "plan"),
         (b"[]", "plan"),
@@ -169,17 +175,17 @@ def test_a_file_that_is_no_plan_is_refused(operator: WorkOperator) -> None:
         (b"\x00\xff", "plan"),
     ):
         (operator.home / "march.plan").write_bytes(content)
-        refused(operator.runs(*APPLY), 2, words)
+        assert_refused(operator.run(*APPLY), 2, words)
 
 
-def test_a_plan_that_somebody_edited_is_refused(desk: Desk, operator: WorkOperator) -> None:
-    operator.runs(*PLAN, *DAYS)
+def test_edited_plan_is_rejected(control_plane: ControlPlane, operator: WorkOperator) -> None:
+    operator.run(*PLAN, *DAYS)
     file = operator.home / "march.plan"
     plan = json.loads(file.read_bytes())
     plan["customer_id"] = "other"
     file.write_text(json.dumps(plan))
-    refused(operator.runs(*APPLY), 2, "plan.hash", "the plan was changed since")
-    assert count_of(desk) == 0
+    assert_refused(operator.run(*APPLY), 2, "plan.hash", "the plan was changed since")
+    assert count_partitions(control_plane) == 0
 
 
 CANNOT_BE: list[tuple[list[str], int, str]] = [
@@ -200,15 +206,15 @@ CANNOT_BE: list[tuple[list[str], int, str]] = [
 ]
 
 
-def test_a_plan_that_cannot_be_made_is_refused_by_its_option(operator: WorkOperator) -> None:
+def test_invalid_plan_options_are_rejected_by_name(operator: WorkOperator) -> None:
     for arguments, code, words in CANNOT_BE:
-        refused(operator.runs(*PLAN, *arguments), code, words)
+        assert_refused(operator.run(*PLAN, *arguments), code, words)
 
 
-def test_a_file_that_is_not_there_is_told(operator: WorkOperator) -> None:
-    refused(operator.runs(*APPLY), 2, "'FILE': file 'march.plan' does not exist")
+def test_missing_plan_file_or_reason_is_rejected(operator: WorkOperator) -> None:
+    assert_refused(operator.run(*APPLY), 2, "'FILE': file 'march.plan' does not exist")
     (operator.home / "march.plan").mkdir()
-    refused(operator.runs(*APPLY), 2, "'FILE': file 'march.plan' is a directory")
+    assert_refused(operator.run(*APPLY), 2, "'FILE': file 'march.plan' is a directory")
     (operator.home / "march.plan").rmdir()
     (operator.home / "march.plan").touch()
-    refused(operator.runs(*APPLY[:3]), 2, "--reason")
+    assert_refused(operator.run(*APPLY[:3]), 2, "--reason")

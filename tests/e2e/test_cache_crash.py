@@ -15,11 +15,10 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
 from support.cache import AREA, TILES, check_cache, content
-from support.cache_writer import REFUSED, Plan, write
-from support.killed_process import processes
-from support.soak import TIMES
+from support.cache_writer import EXIT_REFUSED, CacheWriterPlan, write_cache
+from support.crash_processes import SOAK_FACTOR, processes
 
-from tileferry.adapters.filesystem.segment_store import SegmentTileStore
+from tileferry.adapters.filesystem.segments.store import SegmentTileStore
 from tileferry.adapters.postgres import Database, PostgresBlobIndex
 from tileferry.domain.errors import TileNotFoundError
 from tileferry.domain.tiles import TileId
@@ -29,7 +28,7 @@ STARTED_S_MAX = 30
 CALLS_MAX = 160
 
 
-class Campaign:
+class CrashCampaign:
     """One cache, downloaded again and again in newer versions, by writers that seldom end well."""
 
     def __init__(self, root: Path, database_url: str, seed: int) -> None:
@@ -41,8 +40,8 @@ class Campaign:
         self.seen = 0
         """Tiles that were read while a writer wrote."""
 
-    def start(self, **how: Any) -> tuple[Plan, ForkServerProcess]:
-        plan = Plan(
+    def start(self, **how: Any) -> tuple[CacheWriterPlan, ForkServerProcess]:
+        plan = CacheWriterPlan(
             root=self.root,
             database_url=self.database_url,
             version=self.version,
@@ -50,17 +49,17 @@ class Campaign:
             **how,
         )
         here, there = processes.Pipe(duplex=False)
-        writer = processes.Process(target=write, args=(plan, there))
+        writer = processes.Process(target=write_cache, args=(plan, there))
         writer.start()
         there.close()
         with here:
             assert here.poll(STARTED_S_MAX), "its end is closed when the work begins"
         return plan, writer
 
-    def ended(self, writer: ForkServerProcess) -> int:
+    def check_ended(self, writer: ForkServerProcess) -> int:
         """Check what a writer left; the next version is due when it got through."""
         writer.join()
-        assert writer.exitcode in {0, REFUSED, -signal.SIGKILL}
+        assert writer.exitcode in {0, EXIT_REFUSED, -signal.SIGKILL}
         done = self.check()
         if writer.exitcode == 0:
             assert len(done) == AREA.count
@@ -70,7 +69,7 @@ class Campaign:
 
     def check(self) -> set[TileId]:
         """Hold the cache to its promises; return what the present version has journaled."""
-        database = Database.at(self.database_url)
+        database = Database.from_url(self.database_url)
         done = check_cache(self.root, database, range(self.version + 1))
         database.close()
         return done
@@ -79,8 +78,8 @@ class Campaign:
         """Let the last version get through: every tile is there with its newest bytes."""
         version = self.version
         _, writer = self.start()
-        assert self.ended(writer) == 0
-        database = Database.at(self.database_url)
+        assert self.check_ended(writer) == 0
+        database = Database.from_url(self.database_url)
         with SegmentTileStore(root=self.root, index=PostgresBlobIndex(database)) as store:
             assert [store.read_tile(tile) for tile in TILES] == [
                 content(tile, version) for tile in TILES
@@ -90,7 +89,7 @@ class Campaign:
     def read_for(self, seconds: float) -> None:
         """Read tiles while the writer writes them: each is whole, and of some version."""
         end = time.monotonic() + seconds
-        database = Database.at(self.database_url)
+        database = Database.from_url(self.database_url)
         with SegmentTileStore(root=self.root, index=PostgresBlobIndex(database)) as store:
             while time.monotonic() < end:
                 tile = self.chance.choice(TILES)
@@ -103,40 +102,40 @@ class Campaign:
         database.close()
 
 
-def test_invariants_1_2_3_6_a_kill_at_any_moment_loses_nothing(
+def test_invariants_1_2_3_6_kill_at_random_moment_loses_nothing(
     tmp_path: Path, database_url: str
 ) -> None:
-    campaign = Campaign(tmp_path / "cache", database_url, seed=1)
-    while campaign.kills < 8 * TIMES or not campaign.seen:
+    campaign = CrashCampaign(tmp_path / "cache", database_url, seed=1)
+    while campaign.kills < 8 * SOAK_FACTOR or not campaign.seen:
         _, writer = campaign.start()
         campaign.read_for(campaign.chance.uniform(0, MOMENT_S_MAX))
         writer.kill()
-        campaign.ended(writer)
+        campaign.check_ended(writer)
     campaign.finish()
 
 
 @pytest.mark.parametrize("power_loss", [False, True], ids=["killed", "power-lost"])
-def test_invariants_1_2_3_6_an_end_at_any_call_loses_nothing(
+def test_invariants_1_2_3_6_crash_at_random_call_loses_nothing(
     tmp_path: Path, database_url: str, *, power_loss: bool
 ) -> None:
-    campaign = Campaign(tmp_path / "cache", database_url, seed=2 + power_loss)
-    while campaign.kills < 6 * TIMES:
+    campaign = CrashCampaign(tmp_path / "cache", database_url, seed=2 + power_loss)
+    while campaign.kills < 6 * SOAK_FACTOR:
         calls_left = campaign.chance.randrange(1, CALLS_MAX)
         _, writer = campaign.start(calls_left=calls_left, power_loss=power_loss)
-        campaign.ended(writer)
+        campaign.check_ended(writer)
     campaign.finish()
 
 
-def test_invariants_1_2_a_database_that_drops_its_connections_loses_nothing(
+def test_invariants_1_2_dropped_database_connections_lose_nothing(
     tmp_path: Path, database_url: str, postgres_url: str
 ) -> None:
-    campaign = Campaign(tmp_path / "cache", database_url, seed=4)
+    campaign = CrashCampaign(tmp_path / "cache", database_url, seed=4)
     refused = 0
-    while refused < 3 * TIMES:
+    while refused < 3 * SOAK_FACTOR:
         plan, writer = campaign.start()
         time.sleep(campaign.chance.uniform(0, MOMENT_S_MAX))
         drop_connections(postgres_url, make_url(database_url).database)
-        if campaign.ended(writer) == REFUSED:
+        if campaign.check_ended(writer) == EXIT_REFUSED:
             refused += 1
             message = plan.error.read_text()
             assert message.startswith("database: ")

@@ -3,49 +3,49 @@
 from pathlib import Path
 
 import pytest
-from support.operator import run_here
+from support.operator import run_in_process
 from support.scripted_provider import KEY
 
 
 @pytest.fixture(autouse=True)
-def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_a_file_is_begun_once(tmp_path: Path) -> None:
-    assert "tileferry doctor" in run_here("config", "init").out
+def test_init_does_not_overwrite_existing_file(tmp_path: Path) -> None:
+    assert "tileferry doctor" in run_in_process("config", "init").out
     file = tmp_path / "tileferry.toml"
     begun = file.read_text()
     assert "# satellite_provider_url =" in begun
     assert file.stat().st_mode & 0o777 == 0o600
     file.write_text("# mine\n")
-    ran = run_here("config", "init")
+    ran = run_in_process("config", "init")
     assert (ran.code, ran.out) == (4, "")
     assert "is there already" in ran.err
     assert file.read_text() == "# mine\n"
 
 
-def test_another_name_is_taken_and_told(tmp_path: Path) -> None:
-    ran = run_here("config", "init", "other.toml", "--json")
+def test_init_accepts_another_file_name(tmp_path: Path) -> None:
+    ran = run_in_process("config", "init", "other.toml", "--json")
     assert ran.json == {"schema": "tileferry.config.init.v1", "file": "other.toml"}
     assert (tmp_path / "other.toml").exists()
 
 
-def test_which_value_won_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_show_prints_value_and_origin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "tileferry.toml").write_text("[tileferry.c11]\nsource = 'other'\n")
     monkeypatch.setenv("TILEFERRY_C11_MAX_5XX_RETRIES", "3")
     monkeypatch.setenv("TILEFERRY_C11_SERVICE_API_KEY", KEY)
-    lines = run_here("config", "show", "--origin").out.splitlines()
+    lines = run_in_process("config", "show", "--origin").out.splitlines()
     assert 'source = "other"  # tileferry.toml' in lines
     assert "max_5xx_retries = 3  # TILEFERRY_C11_MAX_5XX_RETRIES" in lines
     assert "max_tile_bytes = 16777216  # default" in lines
     assert 'service_api_key = "***"  # TILEFERRY_C11_SERVICE_API_KEY' in lines
-    assert "max_tile_bytes = 16777216" in run_here("config", "show").out.splitlines()
+    assert "max_tile_bytes = 16777216" in run_in_process("config", "show").out.splitlines()
 
 
-def test_scripts_get_one_object(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_show_json_is_one_object_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEFERRY_C11_SERVICE_API_KEY", KEY)
-    ran = run_here("config", "show", "--json")
+    ran = run_in_process("config", "show", "--json")
     assert KEY not in ran.out
     assert (ran.json["schema"], ran.json["file"]) == ("tileferry.config.show.v1", None)
     (key,) = [one for one in ran.json["settings"] if one["path"] == "c11.service_api_key"]

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from attrs import frozen
-from support import json_forms
-from support.html_page import read_page
+from support import contracts
+from support.html_page import parse_page
 
-from tileferry.entrypoints.demo.scenery import CAPTURED, FAILING, POISONED
+from tileferry.entrypoints.demo.scenario import CAPTURED, FAILING, POISONED
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.timeout(600)  # two dozen commands, each a process, beside other tests
@@ -20,7 +20,7 @@ TILES = 121
 
 
 @frozen
-class Demo:
+class DemoRun:
     """What a run of it left."""
 
     told: str
@@ -33,7 +33,7 @@ class Demo:
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+def demo_run(tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
     report = tmp_path_factory.mktemp("demo") / "made" / "report.html"
     done = subprocess.run(  # noqa: S603  # our own command
         [
@@ -47,19 +47,19 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
         timeout=560,
     )
     assert done.returncode == 0, done.stderr
-    facts = json_forms.read(done.stdout)
+    facts = contracts.parse_output(done.stdout)
     assert facts["report"] == str(report)
-    return Demo(done.stderr, facts, report.read_text(encoding="utf-8"))
+    return DemoRun(done.stderr, facts, report.read_text(encoding="utf-8"))
 
 
-def test_a_new_laptop_is_made_fit(demo: Demo) -> None:
-    assert "run tileferry db upgrade" in demo.chapter(1)
-    assert "The schema went from empty to" in demo.chapter(1)
-    assert f"{TILES} tiles" in demo.chapter(2)
+def test_demo_sets_up_new_installation(demo_run: DemoRun) -> None:
+    assert "run tileferry db upgrade" in demo_run.chapter(1)
+    assert "The schema went from empty to" in demo_run.chapter(1)
+    assert f"{TILES} tiles" in demo_run.chapter(2)
 
 
-def test_it_is_killed_goes_on_and_fetches_nothing_twice(demo: Demo) -> None:
-    told, facts = demo.chapter(3), demo.facts
+def test_killed_download_resumes_without_refetching(demo_run: DemoRun) -> None:
+    told, facts = demo_run.chapter(3), demo_run.facts
     assert told.index("SIGKILL") < told.index("NO-GO") < told.index("outcome")
     assert (facts["tiles"], facts["fetched_twice"]) == (TILES, 0)
     assert 0 < facts["safe_when_killed"] < TILES
@@ -69,23 +69,23 @@ def test_it_is_killed_goes_on_and_fetches_nothing_twice(demo: Demo) -> None:
     )
     assert facts["tile_requests"] >= TILES + facts["bad_answers"]
     assert facts["verdicts"] == ["NO-GO", "GO"]
-    assert "GO" in demo.chapter(4)
+    assert "GO" in demo_run.chapter(4)
 
 
-def test_it_delivers_a_flight_and_leaves_the_poison_to_a_human(demo: Demo) -> None:
-    assert re.search(rf"taken in\s+{len(CAPTURED)}", demo.chapter(5))
-    first, second = demo.chapter(6).split("$ tileferry upload ")[1:]
+def test_flight_is_uploaded_and_rejected_tiles_are_given_up(demo_run: DemoRun) -> None:
+    assert re.search(rf"taken in\s+{len(CAPTURED)}", demo_run.chapter(5))
+    first, second = demo_run.chapter(6).split("$ tileferry upload ")[1:]
     assert re.search(r"delivered\s+45\s+rejected\s+3\s+retries\s+3\s", first)
     assert "given up" not in first.split("Later again")[0]
     upload, listed = second.split("$ tileferry giveups")
     assert re.search(r"delivered\s+0\s+rejected\s+3\s+given up by this\s+3\s", upload)
     assert len(re.findall(r"flight-derkachi-07/\S+\s+5\s+", listed)) == len(POISONED)
-    assert demo.facts["given_up"] == sorted(POISONED)
-    assert demo.facts["delivered"] == len(CAPTURED) - len(POISONED)
+    assert demo_run.facts["given_up"] == sorted(POISONED)
+    assert demo_run.facts["delivered"] == len(CAPTURED) - len(POISONED)
 
 
-def test_a_partition_fails_and_is_done_again(demo: Demo) -> None:
-    told = demo.chapter(7)
+def test_failed_partition_is_retried_successfully(demo_run: DemoRun) -> None:
+    told = demo_run.chapter(7)
     assert re.search(rf"failed\s+{FAILING}\s+1 attempt: 6 of 36 tiles missing", told)
     assert told.count("success      satellite/acme/fields") == 2
     assert (
@@ -93,11 +93,11 @@ def test_a_partition_fails_and_is_done_again(demo: Demo) -> None:
         < told.rindex("did 1 run: 1 passed.")
         < told.index("verdict 2    passed")
     )
-    assert demo.facts["partition_outcomes"] == ["failed", "passed"]
+    assert demo_run.facts["partition_outcomes"] == ["failed", "passed"]
 
 
-def test_it_says_why_and_can_prove_it(demo: Demo) -> None:
-    told = demo.chapter(8)
+def test_decisions_are_explained_and_audit_is_intact(demo_run: DemoRun) -> None:
+    told = demo_run.chapter(8)
     for line in (
         "and rejected: 6 of 36 tiles missing",
         "It gives up after call 5",
@@ -106,22 +106,22 @@ def test_it_says_why_and_can_prove_it(demo: Demo) -> None:
     ):
         assert line in told
     assert re.search(r"verdict\s+intact", told)
-    assert demo.facts["audit_intact"]
-    assert f"{demo.facts['audit_entries']}" in told
+    assert demo_run.facts["audit_intact"]
+    assert f"{demo_run.facts['audit_entries']}" in told
 
 
-def test_it_has_eight_chapters_and_is_plain_where_there_is_no_terminal(demo: Demo) -> None:
-    headings = [line for line in demo.told.splitlines() if line.endswith("───")]
+def test_output_has_eight_chapters_and_no_escapes(demo_run: DemoRun) -> None:
+    headings = [line for line in demo_run.told.splitlines() if line.endswith("───")]
     chapters = [line for line in headings if re.match(r"\d  \w", line)]
     assert [line[0] for line in chapters] == [*"12345678"]
     assert {len(line) for line in chapters} == {100}
-    assert "\x1b" not in demo.told
+    assert "\x1b" not in demo_run.told
 
 
-def test_the_report_opens_offline_and_has_the_numbers_of_the_run(demo: Demo) -> None:
-    texts = read_page(demo.page).texts
-    assert not re.search(r"https?://|<script|url\(", demo.page)
-    facts = demo.facts
+def test_report_is_self_contained_and_has_figures_of_run(demo_run: DemoRun) -> None:
+    texts = parse_page(demo_run.page).texts
+    assert not re.search(r"https?://|<script|url\(", demo_run.page)
+    facts = demo_run.facts
     for text in (
         f"of {facts['safe_when_killed']} that were safe when the power went",
         f"{facts['tile_requests']}",
@@ -130,19 +130,19 @@ def test_the_report_opens_offline_and_has_the_numbers_of_the_run(demo: Demo) -> 
         *POISONED.values(),
     ):
         assert text in texts
-    assert f"A bar for each of {facts['retries']} retries." in demo.page
+    assert f"A bar for each of {facts['retries']} retries." in demo_run.page
     safe = facts["safe_when_killed"]
     assert f"{safe} stored, {TILES - safe} missing" in texts
     assert "115 stored, 6 stored, downgraded for its age" in texts
     assert "45 captured and delivered, 3 given up: a human decides" in texts
 
 
-def test_the_readme_shows_what_the_demo_prints(demo: Demo) -> None:
+def test_readme_matches_demo_output(demo_run: DemoRun) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     capture = readme.split("<!-- demo -->")[1].split("<!-- end -->")[0].strip("`\n ")
     said = [line for line in capture.splitlines() if line.startswith("$ tileferry")]
     assert said
-    told = [line for line in demo.told.splitlines() if line.startswith("$ tileferry")]
+    told = [line for line in demo_run.told.splitlines() if line.startswith("$ tileferry")]
     assert {line.split()[2] for line in said} <= {line.split()[2] for line in told}
 
 

@@ -12,14 +12,14 @@ from typing import Any
 import httpx
 import pytest
 import trustme
-from support.area_operator import DOWNLOAD, AreaOperator
-from support.operator import run_here
-from support.raw_server import answering, raw_server
-from support.scripted_provider import KEY, TILES, ScriptedProvider, answering_with
+from support.download_operator import DOWNLOAD, DownloadOperator
+from support.hostile_provider import respond_with, run_raw_server
+from support.operator import run_in_process
+from support.scripted_provider import KEY, TILES, ScriptedProvider, create_answer
 
 from tileferry.adapters.filesystem import FileCacheLock
 from tileferry.adapters.http import ProviderAddress, new_client
-from tileferry.adapters.http.probe import probed
+from tileferry.adapters.http.provider import probe_provider
 from tileferry.adapters.postgres import Database
 from tileferry.adapters.postgres.migrate import downgrade
 from tileferry.domain.errors import SatelliteProviderError
@@ -31,33 +31,33 @@ ALL_WELL = [
 ]  # fmt: skip
 
 
-def findings() -> dict[str, dict[str, Any]]:
-    ran = run_here("doctor", "--json")
+def run_doctor() -> dict[str, dict[str, Any]]:
+    ran = run_in_process("doctor", "--json")
     assert ran.json["schema"] == "tileferry.doctor.v1"
     assert KEY not in ran.out + ran.err
     return {finding["subject"]: {**finding, "code": ran.code} for finding in ran.json["findings"]}
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_sound_installation_is_fit_for_work() -> None:
-    found = findings()
+def test_valid_installation_passes_all_checks() -> None:
+    found = run_doctor()
     assert [(name, finding["verdict"]) for name, finding in found.items()] == [
         (name, "ok") for name in ALL_WELL
     ]
-    ran = run_here("doctor")
+    ran = run_in_process("doctor")
     assert ran.code == 0
     assert ran.out.endswith("\nFit for work.\n")
 
 
-def test_looking_changes_nothing(operator: AreaOperator) -> None:
-    run_here("doctor")
+def test_doctor_changes_nothing(operator: DownloadOperator) -> None:
+    run_in_process("doctor")
     assert not operator.cache_root.exists()
 
 
 @pytest.mark.usefixtures("operator")
-def test_an_old_schema_is_found_with_its_cure(database: Database) -> None:
+def test_outdated_schema_is_reported_with_remedy(database: Database) -> None:
     downgrade(database, "0001")
-    found = findings()
+    found = run_doctor()
     assert (found["schema"]["verdict"], found["schema"]["code"]) == ("failed", 7)
     assert "run tileferry db upgrade" in found["schema"]["found"]
     assert found["disk"]["verdict"] == "not_seen"
@@ -65,11 +65,11 @@ def test_an_old_schema_is_found_with_its_cure(database: Database) -> None:
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_wrong_setting_ends_with_usage_and_leaves_nothing_to_see(
+def test_invalid_setting_is_usage_error_and_skips_other_checks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TILEFERRY_C6_BUDGET_BYTES", "much")
-    found = findings()
+    found = run_doctor()
     assert (found["configuration"]["verdict"], found["configuration"]["code"]) == ("failed", 2)
     assert "c6.budget_bytes" in found["configuration"]["found"]
     assert found["configuration"]["found"].endswith("correct it in TILEFERRY_C6_BUDGET_BYTES")
@@ -79,88 +79,86 @@ def test_a_wrong_setting_ends_with_usage_and_leaves_nothing_to_see(
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_misspelt_variable_is_named_with_what_was_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_misspelled_variable_gets_suggestion(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEFERRY_C11_CACHE_ROOTT", "/tiles")
-    finding = findings()["environment"]
+    finding = run_doctor()["environment"]
     assert (finding["verdict"], finding["code"]) == ("warning", 0)
     assert "TILEFERRY_C11_CACHE_ROOTT" in finding["found"]
     assert finding["cure"] == "did you mean TILEFERRY_C11_CACHE_ROOT?"
 
 
-def test_a_log_that_cannot_be_written_is_found_as_the_next_command_finds_it(
-    operator: AreaOperator, monkeypatch: pytest.MonkeyPatch
+def test_unwritable_log_is_warning_as_in_download(
+    operator: DownloadOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_the_way = operator.home / "file"
     in_the_way.touch()
     for place in (in_the_way / "log" / "a.jsonl", operator.home):
         monkeypatch.setenv("TILEFERRY_LOG_FILE", str(place))
-        finding = findings()["log"]
+        finding = run_doctor()["log"]
         assert (finding["verdict"], finding["code"]) == ("warning", 0)
         assert f"{place} cannot be written" in finding["found"]
-        ran = run_here(*DOWNLOAD)
+        ran = run_in_process(*DOWNLOAD)
         assert ran.code == 0
         assert "cannot be written; going on without it" in " ".join(ran.err.split())
     monkeypatch.setenv("TILEFERRY_LOG_FILE", str(in_the_way))
-    assert findings()["log"]["verdict"] == "ok"
+    assert run_doctor()["log"]["verdict"] == "ok"
 
 
 @pytest.mark.parametrize("below", ["", "cache", "far/below"])
-def test_a_cache_that_cannot_be_made_fails_as_the_next_command_does(
-    operator: AreaOperator, monkeypatch: pytest.MonkeyPatch, below: str
+def test_uncreatable_cache_root_fails_as_in_download(
+    operator: DownloadOperator, monkeypatch: pytest.MonkeyPatch, below: str
 ) -> None:
     in_the_way = operator.home / "file"
     in_the_way.touch()
     monkeypatch.setenv("TILEFERRY_C11_CACHE_ROOT", str(in_the_way / below))
-    finding = findings()["cache"]
+    finding = run_doctor()["cache"]
     assert (finding["verdict"], finding["code"]) == ("failed", 7)
     cure = "set c11.cache_root to a folder that can be made and written"
     assert cure in finding["found"]
-    ran = run_here(*DOWNLOAD)
+    ran = run_in_process(*DOWNLOAD)
     assert (ran.code, cure in " ".join(ran.err.split())) == (7, True)
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_key_that_cannot_be_sent_fails_as_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_empty_key_fails_key_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEFERRY_C11_SERVICE_API_KEY", "")
-    found = findings()
+    found = run_doctor()
     assert (found["key"]["verdict"], found["key"]["code"]) == ("failed", 2)
     assert "c11.service_api_key: is empty" in found["key"]["found"]
     assert found["provider"]["verdict"] == "not_seen"
     file = tmp_path / "key"
     file.touch(0o600)
     monkeypatch.setenv("TILEFERRY_C11_SERVICE_API_KEY_FILE", str(file))
-    told = findings()["key"]["found"]
+    told = run_doctor()["key"]["found"]
     assert told.startswith("c11.service_api_key_file: is empty")
     assert told.endswith(f"write the key into {file}")
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_refused_key_is_told_with_where_it_came_from(
+def test_rejected_key_is_reported_with_its_origin(
     provider: ScriptedProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    provider.always[TILES] = answering_with(401)
+    provider.always[TILES] = create_answer(401)
     variable = "TILEFERRY_C11_SERVICE_API_KEY"
-    assert findings()["provider"]["cure"] == f"check the key, which came from {variable}"
+    assert run_doctor()["provider"]["cure"] == f"check the key, which came from {variable}"
     file = tmp_path / "key"
     file.touch(0o600)
     file.write_text(KEY)
     monkeypatch.setenv("TILEFERRY_C11_SERVICE_API_KEY_FILE", str(file))
-    assert findings()["provider"]["cure"] == f"check the key, which came from {file}"
+    assert run_doctor()["provider"]["cure"] == f"check the key, which came from {file}"
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_key_file_that_is_open_to_others_is_found(
+def test_world_readable_key_file_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "key"
     file.write_text(KEY)
     file.chmod(0o644)
     monkeypatch.setenv("TILEFERRY_C11_SERVICE_API_KEY_FILE", str(file))
-    assert f"chmod 600 {file}" in findings()["key"]["found"]
+    assert f"chmod 600 {file}" in run_doctor()["key"]["found"]
     file.chmod(0o600)
-    assert findings()["key"]["verdict"] == "ok"
+    assert run_doctor()["key"]["verdict"] == "ok"
 
 
 @pytest.mark.usefixtures("operator")
@@ -168,11 +166,11 @@ def test_a_key_file_that_is_open_to_others_is_found(
     ("status", "verdict", "code"),
     [(401, "failed", 6), (404, "failed", 5), (429, "warning", 0), (503, "warning", 0)],
 )
-def test_a_provider_s_answer_decides_the_exit_code(
+def test_provider_status_determines_verdict_and_exit_code(
     provider: ScriptedProvider, status: int, verdict: str, code: int
 ) -> None:
-    provider.always[TILES] = answering_with(status)
-    finding = findings()["provider"]
+    provider.always[TILES] = create_answer(status)
+    finding = run_doctor()["provider"]
     assert (finding["verdict"], finding["code"]) == (verdict, code)
     assert finding["cure"]
 
@@ -185,13 +183,13 @@ def test_a_provider_s_answer_decides_the_exit_code(
         ("application/json", b'{"login": "here"}', "is missing"),
     ],
 )
-def test_who_answers_with_something_else_than_a_listing_is_no_provider(
+def test_invalid_listing_fails_provider_check(
     monkeypatch: pytest.MonkeyPatch, kind: str, body: bytes, problem: str
 ) -> None:
     head = f"HTTP/1.1 200 OK\nContent-Type: {kind}\nContent-Length: {len(body)}"
-    with raw_server(answering(head, body)) as server:
+    with run_raw_server(respond_with(head, body)) as server:
         monkeypatch.setenv("TILEFERRY_C11_SATELLITE_PROVIDER_URL", server.url)
-        found = findings()
+        found = run_doctor()
     finding = found["provider"]
     assert (finding["verdict"], finding["code"]) == ("failed", 5)
     assert f"response schema mismatch: {problem}" in finding["found"]
@@ -200,27 +198,27 @@ def test_who_answers_with_something_else_than_a_listing_is_no_provider(
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_provider_that_throttles_the_second_question_is_a_warning(
+def test_rate_limit_on_second_request_is_warning(
     provider: ScriptedProvider,
 ) -> None:
     page = httpx.Response(200, json={"tiles": [], "next": None})
-    provider.once[TILES] = [lambda _request: page, answering_with(429)]
-    finding = findings()["provider"]
+    provider.once[TILES] = [lambda _request: page, create_answer(429)]
+    finding = run_doctor()["provider"]
     assert (finding["verdict"], finding["code"]) == ("warning", 0)
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_provider_that_is_away_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_provider_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEFERRY_C11_SATELLITE_PROVIDER_URL", "http://127.0.0.1:1")
-    finding = findings()["provider"]
+    finding = run_doctor()["provider"]
     assert (finding["verdict"], finding["code"]) == ("failed", 5)
-    ran = run_here("doctor")
+    ran = run_in_process("doctor")
     assert "→ check the link, and c11.satellite_provider_url" in ran.out
     assert ran.out.endswith("1 failed: mend the first one, then run it again.\n")
 
 
-def test_a_clock_that_is_off_and_a_cache_in_use_are_warnings(
-    operator: AreaOperator, monkeypatch: pytest.MonkeyPatch
+def test_clock_skew_and_locked_cache_are_warnings(
+    operator: DownloadOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     operator.cache_root.mkdir()
     operator.cache_root.chmod(0o755)
@@ -231,46 +229,48 @@ def test_a_clock_that_is_off_and_a_cache_in_use_are_warnings(
         f"Content-Type: application/json\nContent-Length: {len(body)}"
     )
     lock = FileCacheLock(root=operator.cache_root)
-    with raw_server(answering(head, body)) as server:
+    with run_raw_server(respond_with(head, body)) as server:
         monkeypatch.setenv("TILEFERRY_C11_SATELLITE_PROVIDER_URL", server.url)
         lock.acquire()
         try:
-            found = findings()
+            found = run_doctor()
         finally:
             lock.release()
         assert "ahead of it" in found["provider's clock"]["found"]
         assert (found["lock"]["verdict"], found["lock"]["code"]) == ("warning", 0)
         assert found["cache"]["cure"] == f"chmod 700 {operator.cache_root}"
-        assert findings()["lock"]["found"] == "free"
-        assert run_here("doctor").out.endswith("Fit for work, with 2 to look at.\n")
+        assert run_doctor()["lock"]["found"] == "free"
+        assert run_in_process("doctor").out.endswith("Fit for work, with 2 to look at.\n")
 
 
 @pytest.mark.parametrize("date", ["soon", "Mon, 16 Nov 2026 12:00:00 +99999999999999999999"])
-def test_a_provider_without_a_clock_is_not_judged_by_it(date: str) -> None:
-    with raw_server(answering(f"HTTP/1.1 200 OK\nDate: {date}\nContent-Length: 0")) as server:
+def test_invalid_date_header_is_ignored(date: str) -> None:
+    with run_raw_server(
+        respond_with(f"HTTP/1.1 200 OK\nDate: {date}\nContent-Length: 0")
+    ) as server:
         address = ProviderAddress(url=server.url, service_api_key=KEY)
         with closing(new_client(address)) as client:
-            assert probed(client, "/").date is None
+            assert probe_provider(client, "/").date is None
 
 
-def test_a_certificate_s_end_is_seen(tmp_path: Path) -> None:
+def test_certificate_expiry_is_read(tmp_path: Path) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     until = datetime(2029, 5, 4, 3, 2, 1, tzinfo=UTC)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost", not_after=until).configure_cert(context)
-    with raw_server(answering("HTTP/1.1 200 OK\nContent-Length: 0"), tls=context) as server:
+    with run_raw_server(respond_with("HTTP/1.1 200 OK\nContent-Length: 0"), tls=context) as server:
         address = ProviderAddress(
             url=server.url,
             service_api_key=KEY,
             ca_file=tmp_path / "ca.pem",
         )
         with closing(new_client(address)) as client:
-            signs = probed(client, "/")
+            signs = probe_provider(client, "/")
     assert signs.certificate_expires_at == until
 
 
-def test_invariant_24_a_provider_that_never_comes_to_the_point_is_left() -> None:
+def test_invariant_24_trickling_provider_is_aborted() -> None:
     def drips(connection: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
         with suppress(OSError):
@@ -278,10 +278,10 @@ def test_invariant_24_a_provider_that_never_comes_to_the_point_is_left() -> None
                 connection.sendall(b"x")
                 time.sleep(0.05)
 
-    with raw_server(drips) as server:
+    with run_raw_server(drips) as server:
         address = ProviderAddress(url=server.url, service_api_key=KEY)
         with (
             closing(new_client(address)) as client,
             pytest.raises(SatelliteProviderError, match="no answer in time"),
         ):
-            probed(client, "/", deadline_s=0.3)
+            probe_provider(client, "/", deadline_s=0.3)

@@ -3,14 +3,14 @@
 from pathlib import Path
 
 import pytest
-from support.documented import Desktop, pages, typed_in
-from support.operator import move_in
+from support.documented_commands import DocumentedEnv, extract_commands, list_pages
+from support.operator import enter_environment
 from support.provider import RunningProvider
 
 from tileferry.adapters.postgres import Database
-from tileferry.entrypoints.cli.tree import leaves
+from tileferry.entrypoints.cli.tree import iter_commands
 
-PAGES = pages()
+PAGES = list_pages()
 REFUSED = {
     "tileferry config init": "the operator has a file already",
     "tileferry state mark-terminal satellite/acme/roads/2026-03-01": "it was retried just before",
@@ -28,17 +28,17 @@ def desktop(
     database_url: str,
     reference_provider: RunningProvider,
     monkeypatch: pytest.MonkeyPatch,
-) -> Desktop:
-    desktop = Desktop(tmp_path, database_url, reference_provider)
+) -> DocumentedEnv:
+    desktop = DocumentedEnv(tmp_path, database_url, reference_provider)
     desktop.set_up(database)
-    move_in(monkeypatch, tmp_path, {**desktop.settings, "NO_COLOR": "1", "COLUMNS": "80"})
+    enter_environment(monkeypatch, tmp_path, {**desktop.settings, "NO_COLOR": "1", "COLUMNS": "80"})
     return desktop
 
 
-def check(desktop: Desktop, command: str) -> None:
+def check_command(desktop: DocumentedEnv, command: str) -> None:
     if command.startswith(ELSEWHERE):
         return
-    typed = desktop.types(command)
+    typed = desktop.type_command(command)
     allowed = {0, 3}
     if any(command == refused or command.startswith(f"{refused} --") for refused in REFUSED):
         allowed = {4}
@@ -49,19 +49,19 @@ def check(desktop: Desktop, command: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_commands_of_a_page_work_as_they_stand_there(desktop: Desktop, page: str) -> None:
+def test_documented_commands_work_in_page_order(desktop: DocumentedEnv, page: str) -> None:
     for command in PAGES[page]:
-        check(desktop, command)
+        check_command(desktop, command)
 
 
-def examples() -> list[str]:
-    return [command for _, leaf in leaves() for command in typed_in(leaf.epilog)]
+def help_examples() -> list[str]:
+    return [command for _, leaf in iter_commands() for command in extract_commands(leaf.epilog)]
 
 
-def test_the_examples_of_the_help_work_in_their_order(desktop: Desktop) -> None:
-    for command in examples():
-        check(desktop, command)
+def test_help_examples_work_in_order(desktop: DocumentedEnv) -> None:
+    for command in help_examples():
+        check_command(desktop, command)
 
 
-def test_the_pages_that_operators_read_have_commands() -> None:
+def test_operator_pages_contain_commands() -> None:
     assert {"README.md", "_docs/operations.md"} <= set(PAGES)

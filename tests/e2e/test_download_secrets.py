@@ -10,11 +10,17 @@ from pathlib import Path
 import httpx
 import pytest
 import trustme
-from support.area_operator import AREA, DOWNLOAD, FLIGHT, AreaOperator, wait_until
-from support.download_site import DERKACHI, ZOOM
-from support.raw_server import answering, raw_server
-from support.scripted_provider import KEY, TILES, Answer, ScriptedProvider, path_of
-from support.traces import everything
+from support.download_env import DERKACHI, ZOOM
+from support.download_operator import (
+    AREA,
+    DOWNLOAD,
+    FLIGHT,
+    DownloadOperator,
+    collect_traces,
+    wait_until,
+)
+from support.hostile_provider import respond_with, run_raw_server
+from support.scripted_provider import KEY, TILES, Answer, ScriptedProvider, tile_path
 
 from tileferry.adapters.http import HttpTileProvider
 
@@ -24,21 +30,21 @@ EVIL = "\x1b[2J\x07\u202egpj.exe\nINFO all is well\r\x9b31m"
 
 @pytest.fixture
 def provider() -> ScriptedProvider:
-    return ScriptedProvider.of_area(DERKACHI, ZOOM, 10)
+    return ScriptedProvider.for_area(DERKACHI, ZOOM, 10)
 
 
 @pytest.fixture
 def operator(
     tmp_path: Path, database_url: str, provider: ScriptedProvider
-) -> Iterator[AreaOperator]:
-    with provider.served() as url:
+) -> Iterator[DownloadOperator]:
+    with provider.serve() as url:
         settings = {"TILEFERRY_C11_MAX_5XX_RETRIES": "1", "TILEFERRY_C11_HTTP_TIMEOUT_S": "1"}
         settings["TILEFERRY_AUDIT_SINKS"] = "postgres:jsonl:log"
         settings["TILEFERRY_AUDIT_JSONL_PATH"] = str(tmp_path / "audit.jsonl")
-        yield AreaOperator(tmp_path, database_url, url, settings)
+        yield DownloadOperator(tmp_path, database_url, url, settings)
 
 
-def echo(status: int, **headers: str) -> Answer:
+def echo_key(status: int, **headers: str) -> Answer:
     """Answer with the key that came, in the body and wherever else it is put."""
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -52,13 +58,13 @@ def echo(status: int, **headers: str) -> Answer:
     return answer
 
 
-def listing(body: str) -> Answer:
+def answer_listing(body: str) -> Answer:
     return lambda _request: httpx.Response(
         200, content=body.encode(), headers={"content-type": "application/json"}
     )
 
 
-def image(**headers: str) -> Answer:
+def answer_image(**headers: str) -> Answer:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return lambda _request: httpx.Response(
         200, content=b"x", headers={"content-type": "image/png", **named}
@@ -66,87 +72,87 @@ def image(**headers: str) -> Answer:
 
 
 FAILURES: dict[str, tuple[str, Answer, int]] = {
-    "401": ("tile", echo(401), 6),
-    "403 of the listing": ("listing", echo(403), 6),
-    "redirect": ("tile", echo(302, location=f"https://elsewhere.example/{KEY}"), 5),
-    "404": ("tile", echo(404), 3),
-    "429": ("tile", echo(429, retry_after="0"), 5),
-    "503": ("tile", echo(503), 5),
-    "503 of the listing": ("listing", echo(503), 5),
-    "418": ("tile", echo(418), 5),
-    "garbage": ("listing", listing(f"Bearer {KEY}"), 5),
-    "a key twice": ("listing", listing(f'{{"{KEY}": 1, "{KEY}": 2}}'), 5),
-    "a field of that name": ("listing", listing(f'{{"{KEY}": NaN}}'), 5),
-    "a value": ("listing", listing(json.dumps({"tiles": [{"z": KEY}]})), 5),
-    "a cursor": ("listing", listing(json.dumps({"tiles": [], "next": KEY})), 5),
-    "content type": ("tile", image(content_type=KEY), 3),
-    "content encoding": ("tile", image(content_encoding=KEY), 3),
-    "resolution": ("tile", image(x_resolution_m_per_px=KEY), 3),
-    "date": ("tile", image(x_produced_at=KEY), 3),
-    "digest": ("tile", image(repr_digest=f"sha-256=:{KEY}:"), 3),
+    "401": ("tile", echo_key(401), 6),
+    "403 of the listing": ("listing", echo_key(403), 6),
+    "redirect": ("tile", echo_key(302, location=f"https://elsewhere.example/{KEY}"), 5),
+    "404": ("tile", echo_key(404), 3),
+    "429": ("tile", echo_key(429, retry_after="0"), 5),
+    "503": ("tile", echo_key(503), 5),
+    "503 of the listing": ("listing", echo_key(503), 5),
+    "418": ("tile", echo_key(418), 5),
+    "garbage": ("listing", answer_listing(f"Bearer {KEY}"), 5),
+    "a key twice": ("listing", answer_listing(f'{{"{KEY}": 1, "{KEY}": 2}}'), 5),
+    "a field of that name": ("listing", answer_listing(f'{{"{KEY}": NaN}}'), 5),
+    "a value": ("listing", answer_listing(json.dumps({"tiles": [{"z": KEY}]})), 5),
+    "a cursor": ("listing", answer_listing(json.dumps({"tiles": [], "next": KEY})), 5),
+    "content type": ("tile", answer_image(content_type=KEY), 3),
+    "content encoding": ("tile", answer_image(content_encoding=KEY), 3),
+    "resolution": ("tile", answer_image(x_resolution_m_per_px=KEY), 3),
+    "date": ("tile", answer_image(x_produced_at=KEY), 3),
+    "digest": ("tile", answer_image(repr_digest=f"sha-256=:{KEY}:"), 3),
 }
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-def test_invariant_34_the_key_is_in_nothing_that_a_failure_leaves(
-    operator: AreaOperator, provider: ScriptedProvider, failure: str
+def test_invariant_34_key_is_absent_from_output_and_logs_after_failure(
+    operator: DownloadOperator, provider: ScriptedProvider, failure: str
 ) -> None:
     where, answer, code = FAILURES[failure]
-    provider.always[TILES if where == "listing" else path_of(provider.tiles[0])] = answer
-    ran = operator.runs_here(*DOWNLOAD, "--json")
+    provider.always[TILES if where == "listing" else tile_path(provider.tiles[0])] = answer
+    ran = operator.run_in_process(*DOWNLOAD, "--json")
     assert ran.code == code
-    found = everything(operator, ran)
+    found = collect_traces(operator, ran)
     assert "c11.download.session.end" in found  # the log is part of what is searched
     assert KEY not in found
 
 
-def test_invariant_34_nor_when_tls_the_network_or_the_database_fails(
-    operator: AreaOperator, database_url: str
+def test_invariant_34_key_is_absent_after_tls_network_or_database_failure(
+    operator: DownloadOperator, database_url: str
 ) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trustme.CA().issue_cert("localhost").configure_cert(context)
     ran = []
-    with raw_server(answering("HTTP/1.1 200 OK"), tls=context) as server:
+    with run_raw_server(respond_with("HTTP/1.1 200 OK"), tls=context) as server:
         operator.provider_url = server.url
-        ran.append(operator.runs_here(*DOWNLOAD, "--json"))
+        ran.append(operator.run_in_process(*DOWNLOAD, "--json"))
     operator.provider_url = "http://127.0.0.1:1"
-    ran.append(operator.runs_here(*DOWNLOAD, "--json"))
+    ran.append(operator.run_in_process(*DOWNLOAD, "--json"))
     operator.database_url = "postgresql://nobody@127.0.0.1:1/none"
-    ran.append(operator.runs_here(*DOWNLOAD, "--json"))
+    ran.append(operator.run_in_process(*DOWNLOAD, "--json"))
     operator.database_url = database_url
     operator.settings["TILEFERRY_C11_SATELLITE_PROVIDER_URL"] = f"https://x:{KEY}@host"
-    ran.append(operator.runs_here(*DOWNLOAD))
+    ran.append(operator.run_in_process(*DOWNLOAD))
     operator.settings["TILEFERRY_C11_SATELLITE_PROVIDER_URL"] = "https://host.example"
     operator.settings["TILEFERRY_C11_SERVICE_API_KEY"] = f"{KEY}\n{KEY}"
-    ran.append(operator.runs_here(*DOWNLOAD))
+    ran.append(operator.run_in_process(*DOWNLOAD))
     assert [each.code for each in ran] == [6, 5, 7, 2, 2]
-    assert KEY not in everything(operator, *ran)
+    assert KEY not in collect_traces(operator, *ran)
 
 
 @pytest.mark.parametrize("where", ["listing_page", "fetch_tile"])
-def test_invariant_34_nor_when_a_defect_shows_its_headers(
-    operator: AreaOperator, monkeypatch: pytest.MonkeyPatch, where: str
+def test_invariant_34_key_is_absent_from_crash_traceback(
+    operator: DownloadOperator, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     def defective(provider: HttpTileProvider, *_args: object) -> None:
         raise RuntimeError(dict(provider.client.headers))
 
     monkeypatch.setattr(HttpTileProvider, where, defective)
-    ran = operator.runs_here(*DOWNLOAD, "--json")
+    ran = operator.run_in_process(*DOWNLOAD, "--json")
     assert ran.code == 7
     assert "Traceback" in ran.err
     assert ran.json["error"]["type"] == "RuntimeError"
-    (crash,) = [each for each in operator.records() if each["kind"] == "cli.crashed"]
+    (crash,) = [each for each in operator.read_log() if each["kind"] == "cli.crashed"]
     assert any("Bearer ***" in line for line in crash["traceback"])
-    assert KEY not in everything(operator, ran)
+    assert KEY not in collect_traces(operator, ran)
 
 
-def test_invariant_34_nor_in_what_others_see_of_the_process(
-    operator: AreaOperator, provider: ScriptedProvider
+def test_invariant_34_key_is_absent_from_process_arguments(
+    operator: DownloadOperator, provider: ScriptedProvider
 ) -> None:
     provider.always[TILES] = lambda _request: httpx.Response(
         429, headers={"retry-after": "30"}, text=KEY
     )
-    with operator.started(*DOWNLOAD) as command:
+    with operator.start(*DOWNLOAD) as command:
         wait_until(lambda: bool(provider.requests), "a request")
         arguments = Path(f"/proc/{command.process.pid}/cmdline").read_bytes()
     assert b"download" in arguments
@@ -156,7 +162,7 @@ def test_invariant_34_nor_in_what_others_see_of_the_process(
 # Invariant 36
 
 
-def harmless(content: str) -> bool:
+def is_printable(content: str) -> bool:
     return all(char.isprintable() or char == "\n" for char in content)
 
 
@@ -165,32 +171,32 @@ def harmless(content: str) -> bool:
     [
         ("tile", lambda _request: httpx.Response(503, text=EVIL)),
         ("listing", lambda _request: httpx.Response(403, text=EVIL)),
-        ("listing", listing(json.dumps({"tiles": [], "next": 1, EVIL: "\0"}))),
-        ("listing", listing(f'{{"x": 1, {json.dumps(EVIL)}: NaN}}')),
-        ("listing", listing(f"{{{json.dumps(EVIL)}: 1, {json.dumps(EVIL)}: 2}}")),
-        ("listing", listing(EVIL)),
-        ("tile", image(content_type="\x1b[2J\x9b31m")),
+        ("listing", answer_listing(json.dumps({"tiles": [], "next": 1, EVIL: "\0"}))),
+        ("listing", answer_listing(f'{{"x": 1, {json.dumps(EVIL)}: NaN}}')),
+        ("listing", answer_listing(f"{{{json.dumps(EVIL)}: 1, {json.dumps(EVIL)}: 2}}")),
+        ("listing", answer_listing(EVIL)),
+        ("tile", answer_image(content_type="\x1b[2J\x9b31m")),
     ],
 )
-def test_invariant_36_what_a_provider_says_is_escaped(
-    operator: AreaOperator, provider: ScriptedProvider, where: str, answer: Answer
+def test_invariant_36_provider_text_is_escaped(
+    operator: DownloadOperator, provider: ScriptedProvider, where: str, answer: Answer
 ) -> None:
-    provider.always[TILES if where == "listing" else path_of(provider.tiles[0])] = answer
+    provider.always[TILES if where == "listing" else tile_path(provider.tiles[0])] = answer
     ran = [
-        operator.runs_here(*command)
+        operator.run_in_process(*command)
         for command in (DOWNLOAD, (*DOWNLOAD, "--json"), ("coverage", *AREA))
     ]
     assert ran[0].code in {3, 5, 6}
     for each in ran:
-        assert harmless(each.out)
-        assert harmless(each.err)
+        assert is_printable(each.out)
+        assert is_printable(each.err)
     logged = operator.log_file.read_text("utf-8")
-    assert harmless(logged)
+    assert is_printable(logged)
     for line in logged.splitlines():
         assert [*json.loads(line)][:3] == ["timestamp", "level", "logger"]
 
 
-def on_a_terminal(operator: AreaOperator, *arguments: str) -> str:
+def run_on_terminal(operator: DownloadOperator, *arguments: str) -> str:
     """Run a command on a terminal of its own, and return all that was drawn there."""
     command = operator.command(*arguments)
     pid, terminal = pty.fork()
@@ -199,7 +205,7 @@ def on_a_terminal(operator: AreaOperator, *arguments: str) -> str:
         os.execve(command[0], command, {**operator.environment, "TERM": "xterm"})  # noqa: S606  # our own command
     drawn = b""
     try:
-        while chunk := _read(terminal):
+        while chunk := read_terminal(terminal):
             drawn += chunk
     finally:
         os.close(terminal)
@@ -207,25 +213,25 @@ def on_a_terminal(operator: AreaOperator, *arguments: str) -> str:
     return drawn.decode("utf-8", "replace")
 
 
-def _read(terminal: int) -> bytes:
+def read_terminal(terminal: int) -> bytes:
     try:
         return os.read(terminal, 65_536)
     except OSError:  # the other side is closed
         return b""
 
 
-def test_invariant_36_on_a_terminal_with_a_bar_that_counts_down(
-    operator: AreaOperator, provider: ScriptedProvider
+def test_invariant_36_provider_text_is_escaped_on_terminal(
+    operator: DownloadOperator, provider: ScriptedProvider
 ) -> None:
     operator.settings["TILEFERRY_C11_MAX_5XX_RETRIES"] = "2"
     operator.settings["COLUMNS"] = "100"
-    path = path_of(provider.tiles[0])
+    path = tile_path(provider.tiles[0])
     unwell: Callable[[httpx.Request], httpx.Response] = lambda _request: httpx.Response(  # noqa: E731  # used twice
         503, text=EVIL
     )
     provider.once[path] = [unwell, unwell]
     provider.lines[provider.tiles[1]] = {"resolution_m_per_px": 0.3}
-    drawn = on_a_terminal(operator, *DOWNLOAD)
+    drawn = run_on_terminal(operator, *DOWNLOAD)
     assert "503, attempt 2 of 3, again in 2 s" in drawn
     assert "9 of 10 tiles" in drawn
     assert "warning: tile satellite/14/" in drawn
@@ -234,14 +240,14 @@ def test_invariant_36_on_a_terminal_with_a_bar_that_counts_down(
         assert part not in drawn
 
 
-def test_the_bar_says_how_long_the_provider_asks_for_patience(
-    operator: AreaOperator, provider: ScriptedProvider
+def test_progress_bar_shows_rate_limit_wait(
+    operator: DownloadOperator, provider: ScriptedProvider
 ) -> None:
     operator.settings["COLUMNS"] = "100"
     provider.once[TILES] = [
         lambda _request: httpx.Response(429, headers={"retry-after": "3"}, text="later")
     ]
-    drawn = on_a_terminal(operator, *DOWNLOAD, *())
+    drawn = run_on_terminal(operator, *DOWNLOAD, *())
     assert "listing: 0 tiles so far" in drawn
     assert "the provider asks for patience: 2 s" in drawn
     assert FLIGHT[1] in drawn

@@ -4,13 +4,13 @@ import shlex
 from pathlib import Path
 
 import pytest
-from support.documented import typed_in
-from support.operator import move_in, run_here
+from support.documented_commands import extract_commands
+from support.operator import enter_environment, run_in_process
 from support.scripted_provider import KEY
 
-from tileferry.entrypoints.cli.tree import leaves
+from tileferry.entrypoints.cli.tree import iter_commands
 
-LEAVES = dict(leaves())
+LEAVES = dict(iter_commands())
 NEEDS_NO_SETTINGS = {("config", "init"), ("demo",), ("provider", "faults"), ("provider", "serve")}
 READS_A_PLAN_FIRST = {("backfill", "apply")}
 NEEDS_NO_DATABASE = (
@@ -32,13 +32,13 @@ FILES = {
 
 
 @pytest.fixture
-def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def offline_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, content in FILES.items():
         if content is None:
             (tmp_path / name).mkdir()
         else:
             (tmp_path / name).write_text(content)
-    move_in(
+    enter_environment(
         monkeypatch,
         tmp_path,
         {
@@ -52,38 +52,38 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def example_of(words: tuple[str, ...]) -> list[str]:
+def first_example(words: tuple[str, ...]) -> list[str]:
     """Return the first example of a command's help, as a script would run it."""
-    first = shlex.split(typed_in(LEAVES[words].epilog)[0])[1:]
+    first = shlex.split(extract_commands(LEAVES[words].epilog)[0])[1:]
     return [*first, *([] if "--json" in first else ["--json"])]
 
 
 @pytest.mark.parametrize("words", LEAVES, ids=" ".join)
-def test_an_option_that_there_is_not_is_a_usage_error(words: tuple[str, ...]) -> None:
-    ran = run_here(*words, "--no-such-option", "--json")
+def test_unknown_option_is_usage_error(words: tuple[str, ...]) -> None:
+    ran = run_in_process(*words, "--no-such-option", "--json")
     assert (ran.code, ran.json["error"]["exit_code"]) == (2, 2)
     assert ran.json["error"]["type"] == "UsageError"
     assert "--no-such-option" in ran.json["error"]["message"]
     assert f"tileferry {' '.join(words)}" in ran.err
 
 
-@pytest.mark.usefixtures("_home")
+@pytest.mark.usefixtures("offline_home")
 @pytest.mark.parametrize(
     "words", sorted(set(LEAVES) - NEEDS_NO_SETTINGS - READS_A_PLAN_FIRST), ids=" ".join
 )
-def test_a_wrong_setting_is_a_usage_error(
+def test_invalid_setting_is_usage_error(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TILEFERRY_C6_BUDGET_BYTES", "much")
-    ran = run_here(*example_of(words))
+    ran = run_in_process(*first_example(words))
     assert ran.code == 2, ran
     assert "c6.budget_bytes" in ran.out + ran.err
 
 
-@pytest.mark.usefixtures("_home")
+@pytest.mark.usefixtures("offline_home")
 @pytest.mark.parametrize("words", sorted(set(LEAVES) - NEEDS_NO_DATABASE), ids=" ".join)
-def test_a_database_that_is_away_is_fatal_and_told(words: tuple[str, ...]) -> None:
-    ran = run_here(*example_of(words))
+def test_unreachable_database_exits_with_7(words: tuple[str, ...]) -> None:
+    ran = run_in_process(*first_example(words))
     assert ran.code == 7, ran
     assert "database" in ran.err + ran.out
     assert "Traceback" not in ran.err

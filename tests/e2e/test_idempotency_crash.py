@@ -16,11 +16,16 @@ from pathlib import Path
 
 import pytest
 from attrs import define, field, frozen
-from support import idempotency_values
-from support.idempotency_rows import make_older
-from support.idempotent_caller import PAUSE_S_MAX, Plan, call, call_of, manager_of
-from support.killed_process import processes
-from support.soak import TIMES
+from support import jetstream_idempotency
+from support.crash_processes import SOAK_FACTOR, processes
+from support.idempotent_caller import (
+    PAUSE_S_MAX,
+    CallerPlan,
+    create_call,
+    create_caller_manager,
+    run_caller,
+)
+from support.postgres_idempotency import age_records
 
 from tileferry.adapters.postgres import Database, PostgresAuditLog, PostgresIdempotencyStore
 from tileferry.application.ports.audit import AuditLog
@@ -35,7 +40,7 @@ LEASE = timedelta(seconds=60)
 
 
 @frozen(kw_only=True)
-class Site:
+class StoreEnv:
     """Where the records are, and how the lease of somebody who is dead comes to its end."""
 
     kind: str
@@ -48,29 +53,29 @@ class Site:
 
 
 @pytest.fixture(params=["postgres", "jetstream"])
-def site(request: pytest.FixtureRequest) -> Iterator[Site]:
+def store_env(request: pytest.FixtureRequest) -> Iterator[StoreEnv]:
     if request.param == "postgres":
         database = request.getfixturevalue("database")
-        yield in_postgres(database, request.getfixturevalue("database_url"))
+        yield postgres_store_env(database, request.getfixturevalue("database_url"))
         return
     server, bucket = request.getfixturevalue("nats_server"), request.getfixturevalue("nats_name")
-    store = idempotency_values.store_in(server.url, bucket)
-    yield Site(
+    store = jetstream_idempotency.open_jetstream_store(server.url, bucket)
+    yield StoreEnv(
         kind="jetstream",
         address=f"{server.url} {bucket}",
         store=store,
-        pass_time=partial(idempotency_values.make_older, store.bucket),
+        pass_time=partial(jetstream_idempotency.age_jetstream_records, store.bucket),
     )
     store.bucket.connection.close()
 
 
-def in_postgres(database: Database, address: str) -> Site:
+def postgres_store_env(database: Database, address: str) -> StoreEnv:
     log = PostgresAuditLog(database=database)
-    return Site(
+    return StoreEnv(
         kind="postgres",
         address=address,
         store=PostgresIdempotencyStore(database=database, audit_sink=log),
-        pass_time=lambda passed: make_older(database, passed),
+        pass_time=lambda passed: age_records(database, passed),
         log=log,
     )
 
@@ -95,10 +100,10 @@ class Caller:
 
 
 @define(kw_only=True)
-class Campaign:
+class CrashCampaign:
     """One key after the other, each with callers that seldom live long."""
 
-    site: Site
+    site: StoreEnv
     folder: Path
     chance: random.Random
     kills: int = 0
@@ -108,7 +113,7 @@ class Campaign:
 
     def start(self, key: str) -> Caller:
         self._numbers += 1
-        plan = Plan(
+        plan = CallerPlan(
             kind=self.site.kind,
             address=self.site.address,
             key=key,
@@ -118,12 +123,12 @@ class Campaign:
             seed=self.chance.getrandbits(32),
         )
         here, there = processes.Pipe()
-        process = processes.Process(target=call, args=(plan, there))
+        process = processes.Process(target=run_caller, args=(plan, there))
         process.start()
         there.close()
         return Caller(plan.name, process, here)
 
-    def round(self, key: str) -> None:
+    def run_round(self, key: str) -> None:
         """Let two callers race, kill one or both at any moment, and have others finish."""
         callers = [self.start(key) for _ in range(3)]
         racers, late = callers[:2], callers[2]
@@ -146,11 +151,11 @@ class Campaign:
                 caller.process.join(0.05)
                 if caller.process.exitcode is not None:
                     break
-                self.end_lease_of_the_dead(key, callers)
+                self.expire_leases_of_killed(key, callers)
             assert caller.process.exitcode in {0, -signal.SIGKILL}
         self.kills += sum(caller.was_killed for caller in callers)
 
-    def end_lease_of_the_dead(self, key: str, callers: list[Caller]) -> None:
+    def expire_leases_of_killed(self, key: str, callers: list[Caller]) -> None:
         """Let time pass while a dead caller has the key: nobody else can hold it by then."""
         record = self.site.store.find(key)
         if record is None or not isinstance(record.state, InProgress):
@@ -182,23 +187,26 @@ class Campaign:
         def again() -> str:
             pytest.fail("the result is there")
 
-        assert manager_of(self.site.store, "late").once(again, call_of(key)) == effects[-1]
+        assert (
+            create_caller_manager(self.site.store, "late").run_once(again, create_call(key))
+            == effects[-1]
+        )
         if self.site.log is not None:
             check_logged_once(self.site.log, key)
 
 
 def check_logged_once(log: AuditLog, key: str) -> None:
-    bodies = [entry.body for entry in log.entries_about(key)]
+    bodies = [entry.body for entry in log.find_entries(key)]
     assert len([body for body in bodies if b'"action":"record"' in body]) == 1
-    assert verify_chain(log.entries(), expected_head=log.head()).intact
+    assert verify_chain(log.iter_entries(), expected_head=log.read_head()).intact
 
 
-def test_spec2_killed_callers_of_one_key_leave_one_result_for_all(
-    tmp_path: Path, site: Site
+def test_spec2_killed_callers_of_one_key_leave_one_shared_result(
+    tmp_path: Path, store_env: StoreEnv
 ) -> None:
     chance = random.Random(5)  # noqa: S311  # a repeatable test, not a secret
-    campaign = Campaign(site=site, folder=tmp_path, chance=chance)
+    campaign = CrashCampaign(site=store_env, folder=tmp_path, chance=chance)
     number = 0
-    while campaign.kills < 8 * TIMES or not campaign.orphans:
+    while campaign.kills < 8 * SOAK_FACTOR or not campaign.orphans:
         number += 1
-        campaign.round(f"key-{number}")
+        campaign.run_round(f"key-{number}")

@@ -12,7 +12,7 @@ COMMAND = [sys.executable, "-m", "tileferry.entrypoints.cli"]
 
 
 @pytest.mark.parametrize("words", [["config", "show"], ["config", "show", "--json"], ["--help"]])
-def test_a_reader_who_leaves_early_is_no_crash(words: list[str], tmp_path: Path) -> None:
+def test_closed_output_pipe_does_not_crash(words: list[str], tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(  # noqa: S603  # our own command
@@ -22,7 +22,7 @@ def test_a_reader_who_leaves_early_is_no_crash(words: list[str], tmp_path: Path)
     assert (done.returncode, done.stderr) == (7, b"")
 
 
-def test_output_to_a_full_disk_ends_with_one_line(tmp_path: Path) -> None:
+def test_output_to_full_disk_is_one_line_error(tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(  # noqa: S603  # as above
             [*COMMAND, "policy", "show"],
@@ -38,7 +38,7 @@ def test_output_to_a_full_disk_ends_with_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_command_that_is_stopped_says_so(
+def test_interrupted_command_exits_with_130(
     number: signal.Signals, tmp_path: Path, database_url: str
 ) -> None:
     process = subprocess.Popen(  # noqa: S603  # as above

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from support.area_operator import AREA, DOWNLOAD, FLIGHT
-from support.operator import run_here
-from support.scripted_provider import TILES, ScriptedProvider, answering_with
+from support.download_operator import AREA, DOWNLOAD, FLIGHT
+from support.operator import run_in_process
+from support.scripted_provider import TILES, ScriptedProvider, create_answer
 
 WRONG = ("--bbox", "1,2,3", "--zoom", "3")
 
@@ -21,22 +21,20 @@ WRONG = ("--bbox", "1,2,3", "--zoom", "3")
     ],
     ids=["coverage", "plan", "download", "verify"],
 )
-def test_a_wrong_option_is_told_as_an_object(command: tuple[str, ...]) -> None:
-    ran = run_here(*command, "--json")
+def test_invalid_option_is_json_error(command: tuple[str, ...]) -> None:
+    ran = run_in_process(*command, "--json")
     assert (ran.code, ran.json["schema"]) == (2, "tileferry.error.v1")
     assert ran.json["error"]["type"] == "InvalidValueError"
     assert ran.json["error"]["exit_code"] == 2
     assert ran.json["error"]["message"] in ran.err
-    assert run_here(*command).out == ""
+    assert run_in_process(*command).out == ""
 
 
 @pytest.mark.usefixtures("operator")
 @pytest.mark.parametrize("command", [("coverage", *AREA), ("plan", *AREA, *FLIGHT), DOWNLOAD])
-def test_a_provider_that_refuses_is_told_as_one_object(
-    provider: ScriptedProvider, command: tuple[str, ...]
-) -> None:
-    provider.always[TILES] = answering_with(401)
-    ran = run_here(*command, "--json")
+def test_provider_error_is_json_error(provider: ScriptedProvider, command: tuple[str, ...]) -> None:
+    provider.always[TILES] = create_answer(401)
+    ran = run_in_process(*command, "--json")
     assert (ran.code, ran.json["error"]["type"]) == (6, "SatelliteProviderError")
 
 
@@ -44,12 +42,12 @@ def test_a_provider_that_refuses_is_told_as_one_object(
 @pytest.mark.parametrize(
     "command", [DOWNLOAD, ("plan", *AREA, *FLIGHT), ("cache", "verify", *AREA)]
 )
-def test_a_cache_root_that_is_no_folder_is_told_and_no_crash(
+def test_cache_root_that_is_a_file_is_json_error(
     command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TILEFERRY_C11_CACHE_ROOT", str(tmp_path / "file"))
-    ran = run_here(*command, "--json")
+    ran = run_in_process(*command, "--json")
     assert (ran.code, ran.json["error"]["type"]) == (7, "StorageError")
     assert "Traceback" not in ran.err
     assert "c11.cache_root" in ran.err

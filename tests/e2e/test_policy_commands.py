@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from support.operator import Operator, run_here
-from support.retry_histories import call_events
+from support.audit_events import create_call_events
+from support.operator import Operator, run_in_process
 
 from tileferry.adapters.memory import ManualClock
 from tileferry.adapters.postgres import Database, PostgresAuditLog
@@ -23,8 +23,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # show
 
 
-def test_spec2_the_matrix_is_shown(home: Path) -> None:
-    ran = Operator(home, "postgresql://nobody@127.0.0.1:1/none").runs("policy", "show")
+def test_spec2_policy_matrix_is_shown(home: Path) -> None:
+    ran = Operator(home, "postgresql://nobody@127.0.0.1:1/none").run("policy", "show")
     assert (ran.code, ran.err) == (0, "")
     rows = {line.split()[0]: line for line in ran.out.splitlines() if line.strip()}
     assert set(RetryCategory.__members__) <= set(rows)
@@ -35,13 +35,13 @@ def test_spec2_the_matrix_is_shown(home: Path) -> None:
     assert max(map(len, ran.out.splitlines())) <= 80
 
 
-def test_what_is_overridden_is_marked(home: Path) -> None:
+def test_overridden_settings_are_marked(home: Path) -> None:
     (home / "tileferry.toml").write_text("[tileferry.retry.KV_GET]\nmax_attempts = 5\n")
-    ran = run_here("policy", "show")
+    ran = run_in_process("policy", "show")
     (row,) = (line for line in ran.out.splitlines() if line.strip().startswith("KV_GET"))
     assert row.split()[:2] == ["KV_GET*", "5*"]
     assert "* retry.KV_GET.max_attempts is 5, usually 3" in ran.out
-    body = run_here("policy", "show", "--json").json
+    body = run_in_process("policy", "show", "--json").json
     assert body["schema"] == "tileferry.policy.show.v1"
     assert body["categories"]["KV_GET"]["overridden"] == ["max_attempts"]
     assert body["categories"]["KV_PUT"] == {
@@ -60,31 +60,31 @@ def test_what_is_overridden_is_marked(home: Path) -> None:
     }
 
 
-def test_transfers_have_policies_of_their_own(home: Path) -> None:
+def test_download_and_upload_have_own_policies(home: Path) -> None:
     """What explains a download is what the downloader does, not what its category has."""
     (home / "tileferry.toml").write_text("[tileferry.c11]\nmax_5xx_retries = 2\n")
-    shown = run_here("policy", "show")
+    shown = run_in_process("policy", "show")
     (row,) = (line for line in shown.out.splitlines() if line.strip().startswith("DOWNLOAD*"))
     assert row.split()[1] == "3*"
     assert "* c11: download has max_attempts 3, usually 5" in shown.out
     explain = ("policy", "explain", "--json", "--category")
-    assert run_here(*explain, "download", "--error", "503").json["worst_case_wait_s"] == 3.0
-    assert run_here(*explain, "DOWNLOAD", "--error", "429:30").json["calls"] == 2
-    upload = run_here(*explain, "upload", "--error", "timeout").json
+    assert run_in_process(*explain, "download", "--error", "503").json["worst_case_wait_s"] == 3.0
+    assert run_in_process(*explain, "DOWNLOAD", "--error", "429:30").json["calls"] == 2
+    upload = run_in_process(*explain, "upload", "--error", "timeout").json
     assert [wait["delay_s"] for wait in upload["waits"]] == [2.0, 4.0, 8.0]
 
 
-def test_a_category_that_there_is_not_is_told_with_all_that_there_are() -> None:
+def test_unknown_category_is_rejected_with_known_names() -> None:
     for command in (("explain",), ("simulate", "--max-attempts", "3")):
-        ran = run_here("policy", *command, "--category", "nope")
+        ran = run_in_process("policy", *command, "--category", "nope")
         assert (ran.code, ran.out) == (2, "")
         assert "--category: is not a category of retries (got 'nope')" in ran.err
         assert "API_VALIDATION, DOWNLOAD, UPLOAD, RUN, PARTITION" in " ".join(ran.err.split())
 
 
 @pytest.mark.parametrize("name", ["RUN", "partition"])
-def test_what_is_decided_over_runs_and_partitions_is_no_call_to_replay(name: str) -> None:
-    ran = run_here("policy", "simulate", "--category", name, "--max-attempts", "3")
+def test_run_and_partition_policies_cannot_be_simulated(name: str) -> None:
+    ran = run_in_process("policy", "simulate", "--category", name, "--max-attempts", "3")
     assert (ran.code, ran.out) == (2, "")
     said = " ".join(ran.err.split())
     assert (
@@ -94,18 +94,18 @@ def test_what_is_decided_over_runs_and_partitions_is_no_call_to_replay(name: str
     assert f"tileferry policy explain --category {name.upper()}" in said
 
 
-def test_runs_and_partitions_have_theirs(home: Path) -> None:
+def test_runs_and_partitions_have_own_policies(home: Path) -> None:
     (home / "tileferry.toml").write_text("[tileferry.worker]\ninitial_backoff_s = 30\n")
     explain = ("policy", "explain", "--json", "--category")
-    runs = run_here(*explain, "run", "--error", "503").json
+    runs = run_in_process(*explain, "run", "--error", "503").json
     assert [wait["delay_s"] for wait in runs["waits"]] == [30, 60, 120, 240, 480, 960, 1920]
-    partitions = run_here(*explain, "partition").json
+    partitions = run_in_process(*explain, "partition").json
     assert [wait["delay_s"] for wait in partitions["waits"]] == [300, 1800, 7200]
 
 
-def test_an_override_that_makes_no_sense_is_refused_by_its_path(home: Path) -> None:
+def test_invalid_override_is_rejected_by_path(home: Path) -> None:
     (home / "tileferry.toml").write_text("[tileferry.retry.KV_GET]\nmax_delay = 0.1\n")
-    ran = run_here("policy", "show")
+    ran = run_in_process("policy", "show")
     assert (ran.code, ran.out) == (2, "")
     assert "retry.KV_GET.max_delay: is below base_delay" in ran.err
 
@@ -113,8 +113,8 @@ def test_an_override_that_makes_no_sense_is_refused_by_its_path(home: Path) -> N
 # explain
 
 
-def test_the_schedule_is_explained() -> None:
-    ran = run_here("policy", "explain", "--category", "API_REQUEST")
+def test_explain_prints_retry_schedule() -> None:
+    ran = run_in_process("policy", "explain", "--category", "API_REQUEST")
     assert ran.code == 0
     assert "It gives up after call 3: all attempts are used up." in ran.out
     assert "Waiting adds 3.3 s at most" in ran.out
@@ -136,8 +136,10 @@ def test_the_schedule_is_explained() -> None:
         ("404", 1, "final", 0.0),
     ],
 )
-def test_each_error_has_its_end(error: str, calls: int, ends_by: str, worst_case_s: float) -> None:
-    body = run_here(
+def test_explain_shows_calls_and_giveup_reason_per_error(
+    error: str, calls: int, ends_by: str, worst_case_s: float
+) -> None:
+    body = run_in_process(
         "policy", "explain", "--category", "api_request", "--error", error, "--json"
     ).json
     assert body["schema"] == "tileferry.policy.explain.v1"
@@ -146,16 +148,16 @@ def test_each_error_has_its_end(error: str, calls: int, ends_by: str, worst_case
     assert len(body["waits"]) == calls - 1
 
 
-def test_a_long_schedule_is_cut_in_the_middle(home: Path) -> None:
+def test_long_schedule_is_abbreviated(home: Path) -> None:
     (home / "tileferry.toml").write_text("[tileferry.retry.KV_GET]\nmax_attempts = 100\n")
-    ran = run_here("policy", "explain", "--category", "KV_GET")
+    ran = run_in_process("policy", "explain", "--category", "KV_GET")
     assert ran.out.count("\n") < 25
     assert "\n   99 " in ran.out
 
 
 @pytest.mark.parametrize("error", ["", "boom", "999", "503:30", "429:-1", "429:x"])
-def test_an_error_that_nobody_knows_is_refused(error: str) -> None:
-    ran = run_here("policy", "explain", "--category", "KV_GET", "--error", error)
+def test_unknown_error_is_rejected(error: str) -> None:
+    ran = run_in_process("policy", "explain", "--category", "KV_GET", "--error", error)
     assert (ran.code, ran.out) == (2, "")
     assert "--error: is not an error that can be explained" in ran.err
 
@@ -173,56 +175,56 @@ def history(database: Database, database_url: str, monkeypatch: pytest.MonkeyPat
     events = []
     for n, failures in enumerate([1, 1, 1, 2, 3, 3]):
         clock = ManualClock(start_s + n)
-        events += call_events([Retryable()] * failures, clock=clock, key=f"k{n}")
+        events += create_call_events([Retryable()] * failures, clock=clock, key=f"k{n}")
     clock = ManualClock(start_s)
-    events += call_events([RateLimited()], clock=clock, category=RetryCategory.KV_GET)
+    events += create_call_events([RateLimited()], clock=clock, category=RetryCategory.KV_GET)
     events.sort(key=lambda event: event.timestamp)
     PostgresAuditLog(database=database).emit(events)
 
 
 @pytest.mark.usefixtures("history")
-def test_fewer_attempts_lose_calls_that_succeeded() -> None:
+def test_simulation_with_fewer_attempts_loses_calls() -> None:
     arguments = (*SIMULATE, "--max-attempts", "2")
-    body = run_here(*arguments, "--json").json
+    body = run_in_process(*arguments, "--json").json
     assert body["schema"] == "tileferry.policy.simulate.v1"
     assert (body["calls"], body["succeeded"], body["given_up"]) == (6, 4, 2)
     assert (body["would_succeed"], body["would_be_lost"], body["unknown"]) == (3, 1, 0)
     assert body["would_wait_s"] < body["waited_s"]
     assert (body["unfinished"], body["incomplete"]) == (0, 0)
-    shown = run_here(*arguments)
+    shown = run_in_process(*arguments)
     assert shown.code == 0
     assert "1 call succeeded, and would have been given up before that." in shown.out
 
 
 @pytest.mark.usefixtures("history")
-def test_more_attempts_lead_to_what_nobody_knows() -> None:
+def test_simulation_with_more_attempts_has_unknown_outcomes() -> None:
     arguments = (*SIMULATE, "--max-attempts", "5")
-    body = run_here(*arguments, "--json").json
+    body = run_in_process(*arguments, "--json").json
     assert (body["would_succeed"], body["unknown"], body["would_be_given_up"]) == (4, 2, 0)
-    shown = run_here(*arguments)
+    shown = run_in_process(*arguments)
     assert "2 calls given up would have been tried again" in shown.out
     assert "whether that helps is not known" in shown.out
 
 
 @pytest.mark.usefixtures("history")
-def test_the_policy_as_it_is_changes_nothing() -> None:
+def test_simulation_of_current_policy_changes_nothing() -> None:
     arguments = (*SIMULATE, "--max-attempts", "3")
-    body = run_here(*arguments, "--json").json
+    body = run_in_process(*arguments, "--json").json
     assert (body["would_be_lost"], body["unknown"]) == (0, 0)
     assert body["would_wait_s"] == pytest.approx(body["waited_s"])
-    shown = run_here(*arguments)
+    shown = run_in_process(*arguments)
     assert "Every call would have ended as it did." in shown.out
 
 
 @pytest.mark.usefixtures("history")
-def test_longer_waits_are_added_up() -> None:
-    body = run_here(*SIMULATE, "--base-delay", "2", "--json").json
+def test_simulation_adds_up_longer_waits() -> None:
+    body = run_in_process(*SIMULATE, "--base-delay", "2", "--json").json
     assert body["would_wait_s"] == pytest.approx(2 * body["waited_s"])
 
 
 @pytest.mark.usefixtures("history")
-def test_a_time_without_calls() -> None:
-    ran = run_here(*SIMULATE, "--max-attempts", "2", "--since", "5m")
+def test_simulation_without_calls_says_so() -> None:
+    ran = run_in_process(*SIMULATE, "--max-attempts", "2", "--since", "5m")
     assert ran.code == 0
     assert "The audit log tells of no such call in that time." in ran.out
 
@@ -238,7 +240,7 @@ def test_a_time_without_calls() -> None:
     ],
 )
 @pytest.mark.usefixtures("history")
-def test_a_policy_that_makes_no_sense_is_refused(option: list[str], problem: str) -> None:
-    ran = run_here(*SIMULATE, *option)
+def test_invalid_simulated_policy_is_rejected(option: list[str], problem: str) -> None:
+    ran = run_in_process(*SIMULATE, *option)
     assert (ran.code, ran.out) == (2, "")
     assert problem in ran.err

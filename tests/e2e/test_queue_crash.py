@@ -12,35 +12,40 @@ from typing import Any
 import pytest
 from attrs import define, field
 from sqlalchemy import Row, text
-from support.killed_process import processes
-from support.queue_process import HANDLED, LOST_LEASE, QueuePlan, control_of, work
-from support.soak import TIMES
-from support.work_desk import download
+from support.control_plane import download_work
+from support.crash_processes import SOAK_FACTOR, processes
+from support.queue_process import (
+    CREATE_HANDLED_TABLE,
+    LOST_LEASE,
+    QueuePlan,
+    create_run_control,
+    execute_worker,
+)
 
 from tileferry.adapters.postgres import Database
 from tileferry.application.ports.work import WorkStore
-from tileferry.domain.actors import Actor
 from tileferry.domain.errors import LeaseLostError
 from tileferry.domain.runs import RunId, RunPriority, submit
+from tileferry.domain.state_machine import Actor
 
-RUNS = 1_000 * TIMES
-HARMS = 15 * TIMES
+RUNS = 1_000 * SOAK_FACTOR
+HARMS = 15 * SOAK_FACTOR
 WORKERS = 4
 LEASE_S, SWEEP_S = 1.5, 0.3
 SLACK_S = 3.0
 """For a busy machine: a sweep comes late where no worker gets to run."""
-LONGEST_S = 60 + 40 * TIMES
+LONGEST_S = 60 + 40 * SOAK_FACTOR
 
 
-def _work(plan: QueuePlan, name: str) -> None:
+def run_worker(plan: QueuePlan, name: str) -> None:
     try:
-        work(plan, name)
+        execute_worker(plan, name)
     except LeaseLostError:
         os._exit(LOST_LEASE)
 
 
 @define
-class Crew:
+class WorkerCrew:
     """Keeps four workers at it, whatever happens to them."""
 
     plan: QueuePlan
@@ -63,7 +68,7 @@ class Crew:
         while len(self.members) < WORKERS:
             self._count += 1
             member = processes.Process(
-                target=_work, args=(self.plan, f"w{self._count}"), name=f"w{self._count}"
+                target=run_worker, args=(self.plan, f"w{self._count}"), name=f"w{self._count}"
             )
             member.start()
             self.members.append(member)
@@ -97,7 +102,7 @@ class Crew:
             member.join(LONGEST_S)
             assert member.exitcode in {0, LOST_LEASE}
 
-    def shoot(self) -> None:
+    def kill_remaining(self) -> None:
         """End whoever is left."""
         for member in self.members:
             if member.is_alive():
@@ -106,17 +111,17 @@ class Crew:
 
 
 @pytest.fixture
-def crew(database_url: str) -> Iterator[Crew]:
+def worker_crew(database_url: str) -> Iterator[WorkerCrew]:
     plan = QueuePlan(database_url=database_url, lease_s=LEASE_S, sweep_s=SWEEP_S)
-    made = Crew(plan, random.Random(13))  # noqa: S311  # a repeatable test, not a secret
+    made = WorkerCrew(plan, random.Random(13))  # noqa: S311  # a repeatable test, not a secret
     yield made
-    made.shoot()
+    made.kill_remaining()
 
 
 def submit_many(store: WorkStore, count: int) -> None:
-    with store.unit() as unit:
+    with store.open_unit() as unit:
         for number in range(count):
-            wanted = download(f"F{number}")
+            wanted = download_work(f"F{number}")
             unit.save_run(
                 submit(
                     run_id=RunId(f"run-{number:06}"),
@@ -126,44 +131,44 @@ def submit_many(store: WorkStore, count: int) -> None:
                     now=unit.now,
                     priority=RunPriority.FRESH,
                     dedupe_key=wanted.dedupe_key,
-                    payload=wanted.payload(),
+                    payload=wanted.to_payload(),
                 )
             )
 
 
-def rows(database: Database, query: str) -> list[Row[Any]]:
-    with database.reading() as connection:
+def fetch_rows(database: Database, query: str) -> list[Row[Any]]:
+    with database.read_connection() as connection:
         return list(connection.execute(text(query)))
 
 
-def ended(database: Database) -> int:
+def count_passed(database: Database) -> int:
     """How many runs have passed."""
-    (row,) = rows(database, "SELECT count(*) AS number FROM runs WHERE status = 'passed'")
+    (row,) = fetch_rows(database, "SELECT count(*) AS number FROM runs WHERE status = 'passed'")
     return int(row.number)
 
 
 @pytest.mark.timeout(LONGEST_S + 60)
-def test_invariants_12_13_18_every_run_ends_once_whatever_happens_to_its_workers(
-    database: Database, crew: Crew
+def test_invariants_12_13_18_every_run_ends_once_despite_killed_workers(
+    database: Database, worker_crew: WorkerCrew
 ) -> None:
     with database.transaction() as connection:
-        connection.execute(text(HANDLED))
-    submit_many(control_of(database).store, RUNS)
+        connection.execute(text(CREATE_HANDLED_TABLE))
+    submit_many(create_run_control(database).store, RUNS)
     deadline_s = time.monotonic() + LONGEST_S
     harmed = 0
-    while (done := ended(database)) < RUNS:
+    while (done := count_passed(database)) < RUNS:
         assert time.monotonic() < deadline_s, f"{RUNS - done} runs have not ended"
-        crew.fill()
-        crew.wake()
+        worker_crew.fill()
+        worker_crew.wake()
         if done > harmed * RUNS // HARMS and harmed < HARMS:  # all along their way
-            crew.harm()
+            worker_crew.harm()
             harmed += 1
         time.sleep(0.02)
-    crew.dismiss()
-    assert (len(crew.kills), crew.stops) == (2 * HARMS // 3, HARMS // 3)
-    assert crew.lost, "nobody who was stopped has noticed"
+    worker_crew.dismiss()
+    assert (len(worker_crew.kills), worker_crew.stops) == (2 * HARMS // 3, HARMS // 3)
+    assert worker_crew.lost, "nobody who was stopped has noticed"
     check_leases(database)
-    check_rescues(database, crew)
+    check_rescues(database, worker_crew)
 
 
 ATTEMPTS = """
@@ -179,7 +184,7 @@ def check_leases(database: Database) -> None:
     From its claim until it was reported on, lost or given back a lease is valid. All that by the
     clock of the database.
     """
-    attempts = rows(database, ATTEMPTS)
+    attempts = fetch_rows(database, ATTEMPTS)
     for before, after in pairwise(attempts):
         if before.run_id == after.run_id:
             assert after.epoch == before.epoch + 1
@@ -188,7 +193,7 @@ def check_leases(database: Database) -> None:
     passed = [one for one in attempts if one.outcome == "passed"]
     assert len(passed) == len({one.run_id for one in passed}) == RUNS
     known = {(one.run_id, one.epoch): one for one in attempts}
-    handled = rows(database, "SELECT * FROM handled")
+    handled = fetch_rows(database, "SELECT * FROM handled")
     assert {(one.run_id, one.epoch) for one in handled} <= known.keys()
     for one in handled:  # by the one who had the claim, and not before he had it
         attempt = known[one.run_id, one.epoch]
@@ -199,9 +204,9 @@ def check_leases(database: Database) -> None:
     assert {(one.run_id, one.epoch) for one in passed} <= finished
 
 
-def check_rescues(database: Database, crew: Crew) -> None:
+def check_rescues(database: Database, crew: WorkerCrew) -> None:
     """What a dead worker held is taken from it within one lease and one sweep."""
-    lost = rows(database, "SELECT * FROM run_attempts WHERE outcome = 'lost'")
+    lost = fetch_rows(database, "SELECT * FROM run_attempts WHERE outcome = 'lost'")
     assert lost
     for name, killed_at_s in crew.kills:
         for one in lost:

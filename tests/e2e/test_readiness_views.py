@@ -4,21 +4,21 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from support import json_forms
-from support.operator import run_here
-from support.readiness_site import ACROSS, ACROSS_BOX, AREA, BOX, TILES, VERIFY, Site
+from support import contracts
+from support.operator import run_in_process
+from support.readiness_env import ACROSS, ACROSS_BOX, AREA, BOX, TILES, VERIFY, ReadinessEnv
 
 from tileferry.domain.tiles import TileCoverage
 
 # For people
 
 
-def test_the_map_and_the_table_are_readable_on_the_plainest_terminal(site: Site) -> None:
+def test_map_and_table_are_readable_on_ascii_terminal(readiness_env: ReadinessEnv) -> None:
     coarse = [tile for tile in TILES if tile.zoom == 13]
     hole, stale = coarse[0], coarse[1]
-    site.stores((tile for tile in TILES if tile != hole), days={stale: 200})
-    site.damages(coarse[2])
-    ran = site.operator.runs(*VERIFY, PYTHONIOENCODING="ascii", COLUMNS="80")
+    readiness_env.store_tiles((tile for tile in TILES if tile != hole), days={stale: 200})
+    readiness_env.damage_tile(coarse[2])
+    ran = readiness_env.operator.run(*VERIFY, PYTHONIOENCODING="ascii", COLUMNS="80")
     assert ran.code == 3
     assert ran.out.isascii()
     assert "?" not in ran.out
@@ -37,9 +37,9 @@ def test_the_map_and_the_table_are_readable_on_the_plainest_terminal(site: Site)
         assert reason in ran.out
 
 
-def test_a_large_area_is_drawn_small(site: Site) -> None:
+def test_large_area_map_is_scaled_down(readiness_env: ReadinessEnv) -> None:
     verify = ("cache", "verify", f"--bbox={BOX}", "--zoom", "18")
-    ran = site.operator.runs_here(*verify, COLUMNS="60")
+    ran = readiness_env.operator.run_in_process(*verify, COLUMNS="60")
     assert ran.code == 3
     assert "tiles, the worst shown" in ran.out
     lines = [line for line in ran.out.splitlines() if set(line.strip()) == {"·"}]
@@ -50,7 +50,7 @@ def test_a_large_area_is_drawn_small(site: Site) -> None:
 # GeoJSON
 
 
-def features(body: dict[str, Any]) -> list[dict[str, Any]]:
+def check_features(body: dict[str, Any]) -> list[dict[str, Any]]:
     """Hold a FeatureCollection to RFC 7946, and return its features."""
     assert body["type"] == "FeatureCollection"
     for feature in body["features"]:
@@ -75,16 +75,18 @@ def features(body: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def test_what_is_wrong_is_drawn_as_geojson(site: Site) -> None:
+def test_flaws_are_written_as_geojson(readiness_env: ReadinessEnv) -> None:
     stale = TILES[-1]
-    site.stores((tile for tile in TILES if tile.zoom == 13), days={stale: 200})
-    ran = run_here(*VERIFY, "--geojson", "flaws.geojson", "--json")
+    readiness_env.store_tiles((tile for tile in TILES if tile.zoom == 13), days={stale: 200})
+    ran = run_in_process(*VERIFY, "--geojson", "flaws.geojson", "--json")
     assert (ran.code, ran.json["verdict"]) == (3, "NO-GO")
-    body = json_forms.read((site.operator.home / "flaws.geojson").read_text(encoding="utf-8"))
+    body = contracts.parse_output(
+        (readiness_env.operator.home / "flaws.geojson").read_text(encoding="utf-8")
+    )
     assert body["bbox"] == [36.1, 49.9, 36.4, 50.1]
     drawn = {
         (feature["properties"]["kind"], feature["properties"]["zoom"]): feature
-        for feature in features(body)
+        for feature in check_features(body)
     }
     (whole,) = [part for part in AREA.ranges if part.zoom == 11]
     assert set(drawn) == {("hole", 11), ("stale", 13)}
@@ -95,41 +97,41 @@ def test_what_is_wrong_is_drawn_as_geojson(site: Site) -> None:
     )
 
 
-def test_geojson_on_stdout_is_alone_there(site: Site) -> None:
-    site.stores(TILES[1:])
-    ran = run_here(*VERIFY, "--geojson", "-")
+def test_geojson_is_only_output_on_stdout(readiness_env: ReadinessEnv) -> None:
+    readiness_env.store_tiles(TILES[1:])
+    ran = run_in_process(*VERIFY, "--geojson", "-")
     assert ran.code == 3
-    (feature,) = features(ran.json)
+    (feature,) = check_features(ran.json)
     assert feature["properties"]["kind"] == "hole"
     assert "NO-GO" in ran.err
 
 
-def test_a_file_that_cannot_be_written_is_told_of(site: Site) -> None:
-    site.stores(TILES[1:])
-    ran = run_here(*VERIFY, "--geojson", "/dev/full")
+def test_unwritable_geojson_file_is_reported(readiness_env: ReadinessEnv) -> None:
+    readiness_env.store_tiles(TILES[1:])
+    ran = run_in_process(*VERIFY, "--geojson", "/dev/full")
     assert (ran.code, ran.out) == (7, "")
     assert "could not write /dev/full" in ran.err
 
 
-def test_across_the_antimeridian_everything_lies_on_one_side(site: Site) -> None:
+def test_features_are_split_at_antimeridian(readiness_env: ReadinessEnv) -> None:
     tiles = list(ACROSS.tiles("satellite"))
-    site.stores(tile for tile in tiles if tile.y != tiles[0].y)
+    readiness_env.store_tiles(tile for tile in tiles if tile.y != tiles[0].y)
     verify = ("cache", "verify", f"--bbox={ACROSS_BOX}", "--zoom", "8")
-    ran = run_here(*verify, "--geojson", "-")
-    found = features(ran.json)
+    ran = run_in_process(*verify, "--geojson", "-")
+    found = check_features(ran.json)
     assert ran.json["bbox"] == [178.0, -2.0, -178.0, 2.0]
     assert sorted(feature["bbox"][0] > 0 for feature in found) == [False, True]
     assert max(feature["bbox"][2] for feature in found) == 180.0
-    body = run_here(*verify, "--json").json
+    body = run_in_process(*verify, "--json").json
     assert len(body["mend"]) == 2
     assert body["total"]["holes"] == sum(feature["properties"]["tiles"] for feature in found)
 
 
-def test_a_chequered_area_is_a_bounded_number_of_features(site: Site) -> None:
+def test_feature_count_is_bounded(readiness_env: ReadinessEnv) -> None:
     area = TileCoverage(bbox=AREA.bbox, zoom_levels=[16])
-    site.stores(tile for tile in area.tiles("satellite") if (tile.x + tile.y) % 2)
+    readiness_env.store_tiles(tile for tile in area.tiles("satellite") if (tile.x + tile.y) % 2)
     verify = ("cache", "verify", f"--bbox={BOX}", "--zoom", "16", "--quick")
-    found = features(run_here(*verify, "--geojson", "-").json)
-    holes = run_here(*verify, "--json").json["total"]["holes"]
+    found = check_features(run_in_process(*verify, "--geojson", "-").json)
+    holes = run_in_process(*verify, "--json").json["total"]["holes"]
     assert holes > 1_000 >= len(found)
     assert sum(feature["properties"]["tiles"] for feature in found) == holes

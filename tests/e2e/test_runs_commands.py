@@ -5,26 +5,33 @@ from datetime import UTC
 from pathlib import Path
 
 import pytest
-from support.operator import Ran
-from support.state_operator import refused
-from support.work_desk import W2, Desk, acquire, download, key, upload
+from support.control_plane import (
+    W2,
+    ControlPlane,
+    acquire_work,
+    download_work,
+    partition_key,
+    upload_work,
+)
+from support.operator import CommandResult
 from support.work_operator import (
     AREA_OPTIONS,
-    BROKEN,
-    HOPELESS,
+    FINAL_ERROR,
+    UNREACHABLE_ERROR,
     WorkOperator,
-    busy,
-    judged,
-    partition_at,
+    assert_refused,
+    get_partition,
+    judge_next_run,
+    rate_limited_error,
 )
 
 from tileferry.adapters.postgres import Database
-from tileferry.application.control.work_policies import WorkPolicies
-from tileferry.domain.actors import Actor
+from tileferry.application.control.policies import WorkPolicies
 from tileferry.domain.audit import StateChanged
 from tileferry.domain.retry import RUN_POLICY
 from tileferry.domain.runs import RunStatus, Verdict, VerdictOutcome
-from tileferry.domain.work import DownloadArea, work_from
+from tileferry.domain.state_machine import Actor
+from tileferry.domain.work import DownloadArea, parse_work
 
 REASON = ("--reason", "the link is back")
 
@@ -34,7 +41,7 @@ def operator(tmp_path: Path, database_url: str) -> WorkOperator:
     return WorkOperator(tmp_path, database_url)
 
 
-def words_of(ran: Ran) -> str:
+def read_words(ran: CommandResult) -> str:
     assert ran.code == 0, ran.err
     return " ".join(ran.out.split())
 
@@ -42,15 +49,17 @@ def words_of(ran: Ran) -> str:
 # list and show
 
 
-def test_runs_are_listed_the_newest_first_and_counted(desk: Desk, operator: WorkOperator) -> None:
-    assert "No run was ever submitted." in operator.runs("runs", "list").out
-    first = desk.submitted(download("F1"))
-    desk.control.process_error(desk.claimed(), BROKEN)
-    second = desk.submitted(upload("F1"))
-    third = desk.submitted(download("F2", source="sat"))
+def test_runs_are_listed_newest_first_with_counts(
+    control_plane: ControlPlane, operator: WorkOperator
+) -> None:
+    assert "No run was ever submitted." in operator.run("runs", "list").out
+    first = control_plane.submit_run(download_work("F1"))
+    control_plane.control.process_error(control_plane.claim_run(), UNREACHABLE_ERROR)
+    second = control_plane.submit_run(upload_work("F1"))
+    third = control_plane.submit_run(download_work("F2", source="sat"))
 
     def listed(*arguments: str) -> list[str]:
-        body = operator.runs("runs", "list", *arguments, "--json").json
+        body = operator.run("runs", "list", *arguments, "--json").json
         assert body["schema"] == "tileferry.runs.list.v1"
         assert (body["counts"]["discovered"], body["counts"]["error"]) == (2, 1)
         return [run["run_id"] for run in body["runs"]]
@@ -59,57 +68,59 @@ def test_runs_are_listed_the_newest_first_and_counted(desk: Desk, operator: Work
     assert listed("--status", "error") == [first.run_id]
     assert listed("--kind", "upload_flight", "--kind", "acquire_partition") == [second.run_id]
     assert listed("--source", "sat") == listed("-n", "1") == [third.run_id]
-    ran = operator.runs("runs", "list")
-    shown = words_of(ran)
+    ran = operator.run("runs", "list")
+    shown = read_words(ran)
     assert f"discovered {third.run_id} download sat/F2, submitted" in shown
     assert "retry 1 at" in shown
     assert "satellite-provider: connection reset" in shown
     assert "Of all runs: 2 discovered, 1 error." in shown
     assert max(map(len, ran.out.splitlines())) <= 80
-    none = words_of(operator.runs("runs", "list", "--source", "nobody"))
+    none = read_words(operator.run("runs", "list", "--source", "nobody"))
     assert none == "No run matches. Of all runs: 2 discovered, 1 error."
-    assert words_of(operator.runs("runs", "list", "-n", "0")).startswith("Of all runs")
+    assert read_words(operator.run("runs", "list", "-n", "0")).startswith("Of all runs")
 
 
-def test_a_run_that_was_rescued_is_due_now(desk: Desk, operator: WorkOperator) -> None:
-    run = desk.submitted(download("F1"))
-    desk.claimed()
-    desk.pass_time(61)
-    desk.control.sweep()
-    shown = words_of(operator.runs("runs", "list"))
+def test_rescued_run_is_shown_as_due_now(
+    control_plane: ControlPlane, operator: WorkOperator
+) -> None:
+    run = control_plane.submit_run(download_work("F1"))
+    control_plane.claim_run()
+    control_plane.pass_time(61)
+    control_plane.control.sweep()
+    shown = read_words(operator.run("runs", "list"))
     assert "due now, waits for a worker worker w1 let the lease run out at 20" in shown
     assert "retry 0" not in shown
     assert re.search(r"run out at [-\d]{10} [:\d]{8} UTC", shown)
-    shown = words_of(operator.runs("runs", "show", run.run_id))
+    shown = read_words(operator.run("runs", "show", run.run_id))
     assert "next retry due now, waits for a worker" in shown
 
 
-def test_a_run_that_is_put_aside_counts_its_workers_once(
-    desk: Desk, operator: WorkOperator
+def test_given_up_run_counts_lost_workers_once(
+    control_plane: ControlPlane, operator: WorkOperator
 ) -> None:
-    desk.policies = WorkPolicies(max_rescues=1)
-    run = desk.submitted(download("F1"))
+    control_plane.policies = WorkPolicies(max_rescues=1)
+    run = control_plane.submit_run(download_work("F1"))
     for _ in range(2):
-        desk.claimed()
-        desk.pass_time(61)
-        desk.control.sweep()
-    shown = words_of(operator.runs("runs", "show", run.run_id))
+        control_plane.claim_run()
+        control_plane.pass_time(61)
+        control_plane.control.sweep()
+    shown = read_words(operator.run("runs", "show", run.run_id))
     assert "workers lost 2" in shown
     assert "put aside after it lost 2 workers" in shown
 
 
-def test_spec4_transparency_every_field_and_every_attempt_is_shown(
-    desk: Desk, operator: WorkOperator
+def test_spec4_transparency_show_prints_every_field_and_attempt(
+    control_plane: ControlPlane, operator: WorkOperator
 ) -> None:
-    run = desk.submitted(download("F1"))
-    desk.control.process_error(desk.claimed(), BROKEN)
-    desk.pass_time(61)
-    desk.claimed(W2)
-    desk.pass_time(61)
-    desk.control.sweep()
-    desk.control.process_error(desk.claimed(), busy(500))
-    ran = operator.runs("runs", "show", run.run_id)
-    shown = words_of(ran)
+    run = control_plane.submit_run(download_work("F1"))
+    control_plane.control.process_error(control_plane.claim_run(), UNREACHABLE_ERROR)
+    control_plane.pass_time(61)
+    control_plane.claim_run(W2)
+    control_plane.pass_time(61)
+    control_plane.control.sweep()
+    control_plane.control.process_error(control_plane.claim_run(), rate_limited_error(500))
+    ran = operator.run("runs", "show", run.run_id)
+    shown = read_words(ran)
     for fact in (
         f"Run {run.run_id}",
         "kind download_area",
@@ -127,8 +138,8 @@ def test_spec4_transparency_every_field_and_every_attempt_is_shown(
     ):
         assert fact in shown
     assert max(map(len, ran.out.splitlines())) <= 80
-    body = operator.runs("runs", "show", run.run_id, "--json").json
-    known = desk.known(run)
+    body = operator.run("runs", "show", run.run_id, "--json").json
+    known = control_plane.get_run(run)
     assert known.next_retry_at is not None
     assert body["schema"] == "tileferry.runs.show.v1"
     assert (body["retry_count"], body["error_class"]) == (1, "rate_limited")
@@ -143,21 +154,21 @@ def test_spec4_transparency_every_field_and_every_attempt_is_shown(
 # why
 
 
-def test_why_a_new_run_waits(desk: Desk, operator: WorkOperator) -> None:
-    run = desk.submitted(download("F1"))
-    shown = words_of(operator.runs("runs", "why", run.run_id))
+def test_why_explains_waiting_new_run(control_plane: ControlPlane, operator: WorkOperator) -> None:
+    run = control_plane.submit_run(download_work("F1"))
+    shown = read_words(operator.run("runs", "why", run.run_id))
     assert "no worker has taken it yet" in shown
     assert "1 run is ready and 0 under way. Is a worker running?" in shown
     assert f"new → discovered: {run.subject} (submit by operator)" in shown
 
 
-def test_spec4_why_a_run_is_tried_again_and_when_with_the_decision_made_again(
-    desk: Desk, operator: WorkOperator
+def test_spec4_why_explains_scheduled_retry_with_replayed_decision(
+    control_plane: ControlPlane, operator: WorkOperator
 ) -> None:
-    run = desk.submitted(download("F1"))
-    after = desk.control.process_error(desk.claimed(), BROKEN)
+    run = control_plane.submit_run(download_work("F1"))
+    after = control_plane.control.process_error(control_plane.claim_run(), UNREACHABLE_ERROR)
     assert after.next_retry_at is not None
-    shown = words_of(operator.runs("runs", "why", run.run_id))
+    shown = read_words(operator.run("runs", "why", run.run_id))
     for words in (
         "Its last attempt ended with an error (retryable): satellite-provider: connection reset",
         f"It is tried again at {after.next_retry_at:%Y-%m-%d %H:%M:%S} UTC (in ",
@@ -166,128 +177,141 @@ def test_spec4_why_a_run_is_tried_again_and_when_with_the_decision_made_again(
         "1 decision made again, all the same to the byte",
     ):
         assert words in shown
-    body = operator.runs("runs", "why", run.run_id, "--json").json
+    body = operator.run("runs", "why", run.run_id, "--json").json
     assert (body["schema"], body["status"]) == ("tileferry.runs.why.v1", "error")
     assert (body["audit"]["same"], body["audit"]["decisions"]) == (True, 1)
     assert len(body["why"]) == 2
 
 
-def test_spec4_why_a_run_waits_at_a_closed_gate(desk: Desk, operator: WorkOperator) -> None:
-    desk.submitted(download("F1"))
-    held_up = desk.submitted(download("F2"))
-    desk.control.process_error(desk.claimed(), busy(300))
-    shown = words_of(operator.runs("runs", "why", held_up.run_id))
+def test_spec4_why_explains_wait_at_closed_gate(
+    control_plane: ControlPlane, operator: WorkOperator
+) -> None:
+    control_plane.submit_run(download_work("F1"))
+    held_up = control_plane.submit_run(download_work("F2"))
+    control_plane.control.process_error(control_plane.claim_run(), rate_limited_error(300))
+    shown = read_words(operator.run("runs", "why", held_up.run_id))
     assert "The source osm asked for patience: none of its runs starts before" in shown
-    gates = operator.runs("queue", "gates")
-    shown = words_of(gates)
+    gates = operator.run("queue", "gates")
+    shown = read_words(gates)
     assert "osm closed until" in shown
     assert "1 ready, 0 under way, 1 waiting, the next due" in shown
     assert "100 tokens for retries" in shown
     assert max(map(len, gates.out.splitlines())) <= 80
-    (gate,) = operator.runs("queue", "gates", "--json").json["sources"]
+    (gate,) = operator.run("queue", "gates", "--json").json["sources"]
     assert (gate["source"], gate["open"], gate["ready"], gate["waiting"]) == ("osm", False, 1, 1)
     assert gate["tokens"] == pytest.approx(100, abs=1)
-    desk.pass_time(301)
-    (gate,) = operator.runs("queue", "gates", "--json").json["sources"]
+    control_plane.pass_time(301)
+    (gate,) = operator.run("queue", "gates", "--json").json["sources"]
     assert gate["open"]
-    assert "open" in operator.runs("queue", "gates").out
+    assert "open" in operator.run("queue", "gates").out
 
 
-def test_spec4_why_a_run_was_given_up(desk: Desk, operator: WorkOperator) -> None:
-    desk.policies = WorkPolicies(run=RUN_POLICY)
-    final = desk.submitted(download("F1"))
-    desk.control.process_error(desk.claimed(), HOPELESS)
-    shown = words_of(operator.runs("runs", "why", final.run_id))
+def test_spec4_why_explains_giveup(control_plane: ControlPlane, operator: WorkOperator) -> None:
+    control_plane.policies = WorkPolicies(run=RUN_POLICY)
+    final = control_plane.submit_run(download_work("F1"))
+    control_plane.control.process_error(control_plane.claim_run(), FINAL_ERROR)
+    shown = read_words(operator.run("runs", "why", final.run_id))
     assert "It was given up (final): bbox: is none (got 1)." in shown
     assert f"tileferry runs retry {final.run_id} --reason" in shown
     assert "decided give up after attempt 1" in shown
-    spent = desk.submitted(download("F2"))
+    spent = control_plane.submit_run(download_work("F2"))
     for _ in range(RUN_POLICY.max_attempts):
-        desk.control.process_error(desk.claimed(), BROKEN)
-        desk.pass_time(3_601)
-    shown = words_of(operator.runs("runs", "why", spent.run_id))
+        control_plane.control.process_error(control_plane.claim_run(), UNREACHABLE_ERROR)
+        control_plane.pass_time(3_601)
+    shown = read_words(operator.run("runs", "why", spent.run_id))
     assert "It was given up after 7 of 7 retries (retryable)" in shown
-    assert "given up" in operator.runs("runs", "list").out
+    assert "given up" in operator.run("runs", "list").out
 
 
-def test_why_a_run_goes_on_or_has_ended(desk: Desk, operator: WorkOperator) -> None:
-    run = desk.submitted(download("F1"))
-    held = desk.claimed()
-    assert "Worker w1 has had it since" in words_of(operator.runs("runs", "why", run.run_id))
-    desk.pass_time(61)
-    late = words_of(operator.runs("runs", "why", run.run_id))
+def test_why_explains_processing_and_ended_runs(
+    control_plane: ControlPlane, operator: WorkOperator
+) -> None:
+    run = control_plane.submit_run(download_work("F1"))
+    held = control_plane.claim_run()
+    assert "Worker w1 has had it since" in read_words(operator.run("runs", "why", run.run_id))
+    control_plane.pass_time(61)
+    late = read_words(operator.run("runs", "why", run.run_id))
     assert "The next sweep of any worker takes the run from it" in late
     passed = Verdict(run_id=run.run_id, outcome=VerdictOutcome.PASSED)
-    desk.control.process_result(held, passed)
-    assert "and all is well." in words_of(operator.runs("runs", "why", run.run_id))
-    desk.partitions.enqueue([acquire(key(day)) for day in (1, 2)], actor=Actor.OPERATOR)
-    rejected, reviewed = judged(desk), judged(desk, VerdictOutcome.NEEDS_REVIEW)
-    why = words_of(operator.runs("runs", "why", rejected.run_id))
+    control_plane.control.process_result(held, passed)
+    assert "and all is well." in read_words(operator.run("runs", "why", run.run_id))
+    control_plane.partitions.enqueue(
+        [acquire_work(partition_key(day)) for day in (1, 2)], actor=Actor.OPERATOR
+    )
+    rejected, reviewed = (
+        judge_next_run(control_plane),
+        judge_next_run(control_plane, VerdictOutcome.NEEDS_REVIEW),
+    )
+    why = read_words(operator.run("runs", "why", rejected.run_id))
     assert "and rejected: 2 of 400 tiles are missing. - What was judged is not tried again" in why
-    assert "a human should look" in words_of(operator.runs("runs", "why", reviewed.run_id))
+    assert "a human should look" in read_words(operator.run("runs", "why", reviewed.run_id))
 
 
 # cancel and retry
 
 
-def test_an_operator_cancels_a_run_and_the_audit_knows(desk: Desk, operator: WorkOperator) -> None:
-    desk.partitions.enqueue([acquire(key(1))], actor=Actor.OPERATOR)
-    run_id = partition_at(desk, key(1)).last_run_id
-    ran = operator.runs("runs", "cancel", run_id, "--reason", "wrong area")
+def test_cancelled_run_is_given_up_and_audited(
+    control_plane: ControlPlane, operator: WorkOperator
+) -> None:
+    control_plane.partitions.enqueue([acquire_work(partition_key(1))], actor=Actor.OPERATOR)
+    run_id = get_partition(control_plane, partition_key(1)).last_run_id
+    ran = operator.run("runs", "cancel", run_id, "--reason", "wrong area")
     assert (ran.code, ran.out) == (0, f"Run {run_id} is given up.\n")
-    assert partition_at(desk, key(1)).status == "failed"
+    assert get_partition(control_plane, partition_key(1)).status == "failed"
     event = next(
         event
-        for event in desk.events()
+        for event in control_plane.events()
         if isinstance(event, StateChanged) and event.transition == "cancel"
     )
     assert event.reason == "wrong area"
     assert "@" in (event.additional_context or {})["by"]  # type: ignore[operator]  # it is text
-    refused(operator.runs("runs", "cancel", run_id, *REASON), 4, "has been given up already")
-    refused(
-        operator.runs("runs", "retry", run_id, *REASON),
+    assert_refused(operator.run("runs", "cancel", run_id, *REASON), 4, "has been given up already")
+    assert_refused(
+        operator.run("runs", "retry", run_id, *REASON),
         4,
         "retry it now",
         "state retry",
         "backfill plan",
     )
-    under_way = desk.submitted(download("F1"))
-    desk.claimed()
-    refused(operator.runs("runs", "cancel", under_way.run_id, *REASON), 4, "is processing")
-    queued = desk.submitted(download("F2"))
-    told = operator.runs("runs", "cancel", queued.run_id, *REASON, "--json").json
+    under_way = control_plane.submit_run(download_work("F1"))
+    control_plane.claim_run()
+    assert_refused(operator.run("runs", "cancel", under_way.run_id, *REASON), 4, "is processing")
+    queued = control_plane.submit_run(download_work("F2"))
+    told = operator.run("runs", "cancel", queued.run_id, *REASON, "--json").json
     assert (told["schema"], told["run_id"]) == ("tileferry.runs.cancel.v1", queued.run_id)
     assert (told["status"], told["error_class"], told["next_retry_at"]) == ("error", "final", None)
 
 
-def test_an_operator_has_a_run_tried_at_once(desk: Desk, operator: WorkOperator) -> None:
-    run = desk.submitted(download("F1"))
-    desk.control.process_error(desk.claimed(), BROKEN)
-    ran = operator.runs("runs", "retry", run.run_id, *REASON, "--json")
+def test_operator_retry_makes_run_due_at_once(
+    control_plane: ControlPlane, operator: WorkOperator
+) -> None:
+    run = control_plane.submit_run(download_work("F1"))
+    control_plane.control.process_error(control_plane.claim_run(), UNREACHABLE_ERROR)
+    ran = operator.run("runs", "retry", run.run_id, *REASON, "--json")
     assert (ran.code, ran.json["schema"]) == (0, "tileferry.runs.retry.v1")
     assert (ran.json["status"], ran.json["retry_count"]) == ("error", 1)
-    assert desk.claimed().run_id == run.run_id
-    cancelled = operator.runs("runs", "cancel", run.run_id, *REASON, "--json")
+    assert control_plane.claim_run().run_id == run.run_id
+    cancelled = operator.run("runs", "cancel", run.run_id, *REASON, "--json")
     assert (cancelled.code, cancelled.json["error"]["type"]) == (4, "IllegalTransitionError")
 
 
 # submit
 
 
-def test_an_area_is_queued_once(desk: Desk, operator: WorkOperator) -> None:
+def test_download_is_queued_once(control_plane: ControlPlane, operator: WorkOperator) -> None:
     submit = ("runs", "submit", "download", "--flight", "F1", *AREA_OPTIONS)
-    first = operator.runs(*submit)
+    first = operator.run(*submit)
     run_id = first.out.strip()
     assert first.code == 0
-    again = operator.runs(*submit)
+    again = operator.run(*submit)
     assert (again.code, again.out) == (0, first.out)
     assert "This work is queued already, and is discovered" in again.err
-    run = desk.claimed()
+    run = control_plane.claim_run()
     assert (run.run_id, run.source, run.status) == (run_id, "osm", RunStatus.PROCESSING)
-    work = work_from(run.kind, run.payload)
+    work = parse_work(run.kind, run.payload)
     assert isinstance(work, DownloadArea)
     assert (work.flight_id, work.zoom_levels) == ("F1", (15,))
-    body = operator.runs(*submit, "--json").json
+    body = operator.run(*submit, "--json").json
     assert (body["schema"], body["new"], body["run_id"]) == (
         "tileferry.runs.submit.v1",
         False,
@@ -295,14 +319,14 @@ def test_an_area_is_queued_once(desk: Desk, operator: WorkOperator) -> None:
     )
 
 
-def test_an_upload_is_queued_once(desk: Desk, operator: WorkOperator) -> None:
+def test_upload_is_queued_once(control_plane: ControlPlane, operator: WorkOperator) -> None:
     submit = ("runs", "submit", "upload", "--flight", "F1", "--json")
-    first = operator.runs(*submit)
+    first = operator.run(*submit)
     assert (first.json["new"], first.json["kind"]) == (True, "upload_flight")
     assert "c11.flight_record_file is not set" in first.err
-    told = operator.runs(*submit, TILEFERRY_C11_FLIGHT_RECORD_FILE="record.json")
+    told = operator.run(*submit, TILEFERRY_C11_FLIGHT_RECORD_FILE="record.json")
     assert (told.json["new"], "flight_record_file" in told.err) == (False, False)
-    assert desk.claimed().run_id == first.json["run_id"]
+    assert control_plane.claim_run().run_id == first.json["run_id"]
 
 
 # What cannot be asked for
@@ -325,40 +349,42 @@ NOBODY_MEANS: list[tuple[list[str], str]] = [
 ]
 
 
-def test_what_nobody_can_mean_is_refused_by_its_name(operator: WorkOperator) -> None:
+def test_invalid_arguments_are_rejected_by_name(operator: WorkOperator) -> None:
     for arguments, words in NOBODY_MEANS:
-        refused(operator.runs("runs", *arguments), 2, words)
+        assert_refused(operator.run("runs", *arguments), 2, words)
 
 
-def test_what_a_provider_said_cannot_command_a_terminal(desk: Desk, operator: WorkOperator) -> None:
-    desk.partitions.enqueue([acquire(key(1))], actor=Actor.OPERATOR)
-    run = desk.claimed()
+def test_control_characters_of_provider_are_escaped(
+    control_plane: ControlPlane, operator: WorkOperator
+) -> None:
+    control_plane.partitions.enqueue([acquire_work(partition_key(1))], actor=Actor.OPERATOR)
+    run = control_plane.claim_run()
     verdict = Verdict(
         run_id=run.run_id, outcome=VerdictOutcome.FAILED, reasons=["\x1b[31m[bold]\u202egpj"]
     )
-    desk.control.process_result(run, verdict)
+    control_plane.control.process_result(run, verdict)
     for command in (
         ("runs", "list"),
         ("runs", "show", run.run_id),
         ("runs", "why", run.run_id),
         ("state", "inspect"),
-        ("state", "inspect", str(key(1)), "--why"),
+        ("state", "inspect", str(partition_key(1)), "--why"),
         ("state", "terminal"),
     ):
-        ran = operator.runs(*command, TILEFERRY_PARTITIONS_MAX_ATTEMPTS="1")
+        ran = operator.run(*command, TILEFERRY_PARTITIONS_MAX_ATTEMPTS="1")
         assert "\\x1b[31m[bold]\\u202egpj" in "".join(ran.out.split())
         assert not set("\x1b\u202e") & set(ran.out)
 
 
-def test_times_are_shown_in_utc_wherever_the_server_is(
-    desk: Desk, operator: WorkOperator, database: Database
+def test_times_are_shown_in_utc_for_any_server_timezone(
+    control_plane: ControlPlane, operator: WorkOperator, database: Database
 ) -> None:
-    run = desk.submitted(download("F1"))
+    run = control_plane.submit_run(download_work("F1"))
     with database.transaction() as connection:
         name = connection.exec_driver_sql("SELECT current_database()").scalar_one()
         connection.exec_driver_sql(f"ALTER DATABASE \"{name}\" SET timezone TO 'Asia/Tokyo'")
     submitted = run.submitted_date.astimezone(UTC)
-    shown = words_of(operator.runs("runs", "show", run.run_id))
+    shown = read_words(operator.run("runs", "show", run.run_id))
     assert f"submitted {submitted:%Y-%m-%d %H:%M:%S} UTC" in shown
-    body = operator.runs("runs", "show", run.run_id, "--json").json
+    body = operator.run("runs", "show", run.run_id, "--json").json
     assert body["submitted_date"] == submitted.isoformat()

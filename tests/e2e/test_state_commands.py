@@ -3,20 +3,25 @@
 from pathlib import Path
 
 import pytest
-from support.state_operator import MARCH, REASON, enqueued, failed, me, refused
-from support.work_desk import Desk, acquire, key
+from support.control_plane import ControlPlane, acquire_work, partition_key
 from support.work_operator import (
-    BROKEN,
-    WHY_REJECTED,
+    MARCH,
+    REASON,
+    REJECTION_REASON,
+    UNREACHABLE_ERROR,
     WorkOperator,
-    busy,
-    judged,
-    partition_at,
+    assert_refused,
+    create_failed_days,
+    current_operator,
+    enqueue_days,
+    get_partition,
+    judge_next_run,
+    rate_limited_error,
 )
 
-from tileferry.domain.actors import Actor
 from tileferry.domain.partitions import PartitionKey
 from tileferry.domain.runs import VerdictOutcome
+from tileferry.domain.state_machine import Actor
 
 
 @pytest.fixture
@@ -27,25 +32,25 @@ def operator(tmp_path: Path, database_url: str) -> WorkOperator:
 # inspect
 
 
-def test_spec3_s8_inspect_shows_status_attempts_history_errors_times_and_the_next_retry(
-    desk: Desk, operator: WorkOperator
+def test_spec3_s8_inspect_shows_status_attempts_history_and_next_retry(
+    control_plane: ControlPlane, operator: WorkOperator
 ) -> None:
-    enqueued(desk, 1)
-    desk.control.process_error(desk.claimed(), BROKEN)
-    desk.pass_time(61)
-    run = judged(desk)
-    ran = operator.runs("state", "inspect", str(key(1)))
+    enqueue_days(control_plane, 1)
+    control_plane.control.process_error(control_plane.claim_run(), UNREACHABLE_ERROR)
+    control_plane.pass_time(61)
+    run = judge_next_run(control_plane)
+    ran = operator.run("state", "inspect", str(partition_key(1)))
     assert (ran.code, ran.err) == (0, "")
     shown = " ".join(ran.out.split())
-    partition = partition_at(desk, key(1))
-    planned = desk.reader.planned_retry(key(1))
+    partition = get_partition(control_plane, partition_key(1))
+    planned = control_plane.reader.find_planned_retry(partition_key(1))
     assert planned is not None
     for fact in (
         "Partition osm/acme/city/2026-03-01",
         "status failed",
         "attempts 1",
         f"newest run {run.run_id}, failed, with a raw partition",
-        f"error {WHY_REJECTED}",
+        f"error {REJECTION_REASON}",
         f"next retry {planned.next_run_at:%Y-%m-%d %H:%M:%S} UTC (in ",
         "300 s, times 6, at most 7200 s",
         f"updated {partition.updated_at:%Y-%m-%d %H:%M:%S} UTC",
@@ -59,12 +64,15 @@ def test_spec3_s8_inspect_shows_status_attempts_history_errors_times_and_the_nex
     assert max(map(len, ran.out.splitlines())) <= 80
 
 
-def test_spec3_s8_inspect_for_scripts(desk: Desk, operator: WorkOperator) -> None:
-    failed(desk, 1)
+def test_spec3_s8_inspect_json(control_plane: ControlPlane, operator: WorkOperator) -> None:
+    create_failed_days(control_plane, 1)
     by_options = ("--customer-id", "acme", "--query", "city", "--date", "2026-03-01")
-    body = operator.runs("state", "inspect", *by_options, "--json").json
-    assert body == operator.runs("state", "inspect", str(key(1)), "--json").json
-    partition, planned = partition_at(desk, key(1)), desk.reader.planned_retry(key(1))
+    body = operator.run("state", "inspect", *by_options, "--json").json
+    assert body == operator.run("state", "inspect", str(partition_key(1)), "--json").json
+    partition, planned = (
+        get_partition(control_plane, partition_key(1)),
+        control_plane.reader.find_planned_retry(partition_key(1)),
+    )
     assert planned is not None
     assert body["schema"] == "tileferry.state.inspect.v1"
     assert {
@@ -75,48 +83,49 @@ def test_spec3_s8_inspect_for_scripts(desk: Desk, operator: WorkOperator) -> Non
         "status": "failed",
         "attempt_count": 1,
         "last_run_id": partition.last_run_id,
-        "error_message": WHY_REJECTED,
+        "error_message": REJECTION_REASON,
     }
     assert body["next_run_at"] == planned.next_run_at.isoformat()
     assert (body["terminal_reason"], body["has_raw_partition"]) == (None, True)
     (verdict,), (attempt,) = body["verdicts"], body["newest_run"]["attempts"]
-    assert (verdict["outcome"], verdict["explanation"]) == ("failed", WHY_REJECTED)
+    assert (verdict["outcome"], verdict["explanation"]) == ("failed", REJECTION_REASON)
     assert (attempt["outcome"], attempt["epoch"], attempt["worker"]) == ("failed", 1, "w1")
     assert "why" not in body
 
 
-def test_spec3_s8_why_tells_what_happened_and_what_comes_next(
-    desk: Desk, operator: WorkOperator
+def test_spec3_s8_why_explains_history_and_next_step(
+    control_plane: ControlPlane, operator: WorkOperator
 ) -> None:
-    failed(desk, 1)
-    operator.runs("state", "retry", str(key(1)), *REASON)
-    desk.control.process_error(desk.claimed(), busy(300))
-    ran = operator.runs("state", "inspect", str(key(1)), "--why")
+    create_failed_days(control_plane, 1)
+    operator.run("state", "retry", str(partition_key(1)), *REASON)
+    control_plane.control.process_error(control_plane.claim_run(), rate_limited_error(300))
+    ran = operator.run("state", "inspect", str(partition_key(1)), "--why")
     shown = " ".join(ran.out.split())
-    run, subject = partition_at(desk, key(1)).active_run_id, partition_at(desk, key(1)).subject
+    run, subject = (
+        get_partition(control_plane, partition_key(1)).active_run_id,
+        get_partition(control_plane, partition_key(1)).subject,
+    )
     for words in (
         f"The validator has judged it once. Run {run} is to bring its data",
         "Its last attempt ended with an error (rate limited)",
         "The source osm asked for patience: none of its runs starts before",
         f"pending → failed: {subject} (reject by validator)",
-        f"failed → pending: {subject} (requeue by operator {me()}): the link is back",
+        f"failed → pending: {subject} (requeue by operator {current_operator()}): the link is back",
     ):
         assert words in shown
-    body = operator.runs("state", "inspect", str(key(1)), "--why", "--json").json
+    body = operator.run("state", "inspect", str(partition_key(1)), "--why", "--json").json
     assert any("asked for patience" in sentence for sentence in body["why"])
     moves = [entry["event"]["transition"] for entry in body["audit"]["entries"]]
     assert moves == ["enqueue", "reject", "requeue"]
 
 
-def test_the_list_takes_what_the_filter_says_a_page_at_a_time(
-    desk: Desk, operator: WorkOperator
-) -> None:
-    enqueued(desk, 5)
+def test_list_is_filtered_and_paged(control_plane: ControlPlane, operator: WorkOperator) -> None:
+    enqueue_days(control_plane, 5)
     for outcome in (VerdictOutcome.FAILED, VerdictOutcome.PASSED, VerdictOutcome.FAILED):
-        judged(desk, outcome)
+        judge_next_run(control_plane, outcome)
 
     def listed(*arguments: str) -> list[str]:
-        body = operator.runs("state", "inspect", *arguments, "--json").json
+        body = operator.run("state", "inspect", *arguments, "--json").json
         assert body["schema"] == "tileferry.state.list.v1"
         return [partition["logical_date"][-2:] for partition in body["partitions"]]
 
@@ -124,33 +133,35 @@ def test_the_list_takes_what_the_filter_says_a_page_at_a_time(
     assert listed("--status", "failed", "--status", "success") == ["01", "02", "03"]
     assert listed("--from", "2026-03-02", "--to", "2026-03-04") == ["02", "03", "04"]
     assert listed("--customer-id", "nobody") == listed("--source", "sat") == []
-    first = operator.runs("state", "inspect", "--limit", "2")
+    first = operator.run("state", "inspect", "--limit", "2")
     assert (first.code, first.out.count("2026-03-")) == (0, 2)
     assert first.err == "There are more: add --after osm/acme/city/2026-03-02\n"
     assert max(map(len, first.out.splitlines())) <= 80
     assert listed("--limit", "2", "--after", "osm/acme/city/2026-03-02") == ["03", "04"]
-    page = operator.runs("state", "inspect", "--limit", "2", "--json").json
+    page = operator.run("state", "inspect", "--limit", "2", "--json").json
     assert page["next"] == "osm/acme/city/2026-03-02"
-    assert "no such partition" in operator.runs("state", "inspect", "--query", "none").out
+    assert "no such partition" in operator.run("state", "inspect", "--query", "none").out
 
 
-def test_where_there_is_nothing_the_list_says_so(operator: WorkOperator) -> None:
-    assert operator.runs("state", "inspect").out == "There is no partition.\n"
+def test_empty_list_says_so(operator: WorkOperator) -> None:
+    assert operator.run("state", "inspect").out == "There is no partition.\n"
 
 
-def test_a_narrow_terminal_cuts_nothing_off(desk: Desk, operator: WorkOperator) -> None:
+def test_narrow_terminal_truncates_nothing(
+    control_plane: ControlPlane, operator: WorkOperator
+) -> None:
     long = PartitionKey.parse("osm/acme-of-the-north/roads-and-bridges-of-the-north/2026-03-01")
-    desk.partitions.enqueue([acquire(long)], actor=Actor.OPERATOR)
-    judged(desk)
-    listed = operator.runs("state", "inspect")
-    given_up = operator.runs("state", "terminal", TILEFERRY_PARTITIONS_MAX_ATTEMPTS="1")
-    retried = operator.runs("state", "retry", str(long), *REASON)
+    control_plane.partitions.enqueue([acquire_work(long)], actor=Actor.OPERATOR)
+    judge_next_run(control_plane)
+    listed = operator.run("state", "inspect")
+    given_up = operator.run("state", "terminal", TILEFERRY_PARTITIONS_MAX_ATTEMPTS="1")
+    retried = operator.run("state", "retry", str(long), *REASON)
     for ran in (listed, given_up, retried):
         assert str(long) in ran.out
         assert max(map(len, ran.out.splitlines())) <= 80
-    assert f"1 attempt: {WHY_REJECTED}\n" in listed.out
-    assert f"1 attempt: {WHY_REJECTED}\n" in given_up.out
-    assert f"waits for run {partition_at(desk, long).last_run_id}\n" in retried.out
+    assert f"1 attempt: {REJECTION_REASON}\n" in listed.out
+    assert f"1 attempt: {REJECTION_REASON}\n" in given_up.out
+    assert f"waits for run {get_partition(control_plane, long).last_run_id}\n" in retried.out
 
 
 # What cannot be asked for
@@ -185,20 +196,18 @@ NOBODY_MEANS: list[tuple[list[str], str]] = [
 ]
 
 
-def test_what_nobody_can_mean_is_refused_by_its_name(operator: WorkOperator) -> None:
+def test_invalid_arguments_are_rejected_by_name(operator: WorkOperator) -> None:
     for arguments, words in NOBODY_MEANS:
-        refused(operator.runs("state", *arguments), 2, words)
+        assert_refused(operator.run("state", *arguments), 2, words)
 
 
-def test_a_refusal_is_one_object_for_scripts(desk: Desk, operator: WorkOperator) -> None:
-    failed(desk, 10)
-    ran = operator.runs("state", "retry", *MARCH, *REASON, "--json")
+def test_refusal_is_json_error(control_plane: ControlPlane, operator: WorkOperator) -> None:
+    create_failed_days(control_plane, 10)
+    ran = operator.run("state", "retry", *MARCH, *REASON, "--json")
     assert (ran.code, ran.json["schema"]) == (4, "tileferry.error.v1")
     assert ran.json["error"]["type"] == "ConfirmationNeededError"
 
 
-def test_a_database_without_the_schema_is_told_what_to_do(
-    tmp_path: Path, empty_database_url: str
-) -> None:
-    ran = WorkOperator(tmp_path, empty_database_url).runs("state", "inspect")
-    refused(ran, 7, "run tileferry db upgrade")
+def test_missing_schema_error_names_db_upgrade(tmp_path: Path, empty_database_url: str) -> None:
+    ran = WorkOperator(tmp_path, empty_database_url).run("state", "inspect")
+    assert_refused(ran, 7, "run tileferry db upgrade")

@@ -24,7 +24,7 @@ print(POLICY_MATRIX[RetryCategory.NATS_CONNECT].max_attempts)
 """
 
 
-def run(*command: str | Path, cwd: Path) -> str:
+def run_command(*command: str | Path, cwd: Path) -> str:
     done = subprocess.run(  # noqa: S603  # our own commands
         [str(part) for part in command], cwd=cwd, capture_output=True, text=True, check=False
     )
@@ -37,20 +37,22 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("wheel")
     # A copy, so that building leaves nothing behind in the tree.
     tree = out / "tree"
-    files = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT)
+    files = run_command(
+        "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT
+    )
     for name in filter(None, files.split("\0")):
         source, target = ROOT / name, tree / name
         if source.is_file() and not source.is_symlink():
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(source.read_bytes())
-    run(
+    run_command(
         sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
         "--wheel-dir", out, tree, cwd=out,
     )  # fmt: skip
     return next(out.glob("tileferry-*.whl"))
 
 
-def test_the_wheel_holds_one_package_with_its_types_and_nothing_global(wheel: Path) -> None:
+def test_wheel_contains_one_typed_package(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"tileferry"}
     assert "tileferry/migrations/__init__.py" in names
@@ -58,7 +60,7 @@ def test_the_wheel_holds_one_package_with_its_types_and_nothing_global(wheel: Pa
     assert not [name for name in names if name.endswith(("ruff.toml", ".pyc"))]
 
 
-def test_its_metadata_names_what_it_needs(wheel: Path) -> None:
+def test_metadata_lists_dependencies_and_extras(wheel: Path) -> None:
     archive = zipfile.ZipFile(wheel)
     (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
     metadata = email.message_from_bytes(archive.read(name))
@@ -73,19 +75,17 @@ def test_its_metadata_names_what_it_needs(wheel: Path) -> None:
     assert metadata["Requires-Python"] == project["requires-python"]
 
 
-def test_it_installs_in_an_environment_of_its_own_and_imports_from_anywhere(
-    wheel: Path, tmp_path: Path
-) -> None:
+def test_wheel_installs_in_clean_venv_and_imports(wheel: Path, tmp_path: Path) -> None:
     clean, elsewhere = tmp_path / "clean", tmp_path / "elsewhere"
     venv.create(clean)
     elsewhere.mkdir()
     python = clean / "bin/python"
     pip = (sys.executable, "-m", "pip", "--python", python)
-    run(*pip, "install", "--quiet", "--no-deps", "--no-compile", wheel, cwd=elsewhere)
+    run_command(*pip, "install", "--quiet", "--no-deps", "--no-compile", wheel, cwd=elsewhere)
     lend_dependencies(clean)
-    assert run(python, "-c", PROBE, cwd=elsewhere).strip() == "5"
-    assert "provider" in run(clean / "bin/tileferry", "--help", cwd=elsewhere)
-    run(*pip, "check", cwd=elsewhere)
+    assert run_command(python, "-c", PROBE, cwd=elsewhere).strip() == "5"
+    assert "provider" in run_command(clean / "bin/tileferry", "--help", cwd=elsewhere)
+    run_command(*pip, "check", cwd=elsewhere)
 
 
 def lend_dependencies(environment: Path) -> None:

@@ -4,8 +4,8 @@ import gc
 from pathlib import Path
 
 import typed_settings as ts
-from support.download_site import DERKACHI, ZOOM
-from support.scripted_provider import KEY, ScriptedProvider, path_of, picture_of
+from support.download_env import DERKACHI, ZOOM
+from support.scripted_provider import KEY, ScriptedProvider, tile_content, tile_path
 
 from tileferry.adapters.filesystem import FileCacheLock, SegmentTileStore
 from tileferry.adapters.postgres import Database, PostgresBlobIndex
@@ -15,10 +15,10 @@ from tileferry.entrypoints.config import C11Config, Config
 from tileferry.entrypoints.container import build_tile_downloader
 
 
-def test_a_configuration_is_enough_to_download_an_area(
+def test_downloader_built_from_config_downloads_area(
     tmp_path: Path, database: Database, database_url: str
 ) -> None:
-    provider = ScriptedProvider.of_area(DERKACHI, ZOOM, 12)
+    provider = ScriptedProvider.for_area(DERKACHI, ZOOM, 12)
     root = tmp_path / "cache"
     request = DownloadRequest(
         flight_id="F1",
@@ -29,7 +29,7 @@ def test_a_configuration_is_enough_to_download_an_area(
     )
     lock = FileCacheLock(root=root)
     lock.acquire()
-    with provider.served() as url:
+    with provider.serve() as url:
         config = Config(
             database_url=ts.Secret(database_url),
             c11=C11Config(
@@ -46,7 +46,7 @@ def test_a_configuration_is_enough_to_download_an_area(
     lock.release()
     assert (report.outcome, report.tiles_downloaded) == (DownloadOutcome.SUCCESS, 12)
     assert again.outcome is DownloadOutcome.IDEMPOTENT_NO_OP
-    assert sorted(provider.tile_gets) == sorted(map(path_of, provider.tiles))
+    assert sorted(provider.tile_gets) == sorted(map(tile_path, provider.tiles))
     with SegmentTileStore(root=root, index=PostgresBlobIndex(database)) as store:
         found = [store.read_tile(tile) for tile in provider.tiles]
-    assert found == [picture_of(tile) for tile in provider.tiles]
+    assert found == [tile_content(tile) for tile in provider.tiles]

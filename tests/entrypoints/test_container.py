@@ -13,9 +13,9 @@ from tileferry.adapters.postgres import Database
 from tileferry.domain.errors import RetryError
 from tileferry.domain.retry import RetryCategory
 from tileferry.entrypoints.config import AuditConfig, Config, LogConfig, SinkName
-from tileferry.entrypoints.config.retries import CategoryConfig, RetryConfig
+from tileferry.entrypoints.config.retry_overrides import CategoryConfig, RetryConfig
 from tileferry.entrypoints.container import Container
-from tileferry.entrypoints.logs import logging_to
+from tileferry.entrypoints.logs import log_to
 
 QUICK = RetryConfig(KV_GET=CategoryConfig(max_attempts=2, base_delay=0))
 
@@ -36,21 +36,23 @@ def container(config: Config) -> Iterator[Container]:
     made.shutdown_resources()
 
 
-def fail() -> None:
+def raise_timeout() -> None:
     raise TimeoutError("too slow")
 
 
-def test_a_retry_reaches_every_sink_that_is_set(
+def test_retry_events_reach_every_configured_sink(
     container: Container, config: Config, tmp_path: Path
 ) -> None:
     log = LogConfig(file=tmp_path / "log.jsonl")
     with (
-        logging_to(log, Console(file=StringIO())),
+        log_to(log, Console(file=StringIO())),
         pytest.raises(RetryError, match="gave up after 2 attempts"),
     ):
-        container.retry_manager().execute_with_retry_sync(RetryCategory.KV_GET, "Get", fail)
+        container.retry_manager().execute_with_retry_sync(
+            RetryCategory.KV_GET, "Get", raise_timeout
+        )
     kinds = ["retry_attempt", "retry_exhausted"]
-    entries = list(container.audit_log().entries())
+    entries = list(container.audit_log().iter_entries())
     assert [json.loads(entry.body)["event_type"] for entry in entries] == kinds
     assert config.audit.jsonl_path.read_bytes() == b"".join(e.body + b"\n" for e in entries)
     lines = [json.loads(line) for line in log.file.read_text("utf-8").splitlines()]
@@ -60,7 +62,7 @@ def test_a_retry_reaches_every_sink_that_is_set(
     assert [record["level"] for record in records] == ["WARNING", "ERROR"]
 
 
-def test_a_result_and_its_event_are_one_transaction(container: Container) -> None:
+def test_result_and_event_share_one_transaction(container: Container) -> None:
     manager = container.retry_manager()
 
     def call() -> int:
@@ -69,12 +71,12 @@ def test_a_result_and_its_event_are_one_transaction(container: Container) -> Non
         )
 
     assert (call(), call()) == (41, 41)
-    bodies = [json.loads(entry.body) for entry in container.audit_log().entries()]
+    bodies = [json.loads(entry.body) for entry in container.audit_log().iter_entries()]
     assert [body["action"] for body in bodies] == ["record", "hit"]
     assert container.idempotency_manager().store.audit_sink is container.audit_log()
 
 
-def test_without_postgres_as_a_sink_the_log_stays_empty(
+def test_audit_log_stays_empty_without_postgres_sink(
     tmp_path: Path, database: Database, database_url: str
 ) -> None:
     settings = AuditConfig(sinks=[SinkName.JSONL], jsonl_path=tmp_path / "audit.jsonl")
@@ -84,7 +86,7 @@ def test_without_postgres_as_a_sink_the_log_stays_empty(
             RetryCategory.KV_PUT, "Put", lambda: 1, idempotency_key="k"
         )
         assert container.idempotency_manager().store.audit_sink is None
-        assert container.audit_log().head().sequence == 0
+        assert container.audit_log().read_head().sequence == 0
         assert settings.jsonl_path.read_bytes().count(b"\n") == 1
     finally:
         container.shutdown_resources()
@@ -92,7 +94,7 @@ def test_without_postgres_as_a_sink_the_log_stays_empty(
 
 
 @pytest.mark.parametrize("fail_closed", [False, True])
-def test_a_sink_that_fails(tmp_path: Path, *, fail_closed: bool) -> None:
+def test_failing_sink_with_and_without_fail_closed(tmp_path: Path, *, fail_closed: bool) -> None:
     blocked = tmp_path / "audit.jsonl"
     blocked.mkdir()
     settings = AuditConfig(sinks=[SinkName.JSONL], jsonl_path=blocked, fail_closed=fail_closed)
@@ -102,6 +104,6 @@ def test_a_sink_that_fails(tmp_path: Path, *, fail_closed: bool) -> None:
     container = Container(config=config)
     manager = container.retry_manager()
     with pytest.raises(Exception, match="audit sink jsonl" if fail_closed else "gave up after 2"):
-        manager.execute_with_retry_sync(RetryCategory.KV_GET, "Get", fail)
+        manager.execute_with_retry_sync(RetryCategory.KV_GET, "Get", raise_timeout)
     assert manager.audit.failures["jsonl"] == (1 if fail_closed else 2)
     container.shutdown_resources()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from attrs import evolve
-from support.embedding import AREA, BOX, Site
+from support.embedding_env import AREA, BOX, EmbeddingEnv
 from support.provider import RunningProvider
 
 from tileferry.application.ports.progress import (
@@ -34,11 +34,11 @@ TILE = TileId(source="satellite", zoom=14, x=9840, y=5563)
 
 
 @pytest.fixture
-def site(tmp_path: Path, database_url: str, reference_provider: RunningProvider) -> Site:
-    return Site(tmp_path, database_url, reference_provider)
+def env(tmp_path: Path, database_url: str, reference_provider: RunningProvider) -> EmbeddingEnv:
+    return EmbeddingEnv(tmp_path, database_url, reference_provider)
 
 
-def uses(ferry: Tileferry) -> list[Callable[[], object]]:
+def calls_requiring_open(ferry: Tileferry) -> list[Callable[[], object]]:
     """Return all that needs it open."""
     return [
         ferry.upgrade_database,
@@ -58,20 +58,20 @@ def uses(ferry: Tileferry) -> list[Callable[[], object]]:
 
 
 @pytest.mark.parametrize("was_open", [True, False])
-def test_what_is_not_open_cannot_be_used(site: Site, *, was_open: bool) -> None:
-    ferry = site.ferry()
+def test_calls_on_closed_instance_raise(env: EmbeddingEnv, *, was_open: bool) -> None:
+    ferry = env.create_tileferry()
     if was_open:
         with ferry:
             pass
     problem = "is closed" if was_open else "is not open yet"
-    for use in uses(ferry):
+    for use in calls_requiring_open(ferry):
         with pytest.raises(InvalidValueError, match=f"Tileferry: {problem}; use it inside of one"):
             use()
-    assert not (site.home / "cache").exists(), "nothing was begun"
+    assert not (env.home / "cache").exists(), "nothing was begun"
 
 
-def test_without_a_block_it_is_opened_and_closed_by_hand(site: Site) -> None:
-    ferry = site.ferry().open()
+def test_instance_can_be_opened_and_closed_explicitly(env: EmbeddingEnv) -> None:
+    ferry = env.create_tileferry().open()
     with pytest.raises(InvalidValueError, match="is open already"):
         ferry.open()
     assert ferry.find_run(RunId("none")) is None
@@ -82,50 +82,53 @@ def test_without_a_block_it_is_opened_and_closed_by_hand(site: Site) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a\0b", "two words"])
-def test_a_name_that_the_queue_could_not_hold_is_refused_at_once(name: str) -> None:
+def test_invalid_worker_name_is_rejected(name: str) -> None:
     with pytest.raises(InvalidValueError, match="name: is not a plain name"):
         Tileferry(Config(), name=name)
 
 
-def test_a_file_is_no_configuration() -> None:
+def test_path_instead_of_config_is_rejected() -> None:
     with pytest.raises(InvalidValueError, match="config: must be a Config"):
         Tileferry(Path("tileferry.toml"))  # type: ignore[arg-type]  # as who has not read the page
 
 
-def test_only_a_plain_word_says_that_it_has_landed(site: Site) -> None:
-    with site.ferry() as ferry, pytest.raises(InvalidValueError, match="on_ground: must be True"):
+def test_non_boolean_on_ground_is_rejected(env: EmbeddingEnv) -> None:
+    with (
+        env.create_tileferry() as ferry,
+        pytest.raises(InvalidValueError, match="on_ground: must be True"),
+    ):
         ferry.upload(flight="F7", on_ground="no")  # type: ignore[arg-type]  # as above
 
 
-def test_one_that_was_never_opened_can_be_closed(site: Site) -> None:
-    ferry = site.ferry()
+def test_unopened_instance_can_be_closed(env: EmbeddingEnv) -> None:
+    ferry = env.create_tileferry()
     ferry.close()
     with pytest.raises(InvalidValueError, match="is closed"):
         ferry.find_run(RunId("none"))
 
 
 @pytest.mark.parametrize("call", ["download", "submit_download", "verify"])
-def test_a_sector_that_is_none_is_refused_with_the_choices(site: Site, call: str) -> None:
+def test_invalid_sector_is_rejected_with_choices(env: EmbeddingEnv, call: str) -> None:
     more = {} if call == "verify" else {"flight": "F7"}
-    with site.ferry() as ferry, pytest.raises(InvalidValueError) as refused:
+    with env.create_tileferry() as ferry, pytest.raises(InvalidValueError) as refused:
         getattr(ferry, call)(**{**AREA, "sector": "nonsense"}, **more)
     assert str(refused.value) == (
         "sector: is no sector class (got 'nonsense'); use one of active_conflict, stable_rear"
     )
 
 
-def test_again_fetches_everything_anew(site: Site) -> None:
-    with site.ferry() as ferry:
+def test_again_refetches_all_tiles(env: EmbeddingEnv) -> None:
+    with env.create_tileferry() as ferry:
         first = ferry.download(flight="F7", **AREA)
         assert ferry.download(flight="F7", **AREA).outcome is DownloadOutcome.IDEMPOTENT_NO_OP
         assert ferry.download(flight="F7", again=True, **AREA).outcome is DownloadOutcome.SUCCESS
-    assert set(site.provider.fetched.values()) == {2}
-    assert len(site.provider.fetched) == first.tiles_requested
+    assert set(env.provider.fetched.values()) == {2}
+    assert len(env.provider.fetched) == first.tiles_requested
 
 
-def test_so_many_tiles_may_fail_as_the_program_allows(site: Site) -> None:
-    site.provider.misbehave({"fault": "503", "tile": "14/9840/5563"})
-    config = evolve(site.config(), c11=evolve(site.config().c11, max_5xx_retries=0))
+def test_tile_failures_within_allowed_share_are_tolerated(env: EmbeddingEnv) -> None:
+    env.provider.set_faults({"fault": "503", "tile": "14/9840/5563"})
+    config = evolve(env.create_config(), c11=evolve(env.create_config().c11, max_5xx_retries=0))
     with Tileferry(config) as ferry:
         with pytest.raises(SatelliteProviderError):
             ferry.download(flight="F7", **AREA)
@@ -133,8 +136,8 @@ def test_so_many_tiles_may_fail_as_the_program_allows(site: Site) -> None:
     assert (report.outcome, report.tiles_failed) == (DownloadOutcome.PARTIAL, 1)
 
 
-def test_an_area_is_judged_for_a_day(site: Site) -> None:
-    with site.ferry() as ferry:
+def test_readiness_is_verified_for_given_date(env: EmbeddingEnv) -> None:
+    with env.create_tileferry() as ferry:
         empty = ferry.verify(bbox=BOX, zoom_levels=[14], quick=True)
         assert (empty.verdict.is_go, empty.bytes_checked) == (False, False)
         ferry.download(flight="F7", **AREA)
@@ -146,9 +149,9 @@ def test_an_area_is_judged_for_a_day(site: Site) -> None:
             ferry.verify(bbox=BOX, zoom_levels=[14], on=date(2020, 1, 1))
 
 
-def test_the_cache_is_exported(site: Site) -> None:
-    dest = site.home / "tiles.mbtiles"
-    with site.ferry() as ferry:
+def test_cache_is_exported_to_archive(env: EmbeddingEnv) -> None:
+    dest = env.home / "tiles.mbtiles"
+    with env.create_tileferry() as ferry:
         tiles = ferry.download(flight="F7", **AREA).tiles_downloaded
         report = ferry.export(dest)
         assert (report.tiles_exported, report.about.name) == (tiles, "tiles")
@@ -161,15 +164,15 @@ def test_the_cache_is_exported(site: Site) -> None:
 
 
 @pytest.mark.parametrize("state", ["airborne", "on_ground"])
-def test_a_flight_record_says_whether_it_has_landed(site: Site, state: str) -> None:
-    card = site.home / "card" / "16" / "39000"
+def test_upload_requires_landed_flight_record(env: EmbeddingEnv, state: str) -> None:
+    card = env.home / "card" / "16" / "39000"
     card.mkdir(parents=True)
     (card / "22000.jpg").write_bytes(draw_tile(16, 39_000, 22_000))
-    record = site.home / "record.json"
+    record = env.home / "record.json"
     said = {"flight_id": "F7", "state": state, "recorded_at": "2026-11-16T09:40:00Z"}
     record.write_text(json.dumps(said))
-    with site.ferry() as ferry:
-        ferry.ingest(site.home / "card", flight="F7")
+    with env.create_tileferry() as ferry:
+        ferry.ingest(env.home / "card", flight="F7")
         with pytest.raises(InvalidValueError, match="two answers to one question"):
             ferry.upload(flight="F7", on_ground=True, flight_record=record)
         with pytest.raises(InvalidValueError, match=r"flight_record=Path.*on_ground=True"):
@@ -181,38 +184,41 @@ def test_a_flight_record_says_whether_it_has_landed(site: Site, state: str) -> N
                 ferry.upload(flight="F7", flight_record=record)
 
 
-def test_a_stop_is_told_as_an_end_that_failed(site: Site) -> None:
+def test_interrupted_download_emits_failed_end_event(env: EmbeddingEnv) -> None:
     def stop(event: ProgressEvent) -> None:
-        site.heard.append(event)
+        env.heard.append(event)
         if isinstance(event, TileSettled):
             raise KeyboardInterrupt
 
-    with Tileferry(site.config(), listener=stop) as ferry, pytest.raises(KeyboardInterrupt):
+    with Tileferry(env.create_config(), listener=stop) as ferry, pytest.raises(KeyboardInterrupt):
         ferry.download(flight="F7", **AREA)
-    ended = site.heard[-1]
+    ended = env.heard[-1]
     assert isinstance(ended, DownloadEnded)
     assert ended.report.outcome is DownloadOutcome.FAILURE
 
 
-def test_another_exception_of_a_listener_ends_a_download_too(site: Site) -> None:
+def test_listener_exception_ends_download(env: EmbeddingEnv) -> None:
     def defective(event: ProgressEvent) -> None:
         if isinstance(event, TileSettled):
             raise ZeroDivisionError
 
-    with Tileferry(site.config(), listener=defective) as ferry, pytest.raises(ZeroDivisionError):
+    with (
+        Tileferry(env.create_config(), listener=defective) as ferry,
+        pytest.raises(ZeroDivisionError),
+    ):
         ferry.download(flight="F7", **AREA)
-    with site.ferry() as ferry:
+    with env.create_tileferry() as ferry:
         assert ferry.download(flight="F7", **AREA).outcome is DownloadOutcome.SUCCESS
 
 
-def test_while_something_waits_another_exception_is_logged_and_ends_nothing(
-    site: Site, caplog: pytest.LogCaptureFixture
+def test_listener_exception_during_wait_is_logged_and_ignored(
+    env: EmbeddingEnv, caplog: pytest.LogCaptureFixture
 ) -> None:
     def defective(event: ProgressEvent) -> None:
         if isinstance(event, Waiting):
             raise ZeroDivisionError("canary")
 
-    site.provider.misbehave({"fault": "503", "call": "tile", "times": 1})
-    with Tileferry(site.config(), listener=defective) as ferry:
+    env.provider.set_faults({"fault": "503", "call": "tile", "times": 1})
+    with Tileferry(env.create_config(), listener=defective) as ferry:
         assert ferry.download(flight="F7", **AREA).outcome is DownloadOutcome.SUCCESS
     assert "audit sink progress took none of 1 events: canary" in caplog.text

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from tileferry.entrypoints import logs
 from tileferry.entrypoints.config import LogConfig, LogLevel
-from tileferry.entrypoints.logs import SHOWN_PER_KIND, RecordFile, logging_to, structured_logger
+from tileferry.entrypoints.logs import SHOWN_PER_KIND, LogFileHandler, get_structured_logger, log_to
 
 EVIL = "\x1b[2J\u202egpj\nINFO forged"
 OURS = logging.getLogger("tileferry.tests")
@@ -50,11 +50,11 @@ def new_log(file: Path, level: LogLevel = LogLevel.INFO) -> Log:
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[Log]:
     made = new_log(tmp_path / "state" / "log.jsonl")
-    with logging_to(made.config, made.console):
+    with log_to(made.config, made.console):
         yield made
 
 
-def test_a_record_has_its_envelope_first_and_its_fields_after(log: Log) -> None:
+def test_record_has_standard_fields_before_extra_fields(log: Log) -> None:
     OURS.info("%d tiles", 3, extra={"kind": "c11.x", "tiles": 3, "share": 0.5, "of": ["a", None]})
     (record,) = log.records
     assert [*record] == ["timestamp", "level", "logger", "kind", "message", "tiles", "share", "of"]
@@ -65,20 +65,20 @@ def test_a_record_has_its_envelope_first_and_its_fields_after(log: Log) -> None:
     assert log.shown == []
 
 
-def test_the_file_is_its_owners(log: Log) -> None:
+def test_log_file_is_private_to_owner(log: Log) -> None:
     OURS.info("x", extra={"kind": "a.b"})
     assert log.config.file.stat().st_mode & 0o777 == 0o600
     assert log.config.file.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_structlog_writes_the_same_form(log: Log) -> None:
-    structured_logger("tileferry.audit").warning("audit: x", kind="audit.x", attempt=2)
+def test_structlog_records_have_same_format(log: Log) -> None:
+    get_structured_logger("tileferry.audit").warning("audit: x", kind="audit.x", attempt=2)
     (record,) = log.records
     assert [*record] == ["timestamp", "level", "logger", "kind", "message", "attempt"]
     assert (record["level"], record["message"]) == ("WARNING", "audit: x")
 
 
-def test_of_libraries_only_warnings_are_kept(log: Log) -> None:
+def test_only_warnings_of_libraries_are_logged(log: Log) -> None:
     logging.getLogger("httpx").info("HTTP Request: GET http://127.0.0.1/")
     logging.getLogger("httpx").warning("odd")
     (record,) = log.records
@@ -87,19 +87,19 @@ def test_of_libraries_only_warnings_are_kept(log: Log) -> None:
 
 
 @pytest.mark.parametrize(("level", "count"), [(LogLevel.DEBUG, 3), (LogLevel.ERROR, 1)])
-def test_the_level_is_as_set(tmp_path: Path, level: LogLevel, count: int) -> None:
+def test_log_level_is_applied(tmp_path: Path, level: LogLevel, count: int) -> None:
     log = new_log(tmp_path / "log.jsonl", level)
-    with logging_to(log.config, log.console):
+    with log_to(log.config, log.console):
         for number in (logging.DEBUG, logging.INFO, logging.CRITICAL):
             OURS.log(number, "x", extra={"kind": "a.b"})
     assert len(log.records) == count
     assert log.records[-1]["level"] == "ERROR"
 
 
-def test_when_it_is_over_nothing_is_left(tmp_path: Path) -> None:
+def test_handlers_are_removed_on_exit(tmp_path: Path) -> None:
     before = list(logging.getLogger().handlers)
     log = new_log(tmp_path / "log.jsonl")
-    with logging_to(log.config, log.console):
+    with log_to(log.config, log.console):
         pass
     OURS.warning("late", extra={"kind": "a.b"})
     assert logging.getLogger().handlers == before
@@ -107,7 +107,7 @@ def test_when_it_is_over_nothing_is_left(tmp_path: Path) -> None:
     assert not log.config.file.exists()
 
 
-def test_invariant_36_whatever_is_logged_stays_on_its_line(log: Log) -> None:
+def test_invariant_36_control_characters_in_log_are_escaped(log: Log) -> None:
     OURS.warning(
         "it said %s", EVIL, extra={"kind": "a.b", "reason": EVIL, "deep": {EVIL: [EVIL, object()]}}
     )
@@ -118,14 +118,14 @@ def test_invariant_36_whatever_is_logged_stays_on_its_line(log: Log) -> None:
     assert line == "warning: it said \\x1b[2J\\u202egpj\\nINFO forged"
 
 
-def _crash(value: object) -> None:
+def raise_error(value: object) -> None:
     raise RuntimeError(value)
 
 
-def test_invariant_34_a_header_is_hidden_wherever_it_turns_up(log: Log) -> None:
+def test_invariant_34_authorization_header_is_redacted_everywhere(log: Log) -> None:
     headers = {"authorization": "Bearer canary-1"}
     try:
-        _crash(headers)
+        raise_error(headers)
     except RuntimeError:
         OURS.exception("crashed with %s", headers, extra={"kind": "a.b", "headers": headers})
     (record,) = log.records
@@ -135,13 +135,13 @@ def test_invariant_34_a_header_is_hidden_wherever_it_turns_up(log: Log) -> None:
     assert "canary-1" not in json.dumps(record) + "".join(log.shown)
 
 
-def test_numbers_that_json_does_not_have_are_written_as_text(log: Log) -> None:
+def test_non_finite_numbers_are_logged_as_text(log: Log) -> None:
     OURS.info("x", extra={"kind": "a.b", "rate": float("nan"), "limit": float("inf")})
     (record,) = log.records
     assert (record["rate"], record["limit"]) == ("nan", "inf")
 
 
-def test_people_see_a_few_of_each_kind_and_where_the_rest_is(log: Log) -> None:
+def test_console_shows_few_records_per_kind_and_log_path(log: Log) -> None:
     for number in range(20):
         OURS.warning("tile %d", number, extra={"kind": "c11.rejected"})
     OURS.error("disk", extra={"kind": "c6.disk"})
@@ -156,26 +156,26 @@ def test_people_see_a_few_of_each_kind_and_where_the_rest_is(log: Log) -> None:
 @pytest.mark.parametrize(
     "kind", ["retry.attempt", "c11.ingest.refused", "c6.import.refused", "c6.export.damaged"]
 )
-def test_what_a_command_tells_itself_is_not_told_twice(log: Log, kind: str) -> None:
+def test_records_printed_by_commands_are_not_repeated_on_console(log: Log, kind: str) -> None:
     OURS.warning("as the command says", extra={"kind": kind})
     assert log.shown == []
     assert len(log.records) == 1
 
 
-def test_without_a_place_for_the_log_the_work_goes_on(tmp_path: Path) -> None:
+def test_unwritable_log_file_does_not_stop_work(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     log = new_log(tmp_path / "file" / "log.jsonl")
-    with logging_to(log.config, log.console):
+    with log_to(log.config, log.console):
         OURS.info("a", extra={"kind": "a.b"})
         OURS.info("b", extra={"kind": "a.b"})
     (line,) = log.shown
     assert "going on without it" in line
 
 
-def test_the_log_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_files_are_rotated_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "FILE_BYTES_MAX", 2_000)
     log = new_log(tmp_path / "log.jsonl")
-    with logging_to(log.config, log.console):
+    with log_to(log.config, log.console):
         for number in range(200):
             OURS.info("number %d", number, extra={"kind": "a.b"})
     files = sorted(tmp_path.iterdir())
@@ -185,74 +185,72 @@ def test_the_log_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert log.records[-1]["message"] == "number 199"
 
 
-def record_of(number: int) -> logging.LogRecord:
+def make_record(number: int) -> logging.LogRecord:
     return logging.makeLogRecord({"msg": f"number {number}", "kind": "a.b", "levelno": 20})
 
 
-def kept_in(folder: Path) -> set[str]:
+def read_messages(folder: Path) -> set[str]:
     lines = [line for file in folder.iterdir() for line in file.read_text("utf-8").splitlines()]
     return {json.loads(line)["message"] for line in lines}
 
 
-def test_several_processes_on_one_log_keep_its_history(
+def test_several_processes_share_one_log_without_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "FILE_BYTES_MAX", 4_000)
-    files = [RecordFile(tmp_path / "log.jsonl", Console(file=StringIO())) for _ in range(6)]
+    files = [LogFileHandler(tmp_path / "log.jsonl", Console(file=StringIO())) for _ in range(6)]
     for number in range(72):  # what fills two files and a half
-        files[number % 6].emit(record_of(number))
+        files[number % 6].emit(make_record(number))
     for file in files:
         file.close()
-    assert kept_in(tmp_path) == {f"number {number}" for number in range(72)}
+    assert read_messages(tmp_path) == {f"number {number}" for number in range(72)}
     assert all(file.stat().st_size <= 4_000 for file in tmp_path.iterdir())
 
 
-def test_a_full_log_that_another_process_is_setting_aside_still_takes_the_record(
+def test_record_is_written_while_another_process_rotates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "FILE_BYTES_MAX", 200)
     path = tmp_path / "log.jsonl"
-    file = RecordFile(path, Console(file=StringIO()))
-    file.emit(record_of(0))
+    file = LogFileHandler(path, Console(file=StringIO()))
+    file.emit(make_record(0))
     with path.open("rb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        file.emit(record_of(1))
+        file.emit(make_record(1))
     assert [*tmp_path.iterdir()] == [path]
-    file.emit(record_of(2))
+    file.emit(make_record(2))
     file.close()
-    assert kept_in(tmp_path) == {"number 0", "number 1", "number 2"}
+    assert read_messages(tmp_path) == {"number 0", "number 1", "number 2"}
     assert "number 2" in path.read_text("utf-8")
 
 
-def test_a_log_on_a_disk_without_locks_is_bounded_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_log_is_rotated_without_file_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_file: object, _operation: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(logs, "FILE_BYTES_MAX", 200)
     monkeypatch.setattr(fcntl, "flock", refuse)
-    file = RecordFile(tmp_path / "log.jsonl", Console(file=StringIO()))
+    file = LogFileHandler(tmp_path / "log.jsonl", Console(file=StringIO()))
     for number in range(3):
-        file.emit(record_of(number))
+        file.emit(make_record(number))
     file.close()
-    assert kept_in(tmp_path) == {"number 0", "number 1", "number 2"}
+    assert read_messages(tmp_path) == {"number 0", "number 1", "number 2"}
     assert len([*tmp_path.iterdir()]) == 3
 
 
-def test_a_log_that_was_removed_is_begun_again(tmp_path: Path) -> None:
+def test_removed_log_file_is_recreated(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
-    file = RecordFile(path, Console(file=StringIO()))
-    file.emit(record_of(0))
+    file = LogFileHandler(path, Console(file=StringIO()))
+    file.emit(make_record(0))
     path.unlink()
-    file.emit(record_of(1))
+    file.emit(make_record(1))
     file.close()
-    assert kept_in(tmp_path) == {"number 1"}
+    assert read_messages(tmp_path) == {"number 1"}
 
 
-def test_a_log_on_a_full_disk_stops_nothing() -> None:
+def test_full_disk_does_not_stop_work() -> None:
     console = Console(file=StringIO())
-    with logging_to(LogConfig(file=Path("/dev/full")), console):
+    with log_to(LogConfig(file=Path("/dev/full")), console):
         OURS.info("one", extra={"kind": "tests.one"})
         OURS.info("two", extra={"kind": "tests.two"})
     assert isinstance(console.file, StringIO)

@@ -20,19 +20,19 @@ from tileferry.application import (
     DownloadSettings,
     GroupLimits,
     PartitionAcquisition,
-    RawDownloads,
+    RawDownloaderFactory,
     RetryManager,
 )
 from tileferry.application.ports.raw_partitions import RawSink
-from tileferry.domain.partitions.validation import ValidationRules
+from tileferry.domain.partitions.validator import ValidationRules
 
-SMALL = evolve(AREA, zoom_levels=(13,))
-TILES = list(SMALL.coverage.tiles("satellite"))
+SMALL_AREA = evolve(AREA, zoom_levels=(13,))
+TILES = list(SMALL_AREA.coverage.tiles("satellite"))
 LOGGER = logging.getLogger("tests.acquisition")
 
 
 @define
-class Disk:
+class FakeDisk:
     """A disk that has what it is told."""
 
     free: int = 10**12
@@ -45,12 +45,12 @@ class Disk:
 
 
 @contextmanager
-def acquisition(
+def open_acquisition(
     sink: RawSink,
     url: str,
     *,
     key: str = API_KEY,
-    disk: Disk | None = None,
+    disk: FakeDisk | None = None,
     group_tiles: int = 8,
     **rules: Any,
 ) -> Iterator[PartitionAcquisition]:
@@ -59,13 +59,13 @@ def acquisition(
     with new_client(ProviderAddress(url=url, service_api_key=key)) as client:
         yield PartitionAcquisition(
             sink=sink,
-            downloaders=RawDownloads(
+            downloaders=RawDownloaderFactory(
                 provider=HttpTileProvider(client=client, clock=clock),
                 workers=ThreadWorkers(4),
                 retry=RetryManager(clock=clock, new_id=new_id, audit=AuditTrail(logger=LOGGER)),
                 clock=clock,
                 logger=LOGGER,
-                disk=lambda _folder: disk or Disk(),
+                disk=lambda _folder: disk or FakeDisk(),
                 free_space_reserve_bytes=1_000,
                 settings=DownloadSettings(group=GroupLimits(tiles_max=group_tiles)),
             ),
@@ -83,11 +83,11 @@ class AcquisitionPlan:
     url: str
 
 
-def acquire(plan: AcquisitionPlan, begun: Connection) -> None:
+def execute_acquisition(plan: AcquisitionPlan, begun: Connection) -> None:
     """Acquire a partition, and say what it is worth."""
     sink = FileRawSink(root=plan.root, clock=ManualClock(NOW.timestamp()), logger=LOGGER)
-    with acquisition(sink, plan.url) as use_case:
+    with open_acquisition(sink, plan.url) as use_case:
         begun.send("begun")
-        verdict, sealed = use_case.acquire(KEY, RUN, SMALL)
+        verdict, sealed = use_case.acquire(KEY, RUN, SMALL_AREA)
         begun.send((verdict.outcome.value, sealed.tiles))
         begun.close()

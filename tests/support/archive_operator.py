@@ -7,7 +7,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from support.archives import picture
+from support.archives import create_image
 from support.operator import Operator
 from tileferry.adapters.filesystem import SegmentTileStore
 from tileferry.adapters.postgres import Database, PostgresBlobIndex, PostgresTileMetadataStore
@@ -17,7 +17,7 @@ from tileferry.domain.tiles import NewTile, SectorClass, TileId
 DAY = datetime.now(UTC).replace(microsecond=0) - timedelta(days=1)
 
 
-def grid(count: int) -> list[TileId]:
+def create_tile_grid(count: int) -> list[TileId]:
     """Return tiles of a square, as cameras see them."""
     side = 50
     return [
@@ -41,10 +41,10 @@ class ArchiveOperator(Operator):
         }
         return super().environment(**{**root, **settings})
 
-    def has(self, tiles: list[TileId], *, padding: int = 0) -> None:
+    def store_tiles(self, tiles: list[TileId], *, padding: int = 0) -> None:
         """Put tiles into the cache; pictures with something behind them are still ones."""
         self.cache_root.mkdir(exist_ok=True)
-        database = Database.at(self.database_url)
+        database = Database.from_url(self.database_url)
         rows = PostgresTileMetadataStore(database=database, clock=SystemClock())
         with SegmentTileStore(root=self.cache_root, index=PostgresBlobIndex(database)) as blobs:
             for tile in tiles:
@@ -66,11 +66,11 @@ class ArchiveOperator(Operator):
     @staticmethod
     def content(tile: TileId, *, padding: int = 0) -> bytes:
         digest = sha256(str(tile).encode()).digest()
-        return picture("any") + digest + bytes(padding)
+        return create_image("any") + digest + bytes(padding)
 
-    def damages(self, tile: TileId) -> None:
+    def damage_tile(self, tile: TileId) -> None:
         """Flip a bit of a tile on the disk."""
-        database = Database.at(self.database_url)
+        database = Database.from_url(self.database_url)
         row = PostgresTileMetadataStore(database=database, clock=SystemClock()).get_metadata(tile)
         database.close()
         assert row is not None
@@ -79,15 +79,15 @@ class ArchiveOperator(Operator):
         content[row.blob.offset + 200] ^= 1
         segment.write_bytes(content)
 
-    def count(self) -> int:
+    def count_tiles(self) -> int:
         """Count the visible tiles."""
-        database = Database.at(self.database_url)
+        database = Database.from_url(self.database_url)
         try:
             return PostgresTileMetadataStore(database=database, clock=SystemClock()).count()
         finally:
             database.close()
 
-    def starts(self, *arguments: str) -> "subprocess.Popen[str]":
+    def start(self, *arguments: str) -> "subprocess.Popen[str]":
         """Start a command that goes on beside the test."""
         return subprocess.Popen(  # noqa: S603  # our own command
             [*self.command, *arguments],

@@ -18,9 +18,9 @@ from tileferry.adapters.memory import (
     MemoryTileMetadataStore,
     MemoryTileStore,
 )
-from tileferry.application.cache.archive_import import ArchiveImport, ImportRequest
-from tileferry.application.cache.cache_budget import CacheBudget
-from tileferry.application.cache.export import CacheExport, ExportRequest
+from tileferry.application.archive.archive_export import ArchiveExport, ExportRequest
+from tileferry.application.archive.archive_import import ArchiveImport, ImportRequest
+from tileferry.application.cache.budget import CacheBudget
 from tileferry.application.ports.archives import ArchivedTile
 from tileferry.domain.archives import TileFacts
 from tileferry.domain.tiles import (
@@ -41,12 +41,12 @@ WORLD = TileCoverage(
 _LOGGER = logging.getLogger("test")
 
 
-def place(zoom: int, x: int, y: int, source: str = "sat") -> TileId:
+def create_tile_id(zoom: int, x: int, y: int, source: str = "sat") -> TileId:
     return TileId(source=source, zoom=zoom, x=x, y=y)
 
 
 @cache
-def picture(seed: object, kind: str = "PNG", size: int = 16) -> bytes:
+def create_image(seed: object, kind: str = "PNG", size: int = 16) -> bytes:
     """Draw a picture of one colour, with one pixel of another."""
     digest = sha256(repr(seed).encode()).digest()
     image = Image.new("RGB", (size, size), (digest[0], digest[1], digest[2]))
@@ -56,9 +56,11 @@ def picture(seed: object, kind: str = "PNG", size: int = 16) -> bytes:
     return stream.getvalue()
 
 
-def archived(tile_id: TileId, content: bytes | None = None, days: float = 1) -> ArchivedTile:
+def create_archived_tile(
+    tile_id: TileId, content: bytes | None = None, days: float = 1
+) -> ArchivedTile:
     """Return a tile as an archive has it, with all that is known of it."""
-    found = picture(str(tile_id)) if content is None else content
+    found = create_image(str(tile_id)) if content is None else content
     return ArchivedTile(
         tile_id=tile_id,
         content=found,
@@ -70,7 +72,7 @@ def archived(tile_id: TileId, content: bytes | None = None, days: float = 1) -> 
     )
 
 
-class _Disk:
+class _FakeDisk:
     def free_bytes(self) -> int:
         return 10**12
 
@@ -95,7 +97,7 @@ class MemoryCache:
         self.store = MemoryTileStore(self.index)
         self.ledger = MemoryCacheLedger(tiles=self.rows)
 
-    def has(
+    def put(
         self,
         tile_id: TileId,
         content: bytes | None = None,
@@ -104,7 +106,7 @@ class MemoryCache:
         status: VotingStatus = VotingStatus.TRUSTED,
     ) -> None:
         """Put a tile into it."""
-        found = picture(str(tile_id)) if content is None else content
+        found = create_image(str(tile_id)) if content is None else content
         self.rows.insert_metadata(
             NewTile(
                 tile_id=tile_id,
@@ -118,28 +120,28 @@ class MemoryCache:
         )
         self.rows.flush()
 
-    def loses(self, tile_id: TileId) -> None:
+    def lose_bytes(self, tile_id: TileId) -> None:
         """Keep the row and lose the bytes."""
-        row = self.row(tile_id)
+        row = self.get_row(tile_id)
         gone = BlobRef(segment=9, offset=9, length=row.blob.length, sha256=row.blob.sha256)
         self.rows._tiles[tile_id] = evolve(row, blob=gone)
         self.index.add(tile_id, gone)
 
-    def row(self, tile_id: TileId) -> TileMetadata:
+    def get_row(self, tile_id: TileId) -> TileMetadata:
         found = self.rows.get_metadata(tile_id)
         assert found is not None
         return found
 
-    def content(self, tile_id: TileId) -> bytes:
+    def read_content(self, tile_id: TileId) -> bytes:
         return self.store.read_tile(tile_id)
 
-    def exporter(self) -> CacheExport:
-        return CacheExport(tile_store=self.store, tile_metadata_store=self.rows, logger=_LOGGER)
+    def create_exporter(self) -> ArchiveExport:
+        return ArchiveExport(tile_store=self.store, tile_metadata_store=self.rows, logger=_LOGGER)
 
-    def importer(self) -> ArchiveImport:
+    def create_importer(self) -> ArchiveImport:
         budget = CacheBudget(
             ledger=self.ledger,
-            disk=_Disk(),
+            disk=_FakeDisk(),
             reclaim=lambda: None,
             reservation_id="test",
             budget_bytes=self.budget_bytes,
@@ -155,13 +157,13 @@ class MemoryCache:
         )
 
 
-def wanted(
+def create_export_request(
     coverage: TileCoverage = WORLD, source: str = "sat", attribution: str | None = None
 ) -> ExportRequest:
     return ExportRequest(coverage=coverage, source=source, name="area", attribution=attribution)
 
 
-def offered(
+def create_import_request(
     *,
     sector: SectorClass = SectorClass.STABLE_REAR,
     produced_at: datetime | None = None,
@@ -178,6 +180,6 @@ def offered(
     )
 
 
-def tiles_of(items: Sequence[object]) -> dict[TileId, bytes]:
+def collect_tiles(items: Sequence[object]) -> dict[TileId, bytes]:
     """Return the tiles among what was read."""
     return {item.tile_id: item.content for item in items if isinstance(item, ArchivedTile)}

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from attrs import frozen
 
-from support.failing_calls import UNSYNCED
-from support.segments import damages
+from support.disk_faults import UNSYNCED
+from support.segments import list_damages
 from tileferry.adapters.filesystem.files import FileCalls
-from tileferry.adapters.filesystem.journal import FileJournal, FileJournalStore
-from tileferry.adapters.filesystem.segment_store import SegmentTileStore
+from tileferry.adapters.filesystem.journal.store import FileJournal, FileJournalStore
+from tileferry.adapters.filesystem.segments.store import SegmentTileStore
 from tileferry.adapters.memory import ManualClock
 from tileferry.adapters.postgres import Database, PostgresBlobIndex, PostgresTileMetadataStore
 from tileferry.adapters.system.clock import SystemClock
@@ -42,7 +42,7 @@ def content(tile_id: TileId, version: int) -> bytes:
     return (digest * 128)[: 200 + int.from_bytes(digest[:2], "big") % 3_000]
 
 
-def version_of(tile: TileMetadata) -> int:
+def get_version(tile: TileMetadata) -> int:
     return round((tile.produced_at - _FIRST) / _VERSION)
 
 
@@ -65,7 +65,7 @@ class Cache:
             return iter(())
         done = TileSet(AREA)
         self.journal.read_into(done)
-        return done.missing("sat")
+        return done.iter_missing("sat")
 
     def add(self, tile_id: TileId) -> None:
         def describe(blob: BlobRef) -> NewTile:
@@ -82,7 +82,7 @@ class Cache:
 
 
 @contextmanager
-def opened(
+def open_cache(
     root: Path,
     database: Database,
     *,
@@ -116,7 +116,7 @@ def opened(
         yield Cache(store=store, journal=journal, group=group, version=version)
 
 
-def journaled(root: Path, version: int) -> set[TileId]:
+def read_journaled_tiles(root: Path, version: int) -> set[TileId]:
     """Return the tiles that the journal of a version vouches for."""
     journals = FileJournalStore(root=root, logger=logging.getLogger("test"), calls=UNSYNCED)
     journal = journals.open(journal_name(version))
@@ -138,8 +138,8 @@ def check_cache(root: Path, database: Database, versions: Iterable[int] = (0,)) 
     done: set[TileId] = set()
     last = 0
     for last in versions:
-        done = journaled(root, last)
-        older = [tile for tile in done if tile not in rows or version_of(rows[tile]) < last]
+        done = read_journaled_tiles(root, last)
+        older = [tile for tile in done if tile not in rows or get_version(rows[tile]) < last]
         assert older == [], "journaled, and its row is missing"
     with SegmentTileStore(root=root, index=PostgresBlobIndex(database), calls=UNSYNCED) as store:
         for number, (tile_id, row) in enumerate(rows.items()):
@@ -147,7 +147,7 @@ def check_cache(root: Path, database: Database, versions: Iterable[int] = (0,)) 
             found = store.read_tile(tile_id, blob=row.blob if number % 10 else None)
             assert len(found) == row.blob.length
             assert sha256(found).hexdigest() == row.blob.sha256
-            assert version_of(row) <= last
-            assert found == content(tile_id, version_of(row))
-        assert damages(store.verify()) == []
+            assert get_version(row) <= last
+            assert found == content(tile_id, get_version(row))
+        assert list_damages(store.verify()) == []
     return done

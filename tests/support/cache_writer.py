@@ -15,19 +15,19 @@ from typing import Any
 import attrs
 from attrs import frozen
 
-from support.cache import opened
+from support.cache import open_cache
+from tileferry.adapters.filesystem.cache_directory import FileCacheLock
 from tileferry.adapters.filesystem.files import FileCalls
-from tileferry.adapters.filesystem.lock import FileCacheLock
 from tileferry.adapters.postgres import Database
 from tileferry.application.cache.group_commit import GroupLimits
 from tileferry.domain.errors import TileManagerError
 
-REFUSED = 3
+EXIT_REFUSED = 3
 """The exit code after an error that was told in plain words."""
 
 
 @frozen(kw_only=True)
-class Plan:
+class CacheWriterPlan:
     """What to write, and how to die."""
 
     root: Path
@@ -45,7 +45,7 @@ class Plan:
         return self.root.with_suffix(".error")
 
 
-def write(plan: Plan, begun: Connection) -> None:
+def write_cache(plan: CacheWriterPlan, begun: Connection) -> None:
     """Store every tile that is not journaled; then compact what was replaced."""
     begun.close()
     chance = random.Random(plan.seed)  # noqa: S311  # a repeatable test, not a secret
@@ -54,10 +54,10 @@ def write(plan: Plan, begun: Connection) -> None:
     lock = FileCacheLock(root=plan.root)
     try:
         lock.acquire()
-        database = Database.at(plan.database_url)
+        database = Database.from_url(plan.database_url)
         with (
             ThreadPoolExecutor(max_workers=1) as executor,
-            opened(
+            open_cache(
                 plan.root,
                 database,
                 version=plan.version,
@@ -73,7 +73,7 @@ def write(plan: Plan, begun: Connection) -> None:
             cache.store.compact(live_share_min=0.8)
     except TileManagerError as error:
         plan.error.write_text(str(error))
-        sys.exit(REFUSED)
+        sys.exit(EXIT_REFUSED)
 
 
 class DyingDisk:
@@ -82,7 +82,7 @@ class DyingDisk:
     It knows what was made durable. A loss of power takes back the rest, or leaves zeros of it.
     """
 
-    def __init__(self, plan: Plan, chance: random.Random) -> None:
+    def __init__(self, plan: CacheWriterPlan, chance: random.Random) -> None:
         self._left = plan.calls_left
         self._power_loss = plan.power_loss
         self._chance = chance
@@ -93,12 +93,12 @@ class DyingDisk:
         real = FileCalls()
         self.calls = FileCalls(
             **{
-                item.name: self._mortal(item.name, getattr(real, item.name))
+                item.name: self._wrap_call(item.name, getattr(real, item.name))
                 for item in attrs.fields(FileCalls)
             }
         )
 
-    def _mortal(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_call(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         note = getattr(self, f"_note_{name}", None)
 
         def call(*args: Any, **named: Any) -> Any:

@@ -9,7 +9,7 @@ from tileferry.adapters.postgres import Database, start_embedded
 
 if __name__ == "__main__":
     url = start_embedded(Path(sys.argv[1]))
-    database = Database.at(url)
+    database = Database.from_url(url)
     with database.transaction() as connection:
         connection.execute(text("SELECT pg_advisory_xact_lock(1)"))
         connection.execute(text("CREATE TABLE IF NOT EXISTS visits (pid integer)"))

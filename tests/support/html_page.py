@@ -6,7 +6,7 @@ from attrs import define, field
 
 
 @define
-class Page(HTMLParser):
+class ParsedPage(HTMLParser):
     """A page that was read; what was opened must be closed, in order."""
 
     tags: list[str] = field(factory=list)
@@ -33,9 +33,9 @@ class Page(HTMLParser):
         self.texts.append(data)
 
 
-def read_page(html: str) -> Page:
+def parse_page(html: str) -> ParsedPage:
     """Read a whole page."""
-    page = Page()
+    page = ParsedPage()
     page.feed(html)
     page.close()
     assert page.open_tags == []

@@ -9,8 +9,8 @@ import pytest
 from attrs import frozen
 
 from support.audit_events import AT
-from support.idempotency_rows import make_older
 from support.nats_server import LOGGER
+from support.postgres_idempotency import age_records
 from tileferry.adapters.memory import ManualClock, MemoryAuditSink, MemoryIdempotencyStore
 from tileferry.adapters.nats import JetStreamIdempotencyStore
 from tileferry.adapters.postgres import Database, PostgresAuditLog, PostgresIdempotencyStore
@@ -22,7 +22,7 @@ SECOND = timedelta(seconds=1)
 
 
 @frozen(kw_only=True)
-class Kept:
+class IdempotencyEnv:
     """A store, and how time passes for it.
 
     ``pass_time`` makes everything that the store holds so much older. A store whose time cannot be
@@ -41,28 +41,28 @@ class Kept:
     """No sum of steps ends near a lease or a keep, so that real time may pass beside."""
 
 
-def in_memory(sink: MemoryAuditSink | None = None) -> Kept:
+def create_memory_env(sink: MemoryAuditSink | None = None) -> IdempotencyEnv:
     clock = ManualClock(AT.timestamp())
     memory = MemoryIdempotencyStore(clock=clock, audit_sink=sink)
-    return Kept(
+    return IdempotencyEnv(
         store=memory,
-        pass_time=lambda passed: clock.pass_time(passed.total_seconds()),
+        pass_time=lambda passed: clock.advance(passed.total_seconds()),
         another=lambda: memory,
         log=sink,
     )
 
 
-def in_postgres(database: Database) -> Kept:
+def create_postgres_env(database: Database) -> IdempotencyEnv:
     log = PostgresAuditLog(database=database)
-    return Kept(
+    return IdempotencyEnv(
         store=PostgresIdempotencyStore(database=database, audit_sink=log),
-        pass_time=partial(make_older, database),
+        pass_time=partial(age_records, database),
         another=lambda: PostgresIdempotencyStore(database=database, audit_sink=log),
         log=log,
     )
 
 
-def in_jetstream(request: pytest.FixtureRequest) -> Kept:
+def create_jetstream_env(request: pytest.FixtureRequest) -> IdempotencyEnv:
     connect, name = request.getfixturevalue("connect"), request.getfixturevalue("nats_name")
     clock = ManualClock(AT.timestamp())
 
@@ -71,15 +71,15 @@ def in_jetstream(request: pytest.FixtureRequest) -> Kept:
             connect(), clock=clock, logger=LOGGER, bucket=name, accept_weak_durability=True
         )
 
-    return Kept(
+    return IdempotencyEnv(
         store=opened(),
-        pass_time=lambda passed: clock.pass_time(passed.total_seconds()),
+        pass_time=lambda passed: clock.advance(passed.total_seconds()),
         another=opened,
     )
 
 
-def claimed(
-    kept: Kept,
+def claim_in_env(
+    kept: IdempotencyEnv,
     key: str = "k",
     *,
     owner: str = "me",
@@ -89,4 +89,4 @@ def claimed(
     return (store or kept.store).claim(key, fingerprint=fingerprint, owner=owner, lease=kept.lease)
 
 
-NO_DURATIONS: list[Any] = [timedelta(0), -SECOND, timedelta(days=4_000), 30]
+INVALID_DURATIONS: list[Any] = [timedelta(0), -SECOND, timedelta(days=4_000), 30]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from support import idempotency_values
+from support import jetstream_idempotency
 from tileferry.adapters.postgres import Database, PostgresAuditLog, PostgresIdempotencyStore
 from tileferry.adapters.system import SystemClock
 from tileferry.application import AuditTrail, IdempotencyManager
@@ -23,7 +23,7 @@ PAUSE_S_MAX = 0.02
 
 
 @frozen(kw_only=True)
-class Plan:
+class CallerPlan:
     """What a caller is told."""
 
     kind: str
@@ -36,18 +36,18 @@ class Plan:
     seed: int
 
 
-def store_at(kind: str, address: str) -> IdempotencyStore:
+def open_store(kind: str, address: str) -> IdempotencyStore:
     """Open a store, as each process does for itself."""
     if kind == "jetstream":
         url, bucket = address.split()
-        return idempotency_values.store_in(url, bucket)
+        return jetstream_idempotency.open_jetstream_store(url, bucket)
     assert kind == "postgres"
-    database = Database.at(address)
+    database = Database.from_url(address)
     log = PostgresAuditLog(database=database)
     return PostgresIdempotencyStore(database=database, audit_sink=log)
 
 
-def manager_of(store: IdempotencyStore, name: str) -> IdempotencyManager:
+def create_caller_manager(store: IdempotencyStore, name: str) -> IdempotencyManager:
     """Return a manager whose leases outlast any pause of this machine."""
     sinks = [] if store.audit_sink is None else [store.audit_sink]
     return IdempotencyManager(
@@ -58,16 +58,16 @@ def manager_of(store: IdempotencyStore, name: str) -> IdempotencyManager:
     )
 
 
-def call_of(key: str) -> IdempotentCall:
+def create_call(key: str) -> IdempotentCall:
     return IdempotentCall(
         key=key, context=CallContext(category="RETRY_API_REQUEST", operation="append a line")
     )
 
 
-def call(plan: Plan, line: Connection) -> None:
+def run_caller(plan: CallerPlan, line: Connection) -> None:
     """Append a line once under the key, when ``line`` says so, and note the result."""
     chance = random.Random(plan.seed)  # noqa: S311  # a repeatable test, not a secret
-    store = store_at(plan.kind, plan.address)
+    store = open_store(plan.kind, plan.address)
     store.find(plan.key)  # connects
     line.send("ready")
     line.recv()
@@ -81,5 +81,5 @@ def call(plan: Plan, line: Connection) -> None:
         time.sleep(chance.uniform(0, PAUSE_S_MAX))
         return effect
 
-    result = manager_of(store, plan.name).once(append, call_of(plan.key))
+    result = create_caller_manager(store, plan.name).run_once(append, create_call(plan.key))
     (plan.results / plan.name).write_text(result, encoding="utf-8")

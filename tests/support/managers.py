@@ -12,7 +12,10 @@ import pytest
 from attrs import define, field
 
 from tileferry.adapters.memory import ManualClock, MemoryAuditSink, MemoryIdempotencyStore
+from tileferry.adapters.system import SystemClock, ThreadHeartbeat, new_id, offload
 from tileferry.application import AuditTrail, IdempotencyManager, RetryManager
+from tileferry.application.audit import CallContext
+from tileferry.application.retries.idempotent_call import IdempotentCall
 from tileferry.domain.audit import AuditEvent
 from tileferry.domain.retry import RetryCategory, RetryPolicy
 
@@ -20,12 +23,12 @@ Result = TypeVar("Result")
 LOGGER = logging.getLogger("tests.managers")
 
 
-async def inline(call: Callable[[], Result], /) -> Result:
+async def run_inline(call: Callable[[], Result], /) -> Result:
     """Make the call where we are."""
     return call()
 
 
-class Script:
+class ScriptedOperation:
     """An operation that raises what it is told, one call after the other, and then returns."""
 
     def __init__(self, *errors: BaseException, result: Any = "done") -> None:
@@ -39,7 +42,7 @@ class Script:
             raise self.errors.pop(0)
         return self.result
 
-    async def awaited(self) -> Any:
+    async def run_async(self) -> Any:
         """Do the same, awaited."""
         return self()
 
@@ -51,7 +54,7 @@ class ManualHeartbeat:
         self.every_s: list[float] = []
         self.beat: Callable[[], bool] = lambda: False
 
-    def beating(self, beat: Callable[[], bool], *, every_s: float) -> AbstractContextManager[None]:
+    def start(self, beat: Callable[[], bool], *, every_s: float) -> AbstractContextManager[None]:
         @contextmanager
         def block() -> Iterator[None]:
             self.every_s.append(every_s)
@@ -62,7 +65,7 @@ class ManualHeartbeat:
 
 
 @define
-class Bench:
+class RetryBench:
     """Everything that a test of the managers looks at."""
 
     clock: ManualClock = field(factory=ManualClock)
@@ -79,27 +82,27 @@ class Bench:
     def new_id(self) -> str:
         return f"call-{next(self._numbers)}"
 
-    def idempotency(self, **options: Any) -> IdempotencyManager:
+    def create_idempotency_manager(self, **options: Any) -> IdempotencyManager:
         defaults: dict[str, Any] = {
             "store": self.store,
             "clock": self.clock,
             "new_id": self.new_id,
             "audit": self.trail,
             "sleep": self.clock.sleep_async,
-            "offload": inline,
+            "offload": run_inline,
             "heartbeat": self.heartbeat,
             "lease": timedelta(seconds=30),
         }
         return IdempotencyManager(**(defaults | options))
 
-    def manager(self, **options: Any) -> RetryManager:
+    def create_manager(self, **options: Any) -> RetryManager:
         defaults: dict[str, Any] = {
             "clock": self.clock,
             "new_id": self.new_id,
             "audit": self.trail,
             "sleep": self.clock.sleep_async,
-            "offload": inline,
-            "idempotency_manager": self.idempotency(),
+            "offload": run_inline,
+            "idempotency_manager": self.create_idempotency_manager(),
         }
         return RetryManager(**(defaults | options))
 
@@ -113,7 +116,7 @@ class Bench:
         return [event.event_type for event in self.events]
 
 
-class BrokenSink:
+class FailingSink:
     """A sink that takes nothing."""
 
     name = "broken"
@@ -122,30 +125,30 @@ class BrokenSink:
         raise OSError("disk full")
 
 
-class Recorder:
+class TelemetryRecorder:
     """Notes what it is told of each call."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []
 
-    def begin(self, call: Any) -> "Recorder":
+    def begin(self, call: Any) -> "TelemetryRecorder":
         self.told.append((call.category, call.operation, call.correlation_id))
         return self
 
-    def attempt_failed(self, attempt: Any) -> None:
+    def on_attempt_failed(self, attempt: Any) -> None:
         self.told.append(attempt.error_type)
 
-    def idempotency(self, action: Any) -> None:
+    def on_idempotency(self, action: Any) -> None:
         self.told.append(str(action))
 
-    def succeeded(self, attempts: int) -> None:
+    def on_success(self, attempts: int) -> None:
         self.told.append(attempts)
 
-    def failed(self, error: BaseException) -> None:
+    def on_failure(self, error: BaseException) -> None:
         self.told.append(type(error))
 
 
-def logged(caplog: pytest.LogCaptureFixture, kind: str) -> list[str]:
+def find_log_messages(caplog: pytest.LogCaptureFixture, kind: str) -> list[str]:
     """Return the messages of one kind."""
     return [
         record.getMessage() for record in caplog.records if getattr(record, "kind", None) == kind
@@ -155,41 +158,41 @@ def logged(caplog: pytest.LogCaptureFixture, kind: str) -> list[str]:
 # Every way in which the retry manager is called, as one kind of function
 
 PUBLISH = RetryCategory.NATS_PUBLISH
-PLAIN = RetryPolicy(max_attempts=3, jitter_enabled=False)
+PLAIN_POLICY = RetryPolicy(max_attempts=3, jitter_enabled=False)
 OPERATION = "Publish to exoarmur.audit.append.v1"
 
 Form = Callable[..., Any]
 
 
-def sync_form(manager: RetryManager, script: Script, **options: Any) -> Any:
+def call_sync(manager: RetryManager, script: ScriptedOperation, **options: Any) -> Any:
     return manager.execute_with_retry_sync(PUBLISH, OPERATION, script, **options)
 
 
-def async_form(manager: RetryManager, script: Script, **options: Any) -> Any:
-    return asyncio.run(manager.execute_with_retry(PUBLISH, OPERATION, script.awaited, **options))
+def call_async(manager: RetryManager, script: ScriptedOperation, **options: Any) -> Any:
+    return asyncio.run(manager.execute_with_retry(PUBLISH, OPERATION, script.run_async, **options))
 
 
-both = pytest.mark.parametrize("form", [sync_form, async_form])
+sync_and_async = pytest.mark.parametrize("form", [call_sync, call_async])
 
 
-def loop_form(manager: RetryManager, script: Script, **options: Any) -> Any:
+def call_in_loop(manager: RetryManager, script: ScriptedOperation, **options: Any) -> Any:
     for attempt in manager.attempts(PUBLISH, OPERATION, **options):
         with attempt:
             return script()
     raise AssertionError
 
 
-def async_loop_form(manager: RetryManager, script: Script, **options: Any) -> Any:
+def call_in_async_loop(manager: RetryManager, script: ScriptedOperation, **options: Any) -> Any:
     async def main() -> Any:
         async for attempt in manager.attempts(PUBLISH, OPERATION, **options):
             async with attempt:
-                return await script.awaited()
+                return await script.run_async()
         raise AssertionError
 
     return asyncio.run(main())
 
 
-def decorator_form(manager: RetryManager, script: Script, **options: Any) -> Any:
+def call_decorated(manager: RetryManager, script: ScriptedOperation, **options: Any) -> Any:
     @manager.retries(PUBLISH, operation=OPERATION, **options)
     def work() -> Any:
         return script()
@@ -197,15 +200,50 @@ def decorator_form(manager: RetryManager, script: Script, **options: Any) -> Any
     return work()
 
 
-def async_decorator_form(manager: RetryManager, script: Script, **options: Any) -> Any:
+def call_async_decorated(manager: RetryManager, script: ScriptedOperation, **options: Any) -> Any:
     @manager.retries(PUBLISH, operation=OPERATION, **options)
     async def work() -> Any:
-        return await script.awaited()
+        return await script.run_async()
 
     return asyncio.run(work())
 
 
 every_form = pytest.mark.parametrize(
     "form",
-    [sync_form, async_form, loop_form, async_loop_form, decorator_form, async_decorator_form],
+    [call_sync, call_async, call_in_loop, call_in_async_loop, call_decorated, call_async_decorated],
 )
+
+
+ONCE_CONTEXT = CallContext(category="RETRY_KV_PUT", operation="Store kill switch state")
+ONCE_LEASE = timedelta(seconds=30)
+OnceForm = Callable[..., Any]
+
+
+def create_once_call(**options: Any) -> IdempotentCall:
+    return IdempotentCall(key="k", context=ONCE_CONTEXT, **options)
+
+
+def call_once(manager: IdempotencyManager, script: ScriptedOperation, **options: Any) -> Any:
+    return manager.run_once(script, create_once_call(**options))
+
+
+def call_once_async(manager: IdempotencyManager, script: ScriptedOperation, **options: Any) -> Any:
+    return asyncio.run(manager.run_once_async(script.run_async, create_once_call(**options)))
+
+
+once_forms = pytest.mark.parametrize("form", [call_once, call_once_async])
+
+
+def create_threaded_manager(
+    store: MemoryIdempotencyStore, bench: RetryBench, *, lease_s: float = 0.15
+) -> IdempotencyManager:
+    return IdempotencyManager(
+        store=store,
+        clock=SystemClock(),
+        new_id=new_id,
+        audit=AuditTrail(logger=bench.trail.logger, sinks=[bench.sink]),
+        sleep=SystemClock.sleep_async,
+        offload=offload,
+        heartbeat=ThreadHeartbeat(),
+        lease=timedelta(seconds=lease_s),
+    )

@@ -17,7 +17,7 @@ from attrs import define, field
 from tileferry.adapters.memory import ManualClock, MemoryAuditSink
 from tileferry.adapters.nats import NatsConnection
 from tileferry.application.audit import AuditTrail
-from tileferry.application.retries.retry_manager import RetryManager
+from tileferry.application.retries.manager import RetryManager
 
 LOGGER = logging.getLogger("tests.nats")
 _STARTING_S = 20.0
@@ -87,13 +87,13 @@ class NatsServer:
         started_s = time.monotonic()
         while time.monotonic() - started_s < _STARTING_S:
             if self.port < 0:
-                self.port = self._announced_port()
-            elif _answers(self.port):
+                self.port = self._read_announced_port()
+            elif _accepts_connections(self.port):
                 return
             time.sleep(0.005)
         raise AssertionError((self.folder / "log").read_text())
 
-    def _announced_port(self) -> int:
+    def _read_announced_port(self) -> int:
         for ports in self.folder.glob("*.ports"):
             try:
                 (url,) = json.loads(ports.read_text())["nats"]
@@ -103,7 +103,7 @@ class NatsServer:
         return -1
 
 
-def _answers(port: int) -> bool:
+def _accepts_connections(port: int) -> bool:
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
             return connection.recv(4) == b"INFO"
@@ -112,7 +112,9 @@ def _answers(port: int) -> bool:
 
 
 @contextmanager
-def running(folder: Path, config: str = "", *, with_jetstream: bool = True) -> Iterator[NatsServer]:
+def run_nats_server(
+    folder: Path, config: str = "", *, with_jetstream: bool = True
+) -> Iterator[NatsServer]:
     """Run a server for a while."""
     server = NatsServer(folder, config, with_jetstream=with_jetstream)
     server.start()
@@ -122,7 +124,9 @@ def running(folder: Path, config: str = "", *, with_jetstream: bool = True) -> I
         server.kill()
 
 
-def manager(sink: MemoryAuditSink | None = None, clock: ManualClock | None = None) -> RetryManager:
+def create_retry_manager(
+    sink: MemoryAuditSink | None = None, clock: ManualClock | None = None
+) -> RetryManager:
     """Return a manager that waits on paper only, and tells a sink of its retries."""
     clock = clock or ManualClock()
     return RetryManager(
@@ -133,8 +137,8 @@ def manager(sink: MemoryAuditSink | None = None, clock: ManualClock | None = Non
     )
 
 
-def connection_to(
+def open_connection(
     url: str, sink: MemoryAuditSink | None = None, *, timeout_s: float = 5.0
 ) -> NatsConnection:
     """Return a connection that waits on paper between its attempts."""
-    return NatsConnection.at(url, retry=manager(sink), timeout_s=timeout_s)
+    return NatsConnection.from_url(url, retry=create_retry_manager(sink), timeout_s=timeout_s)

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from attrs import frozen
 
-from support import json_forms
+from support import contracts
 from tileferry.entrypoints.cli.main import main
 
 
 @frozen
-class Ran:
+class CommandResult:
     """What a command did."""
 
     code: int
@@ -28,7 +28,7 @@ class Ran:
     def json(self) -> Any:
         """Its one object, which has its documented form."""
         assert self.out, f"exit code {self.code}, no output, but: {self.err}"
-        return json_forms.read(self.out, self.code)
+        return contracts.parse_output(self.out, self.code)
 
 
 @frozen
@@ -53,7 +53,7 @@ class Operator:
             **settings,
         }
 
-    def runs(self, *arguments: str, **settings: str) -> Ran:
+    def run(self, *arguments: str, **settings: str) -> CommandResult:
         """Run one command to its end."""
         done = subprocess.run(  # noqa: S603  # our own command
             [*self.command, *arguments],
@@ -64,31 +64,33 @@ class Operator:
             check=False,
         )
         assert "Traceback" not in done.stderr, done.stderr
-        return Ran(done.returncode, done.stdout, done.stderr)
+        return CommandResult(done.returncode, done.stdout, done.stderr)
 
-    def runs_here(self, *arguments: str, **settings: str) -> Ran:
+    def run_in_process(self, *arguments: str, **settings: str) -> CommandResult:
         """Run one command in this process, much faster, with what a process would find set."""
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(self.home)
             for name, value in self.environment(**settings).items():
                 patch.setenv(name, value)
-            ran = run_here(*arguments)
+            ran = run_in_process(*arguments)
         assert "Traceback" not in ran.err, ran.err
         return ran
 
-    def configures(self, text: str) -> None:
+    def write_config(self, text: str) -> None:
         """Write the configuration file."""
         (self.home / "tileferry.toml").write_text(text, encoding="utf-8")
 
 
-def move_in(monkeypatch: pytest.MonkeyPatch, home: Path, environment: Mapping[str, str]) -> None:
+def enter_environment(
+    monkeypatch: pytest.MonkeyPatch, home: Path, environment: Mapping[str, str]
+) -> None:
     """Let this process be in that folder, and find that set, until the test ends."""
     monkeypatch.chdir(home)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
 
 
-def run_here(*arguments: str) -> Ran:
+def run_in_process(*arguments: str) -> CommandResult:
     """Run one command in this process, which is much faster; settings are the process's own."""
     out, err, code = io.StringIO(), io.StringIO(), 0
     with redirect_stdout(out), redirect_stderr(err):
@@ -96,4 +98,4 @@ def run_here(*arguments: str) -> Ran:
             main(arguments)
         except SystemExit as end:
             code = int(end.code or 0)
-    return Ran(code, out.getvalue(), err.getvalue())
+    return CommandResult(code, out.getvalue(), err.getvalue())

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
-from tileferry.domain.actors import Actor
 from tileferry.domain.partitions import (
     Partition,
     PartitionKey,
@@ -17,6 +16,7 @@ from tileferry.domain.partitions import (
     requeue,
 )
 from tileferry.domain.runs import RunId
+from tileferry.domain.state_machine import Actor
 
 NOW = datetime(2024, 6, 1, 12, tzinfo=UTC)
 TERMINALITY = TerminalityPolicy(max_attempts=2)

@@ -16,11 +16,11 @@ from typing import Any
 import httpx
 from attrs import define, field, frozen
 
-from support import json_forms
-from tileferry.entrypoints.provider.faults.scripts import rules_of
-from tileferry.entrypoints.provider.record import RequestLine, UploadLine
-from tileferry.entrypoints.provider.serve import Address, ProviderServer
-from tileferry.entrypoints.provider.settings import ProviderSettings
+from support import contracts
+from tileferry.entrypoints.provider.app import ProviderSettings
+from tileferry.entrypoints.provider.faults.rules import parse_script
+from tileferry.entrypoints.provider.request_record import RequestLine, UploadLine
+from tileferry.entrypoints.provider.server import ListenAddress, ProviderServer
 
 API_KEY = "canary-api-key"
 PRODUCED_AT = datetime(2026, 10, 1, tzinfo=UTC)
@@ -54,14 +54,14 @@ class RunningProvider:
         """How often each tile was asked for, as ``z/x/y``."""
         return Counter(line.tile for line in self.requests if line.tile is not None)
 
-    def misbehave(self, *rules: dict[str, Any]) -> None:
+    def set_faults(self, *rules: dict[str, Any]) -> None:
         """From now on go by these rules, in the form of a faults file; without any, behave."""
-        self.server.provider.plan.follow(rules_of(list(rules)))
+        self.server.provider.plan.set_rules(parse_script(list(rules)))
 
-    def start_over(self) -> None:
+    def reset(self) -> None:
         """Behave again, and forget all requests and uploads."""
-        self.server.provider.forget()
-        self.misbehave()
+        self.server.provider.reset()
+        self.set_faults()
 
     def client(self, api_key: str | None = API_KEY, **options: Any) -> httpx.Client:
         """Return a client with the key; close it, or use it in a ``with``."""
@@ -73,7 +73,7 @@ class RunningProvider:
 
 
 @contextmanager
-def running_provider(
+def serve_provider(
     *rules: dict[str, Any],
     api_key: str = API_KEY,
     produced_at: datetime | None = None,
@@ -87,10 +87,10 @@ def running_provider(
         ProviderSettings(
             api_key=api_key,
             produced_at=produced_at or PRODUCED_AT,
-            rules=tuple(rules_of(list(rules))),
+            rules=tuple(parse_script(list(rules))),
             **settings,
         ),
-        Address(tls_cert=cert, tls_key=key),
+        ListenAddress(tls_cert=cert, tls_key=key),
         lambda _url: ready.set(),
     )
     thread = threading.Thread(target=server.run, name="provider", daemon=True)
@@ -113,7 +113,7 @@ class ProviderProcess:
     out: str
     err: str = field(default="", init=False)
 
-    def lines(self, kind: str) -> list[dict[str, Any]]:
+    def read_lines(self, kind: str) -> list[dict[str, Any]]:
         """Return what it remembers: ``record`` for requests, ``uploads`` for uploaded tiles."""
         context = ssl.create_default_context()
         with httpx.Client(trust_env=False, verify=context) as client:
@@ -132,7 +132,7 @@ class ProviderProcess:
 
 
 @contextmanager
-def provider_process(
+def start_provider_process(
     *arguments: str | Path, environment: dict[str, str] | None = None
 ) -> Iterator[ProviderProcess]:
     """Run ``tileferry provider serve`` on a free port for a while."""
@@ -151,7 +151,7 @@ def provider_process(
     line = process.stdout.readline()
     if not line:
         raise AssertionError(process.communicate()[1])
-    provider = ProviderProcess(process, json_forms.read(line)["url"], line)
+    provider = ProviderProcess(process, contracts.parse_output(line)["url"], line)
     try:
         yield provider
     finally:

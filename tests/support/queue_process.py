@@ -17,11 +17,10 @@ from tileferry.adapters.postgres import (
     PostgresWorkStore,
 )
 from tileferry.adapters.system import SystemClock, ThreadHeartbeat, new_run_id
-from tileferry.application.control.key_expiry import KeyExpiry
 from tileferry.application.control.partition_control import PartitionControl
+from tileferry.application.control.policies import WorkPolicies
 from tileferry.application.control.run_control import RunControl
-from tileferry.application.control.work_policies import WorkPolicies
-from tileferry.application.control.worker import Result, Worker, WorkerSettings
+from tileferry.application.control.worker import KeyExpiry, RunResult, Worker, WorkerSettings
 from tileferry.domain.errors import StorageError
 from tileferry.domain.retry import RetryBudget, RetryPolicy
 from tileferry.domain.runs import Run, RunKind, RunStatus, Verdict, VerdictOutcome, WorkerId
@@ -31,7 +30,7 @@ POLICIES = WorkPolicies(
     run=RetryPolicy(max_attempts=8, base_delay=0.05, max_delay=0.2, jitter_enabled=False),
     max_rescues=1_000,
 )
-HANDLED = """
+CREATE_HANDLED_TABLE = """
     CREATE TABLE handled (
         run_id text COLLATE "C" NOT NULL, epoch bigint NOT NULL, worker text NOT NULL,
         began_at timestamptz NOT NULL DEFAULT clock_timestamp(), ended_at timestamptz,
@@ -52,7 +51,7 @@ class QueuePlan:
     work_s: float = 0.012
 
 
-def control_of(database: Database) -> RunControl:
+def create_run_control(database: Database) -> RunControl:
     """The use cases, with retries that come soon and are never short of tokens."""
     budget = RetryBudget(capacity=1e6)
     return RunControl(
@@ -64,10 +63,10 @@ def control_of(database: Database) -> RunControl:
     )
 
 
-def work(plan: QueuePlan, name: str) -> None:
+def execute_worker(plan: QueuePlan, name: str) -> None:
     """Work until no run is left that has not ended."""
-    database = Database.at(plan.database_url)
-    control = control_of(database)
+    database = Database.from_url(plan.database_url)
+    control = create_run_control(database)
     reader = PostgresWorkReader(database=database)
     notebook = psycopg.connect(plan.database_url, autocommit=True)
     worker = Worker(
@@ -96,14 +95,14 @@ def work(plan: QueuePlan, name: str) -> None:
 
 
 def _all_ended(reader: PostgresWorkReader) -> bool:
-    counts = reader.counts()
+    counts = reader.count_runs()
     return not (counts.keys() - {RunStatus.PASSED, RunStatus.ERROR}) and not any(
-        row for row in _waiting(reader)
+        row for row in _list_waiting_runs(reader)
     )
 
 
-def _waiting(reader: PostgresWorkReader) -> list[str]:
-    with reader.database.reading() as connection:
+def _list_waiting_runs(reader: PostgresWorkReader) -> list[str]:
+    with reader.database.read_connection() as connection:
         rows = connection.exec_driver_sql(
             "SELECT run_id FROM runs WHERE next_retry_at IS NOT NULL LIMIT 1"
         )
@@ -112,7 +111,7 @@ def _waiting(reader: PostgresWorkReader) -> list[str]:
 
 def _handle(
     plan: QueuePlan, notebook: "psycopg.Connection[object]", run: Run, check: Callable[[], None], /
-) -> Result:
+) -> RunResult:
     """Note when the work on a run begins and ends; in between it takes its time, or breaks."""
     place = (run.run_id, run.lease_epoch)
     notebook.execute(
@@ -127,4 +126,4 @@ def _handle(
     notebook.execute(
         "UPDATE handled SET ended_at = clock_timestamp() WHERE run_id = %s AND epoch = %s", place
     )
-    return Result(verdict=Verdict(run_id=run.run_id, outcome=VerdictOutcome.PASSED))
+    return RunResult(verdict=Verdict(run_id=run.run_id, outcome=VerdictOutcome.PASSED))

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import attrs
 
-from support.failing_calls import UNSYNCED
-from support.raw_partitions import AREA, KEY, NOW, RUN, TILES, report_of, store_tiles
-from support.segment_crash import deadly, say
+from support.disk_faults import UNSYNCED
+from support.raw_partitions import AREA, KEY, NOW, RUN, TILES, create_report, store_tiles
+from support.segment_crash import create_killing_calls, print_line
 from tileferry.adapters.filesystem.files import FileCalls
-from tileferry.adapters.filesystem.raw_sink import FileRawSink
+from tileferry.adapters.filesystem.raw.sink import FileRawSink
 from tileferry.adapters.memory import ManualClock
 
 KINDS = tuple(item.name for item in attrs.fields(FileCalls) if item.name != "pread")
@@ -24,7 +24,7 @@ GROUPS = [TILES[:4], TILES[4:7], TILES[7:8]]
 ALL = [tile for group in GROUPS for tile in group]
 
 
-def raw_sink(root: Path, calls: FileCalls = UNSYNCED) -> FileRawSink:
+def create_raw_sink(root: Path, calls: FileCalls = UNSYNCED) -> FileRawSink:
     return FileRawSink(
         root=root,
         clock=ManualClock(NOW.timestamp()),
@@ -33,15 +33,15 @@ def raw_sink(root: Path, calls: FileCalls = UNSYNCED) -> FileRawSink:
     )
 
 
-def bring_in(root: Path, calls: FileCalls) -> None:
+def store_and_seal(root: Path, calls: FileCalls) -> None:
     """Store group after group, saying which are safe, and seal."""
-    with raw_sink(root, calls).open(KEY, RUN, AREA) as raw:
+    with create_raw_sink(root, calls).open(KEY, RUN, AREA) as raw:
         for number, group in enumerate(GROUPS, start=1):
             store_tiles(raw, group)
-            say(f"group {number}")
-        say("sealing")
-        raw.seal(report_of(len(ALL)), at=NOW)
-        say("sealed")
+            print_line(f"group {number}")
+        print_line("sealing")
+        raw.seal(create_report(len(ALL)), at=NOW)
+        print_line("sealed")
 
 
 def main() -> None:
@@ -51,16 +51,16 @@ def main() -> None:
         pid = os.fork()
         if pid == 0:
             try:
-                say(f"{os.getpid()}")
+                print_line(f"{os.getpid()}")
                 chance = random.Random(int(seed))  # noqa: S311  # a repeatable test, not a secret
-                calls = deadly(int(calls_left), chance, kinds=KINDS)
-                bring_in(Path(root), calls)
+                calls = create_killing_calls(int(calls_left), chance, kinds=KINDS)
+                store_and_seal(Path(root), calls)
                 os._exit(0)
             finally:
                 traceback.print_exc()
                 os._exit(1)  # it does not go on as a second starter
         _, status = os.waitpid(pid, 0)
-        say(f"ended {os.waitstatus_to_exitcode(status)}")
+        print_line(f"ended {os.waitstatus_to_exitcode(status)}")
 
 
 if __name__ == "__main__":

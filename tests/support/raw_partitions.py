@@ -10,8 +10,8 @@ from attrs import evolve
 from tileferry.application.ports.raw_partitions import OpenPartition, RawSink
 from tileferry.domain.partitions import PartitionKey
 from tileferry.domain.partitions.manifest import (
-    Damage,
     ManifestEntry,
+    PartitionDamage,
     PartitionHeader,
     SealedPartition,
 )
@@ -42,7 +42,7 @@ AREA = Area(
 TILES = list(AREA.coverage.tiles("satellite"))
 
 
-def header_of(
+def create_header(
     stored: int, *, listed: int | None = None, area: Area = AREA, **tally: int
 ) -> PartitionHeader:
     """The header of a run that stored so many tiles, and what else its tally is told to say."""
@@ -57,7 +57,7 @@ def header_of(
     )
 
 
-def entry_of(tile_id: TileId, **changes: Any) -> ManifestEntry:
+def create_entry(tile_id: TileId, **changes: Any) -> ManifestEntry:
     """A good tile of yesterday."""
     entry = ManifestEntry(
         tile_id=tile_id,
@@ -71,11 +71,11 @@ def entry_of(tile_id: TileId, **changes: Any) -> ManifestEntry:
     return evolve(entry, **changes)
 
 
-def entries_of(tiles: Iterable[TileId], **changes: Any) -> list[ManifestEntry]:
-    return [entry_of(tile_id, **changes) for tile_id in tiles]
+def create_entries(tiles: Iterable[TileId], **changes: Any) -> list[ManifestEntry]:
+    return [create_entry(tile_id, **changes) for tile_id in tiles]
 
 
-def picture(tile_id: TileId) -> bytes:
+def tile_content(tile_id: TileId) -> bytes:
     """Return bytes that no other tile has."""
     return sha256(str(tile_id).encode()).digest() * 20
 
@@ -83,7 +83,7 @@ def picture(tile_id: TileId) -> bytes:
 def store_tiles(raw: OpenPartition, tiles: Iterable[TileId]) -> None:
     """Bring tiles in as the downloader does: bytes, then rows, then the journal's business."""
     for tile_id in tiles:
-        blob = raw.tile_store.write_tile(tile_id, picture(tile_id))
+        blob = raw.tile_store.write_tile(tile_id, tile_content(tile_id))
         raw.tile_metadata_store.insert_metadata(
             NewTile(
                 tile_id=tile_id,
@@ -98,7 +98,7 @@ def store_tiles(raw: OpenPartition, tiles: Iterable[TileId]) -> None:
     raw.tile_metadata_store.flush()
 
 
-def report_of(stored: int, *, run_id: RunId = RUN) -> DownloadBatchReport:
+def create_report(stored: int, *, run_id: RunId = RUN) -> DownloadBatchReport:
     return DownloadBatchReport.from_tally(
         DownloadTally(tiles_downloaded=stored),
         flight_id=run_id,
@@ -113,9 +113,9 @@ def seal(
     """Bring a raw partition in and seal it."""
     with sink.open(KEY, run_id, AREA) as raw:
         store_tiles(raw, tiles)
-        return raw.seal(report_of(len(tiles), run_id=run_id), at=NOW)
+        return raw.seal(create_report(len(tiles), run_id=run_id), at=NOW)
 
 
-def damages(sink: RawSink, sealed: SealedPartition) -> list[Damage]:
-    with sink.reader(sealed) as reader:
+def list_damages(sink: RawSink, sealed: SealedPartition) -> list[PartitionDamage]:
+    with sink.open_reader(sealed) as reader:
         return list(reader.verify())

@@ -9,7 +9,7 @@ from pathlib import Path
 from attrs import frozen
 
 from tileferry.adapters.filesystem.fdr import FileFdrClient
-from tileferry.adapters.filesystem.journal import FileJournalStore
+from tileferry.adapters.filesystem.journal.store import FileJournalStore
 from tileferry.adapters.memory import ManualClock
 from tileferry.domain.tiles import TileCoverage, TileSet
 
@@ -31,7 +31,7 @@ def write_journal(plan: JournalPlan, told: Connection) -> None:
     journal = FileJournalStore(root=plan.root, logger=logging.getLogger()).open(plan.name)
     done = TileSet(plan.area)
     journal.read_into(done)
-    missing = done.missing("sat")
+    missing = done.iter_missing("sat")
     told.send(journal.count)
     while group := list(islice(missing, chance.randint(1, plan.group_max))):
         journal.append(group)

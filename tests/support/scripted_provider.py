@@ -17,16 +17,16 @@ TILES = "/api/satellite/tiles"
 KEY = "canary-5f1e9d0c"
 
 
-def picture_of(tile: TileId) -> bytes:
+def tile_content(tile: TileId) -> bytes:
     """Return bytes that no other tile has."""
     return f"{tile}".encode() * 20
 
 
-def path_of(tile: TileId) -> str:
+def tile_path(tile: TileId) -> str:
     return f"{TILES}/{tile.zoom}/{tile.x}/{tile.y}"
 
 
-def answering_with(status: int, text: str = "", **headers: str) -> Answer:
+def create_answer(status: int, text: str = "", **headers: str) -> Answer:
     """Return a script that always gives this answer."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return lambda _request: httpx.Response(status, text=text, headers=named)
@@ -50,7 +50,7 @@ class ScriptedProvider:
     _guard: threading.Lock = field(factory=threading.Lock, init=False)
 
     @classmethod
-    def of_area(cls, bbox: BBox, zoom: int, count: int) -> "ScriptedProvider":
+    def for_area(cls, bbox: BBox, zoom: int, count: int) -> "ScriptedProvider":
         """Serve the first tiles of an area."""
         tiles = list(TileCoverage(bbox=bbox, zoom_levels=[zoom]).tiles("satellite"))[:count]
         assert len(tiles) == count
@@ -67,12 +67,12 @@ class ScriptedProvider:
             return httpx.Response(401, text="who are you?")
         if path == TILES:
             return self._page(int(request.url.params.get("cursor", "0")))
-        tile = next((tile for tile in self.tiles if path_of(tile) == path), None)
+        tile = next((tile for tile in self.tiles if tile_path(tile) == path), None)
         if tile is None:
             return httpx.Response(404, text="no such tile")
         return httpx.Response(
             200,
-            content=picture_of(tile),
+            content=tile_content(tile),
             headers={
                 "content-type": "image/png",
                 "x-resolution-m-per-px": str(self.resolution),
@@ -90,7 +90,7 @@ class ScriptedProvider:
                 "y": tile.y,
                 "produced_at": self.produced_at,
                 "resolution_m_per_px": self.resolution,
-                "estimated_bytes": len(picture_of(tile)),
+                "estimated_bytes": len(tile_content(tile)),
                 **self.lines.get(tile, {}),
             }
             for tile in self.tiles[start:end]
@@ -104,7 +104,7 @@ class ScriptedProvider:
         return [each.url.path for each in self.requests if each.url.path != TILES]
 
     @contextmanager
-    def served(self) -> Iterator[str]:
+    def serve(self) -> Iterator[str]:
         """Answer over a real socket; yield its address."""
         provider = self
 

@@ -14,15 +14,17 @@ from typing import Any
 
 from attrs import evolve
 
-from support.failing_calls import UNSYNCED
-from support.segments import LoggedBlobIndex, content, tile
+from support.disk_faults import UNSYNCED
+from support.segments import LoggedBlobIndex, create_content, create_tile
 from tileferry.adapters.filesystem.files import FileCalls
-from tileferry.adapters.filesystem.segment_store import SegmentTileStore
+from tileferry.adapters.filesystem.segments.store import SegmentTileStore
 
 KINDS = ("open", "writev", "fdatasync", "fsync", "unlink", "mkdir")
 
 
-def deadly(calls_left: int, chance: random.Random, *, kinds: Sequence[str] = KINDS) -> FileCalls:
+def create_killing_calls(
+    calls_left: int, chance: random.Random, *, kinds: Sequence[str] = KINDS
+) -> FileCalls:
     """Calls of which one kills the process: before it, after it, or in the middle of a write."""
     left = calls_left
 
@@ -48,7 +50,7 @@ def deadly(calls_left: int, chance: random.Random, *, kinds: Sequence[str] = KIN
 
 def write_until_killed(root: Path, seed: int, calls_left: int) -> None:
     chance = random.Random(seed)  # noqa: S311  # a repeatable test, not a secret
-    calls = deadly(calls_left, chance) if calls_left else UNSYNCED
+    calls = create_killing_calls(calls_left, chance) if calls_left else UNSYNCED
     index = LoggedBlobIndex(root.with_suffix(".log"))
     number = 0
     while True:
@@ -57,12 +59,15 @@ def write_until_killed(root: Path, seed: int, calls_left: int) -> None:
         ) as store:
             for _ in range(4):
                 group = range(number, number + 8)
-                rows = [(tile(n), store.write_tile(tile(n), content(n, n % 3_000))) for n in group]
+                rows = [
+                    (create_tile(n), store.write_tile(create_tile(n), create_content(n, n % 3_000)))
+                    for n in group
+                ]
                 store.flush()
                 for tile_id, blob in rows:
                     index.add(tile_id, blob)
                 number += 8
-                say("group")
+                print_line("group")
             for victim in chance.sample(sorted(index.tiles()), 20):
                 store.delete_tile(victim)
             store.compact(live_share_min=0.9)
@@ -75,16 +80,16 @@ def main() -> None:
         pid = os.fork()
         if pid == 0:
             try:
-                say(f"{os.getpid()}")
+                print_line(f"{os.getpid()}")
                 write_until_killed(Path(root), int(seed), int(calls_left))
             finally:
                 traceback.print_exc()
                 os._exit(1)  # it does not go on as a second starter
         _, status = os.waitpid(pid, 0)
-        say(f"ended {os.waitstatus_to_exitcode(status)}")
+        print_line(f"ended {os.waitstatus_to_exitcode(status)}")
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

@@ -12,38 +12,45 @@ from typing import Any
 from attrs import asdict, evolve
 
 from tileferry.adapters.filesystem.files import FileCalls
-from tileferry.adapters.filesystem.segment_store import SegmentTileStore
-from tileferry.adapters.filesystem.verification import DamagedBlob, DamagedSegment, Finding
+from tileferry.adapters.filesystem.segments.maintenance import (
+    DamagedBlob,
+    DamagedSegment,
+    VerificationFinding,
+)
+from tileferry.adapters.filesystem.segments.store import SegmentTileStore
 from tileferry.adapters.memory import MemoryBlobIndex
 from tileferry.domain.tiles import BlobRef, TileId
 
 
-def tile(number: int) -> TileId:
+def create_tile(number: int) -> TileId:
     return TileId(source="osm", zoom=21, x=number, y=number)
 
 
-def content(number: int, size: int = 500) -> bytes:
+def create_content(number: int, size: int = 500) -> bytes:
     """Bytes that are told from any other tile's."""
     return (sha256(str(number).encode()).digest() * (size // 32 + 1))[:size]
 
 
 def store_tiles(store: SegmentTileStore, index: MemoryBlobIndex, numbers: Iterable[int]) -> None:
     """Write a group of tiles as the use cases do: bytes durable, then rows."""
-    rows = [(tile(number), store.write_tile(tile(number), content(number))) for number in numbers]
+    rows = [
+        (create_tile(number), store.write_tile(create_tile(number), create_content(number)))
+        for number in numbers
+    ]
     store.flush()
     for tile_id, blob in rows:
         index.add(tile_id, blob)
 
 
-def segments_of(root: Path) -> list[str]:
+def list_segments(root: Path) -> list[str]:
     return sorted(path.name for path in (root / ".c6/segments").iterdir())
 
 
-def damages(findings: Iterable[Finding]) -> list[DamagedBlob | DamagedSegment]:
+def list_damages(findings: Iterable[VerificationFinding]) -> list[DamagedBlob | DamagedSegment]:
     return [item for item in findings if isinstance(item, DamagedBlob | DamagedSegment)]
 
 
-def failing(kind: str, nth: int = 1, error: int = errno.EIO) -> FileCalls:
+def create_failing_calls(kind: str, nth: int = 1, error: int = errno.EIO) -> FileCalls:
     """Calls of which the n-th of one kind fails, and those after it work again."""
     real: Callable[..., Any] = getattr(FileCalls(), kind)
     calls = itertools.count(1)

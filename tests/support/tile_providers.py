@@ -9,10 +9,10 @@ from typing import Any
 from attrs import evolve
 
 from tileferry.adapters.http import (
-    FastLane,
     HttpTileProvider,
-    HttpxLane,
+    HttpxTransport,
     ProviderAddress,
+    PyreqwestTransport,
     ResponseLimits,
     XyzTileProvider,
     new_client,
@@ -24,13 +24,13 @@ from tileferry.domain.tiles import RequestSpacing, TileServer, TileTemplate
 
 KEY = "canary-api-key"
 """Also the one of the reference provider."""
-PATIENT = ResponseLimits(tile_bytes_max=60_000)
+PATIENT_LIMITS = ResponseLimits(tile_bytes_max=60_000)
 """For servers that answer: how fast the tests' machine is must not matter."""
-TIGHT = evolve(PATIENT, deadline_s=1.0, rate_bytes_s_min=1_000.0, grace_s=0.3)
+TIGHT_LIMITS = evolve(PATIENT_LIMITS, deadline_s=1.0, rate_bytes_s_min=1_000.0, grace_s=0.3)
 """For those that do not."""
 
 
-def plain_server(url: str, *, path: str = "/xyz/{z}/{x}/{y}.jpg", **said: Any) -> TileServer:
+def create_tile_server(url: str, *, path: str = "/xyz/{z}/{x}/{y}.jpg", **said: Any) -> TileServer:
     """Describe the plain tile server at an address."""
     template = TileTemplate(f"{url}{path}")
     return TileServer(
@@ -47,18 +47,18 @@ def plain_server(url: str, *, path: str = "/xyz/{z}/{x}/{y}.jpg", **said: Any) -
 
 
 @contextmanager
-def satellite(
+def open_satellite_provider(
     url: str,
     *,
     key: str = KEY,
-    limits: ResponseLimits = PATIENT,
+    limits: ResponseLimits = PATIENT_LIMITS,
     timeout_s: float = 10.0,
     clock: Clock | None = None,
 ) -> Iterator[TileProvider]:
     """Make what asks a satellite-provider."""
     address = ProviderAddress(url=url, service_api_key=key, timeout_s=timeout_s)
     with new_client(address) as client:
-        lane = FastLane(address)
+        lane = PyreqwestTransport(address)
         yield HttpTileProvider(
             client=client, lane=lane, clock=clock or SystemClock(), limits=limits
         )
@@ -66,11 +66,11 @@ def satellite(
 
 
 @contextmanager
-def xyz(
+def open_xyz_provider(
     url: str,
     *,
     key: str = KEY,
-    limits: ResponseLimits = PATIENT,
+    limits: ResponseLimits = PATIENT_LIMITS,
     timeout_s: float = 10.0,
     clock: Clock | None = None,
     httpx: bool = False,
@@ -79,15 +79,15 @@ def xyz(
 ) -> Iterator[TileProvider]:
     """Make what asks a plain tile server; its key, if it has a place for one, is in the path."""
     said.setdefault("path", "/xyz/{z}/{x}/{y}.jpg?key={api_key}")
-    server = plain_server(url, **said)
+    server = create_tile_server(url, **said)
     address = ProviderAddress(
         url=server.template.origin, service_api_key=None, timeout_s=timeout_s, ca_file=ca_file
     )
     with new_client(address) as client:
-        lane = FastLane(address)
+        lane = PyreqwestTransport(address)
         yield XyzTileProvider(
             server=server,
-            lane=HttpxLane(client) if httpx else lane,
+            lane=HttpxTransport(client) if httpx else lane,
             clock=clock or SystemClock(),
             api_key=key,
             limits=limits,
@@ -96,6 +96,6 @@ def xyz(
 
 
 KINDS: dict[str, Callable[..., AbstractContextManager[TileProvider]]] = {
-    "satellite": satellite,
-    "xyz": xyz,
+    "satellite": open_satellite_provider,
+    "xyz": open_xyz_provider,
 }

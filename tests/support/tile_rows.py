@@ -17,11 +17,11 @@ TILE = TileId(source="cam", zoom=15, x=19_000, y=11_000)
 _numbers = count()
 
 
-def store_in(database: Database) -> PostgresTileMetadataStore:
+def create_metadata_store(database: Database) -> PostgresTileMetadataStore:
     return PostgresTileMetadataStore(database=database, clock=ManualClock(NOW.timestamp()))
 
 
-def new_tile(x: int = TILE.x, **changes: Any) -> NewTile:
+def create_tile(x: int = TILE.x, **changes: Any) -> NewTile:
     """A captured tile that waits for its upload; its blob is unlike any other."""
     number = next(_numbers)
     tile = NewTile(
@@ -42,13 +42,13 @@ def store_tiles(store: PostgresTileMetadataStore, *tiles: NewTile) -> None:
     store.flush()
 
 
-def known(store: PostgresTileMetadataStore, tile_id: TileId = TILE) -> TileMetadata:
+def get_tile(store: PostgresTileMetadataStore, tile_id: TileId = TILE) -> TileMetadata:
     tile = store.get_metadata(tile_id)
     assert tile is not None
     return tile
 
 
-def fill(database: Database, *, columns: int, rows: int, zoom: int = 15) -> None:
+def insert_tile_block(database: Database, *, columns: int, rows: int, zoom: int = 15) -> None:
     """Have the server make a dense block of pending tiles, quickly."""
     statement = text(
         """
@@ -64,5 +64,5 @@ def fill(database: Database, *, columns: int, rows: int, zoom: int = 15) -> None
     )
     with database.transaction() as connection:
         connection.execute(statement, {"tiles": columns * rows, "rows": rows, "zoom": zoom})
-    with database.reading() as connection:
+    with database.read_connection() as connection:
         connection.execute(text("ANALYZE tiles"))

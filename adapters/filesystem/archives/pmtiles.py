@@ -13,33 +13,33 @@ from pathlib import Path
 
 from attrs import define, field, frozen
 
-from tileferry.adapters.filesystem.archives.place import (
+from tileferry.adapters.filesystem.archives.destination import (
     DRAFT,
-    ArchivePath,
-    ArchivePlace,
+    ArchiveWorkspace,
+    FileArchiveTarget,
+    apply_umask_mode,
     is_regular_file,
-    open_to_readers,
 )
-from tileferry.adapters.filesystem.files import Directory, FileCalls, OpenFile, translated
+from tileferry.adapters.filesystem.files import Directory, FileCalls, OpenFile, translate_os_errors
 from tileferry.application.ports.archives import ArchivedTile, RefusedEntry
 from tileferry.domain.archives import (
     HEADER_BYTES,
     MAGIC,
     ROOT_END,
-    ArchiveAbout,
-    Counts,
+    ArchiveCounts,
+    ArchiveDescription,
     DirectoryEntry,
-    Section,
-    Sections,
+    FileLayout,
+    FileSection,
     TileOrder,
+    compute_leaf_entries,
     decode_directory,
     decode_header,
     encode_directory,
     encode_header,
-    gzipped,
-    leaf_entries,
-    tile_number,
-    tile_of_number,
+    gzip_compress,
+    number_to_zxy,
+    zxy_to_number,
 )
 from tileferry.domain.errors import ArchiveError, InvalidValueError
 from tileferry.domain.tiles import TILE_BYTES_MAX, TileId
@@ -51,7 +51,7 @@ _CONTENTS_REMEMBERED = 4_096
 
 
 @frozen(kw_only=True)
-class PmtilesTarget(ArchivePath):
+class PmtilesTarget(FileArchiveTarget):
     """A ``.pmtiles`` file to be."""
 
     @property
@@ -60,29 +60,32 @@ class PmtilesTarget(ArchivePath):
         return TileOrder.CURVE
 
     @contextmanager
-    def draft(self) -> "Iterator[_PmtilesDraft]":
+    def open_draft(self) -> "Iterator[_PmtilesDraft]":
         """Begin the file, in a folder beside it."""
-        place = self._space(_is_archive)
+        place = self._workspace(_is_pmtiles)
         with (
             place.folder() as folder,
             folder.create_file(DRAFT) as tiles,
             folder.create_file(_LEAVES) as leaves,
         ):
             yield _PmtilesDraft(
-                place=place, folder=folder, tiles=_Appended(tiles), leaves=_Appended(leaves)
+                place=place,
+                folder=folder,
+                tiles=_BufferedAppender(tiles),
+                leaves=_BufferedAppender(leaves),
             )
 
 
-def _is_archive(path: Path) -> bool:
+def _is_pmtiles(path: Path) -> bool:
     """Tell whether a file begins as PMTiles, or is empty: any other is not for us to replace."""
     if not is_regular_file(path):
         return False
-    with translated("read", path), path.open("rb") as file:
+    with translate_os_errors("read", path), path.open("rb") as file:
         return file.read(len(MAGIC)) in {b"", MAGIC}
 
 
 @define
-class _Appended:
+class _BufferedAppender:
     """A file that grows, a large write at a time."""
 
     file: OpenFile
@@ -110,10 +113,10 @@ class _Appended:
 class _PmtilesDraft:
     """The file while it is written."""
 
-    place: ArchivePlace
+    place: ArchiveWorkspace
     folder: Directory
-    tiles: _Appended
-    leaves: _Appended
+    tiles: _BufferedAppender
+    leaves: _BufferedAppender
     _entries: list[DirectoryEntry] = field(factory=list, init=False)
     """Of the leaf that is not full yet."""
     _root: list[DirectoryEntry] = field(factory=list, init=False)
@@ -128,19 +131,19 @@ class _PmtilesDraft:
     def add(self, tile: ArchivedTile) -> None:
         """Write a tile's bytes, unless they were written lately, and note where they are."""
         tile_id = tile.tile_id
-        number = tile_number(tile_id.zoom, tile_id.x, tile_id.y)
-        offset, length = self._stored(tile)
+        number = zxy_to_number(tile_id.zoom, tile_id.x, tile_id.y)
+        offset, length = self._store(tile)
         self._tile_count += 1
         last = self._entries[-1] if self._entries else None
         if last is not None and last.offset == offset and last.number + last.run == number:
             self._entries[-1] = DirectoryEntry(last.number, offset, length, last.run + 1)
             return
-        if len(self._entries) == leaf_entries(len(self._root)):
+        if len(self._entries) == compute_leaf_entries(len(self._root)):
             self._finish_leaf()
         self._entries.append(DirectoryEntry(number, offset, length, 1))
         self._entry_count += 1
 
-    def _stored(self, tile: ArchivedTile) -> tuple[int, int]:
+    def _store(self, tile: ArchivedTile) -> tuple[int, int]:
         key = tile.facts.sha256 or sha256(tile.content).hexdigest()
         found = self._seen.get(key)
         if found is None:
@@ -159,29 +162,29 @@ class _PmtilesDraft:
         self._root.append(DirectoryEntry(self._entries[0].number, offset, len(encoded), 0))
         self._entries = []
 
-    def seal(self, about: ArchiveAbout) -> "PmtilesSource":
+    def seal(self, about: ArchiveDescription) -> "PmtilesSource":
         """Write the rest: leaves, metadata, then the beginning."""
-        tiles = Section(ROOT_END, self.tiles.size - ROOT_END)
-        root = self._finished_root()
-        leaves = Section(self.tiles.size, self.leaves.size)
+        tiles = FileSection(ROOT_END, self.tiles.size - ROOT_END)
+        root = self._build_root()
+        leaves = FileSection(self.tiles.size, self.leaves.size)
         self._copy_leaves()
-        told = gzipped(json.dumps(about.json(), ensure_ascii=False).encode())
-        metadata = Section(self.tiles.append(told), len(told))
+        told = gzip_compress(json.dumps(about.to_json(), ensure_ascii=False).encode())
+        metadata = FileSection(self.tiles.append(told), len(told))
         self.tiles.write_out()
-        sections = Sections(
-            root=Section(HEADER_BYTES, len(root)), metadata=metadata, leaves=leaves, tiles=tiles
+        sections = FileLayout(
+            root=FileSection(HEADER_BYTES, len(root)), metadata=metadata, leaves=leaves, tiles=tiles
         )
-        counts = Counts(
+        counts = ArchiveCounts(
             tiles=self._tile_count, entries=self._entry_count, contents=self._content_count
         )
         file = self.tiles.file
         file.rewind()
         file.write_all(encode_header(sections, counts, about) + root)
-        open_to_readers(file.fd)
+        apply_umask_mode(file.fd)
         file.fdatasync()
         return PmtilesSource(self.folder.path / DRAFT, calls=file.calls)
 
-    def _finished_root(self) -> bytes:
+    def _build_root(self) -> bytes:
         """Return the root: all entries where they fit, or else those of the leaves."""
         if not self._root:
             root = encode_directory(self._entries)
@@ -209,18 +212,18 @@ class PmtilesSource:
 
     def tiles(self, source: str) -> Iterator[ArchivedTile | RefusedEntry]:
         """Yield the tiles along the curve."""
-        with self._opened() as file:
-            start = _sections(file).tiles.offset
-            for entry in _entries(file):
+        with self._open() as file:
+            start = _read_sections(file).tiles.offset
+            for entry in _read_entries(file):
                 if entry.length > TILE_BYTES_MAX:
                     yield RefusedEntry(place=str(entry.number), problem="is too large for a tile")
                     continue
                 content = file.pread(entry.length, start + entry.offset)
                 for number in range(entry.number, entry.number + entry.run):
-                    yield ArchivedTile(tile_id=_tile(number, source), content=content)
+                    yield ArchivedTile(tile_id=_tile_id_for(number, source), content=content)
 
     @contextmanager
-    def _opened(self) -> Iterator[OpenFile]:
+    def _open(self) -> Iterator[OpenFile]:
         with Directory.open_root(self.path.parent, self.calls) as folder:
             file = folder.find_file(self.path.name)
         if file is None:
@@ -234,13 +237,13 @@ class PmtilesSource:
                 ) from error
 
 
-def _sections(file: OpenFile) -> Sections:
+def _read_sections(file: OpenFile) -> FileLayout:
     return decode_header(file.pread(HEADER_BYTES, 0))[0]
 
 
-def _entries(file: OpenFile) -> Iterator[DirectoryEntry]:
+def _read_entries(file: OpenFile) -> Iterator[DirectoryEntry]:
     """Yield the entries of all tiles: the root's own, or those of its leaves."""
-    sections = _sections(file)
+    sections = _read_sections(file)
     for entry in decode_directory(file.pread(sections.root.length, sections.root.offset)):
         if entry.run:
             yield entry
@@ -249,6 +252,6 @@ def _entries(file: OpenFile) -> Iterator[DirectoryEntry]:
             yield from decode_directory(leaf)
 
 
-def _tile(number: int, source: str) -> TileId:
-    zoom, x, y = tile_of_number(number)
+def _tile_id_for(number: int, source: str) -> TileId:
+    zoom, x, y = number_to_zxy(number)
     return TileId(source=source, zoom=zoom, x=x, y=y)

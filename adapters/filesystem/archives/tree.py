@@ -1,8 +1,4 @@
-"""A folder of tiles, ``z/x/y.<ext>``, as web servers and many viewers take it.
-
-Beside the tiles lie ``archive.json``, which describes them, and ``tiles.jsonl``, which has a line
-for each in the order of zoom, column and row: neither side of an exchange holds more than a line.
-"""
+"""``tiles.jsonl`` of a tree, read along with its tiles."""
 
 import ctypes
 import json
@@ -10,33 +6,94 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import IO
 
 from attrs import define, field, frozen
 
-from tileferry.adapters.filesystem.archives.fact_lines import FACTS, FactLines
-from tileferry.adapters.filesystem.archives.place import DRAFT, ArchivePath, ArchivePlace
-from tileferry.adapters.filesystem.captures import CaptureFolderFiles
-from tileferry.adapters.filesystem.files import Directory, FileCalls, OpenFile, translated
+from tileferry.adapters.filesystem.archives.destination import (
+    DRAFT,
+    ArchiveWorkspace,
+    FileArchiveTarget,
+)
+from tileferry.adapters.filesystem.files import Directory, FileCalls, OpenFile, translate_os_errors
+from tileferry.adapters.filesystem.operator_files import CaptureFolderFiles
 from tileferry.application.ports.archives import ArchivedTile, RefusedEntry
 from tileferry.application.ports.captures import CaptureFile
 from tileferry.domain.archives import (
-    ABOUT_BYTES_MAX,
-    ArchiveAbout,
+    DESCRIPTION_BYTES_MAX,
+    LINE_BYTES_MAX,
+    ArchiveDescription,
     TileFacts,
     TileOrder,
-    describes_archive,
-    facts_line,
-    kind_of,
+    detect_tile_kind,
+    format_facts_line,
+    is_archive_description,
+    parse_facts_line,
 )
 from tileferry.domain.errors import ArchiveError, InvalidValueError
-from tileferry.domain.tiles import TILE_BYTES_MAX, CaptureFacts, TileId, tile_of_path
+from tileferry.domain.tiles import TILE_BYTES_MAX, CaptureFacts, TileId, parse_tile_path
+
+FACTS_FILE = "tiles.jsonl"
+
+
+@define(kw_only=True)
+class TileFactsReader:
+    """Finds the line of each tile. Tiles and lines both ascend, so one line is held at a time."""
+
+    root: Path
+    source: str
+    of_all: TileFacts
+    """What is true of a tile that has no line."""
+    _file: IO[bytes] | None = field(init=False)
+    _current: tuple[TileId, TileFacts] | None = field(default=None, init=False)
+    _number: int = field(default=0, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        with Directory.open_root(self.root, FileCalls()) as folder:
+            found = folder.find_file(FACTS_FILE)
+        self._file = None if found is None else os.fdopen(found.fd, "rb")
+
+    def find(self, tile: TileId) -> TileFacts:
+        """Return what is said of a tile."""
+        while not self._number or (self._current is not None and self._current[0] < tile):
+            self._advance()
+        if self._current is not None and self._current[0] == tile:
+            return self._current[1]
+        return self.of_all
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file is not None:
+            self._file.close()
+
+    def _advance(self) -> None:
+        line = b"" if self._file is None else self._file.readline(LINE_BYTES_MAX + 1)
+        self._number += 1
+        if not line:
+            self._current = None
+            return
+        try:
+            following = parse_facts_line(line, number=self._number, source=self.source)
+        except InvalidValueError as error:
+            raise self._error(str(error)) from error
+        if self._current is not None and following[0] <= self._current[0]:
+            raise self._error(f"line {self._number} is not in the order of zoom, column and row")
+        self._current = following
+
+    def _error(self, problem: str) -> ArchiveError:
+        return ArchiveError(
+            path=str(self.root / FACTS_FILE),
+            problem=problem,
+            remedy="remove that file to import the tiles without it, or get the folder again",
+        )
+
 
 ABOUT = "archive.json"
 _BUFFER_LINES = 4_096
 
 
 @frozen(kw_only=True)
-class TreeTarget(ArchivePath):
+class TreeTarget(FileArchiveTarget):
     """A folder to be."""
 
     @property
@@ -45,34 +102,34 @@ class TreeTarget(ArchivePath):
         return TileOrder.COLUMNS
 
     @contextmanager
-    def draft(self) -> "Iterator[_TreeDraft]":
+    def open_draft(self) -> "Iterator[_TreeDraft]":
         """Begin the folder, inside one beside it."""
-        place = self._space(_is_ours)
+        place = self._workspace(_is_tree_archive)
         with place.folder() as folder:
             root = folder.path / DRAFT
-            with translated("create", root):
+            with translate_os_errors("create", root):
                 root.mkdir()
-            with _created(root / FACTS, self.calls) as facts:
+            with _create_file(root / FACTS_FILE, self.calls) as facts:
                 yield _TreeDraft(place=place, folder=folder, root=root, facts=facts)
 
 
-def _is_ours(path: Path) -> bool:
+def _is_tree_archive(path: Path) -> bool:
     """Tell whether a folder is an export, or empty: any other is not for us to remove."""
     if not path.is_dir():
         return False
     about = path / ABOUT
-    with translated("read", about):
+    with translate_os_errors("read", about):
         if about.is_symlink() or not about.is_file():
             return next(path.iterdir(), None) is None
         with about.open("rb") as file:
-            return describes_archive(file.read(ABOUT_BYTES_MAX + 1))
+            return is_archive_description(file.read(DESCRIPTION_BYTES_MAX + 1))
 
 
 @define(kw_only=True)
 class _TreeDraft:
     """The folder while it is filled."""
 
-    place: ArchivePlace
+    place: ArchiveWorkspace
     folder: Directory
     root: Path
     facts: OpenFile
@@ -84,13 +141,13 @@ class _TreeDraft:
         tile_id = tile.tile_id
         column = self.root / str(tile_id.zoom) / str(tile_id.x)
         if column != self._column:
-            with translated("create", column):
+            with translate_os_errors("create", column):
                 column.mkdir(parents=True, exist_ok=True)
             self._column = column
-        path = column / f"{tile_id.y}.{kind_of(tile.content)}"
-        with _created(path, self.place.calls) as file:
+        path = column / f"{tile_id.y}.{detect_tile_kind(tile.content)}"
+        with _create_file(path, self.place.calls) as file:
             file.write_all(tile.content)
-        self._lines.append(facts_line(tile_id, tile.facts))
+        self._lines.append(format_facts_line(tile_id, tile.facts))
         if len(self._lines) >= _BUFFER_LINES:
             self._write_lines()
 
@@ -98,13 +155,13 @@ class _TreeDraft:
         self.facts.write_vector(self._lines)
         self._lines = []
 
-    def seal(self, about: ArchiveAbout) -> "TreeSource":
+    def seal(self, about: ArchiveDescription) -> "TreeSource":
         """Describe it, and sync all of the filesystem at once: one by one would take far longer."""
         self._write_lines()
-        with _created(self.root / ABOUT, self.place.calls) as file:
-            told = json.dumps(about.json(), ensure_ascii=False, indent=2) + "\n"
+        with _create_file(self.root / ABOUT, self.place.calls) as file:
+            told = json.dumps(about.to_json(), ensure_ascii=False, indent=2) + "\n"
             file.write_all(told.encode())
-        with translated("make durable", self.root):
+        with translate_os_errors("make durable", self.root):
             _sync_filesystem(self.folder.fd)
         return TreeSource(self.root)
 
@@ -114,9 +171,9 @@ class _TreeDraft:
 
 
 @contextmanager
-def _created(path: Path, calls: FileCalls) -> Iterator[OpenFile]:
+def _create_file(path: Path, calls: FileCalls) -> Iterator[OpenFile]:
     """Make a file in our own folder, with the mode that new files of this user have."""
-    with translated("create", path):
+    with translate_os_errors("create", path):
         fd = calls.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     with OpenFile(fd=fd, path=path, calls=calls) as file:
         yield file
@@ -138,9 +195,9 @@ class TreeSource:
     check: Callable[[], object] = field(default=lambda: None, kw_only=True)
     """Is called for each file; raises ``KeyboardInterrupt`` for who wants it to end."""
 
-    def sizes(self, source: str) -> Iterator[tuple[TileId, int]]:
+    def iter_sizes(self, source: str) -> Iterator[tuple[TileId, int]]:
         """Yield what the names say."""
-        for file, tile_id in self._files(source):
+        for file, tile_id in self._walk_files(source):
             # What is too large is refused later: no tile makes room for it.
             if isinstance(tile_id, TileId) and file.size_bytes <= TILE_BYTES_MAX:
                 yield tile_id, file.size_bytes
@@ -148,38 +205,40 @@ class TreeSource:
     def tiles(self, source: str) -> Iterator[ArchivedTile | RefusedEntry]:
         """Yield the tiles column by column, each with its line or with what is said of all."""
         folder = self._folder()
-        lines = FactLines(root=self.root, source=source, of_all=self._facts_of_all(folder))
+        lines = TileFactsReader(
+            root=self.root, source=source, of_all=self._read_common_facts(folder)
+        )
         with closing(lines):
-            for file, tile_id in self._files(source):
+            for file, tile_id in self._walk_files(source):
                 if not isinstance(tile_id, TileId):
                     yield RefusedEntry(place=file.path, problem=tile_id)
                 elif file.size_bytes > TILE_BYTES_MAX:
                     yield RefusedEntry(place=file.path, problem="is too large for a tile")
                 else:
                     content = folder.read(file, bytes_max=TILE_BYTES_MAX)
-                    facts = lines.of(tile_id)
+                    facts = lines.find(tile_id)
                     yield ArchivedTile(tile_id=tile_id, content=content, facts=facts)
 
-    def _files(self, source: str) -> Iterator[tuple[CaptureFile, TileId | str]]:
+    def _walk_files(self, source: str) -> Iterator[tuple[CaptureFile, TileId | str]]:
         """Yield each file with its tile, or with why it is none."""
-        for file in self._folder().files():
-            if file.parts in {(ABOUT,), (FACTS,)}:
+        for file in self._folder().iter_files():
+            if file.parts in {(ABOUT,), (FACTS_FILE,)}:
                 continue
             if not file.is_regular:
                 yield file, "is no regular file; links are not followed"
                 continue
             try:
-                yield file, tile_of_path(file.parts, source)
+                yield file, parse_tile_path(file.parts, source)
             except InvalidValueError as error:
                 yield file, str(error)
 
     def _folder(self) -> CaptureFolderFiles:
         return CaptureFolderFiles(self.root, names_all=True, check=self.check)
 
-    def _facts_of_all(self, folder: CaptureFolderFiles) -> TileFacts:
+    def _read_common_facts(self, folder: CaptureFolderFiles) -> TileFacts:
         """Return what ``metadata.json`` says, as ``tileferry ingest`` reads it too."""
         try:
-            content = folder.facts()
+            content = folder.read_facts()
             if content is None:
                 return TileFacts()
             facts = CaptureFacts.parse(content)

@@ -7,17 +7,16 @@ from attrs import frozen
 
 from tileferry.domain.tiles import BBox
 from tileferry.domain.tiles.coverage import TileCoverage, TileRange
-from tileferry.entrypoints.demo.counting import tiles_of
-from tileferry.entrypoints.demo.findings import Findings
+from tileferry.entrypoints.demo.findings import Findings, list_tiles
 from tileferry.entrypoints.demo.report.markup import (
     Markup,
     element,
-    joined,
+    escape_text,
+    join_markup,
     label,
     picture,
-    words,
 )
-from tileferry.entrypoints.demo.scenery import CAPTURED, CAPTURED_ZOOM
+from tileferry.entrypoints.demo.scenario import CAPTURED, CAPTURED_ZOOM
 
 _SIDE = 240.0
 _LEFT, _TOP, _RIGHT, _BOTTOM = 62.0, 8.0, 8.0, 40.0
@@ -40,12 +39,12 @@ def _dot(x: float, y: float, side: float) -> str:
     return f"M{x + side / 2:g} {y + side / 2:g}h.01"
 
 
-def _nothing(_x: float, _y: float, _side: float) -> str:
+def _no_mark(_x: float, _y: float, _side: float) -> str:
     return ""
 
 
 @frozen
-class Fate:
+class TileOutcome:
     """What may have become of a tile, and how it is drawn."""
 
     name: str
@@ -53,60 +52,64 @@ class Fate:
     mark: Cell
 
 
-STORED = Fate("stored", "stored", _nothing)
-DOWNGRADED = Fate("stored, downgraded for its age", "downgraded", _slash)
-MISSING = Fate("missing", "missing", _dot)
-DELIVERED = Fate("captured and delivered", "delivered", _nothing)
-GIVEN_UP = Fate("given up: a human decides", "given-up", _cross)
-FATES = (STORED, DOWNGRADED, MISSING, DELIVERED, GIVEN_UP)
+STORED = TileOutcome("stored", "stored", _no_mark)
+DOWNGRADED = TileOutcome("stored, downgraded for its age", "downgraded", _slash)
+MISSING = TileOutcome("missing", "missing", _dot)
+DELIVERED = TileOutcome("captured and delivered", "delivered", _no_mark)
+GIVEN_UP = TileOutcome("given up: a human decides", "given-up", _cross)
+TILE_OUTCOMES = (STORED, DOWNGRADED, MISSING, DELIVERED, GIVEN_UP)
 
 
-def maps(found: Findings) -> Markup:
+def render_maps(found: Findings) -> Markup:
     """Draw the area when the power went and before the flight, and what the flight brought."""
     killed, ready = found.notes.killed, found.notes.ready
-    holed = {int(tile.split("/")[0]) for tile in tiles_of(killed, "hole")}  # others are complete
+    holed = {int(tile.split("/")[0]) for tile in list_tiles(killed, "hole")}  # others are complete
     panels = [
-        *_area_panels("When the power went", killed, holed, "killed"),
-        *_area_panels("Before the flight", ready, _zooms(found), "ready"),
-        _captured(found),
+        *_render_area_panels("When the power went", killed, holed, "killed"),
+        *_render_area_panels("Before the flight", ready, _list_zooms(found), "ready"),
+        _render_captured(found),
     ]
-    return joined([element("div", *panels, class_="maps"), legend()])
+    return join_markup([element("div", *panels, class_="maps"), render_map_legend()])
 
 
-def legend() -> Markup:
+def render_map_legend() -> Markup:
     """Say what the signs mean."""
     items = [
         element(
             "li",
-            element("svg", _cells(fate, [(2, 2)], 14.0), viewBox="0 0 18 18", aria_hidden="true"),
-            words(fate.name),
+            element(
+                "svg", _render_cells(fate, [(2, 2)], 14.0), viewBox="0 0 18 18", aria_hidden="true"
+            ),
+            escape_text(fate.name),
         )
-        for fate in FATES
+        for fate in TILE_OUTCOMES
     ]
     return element("ul", *items, class_="legend")
 
 
-def _area_panels(title: str, drawn: Mapping[str, Any], zooms: set[int], key: str) -> list[Markup]:
+def _render_area_panels(
+    title: str, drawn: Mapping[str, Any], zooms: set[int], key: str
+) -> list[Markup]:
     west, south, east, north = drawn["bbox"]
     coverage = TileCoverage(
         bbox=BBox(west=west, south=south, east=east, north=north), zoom_levels=tuple(sorted(zooms))
     )
-    missing, old = set(tiles_of(drawn, "hole")), set(tiles_of(drawn, "downgraded"))
+    missing, old = set(list_tiles(drawn, "hole")), set(list_tiles(drawn, "downgraded"))
 
-    def fate_of(tile: str) -> Fate:
+    def fate_of(tile: str) -> TileOutcome:
         return MISSING if tile in missing else DOWNGRADED if tile in old else STORED
 
     return [
-        _panel(f"{title}: {drawn['verdict']}", part, fate_of, f"{key}-{part.zoom}")
+        _render_panel(f"{title}: {drawn['verdict']}", part, fate_of, f"{key}-{part.zoom}")
         for part in coverage.ranges
     ]
 
 
-def _zooms(found: Findings) -> set[int]:
+def _list_zooms(found: Findings) -> set[int]:
     return {int(tile.split("/")[0]) for tile in found.download.tiles}
 
 
-def _captured(found: Findings) -> Markup:
+def _render_captured(found: Findings) -> Markup:
     columns, rows = [x for x, _ in CAPTURED], [y for _, y in CAPTURED]
     place = TileRange(
         zoom=CAPTURED_ZOOM,
@@ -116,26 +119,28 @@ def _captured(found: Findings) -> Markup:
         y_max=max(rows),
     )
 
-    def fate_of(tile: str) -> Fate:
+    def fate_of(tile: str) -> TileOutcome:
         if tile in found.upload.given_up:
             return GIVEN_UP
         return DELIVERED if tile in found.upload.accepted else MISSING
 
-    return _panel("What the flight captured", place, fate_of, "captured")
+    return _render_panel("What the flight captured", place, fate_of, "captured")
 
 
-def _panel(title: str, place: TileRange, fate_of: Callable[[str], Fate], key: str) -> Markup:
+def _render_panel(
+    title: str, place: TileRange, fate_of: Callable[[str], TileOutcome], key: str
+) -> Markup:
     columns, rows = place.x_max - place.x_min + 1, place.y_max - place.y_min + 1
     side = _SIDE / max(columns, rows)
-    cells: dict[Fate, list[tuple[float, float]]] = {}
+    cells: dict[TileOutcome, list[tuple[float, float]]] = {}
     for x in range(columns):
         for y in range(rows):
             fate = fate_of(f"{place.zoom}/{place.x_min + x}/{place.y_min + y}")
             cells.setdefault(fate, []).append((_LEFT + x * side, _TOP + y * side))
-    counts = ", ".join(f"{len(cells[fate])} {fate.name}" for fate in FATES if fate in cells)
+    counts = ", ".join(f"{len(cells[fate])} {fate.name}" for fate in TILE_OUTCOMES if fate in cells)
     wide, high = _LEFT + columns * side, _TOP + rows * side
     drawing = picture(
-        *(_cells(fate, cells[fate], side * 0.9) for fate in FATES if fate in cells),
+        *(_render_cells(fate, cells[fate], side * 0.9) for fate in TILE_OUTCOMES if fate in cells),
         label(f"x {place.x_min}", _LEFT, high + 16),
         label(place.x_max, wide, high + 16, anchor="end"),
         label("tile columns, west to east", (_LEFT + wide) / 2, high + 33, anchor="middle"),
@@ -147,15 +152,17 @@ def _panel(title: str, place: TileRange, fate_of: Callable[[str], Fate], key: st
         description=f"A map of {columns} by {rows} tiles, north up: {counts}.",
         key=f"map-{key}",
     )
-    told = element("figcaption", element("strong", words(title)), words(f", zoom {place.zoom}"))
-    return element("figure", told, drawing, element("p", words(counts), class_="quiet"))
+    told = element(
+        "figcaption", element("strong", escape_text(title)), escape_text(f", zoom {place.zoom}")
+    )
+    return element("figure", told, drawing, element("p", escape_text(counts), class_="quiet"))
 
 
-def _cells(fate: Fate, corners: Iterable[tuple[float, float]], side: float) -> Markup:
+def _render_cells(fate: TileOutcome, corners: Iterable[tuple[float, float]], side: float) -> Markup:
     there = list(corners)
     squares = "".join(_square(x, y, side) for x, y in there)
     marks = "".join(fate.mark(x, y, side) for x, y in there)
     drawn = [element("path", d=squares, class_=f"cell {fate.look}")]
     if marks:
         drawn.append(element("path", d=marks, class_=f"mark {fate.look}"))
-    return joined(drawn)
+    return join_markup(drawn)

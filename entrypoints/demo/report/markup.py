@@ -11,7 +11,7 @@ Markup = NewType("Markup", str)
 _VOID = frozenset({"meta"})
 
 
-def words(text: object) -> Markup:
+def escape_text(text: object) -> Markup:
     """Return text, whoever wrote it, as text."""
     return Markup(escape(str(text), quote=True))
 
@@ -28,7 +28,7 @@ def element(name: str, /, *inside: Markup, **attributes: object) -> Markup:
     return Markup(f"<{name}{given}>{''.join(inside)}</{name}>")
 
 
-def joined(parts: Iterable[Markup]) -> Markup:
+def join_markup(parts: Iterable[Markup]) -> Markup:
     """Return one after the other."""
     return Markup("".join(parts))
 
@@ -39,8 +39,8 @@ def picture(
     """Return an SVG that scales, and says to those who do not see it what it shows."""
     return element(
         "svg",
-        element("title", words(title), id=f"{key}-title"),
-        element("desc", words(description), id=f"{key}-desc"),
+        element("title", escape_text(title), id=f"{key}-title"),
+        element("desc", escape_text(description), id=f"{key}-desc"),
         *inside,
         viewBox=f"0 0 {width:g} {height:g}",
         role="img",
@@ -51,7 +51,7 @@ def picture(
 def label(text: object, x: float, y: float, *, anchor: str = "start", look: str = "") -> Markup:
     """Return words inside a picture."""
     return element(
-        "text", words(text), x=f"{x:g}", y=f"{y:g}", text_anchor=anchor, class_=look or None
+        "text", escape_text(text), x=f"{x:g}", y=f"{y:g}", text_anchor=anchor, class_=look or None
     )
 
 

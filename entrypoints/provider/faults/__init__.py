@@ -1,7 +1,7 @@
 """Everything that can go wrong, by name: each fault is a small function in a table."""
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.entrypoints.provider.faults.bodies import BODY_FAULTS
+from tileferry.entrypoints.provider.faults.content_faults import PAGE_FAULTS, TILE_FAULTS
 from tileferry.entrypoints.provider.faults.fault import (
     Call,
     Fault,
@@ -11,9 +11,7 @@ from tileferry.entrypoints.provider.faults.fault import (
     TileFault,
     UploadedTileFault,
 )
-from tileferry.entrypoints.provider.faults.pages import PAGE_FAULTS
-from tileferry.entrypoints.provider.faults.statuses import STATUS_FAULTS
-from tileferry.entrypoints.provider.faults.tiles import TILE_FAULTS
+from tileferry.entrypoints.provider.faults.response_faults import BODY_FAULTS, STATUS_FAULTS
 
 __all__ = [
     "FAULTS",
@@ -24,7 +22,7 @@ __all__ = [
     "RequestFault",
     "TileFault",
     "UploadedTileFault",
-    "fault_named",
+    "find_fault",
 ]
 
 FAULTS: dict[str, Fault] = {
@@ -32,7 +30,7 @@ FAULTS: dict[str, Fault] = {
 }
 
 
-def fault_named(name: object, *, field: str = "fault") -> Fault:
+def find_fault(name: object, *, field: str = "fault") -> Fault:
     """Return the fault of that name."""
     fault = FAULTS.get(name) if isinstance(name, str) else None
     if fault is None:

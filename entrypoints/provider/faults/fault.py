@@ -6,8 +6,8 @@ from typing import Any
 
 from attrs import field, frozen
 
-from tileferry.entrypoints.provider.answers import Answer
-from tileferry.entrypoints.provider.listing import Page, TileFacts
+from tileferry.entrypoints.provider.listing import ListedTile, ServedPage
+from tileferry.entrypoints.provider.responses import ProviderResponse
 
 Options = Mapping[str, Any]
 
@@ -41,7 +41,7 @@ class Fault:
 class RequestFault(Fault):
     """Spoils the answer to one request."""
 
-    spoil: Callable[[Answer, Options], Answer]
+    spoil: Callable[[ProviderResponse, Options], ProviderResponse]
     acts: bool = True
     """Whether the request is carried out before its answer is spoiled."""
 
@@ -50,14 +50,14 @@ class RequestFault(Fault):
 class PageFault(Fault):
     """Spoils a page of the listing before it is written."""
 
-    spoil: Callable[[Page, Options], Page]
+    spoil: Callable[[ServedPage, Options], ServedPage]
 
 
 @frozen(kw_only=True)
 class TileFault(Fault):
     """Makes a tile another than it should be, in the listing and in its headers alike."""
 
-    spoil: Callable[[TileFacts, Options], TileFacts]
+    spoil: Callable[[ListedTile, Options], ListedTile]
     lasting: bool = True
 
 

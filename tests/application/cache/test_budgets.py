@@ -6,14 +6,14 @@ from attrs import frozen
 
 from tileferry.adapters.memory import ManualClock, MemoryCacheLedger, MemoryTileMetadataStore
 from tileferry.application import CacheBudget
-from tileferry.application.cache.disk_budget import DiskBudget
+from tileferry.application.cache.budget import DiskBudget
 from tileferry.domain.tiles import BlobRef, NewTile, SectorClass, TileId
 
 OLD, NEW = (TileId(source="sat", zoom=15, x=x, y=1) for x in (1, 2))
 
 
 @frozen
-class Disk:
+class FakeDisk:
     """Has so much free."""
 
     free: int = 10**9
@@ -25,12 +25,12 @@ class Disk:
         return 10**12
 
 
-def full_ledger() -> MemoryCacheLedger:
+def ledger_with_two_tiles() -> MemoryCacheLedger:
     """Return the books of a cache with two tiles of 100 bytes each."""
     clock = ManualClock()
     rows = MemoryTileMetadataStore(clock=clock)
     for tile_id in (OLD, NEW):
-        clock.pass_time(60)
+        clock.advance(60)
         rows.insert_metadata(
             NewTile(
                 tile_id=tile_id,
@@ -45,32 +45,32 @@ def full_ledger() -> MemoryCacheLedger:
     return MemoryCacheLedger(tiles=rows)
 
 
-def test_a_look_at_the_room_changes_nothing_and_reserving_does_what_it_said() -> None:
-    ledger = full_ledger()
+def test_headroom_preview_is_read_only_and_matches_reservation() -> None:
+    ledger = ledger_with_two_tiles()
     reclaimed: list[int] = []
     budget = CacheBudget(
         ledger=ledger,
-        disk=Disk(),
-        reclaim=lambda: reclaimed.append(ledger.used_bytes()),
+        disk=FakeDisk(),
+        reclaim=lambda: reclaimed.append(ledger.sum_used_bytes()),
         budget_bytes=200,
         free_space_reserve_bytes=0,
         reservation_id="me",
     )
     seen = budget.preview_headroom(50)
     assert (list(seen.evicted), seen.insufficient) == ([OLD], False)
-    assert (ledger.used_bytes(), ledger.reserved_bytes(), reclaimed) == (200, 0, [])
+    assert (ledger.sum_used_bytes(), ledger.sum_reserved_bytes(), reclaimed) == (200, 0, [])
     assert list(budget.preview_headroom(50, keep={OLD}).evicted) == [NEW]
     assert budget.reserve_headroom(50) == seen
-    assert (ledger.used_bytes(), ledger.reserved_bytes(), reclaimed) == (100, 50, [100])
+    assert (ledger.sum_used_bytes(), ledger.sum_reserved_bytes(), reclaimed) == (100, 50, [100])
     budget.release_headroom()
-    assert ledger.reserved_bytes() == 0
+    assert ledger.sum_reserved_bytes() == 0
 
 
-def test_a_disk_promises_what_is_free_but_for_its_reserve() -> None:
-    budget = DiskBudget(disk=Disk(1_000), free_space_reserve_bytes=100)
+def test_disk_budget_excludes_free_space_reserve() -> None:
+    budget = DiskBudget(disk=FakeDisk(1_000), free_space_reserve_bytes=100)
     assert not budget.reserve_headroom(900).insufficient
     refused = budget.reserve_headroom(901)
     assert refused.insufficient
-    assert "1000 B free, and 100 B must stay free" in str(refused.refusal())
+    assert "1000 B free, and 100 B must stay free" in str(refused.build_error())
     budget.release_headroom()
     assert not budget.reserve_headroom(900).insufficient

@@ -12,15 +12,15 @@ from tileferry.adapters.memory import (
     MemoryCacheMark,
     MemoryTileMetadataStore,
 )
-from tileferry.application.cache.cache_identity import CacheIdentity
+from tileferry.application.cache.identity import CacheIdentity
 from tileferry.domain.errors import ForeignCacheError
 from tileferry.domain.tiles import BlobRef, NewTile, SectorClass, TileId
-from tileferry.domain.tiles.bound_cache import BoundCache, CacheFit, CacheId
+from tileferry.domain.tiles.cache_binding import CacheBinding, CacheFit, CacheId
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 OURS, THEIRS = CacheId("0" * 32), CacheId("1" * 32)
 HERE = "laptop:/cache"
-ELSEWHERE = BoundCache(cache_id=THEIRS, place="server:/cache")
+ELSEWHERE = CacheBinding(cache_id=THEIRS, place="server:/cache")
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def identity(tiles: MemoryTileMetadataStore) -> CacheIdentity:
     )
 
 
-def fill(tiles: MemoryTileMetadataStore) -> None:
+def insert_tile(tiles: MemoryTileMetadataStore) -> None:
     tiles.insert_metadata(
         NewTile(
             tile_id=TileId(source="sat", zoom=1, x=0, y=0),
@@ -53,80 +53,80 @@ def fill(tiles: MemoryTileMetadataStore) -> None:
     tiles.flush()
 
 
-def test_the_first_use_binds_also_where_tiles_were_stored_before_there_were_bindings(
+def test_first_use_binds_database_that_already_has_tiles(
     identity: CacheIdentity, tiles: MemoryTileMetadataStore
 ) -> None:
-    fill(tiles)
+    insert_tile(tiles)
     assert identity.check() is CacheFit.FREE
-    assert (identity.mark.read(), identity.bindings.bound()) == (None, None)
+    assert (identity.mark.read(), identity.bindings.find_bound()) == (None, None)
     identity.ensure()
     assert identity.mark.read() == OURS
-    assert identity.bindings.bound() == BoundCache(cache_id=OURS, place=HERE)
+    assert identity.bindings.find_bound() == CacheBinding(cache_id=OURS, place=HERE)
     assert identity.check() is CacheFit.BOUND
     identity.ensure()
 
 
-def test_a_mark_that_no_row_knows_is_bound_by_the_next_use(identity: CacheIdentity) -> None:
+def test_unbound_mark_is_bound_on_next_use(identity: CacheIdentity) -> None:
     identity.mark.write(THEIRS)
     identity.ensure()
-    assert identity.bindings.bound() == BoundCache(cache_id=THEIRS, place=HERE)
+    assert identity.bindings.find_bound() == CacheBinding(cache_id=THEIRS, place=HERE)
 
 
-def test_a_cache_that_was_moved_is_known_by_its_new_place(
+def test_moved_cache_updates_bound_place(
     identity: CacheIdentity, tiles: MemoryTileMetadataStore
 ) -> None:
     identity.ensure()
-    fill(tiles)
+    insert_tile(tiles)
     evolve(identity, place="laptop:/moved").ensure()
-    assert identity.bindings.bound() == BoundCache(cache_id=OURS, place="laptop:/moved")
+    assert identity.bindings.find_bound() == CacheBinding(cache_id=OURS, place="laptop:/moved")
 
 
 @pytest.mark.parametrize(
     ("own", "said"), [(None, "has lost its files"), (OURS, "is another cache")]
 )
-def test_another_cache_is_refused_and_nothing_changes(
+def test_foreign_cache_is_rejected_without_changes(
     identity: CacheIdentity, tiles: MemoryTileMetadataStore, own: CacheId | None, said: str
 ) -> None:
     identity.bindings.bind(ELSEWHERE, instead_of=None)
     if own is not None:
         identity.mark.write(own)
-    fill(tiles)
+    insert_tile(tiles)
     for attempt in (identity.check, identity.ensure):
         with pytest.raises(ForeignCacheError, match=said) as refused:
             attempt()
         assert (refused.value.place, refused.value.bound_place) == (HERE, "server:/cache")
-    assert (identity.mark.read(), identity.bindings.bound()) == (own, ELSEWHERE)
+    assert (identity.mark.read(), identity.bindings.find_bound()) == (own, ELSEWHERE)
 
 
-def test_space_that_is_promised_to_another_cache_is_as_good_as_tiles(
+def test_reservation_of_another_cache_blocks_rebinding(
     identity: CacheIdentity,
 ) -> None:
     identity.bindings.bind(ELSEWHERE, instead_of=None)
-    with identity.ledger.exclusively() as books:
+    with identity.ledger.begin_transaction() as books:
         books.reserve("server", 1)
     with pytest.raises(ForeignCacheError):
         identity.ensure()
 
 
-def test_a_database_without_tiles_is_bound_anew(identity: CacheIdentity) -> None:
+def test_database_without_tiles_can_be_rebound(identity: CacheIdentity) -> None:
     identity.bindings.bind(ELSEWHERE, instead_of=None)
     assert identity.check() is CacheFit.FREE
     identity.ensure()
-    assert identity.bindings.bound() == BoundCache(cache_id=OURS, place=HERE)
+    assert identity.bindings.find_bound() == CacheBinding(cache_id=OURS, place=HERE)
 
 
 @define
-class Rivalry(MemoryCacheBindings):
+class RacingBindings(MemoryCacheBindings):
     """Somebody else is always a little faster."""
 
-    def bind(self, cache: BoundCache, *, instead_of: CacheId | None) -> bool:
+    def bind(self, cache: CacheBinding, *, instead_of: CacheId | None) -> bool:
         self.cache = ELSEWHERE
         return MemoryCacheBindings.bind(self, cache, instead_of=instead_of)
 
 
-def test_of_two_at_once_one_is_refused(identity: CacheIdentity) -> None:
+def test_concurrent_binding_by_another_cache_is_rejected(identity: CacheIdentity) -> None:
     with pytest.raises(ForeignCacheError):
-        evolve(identity, bindings=Rivalry()).ensure()
+        evolve(identity, bindings=RacingBindings()).ensure()
     evolve(
-        identity, bindings=Rivalry(), new_cache_id=lambda: THEIRS, mark=MemoryCacheMark()
+        identity, bindings=RacingBindings(), new_cache_id=lambda: THEIRS, mark=MemoryCacheMark()
     ).ensure()

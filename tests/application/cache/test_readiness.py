@@ -41,7 +41,7 @@ def rows() -> MemoryTileMetadataStore:
     return MemoryTileMetadataStore(clock=ManualClock(NOW.timestamp()))
 
 
-def tile(tile_id: TileId, *, days: float = 1, m_per_px: float = 0.6) -> NewTile:
+def new_tile(tile_id: TileId, *, days: float = 1, m_per_px: float = 0.6) -> NewTile:
     return NewTile(
         tile_id=tile_id,
         flight_id="F1",
@@ -52,13 +52,13 @@ def tile(tile_id: TileId, *, days: float = 1, m_per_px: float = 0.6) -> NewTile:
     )
 
 
-def store(rows: MemoryTileMetadataStore, *tiles: NewTile) -> None:
+def store_tiles(rows: MemoryTileMetadataStore, *tiles: NewTile) -> None:
     for one in tiles:
         rows.insert_metadata(one)
     rows.flush()
 
 
-def judged(
+def report_readiness(
     rows: MemoryTileMetadataStore,
     *,
     area: TileCoverage = AREA,
@@ -69,30 +69,34 @@ def judged(
         return "its checksum is wrong" if tile_id in damaged else None
 
     use_case = FlightReadiness(tile_metadata_store=rows, check_bytes=check)
-    return use_case.report(area, standard, source="sat")
+    return use_case.assess(area, standard, source="sat")
 
 
-def test_a_whole_area_is_ready(rows: MemoryTileMetadataStore) -> None:
-    store(rows, *map(tile, AREA.tiles("sat")))
-    report = judged(rows)
+def test_complete_area_is_ready(rows: MemoryTileMetadataStore) -> None:
+    store_tiles(rows, *map(new_tile, AREA.tiles("sat")))
+    report = report_readiness(rows)
     assert report.verdict.is_go
     assert report.total.present == report.total.tiles == AREA.count
-    assert (report.examples, list(report.patches()), report.boxes_to_mend()) == ((), [], ())
+    assert (report.examples, list(report.iter_patches()), report.find_repair_boxes()) == (
+        (),
+        [],
+        (),
+    )
 
 
-def test_every_flaw_is_counted_under_its_zoom_level(rows: MemoryTileMetadataStore) -> None:
+def test_flaws_are_counted_by_zoom_level(rows: MemoryTileMetadataStore) -> None:
     tiles = list(AREA.tiles("sat"))
     coarse = [one for one in tiles if one.zoom == 11]
     fine = [one for one in tiles if one.zoom == 14]
-    store(
+    store_tiles(
         rows,
-        tile(coarse[0], days=200),
-        *map(tile, coarse[1:]),
-        tile(fine[1], m_per_px=0.3),
-        tile(fine[2], days=400, m_per_px=0.3),
-        *map(tile, fine[3:]),
+        new_tile(coarse[0], days=200),
+        *map(new_tile, coarse[1:]),
+        new_tile(fine[1], m_per_px=0.3),
+        new_tile(fine[2], days=400, m_per_px=0.3),
+        *map(new_tile, fine[3:]),
     )
-    report = judged(rows, damaged=[fine[3]])
+    report = report_readiness(rows, damaged=[fine[3]])
     medium = sum(1 for one in tiles if one.zoom == 13)
     assert [dict(count.flaws) for count in report.by_zoom.values()] == [
         {Flaw.DAMAGED: 0, Flaw.HOLE: 0, Flaw.STALE: 1, Flaw.SUB_SPEC: 0, Flaw.DOWNGRADED: 0},
@@ -100,32 +104,32 @@ def test_every_flaw_is_counted_under_its_zoom_level(rows: MemoryTileMetadataStor
         {Flaw.DAMAGED: 1, Flaw.HOLE: 1, Flaw.STALE: 1, Flaw.SUB_SPEC: 2, Flaw.DOWNGRADED: 0},
     ]
     assert not report.verdict.is_go
-    in_the_rear = judged(rows, standard=REAR)
+    in_the_rear = report_readiness(rows, standard=REAR)
     assert in_the_rear.total.flaws[Flaw.DOWNGRADED] == 1
     assert in_the_rear.total.flaws[Flaw.STALE] == 0
 
 
-def test_tiles_of_another_source_fill_no_hole(rows: MemoryTileMetadataStore) -> None:
-    store(rows, *map(tile, AREA.tiles("other")))
-    report = judged(rows)
+def test_tiles_of_another_source_do_not_fill_holes(rows: MemoryTileMetadataStore) -> None:
+    store_tiles(rows, *map(new_tile, AREA.tiles("other")))
+    report = report_readiness(rows)
     assert report.total.flaws[Flaw.HOLE] == AREA.count
 
 
-def test_bytes_are_checked_only_when_asked_for(rows: MemoryTileMetadataStore) -> None:
+def test_tile_bytes_are_checked_only_on_request(rows: MemoryTileMetadataStore) -> None:
     tiles = list(AREA.tiles("sat"))
-    store(rows, *map(tile, tiles))
-    assert not judged(rows, damaged=tiles[:1]).verdict.is_go
-    quick = FlightReadiness(tile_metadata_store=rows).report(AREA, CONFLICT, source="sat")
+    store_tiles(rows, *map(new_tile, tiles))
+    assert not report_readiness(rows, damaged=tiles[:1]).verdict.is_go
+    quick = FlightReadiness(tile_metadata_store=rows).assess(AREA, CONFLICT, source="sat")
     assert quick.verdict.is_go
     assert not quick.bytes_checked
 
 
-def test_the_examples_are_the_worst_and_of_equals_the_first(rows: MemoryTileMetadataStore) -> None:
+def test_examples_are_worst_tiles_in_stable_order(rows: MemoryTileMetadataStore) -> None:
     tiles = list(AREA.tiles("sat"))
     ages = {one: 200 + 7 * n % 101 for n, one in enumerate(tiles)}
-    store(rows, *(tile(one, days=days) for one, days in ages.items()))
+    store_tiles(rows, *(new_tile(one, days=days) for one, days in ages.items()))
     damaged = tiles[5:20]
-    examples = judged(rows, damaged=damaged).examples
+    examples = report_readiness(rows, damaged=damaged).examples
     assert [example.tile_id for example in examples[:EXAMPLES_MAX]] == damaged[:EXAMPLES_MAX]
     oldest = sorted(tiles, key=lambda one: -ages[one])[:EXAMPLES_MAX]
     assert [example.tile_id for example in examples[EXAMPLES_MAX:]] == oldest
@@ -133,41 +137,44 @@ def test_the_examples_are_the_worst_and_of_equals_the_first(rows: MemoryTileMeta
     assert examples[-1].detail == f"{ages[oldest[-1]]} days old, 183 allowed"
 
 
-def test_of_the_holes_the_widest_are_shown_as_what_they_are(rows: MemoryTileMetadataStore) -> None:
+def test_largest_holes_are_shown_first(rows: MemoryTileMetadataStore) -> None:
     area = TileCoverage(bbox=AREA.bbox, zoom_levels=[14])
     (whole,) = area.ranges
     gap = evolve(whole, x_min=whole.x_min + 2, x_max=whole.x_min + 5, y_max=whole.y_min + 2)
     lonely = TileId(source="sat", zoom=14, x=whole.x_max, y=whole.y_max)
-    store(
-        rows, *(tile(one) for one in area.tiles("sat") if one != lonely and not gap.contains(one))
+    store_tiles(
+        rows,
+        *(new_tile(one) for one in area.tiles("sat") if one != lonely and not gap.contains(one)),
     )
-    first, second = judged(rows, area=area).examples
+    first, second = report_readiness(rows, area=area).examples
     assert (str(first.tile_id), first.tiles) == (f"sat/14/{gap.x_min}/{gap.y_min}", 12)
     assert first.detail.startswith("4 x 3 tiles")
     assert (second.tile_id, second.tiles, second.detail) == (lonely, 1, "not in the cache")
 
 
-def test_what_is_to_be_mended_is_boxed_in_closely(rows: MemoryTileMetadataStore) -> None:
+def test_repair_boxes_fit_flawed_tiles_tightly(rows: MemoryTileMetadataStore) -> None:
     tiles = list(AREA.tiles("sat"))
     bad = [one for one in tiles if one.zoom == 14][40:43]
-    store(rows, *(tile(one, days=400 if one in bad else 1) for one in tiles))
-    ((box, zooms),) = judged(rows).boxes_to_mend()
+    store_tiles(rows, *(new_tile(one, days=400 if one in bad else 1) for one in tiles))
+    ((box, zooms),) = report_readiness(rows).find_repair_boxes()
     assert list(TileCoverage(bbox=box, zoom_levels=zooms).tiles("sat")) == bad
-    assert judged(rows, standard=REAR).boxes_to_mend() == ()
+    assert report_readiness(rows, standard=REAR).find_repair_boxes() == ()
 
 
-def test_what_does_not_ground_the_aircraft_is_not_boxed_in(rows: MemoryTileMetadataStore) -> None:
+def test_nonblocking_flaws_get_no_repair_box(rows: MemoryTileMetadataStore) -> None:
     tiles = list(AREA.tiles("sat"))
     old, missing = tiles[0], [one for one in tiles if one.zoom == 14][40]
-    store(rows, *(tile(one, days=400 if one == old else 1) for one in tiles if one != missing))
-    report = judged(rows, standard=REAR)
-    assert {patch.flaw.grounds for patch in report.patches()} == {True, False}
-    ((box, zooms),) = report.boxes_to_mend()
+    store_tiles(
+        rows, *(new_tile(one, days=400 if one == old else 1) for one in tiles if one != missing)
+    )
+    report = report_readiness(rows, standard=REAR)
+    assert {patch.flaw.is_blocking for patch in report.iter_patches()} == {True, False}
+    ((box, zooms),) = report.find_repair_boxes()
     assert list(TileCoverage(bbox=box, zoom_levels=zooms).tiles("sat")) == [missing]
 
 
-def test_across_the_antimeridian_each_side_has_its_box(rows: MemoryTileMetadataStore) -> None:
-    boxes = judged(rows, area=ACROSS).boxes_to_mend()
+def test_repair_boxes_are_split_at_antimeridian(rows: MemoryTileMetadataStore) -> None:
+    boxes = report_readiness(rows, area=ACROSS).find_repair_boxes()
     assert [box.crosses_antimeridian for box, _ in boxes] == [False, False]
     fetched = {
         one
@@ -177,18 +184,18 @@ def test_across_the_antimeridian_each_side_has_its_box(rows: MemoryTileMetadataS
     assert fetched == set(ACROSS.tiles("sat"))
 
 
-def test_many_holes_make_few_patches(rows: MemoryTileMetadataStore) -> None:
+def test_many_holes_are_merged_into_few_patches(rows: MemoryTileMetadataStore) -> None:
     area = TileCoverage(bbox=AREA.bbox, zoom_levels=[16])
-    store(rows, *(tile(one) for one in area.tiles("sat") if (one.x + one.y) % 2))
-    report = judged(rows, area=area)
+    store_tiles(rows, *(new_tile(one) for one in area.tiles("sat") if (one.x + one.y) % 2))
+    report = report_readiness(rows, area=area)
     holes = report.total.flaws[Flaw.HOLE]
-    patches = list(report.patches())
+    patches = list(report.iter_patches())
     assert holes > PATCHES_MAX >= len(patches)
     assert sum(patch.flawed for patch in patches) == holes
     assert " of " in report.examples[0].detail
 
 
-class Endless(MemoryTileMetadataStore):
+class EndlessMetadataStore(MemoryTileMetadataStore):
     """Has every tile of any area, and keeps none of them."""
 
     def query_by_bbox(
@@ -197,20 +204,20 @@ class Endless(MemoryTileMetadataStore):
         assert source is not None
         for tile_id in TileCoverage(bbox=bbox, zoom_levels=zoom_levels).tiles(source):
             old = tile_id.y % 2
-            new = tile(tile_id, days=200 + tile_id.x % 100 if old else 1)
-            yield self._visible(new, self.insert_metadata(new), None)
+            new = new_tile(tile_id, days=200 + tile_id.x % 100 if old else 1)
+            yield self._to_metadata(new, self.insert_metadata(new), None)
             self._waiting.clear()
 
 
-def test_memory_holds_a_byte_a_tile_and_little_else() -> None:
-    rows = Endless(clock=ManualClock(NOW.timestamp()))
+def test_memory_use_stays_near_one_byte_per_tile() -> None:
+    rows = EndlessMetadataStore(clock=ManualClock(NOW.timestamp()))
     small = TileCoverage(bbox=AREA.bbox, zoom_levels=[13])
     large = TileCoverage(bbox=AREA.bbox, zoom_levels=[16])
     assert large.count > 4_000
-    judged(rows, area=small)
+    report_readiness(rows, area=small)
     tracemalloc.start()
     try:
-        report = judged(rows, area=large)
+        report = report_readiness(rows, area=large)
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -3,47 +3,55 @@
 from datetime import timedelta
 
 import pytest
-from support.work_desk import Desk, acquire, broken, busy, key, memory_desk, sealed_by
+from support.control_plane import (
+    ControlPlane,
+    acquire_work,
+    create_memory_control_plane,
+    create_sealed,
+    partition_key,
+    rate_limited_error,
+    unreachable_error,
+)
 
-from tileferry.application.control.inspection import Inspection
-from tileferry.domain.actors import Actor
+from tileferry.application.control.queries import WorkInspector
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.runs import RunId, Verdict, VerdictOutcome
+from tileferry.domain.state_machine import Actor
 
-KEY = key()
+KEY = partition_key()
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return memory_desk()
+def control_plane() -> ControlPlane:
+    return create_memory_control_plane()
 
 
-def looking(desk: Desk) -> Inspection:
-    return Inspection(books=desk.reader, policies=desk.policies)
+def inspection(desk: ControlPlane) -> WorkInspector:
+    return WorkInspector(books=desk.reader, policies=desk.policies)
 
 
-def test_a_run_is_shown_with_its_attempts(desk: Desk) -> None:
-    desk.submitted()
-    run = desk.claimed()
-    after = desk.control.process_error(run, broken())
-    seen = looking(desk).run(run.run_id)
-    assert (seen.run, seen.now) == (after, desk.reader.now())
+def test_run_is_shown_with_its_attempts(control_plane: ControlPlane) -> None:
+    control_plane.submit_run()
+    run = control_plane.claim_run()
+    after = control_plane.control.process_error(run, unreachable_error())
+    seen = inspection(control_plane).run(run.run_id)
+    assert (seen.run, seen.now) == (after, control_plane.reader.now())
     assert [attempt.error_message for attempt in seen.attempts] == [after.error_message]
 
 
-def test_a_run_that_nobody_knows_is_refused(desk: Desk) -> None:
+def test_unknown_run_is_rejected(control_plane: ControlPlane) -> None:
     with pytest.raises(InvalidValueError, match="names no run"):
-        looking(desk).run(RunId("gone"))
+        inspection(control_plane).run(RunId("gone"))
 
 
-def test_a_failed_partition_is_shown_with_what_comes_next(desk: Desk) -> None:
-    desk.partitions.enqueue([acquire(KEY)], actor=Actor.OPERATOR)
-    run = desk.claimed()
+def test_failed_partition_is_shown_with_planned_retry(control_plane: ControlPlane) -> None:
+    control_plane.partitions.enqueue([acquire_work(KEY)], actor=Actor.OPERATOR)
+    run = control_plane.claim_run()
     verdict = Verdict(
         run_id=run.run_id, outcome=VerdictOutcome.FAILED, reasons=["tiles are missing"]
     )
-    desk.control.process_result(run, verdict, sealed=sealed_by(run, KEY))
-    seen = looking(desk).partition(KEY)
+    control_plane.control.process_result(run, verdict, sealed=create_sealed(run, KEY))
+    seen = inspection(control_plane).find_partition(KEY)
     assert seen is not None
     assert (seen.newest.run.run_id, seen.has_raw, seen.terminal) == (run.run_id, True, None)
     assert [line.run_id for line in seen.verdicts] == [run.run_id]
@@ -51,22 +59,22 @@ def test_a_failed_partition_is_shown_with_what_comes_next(desk: Desk) -> None:
     assert seen.planned.next_run_at > seen.now
 
 
-def test_a_partition_that_nobody_knows_is_not_shown(desk: Desk) -> None:
-    assert looking(desk).partition(KEY) is None
+def test_unknown_partition_returns_none(control_plane: ControlPlane) -> None:
+    assert inspection(control_plane).find_partition(KEY) is None
 
 
-def test_sources_are_shown_with_their_gates_and_loads(desk: Desk) -> None:
-    desk.submitted()
-    run = desk.claimed()
-    desk.submitted()
-    desk.control.process_error(run, busy(600.0))
-    (source,) = looking(desk).sources()
-    assert looking(desk).source("osm") == source
-    assert source.gate.closed_until == desk.reader.now() + timedelta(seconds=600)
+def test_sources_are_shown_with_gate_and_load(control_plane: ControlPlane) -> None:
+    control_plane.submit_run()
+    run = control_plane.claim_run()
+    control_plane.submit_run()
+    control_plane.control.process_error(run, rate_limited_error(600.0))
+    (source,) = inspection(control_plane).list_sources()
+    assert inspection(control_plane).get_source("osm") == source
+    assert source.gate.closed_until == control_plane.reader.now() + timedelta(seconds=600)
     assert (source.load.ready, source.load.waiting, source.load.under_way) == (1, 1, 0)
 
 
-def test_a_source_that_no_run_was_for_is_open_and_idle(desk: Desk) -> None:
-    desk.submitted()
-    source = looking(desk).source("nobody")
+def test_unused_source_is_open_and_idle(control_plane: ControlPlane) -> None:
+    control_plane.submit_run()
+    source = inspection(control_plane).get_source("nobody")
     assert (source.gate.closed_until, source.tokens, source.load.ready) == (None, 0.0, 0)

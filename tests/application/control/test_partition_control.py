@@ -5,83 +5,101 @@ The rest is the contract of the books, in tests/contracts/test_partition_*.py.
 
 import pytest
 from attrs import evolve
-from support.partition_desk import ANN, FAILED, PASSED, dates, enqueued, known, made
-from support.work_desk import Desk, acquire, key, memory_desk
+from support.control_plane import (
+    FAILED,
+    OVERRIDE,
+    PASSED,
+    ControlPlane,
+    acquire_work,
+    create_backfill_request,
+    create_judged_partition,
+    create_memory_control_plane,
+    enqueue_partitions,
+    get_partition,
+    partition_key,
+)
 
 from tileferry.application.control import partition_control
 from tileferry.application.ports.work import PartitionFilter
-from tileferry.domain.actors import Actor
 from tileferry.domain.errors import IllegalTransitionError, InvalidValueError, PlanDriftedError
 from tileferry.domain.partitions import PartitionStatus, TerminalityPolicy
+from tileferry.domain.state_machine import Actor
 
-KEY = key()
+KEY = partition_key()
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return memory_desk()
+def control_plane() -> ControlPlane:
+    return create_memory_control_plane()
 
 
-def test_a_partition_comes_into_being_once(desk: Desk) -> None:
-    enqueued(desk)
+def test_partition_cannot_be_enqueued_twice(control_plane: ControlPlane) -> None:
+    enqueue_partitions(control_plane)
     with pytest.raises(IllegalTransitionError):
-        desk.partitions.enqueue([acquire(KEY)], actor=Actor.OPERATOR)
+        control_plane.partitions.enqueue([acquire_work(KEY)], actor=Actor.OPERATOR)
 
 
-def test_what_is_under_way_is_not_retried(desk: Desk) -> None:
-    enqueued(desk)
+def test_pending_partition_cannot_be_retried(control_plane: ControlPlane) -> None:
+    enqueue_partitions(control_plane)
     with pytest.raises(IllegalTransitionError):
-        desk.partitions.retry([KEY], ANN)
+        control_plane.partitions.retry([KEY], OVERRIDE)
 
 
-def test_a_partition_that_nobody_knows_is_refused(desk: Desk) -> None:
+def test_retry_of_unknown_partition_is_rejected(control_plane: ControlPlane) -> None:
     with pytest.raises(InvalidValueError, match="is not known"):
-        desk.partitions.retry([KEY], ANN)
+        control_plane.partitions.retry([KEY], OVERRIDE)
 
 
 @pytest.mark.parametrize("outcome", [FAILED, PASSED])
-def test_a_backfill_takes_what_is_there_further(desk: Desk, outcome: object) -> None:
-    (before,) = made(desk, outcome)  # type: ignore[arg-type]  # one of the outcomes
-    plan = desk.partitions.plan(dates(1, 2, reprocess=True))
-    first, second = desk.partitions.apply(plan, ANN)
-    assert (first.key, second.key) == (KEY, key(2))
+def test_backfill_reprocesses_existing_partitions(
+    control_plane: ControlPlane, outcome: object
+) -> None:
+    (before,) = create_judged_partition(control_plane, outcome)  # type: ignore[arg-type]  # one of the outcomes
+    plan = control_plane.partitions.plan(create_backfill_request(1, 2, reprocess=True))
+    first, second = control_plane.partitions.apply(plan, OVERRIDE)
+    assert (first.key, second.key) == (KEY, partition_key(2))
     assert first.active_run_id not in {None, before.run_id}
-    assert list(desk.partitions.apply(plan, ANN)) == []  # it was done
+    assert list(control_plane.partitions.apply(plan, OVERRIDE)) == []  # it was done
 
 
-def test_a_plan_that_has_drifted_is_refused(desk: Desk) -> None:
-    plan = desk.partitions.plan(dates(1, 1))
-    made(desk, FAILED)
+def test_drifted_plan_is_rejected(control_plane: ControlPlane) -> None:
+    plan = control_plane.partitions.plan(create_backfill_request(1, 1))
+    create_judged_partition(control_plane, FAILED)
     with pytest.raises(PlanDriftedError):
-        desk.partitions.apply(plan, ANN)
-    assert known(desk, KEY).status is PartitionStatus.FAILED
+        control_plane.partitions.apply(plan, OVERRIDE)
+    assert get_partition(control_plane, KEY).status is PartitionStatus.FAILED
 
 
-def test_automation_leaves_what_the_policy_gives_up_by_now(desk: Desk) -> None:
-    made(desk, FAILED)
-    planned = desk.reader.planned_retry(KEY)
+def test_automatic_retry_respects_stricter_policy(control_plane: ControlPlane) -> None:
+    create_judged_partition(control_plane, FAILED)
+    planned = control_plane.reader.find_planned_retry(KEY)
     assert planned is not None
-    desk.pass_time(24 * 3_600)
-    stricter = evolve(desk.policies, terminality=TerminalityPolicy(max_attempts=1))
-    desk.policies = stricter
-    assert desk.partitions.retry_due() == 0
-    assert desk.reader.planned_retry(KEY) is None
+    control_plane.pass_time(24 * 3_600)
+    stricter = evolve(control_plane.policies, terminality=TerminalityPolicy(max_attempts=1))
+    control_plane.policies = stricter
+    assert control_plane.partitions.retry_due() == 0
+    assert control_plane.reader.find_planned_retry(KEY) is None
 
 
-def test_a_range_means_its_failures_and_a_mark_those_without_one(desk: Desk) -> None:
+def test_range_selects_failed_partitions_to_retry_or_mark(control_plane: ControlPlane) -> None:
     for day, outcome in ((1, FAILED), (2, PASSED), (3, FAILED), (4, FAILED)):
-        made(desk, outcome, wanted=key(day))
-    desk.partitions.mark_terminal([key(3)], ANN)
-    march = PartitionFilter(last=key(3).logical_date)
-    assert list(desk.partitions.to_retry(desk.reader, march)) == [KEY, key(3)]
-    assert list(desk.partitions.to_mark(desk.reader, march)) == [KEY]
+        create_judged_partition(control_plane, outcome, wanted=partition_key(day))
+    control_plane.partitions.mark_terminal([partition_key(3)], OVERRIDE)
+    march = PartitionFilter(last=partition_key(3).logical_date)
+    assert list(control_plane.partitions.list_retryable(control_plane.reader, march)) == [
+        KEY,
+        partition_key(3),
+    ]
+    assert list(control_plane.partitions.list_markable(control_plane.reader, march)) == [KEY]
 
 
-def test_a_range_with_more_failures_than_one_action_takes_is_refused(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+def test_range_over_partition_limit_is_rejected(
+    control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partition_control, "BACKFILL_PARTITIONS_MAX", 1)
     for day in (1, 2):
-        made(desk, FAILED, wanted=key(day))
+        create_judged_partition(control_plane, FAILED, wanted=partition_key(day))
     with pytest.raises(InvalidValueError, match="range: makes more than 1 partitions"):
-        desk.partitions.to_retry(desk.reader, PartitionFilter(last=key(2).logical_date))
+        control_plane.partitions.list_retryable(
+            control_plane.reader, PartitionFilter(last=partition_key(2).logical_date)
+        )

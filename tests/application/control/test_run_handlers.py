@@ -7,22 +7,34 @@ from pathlib import PurePath, PurePosixPath
 
 import pytest
 from attrs import define, field
-from support.memory_area import BOX, ZOOM, InTurn, MemoryArea, MemoryProvider, fault
-from support.work_desk import Desk, key, memory_desk, upload
+from support.control_plane import (
+    ControlPlane,
+    create_memory_control_plane,
+    partition_key,
+    upload_work,
+)
+from support.memory_download_env import (
+    BOX,
+    ZOOM,
+    MemoryDownloadEnv,
+    MemoryProvider,
+    SequentialWorkers,
+    create_fault,
+)
 
 from tileferry.adapters.memory import MemoryRawSink
-from tileferry.application import PartitionAcquisition, RawDownloads
+from tileferry.application import PartitionAcquisition, RawDownloaderFactory
 from tileferry.application.control.run_handlers import (
     AcquirePartitionHandler,
     DownloadAreaHandler,
+    StopCheckObserver,
     UploadFlightHandler,
-    Watchful,
 )
 from tileferry.application.ports.downloads import DownloadObserver, TileFate
 from tileferry.application.ports.uploads import TileUploader, UploadObserver
-from tileferry.domain.actors import Actor
 from tileferry.domain.errors import CacheBudgetExceededError, SatelliteProviderError
 from tileferry.domain.runs import Run, VerdictOutcome
+from tileferry.domain.state_machine import Actor
 from tileferry.domain.tiles import (
     PerTileStatus,
     ProviderFault,
@@ -33,7 +45,7 @@ from tileferry.domain.tiles import (
 )
 from tileferry.domain.work import AcquirePartition, DownloadArea
 
-KEY = key(source="satellite")
+KEY = partition_key(source="satellite")
 ROOT = PurePosixPath("/cache")
 
 
@@ -45,12 +57,12 @@ def stop() -> None:
     raise Stopped
 
 
-def go_on() -> None:
+def keep_running() -> None:
     """Nobody wants it to stop."""
 
 
 @define
-class Locked:
+class CountingLock:
     """Counts who is inside."""
 
     inside: int = 0
@@ -67,7 +79,7 @@ class Locked:
 
 
 @define
-class Disk:
+class FakeDisk:
     """Has so much free."""
 
     free: int = 10**9
@@ -80,29 +92,29 @@ class Disk:
 
 
 @define
-class Site:
+class AcquisitionEnv:
     """A provider, and raw partitions to fill from it."""
 
-    area: MemoryArea = field(factory=lambda: MemoryArea.of(0))
-    disk: Disk = field(factory=Disk)
+    area: MemoryDownloadEnv = field(factory=lambda: MemoryDownloadEnv.with_tiles(0))
+    disk: FakeDisk = field(factory=FakeDisk)
     sink: MemoryRawSink = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.sink = MemoryRawSink(clock=self.area.bench.clock)
 
     @classmethod
-    def of(cls, count: int) -> "Site":
-        return cls(MemoryArea(MemoryProvider(count)))
+    def of(cls, count: int) -> "AcquisitionEnv":
+        return cls(MemoryDownloadEnv(MemoryProvider(count)))
 
     def acquisition(self) -> PartitionAcquisition:
         logger = logging.getLogger("tests.acquisition")
         bench = self.area.bench
         return PartitionAcquisition(
             sink=self.sink,
-            downloaders=RawDownloads(
+            downloaders=RawDownloaderFactory(
                 provider=self.area.provider,
-                workers=InTurn(),
-                retry=bench.manager(),
+                workers=SequentialWorkers(),
+                retry=bench.create_manager(),
                 clock=bench.clock,
                 logger=logger,
                 disk=self.disk_under,
@@ -112,25 +124,25 @@ class Site:
             logger=logger,
         )
 
-    def disk_under(self, folder: PurePath) -> Disk:
+    def disk_under(self, folder: PurePath) -> FakeDisk:
         assert folder.parts
         return self.disk
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return memory_desk()
+def control_plane() -> ControlPlane:
+    return create_memory_control_plane()
 
 
-def partition_run(desk: Desk) -> Run:
+def claim_partition_run(desk: ControlPlane) -> Run:
     work = AcquirePartition(
         key=KEY, bbox=BOX, zoom_levels=(ZOOM,), sector_class=SectorClass.STABLE_REAR
     )
     desk.partitions.enqueue([work], actor=Actor.OPERATOR)
-    return desk.claimed()
+    return desk.claim_run()
 
 
-def download_run(desk: Desk) -> Run:
+def claim_download_run(desk: ControlPlane) -> Run:
     work = DownloadArea(
         source="satellite",
         flight_id="F1",
@@ -138,79 +150,79 @@ def download_run(desk: Desk) -> Run:
         zoom_levels=(ZOOM,),
         sector_class=SectorClass.STABLE_REAR,
     )
-    desk.submitted(work)
-    return desk.claimed()
+    desk.submit_run(work)
+    return desk.claim_run()
 
 
-def test_a_partition_is_extracted_sealed_and_judged(desk: Desk) -> None:
-    site = Site.of(4)
-    run = partition_run(desk)
+def test_partition_is_acquired_sealed_and_judged(control_plane: ControlPlane) -> None:
+    site = AcquisitionEnv.of(4)
+    run = claim_partition_run(control_plane)
     handler = AcquirePartitionHandler(site.acquisition)
-    result = handler(run, go_on)
+    result = handler(run, keep_running)
     assert result.verdict.run_id == run.run_id
     assert result.sealed is not None
     assert (result.sealed.key, result.sealed.tiles) == (KEY, 4)
     assert site.sink.find(KEY, run.run_id) == result.sealed
     # What is sealed is not extracted again, and gets the same verdict.
     site.area.provider.asked.clear()
-    assert handler(run, go_on) == result
+    assert handler(run, keep_running) == result
     assert site.area.provider.asked == []
 
 
-def test_a_run_that_broke_goes_on_where_it_was(desk: Desk) -> None:
-    site = Site.of(4)
-    run = partition_run(desk)
+def test_failed_acquisition_resumes(control_plane: ControlPlane) -> None:
+    site = AcquisitionEnv.of(4)
+    run = claim_partition_run(control_plane)
     tiles = site.area.provider.tiles
-    site.area.provider.faults[tiles[2]] = [fault(ProviderFault.UNAVAILABLE)] * 5
+    site.area.provider.faults[tiles[2]] = [create_fault(ProviderFault.UNAVAILABLE)] * 5
     handler = AcquirePartitionHandler(site.acquisition)
     with pytest.raises(SatelliteProviderError):
-        handler(run, go_on)
+        handler(run, keep_running)
     assert site.sink.find(KEY, run.run_id) is None
     site.area.provider.asked.clear()
-    assert handler(run, go_on).sealed is not None
+    assert handler(run, keep_running).sealed is not None
     assert site.area.provider.fetched == tiles[2:]
 
 
-def test_a_raw_partition_leaves_the_reserve_of_the_disk_alone(desk: Desk) -> None:
-    site = Site.of(4)
+def test_acquisition_respects_disk_reserve(control_plane: ControlPlane) -> None:
+    site = AcquisitionEnv.of(4)
     site.disk.free = 1_010
     with pytest.raises(CacheBudgetExceededError) as failure:
-        AcquirePartitionHandler(site.acquisition)(partition_run(desk), go_on)
+        AcquirePartitionHandler(site.acquisition)(claim_partition_run(control_plane), keep_running)
     assert failure.value.available_bytes == 10
 
 
-def test_an_area_is_downloaded_under_the_lock(desk: Desk) -> None:
-    area, locked = MemoryArea.of(3), Locked()
+def test_area_is_downloaded_under_cache_lock(control_plane: ControlPlane) -> None:
+    area, locked = MemoryDownloadEnv.with_tiles(3), CountingLock()
 
     def downloader(observer: DownloadObserver) -> object:
         assert locked.inside == 1
-        return area.download(observer=observer)
+        return area.create_download(observer=observer)
 
     handler = DownloadAreaHandler(
         downloader=downloader,  # type: ignore[arg-type]  # it is one
         locked=locked,
         cache_root=ROOT,
     )
-    run = download_run(desk)
-    result = handler(run, go_on)
+    run = claim_download_run(control_plane)
+    result = handler(run, keep_running)
     assert (result.verdict.run_id, result.verdict.outcome) == (run.run_id, VerdictOutcome.PASSED)
-    assert (result.sealed, locked.inside, area.stored()) == (None, 0, area.provider.tiles)
+    assert (result.sealed, locked.inside, area.list_stored()) == (None, 0, area.provider.tiles)
 
 
-def test_a_worker_that_has_to_stop_ends_the_download(desk: Desk) -> None:
-    area, locked = MemoryArea.of(3), Locked()
+def test_stop_request_ends_download(control_plane: ControlPlane) -> None:
+    area, locked = MemoryDownloadEnv.with_tiles(3), CountingLock()
     handler = DownloadAreaHandler(
-        downloader=lambda observer: area.download(observer=observer),
+        downloader=lambda observer: area.create_download(observer=observer),
         locked=locked,
         cache_root=ROOT,
     )
     with pytest.raises(Stopped):
-        handler(download_run(desk), stop)
+        handler(claim_download_run(control_plane), stop)
     assert (locked.inside, area.provider.fetched) == (0, [])
 
 
 @define
-class Uploader:
+class FakeUploader:
     """Says what it is told of two tiles."""
 
     observer: UploadObserver
@@ -222,21 +234,23 @@ class Uploader:
         answers = [
             PerTileStatus(tile_id=tile, status=self.status) for tile in MemoryProvider(2).tiles
         ]
-        self.observer.answered(answers, 100)
+        self.observer.on_answers(answers, 100)
         return UploadBatchReport.from_statuses(request.flight_id, answers)
 
 
-@pytest.mark.parametrize("check", [go_on, stop])
-def test_a_flight_is_uploaded_under_the_lock(desk: Desk, check: Callable[[], None]) -> None:
-    locked = Locked()
+@pytest.mark.parametrize("check", [keep_running, stop])
+def test_flight_is_uploaded_under_cache_lock(
+    control_plane: ControlPlane, check: Callable[[], None]
+) -> None:
+    locked = CountingLock()
     asked: list[str] = []
 
     def uploader(observer: UploadObserver) -> TileUploader:
         assert locked.inside == 1
-        return Uploader(observer, asked)  # type: ignore[return-value]  # the rest is not called
+        return FakeUploader(observer, asked)  # type: ignore[return-value]  # the rest is not called
 
-    desk.submitted(upload("F7"))
-    run = desk.claimed()
+    control_plane.submit_run(upload_work("F7"))
+    run = control_plane.claim_run()
     handler = UploadFlightHandler(uploader=uploader, locked=locked)
     if check is stop:
         with pytest.raises(Stopped):
@@ -246,15 +260,15 @@ def test_a_flight_is_uploaded_under_the_lock(desk: Desk, check: Callable[[], Non
     assert (asked, locked.inside, locked.entered) == (["F7"], 0, 1)
 
 
-def test_only_what_comes_at_a_safe_moment_ends_the_work() -> None:
-    watchful = Watchful(stop)
+def test_stop_is_checked_only_at_safe_points() -> None:
+    watchful = StopCheckObserver(stop)
     moments: list[Callable[[], None]] = [
-        lambda: watchful.listing(1),
-        lambda: watchful.begun(tiles=1, already_stored=0, estimated_bytes=1),
-        lambda: watchful.durable(1),
-        lambda: watchful.answered([], 0),
+        lambda: watchful.on_listing(1),
+        lambda: watchful.on_begin(tiles=1, already_stored=0, estimated_bytes=1),
+        lambda: watchful.on_durable(1),
+        lambda: watchful.on_answers([], 0),
     ]
     for told in moments:
         with pytest.raises(Stopped):
             told()
-    watchful.tile(TileFate.STORED, 1)
+    watchful.on_tile(TileFate.STORED, 1)

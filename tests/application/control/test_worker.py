@@ -4,10 +4,15 @@ import logging
 from collections.abc import Callable
 
 import pytest
-from support.work_desk import download, memory_desk
-from support.work_shop import DISK, Shop, passed, raises
+from support.control_plane import create_memory_control_plane, download_work
+from support.worker_env import (
+    DISK_FULL_ERROR,
+    WorkerEnv,
+    create_failing_handler,
+    create_passed_result,
+)
 
-from tileferry.application.control.worker import Result
+from tileferry.application.control.worker import RunResult
 from tileferry.domain.errors import (
     DatabaseError,
     InvalidValueError,
@@ -24,35 +29,35 @@ from tileferry.domain.runs import (
 
 
 @pytest.fixture
-def shop() -> Shop:
-    return Shop(memory_desk())
+def worker_env() -> WorkerEnv:
+    return WorkerEnv(create_memory_control_plane())
 
 
-def test_spec4_runs_are_done_in_their_order_until_none_is_due(shop: Shop) -> None:
-    runs = [shop.desk.submitted().run_id for _ in range(7)]
-    shop.worker.run()
-    assert shop.done == runs
-    assert shop.desk.reader.counts() == {RunStatus.PASSED: 7}
-    assert shop.worker.processed == 7
+def test_spec4_runs_are_processed_in_order_until_none_is_due(worker_env: WorkerEnv) -> None:
+    runs = [worker_env.desk.submit_run().run_id for _ in range(7)]
+    worker_env.worker.run()
+    assert worker_env.done == runs
+    assert worker_env.desk.reader.count_runs() == {RunStatus.PASSED: 7}
+    assert worker_env.worker.processed == 7
 
 
-def test_spec4_a_retry_end_to_end(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+def test_spec4_retry_end_to_end(worker_env: WorkerEnv, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    run = shop.desk.submitted()
-    shop.work = raises(DISK)
-    shop.worker.run()
-    waiting = shop.desk.known(run)
+    run = worker_env.desk.submit_run()
+    worker_env.work = create_failing_handler(DISK_FULL_ERROR)
+    worker_env.worker.run()
+    waiting = worker_env.desk.get_run(run)
     assert (waiting.status, waiting.retry_count, waiting.error_class) == (
         RunStatus.ERROR,
         1,
         "retryable",
     )
-    shop.worker.run()
-    assert len(shop.done) == 1
-    shop.clock.pass_time(60)
-    shop.work = None
-    shop.worker.run()
-    assert shop.desk.known(run).status is RunStatus.PASSED
+    worker_env.worker.run()
+    assert len(worker_env.done) == 1
+    worker_env.clock.advance(60)
+    worker_env.work = None
+    worker_env.worker.run()
+    assert worker_env.desk.get_run(run).status is RunStatus.PASSED
     kinds = [record.kind for record in caplog.records]  # type: ignore[attr-defined]
     assert kinds == [
         "run.started",
@@ -66,170 +71,172 @@ def test_spec4_a_retry_end_to_end(shop: Shop, caplog: pytest.LogCaptureFixture) 
     assert "in 60 s" in caplog.records[1].getMessage()
 
 
-def test_spec4_a_run_is_given_up_after_its_last_attempt(
-    shop: Shop, caplog: pytest.LogCaptureFixture
+def test_spec4_run_is_given_up_after_last_attempt(
+    worker_env: WorkerEnv, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run = shop.desk.submitted()
-    shop.work = raises(DISK)
+    run = worker_env.desk.submit_run()
+    worker_env.work = create_failing_handler(DISK_FULL_ERROR)
     for _ in range(10):
-        shop.worker.run()
-        shop.clock.pass_time(3_600)
-    assert len(shop.done) == 8
-    known = shop.desk.known(run)
+        worker_env.worker.run()
+        worker_env.clock.advance(3_600)
+    assert len(worker_env.done) == 8
+    known = worker_env.desk.get_run(run)
     assert (known.status, known.next_retry_at) == (RunStatus.ERROR, None)
     assert "run.max_attempts_reached" in [record.kind for record in caplog.records]  # type: ignore[attr-defined]
 
 
-def test_spec4_a_final_error_is_said_loudly_at_once(
-    shop: Shop, caplog: pytest.LogCaptureFixture
+def test_spec4_final_error_is_logged_as_error_at_once(
+    worker_env: WorkerEnv, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shop.desk.submitted()
-    shop.work = raises(InvalidValueError(field="payload.bbox", value=1, problem="is no box"))
-    shop.worker.run()
+    worker_env.desk.submit_run()
+    worker_env.work = create_failing_handler(
+        InvalidValueError(field="payload.bbox", value=1, problem="is no box")
+    )
+    worker_env.worker.run()
     (record,) = caplog.records
     assert (record.levelname, record.kind) == ("ERROR", "run.permanently_failed")  # type: ignore[attr-defined]
 
 
-def test_an_error_in_one_run_of_a_batch_leaves_the_others_alone(shop: Shop) -> None:
-    runs = [shop.desk.submitted() for _ in range(3)]
+def test_error_in_one_run_does_not_affect_others_in_batch(worker_env: WorkerEnv) -> None:
+    runs = [worker_env.desk.submit_run() for _ in range(3)]
 
-    def work(run: Run, _check: Callable[[], None]) -> Result:
+    def work(run: Run, _check: Callable[[], None]) -> RunResult:
         if run.run_id == runs[1].run_id:
             raise ZeroDivisionError
-        return passed(run)
+        return create_passed_result(run)
 
-    shop.work = work
-    shop.worker.run()
-    assert [shop.desk.known(run).status for run in runs] == [
+    worker_env.work = work
+    worker_env.worker.run()
+    assert [worker_env.desk.get_run(run).status for run in runs] == [
         RunStatus.PASSED,
         RunStatus.ERROR,
         RunStatus.PASSED,
     ]
-    assert shop.desk.known(runs[1]).error_message == "ZeroDivisionError"
+    assert worker_env.desk.get_run(runs[1]).error_message == "ZeroDivisionError"
 
 
-def test_a_verdict_with_remarks_is_kept_and_audited(shop: Shop) -> None:
-    run = shop.desk.submitted()
-    shop.work = lambda run, _check: Result(
+def test_needs_review_verdict_is_stored_and_audited(worker_env: WorkerEnv) -> None:
+    run = worker_env.desk.submit_run()
+    worker_env.work = lambda run, _check: RunResult(
         verdict=Verdict(
             run_id=run.run_id, outcome=VerdictOutcome.NEEDS_REVIEW, reasons=["2 tiles are old"]
         )
     )
-    shop.worker.run()
-    known = shop.desk.known(run)
+    worker_env.worker.run()
+    known = worker_env.desk.get_run(run)
     assert (known.status, known.error_message) == (RunStatus.NEEDS_REVIEW, "2 tiles are old")
-    assert [event.transition for event in shop.desk.events()] == ["submit", "complete"]  # type: ignore[attr-defined]
+    assert [event.transition for event in worker_env.desk.events()] == ["submit", "complete"]  # type: ignore[attr-defined]
 
 
-def test_a_long_batch_is_reported_on_the_way(shop: Shop) -> None:
+def test_results_of_long_batch_are_reported_early(worker_env: WorkerEnv) -> None:
     for _ in range(3):
-        shop.desk.submitted()
+        worker_env.desk.submit_run()
     seen = []
 
-    def work(run: Run, _check: Callable[[], None]) -> Result:
-        seen.append(dict(shop.desk.reader.counts()))
-        shop.clock.pass_time(0.6)
-        return passed(run)
+    def work(run: Run, _check: Callable[[], None]) -> RunResult:
+        seen.append(dict(worker_env.desk.reader.count_runs()))
+        worker_env.clock.advance(0.6)
+        return create_passed_result(run)
 
-    shop.work = work
-    shop.worker.run()
+    worker_env.work = work
+    worker_env.worker.run()
     assert [counts.get(RunStatus.PASSED, 0) for counts in seen] == [0, 0, 2]
-    assert shop.desk.reader.counts() == {RunStatus.PASSED: 3}
+    assert worker_env.desk.reader.count_runs() == {RunStatus.PASSED: 3}
 
 
 # Leases
 
 
-def test_invariant_13_the_heart_keeps_the_leases_of_a_long_run(shop: Shop) -> None:
+def test_invariant_13_heartbeat_renews_leases_of_long_run(worker_env: WorkerEnv) -> None:
     for _ in range(2):
-        shop.desk.submitted()
+        worker_env.desk.submit_run()
 
-    def work(run: Run, check: Callable[[], None]) -> Result:
+    def work(run: Run, check: Callable[[], None]) -> RunResult:
         for _ in range(10):
-            shop.clock.pass_time(20)
-            shop.heart.beat()
-            assert shop.desk.control.sweep() == 0
+            worker_env.clock.advance(20)
+            worker_env.heart.beat()
+            assert worker_env.desk.control.sweep() == 0
             check()
-        return passed(run)
+        return create_passed_result(run)
 
-    shop.work = work
-    shop.worker.run()
-    assert shop.desk.reader.counts() == {RunStatus.PASSED: 2}
+    worker_env.work = work
+    worker_env.worker.run()
+    assert worker_env.desk.reader.count_runs() == {RunStatus.PASSED: 2}
 
 
-def test_invariant_12_a_worker_whose_run_was_taken_stops(shop: Shop) -> None:
-    run = shop.desk.submitted()
+def test_invariant_12_worker_that_lost_its_run_stops(worker_env: WorkerEnv) -> None:
+    run = worker_env.desk.submit_run()
 
-    def work(run: Run, check: Callable[[], None]) -> Result:
-        shop.clock.pass_time(61)  # as if it had been stopped for a while
-        shop.desk.control.sweep()
-        other = shop.desk.claimed(WorkerId("w2"))
-        shop.heart.beat()
+    def work(run: Run, check: Callable[[], None]) -> RunResult:
+        worker_env.clock.advance(61)  # as if it had been stopped for a while
+        worker_env.desk.control.sweep()
+        other = worker_env.desk.claim_run(WorkerId("w2"))
+        worker_env.heart.beat()
         with pytest.raises(LeaseLostError):
             check()
-        shop.desk.queue.complete([other])
-        return passed(run)
+        worker_env.desk.queue.complete([other])
+        return create_passed_result(run)
 
-    shop.work = work
+    worker_env.work = work
     with pytest.raises(LeaseLostError, match="worker w1 has lost run"):
-        shop.worker.run()
-    known = shop.desk.known(run)
+        worker_env.worker.run()
+    known = worker_env.desk.get_run(run)
     assert (known.status, known.lease_epoch) == (RunStatus.PASSED, 2)
 
 
-def test_invariant_12_a_worker_that_slept_past_its_lease_knows_it_without_asking(
-    shop: Shop,
+def test_invariant_12_worker_detects_expired_lease_locally(
+    worker_env: WorkerEnv,
 ) -> None:
-    shop.desk.submitted()
+    worker_env.desk.submit_run()
 
-    def work(run: Run, check: Callable[[], None]) -> Result:
-        shop.clock.pass_time(60)
+    def work(run: Run, check: Callable[[], None]) -> RunResult:
+        worker_env.clock.advance(60)
         check()
-        return passed(run)
+        return create_passed_result(run)
 
-    shop.work = work
+    worker_env.work = work
     with pytest.raises(LeaseLostError):
-        shop.worker.run()
-    assert shop.desk.reader.counts() == {RunStatus.PROCESSING: 1}
+        worker_env.worker.run()
+    assert worker_env.desk.reader.count_runs() == {RunStatus.PROCESSING: 1}
 
 
-def test_a_stale_worker_gives_back_what_it_claimed_with_its_last_report(shop: Shop) -> None:
-    shop.desk.submitted(download("F1"))
+def test_stale_worker_gives_back_newly_claimed_runs(worker_env: WorkerEnv) -> None:
+    worker_env.desk.submit_run(download_work("F1"))
     stolen: list[RunId] = []
 
-    def work(run: Run, _check: Callable[[], None]) -> Result:
-        shop.clock.pass_time(61)
-        shop.desk.control.sweep()
-        stolen.append(shop.desk.claimed(WorkerId("w2")).run_id)
-        shop.desk.submitted(download("F2"))
-        return passed(run)
+    def work(run: Run, _check: Callable[[], None]) -> RunResult:
+        worker_env.clock.advance(61)
+        worker_env.desk.control.sweep()
+        stolen.append(worker_env.desk.claim_run(WorkerId("w2")).run_id)
+        worker_env.desk.submit_run(download_work("F2"))
+        return create_passed_result(run)
 
-    shop.work = work
+    worker_env.work = work
     with pytest.raises(LeaseLostError):
-        shop.worker.run()
-    again = shop.desk.claimed(WorkerId("w3"))
+        worker_env.worker.run()
+    again = worker_env.desk.claim_run(WorkerId("w3"))
     assert (again.run_id not in stolen, again.rescues) == (True, 0)
 
 
-def test_a_heart_that_cannot_reach_the_queue_goes_on_beating(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+def test_heartbeat_survives_queue_outage(
+    worker_env: WorkerEnv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shop.desk.submitted()
+    worker_env.desk.submit_run()
 
     def away(*_given: object, **_named: object) -> None:
         raise DatabaseError(problem="away", remedy="wait")
 
-    def work(run: Run, check: Callable[[], None]) -> Result:
+    def work(run: Run, check: Callable[[], None]) -> RunResult:
         with monkeypatch.context() as patch:
-            patch.setattr(type(shop.desk.queue), "renew", away)
-            shop.clock.pass_time(40)
-            shop.heart.beat()
+            patch.setattr(type(worker_env.desk.queue), "renew", away)
+            worker_env.clock.advance(40)
+            worker_env.heart.beat()
             check()
-        shop.heart.beat()
-        shop.clock.pass_time(59)
+        worker_env.heart.beat()
+        worker_env.clock.advance(59)
         check()
-        return passed(run)
+        return create_passed_result(run)
 
-    shop.work = work
-    shop.worker.run()
-    assert shop.desk.reader.counts() == {RunStatus.PASSED: 1}
+    worker_env.work = work
+    worker_env.worker.run()
+    assert worker_env.desk.reader.count_runs() == {RunStatus.PASSED: 1}

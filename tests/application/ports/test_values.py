@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from attrs import evolve
+from support.control_plane import partition_key
 from support.raw_partitions import AREA, RUN
-from support.work_desk import key
 
 from tileferry.application.ports.fdr import KIND_CHARS_MAX, PAYLOAD_BYTES_MAX, FdrRecord
 from tileferry.application.ports.journal import check_journal_name
@@ -16,33 +16,33 @@ from tileferry.application.ports.raw_partitions import (
     refuse_other_area,
     refuse_sealed,
 )
-from tileferry.application.ports.tile_metadata import TileMetadataStore
+from tileferry.application.ports.tiles import TileMetadataStore
 from tileferry.application.ports.work import PartitionFilter
-from tileferry.domain.actors import Actor
 from tileferry.domain.errors import InvalidValueError, StorageError
 from tileferry.domain.partitions import PartitionStatus, enqueue
 from tileferry.domain.runs import RunId
+from tileferry.domain.state_machine import Actor
 from tileferry.domain.tiles import TileId
 
 NAME = f"F1__{'ab' * 8}.json"
 PENDING = enqueue(
-    key(7), RunId("run-1"), actor=Actor.SCHEDULER, now=datetime(2026, 3, 8, tzinfo=UTC)
+    partition_key(7), RunId("run-1"), actor=Actor.SCHEDULER, now=datetime(2026, 3, 8, tzinfo=UTC)
 ).after
 
 
-def record(kind: Any = "c11.upload.giveup", payload: Any = None) -> FdrRecord:
+def make_record(kind: Any = "c11.upload.giveup", payload: Any = None) -> FdrRecord:
     return FdrRecord(sequence=1, recorded_at_s=1.0, kind=kind, payload=payload or {})
 
 
 @pytest.mark.parametrize("kind", ["", "giveup", "C11.giveup", f"a.{'b' * KIND_CHARS_MAX}", 7])
-def test_a_kind_of_event_has_names_and_dots(kind: Any) -> None:
+def test_invalid_event_kind_is_rejected(kind: Any) -> None:
     with pytest.raises(InvalidValueError, match="is not a kind of event"):
-        record(kind=kind)
+        make_record(kind=kind)
 
 
-def test_what_is_recorded_is_out_of_the_senders_reach() -> None:
+def test_record_payload_is_copied() -> None:
     given = {"tiles": ["a"]}
-    made = record(payload=given)
+    made = make_record(payload=given)
     given["tiles"].append("b")
     assert made.payload == {"tiles": ["a"]}
 
@@ -51,19 +51,19 @@ def test_what_is_recorded_is_out_of_the_senders_reach() -> None:
     ("payload", "problem"),
     [([1], "is no mapping"), ({"text": "x" * PAYLOAD_BYTES_MAX}, "must be at most")],
 )
-def test_a_payload_is_a_small_mapping(payload: Any, problem: str) -> None:
+def test_invalid_or_oversized_payload_is_rejected(payload: Any, problem: str) -> None:
     with pytest.raises(InvalidValueError, match=problem):
-        record(payload=payload)
+        make_record(payload=payload)
 
 
 @pytest.mark.parametrize("name", ["", "F1.json", f"../{NAME}", f"..{NAME[2:]}", NAME.upper(), 7])
-def test_a_journal_has_the_name_of_its_request(name: Any) -> None:
+def test_invalid_journal_name_is_rejected(name: Any) -> None:
     assert check_journal_name(NAME) == NAME
     with pytest.raises(InvalidValueError, match="is not of the form"):
         check_journal_name(name)
 
 
-def test_a_raw_partition_is_named_by_a_plain_name_and_never_opened_for_something_else() -> None:
+def test_raw_partition_id_and_reopening_checks() -> None:
     check_run_id(RUN)
     with pytest.raises(InvalidValueError, match="is not a plain name"):
         check_run_id(RunId("../run-1"))
@@ -73,7 +73,7 @@ def test_a_raw_partition_is_named_by_a_plain_name_and_never_opened_for_something
         refuse_other_area(RUN, AREA)
 
 
-def test_a_store_that_predates_the_count_of_attempts_refuses_to_count() -> None:
+def test_store_without_upload_attempts_raises_not_implemented() -> None:
     older: Any = type("Older", (TileMetadataStore,), {})()
     with pytest.raises(NotImplementedError, match="Older does not count upload attempts"):
         older.increment_upload_attempts(TileId(source="s", zoom=1, x=0, y=0))
@@ -90,10 +90,10 @@ def test_a_store_that_predates_the_count_of_attempts_refuses_to_count() -> None:
         (PartitionFilter(last=date(2026, 3, 6)), False),
         (PartitionFilter(statuses=[PartitionStatus.PENDING]), True),
         (PartitionFilter(statuses=[PartitionStatus.FAILED]), False),
-        (PartitionFilter(after=key(6)), True),
-        (PartitionFilter(after=key(7)), False),
-        (PartitionFilter(after=evolve(key(6), source="zzz")), False),
+        (PartitionFilter(after=partition_key(6)), True),
+        (PartitionFilter(after=partition_key(7)), False),
+        (PartitionFilter(after=evolve(partition_key(6), source="zzz")), False),
     ],
 )
-def test_a_filter_takes_what_was_asked_for(wanted: PartitionFilter, *, taken: bool) -> None:
-    assert wanted.takes(PENDING) is taken
+def test_partition_filter_matches(wanted: PartitionFilter, *, taken: bool) -> None:
+    assert wanted.matches(PENDING) is taken

@@ -7,8 +7,17 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from support.idempotency_forms import LEASE, Form, async_form, both, call, real_manager, sync_form
-from support.managers import Bench, Script
+from support.managers import (
+    ONCE_LEASE,
+    OnceForm,
+    RetryBench,
+    ScriptedOperation,
+    call_once,
+    call_once_async,
+    create_once_call,
+    create_threaded_manager,
+    once_forms,
+)
 
 from tileferry.adapters.memory import MemoryIdempotencyStore
 from tileferry.adapters.system import SystemClock, offload
@@ -22,16 +31,16 @@ from tileferry.domain.errors import (
     RecordedFailureError,
     RetryError,
 )
-from tileferry.domain.idempotency import FailedForGood, InProgress
+from tileferry.domain.idempotency import InProgress, PermanentFailure
 from tileferry.domain.retry import GiveUpReason
 
 
-@both
-def test_spec2_the_operation_runs_once_and_its_result_is_everybodys(form: Form) -> None:
-    bench = Bench()
-    first, second = Script(result={"on": True}), Script()
-    assert form(bench.idempotency(), first) == {"on": True}
-    assert form(bench.idempotency(), second) == {"on": True}
+@once_forms
+def test_spec2_operation_runs_once_and_result_is_shared(form: OnceForm) -> None:
+    bench = RetryBench()
+    first, second = ScriptedOperation(result={"on": True}), ScriptedOperation()
+    assert form(bench.create_idempotency_manager(), first) == {"on": True}
+    assert form(bench.create_idempotency_manager(), second) == {"on": True}
     assert (first.calls, second.calls) == (1, 0)
     assert [event.action for event in bench.events if isinstance(event, IdempotencyUsed)] == [
         "record",
@@ -39,36 +48,36 @@ def test_spec2_the_operation_runs_once_and_its_result_is_everybodys(form: Form) 
     ]
 
 
-@both
-def test_the_first_caller_gets_what_the_later_ones_get(form: Form) -> None:
-    bench = Bench()
-    assert form(bench.idempotency(), Script(result=(1, 2.0))) == [1, 2]
-    assert form(bench.idempotency(), Script()) == [1, 2]
+@once_forms
+def test_first_caller_gets_same_decoded_result_as_later_ones(form: OnceForm) -> None:
+    bench = RetryBench()
+    assert form(bench.create_idempotency_manager(), ScriptedOperation(result=(1, 2.0))) == [1, 2]
+    assert form(bench.create_idempotency_manager(), ScriptedOperation()) == [1, 2]
 
 
-@both
-def test_another_payload_under_the_key_is_refused_and_nothing_runs(form: Form) -> None:
-    bench, script = Bench(), Script()
-    form(bench.idempotency(), Script(), payload={"switch": "on"})
+@once_forms
+def test_different_payload_under_same_key_is_rejected(form: OnceForm) -> None:
+    bench, script = RetryBench(), ScriptedOperation()
+    form(bench.create_idempotency_manager(), ScriptedOperation(), payload={"switch": "on"})
     with pytest.raises(IdempotencyConflictError, match="use a new key for a new payload"):
-        form(bench.idempotency(), script, payload={"switch": "off"})
+        form(bench.create_idempotency_manager(), script, payload={"switch": "off"})
     assert script.calls == 0
 
 
-@both
-def test_a_final_failure_is_kept_and_given_to_later_callers(form: Form) -> None:
-    bench, script = Bench(), Script()
+@once_forms
+def test_final_failure_is_recorded_and_raised_to_later_callers(form: OnceForm) -> None:
+    bench, script = RetryBench(), ScriptedOperation()
     with pytest.raises(ValueError, match="bad request"):
-        form(bench.idempotency(), Script(ValueError("bad request")))
+        form(bench.create_idempotency_manager(), ScriptedOperation(ValueError("bad request")))
     with pytest.raises(RecordedFailureError, match="ValueError: bad request; use a new key"):
-        form(bench.idempotency(), script)
+        form(bench.create_idempotency_manager(), script)
     assert script.calls == 0
     assert bench.kinds == ["idempotency", "idempotency"]
 
 
-@both
-def test_after_a_failure_that_is_not_final_the_next_caller_tries(form: Form) -> None:
-    bench = Bench()
+@once_forms
+def test_next_caller_runs_after_nonfinal_failure(form: OnceForm) -> None:
+    bench = RetryBench()
     exhausted = RetryError(
         category="c",
         operation="o",
@@ -77,110 +86,120 @@ def test_after_a_failure_that_is_not_final_the_next_caller_tries(form: Form) -> 
         reason=GiveUpReason.ATTEMPTS_EXHAUSTED,
     )
     with pytest.raises(RetryError):
-        form(bench.idempotency(), Script(exhausted))
-    assert form(bench.idempotency(), Script()) == "done"
+        form(bench.create_idempotency_manager(), ScriptedOperation(exhausted))
+    assert form(bench.create_idempotency_manager(), ScriptedOperation()) == "done"
     assert bench.clock.slept == []
 
 
-@both
+@once_forms
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
-def test_an_interrupt_gives_the_key_back(form: Form, stop: type[BaseException]) -> None:
-    bench = Bench()
+def test_interrupt_releases_key(form: OnceForm, stop: type[BaseException]) -> None:
+    bench = RetryBench()
     with pytest.raises(stop):
-        form(bench.idempotency(), Script(stop()))
-    assert form(bench.idempotency(), Script(), when_busy=WhenBusy.REFUSE) == "done"
+        form(bench.create_idempotency_manager(), ScriptedOperation(stop()))
+    assert (
+        form(bench.create_idempotency_manager(), ScriptedOperation(), when_busy=WhenBusy.REFUSE)
+        == "done"
+    )
 
 
-@both
-def test_who_refuses_to_wait_is_told_who_has_the_key(form: Form) -> None:
-    bench, script = Bench(), Script()
-    bench.store.claim("k", fingerprint=fingerprint(), owner="somebody", lease=LEASE)
+@once_forms
+def test_busy_key_raises_with_holder_when_not_waiting(form: OnceForm) -> None:
+    bench, script = RetryBench(), ScriptedOperation()
+    bench.store.claim("k", fingerprint=default_fingerprint(), owner="somebody", lease=ONCE_LEASE)
     with pytest.raises(IdempotencyInProgressError, match="held by somebody until"):
-        form(bench.idempotency(), script, when_busy=WhenBusy.REFUSE)
+        form(bench.create_idempotency_manager(), script, when_busy=WhenBusy.REFUSE)
     assert (script.calls, bench.clock.slept) == (0, [])
 
 
-@both
-def test_who_waits_takes_over_when_the_lease_ends(form: Form) -> None:
-    bench = Bench()
-    bench.store.claim("k", fingerprint=fingerprint(), owner="crashed", lease=LEASE)
-    assert form(bench.idempotency(), Script()) == "done"
+@once_forms
+def test_waiting_caller_takes_over_expired_lease(form: OnceForm) -> None:
+    bench = RetryBench()
+    bench.store.claim("k", fingerprint=default_fingerprint(), owner="crashed", lease=ONCE_LEASE)
+    assert form(bench.create_idempotency_manager(), ScriptedOperation()) == "done"
     assert 30 <= sum(bench.clock.slept) < 32
 
 
-@both
-def test_who_waits_does_so_for_a_bounded_time(form: Form) -> None:
-    bench, script = Bench(), Script()
-    bench.store.claim("k", fingerprint=fingerprint(), owner="slow", lease=timedelta(hours=1))
+@once_forms
+def test_waiting_for_busy_key_is_bounded(form: OnceForm) -> None:
+    bench, script = RetryBench(), ScriptedOperation()
+    bench.store.claim(
+        "k", fingerprint=default_fingerprint(), owner="slow", lease=timedelta(hours=1)
+    )
     with pytest.raises(IdempotencyInProgressError):
-        form(bench.idempotency(wait_s_max=10.0), script)
+        form(bench.create_idempotency_manager(wait_s_max=10.0), script)
     assert script.calls == 0
     assert 8 < sum(bench.clock.slept) <= 10
 
 
-def fingerprint() -> str:
-    bench = Bench()
-    sync_form(bench.idempotency(), Script())
+def default_fingerprint() -> str:
+    bench = RetryBench()
+    call_once(bench.create_idempotency_manager(), ScriptedOperation())
     record = bench.store.find("k")
     assert record is not None
     return record.fingerprint
 
 
-def test_a_lease_is_renewed_while_the_operation_runs() -> None:
-    bench = Bench()
+def test_lease_is_renewed_while_operation_runs() -> None:
+    bench = RetryBench()
 
     def work() -> str:
         for _ in range(10):
-            bench.clock.pass_time(20)
+            bench.clock.advance(20)
             assert bench.heartbeat.beat()
         with pytest.raises(IdempotencyInProgressError):
-            sync_form(bench.idempotency(), Script(), when_busy=WhenBusy.REFUSE)
+            call_once(
+                bench.create_idempotency_manager(), ScriptedOperation(), when_busy=WhenBusy.REFUSE
+            )
         return "done"
 
-    assert bench.idempotency().once(work, call()) == "done"
+    assert bench.create_idempotency_manager().run_once(work, create_once_call()) == "done"
     assert bench.heartbeat.every_s == [10.0]
 
 
-def test_a_claim_that_was_lost_records_nothing_and_says_so() -> None:
-    bench = Bench()
+def test_lost_claim_raises_and_records_nothing() -> None:
+    bench = RetryBench()
 
     def work() -> str:
-        bench.clock.pass_time(31)
-        assert sync_form(bench.idempotency(), Script(result="theirs")) == "theirs"
+        bench.clock.advance(31)
+        assert (
+            call_once(bench.create_idempotency_manager(), ScriptedOperation(result="theirs"))
+            == "theirs"
+        )
         assert not bench.heartbeat.beat()
         return "mine"
 
     with pytest.raises(IdempotencyLostError) as lost:
-        bench.idempotency().once(work, call())
+        bench.create_idempotency_manager().run_once(work, create_once_call())
     assert lost.value.__notes__ == ["the operation was carried out, but its result is not recorded"]
-    assert sync_form(bench.idempotency(), Script()) == "theirs"
+    assert call_once(bench.create_idempotency_manager(), ScriptedOperation()) == "theirs"
 
 
-def test_outcomes_are_forgotten_when_their_time_is_over() -> None:
-    bench = Bench()
-    manager = bench.idempotency(keep=timedelta(hours=1))
-    assert sync_form(manager, Script(result=1)) == 1
-    bench.clock.pass_time(3599)
-    assert sync_form(manager, Script(result=2)) == 1
-    bench.clock.pass_time(1)
-    assert sync_form(manager, Script(result=2)) == 2
+def test_recorded_outcome_expires() -> None:
+    bench = RetryBench()
+    manager = bench.create_idempotency_manager(keep=timedelta(hours=1))
+    assert call_once(manager, ScriptedOperation(result=1)) == 1
+    bench.clock.advance(3599)
+    assert call_once(manager, ScriptedOperation(result=2)) == 1
+    bench.clock.advance(1)
+    assert call_once(manager, ScriptedOperation(result=2)) == 2
 
 
-def test_what_lasts_no_time_is_refused() -> None:
+def test_zero_lease_or_keep_is_rejected() -> None:
     with pytest.raises(InvalidValueError, match="lease: must be a duration"):
-        Bench().idempotency(lease=timedelta(0))
+        RetryBench().create_idempotency_manager(lease=timedelta(0))
     with pytest.raises(InvalidValueError, match="keep: must be a duration"):
-        Bench().idempotency(keep=timedelta(0))
-    assert Bench().idempotency(keep=None).keep is None
+        RetryBench().create_idempotency_manager(keep=timedelta(0))
+    assert RetryBench().create_idempotency_manager(keep=None).keep is None
 
 
 # By hand
 
 
-def test_spec2_results_are_checked_recorded_and_cleared_by_hand() -> None:
+def test_spec2_check_record_and_clear_async() -> None:
     async def main() -> None:
-        bench = Bench()
-        manager = bench.idempotency()
+        bench = RetryBench()
+        manager = bench.create_idempotency_manager()
         key = manager.compute_idempotency_key("kill_switch_update", "tenant-123", "corr-456")
         assert await manager.check_idempotency(key) is None
         await manager.record_result(key, None, {"by": "operator"})
@@ -206,37 +225,41 @@ def test_spec2_results_are_checked_recorded_and_cleared_by_hand() -> None:
     asyncio.run(main())
 
 
-def test_the_synchronous_form_by_hand() -> None:
-    bench = Bench()
-    manager = bench.idempotency()
+def test_check_record_and_clear_sync() -> None:
+    bench = RetryBench()
+    manager = bench.create_idempotency_manager()
     manager.record_result_sync("k", 1)
     assert manager.check_idempotency_sync("k") == StoredResult(1)
     assert manager.clear_idempotency_sync("k")
-    bench.store.claim("k", fingerprint="f", owner="me", lease=LEASE)
+    bench.store.claim("k", fingerprint="f", owner="me", lease=ONCE_LEASE)
     assert manager.check_idempotency_sync("k") is None
     bench.store.clear("k")
     with pytest.raises(ValueError, match="no"):
-        manager.once(Script(ValueError("no")), call())
+        manager.run_once(ScriptedOperation(ValueError("no")), create_once_call())
     record = bench.store.find("k")
     assert record is not None
-    assert isinstance(record.state, FailedForGood)
+    assert isinstance(record.state, PermanentFailure)
     with pytest.raises(RecordedFailureError):
         manager.check_idempotency_sync("k")
 
 
-def test_the_asynchronous_form_needs_what_it_waits_with() -> None:
-    bench = Bench()
+def test_async_form_requires_offload_and_sleep() -> None:
+    bench = RetryBench()
     with pytest.raises(InvalidValueError, match=r"IdempotencyManager\.offload: is needed"):
-        async_form(bench.idempotency(offload=None), Script(), when_busy=WhenBusy.REFUSE)
+        call_once_async(
+            bench.create_idempotency_manager(offload=None),
+            ScriptedOperation(),
+            when_busy=WhenBusy.REFUSE,
+        )
     with pytest.raises(InvalidValueError, match=r"IdempotencyManager\.sleep: is needed"):
-        async_form(bench.idempotency(sleep=None), Script())
+        call_once_async(bench.create_idempotency_manager(sleep=None), ScriptedOperation())
 
 
 # Real threads, real time
 
 
-def test_eight_callers_at_once_lead_to_one_effect_and_one_result() -> None:
-    bench, effects = Bench(), []
+def test_eight_concurrent_callers_share_one_effect_and_result() -> None:
+    bench, effects = RetryBench(), []
     store = MemoryIdempotencyStore(clock=SystemClock())
     ready = threading.Barrier(8)
 
@@ -246,15 +269,15 @@ def test_eight_callers_at_once_lead_to_one_effect_and_one_result() -> None:
         return len(effects)
 
     def come(number: int) -> Any:
-        manager = real_manager(store, bench, lease_s=1.0)  # a busy machine may pause it
+        manager = create_threaded_manager(store, bench, lease_s=1.0)  # a busy machine may pause it
         ready.wait()
         if number % 2:
-            return manager.once(work, call())
+            return manager.run_once(work, create_once_call())
 
         async def awaited() -> int:
             return await offload(work)
 
-        return asyncio.run(manager.once_async(awaited, call()))
+        return asyncio.run(manager.run_once_async(awaited, create_once_call()))
 
     with ThreadPoolExecutor(8) as threads:
         assert list(threads.map(come, range(8))) == [1] * 8
@@ -264,18 +287,18 @@ def test_eight_callers_at_once_lead_to_one_effect_and_one_result() -> None:
     ) == ["hit"] * 7 + ["record"]
 
 
-def test_a_cancelled_call_gives_the_key_back() -> None:
+def test_cancelled_call_releases_key() -> None:
     async def main() -> None:
-        bench = Bench()
+        bench = RetryBench()
         store = MemoryIdempotencyStore(clock=SystemClock())
-        manager = real_manager(store, bench)
+        manager = create_threaded_manager(store, bench)
         begun = asyncio.Event()
 
         async def work() -> None:
             begun.set()
             await asyncio.sleep(60)
 
-        task = asyncio.ensure_future(manager.once_async(work, call()))
+        task = asyncio.ensure_future(manager.run_once_async(work, create_once_call()))
         await begun.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -288,12 +311,12 @@ def test_a_cancelled_call_gives_the_key_back() -> None:
     asyncio.run(main())
 
 
-def test_outcomes_whose_time_is_over_can_be_removed() -> None:
-    bench = Bench()
-    manager = bench.idempotency()
-    sync_form(manager, Script())
+def test_expired_outcomes_can_be_removed() -> None:
+    bench = RetryBench()
+    manager = bench.create_idempotency_manager()
+    call_once(manager, ScriptedOperation())
     assert manager.forget_expired_sync() == 0
-    bench.clock.pass_time(timedelta(days=8).total_seconds())
+    bench.clock.advance(timedelta(days=8).total_seconds())
     assert asyncio.run(manager.forget_expired(limit=0)) == 0
     assert asyncio.run(manager.forget_expired()) == 1
     assert manager.forget_expired_sync() == 0

@@ -7,8 +7,15 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from support.idempotency_forms import LEASE, Form, both, call, real_manager
-from support.managers import Bench, Script
+from support.managers import (
+    ONCE_LEASE,
+    OnceForm,
+    RetryBench,
+    ScriptedOperation,
+    create_once_call,
+    create_threaded_manager,
+    once_forms,
+)
 
 from tileferry.adapters.memory import MemoryIdempotencyStore
 from tileferry.adapters.system import SystemClock, new_id, offload
@@ -24,7 +31,7 @@ from tileferry.domain.idempotency import InProgress
 # A store or a codec that fails
 
 
-class DeafStore:
+class UnreachableStore:
     """A store that cannot answer."""
 
     audit_sink = None
@@ -36,22 +43,22 @@ class DeafStore:
         return refuse
 
 
-@both
-def test_invariant_11_when_the_store_cannot_answer_nothing_runs(form: Form) -> None:
-    bench, script = Bench(), Script()
+@once_forms
+def test_invariant_11_nothing_runs_if_store_is_unreachable(form: OnceForm) -> None:
+    bench, script = RetryBench(), ScriptedOperation()
     with pytest.raises(DatabaseError, match="claim: cannot be reached"):
-        form(bench.idempotency(store=DeafStore()), script)
+        form(bench.create_idempotency_manager(store=UnreachableStore()), script)
     assert script.calls == 0
 
 
-@both
-def test_without_a_heart_a_lease_is_not_renewed(form: Form) -> None:
-    bench, script = Bench(), Script()
-    assert form(bench.idempotency(heartbeat=None), script) == "done"
+@once_forms
+def test_lease_is_not_renewed_without_heartbeat(form: OnceForm) -> None:
+    bench, script = RetryBench(), ScriptedOperation()
+    assert form(bench.create_idempotency_manager(heartbeat=None), script) == "done"
     assert (script.calls, bench.heartbeat.every_s) == (1, [])
 
 
-class ForgetfulStore(MemoryIdempotencyStore):
+class StoreFailingAfterClaim(MemoryIdempotencyStore):
     """A store that is gone once the claim is granted."""
 
     def complete(self, *_args: object, **_named: object) -> Any:
@@ -60,55 +67,55 @@ class ForgetfulStore(MemoryIdempotencyStore):
     fail = renew = release = complete
 
 
-@both
-def test_a_result_that_could_not_be_recorded_is_an_error_that_says_what_happened(
-    form: Form, caplog: pytest.LogCaptureFixture
+@once_forms
+def test_unrecorded_result_raises_with_explanatory_note(
+    form: OnceForm, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bench = Bench()
-    bench.store = ForgetfulStore(clock=bench.clock)
+    bench = RetryBench()
+    bench.store = StoreFailingAfterClaim(clock=bench.clock)
     with pytest.raises(DatabaseError) as failure:
-        form(bench.idempotency(), Script())
+        form(bench.create_idempotency_manager(), ScriptedOperation())
     assert failure.value.__notes__ == [
         "the operation was carried out, but its result is not recorded"
     ]
     bench.store.clear("k")
     with pytest.raises(ValueError, match="final") as final:
-        form(bench.idempotency(), Script(ValueError("final")))
+        form(bench.create_idempotency_manager(), ScriptedOperation(ValueError("final")))
     assert final.value.__notes__ == [
         "its failure was not recorded: database: gone; start the server"
     ]
     bench.store.clear("k")
     with pytest.raises(KeyboardInterrupt):
-        form(bench.idempotency(), Script(KeyboardInterrupt()))
+        form(bench.create_idempotency_manager(), ScriptedOperation(KeyboardInterrupt()))
     assert bench.heartbeat.beat()  # the store may be back before the lease ends
     assert caplog.messages == [
         "the lease of idempotency key k was not renewed: database: gone; start the server"
     ]
 
 
-@both
-def test_a_declared_type_that_cannot_be_kept_is_refused_before_anything_runs(form: Form) -> None:
-    bench, script = Bench(), Script()
+@once_forms
+def test_unserializable_result_type_is_rejected_before_running(form: OnceForm) -> None:
+    bench, script = RetryBench(), ScriptedOperation()
     with pytest.raises(InvalidValueError, match="result_type: has no form in JSON"):
-        form(bench.idempotency(), script, result_type=set[int])
+        form(bench.create_idempotency_manager(), script, result_type=set[int])
     assert script.calls == 0
     assert bench.store.find("k") is None
 
 
-@both
-def test_an_undeclared_result_that_cannot_be_kept_does_not_happen_twice(form: Form) -> None:
-    bench, second = Bench(), Script()
+@once_forms
+def test_unserializable_result_is_not_computed_twice(form: OnceForm) -> None:
+    bench, second = RetryBench(), ScriptedOperation()
     with pytest.raises(ResultNotStorableError, match="was carried out and will not be again"):
-        form(bench.idempotency(), Script(result={1, 2}))
+        form(bench.create_idempotency_manager(), ScriptedOperation(result={1, 2}))
     with pytest.raises(RecordedFailureError, match="ResultNotStorableError"):
-        form(bench.idempotency(), second)
+        form(bench.create_idempotency_manager(), second)
     assert second.calls == 0
 
 
-@both
-def test_a_store_that_answers_something_else_keeps_the_operation_from_running(form: Form) -> None:
-    bench, script = Bench(), Script()
-    right = bench.store.claim("other", fingerprint="f", owner="x", lease=LEASE)
+@once_forms
+def test_wrong_claim_answer_prevents_operation(form: OnceForm) -> None:
+    bench, script = RetryBench(), ScriptedOperation()
+    right = bench.store.claim("other", fingerprint="f", owner="x", lease=ONCE_LEASE)
 
     class Lying(MemoryIdempotencyStore):
         answer: Any = None
@@ -120,12 +127,12 @@ def test_a_store_that_answers_something_else_keeps_the_operation_from_running(fo
     for answer in (None, right, evolve(right, key="k")):
         Lying.answer = answer
         with pytest.raises(InvalidValueError, match="does not answer what was asked of key k"):
-            form(bench.idempotency(store=lying), script)
+            form(bench.create_idempotency_manager(store=lying), script)
     assert script.calls == 0
 
 
-@both
-def test_a_codec_that_makes_no_bytes_does_not_lead_to_a_second_effect(form: Form) -> None:
+@once_forms
+def test_codec_returning_non_bytes_does_not_repeat_effect(form: OnceForm) -> None:
     class Texts:
         def check_type(self, _type: object) -> None: ...
 
@@ -135,37 +142,37 @@ def test_a_codec_that_makes_no_bytes_does_not_lead_to_a_second_effect(form: Form
         def decode(self, content: bytes) -> Any:
             return content
 
-    bench, second = Bench(), Script()
+    bench, second = RetryBench(), ScriptedOperation()
     with pytest.raises(ResultNotStorableError, match="the codec made a str of it"):
-        form(bench.idempotency(codec=Texts()), Script())
+        form(bench.create_idempotency_manager(codec=Texts()), ScriptedOperation())
     with pytest.raises(RecordedFailureError):
-        form(bench.idempotency(), second)
+        form(bench.create_idempotency_manager(), second)
     assert second.calls == 0
 
 
-def test_what_to_do_when_busy_may_be_said_in_words() -> None:
-    assert call(when_busy="refuse").when_busy is WhenBusy.REFUSE
+def test_when_busy_accepts_strings() -> None:
+    assert create_once_call(when_busy="refuse").when_busy is WhenBusy.REFUSE
     with pytest.raises(InvalidValueError, match="when_busy: must be one of wait, refuse"):
-        call(when_busy="perhaps")
+        create_once_call(when_busy="perhaps")
 
 
-def test_who_waits_by_default_outlives_a_caller_that_died() -> None:
+def test_default_wait_exceeds_lease_of_crashed_caller() -> None:
     manager = IdempotencyManager(
-        store=Bench().store, clock=Bench().clock, new_id=new_id, audit=Bench().trail
+        store=RetryBench().store, clock=RetryBench().clock, new_id=new_id, audit=RetryBench().trail
     )
     assert manager.wait_s_max > manager.lease.total_seconds() + 2
     with pytest.raises(InvalidValueError, match="wait_s_max"):
-        Bench().idempotency(wait_s_max=1e9)
+        RetryBench().create_idempotency_manager(wait_s_max=1e9)
 
 
-def test_a_renewal_that_hangs_does_not_hold_up_the_event_loop() -> None:
+def test_slow_renewal_does_not_block_event_loop() -> None:
     class Slow(MemoryIdempotencyStore):
         def renew(self, *args: Any, **named: Any) -> Any:
             SystemClock.sleep(0.6)
             return super().renew(*args, **named)
 
     async def main() -> float:
-        manager = real_manager(Slow(clock=SystemClock()), Bench())
+        manager = create_threaded_manager(Slow(clock=SystemClock()), RetryBench())
         gaps = [0.0]
 
         async def tick() -> None:
@@ -179,14 +186,14 @@ def test_a_renewal_that_hangs_does_not_hold_up_the_event_loop() -> None:
         async def work() -> None:
             await asyncio.sleep(0.1)  # until a renewal is under way
 
-        await manager.once_async(work, call())
+        await manager.run_once_async(work, create_once_call())
         ticking.cancel()
         return max(gaps)
 
     assert asyncio.run(main()) < 0.5
 
 
-def test_a_claim_that_comes_after_its_caller_was_cancelled_is_given_back() -> None:
+def test_claim_granted_after_cancellation_is_released() -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     class Slow(MemoryIdempotencyStore):
@@ -198,7 +205,9 @@ def test_a_claim_that_comes_after_its_caller_was_cancelled_is_given_back() -> No
     async def main() -> None:
         store = Slow(clock=SystemClock())
         task = asyncio.ensure_future(
-            real_manager(store, Bench()).once_async(Script().awaited, call())
+            create_threaded_manager(store, RetryBench()).run_once_async(
+                ScriptedOperation().run_async, create_once_call()
+            )
         )
         await offload(lambda: begun.wait(10))
         task.cancel()

@@ -28,7 +28,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-def test_what_json_can_say_comes_back_equal(value: Any) -> None:
+def test_json_values_round_trip(value: Any) -> None:
     assert CODEC.decode(CODEC.encode(value)) == value
 
 
@@ -41,7 +41,7 @@ class Picture(TypedDict):
     content: bytes
 
 
-def test_numbers_stay_what_they_are() -> None:
+def test_number_types_are_preserved() -> None:
     for value in (1.0, -0.0, 1e300, 1, 2**60, {"a": (1.0, 2)}):
         again = CODEC.decode(CODEC.encode(value))
         assert repr(again) == repr(value).replace("(", "[").replace(")", "]")
@@ -58,7 +58,7 @@ def test_numbers_stay_what_they_are() -> None:
         dict[str, dict[str, list[bool]]],
     ],
 )  # fmt: skip
-def test_types_with_a_form_are_accepted(kind: Any) -> None:
+def test_json_types_are_accepted(kind: Any) -> None:
     CODEC.check_type(kind)
 
 
@@ -68,6 +68,6 @@ def test_types_with_a_form_are_accepted(kind: Any) -> None:
      Literal[b"a"], Annotated[bytes, 1], Picture, complex, type, tuple[bytes, ...],
      InvalidValueError],
 )  # fmt: skip
-def test_types_without_a_form_are_refused(kind: Any) -> None:
+def test_non_json_types_are_rejected(kind: Any) -> None:
     with pytest.raises(InvalidValueError, match="result_type: has no form in JSON"):
         CODEC.check_type(kind)

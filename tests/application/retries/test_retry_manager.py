@@ -9,17 +9,17 @@ import pytest
 from attrs import evolve
 from support.managers import (
     OPERATION,
-    PLAIN,
+    PLAIN_POLICY,
     PUBLISH,
-    Bench,
     Form,
-    Script,
-    async_decorator_form,
-    async_form,
-    async_loop_form,
+    RetryBench,
+    ScriptedOperation,
+    call_async,
+    call_async_decorated,
+    call_in_async_loop,
+    call_sync,
     every_form,
-    inline,
-    sync_form,
+    run_inline,
 )
 
 from tileferry.application import RetryManager
@@ -37,47 +37,47 @@ from tileferry.domain.retry import (
     RateLimited,
     RetryCategory,
     RetryPolicy,
-    jittered_delay,
+    compute_jittered_delay,
 )
 
 # Policies
 
 
 @pytest.mark.parametrize("category", RetryCategory)
-def test_spec2_each_category_has_its_policy_by_name_and_by_code(category: RetryCategory) -> None:
-    manager = Bench().manager()
+def test_spec2_policy_is_found_by_category_and_by_value(category: RetryCategory) -> None:
+    manager = RetryBench().create_manager()
     assert manager.get_policy(category) is POLICY_MATRIX[category]
     assert manager.get_policy(category.value) is POLICY_MATRIX[category]
 
 
-def test_a_category_that_does_not_exist_is_refused_before_anything_runs() -> None:
-    bench, script = Bench(), Script()
+def test_unknown_category_is_rejected_before_running() -> None:
+    bench, script = RetryBench(), ScriptedOperation()
     with pytest.raises(InvalidValueError, match=r"is not a category of retries .*NATS_CONNECT"):
-        bench.manager().execute_with_retry_sync("RETRY_SOMETHING", "x", script)
+        bench.create_manager().execute_with_retry_sync("RETRY_SOMETHING", "x", script)
     assert script.calls == 0
 
 
-def test_policies_are_overridden_by_configuration_and_by_call() -> None:
-    bench = Bench()
-    configured = {**POLICY_MATRIX, PUBLISH: evolve(PLAIN, max_attempts=2)}
-    manager = bench.manager(policies=configured)
-    script = Script(*[OSError()] * 9)
+def test_policy_can_be_overridden_by_config_and_call() -> None:
+    bench = RetryBench()
+    configured = {**POLICY_MATRIX, PUBLISH: evolve(PLAIN_POLICY, max_attempts=2)}
+    manager = bench.create_manager(policies=configured)
+    script = ScriptedOperation(*[OSError()] * 9)
     with pytest.raises(RetryError):
-        sync_form(manager, script)
+        call_sync(manager, script)
     assert script.calls == 2
     with pytest.raises(RetryError):
-        sync_form(manager, script, policy=evolve(PLAIN, max_attempts=4))
+        call_sync(manager, script, policy=evolve(PLAIN_POLICY, max_attempts=4))
     assert script.calls == 6
 
 
 @pytest.mark.parametrize("policy", [{}, 0, "3", RetryPolicy])
-def test_a_policy_that_is_none_is_refused_at_once(policy: Any) -> None:
+def test_invalid_policy_is_rejected(policy: Any) -> None:
     with pytest.raises(InvalidValueError, match="policy: must be a RetryPolicy"):
-        sync_form(Bench().manager(), Script(), policy=policy)
+        call_sync(RetryBench().create_manager(), ScriptedOperation(), policy=policy)
 
 
-def test_a_category_goes_by_its_name_as_well_and_by_nothing_else() -> None:
-    manager = Bench().manager()
+def test_policy_is_found_by_category_name_only() -> None:
+    manager = RetryBench().create_manager()
     assert manager.get_policy("API_REQUEST") is POLICY_MATRIX[RetryCategory.API_REQUEST]
     with pytest.raises(InvalidValueError, match="category: is not a category of retries"):
         manager.get_policy([])  # type: ignore[arg-type]  # the point
@@ -87,27 +87,27 @@ def test_a_category_goes_by_its_name_as_well_and_by_nothing_else() -> None:
 
 
 @every_form
-def test_spec2_success_needs_no_retry_and_leaves_no_trace(form: Form) -> None:
-    bench, script = Bench(), Script()
-    assert form(bench.manager(), script) == "done"
+def test_spec2_success_needs_no_retry_and_emits_no_events(form: Form) -> None:
+    bench, script = RetryBench(), ScriptedOperation()
+    assert form(bench.create_manager(), script) == "done"
     assert (script.calls, bench.clock.slept, bench.kinds) == (1, [], [])
 
 
 @every_form
-def test_spec2_what_fails_is_tried_again_after_its_delay(form: Form) -> None:
-    bench, script = Bench(), Script(TimeoutError("Connection timeout"), OSError())
-    assert form(bench.manager(), script) == "done"
+def test_spec2_failure_is_retried_after_jittered_delay(form: Form) -> None:
+    bench, script = RetryBench(), ScriptedOperation(TimeoutError("Connection timeout"), OSError())
+    assert form(bench.create_manager(), script) == "done"
     policy = POLICY_MATRIX[PUBLISH]
-    assert bench.clock.slept == [jittered_delay(policy, n, "call-0") for n in (1, 2)]
+    assert bench.clock.slept == [compute_jittered_delay(policy, n, "call-0") for n in (1, 2)]
     assert bench.kinds == ["retry_attempt", "retry_attempt", "retry_succeeded"]
 
 
 @every_form
-def test_spec2_exhaustion_raises_with_the_last_error_and_all_that_happened(form: Form) -> None:
-    bench, last = Bench(), ConnectionError("third")
-    script = Script(TimeoutError("first"), OSError("second"), last)
+def test_spec2_exhaustion_raises_last_error_with_history(form: Form) -> None:
+    bench, last = RetryBench(), ConnectionError("third")
+    script = ScriptedOperation(TimeoutError("first"), OSError("second"), last)
     with pytest.raises(RetryError) as failure:
-        form(bench.manager(), script, policy=PLAIN)
+        form(bench.create_manager(), script, policy=PLAIN_POLICY)
     error = failure.value
     assert error.__cause__ is last
     assert (error.category, error.operation) == ("RETRY_NATS_PUBLISH", OPERATION)
@@ -122,12 +122,12 @@ def test_spec2_exhaustion_raises_with_the_last_error_and_all_that_happened(form:
 
 
 @every_form
-def test_spec2_a_final_error_passes_as_it_is_and_is_audited(form: Form) -> None:
-    bench, error = Bench(), ValueError("no")
-    policy = evolve(PLAIN, non_retryable_exceptions=(ValueError, TypeError, KeyError))
-    script = Script(error)
+def test_spec2_final_error_is_raised_unchanged_and_audited(form: Form) -> None:
+    bench, error = RetryBench(), ValueError("no")
+    policy = evolve(PLAIN_POLICY, non_retryable_exceptions=(ValueError, TypeError, KeyError))
+    script = ScriptedOperation(error)
     with pytest.raises(ValueError, match=r"^no$") as failure:
-        form(bench.manager(), script, policy=policy)
+        form(bench.create_manager(), script, policy=policy)
     assert failure.value is error
     assert script.calls == 1
     (event,) = bench.events
@@ -138,26 +138,28 @@ def test_spec2_a_final_error_passes_as_it_is_and_is_audited(form: Form) -> None:
 @every_form
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit, GeneratorExit])
 def test_interrupts_are_never_retried(form: Form, stop: type[BaseException]) -> None:
-    bench, script = Bench(), Script(OSError(), stop())
+    bench, script = RetryBench(), ScriptedOperation(OSError(), stop())
     with pytest.raises(stop):
-        form(bench.manager(), script)
+        form(bench.create_manager(), script)
     assert script.calls == 2
     assert bench.kinds == ["retry_attempt"]
 
 
-@pytest.mark.parametrize("form", [async_form, async_loop_form, async_decorator_form])
-def test_a_cancellation_is_never_retried(form: Form) -> None:
-    bench, script = Bench(), Script(asyncio.CancelledError())
+@pytest.mark.parametrize("form", [call_async, call_in_async_loop, call_async_decorated])
+def test_cancellation_is_never_retried(form: Form) -> None:
+    bench, script = RetryBench(), ScriptedOperation(asyncio.CancelledError())
     with pytest.raises(asyncio.CancelledError):
-        form(bench.manager(), script)
+        form(bench.create_manager(), script)
     assert (script.calls, bench.kinds) == (1, [])
 
 
-def test_a_wait_can_be_cancelled() -> None:
+def test_retry_wait_can_be_cancelled() -> None:
     async def main() -> int:
-        bench, script = Bench(), Script(*[OSError()] * 9)
-        manager = bench.manager(sleep=asyncio.sleep)
-        task = asyncio.ensure_future(manager.execute_with_retry(PUBLISH, OPERATION, script.awaited))
+        bench, script = RetryBench(), ScriptedOperation(*[OSError()] * 9)
+        manager = bench.create_manager(sleep=asyncio.sleep)
+        task = asyncio.ensure_future(
+            manager.execute_with_retry(PUBLISH, OPERATION, script.run_async)
+        )
         while not bench.events:  # noqa: ASYNC110  # nobody tells when an event is there
             await asyncio.sleep(0)
         task.cancel()
@@ -169,19 +171,22 @@ def test_a_wait_can_be_cancelled() -> None:
 
 
 @every_form
-def test_what_the_other_side_asks_for_is_waited(form: Form) -> None:
-    bench, script = Bench(), Script(OSError(), OSError())
+def test_retry_after_is_respected(form: Form) -> None:
+    bench, script = RetryBench(), ScriptedOperation(OSError(), OSError())
     waits = iter([7.0, 2.5])
-    assert form(bench.manager(), script, classifier=lambda _: RateLimited(next(waits))) == "done"
+    assert (
+        form(bench.create_manager(), script, classifier=lambda _: RateLimited(next(waits)))
+        == "done"
+    )
     assert bench.clock.slept == [7.0, 2.5]
 
 
 @every_form
-def test_the_test_mode_decides_the_same_and_waits_for_nothing(form: Form) -> None:
-    patient, hasty = Bench(), Bench()
+def test_test_mode_decides_the_same_without_waiting(form: Form) -> None:
+    patient, hasty = RetryBench(), RetryBench()
     errors = [OSError("a"), TimeoutError("b")]
-    form(patient.manager(), Script(*errors))
-    form(hasty.manager().without_waiting(), Script(*errors))
+    form(patient.create_manager(), ScriptedOperation(*errors))
+    form(hasty.create_manager().without_waiting(), ScriptedOperation(*errors))
     assert hasty.clock.slept == []
     delays = [
         [event.delay_seconds for event in bench.events if isinstance(event, RetryAttempted)]
@@ -190,11 +195,11 @@ def test_the_test_mode_decides_the_same_and_waits_for_nothing(form: Form) -> Non
     assert delays[0] == delays[1] == patient.clock.slept
 
 
-def test_spec2_calls_without_a_key_do_not_come_back_in_step() -> None:
-    bench = Bench()
-    manager = bench.manager()
+def test_spec2_calls_without_key_get_different_jitter() -> None:
+    bench = RetryBench()
+    manager = bench.create_manager()
     for _ in range(20):
-        sync_form(manager, Script(OSError()))
+        call_sync(manager, ScriptedOperation(OSError()))
     delays = bench.clock.slept
     assert len(set(delays)) > 15
     assert all(0.45 <= delay <= 0.55 for delay in delays)
@@ -203,10 +208,10 @@ def test_spec2_calls_without_a_key_do_not_come_back_in_step() -> None:
 # What cannot be tried again
 
 
-def test_a_bare_coroutine_is_refused_with_a_clear_error() -> None:
+def test_bare_coroutine_or_wrong_callable_is_rejected() -> None:
     async def work() -> None: ...
 
-    manager = Bench().manager()
+    manager = RetryBench().create_manager()
     with pytest.raises(InvalidValueError, match=r"cannot be tried again .* give a function"):
         asyncio.run(manager.execute_with_retry(PUBLISH, OPERATION, work()))  # type: ignore[arg-type]
     with pytest.raises(InvalidValueError, match="cannot be tried again"):
@@ -222,44 +227,46 @@ def test_a_bare_coroutine_is_refused_with_a_clear_error() -> None:
             )
 
 
-def test_a_loop_ends_by_itself_after_a_success() -> None:
-    bench, script = Bench(), Script(TimeoutError("x"))
-    for attempt in bench.manager().attempts(PUBLISH, OPERATION, PLAIN):
+def test_attempt_loop_ends_after_success() -> None:
+    bench, script = RetryBench(), ScriptedOperation(TimeoutError("x"))
+    for attempt in bench.create_manager().attempts(PUBLISH, OPERATION, PLAIN_POLICY):
         with attempt:
             script()
-    assert (script.calls, bench.clock.slept) == (2, [PLAIN.base_delay])
+    assert (script.calls, bench.clock.slept) == (2, [PLAIN_POLICY.base_delay])
 
 
-@pytest.mark.parametrize("offload", [inline, None])
-def test_an_awaited_loop_ends_by_itself_after_a_success(offload: Any) -> None:
-    bench, script = Bench(), Script(TimeoutError("x"))
+@pytest.mark.parametrize("offload", [run_inline, None])
+def test_async_attempt_loop_ends_after_success(offload: Any) -> None:
+    bench, script = RetryBench(), ScriptedOperation(TimeoutError("x"))
 
     async def main() -> None:
-        async for attempt in bench.manager(offload=offload).attempts(PUBLISH, OPERATION, PLAIN):
+        async for attempt in bench.create_manager(offload=offload).attempts(
+            PUBLISH, OPERATION, PLAIN_POLICY
+        ):
             async with attempt:
-                await script.awaited()
+                await script.run_async()
 
     asyncio.run(main())
-    assert (script.calls, bench.clock.slept) == (2, [PLAIN.base_delay])
+    assert (script.calls, bench.clock.slept) == (2, [PLAIN_POLICY.base_delay])
     assert bench.kinds == ["retry_attempt", "retry_succeeded"]
 
 
-def test_the_asynchronous_form_needs_something_to_sleep_by() -> None:
-    bench = Bench()
+def test_async_form_requires_sleep() -> None:
+    bench = RetryBench()
     manager = RetryManager(clock=bench.clock, new_id=bench.new_id, audit=bench.trail)
     with pytest.raises(InvalidValueError, match=r"give asyncio\.sleep"):
-        async_form(manager, Script(TimeoutError("x")))
+        call_async(manager, ScriptedOperation(TimeoutError("x")))
 
 
-def test_an_attempt_that_is_not_entered_is_refused() -> None:
+def test_attempt_not_entered_is_rejected() -> None:
     with pytest.raises(InvalidValueError, match="attempt: was not entered"):
-        for _ in Bench().manager().attempts(PUBLISH, OPERATION):
+        for _ in RetryBench().create_manager().attempts(PUBLISH, OPERATION):
             pass
 
 
-def test_an_attempt_is_entered_once() -> None:
+def test_attempt_cannot_be_entered_twice() -> None:
     def loop() -> None:
-        for attempt in Bench().manager().attempts(PUBLISH, OPERATION):
+        for attempt in RetryBench().create_manager().attempts(PUBLISH, OPERATION):
             with attempt:
                 pass
             with attempt:
@@ -272,8 +279,8 @@ def test_an_attempt_is_entered_once() -> None:
 # The decorator keeps the signature
 
 
-def test_a_decorated_function_looks_like_itself() -> None:
-    manager = Bench().manager()
+def test_decorated_function_keeps_signature_and_metadata() -> None:
+    manager = RetryBench().create_manager()
 
     def scale(number: int, *, by: float = 2.0) -> float:
         """Scale."""
@@ -293,10 +300,10 @@ def test_a_decorated_function_looks_like_itself() -> None:
     assert asyncio.run(scale_async(4)) == 8
 
 
-def test_a_decorated_function_is_named_in_its_events() -> None:
-    bench = Bench()
+def test_events_name_the_decorated_function() -> None:
+    bench = RetryBench()
 
-    @bench.manager().retries(PUBLISH)
+    @bench.create_manager().retries(PUBLISH)
     def fetch(errors: list[Exception]) -> str:
         if errors:
             raise errors.pop()
@@ -308,8 +315,8 @@ def test_a_decorated_function_is_named_in_its_events() -> None:
     assert event.operation.endswith("fetch")
 
 
-def test_what_is_decorated_must_do_its_work_when_it_is_called() -> None:
-    manager = Bench().manager()
+def test_generators_cannot_be_decorated() -> None:
+    manager = RetryBench().create_manager()
 
     def items() -> Any:
         yield 1

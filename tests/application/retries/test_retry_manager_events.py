@@ -11,19 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.managers import (
     OPERATION,
-    PLAIN,
+    PLAIN_POLICY,
     PUBLISH,
-    Bench,
-    BrokenSink,
+    FailingSink,
     Form,
-    Recorder,
-    Script,
-    async_loop_form,
-    both,
+    RetryBench,
+    ScriptedOperation,
+    TelemetryRecorder,
+    call_in_async_loop,
+    call_in_loop,
+    call_sync,
     every_form,
-    logged,
-    loop_form,
-    sync_form,
+    find_log_messages,
+    sync_and_async,
 )
 
 from tileferry.adapters.memory import MemoryAuditSink
@@ -48,8 +48,8 @@ from tileferry.domain.retry import (
     RateLimited,
     RetryPolicy,
     classify_exception,
-    jittered_delay,
-    replay,
+    compute_jittered_delay,
+    replay_decision,
 )
 
 WHO = {"tenant_id": "tenant-123", "correlation_id": "corr-456", "trace_id": "trace-789"}
@@ -58,12 +58,12 @@ WHO = {"tenant_id": "tenant-123", "correlation_id": "corr-456", "trace_id": "tra
 # Events
 
 
-@both
-def test_spec2_a_retry_is_audited_with_every_field(form: Form) -> None:
-    bench, script = Bench(), Script(OSError(), TimeoutError("Connection timeout"))
+@sync_and_async
+def test_spec2_retry_is_audited_with_every_field(form: Form) -> None:
+    bench, script = RetryBench(), ScriptedOperation(OSError(), TimeoutError("Connection timeout"))
     before = datetime.fromtimestamp(bench.clock.now(), UTC)
     context = {"stream": "audit"}
-    form(bench.manager(), script, policy=PLAIN, **WHO, additional_context=context)
+    form(bench.create_manager(), script, policy=PLAIN_POLICY, **WHO, additional_context=context)
     event = bench.events[1]
     assert isinstance(event, RetryAttempted)
     told = event.as_json()
@@ -88,11 +88,11 @@ def test_spec2_a_retry_is_audited_with_every_field(form: Form) -> None:
     assert ended.correlation_id == "corr-456"
 
 
-@both
+@sync_and_async
 def test_spec2_exhaustion_is_audited_with_every_field(form: Form) -> None:
-    bench, script = Bench(), Script(*[TimeoutError("KV operation timeout")] * 3)
+    bench, script = RetryBench(), ScriptedOperation(*[TimeoutError("KV operation timeout")] * 3)
     with pytest.raises(RetryError):
-        form(bench.manager(), script, policy=PLAIN, **WHO)
+        form(bench.create_manager(), script, policy=PLAIN_POLICY, **WHO)
     event = bench.events[-1]
     assert isinstance(event, RetryExhausted)
     told = event.as_json()
@@ -108,12 +108,12 @@ def test_spec2_exhaustion_is_audited_with_every_field(form: Form) -> None:
     }
 
 
-@both
+@sync_and_async
 @pytest.mark.parametrize("result", ["state", None, 0, "", [], {"a": [1, 2.5, None]}])
-def test_spec2_a_result_is_recorded_and_then_given_back(form: Form, result: Any) -> None:
-    bench = Bench()
-    manager = bench.manager()
-    first, second = Script(OSError(), result=result), Script(result="other")
+def test_spec2_recorded_result_is_returned_on_second_call(form: Form, result: Any) -> None:
+    bench = RetryBench()
+    manager = bench.create_manager()
+    first, second = ScriptedOperation(OSError(), result=result), ScriptedOperation(result="other")
     for script in (first, second):
         assert form(manager, script, idempotency_key="k", **WHO) == result
     assert (first.calls, second.calls) == (2, 0)
@@ -131,21 +131,25 @@ def test_spec2_a_result_is_recorded_and_then_given_back(form: Form, result: Any)
     }
 
 
-def test_spec2_the_jitter_of_a_call_with_a_key_comes_from_the_key() -> None:
-    benches = [Bench(), Bench()]
+def test_spec2_jitter_is_derived_from_idempotency_key() -> None:
+    benches = [RetryBench(), RetryBench()]
     for bench in benches:
-        sync_form(bench.manager(), Script(OSError()), idempotency_key="k")
-        assert bench.clock.slept == [jittered_delay(POLICY_MATRIX[PUBLISH], 1, "k")]
+        call_sync(bench.create_manager(), ScriptedOperation(OSError()), idempotency_key="k")
+        assert bench.clock.slept == [compute_jittered_delay(POLICY_MATRIX[PUBLISH], 1, "k")]
 
 
-def test_a_key_needs_a_manager_of_keys() -> None:
+def test_idempotency_key_requires_idempotency_manager() -> None:
     with pytest.raises(InvalidValueError, match=r"RetryManager\.idempotency_manager: is needed"):
-        sync_form(Bench().manager(idempotency_manager=None), Script(), idempotency_key="k")
+        call_sync(
+            RetryBench().create_manager(idempotency_manager=None),
+            ScriptedOperation(),
+            idempotency_key="k",
+        )
 
 
-def test_a_decorated_function_has_a_key_from_its_arguments() -> None:
-    bench, calls = Bench(), []
-    manager = bench.manager()
+def test_decorator_derives_key_from_arguments() -> None:
+    bench, calls = RetryBench(), []
+    manager = bench.create_manager()
 
     @manager.retries(PUBLISH, idempotency_key=lambda name, amount: f"{name}/{amount}")
     def pay(name: str, amount: int) -> dict[str, int]:
@@ -156,8 +160,8 @@ def test_a_decorated_function_has_a_key_from_its_arguments() -> None:
     assert calls == ["a", "b"]
 
 
-def test_a_result_that_cannot_be_kept_is_refused_when_the_function_is_decorated() -> None:
-    manager = Bench().manager()
+def test_unserializable_return_type_is_rejected_at_decoration() -> None:
+    manager = RetryBench().create_manager()
     with pytest.raises(InvalidValueError, match=r"result_type: has no form .*'bytes'"):
 
         @manager.retries(PUBLISH, idempotency_key=str)
@@ -166,20 +170,18 @@ def test_a_result_that_cannot_be_kept_is_refused_when_the_function_is_decorated(
 
 
 @every_form
-def test_spec2_every_attempt_that_fails_is_logged(
-    form: Form, caplog: pytest.LogCaptureFixture
-) -> None:
-    bench = Bench()
+def test_spec2_every_failed_attempt_is_logged(form: Form, caplog: pytest.LogCaptureFixture) -> None:
+    bench = RetryBench()
     with pytest.raises(RetryError):
         form(
-            bench.manager(),
-            Script(*[OSError("no\nroute")] * 2),
-            policy=evolve(PLAIN, max_attempts=2),
+            bench.create_manager(),
+            ScriptedOperation(*[OSError("no\nroute")] * 2),
+            policy=evolve(PLAIN_POLICY, max_attempts=2),
         )
-    assert logged(caplog, "retry.attempt") == [
+    assert find_log_messages(caplog, "retry.attempt") == [
         f"{OPERATION}: attempt 1 of 2 failed: OSError: no\\nroute; trying again in 1.0 s"
     ]
-    assert logged(caplog, "retry.exhausted") == [
+    assert find_log_messages(caplog, "retry.exhausted") == [
         f"{OPERATION}: attempt 2 failed: OSError: no\\nroute; all attempts are used up"
     ]
 
@@ -188,38 +190,38 @@ def test_spec2_every_attempt_that_fails_is_logged(
 
 
 @every_form
-def test_a_failing_sink_is_counted_and_logged_and_the_operation_goes_on(
+def test_failing_sink_is_logged_and_operation_continues(
     form: Form, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bench = Bench()
-    bench.trail = AuditTrail(logger=logging.getLogger("x"), sinks=[BrokenSink(), bench.sink])
-    assert form(bench.manager(), Script(OSError())) == "done"
+    bench = RetryBench()
+    bench.trail = AuditTrail(logger=logging.getLogger("x"), sinks=[FailingSink(), bench.sink])
+    assert form(bench.create_manager(), ScriptedOperation(OSError())) == "done"
     assert bench.kinds == ["retry_attempt", "retry_succeeded"]
     assert bench.trail.failures == {"broken": 2}
     assert (
-        logged(caplog, "audit.sink_failed")
+        find_log_messages(caplog, "audit.sink_failed")
         == ["audit sink broken took none of 1 events: disk full"] * 2
     )
 
 
 @every_form
-def test_with_fail_closed_nothing_goes_on_without_its_event(form: Form) -> None:
-    bench = Bench()
+def test_fail_closed_stops_when_event_cannot_be_recorded(form: Form) -> None:
+    bench = RetryBench()
     bench.trail = AuditTrail(
-        logger=logging.getLogger("x"), sinks=[BrokenSink(), bench.sink], fail_closed=True
+        logger=logging.getLogger("x"), sinks=[FailingSink(), bench.sink], fail_closed=True
     )
-    script = Script(OSError("the first failure"))
+    script = ScriptedOperation(OSError("the first failure"))
     with pytest.raises(AuditError, match="audit sink broken took no event: OSError: disk full"):
-        form(bench.manager(), script)
+        form(bench.create_manager(), script)
     assert script.calls == 1
     assert bench.kinds == ["retry_attempt"]  # the others got it all the same
     assert bench.clock.slept == []
 
 
-def test_several_sinks_get_the_same_events() -> None:
-    bench, other = Bench(), MemoryAuditSink(name="other")
+def test_all_sinks_get_same_events() -> None:
+    bench, other = RetryBench(), MemoryAuditSink(name="other")
     bench.trail = AuditTrail(logger=logging.getLogger("x"), sinks=[bench.sink, other])
-    sync_form(bench.manager(), Script(OSError()))
+    call_sync(bench.create_manager(), ScriptedOperation(OSError()))
     assert bench.events == other.events != ()
 
 
@@ -234,7 +236,7 @@ def test_several_sinks_get_the_same_events() -> None:
 def test_invariant_20_every_decision_replays_from_its_event(
     errors: list[type[Exception]], max_attempts: int, waits: list[float | None]
 ) -> None:
-    bench = Bench()
+    bench = RetryBench()
     policy = RetryPolicy(max_attempts=max_attempts, non_retryable_exceptions=(ValueError,))
     told = iter(waits)
 
@@ -242,47 +244,49 @@ def test_invariant_20_every_decision_replays_from_its_event(
         wait = next(told)
         return classify_exception(error, policy) if wait is None else RateLimited(wait)
 
-    script = Script(*(kind("x") for kind in errors))
+    script = ScriptedOperation(*(kind("x") for kind in errors))
     with contextlib.suppress(RetryError, ValueError):
-        sync_form(bench.manager(), script, policy=policy, classifier=classify)
+        call_sync(bench.create_manager(), script, policy=policy, classifier=classify)
     decisions = 0
     for event in bench.events:
         again = event_from_json(event.as_json())
         assert again.canonical_bytes() == event.canonical_bytes()
         if isinstance(again, RetryAttempted | RetryExhausted):
             decisions += 1
-            assert replay(again.decision_record) is None
+            assert replay_decision(again.decision_record) is None
     assert decisions == min(script.calls, len(errors))
 
 
 # Telemetry
 
 
-@both
-def test_telemetry_sees_a_call_from_beginning_to_end(form: Form) -> None:
-    recorder, bench = Recorder(), Bench()
-    manager = bench.manager(telemetry=recorder)
+@sync_and_async
+def test_telemetry_observes_whole_call(form: Form) -> None:
+    recorder, bench = TelemetryRecorder(), RetryBench()
+    manager = bench.create_manager(telemetry=recorder)
     begun = ("RETRY_NATS_PUBLISH", OPERATION, "c")
-    form(manager, Script(OSError()), correlation_id="c")
+    form(manager, ScriptedOperation(OSError()), correlation_id="c")
     assert recorder.told == [begun, "OSError", 2]
     recorder.told.clear()
     with pytest.raises(RetryError):
-        form(manager, Script(*[OSError()] * 9), policy=PLAIN, correlation_id="c")
+        form(manager, ScriptedOperation(*[OSError()] * 9), policy=PLAIN_POLICY, correlation_id="c")
     assert recorder.told == [begun, "OSError", "OSError", "OSError", RetryError]
     recorder.told.clear()
     for _ in range(2):
-        form(manager, Script(), idempotency_key="k", correlation_id="c")
+        form(manager, ScriptedOperation(), idempotency_key="k", correlation_id="c")
     assert recorder.told == [begun, "record", 1, begun, "hit", 0]
     recorder.told.clear()
     final = {"classifier": lambda _error: Final(), "idempotency_key": "end", "correlation_id": "c"}
     with pytest.raises(OSError, match="the end"):
-        form(manager, Script(OSError("the end")), **final)
+        form(manager, ScriptedOperation(OSError("the end")), **final)
     assert recorder.told == [begun, "OSError", "record", OSError]
 
 
-@both
-def test_telemetry_that_fails_changes_nothing(form: Form, caplog: pytest.LogCaptureFixture) -> None:
-    class Broken(Recorder):
+@sync_and_async
+def test_telemetry_failure_is_logged_and_ignored(
+    form: Form, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(TelemetryRecorder):
         def attempt_failed(self, _attempt: Any) -> None:
             raise RuntimeError("exporter down")
 
@@ -291,20 +295,23 @@ def test_telemetry_that_fails_changes_nothing(form: Form, caplog: pytest.LogCapt
             raise RuntimeError("exporter down")
 
     for telemetry in (Broken(), Unable()):
-        assert form(Bench().manager(telemetry=telemetry), Script(OSError())) == "done"
-    assert set(logged(caplog, "telemetry.failed")) == {"telemetry failed: exporter down"}
+        assert (
+            form(RetryBench().create_manager(telemetry=telemetry), ScriptedOperation(OSError()))
+            == "done"
+        )
+    assert set(find_log_messages(caplog, "telemetry.failed")) == {"telemetry failed: exporter down"}
 
 
-def test_telemetry_sees_loops_too() -> None:
-    for form in (loop_form, async_loop_form):
-        recorder = Recorder()
-        manager = Bench().manager(telemetry=recorder)
+def test_telemetry_observes_attempt_loops() -> None:
+    for form in (call_in_loop, call_in_async_loop):
+        recorder = TelemetryRecorder()
+        manager = RetryBench().create_manager(telemetry=recorder)
         begun = ("RETRY_NATS_PUBLISH", OPERATION, None)
-        form(manager, Script(OSError()))
+        form(manager, ScriptedOperation(OSError()))
         with pytest.raises(RetryError):
-            form(manager, Script(*[OSError()] * 9), policy=PLAIN)
+            form(manager, ScriptedOperation(*[OSError()] * 9), policy=PLAIN_POLICY)
         with pytest.raises(KeyboardInterrupt):
-            form(manager, Script(KeyboardInterrupt()))
+            form(manager, ScriptedOperation(KeyboardInterrupt()))
         assert recorder.told == [
             begun, "OSError", 2, begun, "OSError", "OSError", "OSError", OSError,
             begun, KeyboardInterrupt,

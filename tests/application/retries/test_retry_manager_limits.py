@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from support.managers import (
     PUBLISH,
-    Bench,
-    BrokenSink,
+    FailingSink,
     Form,
-    Script,
-    async_form,
-    both,
+    RetryBench,
+    ScriptedOperation,
+    call_async,
+    call_sync,
     every_form,
-    sync_form,
+    sync_and_async,
 )
 
 from tileferry.adapters.memory import MemoryIdempotencyStore
@@ -40,13 +40,13 @@ from tileferry.domain.retry import (
 
 
 @every_form
-def test_invariant_22_retries_are_paid_from_a_bucket_that_all_calls_share(form: Form) -> None:
-    bench = Bench()
+def test_invariant_22_calls_share_one_retry_budget(form: Form) -> None:
+    bench = RetryBench()
     budget = RetryBudget(capacity=2.0, earned_per_attempt=0.0)
-    manager = bench.manager(tokens=SharedRetryTokens(clock=bench.clock, budget=budget))
-    first, second = Script(*[OSError()] * 9), Script(*[OSError()] * 9)
-    assert form(manager, Script()) == "done"
-    assert form(manager, Script(OSError())) == "done"
+    manager = bench.create_manager(tokens=SharedRetryTokens(clock=bench.clock, budget=budget))
+    first, second = ScriptedOperation(*[OSError()] * 9), ScriptedOperation(*[OSError()] * 9)
+    assert form(manager, ScriptedOperation()) == "done"
+    assert form(manager, ScriptedOperation(OSError())) == "done"
     with pytest.raises(RetryError) as failure:
         form(manager, first)
     assert (first.calls, failure.value.reason) == (2, GiveUpReason.BUDGET_EXHAUSTED)
@@ -55,23 +55,23 @@ def test_invariant_22_retries_are_paid_from_a_bucket_that_all_calls_share(form: 
     assert second.calls == 1
 
 
-def test_invariant_22_what_is_given_back_earns_nothing() -> None:
-    bench = Bench()
+def test_invariant_22_recorded_result_earns_no_tokens() -> None:
+    bench = RetryBench()
     tokens = SharedRetryTokens(clock=bench.clock, budget=RetryBudget(capacity=1.0, tokens=0.0))
-    manager = bench.manager(tokens=tokens)
-    for form in (sync_form, async_form):
+    manager = bench.create_manager(tokens=tokens)
+    for form in (call_sync, call_async):
         for _ in range(20):
-            form(manager, Script(), idempotency_key="k")
+            form(manager, ScriptedOperation(), idempotency_key="k")
     assert tokens.budget.tokens == pytest.approx(0.1)
 
 
-def test_invariant_22_what_succeeds_earns_retries_again() -> None:
-    bench = Bench()
+def test_invariant_22_successful_calls_earn_tokens() -> None:
+    bench = RetryBench()
     budget = RetryBudget(capacity=1.0, tokens=0.0)
-    manager = bench.manager(tokens=SharedRetryTokens(clock=bench.clock, budget=budget))
+    manager = bench.create_manager(tokens=SharedRetryTokens(clock=bench.clock, budget=budget))
     for _ in range(10):
-        sync_form(manager, Script())
-    assert sync_form(manager, Script(OSError())) == "done"
+        call_sync(manager, ScriptedOperation())
+    assert call_sync(manager, ScriptedOperation(OSError())) == "done"
 
 
 # What must not get in the way
@@ -87,50 +87,57 @@ BAD_LABELS: list[dict[str, Any]] = [
 ]
 
 
-@both
+@sync_and_async
 @pytest.mark.parametrize("labels", BAD_LABELS)
-def test_a_label_that_makes_no_sense_hides_no_error_and_costs_no_effect(
+def test_invalid_label_hides_no_error_and_repeats_no_effect(
     form: Form, labels: dict[str, Any]
 ) -> None:
-    bench, script = Bench(), Script(OSError())
+    bench, script = RetryBench(), ScriptedOperation(OSError())
     bench.store = MemoryIdempotencyStore(clock=bench.clock, audit_sink=bench.sink)
-    manager = bench.manager()
+    manager = bench.create_manager()
     assert form(manager, script, idempotency_key="k", **labels) == "done"
-    assert form(manager, Script(), idempotency_key="k", **labels) == "done"
+    assert form(manager, ScriptedOperation(), idempotency_key="k", **labels) == "done"
     assert bench.kinds == ["retry_attempt", "retry_succeeded", "idempotency", "idempotency"]
     with pytest.raises(RetryError) as failure:
-        form(manager, Script(*[OSError("real")] * 9), **labels)
+        form(manager, ScriptedOperation(*[OSError("real")] * 9), **labels)
     assert str(failure.value.__cause__) == "real"
     assert bench.trail.failures == {}
 
 
 @pytest.mark.parametrize("operation", [None, 5, "", "\ud800"])
-def test_an_operation_without_a_name_is_retried_all_the_same(operation: Any) -> None:
-    bench = Bench()
+def test_operation_with_invalid_name_is_still_retried(operation: Any) -> None:
+    bench = RetryBench()
     bench.clock.set_wall_clock(-1e15)
-    manager = bench.manager()
-    assert manager.execute_with_retry_sync(PUBLISH, operation, Script(OSError())) == "done"
+    manager = bench.create_manager()
+    assert (
+        manager.execute_with_retry_sync(PUBLISH, operation, ScriptedOperation(OSError())) == "done"
+    )
     assert bench.kinds == ["retry_attempt", "retry_succeeded"]
 
 
-@both
-def test_our_own_errors_are_not_kept_as_the_end_of_the_operation(form: Form) -> None:
-    bench = Bench()
-    closed = AuditTrail(logger=logging.getLogger("x"), sinks=[BrokenSink()], fail_closed=True)
+@sync_and_async
+def test_framework_errors_are_not_recorded_as_outcome(form: Form) -> None:
+    bench = RetryBench()
+    closed = AuditTrail(logger=logging.getLogger("x"), sinks=[FailingSink()], fail_closed=True)
     with pytest.raises(AuditError):
-        form(bench.manager(audit=closed), Script(OSError()), idempotency_key="k")
+        form(bench.create_manager(audit=closed), ScriptedOperation(OSError()), idempotency_key="k")
 
     def broken(_error: BaseException) -> ErrorClass:
         raise RuntimeError("classifier")
 
     with pytest.raises(RuntimeError, match="classifier"):
-        form(bench.manager(), Script(OSError()), idempotency_key="k", classifier=broken)
-    assert form(bench.manager(), Script(), idempotency_key="k") == "done"
+        form(
+            bench.create_manager(),
+            ScriptedOperation(OSError()),
+            idempotency_key="k",
+            classifier=broken,
+        )
+    assert form(bench.create_manager(), ScriptedOperation(), idempotency_key="k") == "done"
 
 
-def test_the_wrong_form_leaves_the_key_free() -> None:
-    bench = Bench()
-    manager = bench.manager()
+def test_wrong_call_form_does_not_claim_key() -> None:
+    bench = RetryBench()
+    manager = bench.create_manager()
 
     async def work() -> str:
         return "done"
@@ -142,17 +149,19 @@ def test_the_wrong_form_leaves_the_key_free() -> None:
     )
 
 
-def test_a_classifier_may_use_the_manager_itself() -> None:
-    bench = Bench()
-    manager = bench.manager(tokens=SharedRetryTokens(clock=bench.clock))
+def test_classifier_may_call_same_manager() -> None:
+    bench = RetryBench()
+    manager = bench.create_manager(tokens=SharedRetryTokens(clock=bench.clock))
 
     def classify(_error: BaseException) -> ErrorClass:
-        manager.execute_with_retry_sync(PUBLISH, "look it up", Script(OSError()))
+        manager.execute_with_retry_sync(PUBLISH, "look it up", ScriptedOperation(OSError()))
         return Retryable()
 
     done: list[Any] = []
     thread = threading.Thread(
-        target=lambda: done.append(sync_form(manager, Script(OSError()), classifier=classify)),
+        target=lambda: done.append(
+            call_sync(manager, ScriptedOperation(OSError()), classifier=classify)
+        ),
         daemon=True,
     )
     thread.start()
@@ -160,25 +169,27 @@ def test_a_classifier_may_use_the_manager_itself() -> None:
     assert done == ["done"]
 
 
-def test_the_test_mode_does_not_wait_for_a_busy_key_either() -> None:
-    bench = Bench()
+def test_test_mode_does_not_wait_for_busy_key() -> None:
+    bench = RetryBench()
     bench.store.claim("k", fingerprint="other", owner="x", lease=timedelta(hours=1))
-    quick = bench.manager().without_waiting()
+    quick = bench.create_manager().without_waiting()
     with pytest.raises(IdempotencyConflictError):
-        sync_form(quick, Script(), idempotency_key="k")
-    sync_form(quick, Script(), idempotency_key="free")
+        call_sync(quick, ScriptedOperation(), idempotency_key="k")
+    call_sync(quick, ScriptedOperation(), idempotency_key="free")
     record = bench.store.find("free")
     assert record is not None
     bench.store.clear("free")
     bench.store.claim("free", fingerprint=record.fingerprint, owner="x", lease=timedelta(hours=1))
     with pytest.raises(IdempotencyInProgressError):
-        sync_form(quick, Script(), idempotency_key="free")
+        call_sync(quick, ScriptedOperation(), idempotency_key="free")
     assert bench.clock.slept == []
 
 
-def test_names_with_control_characters_are_shown_escaped(caplog: pytest.LogCaptureFixture) -> None:
+def test_control_characters_in_names_are_escaped(caplog: pytest.LogCaptureFixture) -> None:
     evil = type("Evil\x1b[2J\n", (OSError,), {})
     with pytest.raises(RetryError) as failure:
-        Bench().manager().execute_with_retry_sync(PUBLISH, "op\x1b[2J\n", Script(*[evil()] * 9))
+        RetryBench().create_manager().execute_with_retry_sync(
+            PUBLISH, "op\x1b[2J\n", ScriptedOperation(*[evil()] * 9)
+        )
     assert "\x1b" not in f"{failure.value}{caplog.text}"
     assert all("\n" not in record.getMessage() for record in caplog.records)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.managers import Script
+from support.managers import ScriptedOperation
 
 from tileferry.adapters.memory import ManualClock
 from tileferry.application import call_with_retry, call_with_retry_async
@@ -58,27 +58,29 @@ both = pytest.mark.parametrize("drive", [sync_driver, async_driver])
 
 @both
 def test_spec2_success_needs_no_retry(drive: Driver) -> None:
-    clock, call = ManualClock(), Script()
+    clock, call = ManualClock(), ScriptedOperation()
     assert drive(call, clock=clock, policy=PLAIN) == "done"
     assert (call.calls, clock.slept) == (1, [])
 
 
 @both
-def test_a_result_of_none_is_a_result(drive: Driver) -> None:
-    assert drive(Script(OSError(), result=None), clock=ManualClock(), policy=PLAIN) is None
+def test_none_is_a_valid_result(drive: Driver) -> None:
+    assert (
+        drive(ScriptedOperation(OSError(), result=None), clock=ManualClock(), policy=PLAIN) is None
+    )
 
 
 @both
-def test_failures_are_retried_after_the_backoff(drive: Driver) -> None:
-    clock, call = ManualClock(), Script(OSError(), OSError())
+def test_failures_are_retried_after_backoff(drive: Driver) -> None:
+    clock, call = ManualClock(), ScriptedOperation(OSError(), OSError())
     assert drive(call, clock=clock, policy=PLAIN) == "done"
     assert (call.calls, clock.slept) == (3, [1.0, 2.0])
 
 
 @both
-def test_spec2_exhaustion_raises_retry_error_from_the_last_failure(drive: Driver) -> None:
+def test_spec2_exhaustion_raises_retry_error_from_last_failure(drive: Driver) -> None:
     clock, last = ManualClock(), OSError("third")
-    call = Script(OSError("first"), OSError("second"), last, OSError("never"))
+    call = ScriptedOperation(OSError("first"), OSError("second"), last, OSError("never"))
     with pytest.raises(RetryError) as raised:
         drive(call, clock=clock, policy=PLAIN)
     error = raised.value
@@ -91,10 +93,10 @@ def test_spec2_exhaustion_raises_retry_error_from_the_last_failure(drive: Driver
 
 
 @both
-def test_spec2_a_non_retryable_exception_is_raised_as_it_is(drive: Driver) -> None:
+def test_spec2_non_retryable_exception_is_raised_unchanged(drive: Driver) -> None:
     clock, wrong = ManualClock(), ValueError("wrong")
     policy = RetryPolicy(non_retryable_exceptions=[ValueError])
-    call = Script(wrong)
+    call = ScriptedOperation(wrong)
     with pytest.raises(ValueError, match="wrong") as raised:
         drive(call, clock=clock, policy=policy)
     assert raised.value is wrong
@@ -102,8 +104,8 @@ def test_spec2_a_non_retryable_exception_is_raised_as_it_is(drive: Driver) -> No
 
 
 @both
-def test_spec5_ac5_a_429_waits_as_told_and_goes_on(drive: Driver) -> None:
-    clock, call = ManualClock(), Script(OSError("429"))
+def test_spec5_ac5_rate_limit_waits_retry_after_and_continues(drive: Driver) -> None:
+    clock, call = ManualClock(), ScriptedOperation(OSError("429"))
     result = drive(
         call,
         clock=clock,
@@ -115,8 +117,8 @@ def test_spec5_ac5_a_429_waits_as_told_and_goes_on(drive: Driver) -> None:
 
 
 @both
-def test_spec5_ac6_five_503s_after_1_2_4_4_seconds(drive: Driver) -> None:
-    clock, call = ManualClock(), Script(*(OSError("503") for _ in range(9)))
+def test_spec5_ac6_five_503s_back_off_1_2_4_4_seconds(drive: Driver) -> None:
+    clock, call = ManualClock(), ScriptedOperation(*(OSError("503") for _ in range(9)))
     with pytest.raises(RetryError) as raised:
         drive(call, clock=clock, policy=DOWNLOAD_POLICY)
     assert raised.value.attempts == call.calls == 5
@@ -124,12 +126,12 @@ def test_spec5_ac6_five_503s_after_1_2_4_4_seconds(drive: Driver) -> None:
 
 
 @both
-def test_the_deadline_counts_the_time_that_calls_take(drive: Driver) -> None:
+def test_deadline_includes_call_duration(drive: Driver) -> None:
     clock = ManualClock()
     policy = RetryPolicy(max_attempts=9, jitter_enabled=False, deadline_s=10.0)
 
     def slow() -> None:
-        clock.pass_time(3.0)
+        clock.advance(3.0)
         raise OSError
 
     with pytest.raises(RetryError) as raised:
@@ -140,7 +142,7 @@ def test_the_deadline_counts_the_time_that_calls_take(drive: Driver) -> None:
 
 
 @both
-def test_invariant_14_a_jump_of_the_wall_clock_changes_nothing(drive: Driver) -> None:
+def test_invariant_14_wall_clock_jump_does_not_affect_retries(drive: Driver) -> None:
     clock = ManualClock()
     policy = RetryPolicy(max_attempts=3, jitter_enabled=False, deadline_s=100.0)
 
@@ -155,14 +157,14 @@ def test_invariant_14_a_jump_of_the_wall_clock_changes_nothing(drive: Driver) ->
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, GeneratorExit, asyncio.CancelledError])
-def test_interrupts_pass_straight_through(interrupt: type[BaseException]) -> None:
-    clock, call = ManualClock(), Script(interrupt())
+def test_interrupts_are_not_retried(interrupt: type[BaseException]) -> None:
+    clock, call = ManualClock(), ScriptedOperation(interrupt())
     with pytest.raises(interrupt):
         sync_driver(call, clock=clock, policy=PLAIN)
     assert (call.calls, clock.slept) == (1, [])
 
 
-def test_a_cancelled_task_is_not_retried() -> None:
+def test_cancelled_task_is_not_retried() -> None:
     clock, calls = ManualClock(), 0
 
     async def forever() -> None:
@@ -192,10 +194,10 @@ def test_a_cancelled_task_is_not_retried() -> None:
 
 
 @given(st.lists(st.sampled_from([Final(), Retryable(), RateLimited(retry_after_s=3.0)])))
-def test_both_drivers_take_the_same_way(classes: list[ErrorClass]) -> None:
+def test_both_drivers_behave_identically(classes: list[ErrorClass]) -> None:
     def outcome(drive: Driver) -> tuple[object, ...]:
         clock, told = ManualClock(), iter(classes)
-        call = Script(*(OSError(str(number)) for number in range(len(classes))))
+        call = ScriptedOperation(*(OSError(str(number)) for number in range(len(classes))))
         try:
             result: object = drive(call, clock=clock, policy=PLAIN, classifier=lambda _: next(told))
         except (OSError, RetryError) as error:
@@ -205,7 +207,7 @@ def test_both_drivers_take_the_same_way(classes: list[ErrorClass]) -> None:
     assert outcome(sync_driver) == outcome(async_driver)
 
 
-async def _word() -> str:
+async def return_word() -> str:
     return "x"
 
 
@@ -223,17 +225,17 @@ def run_async(call: Any, clock: ManualClock) -> Any:
     )
 
 
-def test_design_5_3_a_bare_coroutine_is_refused_at_once() -> None:
+def test_design_5_3_bare_coroutine_is_rejected() -> None:
     clock = ManualClock()
     with pytest.raises(InvalidValueError, match=r"call: cannot be tried again .*got 'coroutine'"):
-        run_async(_word(), clock)
+        run_async(return_word(), clock)
     assert clock.slept == []
 
 
-def test_a_call_for_the_other_driver_is_refused_and_not_retried() -> None:
+def test_call_for_other_driver_is_rejected_without_retry() -> None:
     clock = ManualClock()
     with pytest.raises(InvalidValueError, match=r"call: cannot be tried again .*got 'coroutine'"):
-        _ = sync_driver(_word, clock=clock, policy=PLAIN)
+        _ = sync_driver(return_word, clock=clock, policy=PLAIN)
     with pytest.raises(InvalidValueError, match=r"call: cannot be tried again .*got 'int'"):
         run_async(lambda: 7, clock)
     seven: Any = 7
@@ -242,7 +244,7 @@ def test_a_call_for_the_other_driver_is_refused_and_not_retried() -> None:
     assert clock.slept == []
 
 
-def test_the_types_of_the_call_survive() -> None:
+def test_return_types_are_preserved() -> None:
     def number() -> int:
         return 7
 
@@ -267,8 +269,8 @@ def test_the_types_of_the_call_survive() -> None:
     assert (got, asyncio.run(wait())) == (7, "seven")
 
 
-def test_the_asynchronous_driver_pays_and_tells_as_the_other_does() -> None:
-    clock, script = ManualClock(), Script(TimeoutError("x"))
+def test_async_driver_charges_tokens_and_notifies_observer() -> None:
+    clock, script = ManualClock(), ScriptedOperation(TimeoutError("x"))
     told: list[object] = []
 
     class Tokens:
@@ -277,20 +279,20 @@ def test_the_asynchronous_driver_pays_and_tells_as_the_other_does() -> None:
         def note_first_attempt(self) -> None:
             told.append("first")
 
-        def charged(self, decide: Callable[[float], Decision]) -> Decision:
+        def charge(self, decide: Callable[[float], Decision]) -> Decision:
             told.append("paid")
             return decide(1.0)
 
     class Observer:
-        def attempt_failed(self, attempt: Any) -> None:
+        def on_attempt_failed(self, attempt: Any) -> None:
             told.append(attempt.error_type)
 
-        def succeeded(self, loop: Any) -> None:
+        def on_success(self, loop: Any) -> None:
             told.append(len(loop.history))
 
     result = asyncio.run(
         call_with_retry_async(
-            script.awaited,
+            script.run_async,
             policy=PLAIN,
             key="k",
             category=RetryCategory.KV_GET,

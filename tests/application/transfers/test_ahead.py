@@ -7,7 +7,7 @@ from threading import Event, current_thread, main_thread
 
 import pytest
 
-from tileferry.application.transfers.ahead import one_ahead
+from tileferry.application.upload.flight_upload import prefetch_one
 
 
 @pytest.fixture
@@ -17,12 +17,12 @@ def background() -> Iterator[ThreadPoolExecutor]:
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 10])
-def test_all_come_in_their_order(background: ThreadPoolExecutor, count: int) -> None:
-    assert list(one_ahead(iter(range(count)), background)) == list(range(count))
-    assert list(one_ahead(iter(range(count)), None)) == list(range(count))
+def test_items_are_returned_in_order(background: ThreadPoolExecutor, count: int) -> None:
+    assert list(prefetch_one(iter(range(count)), background)) == list(range(count))
+    assert list(prefetch_one(iter(range(count)), None)) == list(range(count))
 
 
-def test_the_next_is_made_elsewhere_while_one_is_used_and_no_more_than_that(
+def test_exactly_one_item_is_prefetched_in_background(
     background: ThreadPoolExecutor,
 ) -> None:
     begun = [Event() for _ in range(4)]
@@ -33,14 +33,14 @@ def test_the_next_is_made_elsewhere_while_one_is_used_and_no_more_than_that(
             event.set()
             yield number
 
-    with closing(one_ahead(items(), background)) as made:
+    with closing(prefetch_one(items(), background)) as made:
         assert next(made) == 0
         assert begun[1].wait(10)
         background.submit(lambda: None).result()  # all that was handed over is done
         assert not begun[2].is_set()
 
 
-def test_without_a_background_nothing_is_made_before_its_turn() -> None:
+def test_nothing_is_prefetched_without_executor() -> None:
     made: list[int] = []
 
     def items() -> Iterator[int]:
@@ -48,23 +48,23 @@ def test_without_a_background_nothing_is_made_before_its_turn() -> None:
             made.append(number)
             yield number
 
-    with closing(one_ahead(items(), None)) as ahead:
+    with closing(prefetch_one(items(), None)) as ahead:
         assert next(ahead) == 0
         assert made == [0]
 
 
-def test_an_error_comes_in_its_turn(background: ThreadPoolExecutor) -> None:
+def test_error_is_raised_in_order(background: ThreadPoolExecutor) -> None:
     def items() -> Iterator[int]:
         yield 1
         raise ValueError("broken")
 
-    ahead = one_ahead(items(), background)
+    ahead = prefetch_one(items(), background)
     assert next(ahead) == 1
     with pytest.raises(ValueError, match="broken"):
         next(ahead)
 
 
-def test_closing_waits_for_what_is_being_made(background: ThreadPoolExecutor) -> None:
+def test_close_waits_for_prefetch(background: ThreadPoolExecutor) -> None:
     release, ended = Event(), Event()
 
     def items() -> Iterator[int]:
@@ -73,7 +73,7 @@ def test_closing_waits_for_what_is_being_made(background: ThreadPoolExecutor) ->
         ended.set()
         yield 2
 
-    ahead = one_ahead(items(), background)
+    ahead = prefetch_one(items(), background)
     assert next(ahead) == 1
     release.set()
     ahead.close()

@@ -6,15 +6,14 @@ from datetime import UTC, datetime
 import pytest
 
 from tileferry.adapters.memory import ManualClock, MemoryFdrClient, MemoryTileMetadataStore
-from tileferry.application.transfers.giveups import Giveup, GiveupReader
-from tileferry.application.transfers.upload_retry import GIVEUP_KIND
+from tileferry.application.upload.upload_retry import GIVEUP_KIND, Giveup, GiveupReader
 from tileferry.domain.canonical import JsonValue
 from tileferry.domain.tiles import BlobRef, NewTile, SectorClass, TileId, TileMetadata, VotingStatus
 
 TILE = TileId(source="cam", zoom=15, x=100, y=200)
 
 
-def given_up() -> TileMetadata:
+def given_up_tile() -> TileMetadata:
     store = MemoryTileMetadataStore(clock=ManualClock())
     store.insert_metadata(
         NewTile(
@@ -33,30 +32,30 @@ def given_up() -> TileMetadata:
     return row
 
 
-def read(*recorded: tuple[str, Mapping[str, JsonValue]]) -> Giveup:
+def read_giveup(*recorded: tuple[str, Mapping[str, JsonValue]]) -> Giveup:
     clock = ManualClock(1_000.0)
     recorder = MemoryFdrClient(clock=clock)
     for kind, payload in recorded:
         recorder.record(kind, payload)
-        clock.pass_time(1)
-    (giveup,) = GiveupReader(fdr_client=recorder).giveups([given_up()])
+        clock.advance(1)
+    (giveup,) = GiveupReader(fdr_client=recorder).iter_giveups([given_up_tile()])
     return giveup
 
 
-def test_a_giveup_is_told_with_what_the_provider_said_last() -> None:
+def test_giveup_has_last_rejection_reason() -> None:
     said: Mapping[str, JsonValue] = {"tile_id": str(TILE), "last_rejection_reason": "blurred"}
     other: Mapping[str, JsonValue] = {"tile_id": "cam/15/1/1", "last_rejection_reason": "dark"}
-    found = read(("c11.upload.other", said), (GIVEUP_KIND, said), (GIVEUP_KIND, other))
+    found = read_giveup(("c11.upload.other", said), (GIVEUP_KIND, said), (GIVEUP_KIND, other))
     assert (found.reason, found.given_up_at_s) == ("blurred", 1_001.0)
     assert found.tile.tile_id == TILE
 
 
-def test_what_the_recorder_has_lost_is_not_made_up() -> None:
-    found = read()
+def test_giveup_without_record_has_no_reason() -> None:
+    found = read_giveup()
     assert (found.reason, found.given_up_at_s) == (None, None)
 
 
 @pytest.mark.parametrize("reason", [None, 7])
-def test_a_reason_that_is_no_text_is_none(reason: JsonValue) -> None:
-    found = read((GIVEUP_KIND, {"tile_id": str(TILE), "last_rejection_reason": reason}))
+def test_non_text_reason_is_none(reason: JsonValue) -> None:
+    found = read_giveup((GIVEUP_KIND, {"tile_id": str(TILE), "last_rejection_reason": reason}))
     assert (found.reason, found.given_up_at_s) == (None, 1_000.0)

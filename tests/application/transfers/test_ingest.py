@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from attrs import define, evolve, field
-from support.managers import logged
+from support.managers import find_log_messages
 
 from tileferry.adapters.memory import (
     ManualClock,
@@ -17,7 +17,7 @@ from tileferry.adapters.memory import (
     MemoryTileStore,
 )
 from tileferry.application import CaptureIngest, GroupLimits, IngestReport
-from tileferry.application.cache.first_few import NAMED_MAX
+from tileferry.application.cache.bulk_store import NAMED_MAX
 from tileferry.application.ports.captures import CaptureFile
 from tileferry.domain.errors import CacheBudgetExceededError, CacheLockError, InvalidValueError
 from tileferry.domain.tiles import (
@@ -25,29 +25,29 @@ from tileferry.domain.tiles import (
     TileId,
     TileMetadata,
     VotingStatus,
-    capture_source,
-    ground_resolution,
+    build_capture_source,
+    compute_ground_resolution,
 )
 
 CHANGED = datetime(2025, 5, 1, 12, tzinfo=UTC)
 PICTURE = b"\x89PNG\r\n\x1a\n"
 
 
-def tile(y: int) -> TileId:
-    return TileId(source=capture_source("F1"), zoom=15, x=19_000, y=y)
+def capture_tile(y: int) -> TileId:
+    return TileId(source=build_capture_source("F1"), zoom=15, x=19_000, y=y)
 
 
 @define
-class Folder:
+class MemoryFolder:
     """A folder that is a dictionary."""
 
     contents: dict[str, bytes]
     metadata: bytes | None = None
 
-    def facts(self) -> bytes | None:
+    def read_facts(self) -> bytes | None:
         return self.metadata
 
-    def files(self) -> Iterator[CaptureFile]:
+    def iter_files(self) -> Iterator[CaptureFile]:
         for path, content in self.contents.items():
             parts = tuple(path.split("/"))
             yield CaptureFile(parts=parts, size_bytes=len(content), changed_at=CHANGED)
@@ -56,12 +56,12 @@ class Folder:
         return self.contents[file.path][: bytes_max + 1]
 
 
-def folder(*ys: int, version: bytes = b"", facts: bytes | None = None) -> Folder:
-    return Folder({f"15/19000/{y}.png": PICTURE + b"%d" % y + version for y in ys}, facts)
+def make_folder(*ys: int, version: bytes = b"", facts: bytes | None = None) -> MemoryFolder:
+    return MemoryFolder({f"15/19000/{y}.png": PICTURE + b"%d" % y + version for y in ys}, facts)
 
 
 @define
-class Budget:
+class FakeBudget:
     """Has room for so much, and notes whom it promised what."""
 
     available_bytes: int = 10**9
@@ -82,11 +82,11 @@ class Budget:
 
 
 @define
-class Hangar:
+class IngestEnv:
     """Where the aircraft's card is read."""
 
     clock: ManualClock = field(factory=ManualClock)
-    budget: Budget = field(factory=Budget)
+    budget: FakeBudget = field(factory=FakeBudget)
     lock: MemoryCacheLock = field(factory=MemoryCacheLock)
     store: MemoryTileStore = field(init=False)
     metadata: MemoryTileMetadataStore = field(init=False)
@@ -97,7 +97,7 @@ class Hangar:
         self.metadata = MemoryTileMetadataStore(clock=self.clock, index=index)
         self.lock.acquire()
 
-    def takes(self, card: Folder, **options: Any) -> IngestReport:
+    def ingest(self, card: MemoryFolder, **options: Any) -> IngestReport:
         ingest = CaptureIngest(
             tile_store=self.store,
             tile_metadata_store=self.metadata,
@@ -110,39 +110,46 @@ class Hangar:
         return ingest.ingest("F1", card)
 
     def row(self, y: int) -> TileMetadata:
-        found = self.metadata.get_metadata(tile(y))
+        found = self.metadata.get_metadata(capture_tile(y))
         assert found is not None
         return found
 
 
-def test_good_tiles_wait_for_their_upload() -> None:
-    hangar = Hangar()
-    card = folder(1, 2, 3)
-    report = hangar.takes(card)
+def test_valid_tiles_become_pending_uploads() -> None:
+    hangar = IngestEnv()
+    card = make_folder(1, 2, 3)
+    report = hangar.ingest(card)
     assert (report.tiles_ingested, report.tiles_unchanged, report.refused) == (3, 0, ())
-    assert [row.tile_id for row in hangar.metadata.pending_uploads("F1")] == [*map(tile, (1, 2, 3))]
-    assert hangar.store.read_tile(tile(2)) == card.contents["15/19000/2.png"]
+    assert [row.tile_id for row in hangar.metadata.pending_uploads("F1")] == [
+        *map(capture_tile, (1, 2, 3))
+    ]
+    assert hangar.store.read_tile(capture_tile(2)) == card.contents["15/19000/2.png"]
     row = hangar.row(1)
-    assert (row.produced_at, row.resolution_m_per_px) == (CHANGED, ground_resolution(tile(1)))
+    assert (row.produced_at, row.resolution_m_per_px) == (
+        CHANGED,
+        compute_ground_resolution(capture_tile(1)),
+    )
     assert hangar.budget.promised == [sum(map(len, card.contents.values()))]
     assert hangar.budget.released == 2  # what a dead process held, and our own
 
 
-def test_what_the_folder_says_of_its_tiles_counts() -> None:
-    hangar = Hangar()
+def test_folder_metadata_is_applied_to_tiles() -> None:
+    hangar = IngestEnv()
     facts = b'{"captured_at": "2025-05-02T00:00:00+02:00", "resolution_m_per_px": 0.25}'
-    hangar.takes(folder(1, facts=facts))
+    hangar.ingest(make_folder(1, facts=facts))
     row = hangar.row(1)
     assert row.produced_at == datetime(2025, 5, 1, 22, tzinfo=UTC)
     assert row.resolution_m_per_px == 0.25
 
 
-def test_a_date_ahead_of_us_is_refused_by_its_file() -> None:
-    hangar = Hangar()
+def test_future_capture_date_is_rejected() -> None:
+    hangar = IngestEnv()
     now = datetime.fromtimestamp(hangar.clock.now(), UTC)
 
     def dated(moment: datetime) -> IngestReport:
-        return hangar.takes(folder(1, facts=b'{"captured_at": "%s"}' % moment.isoformat().encode()))
+        return hangar.ingest(
+            make_folder(1, facts=b'{"captured_at": "%s"}' % moment.isoformat().encode())
+        )
 
     (refused,) = dated(now + timedelta(days=1, seconds=1)).refused
     assert refused.path == "15/19000/1.png"
@@ -150,60 +157,60 @@ def test_a_date_ahead_of_us_is_refused_by_its_file() -> None:
     assert dated(now + timedelta(days=1)).tiles_ingested == 1  # clocks and zones differ
 
 
-def test_a_date_that_lay_ahead_does_not_outlive_the_bytes_that_are_mended() -> None:
-    hangar = Hangar()
-    hangar.takes(folder(1))
+def test_future_date_is_replaced_when_tile_is_repaired() -> None:
+    hangar = IngestEnv()
+    hangar.ingest(make_folder(1))
     hangar.store._contents.clear()
     row = hangar.row(1)
     hangar.metadata._tiles[row.tile_id] = evolve(row, produced_at=row.stored_at + timedelta(days=2))
-    assert hangar.takes(folder(1)).tiles_ingested == 1
+    assert hangar.ingest(make_folder(1)).tiles_ingested == 1
     assert hangar.row(1).produced_at == CHANGED
 
 
-def test_taken_in_again_nothing_changes() -> None:
-    hangar = Hangar()
-    hangar.takes(folder(1, 2))
+def test_repeated_ingest_changes_nothing() -> None:
+    hangar = IngestEnv()
+    hangar.ingest(make_folder(1, 2))
     before = hangar.metadata.all_tiles()
-    report = hangar.takes(folder(1, 2, 3))
+    report = hangar.ingest(make_folder(1, 2, 3))
     assert (report.tiles_ingested, report.tiles_unchanged) == (1, 2)
     assert hangar.metadata.all_tiles()[:2] == before
 
 
-def test_a_waiting_tile_whose_bytes_are_lost_is_taken_in_again() -> None:
-    hangar = Hangar()
-    hangar.takes(folder(1))
+def test_pending_tile_with_lost_bytes_is_ingested_again() -> None:
+    hangar = IngestEnv()
+    hangar.ingest(make_folder(1))
     hangar.store._contents.clear()
-    assert hangar.takes(folder(1)).tiles_ingested == 1
-    assert hangar.store.read_tile(tile(1)) == PICTURE + b"1"
+    assert hangar.ingest(make_folder(1)).tiles_ingested == 1
+    assert hangar.store.read_tile(capture_tile(1)) == PICTURE + b"1"
 
 
-def test_a_copy_with_an_older_date_mends_a_waiting_tile_which_keeps_its_date() -> None:
-    hangar = Hangar()
-    hangar.takes(folder(1, facts=b'{"captured_at": "2025-05-02T00:00:00Z"}'))
+def test_older_copy_repairs_pending_tile_but_keeps_its_date() -> None:
+    hangar = IngestEnv()
+    hangar.ingest(make_folder(1, facts=b'{"captured_at": "2025-05-02T00:00:00Z"}'))
     hangar.store._contents.clear()
-    report = hangar.takes(folder(1))
+    report = hangar.ingest(make_folder(1))
     assert (report.tiles_ingested, report.files_refused) == (1, 0)
-    assert hangar.store.read_tile(tile(1)) == PICTURE + b"1"
+    assert hangar.store.read_tile(capture_tile(1)) == PICTURE + b"1"
     assert hangar.row(1).produced_at == datetime(2025, 5, 2, tzinfo=UTC)
 
 
-def test_a_delivered_tile_is_not_asked_for_its_bytes() -> None:
-    hangar = Hangar()
-    hangar.takes(folder(1))
-    hangar.metadata.mark_uploaded(tile(1))
+def test_bytes_of_uploaded_tile_are_not_checked() -> None:
+    hangar = IngestEnv()
+    hangar.ingest(make_folder(1))
+    hangar.metadata.mark_uploaded(capture_tile(1))
     hangar.store._contents.clear()
-    assert hangar.takes(folder(1)).tiles_unchanged == 1
+    assert hangar.ingest(make_folder(1)).tiles_unchanged == 1
     assert hangar.row(1).voting_status is VotingStatus.UPLOADED
 
 
-def test_what_is_no_tile_is_named_and_keeps_the_rest_from_nothing(
+def test_invalid_files_are_reported_and_others_ingested(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    hangar = Hangar()
-    card = folder(1)
+    hangar = IngestEnv()
+    card = make_folder(1)
     card.contents |= {"readme.txt": b"hello", "15/19000/9.png": b"no picture"}
     told: list[None] = []
-    report = hangar.takes(card, on_tile=lambda: told.append(None))
+    report = hangar.ingest(card, on_tile=lambda: told.append(None))
     assert len(told) == 3  # for who waits: each file counts
     assert report.tiles_ingested == 1
     assert [(file.path, file.problem) for file in report.refused] == [
@@ -213,66 +220,69 @@ def test_what_is_no_tile_is_named_and_keeps_the_rest_from_nothing(
         ),
         ("15/19000/9.png", "content: is no PNG, JPEG or WebP picture (got '10 bytes')"),
     ]
-    assert len(logged(caplog, "c11.ingest.refused")) == 2
+    assert len(find_log_messages(caplog, "c11.ingest.refused")) == 2
 
 
-def test_a_tile_that_was_given_up_stays_as_it_is() -> None:
-    hangar = Hangar()
-    hangar.takes(folder(1))
-    hangar.metadata.update_voting_status(tile(1), VotingStatus.UPLOAD_GIVEUP)
-    report = hangar.takes(folder(1, version=b" anew"))
+def test_given_up_tile_is_not_replaced() -> None:
+    hangar = IngestEnv()
+    hangar.ingest(make_folder(1))
+    hangar.metadata.update_voting_status(capture_tile(1), VotingStatus.UPLOAD_GIVEUP)
+    report = hangar.ingest(make_folder(1, version=b" anew"))
     (refused,) = report.refused
     assert "is in the cache with other bytes, which stay" in refused.problem
-    assert hangar.store.read_tile(tile(1)) == PICTURE + b"1"
+    assert hangar.store.read_tile(capture_tile(1)) == PICTURE + b"1"
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_of_two_files_of_one_tile_the_first_is_taken_and_the_second_named(*, again: bool) -> None:
-    hangar = Hangar()
-    card = folder(4, 5, 6)
+def test_first_of_two_files_for_one_tile_wins(*, again: bool) -> None:
+    hangar = IngestEnv()
+    card = make_folder(4, 5, 6)
     first, second = PICTURE + b"the first", PICTURE + b"the second"
     card.contents |= {"15/19000/5.jpg": first, "15/19000/5.png": second, "15/19000/5.webp": first}
     card.contents = dict(sorted(card.contents.items()))
-    report = hangar.takes(card)
+    report = hangar.ingest(card)
     assert (report.tiles_ingested, report.tiles_unchanged, report.files_refused) == (3, 1, 1)
     if again:
-        report = hangar.takes(card)
+        report = hangar.ingest(card)
         assert (report.tiles_ingested, report.tiles_unchanged, report.files_refused) == (0, 4, 1)
     (refused,) = report.refused
     assert refused.path == "15/19000/5.png"
     assert "is in the folder twice, with other bytes: the first file stays" in refused.problem
-    assert hangar.store.read_tile(tile(5)) == first
+    assert hangar.store.read_tile(capture_tile(5)) == first
 
 
-def test_of_very_many_refusals_all_are_counted_and_the_first_named() -> None:
-    card = Folder({f"junk-{number}": b"" for number in range(NAMED_MAX + 1)})
-    report = Hangar().takes(card)
+def test_all_refusals_are_counted_but_listing_is_capped() -> None:
+    card = MemoryFolder({f"junk-{number}": b"" for number in range(NAMED_MAX + 1)})
+    report = IngestEnv().ingest(card)
     assert (report.files_refused, len(report.refused)) == (NAMED_MAX + 1, NAMED_MAX)
 
 
-def test_who_interrupts_it_finds_what_was_taken_in_made_safe() -> None:
-    class Interrupted(Folder):
+def test_interrupted_ingest_commits_ingested_tiles() -> None:
+    class Interrupted(MemoryFolder):
         def read(self, file: CaptureFile, *, bytes_max: int) -> bytes:
             if file.path.endswith("/3.png"):
                 raise KeyboardInterrupt
             return super().read(file, bytes_max=bytes_max)
 
-    hangar = Hangar()
+    hangar = IngestEnv()
     with pytest.raises(KeyboardInterrupt):
-        hangar.takes(Interrupted(folder(1, 2, 3, 4).contents))
-    assert [row.tile_id for row in hangar.metadata.all_tiles()] == [tile(1), tile(2)]
+        hangar.ingest(Interrupted(make_folder(1, 2, 3, 4).contents))
+    assert [row.tile_id for row in hangar.metadata.all_tiles()] == [
+        capture_tile(1),
+        capture_tile(2),
+    ]
     assert hangar.budget.released == 2
 
 
-def test_room_is_made_for_what_is_new_only() -> None:
-    hangar = Hangar()
-    hangar.takes(folder(1, 2))
-    hangar.takes(folder(1, 2, 3))
+def test_budget_is_reserved_for_new_tiles_only() -> None:
+    hangar = IngestEnv()
+    hangar.ingest(make_folder(1, 2))
+    hangar.ingest(make_folder(1, 2, 3))
     assert hangar.budget.promised == [18, 9]
 
 
-def test_bytes_are_durable_before_rows_in_groups() -> None:
-    hangar = Hangar()
+def test_blobs_are_flushed_before_rows_in_each_group() -> None:
+    hangar = IngestEnv()
     steps: list[str] = []
 
     class Store(MemoryTileStore):
@@ -292,34 +302,34 @@ def test_bytes_are_durable_before_rows_in_groups() -> None:
     hangar.store = Store(MemoryBlobIndex())
     hangar.metadata = Metadata(clock=hangar.clock)
     group = GroupLimits(tiles_max=2)
-    assert hangar.takes(folder(*range(5)), group=group).tiles_ingested == 5
+    assert hangar.ingest(make_folder(*range(5)), group=group).tiles_ingested == 5
     assert steps == ["bytes", "rows"] * 3
 
 
-def test_without_room_or_lock_nothing_is_taken_in() -> None:
-    hangar = Hangar(budget=Budget(available_bytes=3))
+def test_nothing_is_ingested_without_budget_or_lock() -> None:
+    hangar = IngestEnv(budget=FakeBudget(available_bytes=3))
     with pytest.raises(CacheBudgetExceededError) as failure:
-        hangar.takes(folder(1))
+        hangar.ingest(make_folder(1))
     assert (failure.value.requested_bytes, failure.value.available_bytes) == (9, 3)
     hangar.lock.release()
     with pytest.raises(CacheLockError):
-        hangar.takes(folder(1))
+        hangar.ingest(make_folder(1))
     assert hangar.metadata.all_tiles() == []
 
 
-def test_a_folder_that_says_nonsense_is_refused_before_anything_is_promised() -> None:
-    hangar = Hangar()
+def test_invalid_folder_metadata_is_rejected_before_reserving() -> None:
+    hangar = IngestEnv()
     with pytest.raises(InvalidValueError, match="must be an object"):
-        hangar.takes(folder(1, facts=b"[]"))
+        hangar.ingest(make_folder(1, facts=b"[]"))
     assert hangar.budget.promised == []
 
 
-def test_a_promise_is_given_back_when_the_card_breaks() -> None:
-    class Broken(Folder):
+def test_reservation_is_released_on_read_error() -> None:
+    class Broken(MemoryFolder):
         def read(self, file: CaptureFile, *, bytes_max: int) -> bytes:
             raise OSError(f"{file.path}: cannot be read up to {bytes_max}")
 
-    hangar = Hangar()
+    hangar = IngestEnv()
     with pytest.raises(OSError, match="cannot be read"):
-        hangar.takes(Broken(folder(1).contents))
+        hangar.ingest(Broken(make_folder(1).contents))
     assert hangar.budget.released == 2

@@ -6,16 +6,16 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from tileferry.domain.archives import (
-    ABOUT_BYTES_MAX,
-    AboutTally,
+    DESCRIPTION_BYTES_MAX,
+    ArchiveDescriptionBuilder,
     ArchiveFormat,
-    ContentTally,
+    ContentDigest,
     TileFacts,
-    describes_archive,
-    facts_line,
-    flipped_row,
-    format_of,
-    kind_of,
+    detect_format,
+    detect_tile_kind,
+    flip_row,
+    format_facts_line,
+    is_archive_description,
     parse_facts_line,
 )
 from tileferry.domain.errors import InvalidValueError
@@ -36,12 +36,12 @@ def tile(zoom: int, x: int, y: int) -> TileId:
     return TileId(source="sat", zoom=zoom, x=x, y=y)
 
 
-def test_the_description_covers_all_levels() -> None:
-    tally = AboutTally()
+def test_description_covers_all_zoom_levels() -> None:
+    tally = ArchiveDescriptionBuilder()
     for place, kind in ((tile(1, 1, 0), "jpg"), (tile(2, 1, 1), "png"), (tile(2, 1, 0), "png")):
         tally.add(place, kind)
-    about = tally.about(name="area", attribution="© somebody")
-    assert about.json() == {
+    about = tally.build(name="area", attribution="© somebody")
+    assert about.to_json() == {
         "name": "area",
         "format": "png",
         "bounds": "-90.0000000,0.0000000,180.0000000,85.0511288",
@@ -53,38 +53,38 @@ def test_the_description_covers_all_levels() -> None:
         "tiles": {"jpg": 1, "png": 2},
     }
     assert about.only_kind is None
-    assert "attribution" not in tally.about(name="area", attribution=None).texts()
+    assert "attribution" not in tally.build(name="area", attribution=None).to_texts()
 
 
-def test_an_export_is_told_by_its_description() -> None:
-    tally = AboutTally()
+def test_export_is_recognised_by_its_description() -> None:
+    tally = ArchiveDescriptionBuilder()
     tally.add(tile(3, 1, 1), "png")
-    told = tally.about(name="area", attribution=None).json()
-    assert describes_archive(json.dumps(told).encode())
+    told = tally.build(name="area", attribution=None).to_json()
+    assert is_archive_description(json.dumps(told).encode())
     for other in (
         {**told, "type": "overlay"},
         {key: value for key, value in told.items() if key != "tiles"},
         list(told),
     ):
-        assert not describes_archive(json.dumps(other).encode())
-    assert not describes_archive(b"")
-    assert not describes_archive(json.dumps(told).encode() + b" " * ABOUT_BYTES_MAX)
+        assert not is_archive_description(json.dumps(other).encode())
+    assert not is_archive_description(b"")
+    assert not is_archive_description(json.dumps(told).encode() + b" " * DESCRIPTION_BYTES_MAX)
 
 
-def test_of_equally_many_kinds_the_first_by_name_is_named() -> None:
-    tally = AboutTally()
+def test_main_kind_tie_goes_to_first_by_name() -> None:
+    tally = ArchiveDescriptionBuilder()
     tally.add(tile(3, 1, 1), "webp")
     tally.add(tile(3, 1, 2), "jpg")
-    assert tally.about(name="a", attribution=None).main_kind == "jpg"
+    assert tally.build(name="a", attribution=None).main_kind == "jpg"
 
 
-def test_what_is_no_picture_is_called_so() -> None:
-    assert kind_of(b"\xff\xd8\xff...") == "jpg"
-    assert kind_of(b"text") == kind_of(b"") == "bin"
+def test_non_image_content_is_kind_bin() -> None:
+    assert detect_tile_kind(b"\xff\xd8\xff...") == "jpg"
+    assert detect_tile_kind(b"text") == detect_tile_kind(b"") == "bin"
 
 
-def test_tallies_are_equal_when_the_tiles_are_in_any_order() -> None:
-    one, two, other = ContentTally(), ContentTally(), ContentTally()
+def test_content_tally_is_independent_of_tile_order() -> None:
+    one, two, other = ContentDigest(), ContentDigest(), ContentDigest()
     items = [(tile(3, 1, 1), b"a" * 32), (tile(3, 1, 2), b"b" * 32)]
     for place, digest in items:
         one.add(place, digest)
@@ -107,23 +107,23 @@ def test_tallies_are_equal_when_the_tiles_are_in_any_order() -> None:
         (".mbtiles", ArchiveFormat.TREE),
     ],
 )
-def test_the_suffix_tells_the_format(name: str, expected: ArchiveFormat) -> None:
-    assert format_of(name) is expected
+def test_archive_format_is_chosen_by_suffix(name: str, expected: ArchiveFormat) -> None:
+    assert detect_format(name) is expected
 
 
-def test_rows_are_counted_from_the_other_edge() -> None:
-    assert [flipped_row(2, row) for row in range(4)] == [3, 2, 1, 0]
-    assert flipped_row(0, 0) == 0
+def test_flipped_row_counts_from_opposite_edge() -> None:
+    assert [flip_row(2, row) for row in range(4)] == [3, 2, 1, 0]
+    assert flip_row(0, 0) == 0
 
 
-def test_facts_survive_their_line() -> None:
+def test_tile_facts_round_trip_through_line() -> None:
     facts = TileFacts(produced_at=DAY, resolution_m_per_px=0.6, sha256=DIGEST)
-    line = facts_line(tile(3, 1, 2), facts)
+    line = format_facts_line(tile(3, 1, 2), facts)
     assert line.endswith(b"}\n")
     assert parse_facts_line(line, number=1, source="sat") == (tile(3, 1, 2), facts)
 
 
-def test_facts_are_those_of_the_cache_in_utc() -> None:
+def test_tile_facts_from_metadata_are_in_utc() -> None:
     moment = DAY.astimezone(timezone(timedelta(hours=3)))
     known = TileMetadata(
         tile_id=tile(3, 1, 2),
@@ -137,12 +137,12 @@ def test_facts_are_those_of_the_cache_in_utc() -> None:
         stored_at=DAY,
         last_used_at=DAY,
     )
-    assert TileFacts.of(known).texts() == ("2026-06-01T12:30:00+00:00", 0.6, DIGEST)
+    assert TileFacts.from_metadata(known).to_texts() == ("2026-06-01T12:30:00+00:00", 0.6, DIGEST)
 
 
-def test_each_fact_may_be_missing() -> None:
-    assert TileFacts.read(None, None, None) == TileFacts()
-    assert TileFacts().texts() == (None, None, None)
+def test_every_tile_fact_is_optional() -> None:
+    assert TileFacts.parse(None, None, None) == TileFacts()
+    assert TileFacts().to_texts() == (None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_each_fact_may_be_missing() -> None:
         (b'{"tile": "' + b"3" * 2_000 + b'"}', "longer than"),
     ],
 )
-def test_a_wrong_line_is_refused_by_its_number(line: bytes, problem: str) -> None:
+def test_invalid_facts_line_is_rejected_with_line_number(line: bytes, problem: str) -> None:
     with pytest.raises(InvalidValueError, match=problem) as caught:
         parse_facts_line(line, number=4, source="sat")
     assert "line 4" in str(caught.value)

@@ -11,18 +11,17 @@ from tileferry.domain.archives import (
     HEADER_BYTES,
     ROOT_END,
     DirectoryEntry,
+    compute_leaf_entries,
     decode_directory,
     encode_directory,
-    gzipped,
-    leaf_entries,
+    gzip_compress,
 )
-from tileferry.domain.archives.curve import level_start
-from tileferry.domain.archives.directory import gunzipped
+from tileferry.domain.archives.pmtiles import get_level_start, gzip_decompress
 from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles.coverage import AREA_TILES_MAX
 from tileferry.domain.tiles.tile_id import ZOOM_MAX
-from tileferry.domain.tiles.tile_set import AREA_TILES_MAX
 
-NUMBER_MAX = level_start(ZOOM_MAX + 1) - 1
+NUMBER_MAX = get_level_start(ZOOM_MAX + 1) - 1
 
 
 @st.composite
@@ -39,25 +38,25 @@ def directories(draw: st.DrawFn) -> list[DirectoryEntry]:
     return entries
 
 
-def _plain(entry: DirectoryEntry | Entry) -> tuple[int, int, int, int]:
+def _to_tuple(entry: DirectoryEntry | Entry) -> tuple[int, int, int, int]:
     if isinstance(entry, Entry):
         return entry.tile_id, entry.offset, entry.length, entry.run_length
     return entry.number, entry.offset, entry.length, entry.run
 
 
 @given(directories())
-def test_others_read_what_is_written(entries: list[DirectoryEntry]) -> None:
+def test_pmtiles_library_reads_encoded_directory(entries: list[DirectoryEntry]) -> None:
     read = deserialize_directory(encode_directory(entries))
-    assert list(map(_plain, read)) == list(map(_plain, entries))
+    assert list(map(_to_tuple, read)) == list(map(_to_tuple, entries))
 
 
 @given(directories())
-def test_what_others_write_is_read(entries: list[DirectoryEntry]) -> None:
-    written = serialize_directory([Entry(*_plain(entry)) for entry in entries])
+def test_directory_from_pmtiles_library_is_decoded(entries: list[DirectoryEntry]) -> None:
+    written = serialize_directory([Entry(*_to_tuple(entry)) for entry in entries])
     assert decode_directory(written) == entries
 
 
-def test_the_same_directory_is_the_same_bytes_at_any_time() -> None:
+def test_directory_encoding_is_deterministic() -> None:
     entries = [DirectoryEntry(1, 0, 10, 1), DirectoryEntry(2, 10, 5, 1)]
     assert encode_directory(entries) == encode_directory(entries)
     assert gzip.decompress(encode_directory(entries)) == bytes([2, 1, 1, 1, 1, 10, 5, 1, 0])
@@ -67,31 +66,31 @@ def test_the_same_directory_is_the_same_bytes_at_any_time() -> None:
     ("content", "problem"),
     [
         (b"no gzip", "not compressed as it should be"),
-        (gzipped(b"\x01\x01\x01\x01\x01")[:-4], "cut off"),
-        (gzipped(b""), "does not have the entries"),
-        (gzipped(b"\x00"), "does not have the entries"),
-        (gzipped(b"\x02\x01\x01\x01\x01"), "does not have the entries"),
-        (gzipped(b"\x01\x01\x01\x01\x01\x01"), "does not have the entries"),
-        (gzipped(b"\x01\x01\x01\x01\x81"), "ends within a number"),
-        (gzipped(b"\xff" * 20), "without an end"),
-        (gzipped(b"\x01\x01\x01\x00\x01"), "an entry that cannot be"),
-        (gzipped(b"\x02\x01\x00\x01\x01\x01\x01\x01\x00"), "an entry that cannot be"),
+        (gzip_compress(b"\x01\x01\x01\x01\x01")[:-4], "cut off"),
+        (gzip_compress(b""), "does not have the entries"),
+        (gzip_compress(b"\x00"), "does not have the entries"),
+        (gzip_compress(b"\x02\x01\x01\x01\x01"), "does not have the entries"),
+        (gzip_compress(b"\x01\x01\x01\x01\x01\x01"), "does not have the entries"),
+        (gzip_compress(b"\x01\x01\x01\x01\x81"), "ends within a number"),
+        (gzip_compress(b"\xff" * 20), "without an end"),
+        (gzip_compress(b"\x01\x01\x01\x00\x01"), "an entry that cannot be"),
+        (gzip_compress(b"\x02\x01\x00\x01\x01\x01\x01\x01\x00"), "an entry that cannot be"),
     ],
 )
-def test_what_is_no_directory_is_refused(content: bytes, problem: str) -> None:
+def test_invalid_directory_is_rejected(content: bytes, problem: str) -> None:
     with pytest.raises(InvalidValueError, match=problem):
         decode_directory(content)
 
 
 def test_decompression_is_bounded() -> None:
     with pytest.raises(InvalidValueError, match="too large"):
-        gunzipped(gzipped(bytes(1_000_000)), bytes_max=1_000)
+        gzip_decompress(gzip_compress(bytes(1_000_000)), bytes_max=1_000)
 
 
-def test_the_root_has_room_for_the_leaves_of_the_largest_area() -> None:
+def test_root_directory_fits_leaves_of_largest_area() -> None:
     leaves = tiles = 0
     while tiles < AREA_TILES_MAX:
-        tiles += leaf_entries(leaves)
+        tiles += compute_leaf_entries(leaves)
         leaves += 1
     # As bad as it gets: numbers far apart, leaves of any length, nothing to compress.
     step = NUMBER_MAX // leaves

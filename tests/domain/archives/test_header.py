@@ -5,27 +5,27 @@ from pmtiles.tile import Compression, TileType, deserialize_header
 
 from tileferry.domain.archives import (
     HEADER_BYTES,
-    ArchiveAbout,
-    Counts,
-    Section,
-    Sections,
+    ArchiveCounts,
+    ArchiveDescription,
+    FileLayout,
+    FileSection,
     decode_header,
     encode_header,
 )
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import BBox
 
-SECTIONS = Sections(
-    root=Section(127, 50),
-    metadata=Section(9_000, 80),
-    leaves=Section(8_000, 1_000),
-    tiles=Section(16_384, 5),
+SECTIONS = FileLayout(
+    root=FileSection(127, 50),
+    metadata=FileSection(9_000, 80),
+    leaves=FileSection(8_000, 1_000),
+    tiles=FileSection(16_384, 5),
 )
-COUNTS = Counts(tiles=7, entries=6, contents=5)
+COUNTS = ArchiveCounts(tiles=7, entries=6, contents=5)
 
 
-def about(**kinds: int) -> ArchiveAbout:
-    return ArchiveAbout(
+def about(**kinds: int) -> ArchiveDescription:
+    return ArchiveDescription(
         name="area",
         attribution=None,
         kinds=kinds,
@@ -35,7 +35,7 @@ def about(**kinds: int) -> ArchiveAbout:
     )
 
 
-def test_others_read_every_field() -> None:
+def test_pmtiles_library_reads_every_header_field() -> None:
     header = encode_header(SECTIONS, COUNTS, about(png=7))
     assert len(header) == HEADER_BYTES
     assert deserialize_header(header) == {
@@ -76,15 +76,15 @@ def test_others_read_every_field() -> None:
         ({"png": 5, "jpg": 1}, TileType.UNKNOWN),
     ],
 )
-def test_the_kind_is_named_where_there_is_one(kinds: dict[str, int], kind: TileType) -> None:
+def test_tile_type_is_set_only_for_single_kind(kinds: dict[str, int], kind: TileType) -> None:
     assert deserialize_header(encode_header(SECTIONS, COUNTS, about(**kinds)))["tile_type"] is kind
 
 
-def test_what_was_written_is_read() -> None:
+def test_header_round_trips() -> None:
     assert decode_header(encode_header(SECTIONS, COUNTS, about(png=1))) == (SECTIONS, COUNTS)
 
 
-def test_what_is_no_archive_is_refused() -> None:
+def test_invalid_header_is_rejected() -> None:
     header = encode_header(SECTIONS, COUNTS, about(png=1))
     brotli = bytearray(header)
     brotli[97] = 3

@@ -5,8 +5,7 @@ from random import Random
 
 import pytest
 from attrs import evolve
-from support.audit_events import every_kind
-from support.retry_histories import call_events
+from support.audit_events import create_call_events, create_one_event_of_each_type
 
 from tileferry.adapters.memory import ManualClock
 from tileferry.domain.audit import AuditEvent, CallCollector, RetrySucceeded, calls
@@ -23,43 +22,43 @@ PLAIN = RetryPolicy(max_attempts=3, base_delay=2.0, jitter_enabled=False)
 E = Retryable()
 
 
-def events_of(key: str, *errors: ErrorClass, **others: str) -> list[AuditEvent]:
-    return call_events(errors, clock=ManualClock(), key=key, policy=PLAIN, **others)  # type: ignore[arg-type]
+def make_events(key: str, *errors: ErrorClass, **others: str) -> list[AuditEvent]:
+    return create_call_events(errors, clock=ManualClock(), key=key, policy=PLAIN, **others)  # type: ignore[arg-type]
 
 
-def collected(events: Iterable[AuditEvent]) -> tuple[list[PastCall], CallCollector]:
+def collect_calls(events: Iterable[AuditEvent]) -> tuple[list[PastCall], CallCollector]:
     collector = CallCollector()
     ended = [call for call in map(collector.add, events) if call is not None]
     return ended, collector
 
 
-def shape(call: PastCall) -> tuple[str, int, bool]:
+def summarize(call: PastCall) -> tuple[str, int, bool]:
     return call.records[0].failure.key, len(call.records), call.succeeded
 
 
-def test_a_call_is_given_back_when_it_ends() -> None:
-    ended, collector = collected([*events_of("a", E, E), *events_of("b", E, E, E)])
-    assert [shape(call) for call in ended] == [("a", 2, True), ("b", 3, False)]
+def test_call_is_returned_when_it_ends() -> None:
+    ended, collector = collect_calls([*make_events("a", E, E), *make_events("b", E, E, E)])
+    assert [summarize(call) for call in ended] == [("a", 2, True), ("b", 3, False)]
     assert [call.waited_s for call in ended] == [6.0, 6.0]
     assert (collector.unfinished, collector.incomplete) == (0, 0)
 
 
-def test_a_call_that_failed_at_once_is_one() -> None:
-    ended, _ = collected(events_of("a", Final()))
-    assert [shape(call) for call in ended] == [("a", 1, False)]
+def test_call_failing_on_first_attempt_is_returned() -> None:
+    ended, _ = collect_calls(make_events("a", Final()))
+    assert [summarize(call) for call in ended] == [("a", 1, False)]
 
 
-def test_waits_that_were_asked_for_belong_to_their_call() -> None:
+def test_rate_limit_waits_belong_to_their_call() -> None:
     told = RateLimited(retry_after_s=7.0)
-    ended, _ = collected(events_of("a", told, E, told, E))
-    assert [shape(call) for call in ended] == [("a", 4, True)]
+    ended, _ = collect_calls(make_events("a", told, E, told, E))
+    assert [summarize(call) for call in ended] == [("a", 4, True)]
     assert ended[0].waited_s == 7 + 2 + 7 + 4
 
 
-def test_calls_that_are_mixed_are_told_apart() -> None:
+def test_interleaved_calls_are_separated() -> None:
     chance = Random(5)  # noqa: S311  # any seed
     stories = {
-        f"call {n}": call_events(
+        f"call {n}": create_call_events(
             [E] * (1 + n % 4),
             clock=ManualClock(),
             key=f"call {n}",
@@ -75,55 +74,59 @@ def test_calls_that_are_mixed_are_told_apart() -> None:
         log.append(stories[key].pop(0))
         if not stories[key]:
             del stories[key]
-    ended, collector = collected(log)
+    ended, collector = collect_calls(log)
     assert {
         call.records[0].failure.key: len(call.records) + call.succeeded for call in ended
     } == expected
     assert (collector.unfinished, collector.incomplete) == (0, 0)
 
 
-def test_a_call_without_an_end_is_unfinished() -> None:
-    ended, collector = collected([*events_of("a", E, E)[:1], *events_of("b", E)[:1]])
+def test_call_without_end_is_unfinished() -> None:
+    ended, collector = collect_calls([*make_events("a", E, E)[:1], *make_events("b", E)[:1]])
     assert (ended, collector.unfinished) == ([], 2)
 
 
 @pytest.mark.parametrize("again", [[E], [Final()]])
-def test_a_key_that_begins_anew_has_left_its_first_call_unfinished(again: list[ErrorClass]) -> None:
-    first = events_of("a", E, E)[:2]
-    ended, collector = collected([*first, *events_of("a", *again)])
-    assert [shape(call) for call in ended] == [("a", 1, again == [E])]
+def test_restarted_key_leaves_first_call_unfinished(again: list[ErrorClass]) -> None:
+    first = make_events("a", E, E)[:2]
+    ended, collector = collect_calls([*first, *make_events("a", *again)])
+    assert [summarize(call) for call in ended] == [("a", 1, again == [E])]
     assert collector.unfinished == 1
 
 
 @pytest.mark.parametrize("errors", [[E, E], [E, E, E]])
-def test_a_call_whose_beginning_is_missing_is_counted_at_its_end(errors: list[ErrorClass]) -> None:
-    ended, collector = collected(events_of("a", *errors)[1:])
+def test_call_without_start_is_counted_as_incomplete(errors: list[ErrorClass]) -> None:
+    ended, collector = collect_calls(make_events("a", *errors)[1:])
     assert (ended, collector.incomplete, collector.unfinished) == ([], 1, 0)
 
 
-def test_a_call_with_a_hole_is_incomplete() -> None:
-    first, _, *rest = events_of("a", E, E, E)
-    ended, collector = collected([first, *rest])
+def test_call_with_missing_event_is_incomplete() -> None:
+    first, _, *rest = make_events("a", E, E, E)
+    ended, collector = collect_calls([first, *rest])
     assert (ended, collector.incomplete) == ([], 1)
 
 
-def test_a_success_of_another_context_is_not_taken_for_it() -> None:
-    failed, _ = events_of("a", E)
-    _, succeeded = events_of("b", E, operation="another")
-    ended, collector = collected([failed, succeeded])
+def test_success_with_different_context_does_not_match_call() -> None:
+    failed, _ = make_events("a", E)
+    _, succeeded = make_events("b", E, operation="another")
+    ended, collector = collect_calls([failed, succeeded])
     assert (ended, collector.incomplete, collector.unfinished) == ([], 1, 1)
 
 
-def test_a_success_that_waited_otherwise_is_not_taken_for_it() -> None:
-    failed, succeeded = events_of("a", E)
+def test_success_with_different_delay_does_not_match_call() -> None:
+    failed, succeeded = make_events("a", E)
     assert isinstance(succeeded, RetrySucceeded)
-    ended, collector = collected([failed, evolve(succeeded, total_delay_seconds=2.5)])
+    ended, collector = collect_calls([failed, evolve(succeeded, total_delay_seconds=2.5)])
     assert (ended, collector.incomplete, collector.unfinished) == ([], 1, 1)
 
 
-def test_other_events_end_nothing() -> None:
-    others = [event for event in every_kind() if not event.event_type.startswith("retry")]
-    assert collected(others)[0] == []
+def test_non_retry_events_end_no_call() -> None:
+    others = [
+        event
+        for event in create_one_event_of_each_type()
+        if not event.event_type.startswith("retry")
+    ]
+    assert collect_calls(others)[0] == []
     assert len(others) == 3
 
 
@@ -131,9 +134,9 @@ def test_open_calls_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "OPEN_CALLS_MAX", 5)
     collector = CallCollector()
     for n in range(20):
-        collector.add(events_of(f"{n}", E)[0])
+        collector.add(make_events(f"{n}", E)[0])
     assert collector.unfinished == 20
     assert collector._open_count == 5
-    newest = collector.add(events_of("19", E)[1])
+    newest = collector.add(make_events("19", E)[1])
     assert newest is not None
     assert collector.unfinished == 19

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.strategies import failures, moments, policies
 
-from tileferry.domain.actors import Actor
 from tileferry.domain.audit import (
     EVENT_KINDS,
     AuditEvent,
@@ -25,7 +24,6 @@ from tileferry.domain.audit import (
     event_from_bytes,
     event_from_json,
 )
-from tileferry.domain.change import Change
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import (
     POLICY_MATRIX,
@@ -35,9 +33,10 @@ from tileferry.domain.retry import (
     RetryAt,
     RetryCategory,
     RetryPolicy,
+    compute_nominal_delay,
     decide,
-    nominal_delay,
 )
+from tileferry.domain.state_machine import Actor, Change
 
 AT = datetime(2026, 1, 25, 21, 15, tzinfo=UTC)
 CONTEXT: dict[str, Any] = {
@@ -123,9 +122,9 @@ def test_spec2_retry_attempt_event() -> None:
     }
 
 
-def test_spec2_the_examples_delay_of_1_05_s_is_one_that_its_policy_allows() -> None:
+def test_spec2_example_delay_of_1_05_s_is_within_jitter() -> None:
     policy = POLICY_MATRIX[RetryCategory.NATS_PUBLISH]
-    nominal = nominal_delay(policy, ATTEMPT.attempt_number)
+    nominal = compute_nominal_delay(policy, ATTEMPT.attempt_number)
     assert nominal == 1.0
     assert abs(1.05 - nominal) <= nominal * policy.jitter_factor
     assert abs(DELAY_S - nominal) <= nominal * policy.jitter_factor
@@ -198,9 +197,7 @@ class Lamp:
 
 
 @pytest.mark.parametrize(("before", "from_status"), [(None, None), (Lamp(Light.RED), "red")])
-def test_a_state_change_event_says_what_the_change_says(
-    before: Lamp | None, from_status: str | None
-) -> None:
+def test_state_change_event_matches_change(before: Lamp | None, from_status: str | None) -> None:
     change = Change(
         transition="switch",
         actor=Actor.OPERATOR,
@@ -211,7 +208,7 @@ def test_a_state_change_event_says_what_the_change_says(
         record=GET,
     )
     context = {key: value for key, value in CONTEXT.items() if key != "timestamp"}
-    assert StateChanged.of(change, **context).as_json() == {
+    assert StateChanged.from_change(change, **context).as_json() == {
         "event_type": "state_change",
         "subject": "lamp 1",
         "transition": "switch",
@@ -222,7 +219,7 @@ def test_a_state_change_event_says_what_the_change_says(
         "decision_record": GET.as_json(),
         **CONTEXT_JSON,
     }
-    assert StateChanged.of(change).tenant_id is None
+    assert StateChanged.from_change(change).tenant_id is None
 
 
 def test_spec1_ac3_giveup_event_carries_tile_attempts_and_last_reason() -> None:
@@ -236,13 +233,13 @@ def test_spec1_ac3_giveup_event_carries_tile_attempts_and_last_reason() -> None:
     }
 
 
-def test_the_context_may_be_unknown() -> None:
+def test_context_is_optional() -> None:
     event = evolve(CHANGED, tenant_id=None, correlation_id=None, trace_id=None)
     body = event.as_json()
     assert (body["tenant_id"], body["correlation_id"], body["trace_id"]) == (None, None, None)
 
 
-def test_times_are_written_in_utc_whatever_their_zone() -> None:
+def test_timestamps_are_written_in_utc() -> None:
     there = AT.astimezone(timezone(timedelta(hours=3)))
     assert evolve(CHANGED, timestamp=there).canonical_bytes() == CHANGED.canonical_bytes()
     assert evolve(CHANGED, timestamp=AT.replace(microsecond=7)).as_json()["timestamp"] == (
@@ -251,20 +248,20 @@ def test_times_are_written_in_utc_whatever_their_zone() -> None:
 
 
 @pytest.mark.parametrize("event", ALL)
-def test_events_read_back_from_their_bytes(event: AuditEvent) -> None:
+def test_events_round_trip_through_canonical_bytes(event: AuditEvent) -> None:
     stored = event.canonical_bytes()
     back = event_from_json(json.loads(stored))
     assert back == event
     assert back.canonical_bytes() == stored
 
 
-def test_every_kind_is_known_by_its_type() -> None:
+def test_event_kinds_are_indexed_by_type() -> None:
     assert set(EVENT_KINDS) == {event.event_type for event in ALL}
     assert set(EVENT_KINDS.values()) == {type(event) for event in ALL}
 
 
 @given(policies(), failures, moments, st.text(max_size=30))
-def test_any_event_with_a_decision_reads_back(
+def test_event_with_decision_record_round_trips(
     policy: RetryPolicy, failure: Failure, at: datetime, message: str
 ) -> None:
     record = DecisionRecord(policy=policy, failure=failure, decision=decide(policy, failure))
@@ -281,24 +278,24 @@ def test_any_event_with_a_decision_reads_back(
         {"delay_seconds": 99.0},
     ],
 )
-def test_an_attempt_does_not_contradict_its_decision(changes: dict[str, Any]) -> None:
+def test_attempt_contradicting_its_decision_is_rejected(changes: dict[str, Any]) -> None:
     with pytest.raises(InvalidValueError, match="of another decision than the event tells of"):
         evolve(ATTEMPT, **changes)
 
 
-def test_an_exhaustion_does_not_contradict_its_decision() -> None:
+def test_exhaustion_contradicting_its_decision_is_rejected() -> None:
     with pytest.raises(InvalidValueError, match=r"RetryExhausted\.decision_record") as refusal:
         evolve(EXHAUSTED, decision_record=PUBLISH)
     assert refusal.value.value == "retry_exhausted"
 
 
 @pytest.mark.parametrize("data", [None, [], "x", 5, {"event_type": []}, {"event_type": {}}])
-def test_json_that_is_no_event_is_refused(data: Any) -> None:
+def test_json_that_is_not_event_is_rejected(data: Any) -> None:
     with pytest.raises(InvalidValueError, match="event_type: is not an audit event"):
         event_from_json(data)
 
 
-def test_a_field_of_a_later_version_is_left_aside() -> None:
+def test_unknown_field_is_ignored() -> None:
     assert event_from_json({**CHANGED.as_json(), "colour": "red"}) == CHANGED
 
 
@@ -319,12 +316,12 @@ def test_a_field_of_a_later_version_is_left_aside() -> None:
         ({"idempotency_key": ""}, r"IdempotencyUsed\.idempotency_key: must be non-empty"),
     ],
 )
-def test_what_is_no_event_is_refused_by_field(changes: dict[str, Any], problem: str) -> None:
+def test_invalid_event_field_is_rejected_by_name(changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(InvalidValueError, match=problem):
         event_from_json({**IDEMPOTENCY.as_json(), **changes})
 
 
-def test_a_missing_field_is_named() -> None:
+def test_missing_field_is_named() -> None:
     body = IDEMPOTENCY.as_json()
     del body["action"]
     with pytest.raises(InvalidValueError, match=r"idempotency\.action: is missing"):
@@ -333,7 +330,7 @@ def test_a_missing_field_is_named() -> None:
         event_from_json({})
 
 
-def test_a_broken_decision_record_is_refused() -> None:
+def test_invalid_decision_record_is_rejected() -> None:
     with pytest.raises(InvalidValueError, match="is not a decision record"):
         event_from_json({**ATTEMPT.as_json(), "decision_record": {}})
 
@@ -353,17 +350,17 @@ def test_a_broken_decision_record_is_refused() -> None:
         (CHANGED, {"timestamp": datetime(2026, 1, 1)}),  # noqa: DTZ001  # the point
     ],
 )
-def test_impossible_events_are_refused(event: AuditEvent, changes: dict[str, Any]) -> None:
+def test_invalid_event_values_are_rejected(event: AuditEvent, changes: dict[str, Any]) -> None:
     with pytest.raises(InvalidValueError, match=next(iter(changes))):
         evolve(event, **changes)
 
 
 @pytest.mark.parametrize("event", ALL, ids=lambda event: event.event_type)
-def test_what_was_stored_is_read_back(event: AuditEvent) -> None:
+def test_event_from_bytes_returns_stored_event(event: AuditEvent) -> None:
     assert event_from_bytes(event.canonical_bytes()) == event
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 100_000])
-def test_a_body_that_is_no_json_is_refused(body: bytes) -> None:
+def test_body_that_is_not_json_is_rejected(body: bytes) -> None:
     with pytest.raises(InvalidValueError, match="body: is not JSON"):
         event_from_bytes(body)

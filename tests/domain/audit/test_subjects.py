@@ -4,39 +4,43 @@ import json
 
 import attrs
 import pytest
-from support.audit_events import attempted, every_kind, used
+from support.audit_events import (
+    create_idempotency_used,
+    create_one_event_of_each_type,
+    create_retry_attempted,
+)
 
-from tileferry.domain.audit import EVENT_KINDS, FiledUnder, subject_of, tells_of
+from tileferry.domain.audit import EVENT_KINDS, EntryIndexKeys, get_subject, is_about
 
 
-def test_each_kind_has_one_subject_or_none() -> None:
-    subjects = [subject_of(event) for event in every_kind()]
+def test_each_event_kind_has_at_most_one_subject() -> None:
+    subjects = [get_subject(event) for event in create_one_event_of_each_type()]
     assert subjects == ["k1", "k2", "key-3", None, "run 7", "sat/15/1/2"]
     for kind in EVENT_KINDS.values():
         names = {item.name for item in attrs.fields(kind)}
         assert len(names & {"idempotency_key", "subject", "tile_id"}) <= 1
 
 
-def test_a_body_tells_of_its_correlation_id_and_its_subject() -> None:
-    for event in every_kind():
+def test_body_matches_its_correlation_id_and_subject() -> None:
+    for event in create_one_event_of_each_type():
         body = event.canonical_bytes()
-        for subject in (event.correlation_id, subject_of(event)):
-            assert subject is None or tells_of(body, subject)
-        assert not tells_of(body, "another")
+        for subject in (event.correlation_id, get_subject(event)):
+            assert subject is None or is_about(body, subject)
+        assert not is_about(body, "another")
 
 
-def test_what_else_stands_in_a_body_is_not_its_subject() -> None:
-    body = attempted(1).canonical_bytes()
-    assert not any(tells_of(body, other) for other in ("trace-1", "tenant-123", "GET tile ☁", ""))
+def test_other_body_fields_are_not_its_subject() -> None:
+    body = create_retry_attempted(1).canonical_bytes()
+    assert not any(is_about(body, other) for other in ("trace-1", "tenant-123", "GET tile ☁", ""))
 
 
-def test_what_an_entry_is_filed_under_is_read_from_its_body_alone() -> None:
-    for event in every_kind():
-        assert FiledUnder.read_from(event.canonical_bytes()) == FiledUnder(
+def test_index_fields_are_read_from_body() -> None:
+    for event in create_one_event_of_each_type():
+        assert EntryIndexKeys.parse(event.canonical_bytes()) == EntryIndexKeys(
             event_type=event.event_type,
             timestamp=event.timestamp,
             correlation_id=event.correlation_id,
-            subject=subject_of(event),
+            subject=get_subject(event),
         )
 
 
@@ -52,17 +56,17 @@ def test_what_an_entry_is_filed_under_is_read_from_its_body_alone() -> None:
         ("idempotency_key", {}),
     ],
 )
-def test_a_body_that_does_not_say_what_it_is_filed_under(name: str, value: object) -> None:
-    body = used(1, "key-1").as_json()
-    assert FiledUnder.read_from(json.dumps(body).encode()) is not None
+def test_body_with_invalid_index_field_has_no_subject(name: str, value: object) -> None:
+    body = create_idempotency_used(1, "key-1").as_json()
+    assert EntryIndexKeys.parse(json.dumps(body).encode()) is not None
     for other in ({**body, name: value}, {k: v for k, v in body.items() if k != name}):
-        said = FiledUnder.read_from(json.dumps(other).encode())
+        said = EntryIndexKeys.parse(json.dumps(other).encode())
         assert said is None or said.subject is None  # a missing key is no subject
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b'"corr-1"', b"\xff", b"[" * 100_000, b'{"correlation_id":["x"]}']
 )
-def test_a_body_that_is_no_event_tells_of_nothing(body: bytes) -> None:
-    assert not tells_of(body, "corr-1")
-    assert FiledUnder.read_from(body) is None
+def test_body_that_is_not_event_matches_nothing(body: bytes) -> None:
+    assert not is_about(body, "corr-1")
+    assert EntryIndexKeys.parse(body) is None

@@ -12,7 +12,7 @@ from tileferry.domain.partitions import (
     BackfillRequest,
     Partition,
     PartitionFingerprint,
-    drift,
+    find_drift,
     plan_backfill,
 )
 from tileferry.domain.tiles import Area, BBox, SectorClass
@@ -30,27 +30,27 @@ REQUEST = BackfillRequest(
         sector_class=SectorClass.STABLE_REAR,
     ),
 )
-KEY = REQUEST.key(FIRST)
+KEY = REQUEST.get_key(FIRST)
 
 
-def world(state: str | None) -> list[Partition]:
+def partitions_in(state: str | None) -> list[Partition]:
     return [] if state is None else [STATES[state](KEY)]
 
 
-def plan_of(state: str | None) -> BackfillPlan:
-    return plan_backfill(REQUEST, world(state), now=NOW, terminality=TERMINALITY)
+def plan_for(state: str | None) -> BackfillPlan:
+    return plan_backfill(REQUEST, partitions_in(state), now=NOW, terminality=TERMINALITY)
 
 
 @pytest.mark.parametrize(("before", "after"), list(permutations([None, *STATES], 2)))
-def test_every_other_state_is_drift(before: str | None, after: str | None) -> None:
-    plan = plan_of(before)
-    (found,) = drift(plan, world(after))
+def test_every_state_change_is_drift(before: str | None, after: str | None) -> None:
+    plan = plan_for(before)
+    (found,) = find_drift(plan, partitions_in(after))
     assert (found.key, found.action) == (KEY, plan.lines[0].action)
     assert found.planned == plan.lines[0].seen
     assert found.changes
     assert all(was != now for _, was, now in found.changes)
     assert found.blocks == (found.action is not BackfillAction.SKIP)
-    assert drift(plan, world(before)) == []
+    assert find_drift(plan, partitions_in(before)) == []
 
 
 @pytest.mark.parametrize(
@@ -77,12 +77,14 @@ def test_every_other_state_is_drift(before: str | None, after: str | None) -> No
         ),
     ],
 )
-def test_drift_says_what_changed(before: str | None, after: str | None, message: str) -> None:
-    (found,) = drift(plan_of(before), world(after))
+def test_drift_message_names_changed_fields(
+    before: str | None, after: str | None, message: str
+) -> None:
+    (found,) = find_drift(plan_for(before), partitions_in(after))
     assert str(found) == f"partition osm/acme/roads/2024-02-28 {message}"
 
 
-def test_a_run_of_somebody_else_is_drift_though_the_status_is_what_the_plan_wants() -> None:
-    (found,) = drift(plan_of(None), world("pending"))
+def test_foreign_run_is_drift_even_with_planned_status() -> None:
+    (found,) = find_drift(plan_for(None), partitions_in("pending"))
     assert found.blocks
-    assert found.found == PartitionFingerprint.of(STATES["pending"](KEY))
+    assert found.found == PartitionFingerprint.from_partition(STATES["pending"](KEY))

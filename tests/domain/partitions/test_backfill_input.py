@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.areas import areas, names
 from support.partition_states import NOW, STATES, TERMINALITY
-from support.strategies import moments
+from support.strategies import areas, moments, names
 
 from tileferry.domain.canonical import canonical_json
 from tileferry.domain.errors import InvalidValueError
@@ -19,8 +18,8 @@ from tileferry.domain.partitions import (
     PLAN_BYTES_MAX,
     BackfillPlan,
     BackfillRequest,
+    parse_plan,
     plan_backfill,
-    plan_from_json,
 )
 from tileferry.domain.tiles import Area, BBox, SectorClass
 
@@ -40,7 +39,7 @@ def plans(draw: st.DrawFn) -> BackfillPlan:
         include_terminal=draw(st.booleans()),
     )
     partitions = [
-        STATES[state](request.key(day))
+        STATES[state](request.get_key(day))
         for day, state in zip(request.dates, states, strict=True)
         if state is not None
     ]
@@ -61,8 +60,8 @@ PLAN = plan_backfill(
         ),
     ),
     [
-        STATES["success"](request.key(date(2024, 2, 29))),
-        STATES["failed"](request.key(date(2024, 3, 1))),
+        STATES["success"](request.get_key(date(2024, 2, 29))),
+        STATES["failed"](request.get_key(date(2024, 3, 1))),
     ],
     now=NOW,
     terminality=TERMINALITY,
@@ -70,14 +69,14 @@ PLAN = plan_backfill(
 
 
 @given(plans())
-def test_a_plan_is_read_back_as_it_was(plan: BackfillPlan) -> None:
-    again = plan_from_json(plan.to_json())
+def test_plan_round_trips_through_json(plan: BackfillPlan) -> None:
+    again = parse_plan(plan.to_json())
     assert again == plan
     assert again.hash == plan.hash
     assert again.to_json() == plan.to_json()
 
 
-def test_the_form_of_a_plan() -> None:
+def test_plan_json_format() -> None:
     document = json.loads(PLAN.to_json())
     assert document.pop("hash") == PLAN.hash
     seen = document["lines"][2].pop("seen")
@@ -111,7 +110,7 @@ def test_the_form_of_a_plan() -> None:
     }
 
 
-def test_the_hash_is_over_canonical_json() -> None:
+def test_plan_hash_covers_canonical_json() -> None:
     document = json.loads(PLAN.to_json())
     assert PLAN.to_json() == canonical_json(document) + b"\n"
     del document["hash"]
@@ -119,16 +118,16 @@ def test_the_hash_is_over_canonical_json() -> None:
     assert sha256(content).hexdigest() == PLAN.hash
 
 
-def test_white_space_is_no_edit() -> None:
+def test_whitespace_changes_are_accepted() -> None:
     document = json.loads(PLAN.to_json())
-    assert plan_from_json(json.dumps(document, indent=2).encode()) == PLAN
+    assert parse_plan(json.dumps(document, indent=2).encode()) == PLAN
 
 
-def edited(edit: Callable[[dict[str, Any]], object]) -> InvalidValueError:
+def expect_rejection(edit: Callable[[dict[str, Any]], object]) -> InvalidValueError:
     document = json.loads(PLAN.to_json())
     edit(document)
     with pytest.raises(InvalidValueError) as caught:
-        plan_from_json(json.dumps(document).encode())
+        parse_plan(json.dumps(document).encode())
     return caught.value
 
 
@@ -145,10 +144,10 @@ def edited(edit: Callable[[dict[str, Any]], object]) -> InvalidValueError:
         lambda plan: plan["lines"][1]["seen"].update(last_run_id="r9"),
     ],
 )
-def test_an_edit_that_makes_sense_by_itself_is_found_by_the_hash(
+def test_plausible_edit_is_detected_by_hash(
     edit: Callable[[dict[str, Any]], object],
 ) -> None:
-    error = edited(edit)
+    error = expect_rejection(edit)
     assert error.field == "plan.hash"
     assert error.problem.endswith("the plan was changed since")
     assert error.remedy == "make a new one with backfill plan"
@@ -218,22 +217,22 @@ EDITS: list[tuple[Callable[[dict[str, Any]], object], str, str | None]] = [
 
 
 @pytest.mark.parametrize(("edit", "field", "problem"), EDITS, ids=range(len(EDITS)))
-def test_what_is_wrong_is_named(
+def test_invalid_plan_field_is_named(
     edit: Callable[[dict[str, Any]], object], field: str, problem: str | None
 ) -> None:
-    error = edited(edit)
+    error = expect_rejection(edit)
     assert error.field == f"plan.{field}"
     assert problem in {None, error.problem}
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"null", b"{", b"\xff", PLAN.to_json()[:-9]])
-def test_what_is_no_plan_is_refused(content: bytes) -> None:
+def test_content_that_is_not_plan_is_rejected(content: bytes) -> None:
     with pytest.raises(InvalidValueError) as caught:
-        plan_from_json(content)
+        parse_plan(content)
     assert caught.value.field.startswith("plan")
 
 
-def test_the_longest_plan_can_be_read_again() -> None:
+def test_longest_plan_fits_size_limit() -> None:
     longest = "x" * 64
     line = json.loads(PLAN.to_json())["lines"][1]
     line["seen"].update(
@@ -245,16 +244,16 @@ def test_the_longest_plan_can_be_read_again() -> None:
 
 
 @given(st.binary(max_size=60), st.integers(0, 10_000), st.integers(0, 60))
-def test_no_damage_goes_unseen_or_crashes(noise: bytes, start: int, length: int) -> None:
+def test_damaged_plan_is_rejected_without_crash(noise: bytes, start: int, length: int) -> None:
     content = PLAN.to_json()
     start %= len(content)
     damaged = content[:start] + noise + content[start + length :]
-    found = read_or_refused(damaged)
+    found = read_plan_or_error(damaged)
     assert isinstance(found, InvalidValueError) or found == PLAN
 
 
-def read_or_refused(content: bytes) -> BackfillPlan | InvalidValueError:
+def read_plan_or_error(content: bytes) -> BackfillPlan | InvalidValueError:
     try:
-        return plan_from_json(content)
+        return parse_plan(content)
     except InvalidValueError as error:
         return error

@@ -12,7 +12,7 @@ from tileferry.domain.partitions import (
     Partition,
     PartitionKey,
     PartitionStatus,
-    check_confirmed,
+    check_confirmation,
     check_raw_partition,
 )
 from tileferry.domain.runs import RunId
@@ -23,7 +23,7 @@ KEY = PartitionKey(
 )
 
 
-def failed(*, abandoned: bool) -> Partition:
+def make_failed_partition(*, abandoned: bool) -> Partition:
     return Partition(
         key=KEY,
         status=PartitionStatus.FAILED,
@@ -36,29 +36,27 @@ def failed(*, abandoned: bool) -> Partition:
     )
 
 
-def test_spec3_s8_a_large_range_needs_its_count() -> None:
+def test_spec3_s8_large_range_requires_confirmed_count() -> None:
     assert LARGE_RANGE == 10
-    check_confirmed(LARGE_RANGE - 1, None)
+    check_confirmation(LARGE_RANGE - 1, None)
     with pytest.raises(ConfirmationNeededError) as caught:
-        check_confirmed(LARGE_RANGE, None)
+        check_confirmation(LARGE_RANGE, None)
     assert (caught.value.count, caught.value.confirmed) == (10, None)
-    check_confirmed(LARGE_RANGE, LARGE_RANGE)
+    check_confirmation(LARGE_RANGE, LARGE_RANGE)
 
 
 @given(count=st.integers(0, 100_000), confirmed=st.integers(-1, 100_000))
-def test_spec3_s8_a_wrong_count_is_refused_however_few_there_are(
-    count: int, confirmed: int
-) -> None:
-    check_confirmed(count, count)
+def test_spec3_s8_wrong_count_is_rejected_for_any_range(count: int, confirmed: int) -> None:
+    check_confirmation(count, count)
     if confirmed != count:
         with pytest.raises(ConfirmationNeededError) as caught:
-            check_confirmed(count, confirmed)
+            check_confirmation(count, confirmed)
         assert (caught.value.count, caught.value.confirmed) == (count, confirmed)
 
 
 @pytest.mark.parametrize("abandoned", [False, True])
-def test_spec3_s8_a_retry_without_a_raw_partition_is_refused(*, abandoned: bool) -> None:
-    partition = failed(abandoned=abandoned)
+def test_spec3_s8_retry_without_raw_partition_is_rejected(*, abandoned: bool) -> None:
+    partition = make_failed_partition(abandoned=abandoned)
     check_raw_partition(partition, has_raw=True)
     with pytest.raises(NoRawPartitionError) as caught:
         check_raw_partition(partition, has_raw=False)

@@ -7,8 +7,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tileferry.domain.actors import Actor
-from tileferry.domain.change import Change
 from tileferry.domain.errors import IllegalTransitionError
 from tileferry.domain.partitions import (
     PARTITION_TRANSITIONS,
@@ -19,13 +17,14 @@ from tileferry.domain.partitions import (
     abandon,
     apply_verdict,
     enqueue,
+    find_terminal_reason,
+    get_readable_run,
     mark_terminal,
-    readable_run,
     reprocess,
     requeue,
-    terminal_reason,
 )
 from tileferry.domain.runs import RunId, Verdict, VerdictOutcome
+from tileferry.domain.state_machine import Actor, Change
 
 START = datetime(2024, 1, 5, 12, tzinfo=UTC)
 KEY = PartitionKey(
@@ -53,7 +52,7 @@ class PartitionMachine(RuleBasedStateMachine):
         self.judged: set[RunId] = set()
         self.partition = enqueue(KEY, RunId("r1"), actor=Actor.SCHEDULER, now=START).after
 
-    def ask(self, take: Callable[[], Change[Partition]]) -> bool:
+    def try_transition(self, take: Callable[[], Change[Partition]]) -> bool:
         """Take a transition if the machine lets us, and check what every one must keep."""
         before = self.partition
         try:
@@ -70,9 +69,9 @@ class PartitionMachine(RuleBasedStateMachine):
         assert after.attempt_count == before.attempt_count + (change.transition in VERDICTS)
         if change.transition != "accept":
             assert after.current_run_id == before.current_run_id
-            assert readable_run(after) == readable_run(before)
+            assert get_readable_run(after) == get_readable_run(before)
         if change.transition == "requeue" and change.actor is Actor.SCHEDULER:
-            assert terminal_reason(before, TERMINALITY, self.now) is None
+            assert find_terminal_reason(before, TERMINALITY, self.now) is None
         assert (after.last_run_id != before.last_run_id) == (change.transition in STARTS)
         assert after.updated_at == self.now
         self.partition = after
@@ -82,7 +81,7 @@ class PartitionMachine(RuleBasedStateMachine):
         return RunId(f"r{max(1, self.runs - behind)}")
 
     @rule(minutes=st.sampled_from([1, 6, 40, 150, 2000]))
-    def time_passes(self, minutes: int) -> None:
+    def advance_clock(self, minutes: int) -> None:
         self.now += timedelta(minutes=minutes)
 
     @rule(actor=VALIDATORS, outcome=st.sampled_from(VerdictOutcome), behind=BEHIND)
@@ -90,7 +89,9 @@ class PartitionMachine(RuleBasedStateMachine):
         run_id = self.run_id(behind)
         reasons = () if outcome is VerdictOutcome.PASSED else ("why",)
         verdict = Verdict(run_id=run_id, outcome=outcome, reasons=reasons)
-        if self.ask(lambda: apply_verdict(self.partition, verdict, self.now, actor=actor)):
+        if self.try_transition(
+            lambda: apply_verdict(self.partition, verdict, self.now, actor=actor)
+        ):
             assert run_id not in self.judged
             self.judged.add(run_id)
             self.verdicts += 1
@@ -98,12 +99,14 @@ class PartitionMachine(RuleBasedStateMachine):
     @rule(actor=WORKERS, behind=BEHIND)
     def abandon(self, actor: Actor, behind: int) -> None:
         run_id = self.run_id(behind)
-        self.ask(lambda: abandon(self.partition, run_id, actor=actor, now=self.now, error="gone"))
+        self.try_transition(
+            lambda: abandon(self.partition, run_id, actor=actor, now=self.now, error="gone")
+        )
 
     @rule(actor=CONTROL, reason=REASONS, fresh=st.sampled_from([1, 1, 0]))
     def requeue(self, actor: Actor, reason: str, fresh: int) -> None:
         run_id = RunId(f"r{self.runs + fresh}")
-        taken = self.ask(
+        taken = self.try_transition(
             lambda: requeue(
                 self.partition,
                 run_id,
@@ -119,7 +122,7 @@ class PartitionMachine(RuleBasedStateMachine):
     @rule(actor=CONTROL, reason=REASONS, fresh=st.sampled_from([1, 1, 0]))
     def reprocess(self, actor: Actor, reason: str, fresh: int) -> None:
         run_id = RunId(f"r{self.runs + fresh}")
-        taken = self.ask(
+        taken = self.try_transition(
             lambda: reprocess(self.partition, run_id, actor=actor, now=self.now, reason=reason)
         )
         assert fresh or not taken
@@ -127,16 +130,18 @@ class PartitionMachine(RuleBasedStateMachine):
 
     @rule(actor=CONTROL, reason=REASONS)
     def mark_terminal(self, actor: Actor, reason: str) -> None:
-        self.ask(lambda: mark_terminal(self.partition, actor=actor, now=self.now, reason=reason))
+        self.try_transition(
+            lambda: mark_terminal(self.partition, actor=actor, now=self.now, reason=reason)
+        )
 
     @invariant()
-    def attempts_are_verdicts(self) -> None:
+    def attempt_count_equals_verdicts(self) -> None:
         assert self.partition.attempt_count == self.verdicts == len(self.judged)
         assert self.partition.attempt_count <= self.runs
 
     @invariant()
-    def what_is_readable_was_judged(self) -> None:
-        readable = readable_run(self.partition)
+    def readable_run_has_verdict(self) -> None:
+        readable = get_readable_run(self.partition)
         assert (readable is not None) == (self.partition.status is PartitionStatus.SUCCESS)
         assert readable is None or readable in self.judged
 

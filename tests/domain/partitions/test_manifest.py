@@ -10,7 +10,16 @@ import pytest
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
-from support.raw_partitions import AREA, KEY, NOW, RUN, TILES, entries_of, entry_of, header_of
+from support.raw_partitions import (
+    AREA,
+    KEY,
+    NOW,
+    RUN,
+    TILES,
+    create_entries,
+    create_entry,
+    create_header,
+)
 from support.strategies import moments
 
 from tileferry.domain.errors import InvalidValueError
@@ -20,20 +29,20 @@ from tileferry.domain.partitions.manifest import (
     PartitionHeader,
     SealedPartition,
 )
-from tileferry.domain.partitions.manifest_lines import LINE_BYTES_MAX
-from tileferry.domain.partitions.manifest_stream import (
+from tileferry.domain.partitions.manifest_format import (
+    LINE_BYTES_MAX,
     ManifestReader,
-    manifest_lines,
-    sealed_partition,
+    format_manifest,
+    parse_sealed_partition,
 )
 from tileferry.domain.runs import RunId
 from tileferry.domain.tiles import BBox, BlobRef, FreshnessLabel, TileId
 from tileferry.domain.tiles.area import Area
 from tileferry.domain.work import AcquirePartition
 
-ENTRIES = entries_of(TILES[:20])
-HEADER = header_of(20, tiles_missing=1, retry_count=3)
-MANIFEST = b"".join(manifest_lines(HEADER, ENTRIES))
+ENTRIES = create_entries(TILES[:20])
+HEADER = create_header(20, tiles_missing=1, retry_count=3)
+MANIFEST = b"".join(format_manifest(HEADER, ENTRIES))
 LINES = MANIFEST.splitlines(keepends=True)
 
 tile_ids = st.builds(
@@ -59,13 +68,15 @@ any_entry = st.builds(
 )
 
 
-def read(content: bytes, *, chunk: int = 1_000) -> tuple[PartitionHeader, list[ManifestEntry]]:
+def read_manifest(
+    content: bytes, *, chunk: int = 1_000
+) -> tuple[PartitionHeader, list[ManifestEntry]]:
     chunks = (content[start : start + chunk] for start in range(0, len(content), chunk))
-    reader = ManifestReader.of(chunks)
+    reader = ManifestReader.from_chunks(chunks)
     return reader.header, list(reader.entries())
 
 
-def sealed(lines: list[bytes]) -> bytes:
+def seal_lines(lines: list[bytes]) -> bytes:
     """Put a matching last line under edited ones, as a careful forger would."""
     entries = [json.loads(line) for line in lines[1:]]
     end = {
@@ -77,16 +88,14 @@ def sealed(lines: list[bytes]) -> bytes:
 
 
 @given(st.lists(any_entry, max_size=5), st.integers(1, 600), moments)
-def test_what_was_written_is_read_back(
-    entries: list[ManifestEntry], chunk: int, at: datetime
-) -> None:
+def test_manifest_round_trips(entries: list[ManifestEntry], chunk: int, at: datetime) -> None:
     header = evolve(HEADER, sealed_at=at)
-    content = b"".join(manifest_lines(header, entries))
-    assert read(content, chunk=chunk) == (header, entries)
+    content = b"".join(format_manifest(header, entries))
+    assert read_manifest(content, chunk=chunk) == (header, entries)
 
 
-def test_its_two_ends_say_what_it_is() -> None:
-    found = sealed_partition(MANIFEST[:LINE_BYTES_MAX], MANIFEST[-LINE_BYTES_MAX:])
+def test_first_and_last_line_identify_sealed_partition() -> None:
+    found = parse_sealed_partition(MANIFEST[:LINE_BYTES_MAX], MANIFEST[-LINE_BYTES_MAX:])
     assert found == SealedPartition(
         key=KEY,
         run_id=RUN,
@@ -98,13 +107,13 @@ def test_its_two_ends_say_what_it_is() -> None:
     assert found.subject == "raw partition satellite/acme/roads/2026-10-25/run-1"
 
 
-def test_one_without_tiles_can_be_read() -> None:
-    content = b"".join(manifest_lines(header_of(0), []))
-    assert read(content) == (header_of(0), [])
-    assert sealed_partition(content, content).tiles == 0
+def test_manifest_without_tiles_is_read() -> None:
+    content = b"".join(format_manifest(create_header(0), []))
+    assert read_manifest(content) == (create_header(0), [])
+    assert parse_sealed_partition(content, content).tiles == 0
 
 
-def test_the_longest_header_fits_its_line() -> None:
+def test_longest_header_fits_line_limit() -> None:
     name = "n" * 64
     key = PartitionKey(
         source=name, customer_id=name, query_name=name, logical_date=date(9999, 12, 31)
@@ -117,34 +126,34 @@ def test_the_longest_header_fits_its_line() -> None:
     )
     area = Area(bbox=box, zoom_levels=range(22), sector_class=AREA.sector_class)
     counts = dict.fromkeys(("tiles_downloaded", "bytes_downloaded", "retry_count"), 10**19)
-    header = header_of(area=area, stored=counts.pop("tiles_downloaded"), **counts)
-    lines = list(manifest_lines(evolve(header, key=key, run_id=RunId(name)), []))
+    header = create_header(area=area, stored=counts.pop("tiles_downloaded"), **counts)
+    lines = list(format_manifest(evolve(header, key=key, run_id=RunId(name)), []))
     assert len(lines[0]) < LINE_BYTES_MAX / 2
-    assert read(b"".join(lines))[0].key == key
+    assert read_manifest(b"".join(lines))[0].key == key
 
 
 @given(st.integers(0, len(MANIFEST) - 1))
-def test_invariant_16_a_manifest_that_ends_early_is_refused(length: int) -> None:
+def test_invariant_16_truncated_manifest_is_rejected(length: int) -> None:
     with pytest.raises(InvalidValueError, match=r"^manifest"):
-        read(MANIFEST[:length])
+        read_manifest(MANIFEST[:length])
 
 
 @given(st.integers(0, len(MANIFEST) * 8 - 1))
-def test_invariant_16_no_bit_of_a_manifest_can_change(bit: int) -> None:
+def test_invariant_16_manifest_with_flipped_bit_is_rejected(bit: int) -> None:
     edited = bytearray(MANIFEST)
     edited[bit // 8] ^= 1 << bit % 8
     with pytest.raises(InvalidValueError, match=r"^manifest"):
-        read(bytes(edited))
+        read_manifest(bytes(edited))
 
 
 @pytest.mark.parametrize("lines", range(len(LINES)))
-def test_invariant_16_a_manifest_without_its_last_lines_is_refused(lines: int) -> None:
+def test_invariant_16_manifest_without_last_lines_is_rejected(lines: int) -> None:
     with pytest.raises(InvalidValueError, match=r"^manifest\.(header|end): is (not JSON|missing)"):
-        read(b"".join(LINES[:lines]))
+        read_manifest(b"".join(LINES[:lines]))
 
 
 @pytest.mark.parametrize("change", ["drop", "repeat", "swap"])
-def test_invariant_16_lines_cannot_go_come_or_move(change: str) -> None:
+def test_invariant_16_dropped_repeated_or_swapped_line_is_rejected(change: str) -> None:
     lines = list(LINES)
     if change == "drop":
         del lines[5]
@@ -153,42 +162,42 @@ def test_invariant_16_lines_cannot_go_come_or_move(change: str) -> None:
     else:
         lines[5], lines[6] = lines[6], lines[5]
     with pytest.raises(InvalidValueError, match=r"^manifest\.end\.(tiles|sha256): is not what"):
-        read(b"".join(lines))
+        read_manifest(b"".join(lines))
 
 
-def test_nothing_stands_behind_the_end() -> None:
+def test_content_after_end_line_is_rejected() -> None:
     with pytest.raises(InvalidValueError, match=r"^manifest\.end: is not the last line"):
-        read(MANIFEST + LINES[3])
+        read_manifest(MANIFEST + LINES[3])
     with pytest.raises(InvalidValueError, match=r"^manifest: ends within a line"):
-        read(MANIFEST + b"{")
+        read_manifest(MANIFEST + b"{")
 
 
-def test_a_line_without_end_is_not_collected() -> None:
+def test_unterminated_line_is_rejected_at_size_limit() -> None:
     def endless() -> Iterator[bytes]:
         yield LINES[0]
         while True:
             yield b"x" * 1_000
 
-    reader = ManifestReader.of(endless())
+    reader = ManifestReader.from_chunks(endless())
     with pytest.raises(InvalidValueError, match="a line of over 4096 bytes"):
         list(reader.entries())
 
 
-def test_a_line_that_is_too_long_is_refused_however_it_comes() -> None:
+def test_overlong_line_in_one_chunk_is_rejected() -> None:
     long = LINES[1].replace(b"500", b"9" * 5_000)
     with pytest.raises(InvalidValueError, match=r"^manifest\.tiles\[0\]: is longer than 4096"):
-        read(LINES[0] + long + LINES[-1], chunk=100_000)
+        read_manifest(LINES[0] + long + LINES[-1], chunk=100_000)
 
 
-def test_errors_call_the_manifest_as_they_are_told() -> None:
+def test_errors_use_given_manifest_name() -> None:
     with pytest.raises(InvalidValueError, match=r"^manifest of run r-7\.header: is not JSON"):
-        ManifestReader.of([b"nonsense\n"], name="manifest of run r-7")
+        ManifestReader.from_chunks([b"nonsense\n"], name="manifest of run r-7")
     with pytest.raises(InvalidValueError, match=r"^m\.end: has no line break"):
-        sealed_partition(MANIFEST, MANIFEST[:-1], name="m")
+        parse_sealed_partition(MANIFEST, MANIFEST[:-1], name="m")
     with pytest.raises(InvalidValueError, match=r"^m\.end: is missing"):
-        sealed_partition(MANIFEST, LINES[1], name="m")
+        parse_sealed_partition(MANIFEST, LINES[1], name="m")
     with pytest.raises(InvalidValueError, match=r"^m\.header\.version: must be"):
-        sealed_partition(LINES[1], MANIFEST, name="m")
+        parse_sealed_partition(LINES[1], MANIFEST, name="m")
 
 
 HOSTILE_TILE: list[tuple[str, Any]] = [
@@ -215,12 +224,12 @@ HOSTILE_TILE: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("name", "value"), HOSTILE_TILE)
-def test_a_forged_tile_is_refused_by_its_field(name: str, value: Any) -> None:
+def test_forged_tile_is_rejected_by_field(name: str, value: Any) -> None:
     line = json.dumps({**json.loads(LINES[3]), name: value}, separators=(",", ":")).encode()
     forged = [*LINES[:3], line + b"\n"]
     content = b"".join(forged) + LINES[-1]
     with pytest.raises(InvalidValueError, match=rf"^manifest\.tiles\[2\]\.{name}[.a-z]*: "):
-        read(content)
+        read_manifest(content)
 
 
 @pytest.mark.parametrize(
@@ -240,9 +249,9 @@ def test_a_forged_tile_is_refused_by_its_field(name: str, value: Any) -> None:
         (b'{"end":{},"x":1}\n', r"manifest\.x: is not known"),
     ],
 )
-def test_a_hostile_line_is_refused_by_its_field(line: bytes, problem: str) -> None:
+def test_malformed_line_is_rejected_by_field(line: bytes, problem: str) -> None:
     with pytest.raises(InvalidValueError, match=f"^{problem}"):
-        read(LINES[0] + line + LINES[-1])
+        read_manifest(LINES[0] + line + LINES[-1])
 
 
 HOSTILE_HEADER: list[tuple[tuple[str, ...], Any]] = [
@@ -272,7 +281,7 @@ HOSTILE_HEADER: list[tuple[tuple[str, ...], Any]] = [
 
 
 @pytest.mark.parametrize(("path", "value"), HOSTILE_HEADER)
-def test_a_forged_header_is_refused_by_its_field(path: tuple[str, ...], value: Any) -> None:
+def test_forged_header_is_rejected_by_field(path: tuple[str, ...], value: Any) -> None:
     header = json.loads(LINES[0])
     place = header
     for name in path[:-1]:
@@ -280,29 +289,29 @@ def test_a_forged_header_is_refused_by_its_field(path: tuple[str, ...], value: A
     place[path[-1]] = value
     line = json.dumps(header, separators=(",", ":")).encode() + b"\n"
     with pytest.raises(InvalidValueError, match=rf"^manifest\.header\.{'.'.join(path)}[.a-z]*: "):
-        read(sealed([line, *LINES[1:-1]]))
+        read_manifest(seal_lines([line, *LINES[1:-1]]))
 
 
-def test_a_header_must_account_for_no_more_than_was_listed() -> None:
+def test_header_tally_above_listed_tiles_is_rejected() -> None:
     with pytest.raises(InvalidValueError, match=r"PartitionHeader\.tally: accounts for more than"):
-        header_of(5, listed=4)
+        create_header(5, listed=4)
     header = json.loads(LINES[0]) | {"tiles_listed": 20}
     with pytest.raises(InvalidValueError, match=r"^manifest\.header\.tally: accounts for more"):
-        read(json.dumps(header).encode() + b"\n")
+        read_manifest(json.dumps(header).encode() + b"\n")
 
 
-def test_work_that_has_an_area_lends_it() -> None:
-    header = evolve(HEADER, area=AcquirePartition.of(KEY, AREA))
+def test_header_accepts_work_with_area() -> None:
+    header = evolve(HEADER, area=AcquirePartition.for_partition(KEY, AREA))
     assert header == HEADER
     with pytest.raises(InvalidValueError, match=r"PartitionHeader\.area: must be a Area"):
         evolve(HEADER, area="36,50,37,51")
 
 
-def test_an_area_that_nobody_can_mean_is_refused() -> None:
+def test_oversized_area_is_rejected() -> None:
     header = json.loads(LINES[0])
     header["area"].update(bbox="-180,-85,180,85", zoom_levels=[21])
     with pytest.raises(InvalidValueError, match="has more than 50,000,000 tiles"):
-        read(json.dumps(header).encode() + b"\n")
+        read_manifest(json.dumps(header).encode() + b"\n")
 
 
 @pytest.mark.parametrize(
@@ -316,12 +325,12 @@ def test_an_area_that_nobody_can_mean_is_refused() -> None:
         ("freshness", "fresh"),
     ],
 )
-def test_an_entry_that_cannot_be_is_refused(field: str, value: Any) -> None:
+def test_invalid_entry_is_rejected(field: str, value: Any) -> None:
     with pytest.raises(InvalidValueError, match=rf"^ManifestEntry\.{field}: "):
         evolve(ENTRIES[0], **{field: value})
 
 
-def test_an_entry_takes_whole_metres_and_any_form_of_utc() -> None:
+def test_entry_accepts_integer_resolution_and_any_utc_zone() -> None:
     utc = timezone(timedelta(0), "Zulu")
-    entry = entry_of(TILES[0], resolution_m_per_px=1, produced_at=NOW.astimezone(utc))
-    assert entry == entry_of(TILES[0], resolution_m_per_px=1.0, produced_at=NOW)
+    entry = create_entry(TILES[0], resolution_m_per_px=1, produced_at=NOW.astimezone(utc))
+    assert entry == create_entry(TILES[0], resolution_m_per_px=1.0, produced_at=NOW)

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.partitions import (
-    PARTITION_SHAPES,
+    PARTITION_STATUS_FIELDS,
     Partition,
     PartitionKey,
     PartitionStatus,
-    readable_run,
+    get_readable_run,
 )
 from tileferry.domain.runs import RunId
 
@@ -48,18 +48,18 @@ def make_partition(status: PartitionStatus, **fields: Any) -> Partition:
     return Partition(key=KEY, status=status, **{**base, **fields})
 
 
-def some(names: set[str]) -> dict[str, Any]:
+def pick_fields(names: set[str]) -> dict[str, Any]:
     return {name: FILLED[name] for name in names}
 
 
-def test_spec3_s1_a_logical_partition_has_four_names_and_one_text() -> None:
+def test_spec3_s1_partition_key_text_has_four_parts() -> None:
     assert str(KEY) == "osm/acme/roads/2024-01-01"
     assert make_partition(PartitionStatus.PENDING, active_run_id="r2").subject == (
         "partition osm/acme/roads/2024-01-01"
     )
 
 
-def test_spec3_s1_the_text_of_a_key_is_read_back() -> None:
+def test_spec3_s1_partition_key_text_round_trips() -> None:
     assert PartitionKey.parse(str(KEY)) == KEY
 
 
@@ -78,12 +78,12 @@ def test_spec3_s1_the_text_of_a_key_is_read_back() -> None:
         "osm/acme/roads/2024-01-01T00:00",
     ],
 )
-def test_another_form_is_no_key(text: str) -> None:
+def test_malformed_key_text_is_rejected(text: str) -> None:
     with pytest.raises(InvalidValueError, match="is not of the form source/customer/query/date"):
         PartitionKey.parse(text)
 
 
-def test_a_key_of_names_that_are_not_plain_is_refused_by_the_name() -> None:
+def test_key_text_with_invalid_name_is_rejected_by_field() -> None:
     with pytest.raises(InvalidValueError, match=r"PartitionKey\.customer_id: is not a plain name"):
         PartitionKey.parse("osm/a b/roads/2024-01-01")
 
@@ -99,9 +99,7 @@ KEYS = st.builds(
 
 
 @given(one=KEYS, other=KEYS)
-def test_two_keys_share_a_text_only_if_they_are_equal(
-    one: PartitionKey, other: PartitionKey
-) -> None:
+def test_key_text_is_unique_per_key(one: PartitionKey, other: PartitionKey) -> None:
     assert (str(one) == str(other)) == (one == other)
 
 
@@ -115,7 +113,7 @@ def test_two_keys_share_a_text_only_if_they_are_equal(
         ("logical_date", NOW, "must be a date without a time"),
     ],
 )
-def test_a_key_that_makes_no_sense_is_refused(name: str, value: Any, problem: str) -> None:
+def test_invalid_key_field_is_rejected(name: str, value: Any, problem: str) -> None:
     with pytest.raises(InvalidValueError) as caught:
         evolve(KEY, **{name: value})
     assert caught.value.field == f"PartitionKey.{name}"
@@ -123,30 +121,30 @@ def test_a_key_that_makes_no_sense_is_refused(name: str, value: Any, problem: st
     assert caught.value.problem == problem
 
 
-def test_spec3_s5_there_is_no_terminal_status() -> None:
+def test_spec3_s5_terminal_is_not_a_status() -> None:
     assert [status.value for status in PartitionStatus] == ["pending", "success", "failed"]
 
 
 @pytest.mark.parametrize("status", PartitionStatus)
-def test_the_status_decides_which_fields_are_filled(status: PartitionStatus) -> None:
+def test_status_determines_required_and_optional_fields(status: PartitionStatus) -> None:
     must, may = MUST[status], MAY[status]
-    assert PARTITION_SHAPES[status].required == must
-    assert PARTITION_SHAPES[status].optional == may
+    assert PARTITION_STATUS_FIELDS[status].required == must
+    assert PARTITION_STATUS_FIELDS[status].optional == may
     whole = must | may - {"abandoned"}
-    make_partition(status, **some(whole))
+    make_partition(status, **pick_fields(whole))
     for name in must:
         with pytest.raises(InvalidValueError) as caught:
-            make_partition(status, **some(whole - {name}))
+            make_partition(status, **pick_fields(whole - {name}))
         assert caught.value.field == f"Partition.{name}"
         assert caught.value.problem == f"must be filled while the status is {status}"
     for name in FILLED.keys() - must - may:
         with pytest.raises(InvalidValueError) as caught:
-            make_partition(status, **some(whole | {name}))
+            make_partition(status, **pick_fields(whole | {name}))
         assert caught.value.field == f"Partition.{name}"
         assert caught.value.problem == f"must be empty while the status is {status}"
 
 
-def test_the_least_that_each_status_needs() -> None:
+def test_minimal_fields_per_status_are_accepted() -> None:
     make_partition(PartitionStatus.PENDING, active_run_id="r2")
     make_partition(PartitionStatus.SUCCESS, current_run_id="r2", attempt_count=1)
     make_partition(PartitionStatus.FAILED, error_message="bad", attempt_count=1)
@@ -194,7 +192,7 @@ def test_the_least_that_each_status_needs() -> None:
         ),
     ],
 )
-def test_fields_that_contradict_each_other_are_refused(
+def test_contradictory_fields_are_rejected(
     status: PartitionStatus, fields: dict[str, Any], name: str, problem: str
 ) -> None:
     with pytest.raises(InvalidValueError) as caught:
@@ -220,7 +218,7 @@ def test_fields_that_contradict_each_other_are_refused(
         ("updated_at", NOW.replace(tzinfo=None)),
     ],
 )
-def test_a_field_that_makes_no_sense_is_refused_by_name(name: str, value: Any) -> None:
+def test_invalid_field_is_rejected_by_name(name: str, value: Any) -> None:
     with pytest.raises(InvalidValueError) as caught:
         evolve(make_partition(PartitionStatus.PENDING, active_run_id="r2"), **{name: value})
     assert caught.value.field == f"Partition.{name}"
@@ -231,6 +229,6 @@ def test_spec3_s9_consumers_read_only_success() -> None:
     success = make_partition(PartitionStatus.SUCCESS, **fields)
     pending = make_partition(PartitionStatus.PENDING, active_run_id="r2", **fields)
     failed = make_partition(PartitionStatus.FAILED, error_message="bad", **fields)
-    assert readable_run(success) == RunId("r1")
-    assert readable_run(pending) is None
-    assert readable_run(failed) is None
+    assert get_readable_run(success) == RunId("r1")
+    assert get_readable_run(pending) is None
+    assert get_readable_run(failed) is None

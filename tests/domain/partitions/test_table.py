@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from tileferry.domain.actors import Actor
-from tileferry.domain.change import Change
 from tileferry.domain.errors import IllegalTransitionError
 from tileferry.domain.partitions import (
     PARTITION_TRANSITIONS,
@@ -25,6 +23,7 @@ from tileferry.domain.partitions import (
     requeue,
 )
 from tileferry.domain.runs import RunId
+from tileferry.domain.state_machine import Actor, Change
 
 NOW = datetime(2024, 1, 5, 12, tzinfo=UTC)
 CREATED = NOW - timedelta(days=1)
@@ -50,7 +49,7 @@ DECLARED: dict[tuple[str, str | None, str], tuple[str, ...]] = {
 }
 
 
-def sample(status: PartitionStatus, transition: str) -> Partition:
+def make_partition(status: PartitionStatus, transition: str) -> Partition:
     """Return a partition in ``status`` in which only the table can object to ``transition``."""
     fields: dict[str, Any] = {"attempt_count": 1}
     if status is PartitionStatus.PENDING:
@@ -78,7 +77,7 @@ TAKE: dict[str, Callable[[Partition, Actor], Change[Partition]]] = {
 }
 
 
-def test_the_table_is_what_the_specification_allows() -> None:
+def test_transition_table_matches_specification() -> None:
     table = {
         (rule.name, source, target): rule.actors
         for rule in PARTITION_TRANSITIONS
@@ -95,12 +94,10 @@ def test_the_table_is_what_the_specification_allows() -> None:
 
 
 @pytest.mark.parametrize(("status", "actor"), list(product(PartitionStatus, Actor)))
-def test_each_status_actor_and_transition_is_as_declared(
-    status: PartitionStatus, actor: Actor
-) -> None:
+def test_only_declared_transitions_are_allowed(status: PartitionStatus, actor: Actor) -> None:
     taken, refused = set(), []
     for name, take in TAKE.items():
-        partition = sample(status, name)
+        partition = make_partition(status, name)
         try:
             change = take(partition, actor)
         except IllegalTransitionError as error:
@@ -118,7 +115,7 @@ def test_each_status_actor_and_transition_is_as_declared(
 
 
 @pytest.mark.parametrize("actor", Actor)
-def test_only_the_control_plane_enqueues(actor: Actor) -> None:
+def test_only_control_plane_may_enqueue(actor: Actor) -> None:
     if actor in CONTROL_PLANE:
         assert enqueue(KEY, R2, actor=actor, now=NOW).actor is actor
     else:

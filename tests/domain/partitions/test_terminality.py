@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.partitions import (
-    GivenUp,
     Partition,
+    PartitionGiveUpReason,
     PartitionKey,
     PartitionStatus,
     TerminalityPolicy,
     TerminalReason,
-    given_up,
-    next_automatic_retry,
-    terminal_reason,
+    find_give_up_reason,
+    find_next_automatic_retry,
+    find_terminal_reason,
 )
-from tileferry.domain.retry import PARTITION_POLICY, jittered_delay
+from tileferry.domain.retry import PARTITION_POLICY, compute_jittered_delay
 from tileferry.domain.runs import RunId
 
 NOW = datetime(2024, 1, 5, 12, tzinfo=UTC)
@@ -33,7 +33,7 @@ EVEN = evolve(PARTITION_POLICY, jitter_enabled=False)
 PATIENT = TerminalityPolicy(max_attempts=99)
 
 
-def failed(**fields: Any) -> Partition:
+def make_failed_partition(**fields: Any) -> Partition:
     base = {"attempt_count": 1, "error_message": "bad", "last_run_id": "r1"}
     times = {"created_at": NOW - DAY, "updated_at": NOW}
     return Partition(key=KEY, status=PartitionStatus.FAILED, **{**base, **times, **fields})
@@ -59,51 +59,65 @@ PENDING = Partition(
 )
 
 
-def test_the_reasons_and_the_defaults() -> None:
+def test_terminal_reasons_and_default_policy() -> None:
     assert [reason.value for reason in TerminalReason] == ["marked", "attempts_used_up", "too_old"]
     assert TerminalityPolicy() == TerminalityPolicy(max_attempts=4, max_age=None)
 
 
-def test_spec3_s5_retries_stop_when_the_attempts_are_used_up() -> None:
+def test_spec3_s5_retries_stop_after_max_attempts() -> None:
     policy = TerminalityPolicy(max_attempts=3)
-    reasons = [terminal_reason(failed(attempt_count=n), policy, NOW) for n in (1, 2, 3, 4)]
+    reasons = [
+        find_terminal_reason(make_failed_partition(attempt_count=n), policy, NOW)
+        for n in (1, 2, 3, 4)
+    ]
     assert reasons == [None, None, *[TerminalReason.ATTEMPTS_USED_UP] * 2]
 
 
-def test_spec3_s5_retries_stop_when_the_partition_is_too_old() -> None:
+def test_spec3_s5_retries_stop_at_max_age() -> None:
     policy = TerminalityPolicy(max_age=DAY)
-    reasons = [terminal_reason(failed(), policy, at) for at in (NOW - TICK, NOW, NOW + TICK)]
+    reasons = [
+        find_terminal_reason(make_failed_partition(), policy, at)
+        for at in (NOW - TICK, NOW, NOW + TICK)
+    ]
     assert reasons == [None, *[TerminalReason.TOO_OLD] * 2]
-    assert terminal_reason(failed(), TerminalityPolicy(), NOW + 9999 * DAY) is None
+    assert (
+        find_terminal_reason(make_failed_partition(), TerminalityPolicy(), NOW + 9999 * DAY) is None
+    )
 
 
-def test_spec3_s5_retries_stop_at_a_marker() -> None:
-    marked = failed(terminal_marker="hopeless", attempt_count=99)
-    assert terminal_reason(marked, PATIENT, NOW) is TerminalReason.MARKED
+def test_spec3_s5_retries_stop_at_terminal_marker() -> None:
+    marked = make_failed_partition(terminal_marker="hopeless", attempt_count=99)
+    assert find_terminal_reason(marked, PATIENT, NOW) is TerminalReason.MARKED
 
 
-def test_attempts_are_named_before_age() -> None:
+def test_used_up_attempts_take_precedence_over_age() -> None:
     policy = TerminalityPolicy(max_attempts=1, max_age=DAY)
-    assert terminal_reason(failed(), policy, NOW) is TerminalReason.ATTEMPTS_USED_UP
+    assert (
+        find_terminal_reason(make_failed_partition(), policy, NOW)
+        is TerminalReason.ATTEMPTS_USED_UP
+    )
 
 
-def test_a_failure_that_nothing_tries_again_says_why() -> None:
+def test_giveup_reason_of_partition_that_is_not_retried() -> None:
     policy = TerminalityPolicy(max_attempts=3)
-    abandoned = failed(abandoned=True)
-    assert given_up(abandoned, policy, NOW) is GivenUp.ABANDONED
-    assert next_automatic_retry(abandoned, now=NOW, terminality=policy) is None
-    assert given_up(evolve(abandoned, attempt_count=3), policy, NOW) is GivenUp.ATTEMPTS_USED_UP
-    assert given_up(failed(), policy, NOW) is None
-    assert given_up(SUCCESS, policy, NOW) is None
-    assert {*TerminalReason} | {"abandoned"} == {*GivenUp}
+    abandoned = make_failed_partition(abandoned=True)
+    assert find_give_up_reason(abandoned, policy, NOW) is PartitionGiveUpReason.ABANDONED
+    assert find_next_automatic_retry(abandoned, now=NOW, terminality=policy) is None
+    assert (
+        find_give_up_reason(evolve(abandoned, attempt_count=3), policy, NOW)
+        is PartitionGiveUpReason.ATTEMPTS_USED_UP
+    )
+    assert find_give_up_reason(make_failed_partition(), policy, NOW) is None
+    assert find_give_up_reason(SUCCESS, policy, NOW) is None
+    assert {*TerminalReason} | {"abandoned"} == {*PartitionGiveUpReason}
 
 
 @pytest.mark.parametrize("partition", [SUCCESS, PENDING])
 def test_spec3_s5_only_failed_partitions_are_terminal_or_retried(partition: Partition) -> None:
     policy = TerminalityPolicy(max_attempts=1, max_age=TICK)
-    assert terminal_reason(partition, policy, NOW + 9 * DAY) is None
+    assert find_terminal_reason(partition, policy, NOW + 9 * DAY) is None
     once = evolve(partition, attempt_count=1)
-    assert next_automatic_retry(once, now=NOW, terminality=PATIENT) is None
+    assert find_next_automatic_retry(once, now=NOW, terminality=PATIENT) is None
 
 
 @pytest.mark.parametrize(
@@ -115,7 +129,7 @@ def test_spec3_s5_only_failed_partitions_are_terminal_or_retried(partition: Part
         ("max_age", 3600),
     ],
 )
-def test_a_policy_that_makes_no_sense_is_refused(name: str, value: Any) -> None:
+def test_invalid_terminality_policy_is_rejected(name: str, value: Any) -> None:
     with pytest.raises(InvalidValueError) as caught:
         TerminalityPolicy(**{name: value})
     assert caught.value.field == f"TerminalityPolicy.{name}"
@@ -128,54 +142,64 @@ def test_a_policy_that_makes_no_sense_is_refused(name: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize(("attempts", "minutes"), [(1, 5), (2, 30), (3, 120)])
-def test_spec3_s4_the_backoff_is_5_min_30_min_2_h(attempts: int, minutes: int) -> None:
-    when = next_automatic_retry(
-        failed(attempt_count=attempts), now=NOW, terminality=PATIENT, policy=EVEN
+def test_spec3_s4_backoff_is_5_min_30_min_2_h(attempts: int, minutes: int) -> None:
+    when = find_next_automatic_retry(
+        make_failed_partition(attempt_count=attempts), now=NOW, terminality=PATIENT, policy=EVEN
     )
     assert when == NOW + timedelta(minutes=minutes)
 
 
-def test_spec3_s4_the_automation_gives_up_after_the_last_delay() -> None:
-    fourth = failed(attempt_count=4)
-    assert next_automatic_retry(fourth, now=NOW, terminality=PATIENT, policy=EVEN) is None
+def test_spec3_s4_automatic_retries_end_after_last_delay() -> None:
+    fourth = make_failed_partition(attempt_count=4)
+    assert find_next_automatic_retry(fourth, now=NOW, terminality=PATIENT, policy=EVEN) is None
 
 
 @pytest.mark.parametrize(("attempts", "minutes"), [(1, 5), (2, 30), (3, 120)])
-def test_spec3_s4_the_backoff_has_jitter_from_the_partitions_key(
-    attempts: int, minutes: int
-) -> None:
-    partition = failed(attempt_count=attempts)
-    when = next_automatic_retry(partition, now=NOW, terminality=PATIENT)
+def test_spec3_s4_backoff_jitter_is_derived_from_partition_key(attempts: int, minutes: int) -> None:
+    partition = make_failed_partition(attempt_count=attempts)
+    when = find_next_automatic_retry(partition, now=NOW, terminality=PATIENT)
     assert when is not None
-    delay = jittered_delay(PARTITION_POLICY, attempts, "osm/acme/roads/2024-01-01")
+    delay = compute_jittered_delay(PARTITION_POLICY, attempts, "osm/acme/roads/2024-01-01")
     assert when == NOW + timedelta(seconds=delay)
     assert when != NOW + timedelta(minutes=minutes)
     assert abs(delay - minutes * 60) <= minutes * 6
 
 
-def test_spec3_s4_the_delay_counts_from_updated_at_and_not_from_the_asking() -> None:
+def test_spec3_s4_delay_counts_from_updated_at() -> None:
     later = NOW + 3 * DAY
-    when = next_automatic_retry(failed(), now=later, terminality=PATIENT, policy=EVEN)
+    when = find_next_automatic_retry(
+        make_failed_partition(), now=later, terminality=PATIENT, policy=EVEN
+    )
     assert when == NOW + timedelta(minutes=5)
 
 
-def test_a_deadline_of_the_policy_counts_from_the_creation() -> None:
+def test_policy_deadline_counts_from_creation() -> None:
     beyond = evolve(EVEN, deadline_s=DAY.total_seconds() + 300.5)
-    assert next_automatic_retry(failed(), now=NOW, terminality=PATIENT, policy=beyond) is not None
+    assert (
+        find_next_automatic_retry(
+            make_failed_partition(), now=NOW, terminality=PATIENT, policy=beyond
+        )
+        is not None
+    )
     at = evolve(EVEN, deadline_s=DAY.total_seconds() + 300.0)
-    assert next_automatic_retry(failed(), now=NOW, terminality=PATIENT, policy=at) is None
+    assert (
+        find_next_automatic_retry(make_failed_partition(), now=NOW, terminality=PATIENT, policy=at)
+        is None
+    )
 
 
-def test_a_run_given_up_unjudged_is_not_retried_by_automation() -> None:
+def test_abandoned_partition_is_not_retried_automatically() -> None:
     for attempts in (0, 1):
-        partition = failed(abandoned=True, attempt_count=attempts)
-        assert next_automatic_retry(partition, now=NOW, terminality=PATIENT) is None
+        partition = make_failed_partition(abandoned=True, attempt_count=attempts)
+        assert find_next_automatic_retry(partition, now=NOW, terminality=PATIENT) is None
 
 
-def test_spec3_s5_what_is_or_will_be_terminal_is_not_retried() -> None:
+def test_spec3_s5_partition_terminal_before_due_time_is_not_retried() -> None:
     def when(now: datetime, **limits: Any) -> datetime | None:
         terminality = TerminalityPolicy(**limits)
-        return next_automatic_retry(failed(), now=now, terminality=terminality, policy=EVEN)
+        return find_next_automatic_retry(
+            make_failed_partition(), now=now, terminality=terminality, policy=EVEN
+        )
 
     due = NOW + timedelta(minutes=5)
     assert when(NOW, max_attempts=1) is None
@@ -186,8 +210,8 @@ def test_spec3_s5_what_is_or_will_be_terminal_is_not_retried() -> None:
     assert when(NOW, max_age=age_at_due + TICK) == due
     # It became too old while nobody looked.
     assert when(due + TICK, max_age=age_at_due + TICK) is None
-    marked = failed(terminal_marker="hopeless")
-    assert next_automatic_retry(marked, now=NOW, terminality=PATIENT) is None
+    marked = make_failed_partition(terminal_marker="hopeless")
+    assert find_next_automatic_retry(marked, now=NOW, terminality=PATIENT) is None
 
 
 @given(
@@ -196,12 +220,12 @@ def test_spec3_s5_what_is_or_will_be_terminal_is_not_retried() -> None:
     hours=st.integers(0, 48),
     max_hours=st.integers(1, 72),
 )
-def test_terminality_once_set_in_stays(
+def test_terminal_partition_stays_terminal(
     attempts: int, limit: int, hours: int, max_hours: int
 ) -> None:
     policy = TerminalityPolicy(max_attempts=limit, max_age=timedelta(hours=max_hours))
-    partition = failed(attempt_count=attempts)
+    partition = make_failed_partition(attempt_count=attempts)
     now = NOW + timedelta(hours=hours)
-    if terminal_reason(partition, policy, now) is not None:
-        assert terminal_reason(partition, policy, now + TICK) is not None
-        assert next_automatic_retry(partition, now=now, terminality=policy) is None
+    if find_terminal_reason(partition, policy, now) is not None:
+        assert find_terminal_reason(partition, policy, now + TICK) is not None
+        assert find_next_automatic_retry(partition, now=now, terminality=policy) is None

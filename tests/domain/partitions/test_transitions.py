@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from tileferry.domain.actors import Actor
-from tileferry.domain.change import Change
 from tileferry.domain.errors import IllegalTransitionError
 from tileferry.domain.partitions import (
     Partition,
@@ -18,15 +16,16 @@ from tileferry.domain.partitions import (
     abandon,
     accept,
     enqueue,
+    find_terminal_reason,
+    get_readable_run,
     mark_terminal,
-    readable_run,
     reject,
     reprocess,
     requeue,
-    terminal_reason,
 )
 from tileferry.domain.retry import PARTITION_POLICY
 from tileferry.domain.runs import RunId
+from tileferry.domain.state_machine import Actor, Change
 
 NOW = datetime(2024, 1, 5, 12, tzinfo=UTC)
 CREATED = NOW - timedelta(days=1)
@@ -38,35 +37,35 @@ R1, R2, R3 = RunId("r1"), RunId("r2"), RunId("r3")
 PATIENT = TerminalityPolicy(max_attempts=9)
 
 
-def pending(**fields: Any) -> Partition:
+def make_pending(**fields: Any) -> Partition:
     base = {"attempt_count": 2, "error_message": "older", "active_run_id": R2, "last_run_id": R2}
     times = {"created_at": CREATED, "updated_at": CREATED}
     return Partition(key=KEY, status=PartitionStatus.PENDING, **{**base, **times, **fields})
 
 
-def failed(**fields: Any) -> Partition:
+def make_failed(**fields: Any) -> Partition:
     base = {"attempt_count": 3, "error_message": "bad", "last_run_id": R2}
     times = {"created_at": CREATED, "updated_at": CREATED}
     return Partition(key=KEY, status=PartitionStatus.FAILED, **{**base, **times, **fields})
 
 
-def success(**fields: Any) -> Partition:
+def make_success(**fields: Any) -> Partition:
     base = {"attempt_count": 3, "current_run_id": R1, "last_run_id": R1}
     times = {"created_at": CREATED, "updated_at": CREATED}
     return Partition(key=KEY, status=PartitionStatus.SUCCESS, **{**base, **times, **fields})
 
 
-def reprocessing(**fields: Any) -> Partition:
-    return success(**{"active_run_id": R2, "last_run_id": R2, **fields})
+def make_reprocessing(**fields: Any) -> Partition:
+    return make_success(**{"active_run_id": R2, "last_run_id": R2, **fields})
 
 
-def operator_requeues(partition: Partition, run_id: RunId = R3) -> Change[Partition]:
+def requeue_by_operator(partition: Partition, run_id: RunId = R3) -> Change[Partition]:
     return requeue(
         partition, run_id, actor=Actor.OPERATOR, now=NOW, terminality=PATIENT, reason="fixed"
     )
 
 
-def test_enqueue_makes_a_pending_partition() -> None:
+def test_enqueue_creates_pending_partition() -> None:
     assert enqueue(KEY, R1, actor=Actor.SCHEDULER, now=NOW) == Change(
         transition="enqueue",
         actor=Actor.SCHEDULER,
@@ -91,46 +90,46 @@ def test_enqueue_makes_a_pending_partition() -> None:
 
 
 def test_spec3_s2_pending_to_success_moves_current_run_id() -> None:
-    assert accept(pending(), R2, actor=Actor.VALIDATOR, now=NOW) == Change(
+    assert accept(make_pending(), R2, actor=Actor.VALIDATOR, now=NOW) == Change(
         transition="accept",
         actor=Actor.VALIDATOR,
-        before=pending(),
-        after=success(current_run_id=R2, last_run_id=R2, updated_at=NOW),
+        before=make_pending(),
+        after=make_success(current_run_id=R2, last_run_id=R2, updated_at=NOW),
         reason=None,
         at=NOW,
     )
 
 
-def test_a_success_that_needs_review_is_readable_and_flagged() -> None:
-    change = accept(pending(), R2, actor=Actor.VALIDATOR, now=NOW, review_reason="2 stale")
-    assert change.after == success(
+def test_success_needing_review_is_readable_and_flagged() -> None:
+    change = accept(make_pending(), R2, actor=Actor.VALIDATOR, now=NOW, review_reason="2 stale")
+    assert change.after == make_success(
         current_run_id=R2, last_run_id=R2, needs_review=True, updated_at=NOW
     )
     assert change.reason == "2 stale"
-    assert readable_run(change.after) == R2
+    assert get_readable_run(change.after) == R2
 
 
 @pytest.mark.parametrize("current", [None, R1])
 def test_spec3_s2_pending_to_failed_leaves_current_run_id(current: RunId | None) -> None:
-    before = pending(current_run_id=current)
+    before = make_pending(current_run_id=current)
     assert reject(before, R2, actor=Actor.VALIDATOR, now=NOW, error="bad") == Change(
         transition="reject",
         actor=Actor.VALIDATOR,
         before=before,
-        after=failed(current_run_id=current, updated_at=NOW),
+        after=make_failed(current_run_id=current, updated_at=NOW),
         reason="bad",
         at=NOW,
     )
 
 
-def test_spec3_s2_failed_to_pending_is_an_operators_action_with_a_reason() -> None:
-    before = failed(terminal_marker="hopeless", attempt_count=9)
-    change = operator_requeues(before)
+def test_spec3_s2_operator_requeues_failed_partition_with_reason() -> None:
+    before = make_failed(terminal_marker="hopeless", attempt_count=9)
+    change = requeue_by_operator(before)
     assert change == Change(
         transition="requeue",
         actor=Actor.OPERATOR,
         before=before,
-        after=pending(
+        after=make_pending(
             attempt_count=9,
             error_message="bad",
             active_run_id=R3,
@@ -142,8 +141,8 @@ def test_spec3_s2_failed_to_pending_is_an_operators_action_with_a_reason() -> No
     )
 
 
-def test_spec3_s2_failed_to_pending_is_an_automations_explicit_action() -> None:
-    change = requeue(failed(), R3, actor=Actor.SCHEDULER, now=NOW, terminality=PATIENT)
+def test_spec3_s2_scheduler_requeues_failed_partition() -> None:
+    change = requeue(make_failed(), R3, actor=Actor.SCHEDULER, now=NOW, terminality=PATIENT)
     assert change.after.status is PartitionStatus.PENDING
     assert change.actor is Actor.SCHEDULER
     assert change.reason is None
@@ -152,90 +151,96 @@ def test_spec3_s2_failed_to_pending_is_an_automations_explicit_action() -> None:
 @pytest.mark.parametrize(
     "actor", [Actor.EXTRACTOR, Actor.VALIDATOR, Actor.CONSUMER, Actor.WORKER, Actor.SWEEPER]
 )
-def test_spec3_s2_failed_to_pending_is_never_automatic_for_the_data_plane(actor: Actor) -> None:
+def test_spec3_s2_data_plane_may_not_requeue_failed_partition(actor: Actor) -> None:
     with pytest.raises(IllegalTransitionError) as caught:
-        requeue(failed(), R3, actor=actor, now=NOW, terminality=PATIENT, reason="please")
+        requeue(make_failed(), R3, actor=actor, now=NOW, terminality=PATIENT, reason="please")
     assert str(caught.value) == (
         f"partition osm/acme/roads/2024-01-01 is failed: {actor} may not requeue it: "
         "only operator, scheduler may"
     )
 
 
-def test_spec3_s2_a_failed_partition_that_fails_again_counts_and_stays_failed() -> None:
-    again = reject(operator_requeues(failed()).after, R3, actor=Actor.VALIDATOR, now=NOW, error="x")
-    assert again.after == failed(attempt_count=4, error_message="x", last_run_id=R3, updated_at=NOW)
+def test_spec3_s2_second_failure_is_counted_and_stays_failed() -> None:
+    again = reject(
+        requeue_by_operator(make_failed()).after, R3, actor=Actor.VALIDATOR, now=NOW, error="x"
+    )
+    assert again.after == make_failed(
+        attempt_count=4, error_message="x", last_run_id=R3, updated_at=NOW
+    )
 
 
-def test_spec3_s2_failed_to_failed_counts_the_verdict_on_an_abandoned_run() -> None:
-    before = failed(abandoned=True)
+def test_spec3_s2_late_failed_verdict_on_abandoned_run_is_counted() -> None:
+    before = make_failed(abandoned=True)
     change = reject(before, R2, actor=Actor.VALIDATOR, now=NOW, error="torn")
     assert change.before == before
-    assert change.after == failed(attempt_count=4, error_message="torn", updated_at=NOW)
+    assert change.after == make_failed(attempt_count=4, error_message="torn", updated_at=NOW)
     with pytest.raises(IllegalTransitionError, match="no run is active"):
         reject(change.after, R2, actor=Actor.VALIDATOR, now=NOW, error="torn")
     with pytest.raises(IllegalTransitionError, match="it would have to be pending, success"):
         accept(before, R2, actor=Actor.VALIDATOR, now=NOW)
 
 
-def test_spec3_s2_reprocessing_is_an_operators_and_keeps_the_success_readable() -> None:
-    before = success(needs_review=True, abandoned=True)
+def test_spec3_s2_reprocessing_keeps_success_readable() -> None:
+    before = make_success(needs_review=True, abandoned=True)
     change = reprocess(before, R2, actor=Actor.OPERATOR, now=NOW, reason="new sensor")
     assert change == Change(
         transition="reprocess",
         actor=Actor.OPERATOR,
         before=before,
-        after=reprocessing(needs_review=True, updated_at=NOW),
+        after=make_reprocessing(needs_review=True, updated_at=NOW),
         reason="new sensor",
         at=NOW,
     )
-    assert readable_run(change.after) == R1
+    assert get_readable_run(change.after) == R1
 
 
-def test_spec3_s2_reprocessing_that_succeeds_replaces_current_run_id() -> None:
-    before = reprocessing(needs_review=True, error_message="older")
-    assert accept(before, R2, actor=Actor.VALIDATOR, now=NOW).after == success(
+def test_spec3_s2_successful_reprocessing_replaces_current_run_id() -> None:
+    before = make_reprocessing(needs_review=True, error_message="older")
+    assert accept(before, R2, actor=Actor.VALIDATOR, now=NOW).after == make_success(
         attempt_count=4, current_run_id=R2, last_run_id=R2, updated_at=NOW
     )
 
 
-def test_spec3_s2_reprocessing_that_fails_leaves_the_prior_success_intact() -> None:
-    before = reprocessing(needs_review=True)
+def test_spec3_s2_failed_reprocessing_keeps_prior_success() -> None:
+    before = make_reprocessing(needs_review=True)
     after = reject(before, R2, actor=Actor.VALIDATOR, now=NOW, error="bad").after
-    assert after == success(
+    assert after == make_success(
         attempt_count=4, last_run_id=R2, needs_review=True, error_message="bad", updated_at=NOW
     )
-    assert readable_run(after) == R1
+    assert get_readable_run(after) == R1
 
 
-def test_two_runs_never_reprocess_one_partition() -> None:
+def test_second_concurrent_reprocessing_is_rejected() -> None:
     with pytest.raises(IllegalTransitionError) as caught:
-        reprocess(reprocessing(), R3, actor=Actor.OPERATOR, now=NOW, reason="why")
+        reprocess(make_reprocessing(), R3, actor=Actor.OPERATOR, now=NOW, reason="why")
     assert caught.value.problem == "run r2 is working on it already"
 
 
-def test_a_run_given_up_unjudged_fails_the_partition_without_an_attempt() -> None:
-    assert abandon(pending(), R2, actor=Actor.WORKER, now=NOW, error="no route") == Change(
+def test_abandoned_run_fails_partition_without_counting_attempt() -> None:
+    assert abandon(make_pending(), R2, actor=Actor.WORKER, now=NOW, error="no route") == Change(
         transition="abandon",
         actor=Actor.WORKER,
-        before=pending(),
-        after=failed(attempt_count=2, error_message="no route", abandoned=True, updated_at=NOW),
+        before=make_pending(),
+        after=make_failed(
+            attempt_count=2, error_message="no route", abandoned=True, updated_at=NOW
+        ),
         reason="no route",
         at=NOW,
     )
 
 
-def test_a_first_run_given_up_unjudged_leaves_no_attempt_at_all() -> None:
+def test_abandoned_first_run_leaves_attempt_count_zero() -> None:
     before = enqueue(KEY, R1, actor=Actor.OPERATOR, now=CREATED).after
     after = abandon(before, R1, actor=Actor.SCHEDULER, now=NOW, error="no route").after
-    assert after == failed(
+    assert after == make_failed(
         attempt_count=0, error_message="no route", last_run_id=R1, abandoned=True, updated_at=NOW
     )
 
 
-def test_reprocessing_given_up_unjudged_leaves_the_success() -> None:
-    before = reprocessing(needs_review=True)
+def test_abandoned_reprocessing_keeps_success() -> None:
+    before = make_reprocessing(needs_review=True)
     after = abandon(before, R2, actor=Actor.SCHEDULER, now=NOW, error="no route").after
-    assert after == success(
+    assert after == make_success(
         last_run_id=R2,
         needs_review=True,
         abandoned=True,
@@ -244,19 +249,19 @@ def test_reprocessing_given_up_unjudged_leaves_the_success() -> None:
     )
 
 
-def test_requeueing_an_abandoned_partition_begins_anew() -> None:
-    assert operator_requeues(failed(abandoned=True, attempt_count=0)).after == pending(
+def test_requeue_of_abandoned_partition_starts_new_run() -> None:
+    assert requeue_by_operator(make_failed(abandoned=True, attempt_count=0)).after == make_pending(
         attempt_count=0, error_message="bad", active_run_id=R3, last_run_id=R3, updated_at=NOW
     )
 
 
-def test_spec3_s2_terminal_is_a_marker_on_failed_and_no_status() -> None:
-    change = mark_terminal(failed(), actor=Actor.OPERATOR, now=NOW, reason="hopeless")
+def test_spec3_s2_terminal_is_marker_on_failed_status() -> None:
+    change = mark_terminal(make_failed(), actor=Actor.OPERATOR, now=NOW, reason="hopeless")
     assert change == Change(
         transition="mark_terminal",
         actor=Actor.OPERATOR,
-        before=failed(),
-        after=failed(terminal_marker="hopeless", updated_at=NOW),
+        before=make_failed(),
+        after=make_failed(terminal_marker="hopeless", updated_at=NOW),
         reason="hopeless",
         at=NOW,
     )
@@ -265,13 +270,13 @@ def test_spec3_s2_terminal_is_a_marker_on_failed_and_no_status() -> None:
 
 
 @pytest.mark.parametrize("reason", [None, "", " "])
-def test_an_operators_override_needs_a_reason(reason: Any) -> None:
+def test_operator_override_requires_reason(reason: Any) -> None:
     overrides: list[Callable[[], object]] = [
         lambda: requeue(
-            failed(), R3, actor=Actor.OPERATOR, now=NOW, terminality=PATIENT, reason=reason
+            make_failed(), R3, actor=Actor.OPERATOR, now=NOW, terminality=PATIENT, reason=reason
         ),
-        lambda: reprocess(success(), R3, actor=Actor.OPERATOR, now=NOW, reason=reason),
-        lambda: mark_terminal(failed(), actor=Actor.OPERATOR, now=NOW, reason=reason),
+        lambda: reprocess(make_success(), R3, actor=Actor.OPERATOR, now=NOW, reason=reason),
+        lambda: mark_terminal(make_failed(), actor=Actor.OPERATOR, now=NOW, reason=reason),
     ]
     for override in overrides:
         with pytest.raises(IllegalTransitionError, match="an override needs a reason"):
@@ -281,14 +286,14 @@ def test_an_operators_override_needs_a_reason(reason: Any) -> None:
 @pytest.mark.parametrize(
     ("partition", "reason"),
     [
-        (failed(terminal_marker="hopeless"), "marked"),
-        (failed(attempt_count=9), "attempts_used_up"),
-        (failed(created_at=NOW - timedelta(days=30)), "too_old"),
+        (make_failed(terminal_marker="hopeless"), "marked"),
+        (make_failed(attempt_count=9), "attempts_used_up"),
+        (make_failed(created_at=NOW - timedelta(days=30)), "too_old"),
     ],
 )
-def test_the_scheduler_does_not_requeue_what_is_terminal(partition: Partition, reason: str) -> None:
+def test_scheduler_may_not_requeue_terminal_partition(partition: Partition, reason: str) -> None:
     terminality = TerminalityPolicy(max_attempts=9, max_age=timedelta(days=30))
-    assert terminal_reason(partition, terminality, NOW) == reason
+    assert find_terminal_reason(partition, terminality, NOW) == reason
     with pytest.raises(IllegalTransitionError) as caught:
         requeue(partition, R3, actor=Actor.SCHEDULER, now=NOW, terminality=terminality)
     assert str(caught.value) == (
@@ -301,17 +306,19 @@ def test_the_scheduler_does_not_requeue_what_is_terminal(partition: Partition, r
     assert by_hand.after.status is PartitionStatus.PENDING
 
 
-def test_the_scheduler_does_not_requeue_what_was_given_up_unjudged() -> None:
+def test_scheduler_may_not_requeue_abandoned_partition() -> None:
     with pytest.raises(IllegalTransitionError) as caught:
-        requeue(failed(abandoned=True), R3, actor=Actor.SCHEDULER, now=NOW, terminality=PATIENT)
+        requeue(
+            make_failed(abandoned=True), R3, actor=Actor.SCHEDULER, now=NOW, terminality=PATIENT
+        )
     assert caught.value.problem == (
         "the policy allows no automatic retry; an operator can requeue it"
     )
 
 
-def test_the_scheduler_waits_for_the_backoff_and_the_operator_need_not() -> None:
+def test_backoff_binds_scheduler_but_not_operator() -> None:
     policy = evolve(PARTITION_POLICY, jitter_enabled=False)
-    rejected = failed(attempt_count=1, updated_at=NOW)
+    rejected = make_failed(attempt_count=1, updated_at=NOW)
     due = NOW + timedelta(minutes=5)
 
     def automatic(now: datetime) -> Change[Partition]:
@@ -325,17 +332,17 @@ def test_the_scheduler_waits_for_the_backoff_and_the_operator_need_not() -> None
         "the automatic retry is not due before 2024-01-05 12:05:00+00:00"
     )
     assert automatic(due).after.updated_at == due
-    assert operator_requeues(rejected).after.active_run_id == R3
+    assert requeue_by_operator(rejected).after.active_run_id == R3
 
 
 @pytest.mark.parametrize("run_id", [R1, R2])
-def test_spec3_s3_every_attempt_has_a_new_run_id(run_id: RunId) -> None:
+def test_spec3_s3_reused_run_id_is_rejected(run_id: RunId) -> None:
     with pytest.raises(IllegalTransitionError) as caught:
-        operator_requeues(failed(current_run_id=R1), run_id)
+        requeue_by_operator(make_failed(current_run_id=R1), run_id)
     assert caught.value.transition == "requeue"
     assert caught.value.problem == f"run {run_id} was used before; give it a new run"
     with pytest.raises(IllegalTransitionError) as caught:
-        reprocess(success(last_run_id=R2), run_id, actor=Actor.OPERATOR, now=NOW, reason="why")
+        reprocess(make_success(last_run_id=R2), run_id, actor=Actor.OPERATOR, now=NOW, reason="why")
     assert caught.value.transition == "reprocess"
     assert caught.value.problem == f"run {run_id} was used before; give it a new run"
 
@@ -348,10 +355,10 @@ STALE: dict[str, Callable[[Partition], object]] = {
 
 
 @pytest.mark.parametrize("name", STALE)
-def test_a_run_that_is_not_the_active_one_has_no_say(name: str) -> None:
+def test_transition_by_inactive_run_is_rejected(name: str) -> None:
     cases = {
-        "run r2 is active": [pending(), reprocessing()],
-        "no run is active": [success(), success(current_run_id=R3, last_run_id=R3)],
+        "run r2 is active": [make_pending(), make_reprocessing()],
+        "no run is active": [make_success(), make_success(current_run_id=R3, last_run_id=R3)],
     }
     for state, partitions in cases.items():
         for partition in partitions:
@@ -361,26 +368,26 @@ def test_a_run_that_is_not_the_active_one_has_no_say(name: str) -> None:
             assert caught.value.problem == f"{state}; run r1 has no say in it"
 
 
-@pytest.mark.parametrize("partition", [failed(), failed(abandoned=True)])
-def test_a_failed_partition_takes_no_verdict_on_another_run(partition: Partition) -> None:
+@pytest.mark.parametrize("partition", [make_failed(), make_failed(abandoned=True)])
+def test_failed_partition_rejects_verdict_on_other_run(partition: Partition) -> None:
     for run_id in (R1, R3) if partition.abandoned else (R1, R2, R3):
         with pytest.raises(IllegalTransitionError, match="has no say in it"):
             reject(partition, run_id, actor=Actor.VALIDATOR, now=NOW, error="bad")
 
 
-def test_the_time_of_change_never_runs_backwards() -> None:
+def test_updated_at_never_goes_backwards() -> None:
     ahead = NOW + timedelta(hours=1)
-    change = accept(pending(updated_at=ahead), R2, actor=Actor.VALIDATOR, now=NOW)
+    change = accept(make_pending(updated_at=ahead), R2, actor=Actor.VALIDATOR, now=NOW)
     assert change.after.updated_at == ahead
     assert change.at == NOW
 
 
 @pytest.mark.parametrize("actor", [Actor.EXTRACTOR, Actor.VALIDATOR, Actor.CONSUMER])
-def test_spec3_s7_the_data_plane_and_consumers_start_no_work(actor: Actor) -> None:
+def test_spec3_s7_data_plane_and_consumers_may_not_start_runs(actor: Actor) -> None:
     starts: list[Callable[[], object]] = [
         lambda: enqueue(KEY, R1, actor=actor, now=NOW),
-        lambda: requeue(failed(), R3, actor=actor, now=NOW, terminality=PATIENT, reason="why"),
-        lambda: reprocess(success(), R3, actor=actor, now=NOW, reason="why"),
+        lambda: requeue(make_failed(), R3, actor=actor, now=NOW, terminality=PATIENT, reason="why"),
+        lambda: reprocess(make_success(), R3, actor=actor, now=NOW, reason="why"),
     ]
     for start in starts:
         with pytest.raises(IllegalTransitionError, match="only operator"):
@@ -393,19 +400,19 @@ def test_spec3_s3_attempt_count_never_resets() -> None:
         active = partition.last_run_id
         partition = reject(partition, active, actor=Actor.VALIDATOR, now=NOW, error="bad").after
         counts.append(partition.attempt_count)
-        partition = operator_requeues(partition, RunId(f"r{number}")).after
+        partition = requeue_by_operator(partition, RunId(f"r{number}")).after
         counts.append(partition.attempt_count)
     partition = accept(partition, RunId("r4"), actor=Actor.VALIDATOR, now=NOW).after
     assert [*counts, partition.attempt_count] == [1, 1, 2, 2, 3, 3, 4]
 
 
-def test_spec3_s9_one_partition_is_never_given_two_runs_at_a_time() -> None:
+def test_spec3_s9_partition_with_active_run_is_not_requeued() -> None:
     with pytest.raises(IllegalTransitionError) as caught:
-        operator_requeues(pending())
+        requeue_by_operator(make_pending())
     assert caught.value.problem == "it would have to be failed"
 
 
-def test_spec3_s9_prior_attempts_are_not_touched() -> None:
-    before = pending()
+def test_spec3_s9_transition_does_not_mutate_prior_state() -> None:
+    before = make_pending()
     reject(before, R2, actor=Actor.VALIDATOR, now=NOW, error="bad")
-    assert before == pending()
+    assert before == make_pending()

@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import RetryBudget
-from tileferry.domain.retry.budget import pays_retry
+from tileferry.domain.retry.budget import can_pay_retry
 
 
-def test_a_new_bucket_is_full() -> None:
+def test_new_budget_is_full() -> None:
     assert RetryBudget().tokens == 10.0
     assert RetryBudget(capacity=3).tokens == 3
 
 
-def test_defaults() -> None:
+def test_budget_defaults() -> None:
     budget = RetryBudget()
     assert (budget.capacity, budget.earned_per_attempt) == (10.0, 0.1)
     assert (budget.refill_per_s, budget.updated_s) == (0.0, 0.0)
@@ -25,34 +25,34 @@ def test_defaults() -> None:
 @pytest.mark.parametrize(
     ("tokens", "allowed"), [(0.0, False), (0.999, False), (1.0, True), (10.0, True)]
 )
-def test_a_retry_needs_a_whole_token(tokens: float, allowed: bool) -> None:  # noqa: FBT001  # a table
-    assert pays_retry(tokens) is allowed
+def test_retry_costs_whole_token(tokens: float, allowed: bool) -> None:  # noqa: FBT001  # a table
+    assert can_pay_retry(tokens) is allowed
 
 
-def test_first_attempts_earn_and_retries_cost() -> None:
+def test_first_attempts_earn_tokens_and_retries_spend_them() -> None:
     budget = RetryBudget(tokens=2.0)
-    assert budget.after_first_attempt().tokens == 2.1
-    assert budget.after_retry().tokens == 1.0
-    assert RetryBudget(tokens=0.4).after_retry().tokens == 0.0
-    assert RetryBudget(tokens=9.95).after_first_attempt().tokens == 10.0
+    assert budget.earn().tokens == 2.1
+    assert budget.spend().tokens == 1.0
+    assert RetryBudget(tokens=0.4).spend().tokens == 0.0
+    assert RetryBudget(tokens=9.95).earn().tokens == 10.0
 
 
-def test_ten_first_attempts_pay_one_retry() -> None:
+def test_ten_first_attempts_pay_for_one_retry() -> None:
     budget = RetryBudget(tokens=0.0)
     for _ in range(10):
-        assert not pays_retry(budget.tokens)
-        budget = budget.after_first_attempt()
-    assert pays_retry(budget.tokens)
-    assert budget.after_retry().tokens == 0.0
+        assert not can_pay_retry(budget.tokens)
+        budget = budget.earn()
+    assert can_pay_retry(budget.tokens)
+    assert budget.spend().tokens == 0.0
 
 
-def test_time_refills_and_a_clock_that_goes_back_does_not() -> None:
+def test_budget_refills_over_time_but_not_when_clock_goes_back() -> None:
     budget = RetryBudget(tokens=1.0, refill_per_s=0.5, updated_s=100.0)
-    later = budget.refilled(104.0)
+    later = budget.refill(104.0)
     assert (later.tokens, later.updated_s) == (3.0, 104.0)
-    back = later.refilled(50.0)
+    back = later.refill(50.0)
     assert (back.tokens, back.updated_s) == (3.0, 104.0)
-    assert later.refilled(10_000.0).tokens == 10.0
+    assert later.refill(10_000.0).tokens == 10.0
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_time_refills_and_a_clock_that_goes_back_does_not() -> None:
         {"updated_s": float("nan")},
     ],
 )
-def test_impossible_buckets_are_refused(fields: dict[str, Any]) -> None:
+def test_invalid_budget_is_rejected(fields: dict[str, Any]) -> None:
     with pytest.raises(InvalidValueError, match=f"RetryBudget.{next(iter(fields))}"):
         RetryBudget(**fields)
 
@@ -76,35 +76,35 @@ def test_impossible_buckets_are_refused(fields: dict[str, Any]) -> None:
     "fields",
     [{"capacity": 1}, {"earned_per_attempt": 0}, {"earned_per_attempt": 1}, {"tokens": 0}],
 )
-def test_the_edges_are_allowed(fields: dict[str, Any]) -> None:
+def test_boundary_values_are_accepted(fields: dict[str, Any]) -> None:
     RetryBudget(**fields)
 
 
-def test_invariant_22_in_a_total_outage_retries_are_a_tenth_of_the_load_and_it_heals() -> None:
+def test_invariant_22_outage_retries_are_a_tenth_of_load_and_budget_recovers() -> None:
     budget = RetryBudget()
     retries = 0
     for _ in range(10_000):  # every operation fails, and each wants a retry
-        budget = budget.after_first_attempt()
-        if pays_retry(budget.tokens):
-            budget = budget.after_retry()
+        budget = budget.earn()
+        if can_pay_retry(budget.tokens):
+            budget = budget.spend()
             retries += 1
     assert retries <= 10_000 * 0.1 + budget.capacity
     assert retries >= 10_000 * 0.09
     for _ in range(101):  # all succeed again
-        budget = budget.after_first_attempt()
+        budget = budget.earn()
     assert budget.tokens == budget.capacity
 
 
 @given(st.lists(st.sampled_from(["first", "retry", "wait"]), max_size=60), st.floats(1, 20))
-def test_the_bucket_never_leaves_its_bounds(steps: list[str], capacity: float) -> None:
+def test_tokens_stay_between_zero_and_capacity(steps: list[str], capacity: float) -> None:
     budget = RetryBudget(capacity=capacity, refill_per_s=0.3)
     now_s = 0.0
     for step in steps:
         if step == "first":
-            budget = budget.after_first_attempt()
+            budget = budget.earn()
         elif step == "retry":
-            budget = budget.after_retry()
+            budget = budget.spend()
         else:
             now_s += 1.0
-            budget = budget.refilled(now_s)
+            budget = budget.refill(now_s)
         assert 0 <= budget.tokens <= capacity

@@ -28,13 +28,13 @@ def test_spec2_default_policy_retries_all_exceptions() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError(), TypeError(), KeyError()])
-def test_spec2_strict_policy_fails_fast_on_what_it_lists(error: Exception) -> None:
+def test_spec2_strict_policy_fails_fast_on_listed_exceptions(error: Exception) -> None:
     strict = RetryPolicy(non_retryable_exceptions=[ValueError, TypeError, KeyError])
     assert classify_exception(error, strict) == Final()
     assert classify_exception(OSError(), strict) == Retryable()
 
 
-def test_spec2_lenient_policy_a_class_in_both_lists_is_retryable() -> None:
+def test_spec2_lenient_policy_retries_class_in_both_lists() -> None:
     lenient = RetryPolicy(
         non_retryable_exceptions=[ValueError], retryable_exceptions=[ValueError, NetworkError]
     )
@@ -42,7 +42,7 @@ def test_spec2_lenient_policy_a_class_in_both_lists_is_retryable() -> None:
     assert classify_exception(NetworkError(), lenient) == Retryable()
 
 
-def test_design_5_6_the_most_specific_class_wins() -> None:
+def test_design_5_6_most_specific_class_wins() -> None:
     policy = RetryPolicy(
         retryable_exceptions=[Exception, ConnectionError], non_retryable_exceptions=[OSError]
     )
@@ -51,7 +51,7 @@ def test_design_5_6_the_most_specific_class_wins() -> None:
     assert classify_exception(KeyError(), policy) == Retryable()
 
 
-def test_spec2_an_error_that_neither_list_covers_is_retryable() -> None:
+def test_spec2_error_in_neither_list_is_retryable() -> None:
     policy = RetryPolicy(retryable_exceptions=[NetworkError], non_retryable_exceptions=[ValueError])
     assert classify_exception(KeyError(), policy) == Retryable()
 
@@ -67,12 +67,12 @@ def test_interrupts_and_cancellation_are_final(interrupt: BaseException) -> None
     ("error_class", "code"),
     [(Final(), "final"), (Retryable(), "retryable"), (RateLimited(), "rate_limited")],
 )
-def test_spec4_stored_names(error_class: ErrorClass, code: str) -> None:
+def test_spec4_error_class_codes(error_class: ErrorClass, code: str) -> None:
     assert error_class.code == code
 
 
 @pytest.mark.parametrize("wait", [-1, float("nan"), float("inf"), "30", 10**400])
-def test_a_rate_limit_that_makes_no_sense_is_refused(wait: Any) -> None:
+def test_invalid_retry_after_is_rejected(wait: Any) -> None:
     with pytest.raises(InvalidValueError, match=r"RateLimited\.retry_after_s: .* from 0 up"):
         RateLimited(retry_after_s=wait)
 
@@ -81,7 +81,7 @@ KINDS = [Exception, OSError, ConnectionError, ConnectionResetError, ValueError, 
 
 
 @given(st.sets(st.sampled_from(KINDS)), st.sets(st.sampled_from(KINDS)), st.sampled_from(KINDS))
-def test_the_lists_decide_by_distance(
+def test_nearest_class_in_mro_decides(
     retryable: set[type[Exception]], final: set[type[Exception]], kind: type[Exception]
 ) -> None:
     policy = RetryPolicy(retryable_exceptions=retryable, non_retryable_exceptions=final)

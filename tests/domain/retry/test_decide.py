@@ -23,81 +23,83 @@ from tileferry.domain.retry import (
     RetryCategory,
     RetryPolicy,
     RetryReason,
+    build_upload_policy,
     calculate_next_retry,
+    compute_jittered_delay,
     decide,
-    jittered_delay,
-    upload_policy,
 )
 
 PLAIN = RetryPolicy(max_attempts=3, jitter_enabled=False)
 NOW = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
 
 
-def failure(**changes: Any) -> Failure:
+def make_failure(**changes: Any) -> Failure:
     return evolve(Failure(key="k", attempt=1, error=Retryable()), **changes)
 
 
-def test_a_retryable_error_is_retried_after_the_backoff() -> None:
-    assert decide(PLAIN, failure()) == RetryAt(
+def test_retryable_error_is_retried_after_backoff() -> None:
+    assert decide(PLAIN, make_failure()) == RetryAt(
         delay_s=1.0, reason=RetryReason.BACKOFF, attempt=2, rate_limited=0
     )
-    assert decide(PLAIN, failure(attempt=2, rate_limited=3)) == RetryAt(
+    assert decide(PLAIN, make_failure(attempt=2, rate_limited=3)) == RetryAt(
         delay_s=2.0, reason=RetryReason.BACKOFF, attempt=3, rate_limited=3
     )
 
 
-def test_the_delay_is_jittered_by_key_and_attempt() -> None:
+def test_delay_is_jittered_by_key_and_attempt() -> None:
     policy = RetryPolicy()
-    decision = decide(policy, failure(key="call", attempt=2))
+    decision = decide(policy, make_failure(key="call", attempt=2))
     assert isinstance(decision, RetryAt)
-    assert decision.delay_s == jittered_delay(policy, 2, "call") != 2.0
+    assert decision.delay_s == compute_jittered_delay(policy, 2, "call") != 2.0
 
 
-def test_a_final_error_is_given_up_on_the_first_attempt() -> None:
-    assert decide(PLAIN, failure(error=Final())) == GiveUp(reason=GiveUpReason.FINAL, attempts=1)
+def test_final_error_gives_up_on_first_attempt() -> None:
+    assert decide(PLAIN, make_failure(error=Final())) == GiveUp(
+        reason=GiveUpReason.FINAL, attempts=1
+    )
 
 
-def test_spec2_the_last_attempt_is_followed_by_none() -> None:
+def test_spec2_last_attempt_is_not_retried() -> None:
     exhausted = GiveUp(reason=GiveUpReason.ATTEMPTS_EXHAUSTED, attempts=3)
-    assert decide(PLAIN, failure(attempt=3)) == exhausted
-    assert decide(PLAIN, failure(attempt=4)) == evolve(exhausted, attempts=4)
+    assert decide(PLAIN, make_failure(attempt=3)) == exhausted
+    assert decide(PLAIN, make_failure(attempt=4)) == evolve(exhausted, attempts=4)
 
 
 @pytest.mark.parametrize(
     "category", [RetryCategory.EXECUTION_EXPIRATION, RetryCategory.REPLAY_PROCESSING]
 )
 def test_spec2_categories_with_one_attempt_are_never_retried(category: RetryCategory) -> None:
-    decision = decide(POLICY_MATRIX[category], failure())
+    decision = decide(POLICY_MATRIX[category], make_failure())
     assert decision == GiveUp(reason=GiveUpReason.ATTEMPTS_EXHAUSTED, attempts=1)
 
 
-def test_spec5_ac5_a_429_with_retry_after_30_waits_30_seconds_and_costs_no_attempt() -> None:
-    decision = decide(DOWNLOAD_POLICY, failure(error=RateLimited(retry_after_s=30.0)))
+def test_spec5_ac5_http_429_retry_after_30_waits_30_s_and_costs_no_attempt() -> None:
+    decision = decide(DOWNLOAD_POLICY, make_failure(error=RateLimited(retry_after_s=30.0)))
     assert decision == RetryAt(
         delay_s=30.0, reason=RetryReason.RETRY_AFTER, attempt=1, rate_limited=1
     )
 
 
-def test_spec5_a_second_429_is_the_last() -> None:
-    again = failure(error=RateLimited(retry_after_s=30.0), rate_limited=1)
+def test_spec5_second_429_gives_up() -> None:
+    again = make_failure(error=RateLimited(retry_after_s=30.0), rate_limited=1)
     assert decide(DOWNLOAD_POLICY, again) == GiveUp(
         reason=GiveUpReason.RATE_LIMIT_EXHAUSTED, attempts=1
     )
-    no_hint = failure(error=RateLimited(), rate_limited=1, attempt=2)
+    no_hint = make_failure(error=RateLimited(), rate_limited=1, attempt=2)
     assert decide(DOWNLOAD_POLICY, no_hint) == GiveUp(
         reason=GiveUpReason.RATE_LIMIT_EXHAUSTED, attempts=2
     )
 
 
-def test_spec5_risk1_a_server_cannot_pin_us_longer_than_the_cap() -> None:
-    decision = decide(DOWNLOAD_POLICY, failure(error=RateLimited(retry_after_s=1e9)))
+def test_spec5_risk1_retry_after_is_capped() -> None:
+    decision = decide(DOWNLOAD_POLICY, make_failure(error=RateLimited(retry_after_s=1e9)))
     assert isinstance(decision, RetryAt)
     assert decision.delay_s == 300.0
 
 
-def test_spec5_ac6_five_503s_are_the_end() -> None:
+def test_spec5_ac6_gives_up_after_five_503s() -> None:
     waits = []
-    current = failure()
+    current = make_failure()
     while isinstance(decision := decide(DOWNLOAD_POLICY, current), RetryAt):
         waits.append(decision.delay_s)
         current = evolve(current, attempt=decision.attempt)
@@ -105,46 +107,46 @@ def test_spec5_ac6_five_503s_are_the_end() -> None:
     assert decision == GiveUp(reason=GiveUpReason.ATTEMPTS_EXHAUSTED, attempts=5)
 
 
-def test_spec5_ac7_a_401_is_final_on_the_first_attempt() -> None:
-    assert decide(DOWNLOAD_POLICY, failure(error=Final())) == GiveUp(
+def test_spec5_ac7_http_401_is_final_on_first_attempt() -> None:
+    assert decide(DOWNLOAD_POLICY, make_failure(error=Final())) == GiveUp(
         reason=GiveUpReason.FINAL, attempts=1
     )
 
 
 def test_spec1_ac4_three_in_call_retries_after_2_4_8_seconds() -> None:
-    policy = upload_policy(3, 2.0, 60.0)
-    decisions = [decide(policy, failure(attempt=attempt)) for attempt in (1, 2, 3, 4)]
+    policy = build_upload_policy(3, 2.0, 60.0)
+    decisions = [decide(policy, make_failure(attempt=attempt)) for attempt in (1, 2, 3, 4)]
     assert [d.delay_s for d in decisions if isinstance(d, RetryAt)] == [2.0, 4.0, 8.0]
     assert decisions[3] == GiveUp(reason=GiveUpReason.ATTEMPTS_EXHAUSTED, attempts=4)
 
 
-def test_design_5_8_waiting_as_told_costs_no_attempt_even_on_the_last_one() -> None:
-    decision = decide(PLAIN, failure(attempt=3, error=RateLimited(retry_after_s=5.0)))
+def test_design_5_8_retry_after_costs_no_attempt_even_on_last() -> None:
+    decision = decide(PLAIN, make_failure(attempt=3, error=RateLimited(retry_after_s=5.0)))
     assert decision == RetryAt(
         delay_s=5.0, reason=RetryReason.RETRY_AFTER, attempt=3, rate_limited=1
     )
 
 
-def test_design_5_8_deferrals_are_bounded() -> None:
+def test_design_5_8_rate_limit_waits_are_bounded() -> None:
     policy = evolve(PLAIN, max_rate_limited=4)
     told = RateLimited(retry_after_s=5.0)
-    assert isinstance(decide(policy, failure(error=told, rate_limited=3)), RetryAt)
-    assert decide(policy, failure(error=told, rate_limited=4)) == GiveUp(
+    assert isinstance(decide(policy, make_failure(error=told, rate_limited=3)), RetryAt)
+    assert decide(policy, make_failure(error=told, rate_limited=4)) == GiveUp(
         reason=GiveUpReason.RATE_LIMIT_EXHAUSTED, attempts=1
     )
 
 
-def test_spec4_a_rate_limit_without_a_hint_backs_off_and_costs_an_attempt() -> None:
-    assert decide(PLAIN, failure(attempt=2, error=RateLimited(), rate_limited=1)) == RetryAt(
+def test_spec4_rate_limit_without_hint_backs_off_and_costs_attempt() -> None:
+    assert decide(PLAIN, make_failure(attempt=2, error=RateLimited(), rate_limited=1)) == RetryAt(
         delay_s=2.0, reason=RetryReason.BACKOFF, attempt=3, rate_limited=2
     )
-    assert decide(PLAIN, failure(attempt=3, error=RateLimited())) == GiveUp(
+    assert decide(PLAIN, make_failure(attempt=3, error=RateLimited())) == GiveUp(
         reason=GiveUpReason.ATTEMPTS_EXHAUSTED, attempts=3
     )
 
 
-def test_a_retry_after_of_zero_is_a_hint() -> None:
-    assert decide(PLAIN, failure(attempt=3, error=RateLimited(retry_after_s=0.0))) == RetryAt(
+def test_retry_after_zero_is_honoured() -> None:
+    assert decide(PLAIN, make_failure(attempt=3, error=RateLimited(retry_after_s=0.0))) == RetryAt(
         delay_s=0.0, reason=RetryReason.RETRY_AFTER, attempt=3, rate_limited=1
     )
 
@@ -152,35 +154,35 @@ def test_a_retry_after_of_zero_is_a_hint() -> None:
 @pytest.mark.parametrize(
     ("elapsed_s", "retried"), [(0.0, True), (8.99, True), (9.0, False), (50.0, False)]
 )
-def test_no_retry_starts_at_or_after_the_deadline(elapsed_s: float, retried: bool) -> None:  # noqa: FBT001  # a table
+def test_no_retry_starts_at_or_after_deadline(elapsed_s: float, retried: bool) -> None:  # noqa: FBT001  # a table
     policy = evolve(PLAIN, deadline_s=10.0)
-    decision = decide(policy, failure(elapsed_s=elapsed_s))
+    decision = decide(policy, make_failure(elapsed_s=elapsed_s))
     if retried:
         assert isinstance(decision, RetryAt)
     else:
         assert decision == GiveUp(reason=GiveUpReason.DEADLINE_EXCEEDED, attempts=1)
 
 
-def test_invariant_23_retry_after_never_extends_the_deadline() -> None:
+def test_invariant_23_retry_after_never_extends_deadline() -> None:
     policy = evolve(PLAIN, deadline_s=10.0)
-    decision = decide(policy, failure(error=RateLimited(retry_after_s=30.0)))
+    decision = decide(policy, make_failure(error=RateLimited(retry_after_s=30.0)))
     assert decision == GiveUp(reason=GiveUpReason.DEADLINE_EXCEEDED, attempts=1)
 
 
-def test_an_empty_budget_ends_it_and_a_whole_token_does_not() -> None:
-    assert decide(PLAIN, failure(budget_tokens=0.99)) == GiveUp(
+def test_budget_below_one_token_gives_up() -> None:
+    assert decide(PLAIN, make_failure(budget_tokens=0.99)) == GiveUp(
         reason=GiveUpReason.BUDGET_EXHAUSTED, attempts=1
     )
-    assert isinstance(decide(PLAIN, failure(budget_tokens=1.0)), RetryAt)
-    assert isinstance(decide(PLAIN, failure(budget_tokens=None)), RetryAt)
+    assert isinstance(decide(PLAIN, make_failure(budget_tokens=1.0)), RetryAt)
+    assert isinstance(decide(PLAIN, make_failure(budget_tokens=None)), RetryAt)
 
 
 @pytest.mark.parametrize("reason", GiveUpReason)
-def test_every_reason_to_give_up_is_explained(reason: GiveUpReason) -> None:
+def test_every_giveup_reason_has_explanation(reason: GiveUpReason) -> None:
     assert len(reason.explanation) > 10
 
 
-def test_the_explanations() -> None:
+def test_giveup_reason_explanations() -> None:
     assert GiveUpReason.FINAL.explanation == "trying again cannot help"
     assert "attempts are used up" in GiveUpReason.ATTEMPTS_EXHAUSTED.explanation
     assert "limits our rate" in GiveUpReason.RATE_LIMIT_EXHAUSTED.explanation
@@ -201,9 +203,9 @@ def test_the_explanations() -> None:
         {"budget_tokens": -0.1},
     ],
 )
-def test_impossible_failures_are_refused(fields: dict[str, Any]) -> None:
+def test_invalid_failure_is_rejected(fields: dict[str, Any]) -> None:
     with pytest.raises(InvalidValueError, match=f"Failure.{next(iter(fields))}"):
-        failure(**fields)
+        make_failure(**fields)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +220,7 @@ def test_impossible_failures_are_refused(fields: dict[str, Any]) -> None:
         (GiveUp, {"reason": "final"}),
     ],
 )
-def test_impossible_decisions_are_refused(kind: type, fields: dict[str, Any]) -> None:
+def test_invalid_decision_is_rejected(kind: type, fields: dict[str, Any]) -> None:
     good: dict[type, dict[str, Any]] = {
         RetryAt: {"delay_s": 1.0, "reason": RetryReason.BACKOFF, "attempt": 2, "rate_limited": 0},
         GiveUp: {"reason": GiveUpReason.FINAL, "attempts": 1},
@@ -228,7 +230,7 @@ def test_impossible_decisions_are_refused(kind: type, fields: dict[str, Any]) ->
 
 
 @given(policies(), failures)
-def test_a_decision_keeps_every_bound(policy: RetryPolicy, failed: Failure) -> None:
+def test_decision_respects_every_policy_limit(policy: RetryPolicy, failed: Failure) -> None:
     decision = decide(policy, failed)
     if isinstance(decision, RetryAt):
         assert 0 <= decision.delay_s <= max(policy.max_delay, policy.max_retry_after_s)
@@ -245,7 +247,7 @@ def test_a_decision_keeps_every_bound(policy: RetryPolicy, failed: Failure) -> N
 
 
 @given(policies(), failures)
-def test_the_same_facts_give_the_same_decision(policy: RetryPolicy, failed: Failure) -> None:
+def test_decision_is_deterministic(policy: RetryPolicy, failed: Failure) -> None:
     assert decide(policy, failed) == decide(evolve(policy), evolve(failed))
 
 
@@ -270,19 +272,19 @@ def test_spec4_phase5_final_errors_are_never_retried() -> None:
     assert calculate_next_retry(0, Final(), RUN_POLICY, now=NOW) is None
 
 
-def test_spec4_phase5_rate_limited_uses_the_hint_or_else_the_backoff() -> None:
+def test_spec4_phase5_rate_limited_uses_hint_or_backoff() -> None:
     hinted = calculate_next_retry(7, RateLimited(retry_after_s=90.0), RUN_POLICY, now=NOW)
     assert hinted == NOW + timedelta(seconds=90)
     unhinted = calculate_next_retry(2, RateLimited(), RUN_POLICY, now=NOW)
     assert unhinted == NOW + timedelta(seconds=240)
 
 
-def test_spec4_a_negative_count_is_refused() -> None:
+def test_spec4_negative_retry_count_is_rejected() -> None:
     with pytest.raises(InvalidValueError):
         calculate_next_retry(-1, Retryable(), RUN_POLICY, now=NOW)
 
 
-def test_design_5_8_deferrals_are_bounded_by_count_and_by_the_runs_age() -> None:
+def test_design_5_8_rate_limit_waits_are_bounded_by_count_and_run_age() -> None:
     hint = RateLimited(retry_after_s=90.0)
     policy = evolve(RUN_POLICY, deadline_s=1_000.0)
     assert calculate_next_retry(0, hint, policy, now=NOW, rate_limited=99) is not None
@@ -291,31 +293,31 @@ def test_design_5_8_deferrals_are_bounded_by_count_and_by_the_runs_age() -> None
     assert calculate_next_retry(0, hint, policy, now=NOW, age_s=910.0) is None
 
 
-def test_spec4_without_more_facts_a_run_is_new_and_was_never_deferred() -> None:
+def test_spec4_run_age_and_rate_limit_count_default_to_zero() -> None:
     hint = RateLimited(retry_after_s=90.0)
     policy = evolve(RUN_POLICY, max_rate_limited=1, deadline_s=90.5)
     assert calculate_next_retry(0, hint, policy, now=NOW) == NOW + timedelta(seconds=90)
 
 
-def test_design_5_7_a_run_without_a_key_cannot_be_spread() -> None:
+def test_design_5_7_jitter_without_run_key_is_rejected() -> None:
     jittered = evolve(RUN_POLICY, jitter_enabled=True)
     with pytest.raises(InvalidValueError, match="key: must name the run"):
         calculate_next_retry(0, Retryable(), jittered, now=NOW)
 
 
-def test_the_time_of_a_next_retry_knows_its_zone() -> None:
+def test_naive_now_is_rejected() -> None:
     with pytest.raises(InvalidValueError, match="now: must be a time with its zone"):
         calculate_next_retry(0, Retryable(), RUN_POLICY, now=NOW.replace(tzinfo=None))
 
 
-def test_spec4_a_source_may_ask_a_run_for_an_hour_and_gets_it() -> None:
+def test_spec4_retry_after_of_run_is_honoured_up_to_one_day() -> None:
     hour = RateLimited(retry_after_s=3600.0)
     assert calculate_next_retry(0, hour, RUN_POLICY, now=NOW) == NOW + timedelta(hours=1)
     month = RateLimited(retry_after_s=30 * 86_400.0)
     assert calculate_next_retry(0, month, RUN_POLICY, now=NOW) == NOW + timedelta(days=1)
 
 
-def test_a_jittered_run_policy_spreads_runs_by_their_key() -> None:
+def test_jittered_run_policy_spreads_runs_by_key() -> None:
     policy = evolve(RUN_POLICY, jitter_enabled=True)
     times = {
         calculate_next_retry(0, Retryable(), policy, now=NOW, key=f"run-{n}") for n in range(20)
@@ -323,6 +325,6 @@ def test_a_jittered_run_policy_spreads_runs_by_their_key() -> None:
     assert len(times) == 20
 
 
-def test_only_a_final_error_ends_it_by_itself() -> None:
+def test_only_final_giveup_reason_is_final() -> None:
     ends = [GiveUp(reason=reason, attempts=1) for reason in GiveUpReason]
     assert [end.reason for end in ends if end.is_final] == [GiveUpReason.FINAL]

@@ -23,16 +23,16 @@ from tileferry.domain.retry import (
 )
 
 
-def a_loop(policy: RetryPolicy | None = None, started_s: float = 100.0) -> RetryLoop:
+def make_loop(policy: RetryPolicy | None = None, started_s: float = 100.0) -> RetryLoop:
     policy = policy or RetryPolicy(jitter_enabled=False)
     return RetryLoop(policy=policy, key="k", started_s=started_s)
 
 
-def test_it_counts_attempts_and_remembers_failures() -> None:
-    loop = a_loop()
-    first = loop.after_failure(OSError("down"), now_s=100.5)
-    second = loop.after_failure(OSError("still"), now_s=102.5)
-    third = loop.after_failure(OSError(), now_s=106.0)
+def test_loop_counts_attempts_and_records_failures() -> None:
+    loop = make_loop()
+    first = loop.record_failure(OSError("down"), now_s=100.5)
+    second = loop.record_failure(OSError("still"), now_s=102.5)
+    third = loop.record_failure(OSError(), now_s=106.0)
 
     assert first == RetryAt(delay_s=1.0, reason=RetryReason.BACKOFF, attempt=2, rate_limited=0)
     assert second == RetryAt(delay_s=2.0, reason=RetryReason.BACKOFF, attempt=3, rate_limited=0)
@@ -44,29 +44,29 @@ def test_it_counts_attempts_and_remembers_failures() -> None:
     )
 
 
-def test_the_policys_lists_classify_when_nothing_else_does() -> None:
-    loop = a_loop(RetryPolicy(non_retryable_exceptions=[ValueError]))
-    assert loop.after_failure(ValueError(), now_s=100.0) == GiveUp(
+def test_policy_lists_classify_without_classifier() -> None:
+    loop = make_loop(RetryPolicy(non_retryable_exceptions=[ValueError]))
+    assert loop.record_failure(ValueError(), now_s=100.0) == GiveUp(
         reason=GiveUpReason.FINAL, attempts=1
     )
 
 
-def test_a_classifier_knows_more_than_the_lists() -> None:
+def test_classifier_overrides_policy_lists() -> None:
     loop = RetryLoop(
         policy=DOWNLOAD_POLICY,
         key="k",
         started_s=0.0,
         classifier=lambda _: RateLimited(retry_after_s=30.0),
     )
-    assert loop.after_failure(OSError("429"), now_s=0.0) == RetryAt(
+    assert loop.record_failure(OSError("429"), now_s=0.0) == RetryAt(
         delay_s=30.0, reason=RetryReason.RETRY_AFTER, attempt=1, rate_limited=1
     )
-    assert loop.after_failure(OSError("429"), now_s=30.0) == GiveUp(
+    assert loop.record_failure(OSError("429"), now_s=30.0) == GiveUp(
         reason=GiveUpReason.RATE_LIMIT_EXHAUSTED, attempts=1
     )
 
 
-def test_the_classifier_sees_the_error() -> None:
+def test_classifier_receives_error() -> None:
     seen: list[BaseException] = []
 
     def classifier(error: BaseException) -> ErrorClass:
@@ -75,52 +75,52 @@ def test_the_classifier_sees_the_error() -> None:
 
     error = OSError("429")
     loop = RetryLoop(policy=RetryPolicy(), key="k", started_s=0.0, classifier=classifier)
-    loop.after_failure(error, now_s=0.0)
+    loop.record_failure(error, now_s=0.0)
     assert seen == [error]
 
 
 def test_no_classifier_can_make_an_interrupt_retryable() -> None:
     loop = RetryLoop(policy=RetryPolicy(), key="k", started_s=0.0, classifier=lambda _: Retryable())
-    assert loop.after_failure(KeyboardInterrupt(), now_s=0.0) == GiveUp(
+    assert loop.record_failure(KeyboardInterrupt(), now_s=0.0) == GiveUp(
         reason=GiveUpReason.FINAL, attempts=1
     )
 
 
-def test_the_budget_is_asked() -> None:
-    decision = a_loop().after_failure(OSError(), now_s=100.0, budget_tokens=0.0)
+def test_empty_budget_ends_loop() -> None:
+    decision = make_loop().record_failure(OSError(), now_s=100.0, budget_tokens=0.0)
     assert decision == GiveUp(reason=GiveUpReason.BUDGET_EXHAUSTED, attempts=1)
 
 
-def test_a_clock_behind_the_start_counts_as_no_time() -> None:
-    loop = a_loop()
-    loop.after_failure(OSError(), now_s=99.0)
+def test_clock_before_start_counts_as_zero_elapsed() -> None:
+    loop = make_loop()
+    loop.record_failure(OSError(), now_s=99.0)
     assert loop.history[0].failure.elapsed_s == 0.0
 
 
-def test_what_an_error_says_is_made_safe_for_logs() -> None:
-    loop = a_loop()
-    loop.after_failure(OSError("a\nb\x1b[31m"), now_s=100.0)
+def test_error_message_is_escaped_for_logs() -> None:
+    loop = make_loop()
+    loop.record_failure(OSError("a\nb\x1b[31m"), now_s=100.0)
     assert loop.history[0].error_message == "a\\nb\\x1b[31m"
     assert loop.history[0].error_type == "OSError"
 
 
-def test_an_error_that_cannot_tell_what_it_is_does_not_break_the_loop() -> None:
+def test_error_with_failing_str_does_not_break_loop() -> None:
     class SilentError(Exception):
         def __str__(self) -> str:
             raise RuntimeError
 
-    loop = a_loop()
-    loop.after_failure(SilentError(), now_s=100.0)
+    loop = make_loop()
+    loop.record_failure(SilentError(), now_s=100.0)
     assert loop.history[0].summary == "SilentError"
 
 
 def test_spec2_exhaustion_carries_category_attempts_operation_and_history() -> None:
-    loop = a_loop()
-    loop.after_failure(OSError("down"), now_s=100.25)
-    loop.after_failure(OSError("down"), now_s=102.0)
-    decision = loop.after_failure(OSError("down"), now_s=104.0)
+    loop = make_loop()
+    loop.record_failure(OSError("down"), now_s=100.25)
+    loop.record_failure(OSError("down"), now_s=102.0)
+    decision = loop.record_failure(OSError("down"), now_s=104.0)
     assert isinstance(decision, GiveUp)
-    error = loop.exhausted(decision, category=RetryCategory.KV_GET, operation="Get a switch")
+    error = loop.build_error(decision, category=RetryCategory.KV_GET, operation="Get a switch")
 
     assert isinstance(error, RetryError)
     assert error.category == "RETRY_KV_GET"
@@ -136,7 +136,7 @@ def test_spec2_exhaustion_carries_category_attempts_operation_and_history() -> N
 
 
 @given(policies(), st.lists(error_classes, max_size=60), st.floats(0, 1e6))
-def test_every_loop_ends_within_its_bounds(
+def test_every_loop_ends_within_policy_limits(
     policy: RetryPolicy, errors: list[ErrorClass], started_s: float
 ) -> None:
     scripted = iter(errors)
@@ -147,7 +147,7 @@ def test_every_loop_ends_within_its_bounds(
         classifier=lambda _: next(scripted, Retryable()),
     )
     now_s = started_s
-    while isinstance(decision := loop.after_failure(OSError(), now_s=now_s), RetryAt):
+    while isinstance(decision := loop.record_failure(OSError(), now_s=now_s), RetryAt):
         now_s += decision.delay_s
     assert len(loop.history) <= policy.max_attempts + policy.max_rate_limited
     for line in loop.history:

@@ -18,12 +18,12 @@ from tileferry.domain.retry import (
     RetryAt,
     RetryCategory,
     RetryPolicy,
+    build_schedule,
+    build_upload_policy,
+    compute_jittered_delay,
+    compute_nominal_delay,
     decide,
-    jittered_delay,
-    nominal_delay,
-    schedule,
-    upload_policy,
-    within_run,
+    limit_to_run,
 )
 
 SPEC2_MATRIX = [
@@ -62,23 +62,25 @@ def test_spec2_policy_matrix(name: str, code: str, attempts: int, base: float, c
     )
 
 
-def test_spec2_the_matrix_covers_all_17_categories_and_no_other() -> None:
+def test_spec2_matrix_covers_exactly_17_categories() -> None:
     assert len(SPEC2_MATRIX) == len(RetryCategory) == len(POLICY_MATRIX) == 17
     assert {name for name, *_ in SPEC2_MATRIX} == set(RetryCategory.__members__)
 
 
-def test_the_matrix_cannot_be_changed_in_place() -> None:
+def test_matrix_is_immutable() -> None:
     with pytest.raises(TypeError):
         POLICY_MATRIX[RetryCategory.KV_GET] = RetryPolicy()  # type: ignore[index]  # the point
 
 
-def _delays(policy: RetryPolicy) -> list[float]:
-    return [jittered_delay(policy, attempt, "k") for attempt in range(1, policy.max_attempts)]
+def _compute_delays(policy: RetryPolicy) -> list[float]:
+    return [
+        compute_jittered_delay(policy, attempt, "k") for attempt in range(1, policy.max_attempts)
+    ]
 
 
 def test_spec5_download_waits_1_2_4_4_seconds_in_5_attempts() -> None:
     assert DOWNLOAD_POLICY.max_attempts == 5
-    assert _delays(DOWNLOAD_POLICY) == [1.0, 2.0, 4.0, 4.0]
+    assert _compute_delays(DOWNLOAD_POLICY) == [1.0, 2.0, 4.0, 4.0]
 
 
 def test_spec5_download_honours_one_429_up_to_300_seconds() -> None:
@@ -93,18 +95,18 @@ def test_spec4_run_defaults() -> None:
     assert RUN_POLICY.backoff_multiplier == 2.0
     assert RUN_POLICY.max_rate_limited == 100
     assert RUN_POLICY.deadline_s == 30 * 86_400
-    assert _delays(RUN_POLICY) == [60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0]
+    assert _compute_delays(RUN_POLICY) == [60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0]
 
 
 def test_spec3_s4_partitions_wait_5_minutes_30_minutes_2_hours_with_jitter() -> None:
-    nominal = [nominal_delay(PARTITION_POLICY, attempt) for attempt in range(1, 4)]
+    nominal = [compute_nominal_delay(PARTITION_POLICY, attempt) for attempt in range(1, 4)]
     assert nominal == [300.0, 1800.0, 7200.0]
     assert PARTITION_POLICY.max_attempts == 4
     assert PARTITION_POLICY.jitter_enabled
 
 
 def test_spec1_ac4_in_call_retries_wait_2_4_8_seconds() -> None:
-    policy = upload_policy(3, 2.0, 60.0)
+    policy = build_upload_policy(3, 2.0, 60.0)
     assert policy == RetryPolicy(
         max_attempts=4,
         base_delay=2.0,
@@ -112,27 +114,27 @@ def test_spec1_ac4_in_call_retries_wait_2_4_8_seconds() -> None:
         backoff=BackoffKind.POWER,
         jitter_enabled=False,
     )
-    assert _delays(policy) == [2.0, 4.0, 8.0]
+    assert _compute_delays(policy) == [2.0, 4.0, 8.0]
 
 
-def test_spec1_ac5_the_sixth_retry_waits_the_cap_of_10_seconds_not_64() -> None:
-    policy = upload_policy(10, 2.0, 10.0)
-    assert jittered_delay(policy, 6, "k") == 10.0
-    assert _delays(policy) == [2.0, 4.0, 8.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.0]
+def test_spec1_ac5_sixth_retry_waits_10_second_cap_not_64() -> None:
+    policy = build_upload_policy(10, 2.0, 10.0)
+    assert compute_jittered_delay(policy, 6, "k") == 10.0
+    assert _compute_delays(policy) == [2.0, 4.0, 8.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.0]
 
 
-def test_spec1_no_in_call_retries_is_one_attempt() -> None:
-    assert upload_policy(0, 2.0, 60.0).max_attempts == 1
+def test_spec1_zero_in_call_retries_means_one_attempt() -> None:
+    assert build_upload_policy(0, 2.0, 60.0).max_attempts == 1
     with pytest.raises(InvalidValueError, match=r"max_in_call_retries: must be 0 .*got -1"):
-        upload_policy(-1, 2.0, 60.0)
+        build_upload_policy(-1, 2.0, 60.0)
 
 
-def test_inside_a_run_a_call_is_tried_for_a_short_while_only() -> None:
-    policy = within_run(DOWNLOAD_POLICY)
+def test_call_within_run_has_short_deadline() -> None:
+    policy = limit_to_run(DOWNLOAD_POLICY)
     patient = Failure(key="k", attempt=1, error=RateLimited(retry_after_s=45.0))
     short = Failure(key="k", attempt=1, error=RateLimited(retry_after_s=5.0))
     assert decide(policy, patient) == GiveUp(reason=GiveUpReason.DEADLINE_EXCEEDED, attempts=1)
     assert isinstance(decide(policy, short), RetryAt)
-    waits = schedule(policy, Retryable())
+    waits = build_schedule(policy, Retryable())
     assert [wait.delay_s for wait in waits.waits] == [1.0, 2.0, 4.0, 4.0]
-    assert within_run(evolve(DOWNLOAD_POLICY, deadline_s=5.0)).deadline_s == 5.0
+    assert limit_to_run(evolve(DOWNLOAD_POLICY, deadline_s=5.0)).deadline_s == 5.0

@@ -92,7 +92,7 @@ def test_lists_of_exceptions_are_accepted_and_frozen() -> None:
         ("max_retry_after_s", 604_801, "finite number from 0 to 604800"),
     ],
 )
-def test_spec2_impossible_values_are_refused_by_name(field: str, value: Any, problem: str) -> None:
+def test_spec2_invalid_values_are_rejected_by_field(field: str, value: Any, problem: str) -> None:
     with pytest.raises(InvalidValueError, match=problem) as refusal:
         RetryPolicy(**{field: value})
     assert refusal.value.field == f"RetryPolicy.{field}"
@@ -119,23 +119,23 @@ def test_spec2_impossible_values_are_refused_by_name(field: str, value: Any, pro
         {"max_retry_after_s": 604_800},
     ],
 )
-def test_the_edges_are_allowed(fields: dict[str, Any]) -> None:
+def test_boundary_values_are_accepted(fields: dict[str, Any]) -> None:
     RetryPolicy(**fields)
 
 
-def test_whole_numbers_become_floats_so_that_decisions_replay() -> None:
+def test_integers_are_converted_to_floats() -> None:
     policy = RetryPolicy(base_delay=1, max_delay=30, backoff_multiplier=2, deadline_s=9)
     assert isinstance(policy.base_delay, float)
     assert isinstance(policy.deadline_s, float)
     assert policy == RetryPolicy(base_delay=1.0, deadline_s=9.0)
 
 
-def test_a_power_policy_may_cap_below_its_base_since_the_base_is_no_delay() -> None:
+def test_power_policy_allows_max_delay_below_base() -> None:
     policy = RetryPolicy(backoff=BackoffKind.POWER, base_delay=2.0, max_delay=1.0)
     assert policy.max_delay == 1.0
 
 
-def test_a_cap_below_the_base_says_what_to_do() -> None:
+def test_max_delay_below_base_delay_names_remedy() -> None:
     with pytest.raises(InvalidValueError) as refusal:
         RetryPolicy(base_delay=2.0, max_delay=1.5)
     assert refusal.value.value == 1.5

@@ -11,8 +11,8 @@ from support.strategies import failures, policies
 from tileferry.domain.canonical import canonical_json
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import (
+    DecisionDifference,
     DecisionRecord,
-    Difference,
     Failure,
     Final,
     GiveUp,
@@ -22,19 +22,19 @@ from tileferry.domain.retry import (
     RetryAt,
     RetryPolicy,
     decide,
-    replay,
+    replay_decision,
 )
 
 
-def record_of(policy: RetryPolicy, failure: Failure) -> DecisionRecord:
+def make_record(policy: RetryPolicy, failure: Failure) -> DecisionRecord:
     return DecisionRecord(policy=policy, failure=failure, decision=decide(policy, failure))
 
 
-def through_storage(record: DecisionRecord) -> DecisionRecord:
+def round_trip(record: DecisionRecord) -> DecisionRecord:
     return DecisionRecord.from_json(json.loads(canonical_json(record.as_json())))
 
 
-EXAMPLE = record_of(
+EXAMPLE = make_record(
     RetryPolicy(deadline_s=500.5),
     Failure(
         key="k",
@@ -47,8 +47,8 @@ EXAMPLE = record_of(
 )
 
 
-def test_policies_that_differ_by_a_type_only_are_not_taken_for_each_other() -> None:
-    form: Any = record_of(RetryPolicy(max_attempts=1), Failure(key="k", attempt=1, error=Final()))
+def test_policy_values_of_wrong_type_are_rejected() -> None:
+    form: Any = make_record(RetryPolicy(max_attempts=1), Failure(key="k", attempt=1, error=Final()))
     data = form.as_json()
     assert DecisionRecord.from_json(data).policy.max_attempts == 1
     for name, value in (("max_attempts", True), ("max_attempts", 1.0), ("jitter_enabled", 1)):
@@ -56,7 +56,7 @@ def test_policies_that_differ_by_a_type_only_are_not_taken_for_each_other() -> N
             DecisionRecord.from_json({**data, "policy": {**data["policy"], name: value}})
 
 
-def test_the_stored_form() -> None:
+def test_record_json_format() -> None:
     assert EXAMPLE.as_json() == {
         "policy": {
             "max_attempts": 3,
@@ -88,46 +88,48 @@ def test_the_stored_form() -> None:
     }
 
 
-def test_the_stored_form_of_giving_up() -> None:
-    record = record_of(RetryPolicy(), Failure(key="k", attempt=2, error=Final()))
+def test_giveup_record_json_format() -> None:
+    record = make_record(RetryPolicy(), Failure(key="k", attempt=2, error=Final()))
     assert record.as_json()["decision"] == {"outcome": "give_up", "reason": "final", "attempts": 2}
-    assert through_storage(record) == record
+    assert round_trip(record) == record
 
 
 @given(policies(), failures)
-def test_invariant_20_a_stored_decision_replays_to_the_byte(
+def test_invariant_20_stored_decision_replays_byte_for_byte(
     policy: RetryPolicy, failure: Failure
 ) -> None:
-    record = record_of(policy, failure)
-    stored = through_storage(record)
+    record = make_record(policy, failure)
+    stored = round_trip(record)
     assert stored == record
-    assert replay(stored) is None
+    assert replay_decision(stored) is None
     assert canonical_json(stored.as_json()) == canonical_json(record.as_json())
 
 
-def test_whole_numbers_in_a_policy_replay_like_their_floats() -> None:
-    record = record_of(
+def test_integer_policy_values_replay_like_floats() -> None:
+    record = make_record(
         RetryPolicy(max_attempts=9, base_delay=3, max_delay=500, backoff_multiplier=7),
         Failure(key="k", attempt=5, error=Retryable(), elapsed_s=3),
     )
-    assert replay(through_storage(record)) is None
+    assert replay_decision(round_trip(record)) is None
 
 
-def test_a_decision_that_was_changed_is_shown_beside_the_true_one() -> None:
+def test_replay_reports_forged_decision() -> None:
     assert isinstance(EXAMPLE.decision, RetryAt)
     forged = evolve(EXAMPLE, decision=evolve(EXAMPLE.decision, delay_s=29.0))
-    assert replay(forged) == Difference(recorded=forged.decision, recomputed=EXAMPLE.decision)
+    assert replay_decision(forged) == DecisionDifference(
+        recorded=forged.decision, recomputed=EXAMPLE.decision
+    )
 
 
-def test_a_policy_that_was_changed_makes_a_difference() -> None:
+def test_replay_reports_forged_policy() -> None:
     forged = evolve(EXAMPLE, policy=evolve(EXAMPLE.policy, max_rate_limited=1))
-    assert replay(forged) == Difference(
+    assert replay_decision(forged) == DecisionDifference(
         recorded=EXAMPLE.decision,
         recomputed=GiveUp(reason=GiveUpReason.RATE_LIMIT_EXHAUSTED, attempts=1),
     )
 
 
-def _without(path: str) -> dict[str, Any]:
+def _remove_path(path: str) -> dict[str, Any]:
     data: dict[str, Any] = json.loads(canonical_json(EXAMPLE.as_json()))
     *parents, last = path.split(".")
     place = data
@@ -150,14 +152,14 @@ def _without(path: str) -> dict[str, Any]:
         "decision.reason",
     ],
 )
-def test_a_record_with_a_hole_is_refused(path: str) -> None:
+def test_record_with_missing_field_is_rejected(path: str) -> None:
     with pytest.raises(InvalidValueError, match="is not a decision record") as refusal:
-        DecisionRecord.from_json(_without(path))
+        DecisionRecord.from_json(_remove_path(path))
     assert path.rsplit(".", maxsplit=1)[-1] in str(refusal.value)
     assert "another version" in refusal.value.remedy
 
 
-def _with(part: str, **values: Any) -> dict[str, Any]:
+def _replace_values(part: str, **values: Any) -> dict[str, Any]:
     data: dict[str, Any] = json.loads(canonical_json(EXAMPLE.as_json()))
     data[part].update(values)
     return data
@@ -166,22 +168,28 @@ def _with(part: str, **values: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (_with("decision", outcome="shrug"), r"decision\.outcome: is not known \(got 'shrug'\)"),
-        (_with("failure", error={"class": "odd"}), r"error\.class: is not known \(got 'odd'\)"),
-        (_with("policy", max_attempts=0), r"RetryPolicy\.max_attempts"),
-        (_with("policy", base_delay="much"), "is not a decision record"),
-        (_with("policy", backoff="linear"), "is not a decision record"),
-        (_with("policy", base_delay=10**400), "is not a decision record"),
-        (_with("failure", error=None), "is not a decision record"),
-        (_with("policy", base_delay=True), "is not a decision record"),
-        (_with("policy", base_delay="1"), "is not a decision record"),
-        (_with("decision", delay_s="inf"), "is not a decision record"),
-        (_with("decision", delay_s=True), "is not a decision record"),
-        (_with("decision", delay_s=-3), r"RetryAt\.delay_s"),
-        (_with("decision", attempt="x"), r"RetryAt\.attempt"),
-        (_with("decision", rate_limited=None), r"RetryAt\.rate_limited"),
+        (
+            _replace_values("decision", outcome="shrug"),
+            r"decision\.outcome: is not known \(got 'shrug'\)",
+        ),
+        (
+            _replace_values("failure", error={"class": "odd"}),
+            r"error\.class: is not known \(got 'odd'\)",
+        ),
+        (_replace_values("policy", max_attempts=0), r"RetryPolicy\.max_attempts"),
+        (_replace_values("policy", base_delay="much"), "is not a decision record"),
+        (_replace_values("policy", backoff="linear"), "is not a decision record"),
+        (_replace_values("policy", base_delay=10**400), "is not a decision record"),
+        (_replace_values("failure", error=None), "is not a decision record"),
+        (_replace_values("policy", base_delay=True), "is not a decision record"),
+        (_replace_values("policy", base_delay="1"), "is not a decision record"),
+        (_replace_values("decision", delay_s="inf"), "is not a decision record"),
+        (_replace_values("decision", delay_s=True), "is not a decision record"),
+        (_replace_values("decision", delay_s=-3), r"RetryAt\.delay_s"),
+        (_replace_values("decision", attempt="x"), r"RetryAt\.attempt"),
+        (_replace_values("decision", rate_limited=None), r"RetryAt\.rate_limited"),
     ],
 )
-def test_a_record_that_makes_no_sense_is_refused(data: dict[str, Any], problem: str) -> None:
+def test_invalid_record_is_rejected(data: dict[str, Any], problem: str) -> None:
     with pytest.raises(InvalidValueError, match=problem):
         DecisionRecord.from_json(data)

@@ -33,7 +33,7 @@ def parse(header: str | None, cap_s: float = 300.0) -> float | None:
         ("9" * 64, 300.0),
     ],
 )
-def test_spec5_seconds(header: str, wait_s: float) -> None:
+def test_spec5_retry_after_in_seconds(header: str, wait_s: float) -> None:
     assert parse(header) == wait_s
 
 
@@ -50,7 +50,7 @@ def test_spec5_seconds(header: str, wait_s: float) -> None:
         ("Fri, 31 Dec 9999 23:59:59 GMT", 300.0),
     ],
 )
-def test_spec5_risk1_dates(header: str, wait_s: float) -> None:
+def test_spec5_risk1_retry_after_as_date(header: str, wait_s: float) -> None:
     assert parse(header) == wait_s
 
 
@@ -77,38 +77,38 @@ def test_spec5_risk1_dates(header: str, wait_s: float) -> None:
         "Wed, 21 Oct 2026 07:28:00 +9999999999",
     ],
 )
-def test_what_is_neither_form_is_no_hint(header: str | None) -> None:
+def test_malformed_header_returns_none(header: str | None) -> None:
     assert parse(header) is None
 
 
 @pytest.mark.parametrize("cap_s", [float("nan"), float("inf"), -1.0])
-def test_a_cap_that_is_none_is_refused(cap_s: float) -> None:
+def test_invalid_cap_is_rejected(cap_s: float) -> None:
     with pytest.raises(InvalidValueError, match="cap_s: must be a finite number from 0 up"):
         parse("5", cap_s)
 
 
-def test_the_time_must_know_its_zone() -> None:
+def test_naive_now_is_rejected() -> None:
     with pytest.raises(InvalidValueError, match="now: must be a time with its zone"):
         parse_retry_after("5", now=NOW.replace(tzinfo=None), cap_s=1.0)
 
 
 @pytest.mark.parametrize("header", [b"30", 30, ["30"]])
-def test_a_header_that_is_no_text_is_no_hint(header: Any) -> None:
+def test_non_text_header_returns_none(header: Any) -> None:
     assert parse(header) is None
 
 
 @given(st.text(max_size=80), st.floats(0, 1e6))
-def test_anything_ends_within_the_cap_or_as_no_hint(header: str, cap_s: float) -> None:
+def test_any_header_returns_none_or_value_within_cap(header: str, cap_s: float) -> None:
     wait_s = parse(header, cap_s)
     assert wait_s is None or 0 <= wait_s <= cap_s
 
 
 @given(st.integers(-(10**9), 10**9), st.floats(0, 1e6))
-def test_seconds_are_clamped(seconds: int, cap_s: float) -> None:
+def test_seconds_are_clamped_to_cap(seconds: int, cap_s: float) -> None:
     assert parse(str(seconds), cap_s) == min(max(float(seconds), 0.0), cap_s)
 
 
 @given(st.integers(-(10**7), 10**7))
-def test_a_date_means_the_seconds_until_then(seconds: int) -> None:
+def test_date_is_converted_to_seconds_from_now(seconds: int) -> None:
     header = format_datetime(NOW + timedelta(seconds=seconds), usegmt=True)
     assert parse(header, 10**6) == min(max(float(seconds), 0.0), 10.0**6)

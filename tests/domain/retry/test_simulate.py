@@ -17,18 +17,18 @@ from tileferry.domain.retry import (
     RetryAt,
     RetryLoop,
     RetryPolicy,
-    schedule,
+    build_schedule,
     simulate,
 )
 
 
-def test_an_operation_without_errors_succeeds_at_once() -> None:
+def test_call_without_errors_succeeds_on_first_attempt() -> None:
     result = simulate(DOWNLOAD_POLICY, [], key="k")
     assert (result.failures, result.succeeds, result.attempts) == ((), True, 1)
     assert result.waited_s == 0.0
 
 
-def test_spec5_ac6_five_503s() -> None:
+def test_spec5_ac6_simulation_gives_up_after_five_503s() -> None:
     result = simulate(DOWNLOAD_POLICY, [Retryable()] * 9, key="k", call_s=0.5)
     assert [step.started_s for step in result.failures] == [0.0, 1.5, 4.0, 8.5, 13.0]
     assert [step.failure.elapsed_s for step in result.failures] == [0.5, 2.0, 4.5, 9.0, 13.5]
@@ -38,7 +38,7 @@ def test_spec5_ac6_five_503s() -> None:
     )
 
 
-def test_a_success_after_errors_counts_as_an_attempt() -> None:
+def test_success_after_errors_counts_as_attempt() -> None:
     result = simulate(DOWNLOAD_POLICY, [RateLimited(retry_after_s=30.0), Retryable()], key="k")
     assert (result.attempts, result.succeeds, result.waited_s) == (3, True, 31.0)
     assert [step.failure.rate_limited for step in result.failures] == [0, 1]
@@ -56,28 +56,26 @@ def test_a_success_after_errors_counts_as_an_attempt() -> None:
         (RetryPolicy(max_attempts=3, max_delay=2.0), 3.1),
     ],
 )
-def test_the_longest_backoff(policy: RetryPolicy, seconds: float) -> None:
-    assert schedule(policy, Retryable()).worst_case_s == pytest.approx(seconds)
+def test_worst_case_backoff(policy: RetryPolicy, seconds: float) -> None:
+    assert build_schedule(policy, Retryable()).worst_case_s == pytest.approx(seconds)
 
 
 @given(policies(), st.text(max_size=10), st.floats(0, 100))
-def test_no_simulation_waits_longer_than_the_longest_backoff(
+def test_simulation_never_waits_longer_than_worst_case(
     policy: RetryPolicy, key: str, call_s: float
 ) -> None:
     result = simulate(policy, [Retryable()] * 25, key=key, call_s=call_s)
-    longest_s = schedule(evolve(policy, deadline_s=None), Retryable()).worst_case_s
+    longest_s = build_schedule(evolve(policy, deadline_s=None), Retryable()).worst_case_s
     assert result.waited_s <= longest_s * (1 + 1e-9) + 1e-9
 
 
 @given(policies(), st.lists(error_classes, max_size=12))
-def test_a_simulation_decides_as_the_loop_does(
-    policy: RetryPolicy, errors: list[ErrorClass]
-) -> None:
+def test_simulation_decides_like_retry_loop(policy: RetryPolicy, errors: list[ErrorClass]) -> None:
     told = iter(errors)
     loop = RetryLoop(policy=policy, key="k", started_s=0.0, classifier=lambda _: next(told))
     now_s = 0.0
     for _ in errors:
-        decision = loop.after_failure(OSError(), now_s=now_s)
+        decision = loop.record_failure(OSError(), now_s=now_s)
         if not isinstance(decision, RetryAt):
             break
         now_s += decision.delay_s

@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from attrs import evolve
 
-from tileferry.domain.actors import Actor
 from tileferry.domain.errors import IllegalTransitionError, InvalidValueError
 from tileferry.domain.retry import Final, Retryable
 from tileferry.domain.runs import (
@@ -17,23 +16,24 @@ from tileferry.domain.runs import (
     Verdict,
     VerdictOutcome,
     WorkerId,
+    build_ended_attempt,
+    build_newest_attempt,
     cancel,
     claim,
     complete,
-    ended_attempt,
-    newest_attempt,
     record_error,
     release,
     rescue,
     submit,
 )
+from tileferry.domain.state_machine import Actor
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 W1 = WorkerId("w1")
 
 
-def new() -> Run:
+def make_new_run() -> Run:
     return submit(
         run_id=RunId("r1"),
         kind=RunKind.DOWNLOAD_AREA,
@@ -44,55 +44,70 @@ def new() -> Run:
     ).after
 
 
-def held() -> Run:
-    return claim(new(), actor=Actor.WORKER, owner=W1, now=START, lease=MINUTE).after
+def make_claimed_run() -> Run:
+    return claim(make_new_run(), actor=Actor.WORKER, owner=W1, now=START, lease=MINUTE).after
 
 
-def test_an_error_ends_an_attempt_with_the_delay_that_follows() -> None:
+def test_error_ends_attempt_and_records_retry_delay() -> None:
     change = record_error(
-        held(), Retryable(), "reset", actor=Actor.WORKER, owner=W1, epoch=1, now=START + MINUTE
+        make_claimed_run(),
+        Retryable(),
+        "reset",
+        actor=Actor.WORKER,
+        owner=W1,
+        epoch=1,
+        now=START + MINUTE,
     )
-    attempt = ended_attempt(change, START)
+    attempt = build_ended_attempt(change, START)
     assert attempt is not None
     assert (attempt.outcome, attempt.worker, attempt.epoch) == (AttemptOutcome.ERROR, W1, 1)
     assert (attempt.began_at, attempt.ended_at, attempt.delay_s) == (START, START + MINUTE, 60.0)
     assert (attempt.error_class, attempt.error_message) == ("retryable", "reset")
 
 
-def test_a_last_attempt_has_no_delay() -> None:
-    change = record_error(held(), Final(), "no", actor=Actor.WORKER, owner=W1, epoch=1, now=START)
-    attempt = ended_attempt(change, START)
+def test_last_attempt_has_no_delay() -> None:
+    change = record_error(
+        make_claimed_run(), Final(), "no", actor=Actor.WORKER, owner=W1, epoch=1, now=START
+    )
+    attempt = build_ended_attempt(change, START)
     assert attempt is not None
     assert attempt.delay_s is None
 
 
-def test_a_lost_worker_and_one_that_gave_back_are_told_apart() -> None:
-    lost = ended_attempt(rescue(held(), actor=Actor.SWEEPER, now=START + MINUTE), START)
-    back = ended_attempt(release(held(), actor=Actor.WORKER, owner=W1, epoch=1, now=START), START)
+def test_lost_and_released_attempts_have_different_outcomes() -> None:
+    lost = build_ended_attempt(
+        rescue(make_claimed_run(), actor=Actor.SWEEPER, now=START + MINUTE), START
+    )
+    back = build_ended_attempt(
+        release(make_claimed_run(), actor=Actor.WORKER, owner=W1, epoch=1, now=START), START
+    )
     assert lost is not None
     assert back is not None
     assert (lost.outcome, back.outcome) == (AttemptOutcome.LOST, AttemptOutcome.RELEASED)
 
 
-def test_what_was_not_under_way_ends_no_attempt() -> None:
+def test_cancelled_or_completed_run_yields_no_ended_attempt() -> None:
     assert (
-        ended_attempt(cancel(new(), actor=Actor.OPERATOR, now=START, reason="why"), START) is None
+        build_ended_attempt(
+            cancel(make_new_run(), actor=Actor.OPERATOR, now=START, reason="why"), START
+        )
+        is None
     )
     verdict = Verdict(run_id=RunId("r1"), outcome=VerdictOutcome.PASSED)
-    done = complete(held(), verdict, actor=Actor.WORKER, owner=W1, epoch=1, now=START)
-    assert ended_attempt(done, START) is None
+    done = complete(make_claimed_run(), verdict, actor=Actor.WORKER, owner=W1, epoch=1, now=START)
+    assert build_ended_attempt(done, START) is None
 
 
-def test_a_release_costs_nothing_and_is_for_the_holder_only() -> None:
-    after = release(held(), actor=Actor.WORKER, owner=W1, epoch=1, now=START).after
+def test_release_is_not_charged_and_requires_lease() -> None:
+    after = release(make_claimed_run(), actor=Actor.WORKER, owner=W1, epoch=1, now=START).after
     assert (after.retry_count, after.rescues, after.next_retry_at) == (0, 0, START)
     with pytest.raises(IllegalTransitionError, match="does not hold its lease"):
-        release(held(), actor=Actor.WORKER, owner=WorkerId("w2"), epoch=1, now=START)
+        release(make_claimed_run(), actor=Actor.WORKER, owner=WorkerId("w2"), epoch=1, now=START)
 
 
-def test_the_newest_attempt_is_told_by_the_run_itself() -> None:
-    run = held()
-    assert newest_attempt(run, W1, START, None).outcome is AttemptOutcome.UNDER_WAY
+def test_newest_attempt_is_derived_from_run() -> None:
+    run = make_claimed_run()
+    assert build_newest_attempt(run, W1, START, None).outcome is AttemptOutcome.UNDER_WAY
     failed = evolve(
         run,
         status=RunStatus.FAILED,
@@ -100,7 +115,7 @@ def test_the_newest_attempt_is_told_by_the_run_itself() -> None:
         lease_owner=None,
         lease_expires_at=None,
     )
-    last = newest_attempt(failed, W1, START, START + MINUTE)
+    last = build_newest_attempt(failed, W1, START, START + MINUTE)
     assert (last.outcome, last.error_message) == (AttemptOutcome.FAILED, "bad")
     with pytest.raises(InvalidValueError, match="is of no attempt of its own"):
-        newest_attempt(new(), W1, START, None)
+        build_newest_attempt(make_new_run(), W1, START, None)

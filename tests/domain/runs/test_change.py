@@ -7,10 +7,9 @@ from types import MappingProxyType
 import attrs
 import pytest
 
-from tileferry.domain.actors import Actor
-from tileferry.domain.change import Change, Transition
 from tileferry.domain.errors import IllegalTransitionError, InvalidValueError
-from tileferry.domain.shape import Shape, check_shape, misfit
+from tileferry.domain.state_machine import Actor, Change, Transition
+from tileferry.domain.status_fields import StatusFields, check_status_fields, field_conflict
 
 NOW = datetime(2024, 1, 5, 12, tzinfo=UTC)
 
@@ -35,7 +34,7 @@ SWITCH = Transition(
 )
 
 
-def test_the_actors_are_closed_and_lower_case() -> None:
+def test_actor_values() -> None:
     assert [actor.value for actor in Actor] == [
         "operator",
         "scheduler",
@@ -47,13 +46,13 @@ def test_the_actors_are_closed_and_lower_case() -> None:
     ]
 
 
-def test_what_is_declared_is_permitted() -> None:
+def test_declared_transition_is_permitted() -> None:
     SWITCH.permit("lamp 1", Light.RED, Actor.WORKER, NOW)
     SWITCH.permit("lamp 1", Light.RED, Actor.OPERATOR, NOW, "fog")
     BUILD.permit("lamp 1", None, Actor.OPERATOR, NOW)
 
 
-def test_an_actor_is_an_actor_and_a_time_knows_its_zone() -> None:
+def test_invalid_actor_or_naive_time_is_rejected() -> None:
     with pytest.raises(InvalidValueError, match=r"actor: must be an Actor \(got 'worker'\)"):
         SWITCH.permit("lamp 1", Light.RED, "worker", NOW)  # type: ignore[arg-type]  # the point
     with pytest.raises(InvalidValueError, match="now: must be a time with its zone"):
@@ -105,7 +104,7 @@ def test_an_actor_is_an_actor_and_a_time_knows_its_zone() -> None:
         ],
     ],
 )
-def test_a_refusal_says_what_is_wrong(
+def test_illegal_transition_message_names_problem(
     rule: Transition[Light], status: Light | None, actor: Actor, reason: str | None, message: str
 ) -> None:
     with pytest.raises(IllegalTransitionError) as caught:
@@ -117,7 +116,7 @@ def test_a_refusal_says_what_is_wrong(
     assert caught.value.actor == actor
 
 
-def test_a_change_carries_what_a_guarded_update_and_its_audit_event_need() -> None:
+def test_change_carries_before_after_actor_reason_and_time() -> None:
     red, green = Lamp(Light.RED), Lamp(Light.GREEN)
     assert SWITCH.change(
         red, green, actor=Actor.OPERATOR, at=NOW, reason="the road is clear"
@@ -134,7 +133,7 @@ def test_a_change_carries_what_a_guarded_update_and_its_audit_event_need() -> No
     )
 
 
-def test_a_change_to_where_no_declared_move_leads_is_refused() -> None:
+def test_change_to_undeclared_status_is_rejected() -> None:
     with pytest.raises(IllegalTransitionError) as caught:
         BUILD.change(None, Lamp(Light.GREEN), actor=Actor.OPERATOR, at=NOW)
     assert str(caught.value) == (
@@ -144,7 +143,7 @@ def test_a_change_to_where_no_declared_move_leads_is_refused() -> None:
         SWITCH.change(Lamp(Light.GREEN), Lamp(Light.RED), actor=Actor.WORKER, at=NOW)
 
 
-def test_a_change_knows_its_zone_and_has_no_empty_reason() -> None:
+def test_change_with_naive_time_or_empty_text_is_rejected() -> None:
     lamp = Lamp(Light.RED)
     with pytest.raises(InvalidValueError, match=r"Change\.at"):
         BUILD.change(None, lamp, actor=Actor.OPERATOR, at=NOW.replace(tzinfo=None))
@@ -162,16 +161,16 @@ class Shaped:
 
 SHAPES = MappingProxyType(
     {
-        Light.RED: Shape(required=frozenset({"wire"})),
-        Light.GREEN: Shape(optional=frozenset({"plug"})),
+        Light.RED: StatusFields(required=frozenset({"wire"})),
+        Light.GREEN: StatusFields(optional=frozenset({"plug"})),
     }
 )
 
 
-def test_a_shape_says_what_a_status_fills() -> None:
-    check_shape(Shaped(wire="w"), Light.RED, SHAPES)
-    check_shape(Shaped(), Light.GREEN, SHAPES)
-    check_shape(Shaped(plug=1), Light.GREEN, SHAPES)
+def test_status_determines_required_and_forbidden_fields() -> None:
+    check_status_fields(Shaped(wire="w"), Light.RED, SHAPES)
+    check_status_fields(Shaped(), Light.GREEN, SHAPES)
+    check_status_fields(Shaped(plug=1), Light.GREEN, SHAPES)
     refusals = {
         (None, 0, Light.RED): "Shaped.wire: must be filled while the status is red",
         ("w", 1, Light.RED): "Shaped.plug: must be empty while the status is red (got 1)",
@@ -179,6 +178,6 @@ def test_a_shape_says_what_a_status_fills() -> None:
     }
     for (wire, plug, status), message in refusals.items():
         with pytest.raises(InvalidValueError) as caught:
-            check_shape(Shaped(wire=wire, plug=plug), status, SHAPES)
+            check_status_fields(Shaped(wire=wire, plug=plug), status, SHAPES)
         assert str(caught.value) == message
-    assert str(misfit(Shaped(plug=7), "plug", "is odd")) == "Shaped.plug: is odd (got 7)"
+    assert str(field_conflict(Shaped(plug=7), "plug", "is odd")) == "Shaped.plug: is odd (got 7)"

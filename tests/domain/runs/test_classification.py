@@ -56,7 +56,7 @@ from tileferry.domain.retry import (
     RetryPolicy,
 )
 from tileferry.domain.runs import ERROR_CLASSES, classify_error
-from tileferry.domain.tiles import ProviderFault, class_of_fault
+from tileferry.domain.tiles import ProviderFault, classify_fault
 
 EXPECTED: dict[type[TileManagerError], ErrorClass] = {
     AlreadyThereError: Final(),
@@ -93,7 +93,7 @@ EXPECTED: dict[type[TileManagerError], ErrorClass] = {
 BY_THEIR_DATA = {RateLimitedError, ResponseSchemaError, RetryError, SatelliteProviderError}
 
 
-def gave_up(cause: BaseException | None, *, reason: GiveUpReason) -> RetryError:
+def make_retry_error(cause: BaseException | None, *, reason: GiveUpReason) -> RetryError:
     error = RetryError(
         category="RETRY_API_REQUEST", operation="Get", attempts=3, elapsed_s=1.0, reason=reason
     )
@@ -101,7 +101,7 @@ def gave_up(cause: BaseException | None, *, reason: GiveUpReason) -> RetryError:
     return error
 
 
-def test_every_error_of_the_product_is_in_the_table() -> None:
+def test_every_product_error_is_classified() -> None:
     family = {
         kind
         for kind in vars(errors).values()
@@ -112,7 +112,7 @@ def test_every_error_of_the_product_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("kind", EXPECTED, ids=lambda kind: kind.__name__)
-def test_each_error_has_its_class(kind: type[TileManagerError]) -> None:
+def test_each_error_has_expected_class(kind: type[TileManagerError]) -> None:
     error = kind.__new__(kind)  # the class alone decides: no field is looked at
     assert classify_error(error) == EXPECTED[kind]
 
@@ -123,14 +123,14 @@ def test_each_error_has_its_class(kind: type[TileManagerError]) -> None:
     [SatelliteProviderError, lambda **fields: ResponseSchemaError(field="tiles", **fields)],
     ids=["plain", "schema"],
 )
-def test_the_providers_faults_are_judged_as_everywhere(
+def test_provider_errors_are_classified_by_fault(
     fault: ProviderFault, make: Callable[..., SatelliteProviderError]
 ) -> None:
     error = make(reason="no", fault=fault, retry_after_s=7.0)
-    assert classify_error(error) == class_of_fault(fault, 7.0)
+    assert classify_error(error) == classify_fault(fault, 7.0)
 
 
-def test_the_faults_that_matter_most_to_a_run() -> None:
+def test_common_provider_faults_have_expected_class() -> None:
     def classified(fault: ProviderFault | None) -> ErrorClass:
         return classify_error(SatelliteProviderError(reason="no", fault=fault))
 
@@ -144,13 +144,13 @@ def test_the_faults_that_matter_most_to_a_run() -> None:
 
 
 @pytest.mark.parametrize("hint_s", [None, 0.0, 30.0])
-def test_spec4_a_rate_limit_keeps_its_hint(hint_s: float | None) -> None:
+def test_spec4_rate_limit_keeps_retry_after_hint(hint_s: float | None) -> None:
     error = RateLimitedError(url="u", attempts=2, retry_after_s=hint_s)
     assert classify_error(error) == RateLimited(retry_after_s=hint_s)
 
 
 @pytest.mark.parametrize("hint_s", [-1.0, math.nan, math.inf, -math.inf])
-def test_a_hint_that_is_none_is_left_aside(hint_s: float) -> None:
+def test_invalid_retry_after_hint_is_ignored(hint_s: float) -> None:
     limited = RateLimitedError(url="u", attempts=2, retry_after_s=hint_s)
     refused = SatelliteProviderError(
         reason="no", fault=ProviderFault.RATE_LIMITED, retry_after_s=hint_s
@@ -173,16 +173,16 @@ def test_a_hint_that_is_none_is_left_aside(hint_s: float) -> None:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_what_the_standard_library_throws_is_retryable(error: Exception) -> None:
+def test_standard_library_errors_are_retryable(error: Exception) -> None:
     assert classify_error(error) == Retryable()
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), GeneratorExit()])
-def test_an_interrupt_ends_no_run_for_good(error: BaseException) -> None:
+def test_interrupts_are_retryable_for_runs(error: BaseException) -> None:
     assert classify_error(error) == Retryable()
 
 
-def test_the_most_specific_class_decides() -> None:
+def test_most_specific_class_decides() -> None:
     class PrivateLockError(CacheLockError):
         pass
 
@@ -204,24 +204,24 @@ def test_the_most_specific_class_decides() -> None:
         (None, Retryable()),
     ],
 )
-def test_a_retry_error_is_what_its_cause_is(
+def test_retry_error_is_classified_by_its_cause(
     cause: BaseException | None, expected: ErrorClass
 ) -> None:
-    error = gave_up(cause, reason=GiveUpReason.ATTEMPTS_EXHAUSTED)
+    error = make_retry_error(cause, reason=GiveUpReason.ATTEMPTS_EXHAUSTED)
     assert classify_error(error) == expected
-    assert classify_error(gave_up(error, reason=GiveUpReason.BUDGET_EXHAUSTED)) == expected
+    assert classify_error(make_retry_error(error, reason=GiveUpReason.BUDGET_EXHAUSTED)) == expected
 
 
-def test_a_retry_error_from_another_process_is_what_its_history_says() -> None:
+def test_unpickled_retry_error_is_classified_by_its_history() -> None:
     loop = RetryLoop(
         policy=RetryPolicy(max_attempts=9, max_rate_limited=0),
         key="k",
         started_s=0.0,
         classifier=lambda _: RateLimited(retry_after_s=5.0),
     )
-    decision: Decision = loop.after_failure(OSError("x"), now_s=1.0)
+    decision: Decision = loop.record_failure(OSError("x"), now_s=1.0)
     assert isinstance(decision, GiveUp)
-    error = loop.exhausted(decision, category="RETRY_KV_GET", operation="Get")
+    error = loop.build_error(decision, category="RETRY_KV_GET", operation="Get")
     error.__cause__ = OSError("x")
     assert classify_error(error) == Retryable()
     sent = pickle.loads(pickle.dumps(error))  # noqa: S301  # our own bytes
@@ -229,7 +229,7 @@ def test_a_retry_error_from_another_process_is_what_its_history_says() -> None:
     assert classify_error(sent) == RateLimited(retry_after_s=5.0)
 
 
-def test_causes_that_go_in_a_circle_come_to_an_end() -> None:
-    error = gave_up(None, reason=GiveUpReason.ATTEMPTS_EXHAUSTED)
-    error.__cause__ = gave_up(error, reason=GiveUpReason.ATTEMPTS_EXHAUSTED)
+def test_cyclic_causes_terminate() -> None:
+    error = make_retry_error(None, reason=GiveUpReason.ATTEMPTS_EXHAUSTED)
+    error.__cause__ = make_retry_error(error, reason=GiveUpReason.ATTEMPTS_EXHAUSTED)
     assert classify_error(error) == Retryable()

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tileferry.domain.actors import Actor
 from tileferry.domain.errors import DatabaseError, TileManagerError
 from tileferry.domain.runs import (
     EXPLANATION_CHARS_MAX,
@@ -16,10 +15,11 @@ from tileferry.domain.runs import (
     WorkerId,
     claim,
     classify_error,
-    explain,
+    explain_error,
     record_error,
     submit,
 )
+from tileferry.domain.state_machine import Actor
 from tileferry.domain.text import printable
 
 NOW = datetime(2024, 1, 5, 12, tzinfo=UTC)
@@ -49,26 +49,28 @@ class Unspeakable(Exception):  # noqa: N818  # it is not told as an error either
         (RuntimeError("Authorization: Bearer s3cret"), "RuntimeError: Authorization: Bearer ***"),
     ],
 )
-def test_an_error_is_explained_on_one_line(error: BaseException, line: str) -> None:
-    assert explain(error) == line
+def test_error_is_explained_on_one_line_with_secrets_redacted(
+    error: BaseException, line: str
+) -> None:
+    assert explain_error(error) == line
 
 
-def test_a_secret_that_is_cut_in_two_is_hidden_as_well() -> None:
+def test_truncated_secret_is_redacted() -> None:
     secret = "s3cret" * 100
     for text in (f"postgresql://me:{secret}@db", f"token={secret}", f"Bearer {secret}"):
-        assert "s3cret" not in explain(RuntimeError(f"{'x' * 150} {text}"))
+        assert "s3cret" not in explain_error(RuntimeError(f"{'x' * 150} {text}"))
 
 
 @given(st.text() | st.text(alphabet=["\0", "\u202e", "\ud800", "b", "e", "a", "r", " "]))
-def test_the_line_is_printable_short_and_stored_as_it_is(text: str) -> None:
+def test_explanation_is_printable_and_bounded(text: str) -> None:
     for error in (RuntimeError(text), TileManagerError(text)):
-        line = explain(error)
+        line = explain_error(error)
         assert line.isprintable()
         assert 0 < len(line) <= EXPLANATION_CHARS_MAX
         assert printable(line) == line
 
 
-def test_the_runs_error_message_is_the_explanation() -> None:
+def test_run_error_message_is_the_explanation() -> None:
     owner, hour = WorkerId("w1"), timedelta(hours=1)
     run = submit(
         run_id=RunId("r1"),
@@ -82,11 +84,11 @@ def test_the_runs_error_message_is_the_explanation() -> None:
     change = record_error(
         run,
         classify_error(error),
-        explain(error),
+        explain_error(error),
         actor=Actor.WORKER,
         owner=owner,
         epoch=1,
         now=NOW,
     )
-    assert change.after.error_message == explain(error)
+    assert change.after.error_message == explain_error(error)
     assert change.after.error_class == "retryable"

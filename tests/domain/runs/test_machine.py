@@ -7,8 +7,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tileferry.domain.actors import Actor
-from tileferry.domain.change import Change
 from tileferry.domain.errors import IllegalTransitionError
 from tileferry.domain.retry import (
     ErrorClass,
@@ -16,7 +14,7 @@ from tileferry.domain.retry import (
     RateLimited,
     Retryable,
     RetryPolicy,
-    replay,
+    replay_decision,
 )
 from tileferry.domain.runs import (
     MAX_RESCUES,
@@ -32,14 +30,15 @@ from tileferry.domain.runs import (
     claim,
     complete,
     has_ended,
+    is_lease_expired,
     is_permanent,
-    lease_ended,
     record_error,
     renew,
     rescue,
     retry_now,
     submit,
 )
+from tileferry.domain.state_machine import Actor, Change
 
 START = datetime(2024, 1, 5, 12, tzinfo=UTC)
 LEASE = timedelta(minutes=1)
@@ -65,7 +64,7 @@ class RunMachine(RuleBasedStateMachine):
             run_id=R1, kind=RunKind.ACQUIRE_PARTITION, source="osm", actor=Actor.OPERATOR, now=START
         ).after
 
-    def ask(self, take: Callable[[], Change[Run]]) -> None:
+    def try_transition(self, take: Callable[[], Change[Run]]) -> None:
         """Take a transition if the machine lets us, and check what every one must keep."""
         before = self.run
         try:
@@ -92,21 +91,23 @@ class RunMachine(RuleBasedStateMachine):
             assert after.retry_count == before.retry_count + charged
             assert after.rate_limited_count >= before.rate_limited_count
         if change.record is not None:
-            assert replay(change.record) is None
+            assert replay_decision(change.record) is None
         self.run = after
 
     @rule(seconds=st.sampled_from([1, 29, 30, 60, 61, 600]))
-    def time_passes(self, seconds: int) -> None:
+    def advance_clock(self, seconds: int) -> None:
         self.now += timedelta(seconds=seconds)
 
     @rule(actor=WORKERS, owner=OWNERS)
     def claim(self, actor: Actor, owner: WorkerId) -> None:
-        self.ask(lambda: claim(self.run, actor=actor, owner=owner, now=self.now, lease=LEASE))
+        self.try_transition(
+            lambda: claim(self.run, actor=actor, owner=owner, now=self.now, lease=LEASE)
+        )
 
     @rule(actor=WORKERS, owner=OWNERS, behind=BEHIND)
     def renew(self, actor: Actor, owner: WorkerId, behind: int) -> None:
         epoch = self.run.lease_epoch - behind
-        self.ask(
+        self.try_transition(
             lambda: renew(
                 self.run, actor=actor, owner=owner, epoch=epoch, now=self.now, lease=LEASE
             )
@@ -117,14 +118,14 @@ class RunMachine(RuleBasedStateMachine):
         epoch = self.run.lease_epoch - behind
         reasons = () if outcome is VerdictOutcome.PASSED else ("why",)
         verdict = Verdict(run_id=R1, outcome=outcome, reasons=reasons)
-        self.ask(
+        self.try_transition(
             lambda: complete(self.run, verdict, actor=actor, owner=owner, epoch=epoch, now=self.now)
         )
 
     @rule(actor=WORKERS, owner=OWNERS, behind=BEHIND, error=ERRORS)
-    def break_(self, actor: Actor, owner: WorkerId, behind: int, error: ErrorClass) -> None:
+    def record_error(self, actor: Actor, owner: WorkerId, behind: int, error: ErrorClass) -> None:
         epoch = self.run.lease_epoch - behind
-        self.ask(
+        self.try_transition(
             lambda: record_error(
                 self.run,
                 error,
@@ -139,19 +140,19 @@ class RunMachine(RuleBasedStateMachine):
 
     @rule(actor=SWEEPERS)
     def rescue(self, actor: Actor) -> None:
-        self.ask(lambda: rescue(self.run, actor=actor, now=self.now))
+        self.try_transition(lambda: rescue(self.run, actor=actor, now=self.now))
 
     @rule(actor=OPERATORS, reason=REASONS, often=st.integers(0, 3))
     def cancel(self, actor: Actor, reason: str, often: int) -> None:
         if not often:  # rarely, or there would be nothing left to see
-            self.ask(lambda: cancel(self.run, actor=actor, now=self.now, reason=reason))
+            self.try_transition(lambda: cancel(self.run, actor=actor, now=self.now, reason=reason))
 
     @rule(actor=OPERATORS, reason=REASONS)
     def retry_now(self, actor: Actor, reason: str) -> None:
-        self.ask(lambda: retry_now(self.run, actor=actor, now=self.now, reason=reason))
+        self.try_transition(lambda: retry_now(self.run, actor=actor, now=self.now, reason=reason))
 
     @invariant()
-    def counts_stay_in_their_bounds(self) -> None:
+    def counts_stay_within_limits(self) -> None:
         assert self.run.retry_count <= POLICY.max_attempts - 1
         assert self.run.rate_limited_count <= POLICY.max_rate_limited
         assert self.run.rescues <= MAX_RESCUES + 1
@@ -160,7 +161,7 @@ class RunMachine(RuleBasedStateMachine):
         """Once faults stop, the run ends: at most a rescue, a claim and a verdict away."""
         if self.run.status is RunStatus.PROCESSING:
             self.now += LEASE
-            assert lease_ended(self.run, self.now)
+            assert is_lease_expired(self.run, self.now)
             self.rescue(Actor.SWEEPER)
         if not has_ended(self.run):
             self.now = max(self.now, self.run.next_retry_at or self.now)

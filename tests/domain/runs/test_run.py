@@ -9,7 +9,7 @@ import pytest
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.runs import (
     ERROR_CODES,
-    RUN_SHAPES,
+    RUN_STATUS_FIELDS,
     Run,
     RunId,
     RunKind,
@@ -19,9 +19,9 @@ from tileferry.domain.runs import (
     VerdictOutcome,
     has_ended,
     is_due,
+    is_lease_expired,
     is_permanent,
-    lease_ended,
-    restored,
+    restore_run,
 )
 
 NOW = datetime(2024, 1, 5, 12, tzinfo=UTC)
@@ -70,11 +70,11 @@ def make_run(status: RunStatus = RunStatus.DISCOVERED, **fields: Any) -> Run:
     )
 
 
-def some(names: set[str]) -> dict[str, Any]:
+def pick_fields(names: set[str]) -> dict[str, Any]:
     return {name: FILLED[name] for name in names}
 
 
-def test_the_vocabulary() -> None:
+def test_enum_values() -> None:
     assert [status.value for status in RunStatus] == [
         "discovered",
         "processing",
@@ -104,7 +104,7 @@ def test_spec4_error_class_is_stored_as_one_of_three_codes() -> None:
     )
 
 
-def test_spec4_a_new_run_has_retried_nothing_and_is_not_scheduled() -> None:
+def test_spec4_new_run_has_zero_counts_and_no_schedule() -> None:
     run = make_run()
     assert run.priority is RunPriority.FRESH
     assert {name: getattr(run, name) for name in FILLED} == {
@@ -123,28 +123,28 @@ def test_spec4_a_new_run_has_retried_nothing_and_is_not_scheduled() -> None:
 
 
 @pytest.mark.parametrize("status", RunStatus)
-def test_the_status_decides_which_fields_are_filled(status: RunStatus) -> None:
+def test_status_determines_required_and_optional_fields(status: RunStatus) -> None:
     must, may = MUST[status], MAY[status]
-    assert RUN_SHAPES[status].required == must
-    assert RUN_SHAPES[status].optional == may
-    make_run(status, **some(must))
-    make_run(status, **some(must | may))
+    assert RUN_STATUS_FIELDS[status].required == must
+    assert RUN_STATUS_FIELDS[status].optional == may
+    make_run(status, **pick_fields(must))
+    make_run(status, **pick_fields(must | may))
     for name in must:
         with pytest.raises(InvalidValueError) as caught:
-            make_run(status, **some(must - {name}))
+            make_run(status, **pick_fields(must - {name}))
         assert caught.value.field == f"Run.{name}"
         assert caught.value.problem == f"must be filled while the status is {status}"
     for name in FILLED.keys() - must - may:
         with pytest.raises(InvalidValueError) as caught:
-            make_run(status, **some(must | {name}))
+            make_run(status, **pick_fields(must | {name}))
         assert caught.value.field == f"Run.{name}"
         assert caught.value.problem == f"must be empty while the status is {status}"
 
 
 @pytest.mark.parametrize("name", sorted(ERROR))
-def test_while_processing_the_last_error_is_whole_or_absent(name: str) -> None:
+def test_partial_error_is_rejected_while_processing(name: str) -> None:
     with pytest.raises(InvalidValueError) as caught:
-        make_run(RunStatus.PROCESSING, **some(MUST[RunStatus.PROCESSING] | {name}))
+        make_run(RunStatus.PROCESSING, **pick_fields(MUST[RunStatus.PROCESSING] | {name}))
     assert caught.value.field == "Run.error_class"
     assert caught.value.problem == "comes with its message, or not at all"
 
@@ -170,18 +170,18 @@ def test_while_processing_the_last_error_is_whole_or_absent(name: str) -> None:
         ("rescues", -1),
     ],
 )
-def test_a_field_that_makes_no_sense_is_refused_by_name(name: str, value: Any) -> None:
+def test_invalid_field_is_rejected_by_name(name: str, value: Any) -> None:
     with pytest.raises(InvalidValueError) as caught:
         attrs.evolve(make_run(), **{name: value})
     assert caught.value.field == f"Run.{name}"
 
 
-def test_due_permanent_and_ended() -> None:
-    waiting = make_run(RunStatus.ERROR, **some({*ERROR, "next_retry_at"}))
-    given_up = make_run(RunStatus.ERROR, **some(ERROR))
-    held = make_run(RunStatus.PROCESSING, **some(MUST[RunStatus.PROCESSING]))
+def test_is_due_is_permanent_and_has_ended_per_status() -> None:
+    waiting = make_run(RunStatus.ERROR, **pick_fields({*ERROR, "next_retry_at"}))
+    given_up = make_run(RunStatus.ERROR, **pick_fields(ERROR))
+    held = make_run(RunStatus.PROCESSING, **pick_fields(MUST[RunStatus.PROCESSING]))
     ended = [
-        make_run(status, **some(MUST[status]))
+        make_run(status, **pick_fields(MUST[status]))
         for status in (RunStatus.PASSED, RunStatus.NEEDS_REVIEW, RunStatus.FAILED)
     ]
     assert is_due(make_run(), NOW - timedelta(days=9))
@@ -195,13 +195,17 @@ def test_due_permanent_and_ended() -> None:
     assert not any(has_ended(run) for run in [make_run(), waiting, held])
 
 
-def test_a_lease_has_ended_at_its_last_instant() -> None:
-    held = make_run(RunStatus.PROCESSING, **some(MUST[RunStatus.PROCESSING]))
-    assert [lease_ended(held, at) for at in (NOW - TICK, NOW, NOW + TICK)] == [False, True, True]
-    assert not lease_ended(make_run(), NOW)
+def test_lease_has_ended_exactly_at_expiry() -> None:
+    held = make_run(RunStatus.PROCESSING, **pick_fields(MUST[RunStatus.PROCESSING]))
+    assert [is_lease_expired(held, at) for at in (NOW - TICK, NOW, NOW + TICK)] == [
+        False,
+        True,
+        True,
+    ]
+    assert not is_lease_expired(make_run(), NOW)
 
 
-def test_a_verdict_explains_itself_unless_it_is_a_clean_pass() -> None:
+def test_verdict_requires_reasons_unless_passed() -> None:
     run_id = RunId("r1")
     assert Verdict(run_id=run_id, outcome=VerdictOutcome.PASSED).explanation is None
     for outcome in (VerdictOutcome.NEEDS_REVIEW, VerdictOutcome.FAILED):
@@ -228,14 +232,14 @@ def test_a_verdict_explains_itself_unless_it_is_a_clean_pass() -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("run_id", "a b"), ("outcome", "passed"), ("reasons", "text")]
 )
-def test_a_verdict_that_makes_no_sense_is_refused(name: str, value: Any) -> None:
+def test_invalid_verdict_is_rejected(name: str, value: Any) -> None:
     verdict = Verdict(run_id=RunId("r1"), outcome=VerdictOutcome.FAILED, reasons=("x",))
     with pytest.raises(InvalidValueError) as caught:
         attrs.evolve(verdict, **{name: value})
     assert caught.value.field == f"Verdict.{name}"
 
 
-def test_a_run_that_was_kept_comes_back_as_it_was() -> None:
+def test_restored_run_equals_original() -> None:
     run = Run(
         run_id=RunId("r1"),
         kind=RunKind.DOWNLOAD_AREA,
@@ -243,8 +247,8 @@ def test_a_run_that_was_kept_comes_back_as_it_was() -> None:
         submitted_date=datetime(2026, 3, 1, tzinfo=UTC),
         payload={"flight_id": "F1"},
     )
-    again = restored(*(getattr(run, item.name) for item in attrs.fields(Run)))
+    again = restore_run(*(getattr(run, item.name) for item in attrs.fields(Run)))
     assert again == run
     assert hash(again) == hash(run)
     with pytest.raises(ValueError, match="argument"):
-        restored("r1")
+        restore_run("r1")

@@ -8,8 +8,6 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tileferry.domain.actors import Actor
-from tileferry.domain.change import Change
 from tileferry.domain.errors import IllegalTransitionError
 from tileferry.domain.retry import (
     RUN_POLICY,
@@ -25,7 +23,7 @@ from tileferry.domain.retry import (
     RetryPolicy,
     RetryReason,
     calculate_next_retry,
-    replay,
+    replay_decision,
 )
 from tileferry.domain.runs import (
     MAX_RESCUES,
@@ -43,6 +41,7 @@ from tileferry.domain.runs import (
     rescue,
     retry_now,
 )
+from tileferry.domain.state_machine import Actor, Change
 
 NOW = datetime(2024, 1, 5, 12, tzinfo=UTC)
 SUBMITTED = NOW - timedelta(hours=2)
@@ -51,7 +50,7 @@ TICK = timedelta(microseconds=1)
 W1 = WorkerId("w1")
 
 
-def decided(change: Change[Run]) -> DecisionRecord:
+def get_decision_record(change: Change[Run]) -> DecisionRecord:
     assert change.record is not None
     return change.record
 
@@ -61,12 +60,12 @@ def make_run(**fields: Any) -> Run:
     return Run(run_id=RunId("r1"), source="osm", **{**base, **fields})
 
 
-def held(**fields: Any) -> Run:
+def make_processing_run(**fields: Any) -> Run:
     lease = {"lease_owner": W1, "lease_expires_at": NOW + MINUTE, "lease_epoch": 9}
     return make_run(**{"status": RunStatus.PROCESSING, **lease, **fields})
 
 
-def fail(
+def record_failure(
     run: Run, error: ErrorClass, *, now: datetime = NOW, policy: RetryPolicy = RUN_POLICY
 ) -> Change[Run]:
     return record_error(
@@ -81,9 +80,9 @@ def fail(
     )
 
 
-def test_a_recorded_error_carries_its_decision_and_what_recomputes_it() -> None:
-    run = held(retry_count=2, rate_limited_count=4, rescues=1)
-    change = fail(run, Retryable())
+def test_recorded_error_carries_replayable_decision() -> None:
+    run = make_processing_run(retry_count=2, rate_limited_count=4, rescues=1)
+    change = record_failure(run, Retryable())
     failure = Failure(key="r1", attempt=3, error=Retryable(), rate_limited=4, elapsed_s=7200.0)
     assert change == Change(
         transition="record_error",
@@ -107,7 +106,7 @@ def test_a_recorded_error_carries_its_decision_and_what_recomputes_it() -> None:
             decision=RetryAt(delay_s=240.0, reason=RetryReason.BACKOFF, attempt=4, rate_limited=4),
         ),
     )
-    assert replay(decided(change)) is None
+    assert replay_decision(get_decision_record(change)) is None
 
 
 SCHEDULE_S = [60, 120, 240, 480, 960, 1920, 3600]
@@ -115,7 +114,7 @@ SCHEDULE_S = [60, 120, 240, 480, 960, 1920, 3600]
 
 @pytest.mark.parametrize(("retries", "delay_s"), list(enumerate(SCHEDULE_S)))
 def test_spec4_phase5_exponential_backoff(retries: int, delay_s: int) -> None:
-    run = fail(held(retry_count=retries), Retryable()).after
+    run = record_failure(make_processing_run(retry_count=retries), Retryable()).after
     assert run.status is RunStatus.ERROR
     assert run.next_retry_at == NOW + timedelta(seconds=delay_s)
     assert run.next_retry_at == calculate_next_retry(retries, Retryable(), RUN_POLICY, now=NOW)
@@ -123,14 +122,14 @@ def test_spec4_phase5_exponential_backoff(retries: int, delay_s: int) -> None:
     assert run.error_class == "retryable"
 
 
-def test_spec4_phase5_max_attempts_is_eight_and_then_the_error_is_permanent() -> None:
+def test_spec4_phase5_error_is_permanent_after_eight_attempts() -> None:
     run, now, delays, decisions = make_run(), NOW, [], []
     for attempt in range(1, 9):
         run = claim(run, actor=Actor.WORKER, owner=W1, now=now, lease=MINUTE).after
         assert (run.lease_epoch, run.retry_count) == (attempt, attempt - 1)
-        change = fail(run, Retryable(), now=now)
+        change = record_failure(run, Retryable(), now=now)
         run = change.after
-        decisions.append(decided(change).decision)
+        decisions.append(get_decision_record(change).decision)
         if run.next_retry_at is not None:
             delays.append((run.next_retry_at - now).total_seconds())
             now = run.next_retry_at
@@ -142,7 +141,7 @@ def test_spec4_phase5_max_attempts_is_eight_and_then_the_error_is_permanent() ->
 
 
 def test_spec4_phase5_final_errors_are_not_retried() -> None:
-    change = fail(held(retry_count=1, rate_limited_count=1), Final())
+    change = record_failure(make_processing_run(retry_count=1, rate_limited_count=1), Final())
     assert change.after == make_run(
         status=RunStatus.ERROR,
         retry_count=1,
@@ -152,11 +151,13 @@ def test_spec4_phase5_final_errors_are_not_retried() -> None:
         error_message="boom",
         lease_epoch=9,
     )
-    assert decided(change).decision == GiveUp(reason=GiveUpReason.FINAL, attempts=2)
+    assert get_decision_record(change).decision == GiveUp(reason=GiveUpReason.FINAL, attempts=2)
 
 
-def test_spec4_phase5_rate_limited_with_a_hint_waits_for_it_and_is_not_charged() -> None:
-    change = fail(held(retry_count=7, rate_limited_count=1), RateLimited(90.0))
+def test_spec4_phase5_rate_limit_with_hint_is_not_charged() -> None:
+    change = record_failure(
+        make_processing_run(retry_count=7, rate_limited_count=1), RateLimited(90.0)
+    )
     assert change.after == make_run(
         status=RunStatus.ERROR,
         retry_count=7,
@@ -166,55 +167,68 @@ def test_spec4_phase5_rate_limited_with_a_hint_waits_for_it_and_is_not_charged()
         error_message="boom",
         lease_epoch=9,
     )
-    assert decided(change).failure.error == RateLimited(90.0)
+    assert get_decision_record(change).failure.error == RateLimited(90.0)
 
 
-def test_spec4_phase5_rate_limited_without_a_hint_backs_off_and_is_charged() -> None:
-    run = fail(held(retry_count=1), RateLimited()).after
+def test_spec4_phase5_rate_limit_without_hint_is_charged() -> None:
+    run = record_failure(make_processing_run(retry_count=1), RateLimited()).after
     assert run.next_retry_at == NOW + timedelta(seconds=120)
     assert (run.retry_count, run.rate_limited_count) == (2, 1)
     assert run.error_class == "rate_limited"
 
 
-def test_rate_limits_are_bounded_in_number() -> None:
-    last = fail(held(rate_limited_count=99), RateLimited(1.0)).after
+def test_rate_limits_are_bounded_by_count() -> None:
+    last = record_failure(make_processing_run(rate_limited_count=99), RateLimited(1.0)).after
     assert last.rate_limited_count == 100
     assert not is_permanent(last)
-    change = fail(held(rate_limited_count=100), RateLimited(1.0))
+    change = record_failure(make_processing_run(rate_limited_count=100), RateLimited(1.0))
     assert is_permanent(change.after)
     assert change.after.rate_limited_count == 100
-    assert decided(change).decision == GiveUp(reason=GiveUpReason.RATE_LIMIT_EXHAUSTED, attempts=1)
+    assert get_decision_record(change).decision == GiveUp(
+        reason=GiveUpReason.RATE_LIMIT_EXHAUSTED, attempts=1
+    )
 
 
-def test_rate_limits_are_bounded_by_the_age_of_the_run() -> None:
+def test_rate_limits_are_bounded_by_run_age() -> None:
     policy = evolve(RUN_POLICY, deadline_s=7200.0 + 90.0)
-    assert not is_permanent(fail(held(), RateLimited(89.0), policy=policy).after)
-    change = fail(held(), RateLimited(90.0), policy=policy)
+    assert not is_permanent(
+        record_failure(make_processing_run(), RateLimited(89.0), policy=policy).after
+    )
+    change = record_failure(make_processing_run(), RateLimited(90.0), policy=policy)
     assert is_permanent(change.after)
-    assert decided(change).decision == GiveUp(reason=GiveUpReason.DEADLINE_EXCEEDED, attempts=1)
+    assert get_decision_record(change).decision == GiveUp(
+        reason=GiveUpReason.DEADLINE_EXCEEDED, attempts=1
+    )
 
 
-def test_a_run_submitted_by_a_clock_ahead_of_ours_has_no_age() -> None:
-    assert decided(fail(held(submitted_date=NOW + MINUTE), Retryable())).failure.elapsed_s == 0.0
+def test_run_submitted_in_future_has_zero_age() -> None:
+    assert (
+        get_decision_record(
+            record_failure(make_processing_run(submitted_date=NOW + MINUTE), Retryable())
+        ).failure.elapsed_s
+        == 0.0
+    )
 
 
-def test_the_jitter_of_a_policy_that_has_some_is_the_runs_own() -> None:
+def test_jitter_is_derived_from_run_id() -> None:
     policy = evolve(RUN_POLICY, jitter_enabled=True)
-    change = fail(held(), Retryable(), policy=policy)
-    assert decided(change).policy == policy
+    change = record_failure(make_processing_run(), Retryable(), policy=policy)
+    assert get_decision_record(change).policy == policy
     assert change.after.next_retry_at == calculate_next_retry(
         0, Retryable(), policy, now=NOW, key="r1"
     )
 
 
-def test_an_error_without_text_is_recorded_under_its_class() -> None:
-    change = record_error(held(), Retryable(), "", actor=Actor.WORKER, owner=W1, epoch=9, now=NOW)
+def test_error_without_message_is_recorded_as_its_class() -> None:
+    change = record_error(
+        make_processing_run(), Retryable(), "", actor=Actor.WORKER, owner=W1, epoch=9, now=NOW
+    )
     assert change.after.error_message == "retryable"
     assert change.reason == "retryable"
 
 
-def test_a_rescue_makes_the_run_due_at_once_and_charges_nothing() -> None:
-    run = held(retry_count=2, rate_limited_count=1, rescues=1, lease_expires_at=NOW)
+def test_rescued_run_is_due_at_once_without_charge() -> None:
+    run = make_processing_run(retry_count=2, rate_limited_count=1, rescues=1, lease_expires_at=NOW)
     lost = "worker w1 let the lease run out at 2024-01-05 12:00:00 UTC"
     assert rescue(run, actor=Actor.SWEEPER, now=NOW) == Change(
         transition="rescue",
@@ -235,18 +249,22 @@ def test_a_rescue_makes_the_run_due_at_once_and_charges_nothing() -> None:
     )
 
 
-def test_a_worker_that_is_alive_is_not_rescued() -> None:
+def test_run_with_live_lease_is_not_rescued() -> None:
     with pytest.raises(IllegalTransitionError) as caught:
-        rescue(held(lease_expires_at=NOW + TICK), actor=Actor.SWEEPER, now=NOW)
+        rescue(make_processing_run(lease_expires_at=NOW + TICK), actor=Actor.SWEEPER, now=NOW)
     assert caught.value.problem == "its lease runs until 2024-01-05 12:00:00 UTC"
 
 
-def test_a_run_that_kills_its_workers_is_put_aside_when_it_loses_a_sixth() -> None:
+def test_sixth_rescue_gives_up_run() -> None:
     assert MAX_RESCUES == 5
-    fifth = rescue(held(rescues=4, lease_expires_at=NOW), actor=Actor.SWEEPER, now=NOW).after
+    fifth = rescue(
+        make_processing_run(rescues=4, lease_expires_at=NOW), actor=Actor.SWEEPER, now=NOW
+    ).after
     assert fifth.rescues == 5
     assert is_due(fifth, NOW)
-    sixth = rescue(held(rescues=5, lease_expires_at=NOW), actor=Actor.SWEEPER, now=NOW)
+    sixth = rescue(
+        make_processing_run(rescues=5, lease_expires_at=NOW), actor=Actor.SWEEPER, now=NOW
+    )
     message = (
         "put aside after it lost 6 workers: worker w1 let the lease run out at"
         " 2024-01-05 12:00:00 UTC"
@@ -259,18 +277,20 @@ def test_a_run_that_kills_its_workers_is_put_aside_when_it_loses_a_sixth() -> No
         rescues=6,
     )
     assert is_permanent(sixth.after)
-    only = rescue(held(lease_expires_at=NOW), actor=Actor.SWEEPER, now=NOW, max_rescues=0).after
+    only = rescue(
+        make_processing_run(lease_expires_at=NOW), actor=Actor.SWEEPER, now=NOW, max_rescues=0
+    ).after
     assert (only.error_message or "").startswith("put aside after it lost 1 worker: ")
     assert sixth.reason == message
 
 
-def test_the_number_of_rescues_can_be_set() -> None:
-    run = held(lease_expires_at=NOW)
+def test_max_rescues_is_configurable() -> None:
+    run = make_processing_run(lease_expires_at=NOW)
     assert is_permanent(rescue(run, actor=Actor.SWEEPER, now=NOW, max_rescues=0).after)
     assert not is_permanent(rescue(run, actor=Actor.SWEEPER, now=NOW, max_rescues=1).after)
 
 
-def test_a_new_run_can_be_cancelled() -> None:
+def test_new_run_can_be_cancelled() -> None:
     change = cancel(make_run(), actor=Actor.OPERATOR, now=NOW, reason="not needed")
     assert change == Change(
         transition="cancel",
@@ -285,15 +305,15 @@ def test_a_new_run_can_be_cancelled() -> None:
     assert is_permanent(change.after)
 
 
-def waiting(**fields: Any) -> Run:
+def make_waiting_run(**fields: Any) -> Run:
     base = {"next_retry_at": NOW + MINUTE, "error_class": "rate_limited", "error_message": "boom"}
     counts = {"retry_count": 2, "rate_limited_count": 1, "lease_epoch": 3, "rescues": 1}
     return make_run(**{"status": RunStatus.ERROR, **base, **counts, **fields})
 
 
-def test_a_waiting_run_can_be_cancelled_and_keeps_its_counts() -> None:
-    run = cancel(waiting(), actor=Actor.OPERATOR, now=NOW, reason="enough").after
-    assert run == waiting(
+def test_waiting_run_can_be_cancelled_and_keeps_its_counts() -> None:
+    run = cancel(make_waiting_run(), actor=Actor.OPERATOR, now=NOW, reason="enough").after
+    assert run == make_waiting_run(
         next_retry_at=None, error_class="final", error_message="cancelled: enough"
     )
     with pytest.raises(IllegalTransitionError) as caught:
@@ -302,29 +322,29 @@ def test_a_waiting_run_can_be_cancelled_and_keeps_its_counts() -> None:
 
 
 @pytest.mark.parametrize("kind", RunKind)
-def test_an_operator_can_make_a_waiting_run_due(kind: RunKind) -> None:
-    change = retry_now(waiting(kind=kind), actor=Actor.OPERATOR, now=NOW, reason="fixed")
+def test_operator_can_make_waiting_run_due(kind: RunKind) -> None:
+    change = retry_now(make_waiting_run(kind=kind), actor=Actor.OPERATOR, now=NOW, reason="fixed")
     assert change == Change(
         transition="retry_now",
         actor=Actor.OPERATOR,
-        before=waiting(kind=kind),
-        after=waiting(kind=kind, next_retry_at=NOW),
+        before=make_waiting_run(kind=kind),
+        after=make_waiting_run(kind=kind, next_retry_at=NOW),
         reason="fixed",
         at=NOW,
     )
 
 
 @pytest.mark.parametrize("kind", [RunKind.DOWNLOAD_AREA, RunKind.UPLOAD_FLIGHT])
-def test_an_operator_can_give_a_spent_run_one_more_try(kind: RunKind) -> None:
-    spent = waiting(kind=kind, next_retry_at=None, retry_count=7)
+def test_operator_can_retry_given_up_run_once(kind: RunKind) -> None:
+    spent = make_waiting_run(kind=kind, next_retry_at=None, retry_count=7)
     run = retry_now(spent, actor=Actor.OPERATOR, now=NOW, reason="fixed").after
-    assert run == waiting(kind=kind, next_retry_at=NOW, retry_count=7)
+    assert run == make_waiting_run(kind=kind, next_retry_at=NOW, retry_count=7)
     run = claim(run, actor=Actor.WORKER, owner=W1, now=NOW, lease=MINUTE).after
-    assert is_permanent(fail(run, Retryable()).after)
+    assert is_permanent(record_failure(run, Retryable()).after)
 
 
-def test_a_partitions_run_that_was_given_up_is_not_revived() -> None:
-    run = waiting(kind=RunKind.ACQUIRE_PARTITION, next_retry_at=None)
+def test_given_up_partition_run_cannot_be_retried() -> None:
+    run = make_waiting_run(kind=RunKind.ACQUIRE_PARTITION, next_retry_at=None)
     with pytest.raises(IllegalTransitionError) as caught:
         retry_now(run, actor=Actor.OPERATOR, now=NOW, reason="fixed")
     assert str(caught.value) == (
@@ -338,7 +358,7 @@ FAULTS = st.sampled_from(["lost worker", Final(), Retryable(), RateLimited(), Ra
 
 
 @given(faults=st.lists(FAULTS, min_size=1, max_size=4))
-def test_even_if_faults_never_stop_every_run_ends(faults: list[ErrorClass | str]) -> None:
+def test_every_run_ends_under_permanent_faults(faults: list[ErrorClass | str]) -> None:
     policy = RetryPolicy(max_attempts=4, max_rate_limited=3)
     run, now, claims = make_run(), NOW, 0
     while not has_ended(run):
@@ -350,6 +370,6 @@ def test_even_if_faults_never_stop_every_run_ends(faults: list[ErrorClass | str]
             now += MINUTE
             run = rescue(run, actor=Actor.SWEEPER, now=now).after
         else:
-            run = fail(run, fault, now=now, policy=policy).after
+            run = record_failure(run, fault, now=now, policy=policy).after
     assert is_permanent(run)
     assert claims <= 3 + 3 + MAX_RESCUES + 1

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from tileferry.domain.actors import Actor
-from tileferry.domain.change import Change
 from tileferry.domain.errors import IllegalTransitionError
 from tileferry.domain.retry import Retryable
 from tileferry.domain.runs import (
@@ -30,6 +28,7 @@ from tileferry.domain.runs import (
     retry_now,
     submit,
 )
+from tileferry.domain.state_machine import Actor, Change
 
 NOW = datetime(2024, 1, 5, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -53,7 +52,7 @@ DECLARED: dict[tuple[str, str | None, str], tuple[str, ...]] = {
 }
 
 
-def sample(status: RunStatus, lease_expires_at: datetime) -> Run:
+def make_run(status: RunStatus, lease_expires_at: datetime) -> Run:
     """Return a run in ``status`` to which nothing but the table can object."""
     fields: Mapping[RunStatus, Mapping[str, Any]] = {
         RunStatus.DISCOVERED: {},
@@ -81,7 +80,7 @@ def sample(status: RunStatus, lease_expires_at: datetime) -> Run:
     )
 
 
-def ending(outcome: VerdictOutcome) -> Callable[[Run, Actor], Change[Run]]:
+def complete_with(outcome: VerdictOutcome) -> Callable[[Run, Actor], Change[Run]]:
     reasons = () if outcome is VerdictOutcome.PASSED else ("why",)
     verdict = Verdict(run_id=RunId("r1"), outcome=outcome, reasons=reasons)
     return lambda run, actor: complete(run, verdict, actor=actor, owner=W1, epoch=1, now=NOW)
@@ -90,7 +89,7 @@ def ending(outcome: VerdictOutcome) -> Callable[[Run, Actor], Change[Run]]:
 TAKE: list[tuple[str, Callable[[Run, Actor], Change[Run]]]] = [
     ("claim", lambda run, actor: claim(run, actor=actor, owner=W1, now=NOW, lease=MINUTE)),
     ("renew", lambda run, actor: renew(run, actor=actor, owner=W1, epoch=1, now=NOW, lease=MINUTE)),
-    *[("complete", ending(outcome)) for outcome in VerdictOutcome],
+    *[("complete", complete_with(outcome)) for outcome in VerdictOutcome],
     (
         "record_error",
         lambda run, actor: record_error(
@@ -104,7 +103,7 @@ TAKE: list[tuple[str, Callable[[Run, Actor], Change[Run]]]] = [
 ]
 
 
-def test_the_table_is_what_the_specification_allows() -> None:
+def test_transition_table_matches_specification() -> None:
     table = {
         (rule.name, source, target): rule.actors
         for rule in RUN_TRANSITIONS
@@ -119,11 +118,11 @@ def test_the_table_is_what_the_specification_allows() -> None:
 
 
 @pytest.mark.parametrize(("status", "actor"), list(product(RunStatus, Actor)))
-def test_each_status_actor_and_transition_is_as_declared(status: RunStatus, actor: Actor) -> None:
+def test_only_declared_transitions_are_allowed(status: RunStatus, actor: Actor) -> None:
     taken, refused = set(), []
     for name, take in TAKE:
         # Only a lease that has ended can be rescued, and only one that has not be renewed.
-        run = sample(status, NOW if name == "rescue" else NOW + MINUTE)
+        run = make_run(status, NOW if name == "rescue" else NOW + MINUTE)
         try:
             change = take(run, actor)
         except IllegalTransitionError as error:
@@ -141,7 +140,7 @@ def test_each_status_actor_and_transition_is_as_declared(status: RunStatus, acto
 
 
 @pytest.mark.parametrize("actor", Actor)
-def test_only_the_control_plane_submits(actor: Actor) -> None:
+def test_only_control_plane_may_submit(actor: Actor) -> None:
     def attempt() -> Change[Run]:
         return submit(
             run_id=RunId("r1"), kind=RunKind.DOWNLOAD_AREA, source="osm", actor=actor, now=NOW
@@ -158,8 +157,8 @@ def test_only_the_control_plane_submits(actor: Actor) -> None:
 
 
 @pytest.mark.parametrize("reason", ["", "  "])
-def test_an_operator_says_why(reason: str) -> None:
-    run = sample(RunStatus.ERROR, NOW)
+def test_operator_override_requires_reason(reason: str) -> None:
+    run = make_run(RunStatus.ERROR, NOW)
     for take in (cancel, retry_now):
         with pytest.raises(IllegalTransitionError, match="an override needs a reason"):
             take(run, actor=Actor.OPERATOR, now=NOW, reason=reason)

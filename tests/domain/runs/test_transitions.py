@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from tileferry.domain.actors import Actor
-from tileferry.domain.change import Change
 from tileferry.domain.errors import IllegalTransitionError, InvalidValueError
 from tileferry.domain.retry import Retryable
 from tileferry.domain.runs import (
@@ -26,6 +24,7 @@ from tileferry.domain.runs import (
     renew,
     submit,
 )
+from tileferry.domain.state_machine import Actor, Change
 
 NOW = datetime(2024, 1, 5, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -34,7 +33,7 @@ R1, W1 = RunId("r1"), WorkerId("w1")
 PASSED = Verdict(run_id=R1, outcome=VerdictOutcome.PASSED)
 
 
-def new_run(**fields: Any) -> Run:
+def make_run(**fields: Any) -> Run:
     return Run(
         run_id=R1,
         kind=RunKind.ACQUIRE_PARTITION,
@@ -44,8 +43,8 @@ def new_run(**fields: Any) -> Run:
     )
 
 
-def waiting_run(next_retry_at: datetime | None = NOW) -> Run:
-    return new_run(
+def make_waiting_run(next_retry_at: datetime | None = NOW) -> Run:
+    return make_run(
         status=RunStatus.ERROR,
         retry_count=3,
         rate_limited_count=2,
@@ -57,8 +56,8 @@ def waiting_run(next_retry_at: datetime | None = NOW) -> Run:
     )
 
 
-def held_run() -> Run:
-    return new_run(
+def make_claimed_run() -> Run:
+    return make_run(
         status=RunStatus.PROCESSING,
         retry_count=3,
         rate_limited_count=2,
@@ -71,7 +70,7 @@ def held_run() -> Run:
     )
 
 
-def test_submit_makes_a_discovered_run_dated_now() -> None:
+def test_submit_creates_discovered_run_dated_now() -> None:
     change = submit(
         run_id=R1, kind=RunKind.UPLOAD_FLIGHT, source="osm", actor=Actor.OPERATOR, now=NOW
     )
@@ -93,7 +92,7 @@ def test_submit_makes_a_discovered_run_dated_now() -> None:
     )
 
 
-def test_submit_takes_a_priority_and_a_dedupe_key() -> None:
+def test_submit_accepts_priority_and_dedupe_key() -> None:
     run = submit(
         run_id=R1,
         kind=RunKind.ACQUIRE_PARTITION,
@@ -107,13 +106,13 @@ def test_submit_takes_a_priority_and_a_dedupe_key() -> None:
     assert run.dedupe_key == "osm/acme/roads/2024-01-01"
 
 
-def test_claim_gives_a_new_run_its_first_lease() -> None:
-    change = claim(new_run(), actor=Actor.WORKER, owner=W1, now=NOW, lease=MINUTE)
+def test_claim_grants_first_lease() -> None:
+    change = claim(make_run(), actor=Actor.WORKER, owner=W1, now=NOW, lease=MINUTE)
     assert change == Change(
         transition="claim",
         actor=Actor.WORKER,
-        before=new_run(),
-        after=new_run(
+        before=make_run(),
+        after=make_run(
             status=RunStatus.PROCESSING,
             lease_owner=W1,
             lease_expires_at=NOW + MINUTE,
@@ -124,60 +123,67 @@ def test_claim_gives_a_new_run_its_first_lease() -> None:
     )
 
 
-def test_spec4_phase4_starting_clears_next_retry_at_and_preserves_retry_count() -> None:
-    change = claim(waiting_run(), actor=Actor.WORKER, owner=W1, now=NOW, lease=MINUTE)
-    assert change.before == waiting_run()
-    assert change.after == held_run()
+def test_spec4_phase4_claim_clears_next_retry_at_and_keeps_retry_count() -> None:
+    change = claim(make_waiting_run(), actor=Actor.WORKER, owner=W1, now=NOW, lease=MINUTE)
+    assert change.before == make_waiting_run()
+    assert change.after == make_claimed_run()
 
 
-def test_spec4_a_retry_is_not_claimed_before_its_time() -> None:
+def test_spec4_retry_is_not_claimed_before_due() -> None:
     early = NOW - TICK
     with pytest.raises(IllegalTransitionError) as caught:
-        claim(waiting_run(), actor=Actor.WORKER, owner=W1, now=early, lease=MINUTE)
+        claim(make_waiting_run(), actor=Actor.WORKER, owner=W1, now=early, lease=MINUTE)
     assert caught.value.problem == "it is not due before 2024-01-05 12:00:00 UTC"
 
 
-def test_spec4_a_permanent_error_is_never_claimed() -> None:
+def test_spec4_permanent_error_is_never_claimed() -> None:
     late = NOW + timedelta(days=365)
     with pytest.raises(IllegalTransitionError) as caught:
-        claim(waiting_run(None), actor=Actor.WORKER, owner=W1, now=late, lease=MINUTE)
+        claim(make_waiting_run(None), actor=Actor.WORKER, owner=W1, now=late, lease=MINUTE)
     assert caught.value.problem == "it has been given up"
 
 
 @pytest.mark.parametrize("lease", [timedelta(0), -TICK, timedelta(days=3_651), 5])
-def test_a_lease_lasts(lease: Any) -> None:
+def test_invalid_lease_duration_is_rejected(lease: Any) -> None:
     with pytest.raises(InvalidValueError) as caught:
-        claim(new_run(), actor=Actor.WORKER, owner=W1, now=NOW, lease=lease)
+        claim(make_run(), actor=Actor.WORKER, owner=W1, now=NOW, lease=lease)
     assert caught.value.field == "lease"
     assert caught.value.value == lease
     assert caught.value.problem == ("must be a duration longer than nothing and at most 3650 days")
     with pytest.raises(InvalidValueError):
-        renew(held_run(), actor=Actor.WORKER, owner=W1, epoch=6, now=NOW, lease=lease)
+        renew(make_claimed_run(), actor=Actor.WORKER, owner=W1, epoch=6, now=NOW, lease=lease)
 
 
-def test_the_shortest_lease_is_one() -> None:
-    run = claim(new_run(), actor=Actor.WORKER, owner=W1, now=NOW, lease=TICK).after
+def test_shortest_lease_is_accepted() -> None:
+    run = claim(make_run(), actor=Actor.WORKER, owner=W1, now=NOW, lease=TICK).after
     assert run.lease_expires_at == NOW + TICK
 
 
-def test_renew_moves_the_expiry_and_nothing_else() -> None:
+def test_renew_changes_only_lease_expiry() -> None:
     last_moment = NOW + MINUTE - TICK
     change = renew(
-        held_run(), actor=Actor.WORKER, owner=W1, epoch=6, now=last_moment, lease=3 * MINUTE
+        make_claimed_run(), actor=Actor.WORKER, owner=W1, epoch=6, now=last_moment, lease=3 * MINUTE
     )
     assert change == Change(
         transition="renew",
         actor=Actor.WORKER,
-        before=held_run(),
-        after=evolve(held_run(), lease_expires_at=last_moment + 3 * MINUTE),
+        before=make_claimed_run(),
+        after=evolve(make_claimed_run(), lease_expires_at=last_moment + 3 * MINUTE),
         reason=None,
         at=last_moment,
     )
 
 
-def test_a_lease_that_ends_right_now_cannot_be_renewed() -> None:
+def test_lease_cannot_be_renewed_at_expiry() -> None:
     with pytest.raises(IllegalTransitionError) as caught:
-        renew(held_run(), actor=Actor.WORKER, owner=W1, epoch=6, now=NOW + MINUTE, lease=MINUTE)
+        renew(
+            make_claimed_run(),
+            actor=Actor.WORKER,
+            owner=W1,
+            epoch=6,
+            now=NOW + MINUTE,
+            lease=MINUTE,
+        )
     assert caught.value.problem == "its lease ran out at 2024-01-05 12:01:00 UTC"
 
 
@@ -189,16 +195,16 @@ def test_a_lease_that_ends_right_now_cannot_be_renewed() -> None:
         (VerdictOutcome.FAILED, ("bad hash",), "bad hash"),
     ],
 )
-def test_spec4_phase5_a_verdict_ends_the_run_and_clears_its_retry_fields(
+def test_spec4_phase5_verdict_ends_run_and_clears_retry_fields(
     outcome: VerdictOutcome, reasons: tuple[str, ...], message: str | None
 ) -> None:
     verdict = Verdict(run_id=R1, outcome=outcome, reasons=reasons)
-    change = complete(held_run(), verdict, actor=Actor.WORKER, owner=W1, epoch=6, now=NOW)
+    change = complete(make_claimed_run(), verdict, actor=Actor.WORKER, owner=W1, epoch=6, now=NOW)
     assert change == Change(
         transition="complete",
         actor=Actor.WORKER,
-        before=held_run(),
-        after=new_run(
+        before=make_claimed_run(),
+        after=make_run(
             status=RunStatus(outcome.value), error_message=message, lease_epoch=6, rescues=1
         ),
         reason=message,
@@ -206,35 +212,43 @@ def test_spec4_phase5_a_verdict_ends_the_run_and_clears_its_retry_fields(
     )
 
 
-def test_work_finished_after_the_lease_counts_while_nobody_took_the_run() -> None:
+def test_late_completion_is_accepted_while_run_is_unclaimed() -> None:
     late = NOW + 10 * MINUTE
-    run = complete(held_run(), PASSED, actor=Actor.WORKER, owner=W1, epoch=6, now=late).after
+    run = complete(
+        make_claimed_run(), PASSED, actor=Actor.WORKER, owner=W1, epoch=6, now=late
+    ).after
     assert run.status is RunStatus.PASSED
 
 
-def test_a_verdict_on_another_run_is_refused() -> None:
+def test_verdict_on_other_run_is_rejected() -> None:
     verdict = Verdict(run_id=RunId("r2"), outcome=VerdictOutcome.PASSED)
     with pytest.raises(IllegalTransitionError) as caught:
-        complete(held_run(), verdict, actor=Actor.WORKER, owner=W1, epoch=6, now=NOW)
+        complete(make_claimed_run(), verdict, actor=Actor.WORKER, owner=W1, epoch=6, now=NOW)
     assert caught.value.problem == "the verdict is on run r2"
 
 
 FENCED: dict[str, Callable[[WorkerId, int], object]] = {
     "renew": lambda owner, epoch: renew(
-        held_run(), actor=Actor.WORKER, owner=owner, epoch=epoch, now=NOW, lease=MINUTE
+        make_claimed_run(), actor=Actor.WORKER, owner=owner, epoch=epoch, now=NOW, lease=MINUTE
     ),
     "complete": lambda owner, epoch: complete(
-        held_run(), PASSED, actor=Actor.WORKER, owner=owner, epoch=epoch, now=NOW
+        make_claimed_run(), PASSED, actor=Actor.WORKER, owner=owner, epoch=epoch, now=NOW
     ),
     "record_error": lambda owner, epoch: record_error(
-        held_run(), Retryable(), "boom", actor=Actor.WORKER, owner=owner, epoch=epoch, now=NOW
+        make_claimed_run(),
+        Retryable(),
+        "boom",
+        actor=Actor.WORKER,
+        owner=owner,
+        epoch=epoch,
+        now=NOW,
     ),
 }
 
 
 @pytest.mark.parametrize("name", FENCED)
 @pytest.mark.parametrize(("owner", "epoch"), [("w1", 5), ("w1", 7), ("w2", 6), ("w2", 5)])
-def test_a_stale_epoch_or_a_foreign_owner_is_fenced_off(name: str, owner: str, epoch: int) -> None:
+def test_stale_epoch_or_foreign_owner_is_rejected(name: str, owner: str, epoch: int) -> None:
     with pytest.raises(IllegalTransitionError) as caught:
         FENCED[name](WorkerId(owner), epoch)
     assert caught.value.transition == name
@@ -244,5 +258,5 @@ def test_a_stale_epoch_or_a_foreign_owner_is_fenced_off(name: str, owner: str, e
 
 
 @pytest.mark.parametrize("name", FENCED)
-def test_the_holder_passes_the_fence(name: str) -> None:
+def test_lease_holder_is_accepted(name: str) -> None:
     FENCED[name](W1, 6)

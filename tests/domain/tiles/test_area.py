@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from support.areas import areas
+from support.strategies import areas
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.json_object import JsonObject
-from tileferry.domain.tiles import Area, BBox, SectorClass, area_from, area_json
+from tileferry.domain.json import JsonObject
+from tileferry.domain.tiles import Area, BBox, SectorClass, area_to_json, parse_area
 
 AREA = Area(
     bbox=BBox.parse("36.1,49.9,36.4,50.1"),
@@ -23,16 +23,16 @@ JSON: dict[str, Any] = {
 }
 
 
-def test_the_form() -> None:
+def test_area_json_format() -> None:
     assert AREA.zoom_levels == (15, 16)
-    assert area_json(AREA) == JSON
+    assert area_to_json(AREA) == JSON
     assert AREA.coverage.count == sum(part.count for part in AREA.coverage.ranges) > 0
 
 
 @given(areas)
-def test_an_area_is_read_back_as_it_was(area: Area) -> None:
-    stored = json.loads(json.dumps(area_json(area)))
-    assert area_from(JsonObject.of(stored, "payload")) == area
+def test_area_round_trips_through_json(area: Area) -> None:
+    stored = json.loads(json.dumps(area_to_json(area)))
+    assert parse_area(JsonObject.from_value(stored, "payload")) == area
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,9 @@ def test_an_area_is_read_back_as_it_was(area: Area) -> None:
         ),
     ],
 )
-def test_what_is_no_area_is_refused_by_its_field(
+def test_invalid_area_is_rejected_by_field(
     changed: dict[str, Any], field: str, problem: str
 ) -> None:
     with pytest.raises(InvalidValueError) as caught:
-        area_from(JsonObject.of({**JSON, **changed}, "payload"))
+        parse_area(JsonObject.from_value({**JSON, **changed}, "payload"))
     assert (caught.value.field, caught.value.problem) == (field, problem)

@@ -24,7 +24,7 @@ def boxes(draw: st.DrawFn) -> BBox:
 
 
 @given(boxes())
-def test_every_box_has_a_width_and_survives_being_written_and_read(box: BBox) -> None:
+def test_bbox_round_trips_through_text(box: BBox) -> None:
     assert BBox.parse(str(box)) == box
     assert str(BBox.parse(str(box))) == str(box)
     assert 0 < box.width <= (180 if box.crosses_antimeridian else 360)
@@ -40,12 +40,12 @@ def test_every_box_has_a_width_and_survives_being_written_and_read(box: BBox) ->
         ("-180,-90,180,90", "-180.0,-90.0,180.0,90.0"),
     ],
 )
-def test_equal_boxes_have_one_text(text: str, canonical: str) -> None:
+def test_equal_boxes_have_same_text(text: str, canonical: str) -> None:
     # 1e-3 north of 0 is a box; its text must not depend on how its numbers were typed
     assert str(BBox.parse(text)) == canonical
 
 
-def test_whole_numbers_and_negative_zero_make_equal_boxes() -> None:
+def test_integers_and_negative_zero_make_equal_boxes() -> None:
     ints = BBox(west=0, south=0, east=1, north=1)
     floats = BBox(west=-0.0, south=-0.0, east=1.0, north=1.0)
     assert (ints, str(ints)) == (floats, str(floats))
@@ -71,19 +71,19 @@ def test_whole_numbers_and_negative_zero_make_equal_boxes() -> None:
         "1,2,3," + "4" * 99,
     ],
 )
-def test_text_that_is_no_box_is_refused(text: str) -> None:
+def test_malformed_bbox_text_is_rejected(text: str) -> None:
     with pytest.raises(InvalidValueError, match="BBox"):
         BBox.parse(text)
 
 
 @pytest.mark.parametrize("value", [None, b"1,2,3,4", (1, 2, 3, 4), "1,2,3,4" + " " * 1000])
-def test_what_is_no_short_text_is_refused(value: Any) -> None:
+def test_non_text_or_overlong_bbox_is_rejected(value: Any) -> None:
     with pytest.raises(InvalidValueError, match="W,S,E,N"):
         BBox.parse(value)
 
 
 @given(st.text(alphabet="0123456789.,-+e nai", max_size=40))
-def test_parsing_gives_a_box_or_a_clear_refusal(text: str) -> None:
+def test_arbitrary_text_is_parsed_or_rejected(text: str) -> None:
     try:
         box = BBox.parse(text)
     except InvalidValueError:
@@ -95,7 +95,7 @@ def test_parsing_gives_a_box_or_a_clear_refusal(text: str) -> None:
 @pytest.mark.parametrize(
     "value", [math.nan, math.inf, -math.inf, 180.1, -180.1, 10**400, -(10**400), True, "1", None]
 )
-def test_an_impossible_edge_is_named(edge: str, value: Any) -> None:
+def test_invalid_edge_is_rejected_by_name(edge: str, value: Any) -> None:
     edges: dict[str, Any] = {"west": 1.0, "south": 1.0, "east": 2.0, "north": 2.0, edge: value}
     with pytest.raises(InvalidValueError) as caught:
         BBox(**edges)
@@ -103,7 +103,7 @@ def test_an_impossible_edge_is_named(edge: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("edge", ["south", "north"])
-def test_latitudes_end_at_the_poles(edge: str) -> None:
+def test_latitude_beyond_pole_is_rejected(edge: str) -> None:
     edges = {"west": 1.0, "south": 1.0, "east": 2.0, "north": 2.0, edge: 90.5}
     with pytest.raises(InvalidValueError, match=f"BBox.{edge}.* from -90 to 90"):
         BBox(**edges)
@@ -115,7 +115,7 @@ def test_south_must_be_below_north(south: float) -> None:
         BBox(west=1, south=south, east=2, north=5)
 
 
-def test_who_swaps_the_corners_is_told_the_order() -> None:
+def test_swapped_bbox_corners_are_rejected() -> None:
     with pytest.raises(InvalidValueError, match="the order is west, south, east, north"):
         BBox.parse("36.1,50.1,36.4,49.9")
 
@@ -129,17 +129,17 @@ def test_who_swaps_the_corners_is_told_the_order() -> None:
         ("0,0,0.123456,1", "0°N to 1°N, 0°E to 0.123456°E"),
     ],
 )
-def test_people_read_which_half_of_the_world_it_is_in(text: str, words: str) -> None:
+def test_bbox_in_words_names_hemispheres(text: str, words: str) -> None:
     assert BBox.parse(text).in_words == words
 
 
 @pytest.mark.parametrize(("west", "east"), [(7.0, 7.0), (180.0, -180.0), (-180.0, -180.0)])
-def test_a_box_without_width_is_refused(west: float, east: float) -> None:
+def test_bbox_without_width_is_rejected(west: float, east: float) -> None:
     with pytest.raises(InvalidValueError, match="same meridian"):
         BBox(west=west, south=1, east=east, north=2)
 
 
-def test_a_crossing_box_may_be_half_the_world_wide_and_no_more() -> None:
+def test_antimeridian_bbox_is_at_most_180_degrees_wide() -> None:
     assert BBox(west=90, south=1, east=-90, north=2).width == 180
     with pytest.raises(InvalidValueError, match="west and east look swapped"):
         BBox(west=90, south=1, east=-89.9, north=2)
@@ -150,12 +150,12 @@ def test_a_crossing_box_may_be_half_the_world_wide_and_no_more() -> None:
 @pytest.mark.parametrize(
     ("south", "north"), [(86, 90), (-90, -86), (MERCATOR_LAT_MAX, 90), (-90, -MERCATOR_LAT_MAX)]
 )
-def test_a_box_beyond_web_mercator_is_refused(south: float, north: float) -> None:
+def test_bbox_beyond_web_mercator_is_rejected(south: float, north: float) -> None:
     with pytest.raises(InvalidValueError, match=r"wholly beyond 85\.0511 degrees"):
         BBox(west=1, south=south, east=2, north=north)
 
 
-def test_a_box_that_reaches_over_the_limit_is_kept() -> None:
+def test_bbox_partly_beyond_mercator_limit_is_accepted() -> None:
     assert BBox(west=1, south=85, east=2, north=90).north == 90
     assert BBox(west=1, south=-90, east=2, north=-85).south == -90
     assert pytest.approx(85.0511287798066, abs=1e-13) == MERCATOR_LAT_MAX

@@ -12,18 +12,18 @@ from tileferry.domain.tiles import (
     TILE_BYTES_MAX,
     CaptureFacts,
     TileId,
-    capture_source,
-    captured_tile,
-    ground_resolution,
-    image_kind,
-    is_litter,
+    build_capture_source,
+    compute_ground_resolution,
+    detect_image_kind,
+    is_system_file,
+    parse_captured_tile,
 )
 
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", fullmatch=True)
 
 
-def test_a_path_names_its_tile() -> None:
-    assert captured_tile(("16", "39000", "22000.png"), "f1") == TileId(
+def test_tile_id_is_parsed_from_path() -> None:
+    assert parse_captured_tile(("16", "39000", "22000.png"), "f1") == TileId(
         source="flight-f1", zoom=16, x=39_000, y=22_000
     )
 
@@ -37,20 +37,20 @@ def test_a_path_names_its_tile() -> None:
         "16/70000/22000.png", "99/1/1.png",
     ],
 )  # fmt: skip
-def test_what_is_no_tile_is_refused_by_its_path(path: str) -> None:
+def test_invalid_tile_path_is_rejected(path: str) -> None:
     with pytest.raises(InvalidValueError):
-        captured_tile(tuple(path.split("/")), "f1")
+        parse_captured_tile(tuple(path.split("/")), "f1")
 
 
 @given(NAMES, NAMES)
-def test_each_flight_has_a_source_of_its_own(one: str, other: str) -> None:
-    TileId(source=capture_source(one), zoom=1, x=0, y=0)  # takes it
-    assert (capture_source(one) == capture_source(other)) == (one == other)
+def test_capture_source_is_unique_per_flight(one: str, other: str) -> None:
+    TileId(source=build_capture_source(one), zoom=1, x=0, y=0)  # takes it
+    assert (build_capture_source(one) == build_capture_source(other)) == (one == other)
 
 
-def test_flights_that_differ_by_their_case_do_not_mix() -> None:
-    assert capture_source("f1") == "flight-f1"
-    assert capture_source("F1").startswith("flight-f1-")
+def test_flights_differing_by_case_have_different_sources() -> None:
+    assert build_capture_source("f1") == "flight-f1"
+    assert build_capture_source("F1").startswith("flight-f1-")
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_flights_that_differ_by_their_case_do_not_mix() -> None:
         (b"RIFF\n\x00\x00\x00WEBPVP8 ", "webp"),
     ],
 )
-def test_a_picture_is_known_by_its_first_bytes(content: bytes, kind: str) -> None:
-    assert image_kind(content) == kind
+def test_image_kind_is_detected_by_magic_bytes(content: bytes, kind: str) -> None:
+    assert detect_image_kind(content) == kind
 
 
 @pytest.mark.parametrize(
@@ -74,33 +74,31 @@ def test_a_picture_is_known_by_its_first_bytes(content: bytes, kind: str) -> Non
         (b"\x89PNG\r\n\x1a\n" + bytes(TILE_BYTES_MAX), "is too large"),
     ],
 )
-def test_what_is_no_picture_is_refused(content: bytes, problem: str) -> None:
+def test_invalid_image_is_rejected(content: bytes, problem: str) -> None:
     with pytest.raises(InvalidValueError, match=problem):
-        image_kind(content)
+        detect_image_kind(content)
 
 
 @given(st.integers(0, 21), st.data())
-def test_a_pixel_on_the_ground_is_as_long_as_the_tile_is_wide(
-    zoom: int, data: st.DataObject
-) -> None:
+def test_ground_resolution_is_at_most_projected_resolution(zoom: int, data: st.DataObject) -> None:
     last = 2**zoom - 1
     x, y = data.draw(st.integers(0, last)), data.draw(st.integers(0, last))
-    found = ground_resolution(TileId(source="cam", zoom=zoom, x=x, y=y))
+    found = compute_ground_resolution(TileId(source="cam", zoom=zoom, x=x, y=y))
     box = mercantile.bounds(x, y, zoom)
     south, north = (mercantile.xy(0, lat)[1] for lat in (box.south, box.north))
     flat = (north - south) / 256
     assert 0 < found <= flat * (1 + 1e-9)
 
 
-def test_the_resolution_of_a_known_place() -> None:
-    assert ground_resolution(TileId(source="cam", zoom=0, x=0, y=0)) == pytest.approx(
+def test_ground_resolution_at_known_places() -> None:
+    assert compute_ground_resolution(TileId(source="cam", zoom=0, x=0, y=0)) == pytest.approx(
         156_543.03, 1e-6
     )
     near_kharkiv = TileId(source="cam", zoom=16, x=39_000, y=22_000)
-    assert ground_resolution(near_kharkiv) == pytest.approx(1.510, 1e-3)
+    assert compute_ground_resolution(near_kharkiv) == pytest.approx(1.510, 1e-3)
 
 
-def test_facts_may_be_given_for_all_tiles() -> None:
+def test_capture_facts_are_parsed() -> None:
     facts = CaptureFacts.parse(
         b'{"captured_at": "2026-10-20T10:00:00+02:00", "resolution_m_per_px": 1}'
     )
@@ -126,7 +124,7 @@ def test_facts_may_be_given_for_all_tiles() -> None:
         (b'{"resolution_m_per_px": -1.5}', "resolution_m_per_px"),
     ],
 )
-def test_facts_that_make_no_sense_are_refused_by_their_field(content: bytes, field: str) -> None:
+def test_invalid_capture_facts_are_rejected_by_field(content: bytes, field: str) -> None:
     with pytest.raises(InvalidValueError, match=field):
         CaptureFacts.parse(content)
 
@@ -144,5 +142,5 @@ def test_facts_that_make_no_sense_are_refused_by_their_field(content: bytes, fie
         ("readme.txt", False),
     ],
 )
-def test_what_systems_leave_on_cards_is_litter(name: str, *, expected: bool) -> None:
-    assert is_litter(name) is expected
+def test_operating_system_files_are_litter(name: str, *, expected: bool) -> None:
+    assert is_system_file(name) is expected

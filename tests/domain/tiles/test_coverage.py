@@ -16,9 +16,9 @@ from tileferry.domain.tiles import (
     TileCoverage,
     TileId,
     TileRange,
+    compute_tile_ranges,
     tile_at,
     tile_bounds,
-    tile_ranges,
 )
 
 NEAR = 1e-9
@@ -49,12 +49,12 @@ def small_areas(draw: st.DrawFn) -> tuple[BBox, int]:
     return box, zoom
 
 
-def expected(box: BBox, zoom: int) -> set[tuple[int, int]]:
+def mercantile_tiles(box: BBox, zoom: int) -> set[tuple[int, int]]:
     found = mercantile.tiles(box.west, box.south, box.east, box.north, [zoom])
     return {(tile.x, tile.y) for tile in found}
 
 
-def on_an_edge(box: BBox, zoom: int) -> bool:
+def is_on_edge(box: BBox, zoom: int) -> bool:
     """Tell whether rounding may decide about a whole row or column.
 
     Also where mercantile counts a side of no width at the antimeridian, and we do not.
@@ -73,15 +73,15 @@ def on_an_edge(box: BBox, zoom: int) -> bool:
 
 
 @given(small_areas())
-def test_an_area_has_the_tiles_that_mercantile_lists(wanted: tuple[BBox, int]) -> None:
+def test_area_tiles_match_mercantile(wanted: tuple[BBox, int]) -> None:
     box, zoom = wanted
     area = TileCoverage(bbox=box, zoom_levels=[zoom])
-    assume(not on_an_edge(box, zoom))
-    assert {(tile.x, tile.y) for tile in area.tiles("sat")} == expected(box, zoom)
+    assume(not is_on_edge(box, zoom))
+    assert {(tile.x, tile.y) for tile in area.tiles("sat")} == mercantile_tiles(box, zoom)
 
 
 @given(small_areas())
-def test_no_tile_comes_twice_they_ascend_and_the_count_is_theirs(wanted: tuple[BBox, int]) -> None:
+def test_tiles_are_unique_sorted_and_counted(wanted: tuple[BBox, int]) -> None:
     box, zoom = wanted
     levels = [zoom, zoom // 2, zoom]
     area = TileCoverage(bbox=box, zoom_levels=levels)
@@ -92,75 +92,73 @@ def test_no_tile_comes_twice_they_ascend_and_the_count_is_theirs(wanted: tuple[B
 
 
 @given(boxes(), zooms, st.floats(0.001, 0.999), st.floats(0.001, 0.999))
-def test_every_point_of_a_box_lies_in_one_of_its_tiles(
+def test_every_point_of_bbox_lies_in_exactly_one_range(
     box: BBox, zoom: int, right: float, up: float
 ) -> None:
     lon = box.west + right * box.width
     lat = box.south + up * (box.north - box.south)
     x, y = tile_at(lon - 360 if lon > 180 else lon, lat, zoom)
     tile = TileId(source="sat", zoom=zoom, x=x, y=y)
-    assert sum(part.contains(tile) for part in tile_ranges(box, zoom)) == 1
+    assert sum(part.contains(tile) for part in compute_tile_ranges(box, zoom)) == 1
 
 
 @given(boxes(), st.integers(0, ZOOM_MAX - 1))
-def test_one_or_two_ranges_cover_a_level_and_the_next_refines_it(box: BBox, zoom: int) -> None:
-    parents = tile_ranges(box, zoom)
+def test_level_has_one_or_two_ranges_refined_by_next_level(box: BBox, zoom: int) -> None:
+    parents = compute_tile_ranges(box, zoom)
     assert 1 <= len(parents) <= (2 if box.crosses_antimeridian else 1)
     assert [part.x_min for part in parents] == sorted(part.x_min for part in parents)
-    for part in tile_ranges(box, zoom + 1):
+    for part in compute_tile_ranges(box, zoom + 1):
         for x, y in ((part.x_min, part.y_min), (part.x_max, part.y_max)):
             parent = TileId(source="sat", zoom=zoom, x=x // 2, y=y // 2)
             assert any(above.contains(parent) for above in parents)
 
 
 @given(st.integers(1, ZOOM_MAX), st.data())
-def test_east_and_south_edges_on_a_boundary_pull_in_no_further_tile(
-    zoom: int, data: st.DataObject
-) -> None:
+def test_edges_on_tile_boundary_add_no_tiles(zoom: int, data: st.DataObject) -> None:
     last = 2**zoom - 1
     x_min, x_max = sorted((data.draw(st.integers(0, last)), data.draw(st.integers(0, last))))
     y_min, y_max = sorted((data.draw(st.integers(0, last)), data.draw(st.integers(0, last))))
     first = tile_bounds(TileId(source="sat", zoom=zoom, x=x_min, y=y_min))
     final = tile_bounds(TileId(source="sat", zoom=zoom, x=x_max, y=y_max))
     box = BBox(west=first.west, south=final.south, east=final.east, north=first.north)
-    assert tile_ranges(box, zoom) == (
+    assert compute_tile_ranges(box, zoom) == (
         TileRange(zoom=zoom, x_min=x_min, x_max=x_max, y_min=y_min, y_max=y_max),
     )
 
 
 @given(zooms)
-def test_the_whole_world_is_every_tile_of_a_level(zoom: int) -> None:
+def test_whole_world_has_every_tile_of_level(zoom: int) -> None:
     world = BBox.parse("-180,-90,180,90")
     assert TileCoverage(bbox=world, zoom_levels=[zoom]).count == 4**zoom
 
 
-def test_across_the_antimeridian_there_are_two_ranges_where_they_do_not_meet() -> None:
+def test_antimeridian_bbox_has_two_ranges_unless_adjacent() -> None:
     box = BBox.parse("170,-10,-170,10")
-    assert tile_ranges(box, 0) == (TileRange(zoom=0, x_min=0, x_max=0, y_min=0, y_max=0),)
-    assert tile_ranges(box, 1) == (TileRange(zoom=1, x_min=0, x_max=1, y_min=0, y_max=1),)
-    assert tile_ranges(box, 2) == (
+    assert compute_tile_ranges(box, 0) == (TileRange(zoom=0, x_min=0, x_max=0, y_min=0, y_max=0),)
+    assert compute_tile_ranges(box, 1) == (TileRange(zoom=1, x_min=0, x_max=1, y_min=0, y_max=1),)
+    assert compute_tile_ranges(box, 2) == (
         TileRange(zoom=2, x_min=0, x_max=0, y_min=1, y_max=2),
         TileRange(zoom=2, x_min=3, x_max=3, y_min=1, y_max=2),
     )
     assert TileCoverage(bbox=box, zoom_levels=[0, 1, 2]).count == 1 + 4 + 4
 
 
-def test_a_side_that_only_touches_the_antimeridian_has_no_tiles() -> None:
-    (left,) = tile_ranges(BBox.parse("170,0,-180,10"), 4)
+def test_side_touching_antimeridian_has_no_tiles() -> None:
+    (left,) = compute_tile_ranges(BBox.parse("170,0,-180,10"), 4)
     assert (left.x_min, left.x_max) == (15, 15)
-    (right,) = tile_ranges(BBox.parse("180,0,-170,10"), 4)
+    (right,) = compute_tile_ranges(BBox.parse("180,0,-170,10"), 4)
     assert (right.x_min, right.x_max) == (0, 0)
 
 
-def test_a_box_smaller_than_rounding_still_has_its_tile() -> None:
+def test_bbox_smaller_than_rounding_has_one_tile() -> None:
     box = BBox(west=0.0, south=-1e-13, east=1e-13, north=0.0)
-    (part,) = tile_ranges(box, 10)
+    (part,) = compute_tile_ranges(box, 10)
     assert list(part.tiles("sat")) == [TileId(source="sat", zoom=10, x=512, y=512)]
 
 
-def test_boxes_over_the_poles_end_in_the_outer_rows() -> None:
-    (north,) = tile_ranges(BBox.parse("10,85,11,90"), 8)
-    (south,) = tile_ranges(BBox.parse("10,-90,11,-85"), 8)
+def test_bbox_over_pole_ends_in_outer_row() -> None:
+    (north,) = compute_tile_ranges(BBox.parse("10,85,11,90"), 8)
+    (south,) = compute_tile_ranges(BBox.parse("10,-90,11,-85"), 8)
     assert (north.y_min, south.y_max) == (0, 255)
 
 
@@ -171,7 +169,7 @@ def test_listing_is_lazy() -> None:
     assert world.count == sum(4**zoom for zoom in range(22))
 
 
-def test_a_tile_of_another_level_is_outside() -> None:
+def test_tile_of_other_zoom_level_is_outside() -> None:
     area = TileCoverage(bbox=BBox.parse("-180,-90,180,90"), zoom_levels=[3])
     assert area.contains(TileId(source="any", zoom=3, x=7, y=7))
     assert not area.contains(TileId(source="any", zoom=2, x=0, y=0))
@@ -180,7 +178,9 @@ def test_a_tile_of_another_level_is_outside() -> None:
 @given(
     st.integers(0, 7), st.integers(0, 7), st.integers(0, 7), st.integers(0, 7), st.integers(0, 7)
 )
-def test_a_range_contains_what_it_lists(x1: int, x2: int, y1: int, y2: int, row: int) -> None:
+def test_range_contains_exactly_its_listed_tiles(
+    x1: int, x2: int, y1: int, y2: int, row: int
+) -> None:
     part = TileRange(
         zoom=3, x_min=min(x1, x2), x_max=max(x1, x2), y_min=min(y1, y2), y_max=max(y1, y2)
     )
@@ -204,19 +204,19 @@ def test_a_range_contains_what_it_lists(x1: int, x2: int, y1: int, y2: int, row:
         ("y_min", None),
     ],
 )
-def test_a_range_that_cannot_be_is_refused(field: str, value: Any) -> None:
+def test_invalid_range_is_rejected(field: str, value: Any) -> None:
     fields: dict[str, Any] = {"zoom": 2, "x_min": 1, "x_max": 2, "y_min": 1, "y_max": 2}
     with pytest.raises(InvalidValueError, match=f"TileRange.{field}"):
         TileRange(**{**fields, field: value})
 
 
 @pytest.mark.parametrize("levels", [[], [22], [-1], [True], [3, "4"], [1.0]])
-def test_levels_that_cannot_be_are_refused(levels: Any) -> None:
+def test_invalid_zoom_levels_are_rejected(levels: Any) -> None:
     with pytest.raises(InvalidValueError, match="zoom_levels"):
         TileCoverage(bbox=BBox.parse("1,1,2,2"), zoom_levels=levels)
 
 
-def test_a_box_is_a_box_and_not_its_text() -> None:
+def test_bbox_as_text_is_rejected() -> None:
     text: Any = "1,2,3,4"
     with pytest.raises(InvalidValueError, match="bbox: must be a BBox"):
         TileCoverage(bbox=text, zoom_levels=[12])

@@ -30,7 +30,7 @@ FIELDS: dict[str, Any] = {
 }
 
 
-def request(**changed: Any) -> DownloadRequest:
+def make_request(**changed: Any) -> DownloadRequest:
     return DownloadRequest(**{**FIELDS, **changed})
 
 
@@ -38,25 +38,25 @@ levels = st.lists(st.integers(0, 21), min_size=1, max_size=6)
 
 
 @given(levels)
-def test_levels_are_sorted_and_each_comes_once(zooms: list[int]) -> None:
+def test_zoom_levels_are_sorted_and_unique(zooms: list[int]) -> None:
     shuffled = [*zooms[::-1], zooms[0]]
-    assert request(zoom_levels=shuffled).zoom_levels == tuple(sorted(set(zooms)))
-    assert request(zoom_levels=shuffled) == request(zoom_levels=zooms)
-    assert request(zoom_levels=shuffled).request_hash(KEY_HASH) == request(
+    assert make_request(zoom_levels=shuffled).zoom_levels == tuple(sorted(set(zooms)))
+    assert make_request(zoom_levels=shuffled) == make_request(zoom_levels=zooms)
+    assert make_request(zoom_levels=shuffled).request_hash(KEY_HASH) == make_request(
         zoom_levels=zooms
     ).request_hash(KEY_HASH)
 
 
-def test_spec5_the_hash_is_sixteen_digits_over_area_levels_sector_and_key() -> None:
+def test_spec5_hash_is_16_digits_over_area_zoom_sector_and_key() -> None:
     identity = f"36.1,49.9,36.4,50.1|15,16|active_conflict|{KEY_HASH}"
     expected = sha256(identity.encode()).hexdigest()[:16]
-    assert request().request_hash(KEY_HASH) == expected
-    assert request().journal_name(KEY_HASH) == f"F-042__{expected}.json"
+    assert make_request().request_hash(KEY_HASH) == expected
+    assert make_request().journal_name(KEY_HASH) == f"F-042__{expected}.json"
 
 
-def test_spec5_the_hash_never_changes_between_versions() -> None:
+def test_spec5_hash_is_stable_across_versions() -> None:
     # A journal written by an older version must still be found.
-    assert request().request_hash(KEY_HASH) == "b160e02c367345c3"
+    assert make_request().request_hash(KEY_HASH) == "b160e02c367345c3"
 
 
 @pytest.mark.parametrize(
@@ -68,31 +68,33 @@ def test_spec5_the_hash_never_changes_between_versions() -> None:
         {"sector_class": SectorClass.STABLE_REAR},
     ],
 )
-def test_another_request_has_another_hash(changed: dict[str, Any]) -> None:
-    assert request(**changed).request_hash(KEY_HASH) != request().request_hash(KEY_HASH)
+def test_different_request_has_different_hash(changed: dict[str, Any]) -> None:
+    assert make_request(**changed).request_hash(KEY_HASH) != make_request().request_hash(KEY_HASH)
 
 
-def test_another_key_has_another_hash_and_flight_and_place_do_not_matter() -> None:
-    ours = request().request_hash(KEY_HASH)
-    assert request().request_hash(sha256(b"other").hexdigest()) != ours
-    assert request(flight_id="other", cache_root=PurePath("x")).request_hash(KEY_HASH) == ours
+def test_hash_depends_on_key_but_not_on_flight_or_cache_root() -> None:
+    ours = make_request().request_hash(KEY_HASH)
+    assert make_request().request_hash(sha256(b"other").hexdigest()) != ours
+    assert make_request(flight_id="other", cache_root=PurePath("x")).request_hash(KEY_HASH) == ours
 
 
-def test_numbers_that_are_equal_have_one_hash() -> None:
+def test_equal_numbers_have_same_hash() -> None:
     box = BBox(west=-0.0, south=49, east=1, north=50.0)
     same = BBox(west=0, south=49.0, east=1.0, north=50)
-    assert request(bbox=box).request_hash(KEY_HASH) == request(bbox=same).request_hash(KEY_HASH)
+    assert make_request(bbox=box).request_hash(KEY_HASH) == make_request(bbox=same).request_hash(
+        KEY_HASH
+    )
 
 
 @pytest.mark.parametrize("secret", [b"raw-secret", "", None])
-def test_a_key_s_hash_is_text_and_is_not_shown(secret: Any) -> None:
+def test_invalid_key_hash_is_rejected_without_showing_it(secret: Any) -> None:
     with pytest.raises(InvalidValueError, match="service_api_key_hash") as caught:
-        request().request_hash(secret)
+        make_request().request_hash(secret)
     assert "raw-secret" not in str(caught.value) + repr(caught.value)
 
 
-def test_the_area_can_be_counted_and_asked() -> None:
-    area = request(bbox=BBox.parse("-180,-90,180,90"), zoom_levels=[0, 1])
+def test_request_coverage_counts_and_contains_tiles() -> None:
+    area = make_request(bbox=BBox.parse("-180,-90,180,90"), zoom_levels=[0, 1])
     assert area.coverage.count == 5
     assert area.coverage.contains(TileId(source="sat", zoom=1, x=1, y=1))
     assert not area.coverage.contains(TileId(source="sat", zoom=2, x=1, y=1))
@@ -115,12 +117,12 @@ def test_the_area_can_be_counted_and_asked() -> None:
         ("cache_root", "/cache"),
     ],
 )
-def test_a_bad_field_is_named(field: str, value: Any) -> None:
+def test_invalid_field_is_rejected_by_name(field: str, value: Any) -> None:
     with pytest.raises(InvalidValueError, match=field):
-        request(**{field: value})
+        make_request(**{field: value})
 
 
-def summary(**changed: Any) -> TileSummary:
+def make_summary(**changed: Any) -> TileSummary:
     fields: dict[str, Any] = {
         "tile_id": TileId(source="sat", zoom=15, x=1, y=1),
         "produced_at": datetime(2026, 1, 1, tzinfo=UTC),
@@ -131,19 +133,19 @@ def summary(**changed: Any) -> TileSummary:
 
 
 @given(st.datetimes(timezones=st.just(UTC)), st.floats(0.001, 1e6), st.integers(0, TILE_BYTES_MAX))
-def test_a_listing_s_line_keeps_what_it_says(when: datetime, scale: float, size: int) -> None:
-    line = summary(produced_at=when, resolution_m_per_px=scale, estimated_bytes=size)
+def test_tile_summary_keeps_its_values(when: datetime, scale: float, size: int) -> None:
+    line = make_summary(produced_at=when, resolution_m_per_px=scale, estimated_bytes=size)
     assert (line.produced_at, line.resolution_m_per_px, line.estimated_bytes) == (when, scale, size)
 
 
-class Whole(int):
+class IntSubclass(int):
     """A whole number of another class, as libraries have them."""
 
 
-def test_a_line_may_say_the_same_in_other_classes() -> None:
+def test_tile_summary_normalises_types_and_time_zone() -> None:
     kyiv = datetime(2026, 1, 1, 2, tzinfo=timezone(timedelta(hours=2)))
-    assert summary(produced_at=kyiv, estimated_bytes=Whole(20_000)) == summary()
-    assert type(summary(resolution_m_per_px=1).resolution_m_per_px) is float
+    assert make_summary(produced_at=kyiv, estimated_bytes=IntSubclass(20_000)) == make_summary()
+    assert type(make_summary(resolution_m_per_px=1).resolution_m_per_px) is float
 
 
 @pytest.mark.parametrize(
@@ -165,6 +167,6 @@ def test_a_line_may_say_the_same_in_other_classes() -> None:
         ("estimated_bytes", TILE_BYTES_MAX + 1),
     ],
 )
-def test_a_line_that_cannot_be_is_refused(field: str, value: Any) -> None:
+def test_invalid_tile_summary_is_rejected(field: str, value: Any) -> None:
     with pytest.raises(InvalidValueError, match=f"TileSummary.{field}"):
-        summary(**{field: value})
+        make_summary(**{field: value})

@@ -21,8 +21,8 @@ from tileferry.domain.tiles import (
     TileId,
     TileMetadata,
     VotingStatus,
-    parse_upload_answer,
-    signed_lines,
+    build_signing_input,
+    parse_upload_response,
 )
 
 CAPTURED = datetime(2026, 10, 20, 8, 30, tzinfo=UTC)
@@ -33,7 +33,7 @@ def tile(number: int) -> TileId:
     return TileId(source="cam", zoom=15, x=100 + number, y=200)
 
 
-def line(number: int, content: bytes = b"one") -> EnvelopeTile:
+def make_line(number: int, content: bytes = b"one") -> EnvelopeTile:
     return EnvelopeTile(
         tile_id=tile(number),
         captured_at=CAPTURED,
@@ -46,11 +46,11 @@ def line(number: int, content: bytes = b"one") -> EnvelopeTile:
 BATCH = Batch(
     key="k1",
     flight_id="F1",
-    tiles=[line(number, content) for number, content in enumerate(CONTENTS)],
+    tiles=[make_line(number, content) for number, content in enumerate(CONTENTS)],
 )
 
 
-def test_a_line_says_what_is_known_of_a_tile() -> None:
+def test_envelope_tile_carries_tile_metadata() -> None:
     blob = BlobRef(segment=1, offset=0, length=3, sha256=sha256(b"one").hexdigest())
     stored = TileMetadata(
         tile_id=tile(0),
@@ -64,8 +64,8 @@ def test_a_line_says_what_is_known_of_a_tile() -> None:
         stored_at=CAPTURED,
         last_used_at=CAPTURED,
     )
-    assert EnvelopeTile.of(stored) == line(0)
-    assert line(0).as_json() == {
+    assert EnvelopeTile.from_metadata(stored) == make_line(0)
+    assert make_line(0).as_json() == {
         "tile_id": "cam/15/100/200",
         "captured_at": "2026-10-20T08:30:00+00:00",
         "resolution_m_per_px": 0.6,
@@ -74,9 +74,9 @@ def test_a_line_says_what_is_known_of_a_tile() -> None:
     }
 
 
-def test_the_body_is_the_manifest_and_then_the_tiles_in_their_order() -> None:
-    body = b"".join(BATCH.body(CONTENTS))
-    assert body == b"".join(BATCH.body(CONTENTS))
+def test_body_is_manifest_followed_by_tiles_in_order() -> None:
+    body = b"".join(BATCH.iter_body(CONTENTS))
+    assert body == b"".join(BATCH.iter_body(CONTENTS))
     assert len(body) == BATCH.size
     first, *parts, end = body.split(f"--{BATCH.boundary}".encode())
     assert (first, end) == (b"", b"--\r\n")
@@ -86,15 +86,15 @@ def test_the_body_is_the_manifest_and_then_the_tiles_in_their_order() -> None:
     assert names == ["manifest", *(str(tile(number)) for number in range(3))]
 
 
-def test_a_batch_is_read_back_from_its_manifest() -> None:
+def test_batch_round_trips_through_manifest() -> None:
     read = Batch.parse("k1", BATCH.manifest)
     assert read == BATCH
     assert read.manifest == BATCH.manifest
 
 
 @pytest.mark.parametrize("metres", [1.0, 0.1 + 0.2, 2.5e-7, 30.0, 1e6])
-def test_a_manifest_is_canonical_and_read_back_whatever_the_resolution(metres: float) -> None:
-    batch = evolve(BATCH, tiles=[evolve(line(0), resolution_m_per_px=metres)])
+def test_manifest_is_canonical_for_any_resolution(metres: float) -> None:
+    batch = evolve(BATCH, tiles=[evolve(make_line(0), resolution_m_per_px=metres)])
     lines: list[JsonValue] = [each.as_json() for each in batch.tiles]
     assert batch.manifest == canonical_json({"flight_id": "F1", "tiles": lines})
     assert f'"resolution_m_per_px":{canonical_json(metres).decode()}'.encode() in batch.manifest
@@ -102,10 +102,10 @@ def test_a_manifest_is_canonical_and_read_back_whatever_the_resolution(metres: f
     assert (read, read.manifest) == (batch, batch.manifest)
 
 
-def test_a_large_body_comes_in_pieces() -> None:
+def test_large_body_is_yielded_in_chunks() -> None:
     contents = [bytes(200_000)] * 5
-    batch = evolve(BATCH, tiles=[line(number, bytes(200_000)) for number in range(5)])
-    pieces = list(batch.body(contents))
+    batch = evolve(BATCH, tiles=[make_line(number, bytes(200_000)) for number in range(5)])
+    pieces = list(batch.iter_body(contents))
     assert [len(piece) > 400_000 for piece in pieces] == [True, True, False]
     assert sum(map(len, pieces)) == batch.size
 
@@ -125,28 +125,28 @@ def test_a_large_body_comes_in_pieces() -> None:
         BATCH.manifest.replace(b'"size":3', b'"size":-3'),
     ],
 )
-def test_what_is_no_manifest_is_refused(manifest: bytes) -> None:
+def test_invalid_manifest_is_rejected(manifest: bytes) -> None:
     with pytest.raises(InvalidValueError):
         Batch.parse("k1", manifest)
 
 
-def test_the_boundary_comes_from_the_key() -> None:
+def test_boundary_is_derived_from_key() -> None:
     assert BATCH.boundary != evolve(BATCH, key="k2").boundary
     assert BATCH.boundary == evolve(BATCH, flight_id="F2").boundary
 
 
-def test_contents_that_do_not_fit_the_manifest_are_refused() -> None:
+def test_contents_not_matching_manifest_are_rejected() -> None:
     with pytest.raises(ValueError, match="zip"):
-        list(BATCH.body(CONTENTS[:2]))
+        list(BATCH.iter_body(CONTENTS[:2]))
 
 
 @pytest.mark.parametrize("count", [0, BATCH_TILES_MAX + 1])
-def test_a_batch_has_a_sensible_number_of_tiles(count: int) -> None:
+def test_batch_with_invalid_tile_count_is_rejected(count: int) -> None:
     with pytest.raises(InvalidValueError, match=r"Batch\.tiles: must be 1 to 1000 tiles"):
-        Batch(key="k", flight_id="F1", tiles=[line(0)] * count)
+        Batch(key="k", flight_id="F1", tiles=[make_line(0)] * count)
 
 
-def test_invariant_35_every_line_is_under_the_signature() -> None:
+def test_invariant_35_signature_covers_every_line() -> None:
     parts: dict[str, str] = {
         "method": "POST",
         "path": "/api/satellite/tiles",
@@ -155,13 +155,13 @@ def test_invariant_35_every_line_is_under_the_signature() -> None:
         "timestamp": "2026-10-20T08:30:00+00:00",
         "flight_id": "F1",
     }
-    message = signed_lines(**parts)
+    message = build_signing_input(**parts)
     assert message.decode().split("\n") == list(parts.values())
     for name, value in parts.items():
-        assert signed_lines(**{**parts, name: f"{value}x"}) != message
+        assert build_signing_input(**{**parts, name: f"{value}x"}) != message
 
 
-def test_an_envelope_is_complete_or_none() -> None:
+def test_incomplete_envelope_is_rejected() -> None:
     whole: dict[str, Any] = {
         "batch": BATCH,
         "body_sha256": "0" * 64,
@@ -181,21 +181,25 @@ def test_an_envelope_is_complete_or_none() -> None:
 # Answers
 
 
-def answer(*lines: Any) -> bytes:
+def make_response(*lines: Any) -> bytes:
     return json.dumps({"results": list(lines)}).encode()
 
 
-def result(number: int, status: str = "accepted", **more: Any) -> dict[str, Any]:
+def make_result(number: int, status: str = "accepted", **more: Any) -> dict[str, Any]:
     return {"tile_id": str(tile(number)), "status": status, **more}
 
 
 def parse(content: bytes) -> Any:
-    return parse_upload_answer(content, BATCH, bytes_max=10_000)
+    return parse_upload_response(content, BATCH, bytes_max=10_000)
 
 
-def test_an_answer_is_read_in_the_order_of_the_batch() -> None:
+def test_response_is_parsed_in_batch_order() -> None:
     found = parse(
-        answer(result(2, "rejected", reason="bl\x1burred"), result(0), result(1, "duplicate"))
+        make_response(
+            make_result(2, "rejected", reason="bl\x1burred"),
+            make_result(0),
+            make_result(1, "duplicate"),
+        )
     )
     assert [(entry.tile_id, entry.status.value) for entry in found] == [
         (tile(0), "accepted"),
@@ -210,20 +214,18 @@ def test_an_answer_is_read_in_the_order_of_the_batch() -> None:
     [
         (b"[]", "answer"),
         (b'{"results": {}}', "answer.results"),
-        (answer(7), "answer.results[0]"),
-        (answer({"status": "accepted"}), "answer.results[0].tile_id"),
-        (answer(result(9)), "answer.results[0].tile_id"),
-        (answer(result(0), result(0)), "answer.results[1].tile_id"),
-        (answer(result(0, "maybe")), "answer.results[0].status"),
-        (answer(result(0, "unreadable")), "answer.results[0].status"),
-        (answer({"tile_id": str(tile(0))}), "answer.results[0].status"),
-        (answer(result(0, reason=7)), "answer.results[0].reason"),
-        (answer(result(0), result(1)), "answer.results"),
+        (make_response(7), "answer.results[0]"),
+        (make_response({"status": "accepted"}), "answer.results[0].tile_id"),
+        (make_response(make_result(9)), "answer.results[0].tile_id"),
+        (make_response(make_result(0), make_result(0)), "answer.results[1].tile_id"),
+        (make_response(make_result(0, "maybe")), "answer.results[0].status"),
+        (make_response(make_result(0, "unreadable")), "answer.results[0].status"),
+        (make_response({"tile_id": str(tile(0))}), "answer.results[0].status"),
+        (make_response(make_result(0, reason=7)), "answer.results[0].reason"),
+        (make_response(make_result(0), make_result(1)), "answer.results"),
     ],
 )
-def test_an_answer_that_is_not_as_agreed_is_refused_by_its_field(
-    content: bytes, field: str
-) -> None:
+def test_invalid_response_is_rejected_by_field(content: bytes, field: str) -> None:
     with pytest.raises(InvalidValueError) as refusal:
         parse(content)
     assert refusal.value.field == field

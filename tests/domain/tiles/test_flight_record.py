@@ -16,26 +16,26 @@ def parse(data: Any) -> FlightRecord:
     return FlightRecord.parse(json.dumps(data).encode())
 
 
-def test_a_record_is_read() -> None:
+def test_flight_record_is_parsed() -> None:
     record = parse({**GOOD, "pilot": "somebody"})
     assert record == FlightRecord(
         flight_id="F1",
         state=FlightState.ON_GROUND,
         recorded_at=datetime(2026, 10, 20, 8, 30, tzinfo=UTC),
     )
-    record.confirm_on_ground()
-    record.confirm_on_ground("F1")
+    record.check_on_ground()
+    record.check_on_ground("F1")
 
 
-def test_another_flight_proves_nothing() -> None:
+def test_record_of_other_flight_is_rejected() -> None:
     with pytest.raises(FlightStateNotOnGroundError, match="F2 is not known: the record is of F1"):
-        parse(GOOD).confirm_on_ground("F2")
+        parse(GOOD).check_on_ground("F2")
 
 
 @pytest.mark.parametrize("state", ["airborne", "unknown"])
-def test_anything_but_the_ground_is_refused(state: str) -> None:
+def test_state_other_than_on_ground_is_rejected(state: str) -> None:
     with pytest.raises(FlightStateNotOnGroundError, match=f"F1 is {state}, not on the ground"):
-        parse({**GOOD, "state": state}).confirm_on_ground("F1")
+        parse({**GOOD, "state": state}).check_on_ground("F1")
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_anything_but_the_ground_is_refused(state: str) -> None:
         ({**GOOD, "flight_id": "../x"}, "flight record.flight_id"),
     ],
 )
-def test_a_record_that_is_none_is_refused_by_its_field(data: Any, field: str) -> None:
+def test_invalid_flight_record_is_rejected_by_field(data: Any, field: str) -> None:
     with pytest.raises(InvalidValueError) as refusal:
         parse(data)
     assert refusal.value.field == field

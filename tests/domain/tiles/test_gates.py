@@ -24,7 +24,7 @@ DAY = timedelta(days=1)
 TICK = timedelta(microseconds=1)
 
 
-def judged(
+def judge_freshness(
     age: timedelta, sector: SectorClass, rule: FreshnessRule | None = None
 ) -> FreshnessLabel | None:
     """Return the label, or ``None`` for a rejection."""
@@ -37,7 +37,7 @@ def judged(
 # Resolution
 
 
-def test_spec5_ac2_ten_of_fifty_tiles_at_0_3_m_per_px_are_turned_down() -> None:
+def test_spec5_ac2_ten_of_fifty_tiles_at_0_3_m_per_px_are_rejected() -> None:
     gate = ResolutionGate()
     verdicts = [gate.judge(0.3 if index < 10 else 0.5) for index in range(50)]
     assert verdicts.count(ResolutionVerdict.BELOW_MINIMUM) == 10
@@ -45,7 +45,9 @@ def test_spec5_ac2_ten_of_fifty_tiles_at_0_3_m_per_px_are_turned_down() -> None:
 
 
 @given(st.floats(), st.floats(0.01, 10), st.none() | st.floats(10, 100))
-def test_a_verdict_follows_from_the_bounds(value: float, low: float, high: float | None) -> None:
+def test_resolution_verdict_follows_from_bounds(
+    value: float, low: float, high: float | None
+) -> None:
     verdict = ResolutionGate(min_m_per_px=low, max_m_per_px=high).judge(value)
     if not math.isfinite(value) or value <= 0:
         assert verdict is ResolutionVerdict.UNREADABLE
@@ -58,18 +60,18 @@ def test_a_verdict_follows_from_the_bounds(value: float, low: float, high: float
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 0.0, -0.0, -1.0])
-def test_what_is_no_resolution_is_never_accepted(value: float) -> None:
+def test_invalid_resolution_is_unreadable(value: float) -> None:
     assert ResolutionGate().judge(value) is ResolutionVerdict.UNREADABLE
 
 
-def test_both_bounds_belong_to_what_is_accepted() -> None:
+def test_resolution_bounds_are_inclusive() -> None:
     gate = ResolutionGate(min_m_per_px=0.5, max_m_per_px=2)
     assert gate.judge(0.5) is gate.judge(2.0) is ResolutionVerdict.ACCEPTED
     assert gate.judge(math.nextafter(0.5, 0)) is ResolutionVerdict.BELOW_MINIMUM
     assert gate.judge(math.nextafter(2.0, 3)) is ResolutionVerdict.ABOVE_MAXIMUM
 
 
-def test_without_a_maximum_coarse_imagery_passes() -> None:
+def test_coarse_imagery_passes_without_maximum() -> None:
     assert ResolutionGate().judge(1000.0) is ResolutionVerdict.ACCEPTED
 
 
@@ -79,14 +81,14 @@ def test_verdicts_have_stable_values() -> None:
 
 @pytest.mark.parametrize("field", ["min_m_per_px", "max_m_per_px"])
 @pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, 10**400, -(10**400), True, "1"])
-def test_impossible_bounds_are_refused(field: str, value: Any) -> None:
+def test_invalid_bounds_are_rejected(field: str, value: Any) -> None:
     bounds: dict[str, Any] = {field: value}
     with pytest.raises(InvalidValueError) as caught:
         ResolutionGate(**bounds)
     assert caught.value.field == f"ResolutionGate.{field}"
 
 
-def test_bounds_out_of_order_are_refused() -> None:
+def test_maximum_below_minimum_is_rejected() -> None:
     with pytest.raises(InvalidValueError, match=r"max_m_per_px: is below min_m_per_px, 0\.5"):
         ResolutionGate(max_m_per_px=0.4)
     assert ResolutionGate(max_m_per_px=0.5).max_m_per_px == 0.5
@@ -97,14 +99,14 @@ def test_bounds_out_of_order_are_refused() -> None:
 
 def test_spec5_ac3_five_stale_tiles_in_active_conflict_are_rejected() -> None:
     ages = [200 * DAY] * 5 + [10 * DAY] * 15
-    labels = [judged(age, SectorClass.ACTIVE_CONFLICT) for age in ages]
+    labels = [judge_freshness(age, SectorClass.ACTIVE_CONFLICT) for age in ages]
     assert labels.count(None) == 5
     assert labels.count(FreshnessLabel.FRESH) == 15
 
 
-def test_spec5_ac4_three_stale_tiles_in_the_rear_are_downgraded() -> None:
+def test_spec5_ac4_three_stale_tiles_in_stable_rear_are_downgraded() -> None:
     ages = [400 * DAY] * 3 + [200 * DAY] * 7
-    labels = [judged(age, SectorClass.STABLE_REAR) for age in ages]
+    labels = [judge_freshness(age, SectorClass.STABLE_REAR) for age in ages]
     assert labels.count(FreshnessLabel.DOWNGRADED) == 3
     assert labels.count(FreshnessLabel.FRESH) == 7
 
@@ -116,13 +118,13 @@ def test_spec5_ac4_three_stale_tiles_in_the_rear_are_downgraded() -> None:
         (SectorClass.STABLE_REAR, 365, FreshnessLabel.DOWNGRADED),
     ],
 )
-def test_a_tile_is_fresh_up_to_its_sector_s_age_and_from_the_tolerance_on(
+def test_tile_is_fresh_between_future_tolerance_and_max_age(
     sector: SectorClass, days: int, stale: FreshnessLabel | None
 ) -> None:
-    assert judged(days * DAY, sector) is FreshnessLabel.FRESH
-    assert judged(days * DAY + TICK, sector) is stale
-    assert judged(-DAY, sector) is FreshnessLabel.FRESH
-    assert judged(-DAY - TICK, sector) is stale
+    assert judge_freshness(days * DAY, sector) is FreshnessLabel.FRESH
+    assert judge_freshness(days * DAY + TICK, sector) is stale
+    assert judge_freshness(-DAY, sector) is FreshnessLabel.FRESH
+    assert judge_freshness(-DAY - TICK, sector) is stale
 
 
 @given(
@@ -131,7 +133,7 @@ def test_a_tile_is_fresh_up_to_its_sector_s_age_and_from_the_tolerance_on(
     st.integers(0, 400),
     st.integers(0, 30),
 )
-def test_stale_means_rejected_in_conflict_and_downgraded_in_the_rear(
+def test_stale_tile_is_rejected_in_conflict_and_downgraded_in_rear(
     age: timedelta, conflict_days: int, rear_days: int, ahead_days: int
 ) -> None:
     rule = FreshnessRule(
@@ -141,12 +143,12 @@ def test_stale_means_rejected_in_conflict_and_downgraded_in_the_rear(
     )
     fresh = FreshnessLabel.FRESH
     expected = fresh if -ahead_days * DAY <= age <= conflict_days * DAY else None
-    assert judged(age, SectorClass.ACTIVE_CONFLICT, rule) is expected
+    assert judge_freshness(age, SectorClass.ACTIVE_CONFLICT, rule) is expected
     in_rear = fresh if -ahead_days * DAY <= age <= rear_days * DAY else FreshnessLabel.DOWNGRADED
-    assert judged(age, SectorClass.STABLE_REAR, rule) is in_rear
+    assert judge_freshness(age, SectorClass.STABLE_REAR, rule) is in_rear
 
 
-def test_a_rejection_carries_its_data() -> None:
+def test_freshness_rejection_carries_its_data() -> None:
     produced_at = NOW - 184 * DAY
     with pytest.raises(FreshnessRejectionError) as caught:
         FreshnessRule().judge(TILE, SectorClass.ACTIVE_CONFLICT, produced_at=produced_at, now=NOW)
@@ -155,7 +157,7 @@ def test_a_rejection_carries_its_data() -> None:
     assert (error.produced_at, error.max_age_days) == (produced_at, 183)
 
 
-def test_zones_are_compared_by_the_instant() -> None:
+def test_time_zones_are_compared_by_instant() -> None:
     kyiv = timezone(timedelta(hours=3))
     same_instant = (NOW - 183 * DAY).astimezone(kyiv)
     label = FreshnessRule().judge(
@@ -165,7 +167,7 @@ def test_zones_are_compared_by_the_instant() -> None:
 
 
 @pytest.mark.parametrize("field", ["produced_at", "now"])
-def test_a_time_without_its_zone_is_refused(field: str) -> None:
+def test_naive_time_is_rejected(field: str) -> None:
     times = {"produced_at": NOW, "now": NOW, field: NOW.replace(tzinfo=None)}
     with pytest.raises(InvalidValueError) as caught:
         FreshnessRule().judge(TILE, SectorClass.STABLE_REAR, **times)
@@ -176,13 +178,13 @@ def test_a_time_without_its_zone_is_refused(field: str) -> None:
     "field", ["active_conflict_max_age_days", "stable_rear_max_age_days", "future_tolerance_days"]
 )
 @pytest.mark.parametrize("value", [-1, math.nan, math.inf, 10**9, 10**400, None])
-def test_impossible_ages_are_refused(field: str, value: Any) -> None:
+def test_invalid_ages_are_rejected(field: str, value: Any) -> None:
     fields: dict[str, Any] = {field: value}
     with pytest.raises(InvalidValueError, match=field):
         FreshnessRule(**fields)
 
 
-def test_the_extremes_of_the_calendar_are_only_stale() -> None:
+def test_extreme_dates_are_downgraded_without_overflow() -> None:
     first, last = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
     rule = FreshnessRule()
     for produced_at, now in ((first, last), (last, first)):
@@ -196,11 +198,11 @@ def test_sectors_and_labels_have_stable_values() -> None:
 
 
 @pytest.mark.parametrize("value", ["abc", None, True, "0.6", [0.6]])
-def test_what_is_no_number_is_unreadable(value: Any) -> None:
+def test_non_number_resolution_is_unreadable(value: Any) -> None:
     assert ResolutionGate().judge(value) is ResolutionVerdict.UNREADABLE
 
 
 @pytest.mark.parametrize("sector", ["stable_rear", "nope", None])
-def test_a_sector_is_a_sector_class_and_not_its_text(sector: Any) -> None:
+def test_sector_as_text_is_rejected(sector: Any) -> None:
     with pytest.raises(InvalidValueError, match="sector: must be a SectorClass"):
         FreshnessRule().judge(TILE, sector, produced_at=NOW, now=NOW)

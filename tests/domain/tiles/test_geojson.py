@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.tiles import BBox, bbox_of_geojson
+from tileferry.domain.tiles import BBox, parse_geojson_bbox
 
 
 def ring(west: float, south: float, east: float, north: float) -> list[list[float]]:
@@ -19,8 +19,8 @@ def polygon(*box: float) -> dict[str, Any]:
     return {"type": "Polygon", "coordinates": [ring(*box)]}
 
 
-def read(document: Any) -> BBox:
-    return bbox_of_geojson(json.dumps(document).encode())
+def read_bbox(document: Any) -> BBox:
+    return parse_geojson_bbox(json.dumps(document).encode())
 
 
 HERE = (36.0, 50.0, 36.3, 50.2)
@@ -49,24 +49,24 @@ HOLE = ring(36.1, 50.05, 36.2, 50.1)
     ],
     ids=["polygon", "with a hole", "feature", "collection", "multi", "with heights"],
 )
-def test_every_form_of_an_area_gives_its_box(document: Any) -> None:
-    assert read(document) == BOX
+def test_every_geojson_form_yields_bbox(document: Any) -> None:
+    assert read_bbox(document) == BOX
 
 
-def test_an_area_that_was_cut_at_the_antimeridian_crosses_it() -> None:
+def test_area_split_at_antimeridian_yields_crossing_bbox() -> None:
     cut = {
         "type": "MultiPolygon",
         "coordinates": [[ring(179.5, -17.0, 180.0, -16.0)], [ring(-180.0, -17.5, -179.8, -16.0)]],
     }
-    assert read(cut) == BBox(west=179.5, south=-17.5, east=-179.8, north=-16.0)
+    assert read_bbox(cut) == BBox(west=179.5, south=-17.5, east=-179.8, north=-16.0)
 
 
-def test_one_polygon_inside_another_adds_nothing() -> None:
+def test_nested_polygon_does_not_extend_bbox() -> None:
     nested = {
         "type": "MultiPolygon",
         "coordinates": [[ring(10, 1, 40, 5)], [ring(20, 2, 21, 3)], [ring(30, 2, 41, 3)]],
     }
-    assert read(nested) == BBox(west=10, south=1, east=41, north=5)
+    assert read_bbox(nested) == BBox(west=10, south=1, east=41, north=5)
 
 
 @given(
@@ -78,11 +78,11 @@ def test_one_polygon_inside_another_adds_nothing() -> None:
         max_size=5,
     )
 )
-def test_the_box_holds_all_polygons_and_no_narrower_one_of_its_kind_does(
+def test_bbox_contains_all_polygons_and_is_minimal(
     boxes: list[tuple[int, int, int, int]],
 ) -> None:
     placed = [(w, s, min(w + width, 180), s + height) for w, s, width, height in boxes]
-    found = read({"type": "MultiPolygon", "coordinates": [[ring(*box)] for box in placed]})
+    found = read_bbox({"type": "MultiPolygon", "coordinates": [[ring(*box)] for box in placed]})
     for west, south, east, north in placed:
         assert found.south <= south
         assert found.north >= north
@@ -92,7 +92,7 @@ def test_the_box_holds_all_polygons_and_no_narrower_one_of_its_kind_does(
     assert found.width <= max(east for _, _, east, _ in placed) - min(box[0] for box in placed)
 
 
-def wrong(**changes: Any) -> dict[str, Any]:
+def make_invalid_polygon(**changes: Any) -> dict[str, Any]:
     return {**polygon(*HERE), **changes}
 
 
@@ -111,22 +111,30 @@ def wrong(**changes: Any) -> dict[str, Any]:
             "area.features[0].geometry.type",
             "is missing",
         ),
-        (wrong(coordinates=[]), "area.coordinates", "must be a list of rings"),
-        (wrong(coordinates=[3]), "area.coordinates", "must be a list of rings"),
-        (wrong(coordinates=[[[0, 0]] * 3]), "area.coordinates[0]", "is no ring"),
-        (wrong(coordinates=[ring(*HERE)[:4]]), "area.coordinates[0]", "is no ring"),
-        (wrong(coordinates=[[[0, 0], 7]]), "area.coordinates[0][1]", "a longitude"),
-        (wrong(coordinates=[[[0]]]), "area.coordinates[0][0]", "a longitude"),
-        (wrong(coordinates=[[[0, "1"]]]), "area.coordinates[0][0]", "a longitude"),
-        (wrong(coordinates=[[[0, True]]]), "area.coordinates[0][0]", "a longitude"),
-        (wrong(coordinates=[[[181, 1]]]), "area.coordinates[0][0]", "is not on the globe"),
-        (wrong(coordinates=[[[50, 136]]]), "area.coordinates[0][0]", "is not on the globe"),
-        (wrong(coordinates=[[[5, 5]] * 4]), "area", "is no area"),
+        (make_invalid_polygon(coordinates=[]), "area.coordinates", "must be a list of rings"),
+        (make_invalid_polygon(coordinates=[3]), "area.coordinates", "must be a list of rings"),
+        (make_invalid_polygon(coordinates=[[[0, 0]] * 3]), "area.coordinates[0]", "is no ring"),
+        (make_invalid_polygon(coordinates=[ring(*HERE)[:4]]), "area.coordinates[0]", "is no ring"),
+        (make_invalid_polygon(coordinates=[[[0, 0], 7]]), "area.coordinates[0][1]", "a longitude"),
+        (make_invalid_polygon(coordinates=[[[0]]]), "area.coordinates[0][0]", "a longitude"),
+        (make_invalid_polygon(coordinates=[[[0, "1"]]]), "area.coordinates[0][0]", "a longitude"),
+        (make_invalid_polygon(coordinates=[[[0, True]]]), "area.coordinates[0][0]", "a longitude"),
+        (
+            make_invalid_polygon(coordinates=[[[181, 1]]]),
+            "area.coordinates[0][0]",
+            "is not on the globe",
+        ),
+        (
+            make_invalid_polygon(coordinates=[[[50, 136]]]),
+            "area.coordinates[0][0]",
+            "is not on the globe",
+        ),
+        (make_invalid_polygon(coordinates=[[[5, 5]] * 4]), "area", "is no area"),
     ],
 )
-def test_what_is_no_area_is_refused_by_its_place(document: Any, place: str, problem: str) -> None:
+def test_invalid_geojson_is_rejected_by_path(document: Any, place: str, problem: str) -> None:
     with pytest.raises(InvalidValueError) as refusal:
-        read(document)
+        read_bbox(document)
     assert refusal.value.field == place
     assert problem in refusal.value.problem
 
@@ -134,7 +142,7 @@ def test_what_is_no_area_is_refused_by_its_place(document: Any, place: str, prob
 @pytest.mark.parametrize(
     "content", [b"<kml/>", b"\xff", b'{"type": "Polygon", "type": "Point"}', b" " * 5_000_000]
 )
-def test_what_is_no_json_is_refused(content: bytes) -> None:
+def test_invalid_json_is_rejected(content: bytes) -> None:
     with pytest.raises(InvalidValueError) as refusal:
-        bbox_of_geojson(content, field="area.json")
+        parse_geojson_bbox(content, field="area.json")
     assert refusal.value.field.startswith("area.json")

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from tileferry.domain.checks import moment_of
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import (
     BBox,
@@ -19,6 +18,7 @@ from tileferry.domain.tiles import (
     TileSummary,
     parse_listing_page,
 )
+from tileferry.domain.validation import parse_datetime
 
 LINE = {
     "z": 14,
@@ -42,16 +42,16 @@ def parse(data: Any) -> ListingPage:
     return parse_listing_page(content, source="sat", bytes_max=100_000)
 
 
-def page(*lines: Any, following: Any = None) -> Any:
+def make_page(*lines: Any, following: Any = None) -> Any:
     return {"tiles": list(lines), "next": following}
 
 
-def test_a_page_is_read_and_fields_beyond_the_agreed_ones_are_left_aside() -> None:
-    found = parse({**page({**LINE, "cloud_cover": 0.1}, following="c2"), "total": 7})
+def test_page_is_parsed_and_unknown_fields_are_ignored() -> None:
+    found = parse({**make_page({**LINE, "cloud_cover": 0.1}, following="c2"), "total": 7})
     assert found == ListingPage(tiles=(TILE,), next="c2")
-    assert parse(page()) == ListingPage(tiles=(), next=None)
+    assert parse(make_page()) == ListingPage(tiles=(), next=None)
     assert parse({"tiles": []}).next is None
-    assert parse(page({**LINE, "resolution_m_per_px": 1})).tiles[0].resolution_m_per_px == 1.0
+    assert parse(make_page({**LINE, "resolution_m_per_px": 1})).tiles[0].resolution_m_per_px == 1.0
 
 
 @pytest.mark.parametrize(
@@ -60,38 +60,42 @@ def test_a_page_is_read_and_fields_beyond_the_agreed_ones_are_left_aside() -> No
         ([], "listing", "must be an object"),
         ({}, "listing.tiles", "is missing"),
         ({"tiles": {}}, "listing.tiles", "must be a list"),
-        (page(following=7), "listing.next", "must be null, or text"),
-        (page(following=""), "listing.next", "must be null, or text"),
-        (page(following="x" * 1_025), "listing.next", "must be null, or text"),
-        (page(7), "listing.tiles[0]", "must be an object"),
-        (page(LINE, {**LINE, "z": "14"}), "listing.tiles[1].z", "must be a whole number"),
-        (page({**LINE, "z": True}), "listing.tiles[0].z", "must be a whole number"),
-        (page({**LINE, "z": 22}), "listing.tiles[0].z", "from 0 to 21"),
-        (page({**LINE, "x": -1}), "listing.tiles[0].x", "from 0 to 16383"),
-        (page({**LINE, "y": 2**40}), "listing.tiles[0].y", "from 0 to 16383"),
-        (page({**LINE, "produced_at": 7}), "listing.tiles[0].produced_at", "must be text"),
-        (page({**LINE, "produced_at": "x"}), "listing.tiles[0].produced_at", "ISO 8601"),
+        (make_page(following=7), "listing.next", "must be null, or text"),
+        (make_page(following=""), "listing.next", "must be null, or text"),
+        (make_page(following="x" * 1_025), "listing.next", "must be null, or text"),
+        (make_page(7), "listing.tiles[0]", "must be an object"),
+        (make_page(LINE, {**LINE, "z": "14"}), "listing.tiles[1].z", "must be a whole number"),
+        (make_page({**LINE, "z": True}), "listing.tiles[0].z", "must be a whole number"),
+        (make_page({**LINE, "z": 22}), "listing.tiles[0].z", "from 0 to 21"),
+        (make_page({**LINE, "x": -1}), "listing.tiles[0].x", "from 0 to 16383"),
+        (make_page({**LINE, "y": 2**40}), "listing.tiles[0].y", "from 0 to 16383"),
+        (make_page({**LINE, "produced_at": 7}), "listing.tiles[0].produced_at", "must be text"),
+        (make_page({**LINE, "produced_at": "x"}), "listing.tiles[0].produced_at", "ISO 8601"),
         (
-            page({**LINE, "produced_at": "9999-12-31T23:59:59-23:59"}),
+            make_page({**LINE, "produced_at": "9999-12-31T23:59:59-23:59"}),
             "listing.tiles[0].produced_at",
             "ISO 8601",
         ),
         (
-            page({**LINE, "resolution_m_per_px": "0.6"}),
+            make_page({**LINE, "resolution_m_per_px": "0.6"}),
             "listing.tiles[0].resolution_m_per_px",
             "must be a number",
         ),
         (
-            page({**LINE, "resolution_m_per_px": 0}),
+            make_page({**LINE, "resolution_m_per_px": 0}),
             "listing.tiles[0].resolution_m_per_px",
             "above 0",
         ),
-        (page({**LINE, "estimated_bytes": -1}), "listing.tiles[0].estimated_bytes", "from 0"),
-        (page({**LINE, "estimated_bytes": 1.5}), "listing.tiles[0].estimated_bytes", "a whole"),
+        (make_page({**LINE, "estimated_bytes": -1}), "listing.tiles[0].estimated_bytes", "from 0"),
+        (
+            make_page({**LINE, "estimated_bytes": 1.5}),
+            "listing.tiles[0].estimated_bytes",
+            "a whole",
+        ),
         (b'{"tiles": [NaN]}', "listing.tiles[0]", "is NaN"),
     ],
 )
-def test_invariant_30_a_field_that_is_wrong_is_named(data: Any, field: str, problem: str) -> None:
+def test_invariant_30_invalid_field_is_named(data: Any, field: str, problem: str) -> None:
     with pytest.raises(InvalidValueError) as refusal:
         parse(data)
     assert refusal.value.field == field
@@ -99,60 +103,60 @@ def test_invariant_30_a_field_that_is_wrong_is_named(data: Any, field: str, prob
 
 
 @pytest.mark.parametrize("missing", LINE)
-def test_invariant_30_a_field_that_is_missing_is_named(missing: str) -> None:
+def test_invariant_30_missing_field_is_named(missing: str) -> None:
     line = {name: value for name, value in LINE.items() if name != missing}
     with pytest.raises(InvalidValueError, match="is missing") as refusal:
-        parse(page(line))
+        parse(make_page(line))
     assert refusal.value.field == f"listing.tiles[0].{missing}"
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-10-01", "2026-10-01T00:00:00", "1e9"])
-def test_a_time_without_its_zone_is_none(text: str) -> None:
+def test_naive_or_invalid_time_is_rejected(text: str) -> None:
     with pytest.raises(InvalidValueError, match="field: must be an ISO 8601 time with its zone"):
-        moment_of(text, field="field")
+        parse_datetime(text, field="field")
 
 
-def tile_at(number: int) -> TileSummary:
+def make_summary(number: int) -> TileSummary:
     tiles = list(COVERAGE.tiles("sat"))
     return evolve(TILE, tile_id=tiles[number])
 
 
-def test_tiles_that_were_listed_before_are_left_out() -> None:
+def test_already_listed_tiles_are_skipped() -> None:
     progress = ListingProgress(coverage=COVERAGE)
-    first, second, third = (tile_at(number) for number in range(3))
-    assert progress.new_tiles(ListingPage(tiles=(first, second, first), next="2")) == [
+    first, second, third = (make_summary(number) for number in range(3))
+    assert progress.add_page(ListingPage(tiles=(first, second, first), next="2")) == [
         first,
         second,
     ]
-    assert progress.new_tiles(ListingPage(tiles=(second, third), next=None)) == [third]
+    assert progress.add_page(ListingPage(tiles=(second, third), next=None)) == [third]
 
 
-def test_invariant_29_a_cursor_that_comes_again_ends_the_listing() -> None:
+def test_invariant_29_repeated_cursor_is_rejected() -> None:
     progress = ListingProgress(coverage=COVERAGE)
     for cursor in ("a", "b"):
-        progress.new_tiles(ListingPage(tiles=(), next=cursor))
+        progress.add_page(ListingPage(tiles=(), next=cursor))
     with pytest.raises(InvalidValueError, match="was given before: it goes round") as refusal:
-        progress.new_tiles(ListingPage(tiles=(), next="a"))
+        progress.add_page(ListingPage(tiles=(), next="a"))
     assert refusal.value.field == "listing.next"
 
 
-def test_invariant_29_a_listing_without_end_is_ended() -> None:
+def test_invariant_29_listing_beyond_page_limit_is_rejected() -> None:
     progress = ListingProgress(coverage=COVERAGE, limits=ListingLimits(pages_max=3))
     for cursor in ("a", "b"):
-        progress.new_tiles(ListingPage(tiles=(), next=cursor))
+        progress.add_page(ListingPage(tiles=(), next=cursor))
     with pytest.raises(InvalidValueError, match="leads beyond 3 pages"):
-        progress.new_tiles(ListingPage(tiles=(), next="c"))
+        progress.add_page(ListingPage(tiles=(), next="c"))
 
 
-def test_a_tile_that_is_not_of_the_area_is_refused() -> None:
+def test_tile_outside_area_is_rejected() -> None:
     progress = ListingProgress(coverage=COVERAGE)
     elsewhere = evolve(TILE, tile_id=evolve(TILE.tile_id, x=1))
     with pytest.raises(InvalidValueError, match="is not of the area"):
-        progress.new_tiles(ListingPage(tiles=(elsewhere,), next=None))
+        progress.add_page(ListingPage(tiles=(elsewhere,), next=None))
 
 
-def test_a_time_of_another_zone_is_kept_as_utc() -> None:
+def test_time_is_converted_to_utc() -> None:
     line = {**LINE, "produced_at": "2026-10-01T15:00:00+03:00"}
-    (tile,) = parse(page(line)).tiles
+    (tile,) = parse(make_page(line)).tiles
     assert tile.produced_at == datetime(2026, 10, 1, 12, tzinfo=UTC)
     assert tile.produced_at.tzinfo is UTC

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.tiles import ZOOM_MAX, TileId, tile_at, tile_bounds, tile_ranges
+from tileferry.domain.tiles import ZOOM_MAX, TileId, compute_tile_ranges, tile_at, tile_bounds
 
 zooms = st.integers(0, ZOOM_MAX)
 NEAR = 1e-9
@@ -21,19 +21,22 @@ def tiles(draw: st.DrawFn) -> TileId:
     return TileId(source="sat", zoom=zoom, x=draw(index), y=draw(index))
 
 
-def oracle(lon: float, lat: float, zoom: int) -> tuple[int, int]:
+def mercantile_tile(lon: float, lat: float, zoom: int) -> tuple[int, int]:
     tile = mercantile.tile(lon, lat, zoom)
     return tile.x, tile.y
 
 
 @given(st.floats(-179.9, 179.9), st.floats(-85, 85), zooms)
-def test_a_point_lies_in_the_tile_that_mercantile_names(lon: float, lat: float, zoom: int) -> None:
-    assume(oracle(lon - NEAR, lat - NEAR, zoom) == oracle(lon + NEAR, lat + NEAR, zoom))
-    assert tile_at(lon, lat, zoom) == oracle(lon, lat, zoom)
+def test_tile_at_matches_mercantile(lon: float, lat: float, zoom: int) -> None:
+    assume(
+        mercantile_tile(lon - NEAR, lat - NEAR, zoom)
+        == mercantile_tile(lon + NEAR, lat + NEAR, zoom)
+    )
+    assert tile_at(lon, lat, zoom) == mercantile_tile(lon, lat, zoom)
 
 
 @given(tiles())
-def test_bounds_are_those_of_mercantile(tile: TileId) -> None:
+def test_tile_bounds_match_mercantile(tile: TileId) -> None:
     bounds = tile_bounds(tile)
     expected = mercantile.bounds(tile.x, tile.y, tile.zoom)
     ours = (bounds.west, bounds.south, bounds.east, bounds.north)
@@ -41,9 +44,9 @@ def test_bounds_are_those_of_mercantile(tile: TileId) -> None:
 
 
 @given(tiles())
-def test_a_tile_owns_its_corner_and_centre_and_alone_covers_its_box(tile: TileId) -> None:
+def test_tile_contains_its_corner_and_centre_and_covers_its_bounds(tile: TileId) -> None:
     bounds = tile_bounds(tile)
-    (covering,) = tile_ranges(bounds, tile.zoom)
+    (covering,) = compute_tile_ranges(bounds, tile.zoom)
     assert list(covering.tiles("sat")) == [tile]
     assert tile_at(bounds.west, bounds.north, tile.zoom) == (tile.x, tile.y)
     lon, lat = (bounds.west + bounds.east) / 2, (bounds.south + bounds.north) / 2
@@ -51,7 +54,7 @@ def test_a_tile_owns_its_corner_and_centre_and_alone_covers_its_box(tile: TileId
 
 
 @given(tiles())
-def test_neighbours_share_their_edges(tile: TileId) -> None:
+def test_adjacent_tiles_share_edges(tile: TileId) -> None:
     assume(tile.x + 1 < 2**tile.zoom and tile.y + 1 < 2**tile.zoom)
     diagonal = TileId(source="sat", zoom=tile.zoom, x=tile.x + 1, y=tile.y + 1)
     ours, theirs = tile_bounds(tile), tile_bounds(diagonal)
@@ -59,7 +62,7 @@ def test_neighbours_share_their_edges(tile: TileId) -> None:
 
 
 @given(zooms)
-def test_the_poles_and_the_antimeridian_fall_into_the_outer_tiles(zoom: int) -> None:
+def test_poles_and_antimeridian_fall_into_outer_tiles(zoom: int) -> None:
     last = 2**zoom - 1
     assert tile_at(-180, 90, zoom) == (0, 0)
     assert tile_at(180, -90, zoom) == (last, last)
@@ -67,8 +70,8 @@ def test_the_poles_and_the_antimeridian_fall_into_the_outer_tiles(zoom: int) -> 
     assert tile_at(180, -86, zoom) == (last, last)
 
 
-def test_known_points() -> None:
-    assert tile_at(36.25, 50.0, 15) == oracle(36.25, 50.0, 15) == (19683, 11113)
+def test_tile_at_known_points() -> None:
+    assert tile_at(36.25, 50.0, 15) == mercantile_tile(36.25, 50.0, 15) == (19683, 11113)
     assert tile_at(0, 0, 1) == (1, 1)
     assert tile_at(-0.001, 0.001, 1) == (0, 0)
 
@@ -87,7 +90,7 @@ def test_known_points() -> None:
         (0.0, 0.0, True, "zoom"),
     ],
 )
-def test_a_point_that_cannot_be_is_refused(lon: float, lat: float, zoom: int, field: str) -> None:
+def test_invalid_point_is_rejected(lon: float, lat: float, zoom: int, field: str) -> None:
     with pytest.raises(InvalidValueError) as caught:
         tile_at(lon, lat, zoom)
     assert caught.value.field == field

@@ -26,7 +26,7 @@ BLOB = BlobRef(segment=1, offset=0, length=20_000, sha256="ab" * 32)
 TILE = TileId(source="sat", zoom=15, x=19_700, y=11_000)
 
 
-def new_tile(**fields: Any) -> NewTile:
+def make_new_tile(**fields: Any) -> NewTile:
     given_fields: dict[str, Any] = {
         "tile_id": TILE,
         "flight_id": "flight-7",
@@ -38,7 +38,7 @@ def new_tile(**fields: Any) -> NewTile:
     return NewTile(**given_fields | fields)
 
 
-def stored(**fields: Any) -> TileMetadata:
+def make_stored_tile(**fields: Any) -> TileMetadata:
     given_fields: dict[str, Any] = {
         "tile_id": TILE,
         "flight_id": "flight-7",
@@ -54,9 +54,9 @@ def stored(**fields: Any) -> TileMetadata:
     return TileMetadata(**given_fields | fields)
 
 
-def test_what_the_provider_sent_is_trusted_from_the_start() -> None:
-    assert new_tile().voting_status is VotingStatus.TRUSTED
-    assert stored().upload_attempts == 0
+def test_downloaded_tile_is_trusted_by_default() -> None:
+    assert make_new_tile().voting_status is VotingStatus.TRUSTED
+    assert make_stored_tile().upload_attempts == 0
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,9 @@ def test_what_the_provider_sent_is_trusted_from_the_start() -> None:
         ("voting_status", "trusted"),
     ],
 )
-def test_an_impossible_new_tile_is_refused_by_its_field(field: str, value: Any) -> None:
+def test_invalid_new_tile_is_rejected_by_field(field: str, value: Any) -> None:
     with pytest.raises(InvalidValueError, match=rf"NewTile\.{field}"):
-        new_tile(**{field: value})
+        make_new_tile(**{field: value})
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def test_an_impossible_new_tile_is_refused_by_its_field(field: str, value: Any) 
         ("last_used_at", None),
     ],
 )
-def test_an_impossible_row_is_refused_by_its_field(field: str, value: Any) -> None:
+def test_invalid_tile_metadata_is_rejected_by_field(field: str, value: Any) -> None:
     with pytest.raises(InvalidValueError, match=rf"TileMetadata\.{field}"):
-        stored(**{field: value})
+        make_stored_tile(**{field: value})
 
 
 @pytest.mark.parametrize(
@@ -110,12 +110,12 @@ def test_an_impossible_row_is_refused_by_its_field(field: str, value: Any) -> No
         ("sha256", None),
     ],
 )
-def test_an_impossible_blob_is_refused_by_its_field(field: str, value: Any) -> None:
+def test_invalid_blob_ref_is_rejected_by_field(field: str, value: Any) -> None:
     with pytest.raises(InvalidValueError, match=rf"BlobRef\.{field}"):
         attrs.evolve(BLOB, **{field: value})
 
 
-def test_a_blob_may_be_empty_and_as_large_as_a_tile_may_be() -> None:
+def test_blob_length_may_be_zero_or_maximum() -> None:
     assert attrs.evolve(BLOB, length=0).length == 0
     assert attrs.evolve(BLOB, length=TILE_BYTES_MAX).length == TILE_BYTES_MAX
 
@@ -128,16 +128,16 @@ def test_a_blob_may_be_empty_and_as_large_as_a_tile_may_be() -> None:
 @pytest.mark.parametrize(
     "status", [VotingStatus.TRUSTED, VotingStatus.UPLOADED, VotingStatus.REJECTED]
 )
-def test_the_later_production_stays_and_of_equals_the_later_arrival(
+def test_newer_or_equal_production_date_replaces(
     later_by: int, stays: str, status: VotingStatus
 ) -> None:
-    new = new_tile(produced_at=NOON + timedelta(seconds=later_by), flight_id="another")
-    assert replaces(new, stored(voting_status=status)) == (stays == "new")
+    new = make_new_tile(produced_at=NOON + timedelta(seconds=later_by), flight_id="another")
+    assert replaces(new, make_stored_tile(voting_status=status)) == (stays == "new")
 
 
-def test_the_moment_counts_not_the_zone_it_is_written_in() -> None:
+def test_production_dates_are_compared_by_instant() -> None:
     from_kyiv = datetime.fromisoformat("2026-06-01T14:59:59+03:00")
-    assert not replaces(new_tile(produced_at=from_kyiv), stored())
+    assert not replaces(make_new_tile(produced_at=from_kyiv), make_stored_tile())
 
 
 @pytest.mark.parametrize(
@@ -149,40 +149,40 @@ def test_the_moment_counts_not_the_zone_it_is_written_in() -> None:
         (VotingStatus.TRUSTED, "another", False),
     ],
 )
-def test_what_waits_for_its_upload_yields_to_its_own_flight_only(
+def test_pending_tile_is_replaced_only_by_pending_tile_of_same_flight(
     status: VotingStatus, flight_id: str, *, replaced: bool
 ) -> None:
-    newer = new_tile(
+    newer = make_new_tile(
         produced_at=NOON + timedelta(days=1), flight_id=flight_id, voting_status=status
     )
-    assert replaces(newer, stored(voting_status=VotingStatus.PENDING)) == replaced
+    assert replaces(newer, make_stored_tile(voting_status=VotingStatus.PENDING)) == replaced
 
 
-def test_an_older_capture_of_the_same_flight_does_not_replace_the_newer() -> None:
-    older = new_tile(produced_at=NOON - timedelta(days=1), voting_status=VotingStatus.PENDING)
-    assert not replaces(older, stored(voting_status=VotingStatus.PENDING))
+def test_older_capture_of_same_flight_does_not_replace_newer() -> None:
+    older = make_new_tile(produced_at=NOON - timedelta(days=1), voting_status=VotingStatus.PENDING)
+    assert not replaces(older, make_stored_tile(voting_status=VotingStatus.PENDING))
 
 
 @pytest.mark.parametrize(
     "status", [VotingStatus.TRUSTED, VotingStatus.UPLOADED, VotingStatus.REJECTED]
 )
-def test_invariant_7_a_capture_that_the_provider_has_is_not_taken_in_again(
+def test_invariant_7_uploaded_capture_is_not_ingested_again(
     status: VotingStatus,
 ) -> None:
     later = NOON + timedelta(days=1)
-    again = new_tile(produced_at=later, voting_status=VotingStatus.PENDING)
-    assert not replaces(again, stored(voting_status=status))
+    again = make_new_tile(produced_at=later, voting_status=VotingStatus.PENDING)
+    assert not replaces(again, make_stored_tile(voting_status=status))
     other = attrs.evolve(again, blob=attrs.evolve(BLOB, sha256="f" * 64))
-    assert replaces(other, stored(voting_status=status))
+    assert replaces(other, make_stored_tile(voting_status=status))
 
 
 @pytest.mark.parametrize(
     "status",
     [VotingStatus.UPLOADED, VotingStatus.REJECTED, VotingStatus.UPLOAD_GIVEUP, "pending", None],
 )
-def test_a_new_tile_comes_from_the_provider_or_from_the_aircraft(status: Any) -> None:
+def test_new_tile_must_be_trusted_or_pending(status: Any) -> None:
     with pytest.raises(InvalidValueError, match=r"NewTile\.voting_status: must be one of trusted"):
-        new_tile(voting_status=status)
+        make_new_tile(voting_status=status)
 
 
 @given(
@@ -190,16 +190,18 @@ def test_a_new_tile_comes_from_the_provider_or_from_the_aircraft(status: Any) ->
     st.integers(-10, 10),
     st.sampled_from(["flight-7", "another"]),
 )
-def test_only_a_human_replaces_what_was_given_up(
+def test_given_up_tile_is_never_replaced_automatically(
     status: VotingStatus, days: int, flight_id: str
 ) -> None:
-    new = new_tile(
+    new = make_new_tile(
         produced_at=NOON + timedelta(days=days), flight_id=flight_id, voting_status=status
     )
-    assert not replaces(new, stored(voting_status=VotingStatus.UPLOAD_GIVEUP, upload_attempts=5))
+    assert not replaces(
+        new, make_stored_tile(voting_status=VotingStatus.UPLOAD_GIVEUP, upload_attempts=5)
+    )
 
 
-def test_a_date_that_lay_ahead_when_it_was_stored_wins_nothing() -> None:
-    true = new_tile(produced_at=NOON - timedelta(days=30))
-    assert replaces(true, stored(produced_at=NOON + timedelta(days=2)))
-    assert not replaces(true, stored(produced_at=NOON + timedelta(days=1)))
+def test_future_production_date_does_not_win() -> None:
+    true = make_new_tile(produced_at=NOON - timedelta(days=30))
+    assert replaces(true, make_stored_tile(produced_at=NOON + timedelta(days=2)))
+    assert not replaces(true, make_stored_tile(produced_at=NOON + timedelta(days=1)))

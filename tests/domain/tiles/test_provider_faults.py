@@ -6,10 +6,10 @@ from tileferry.domain.errors import ResponseSchemaError, SatelliteProviderError
 from tileferry.domain.retry import Final, RateLimited, Retryable
 from tileferry.domain.tiles import (
     ProviderFault,
-    class_of_error,
-    class_of_fault,
-    ends_download,
-    fault_of_status,
+    classify_fault,
+    classify_provider_error,
+    fault_from_status,
+    should_abort_download,
 )
 
 CLASSES = {
@@ -31,17 +31,17 @@ CLASSES = {
 
 
 @pytest.mark.parametrize("fault", ProviderFault)
-def test_each_fault_has_its_class(fault: ProviderFault) -> None:
-    assert class_of_fault(fault) == CLASSES[fault]
+def test_each_provider_fault_has_error_class(fault: ProviderFault) -> None:
+    assert classify_fault(fault) == CLASSES[fault]
     error = SatelliteProviderError(reason="x", fault=fault, retry_after_s=7.0)
     limited = fault is ProviderFault.RATE_LIMITED
-    assert class_of_error(error) == (RateLimited(7.0) if limited else CLASSES[fault])
+    assert classify_provider_error(error) == (RateLimited(7.0) if limited else CLASSES[fault])
 
 
-def test_what_is_no_fault_of_the_provider_is_final() -> None:
-    assert class_of_error(ValueError()) == Final()
-    assert class_of_error(SatelliteProviderError(reason="x")) == Final()
-    assert class_of_error(
+def test_error_without_provider_fault_is_final() -> None:
+    assert classify_provider_error(ValueError()) == Final()
+    assert classify_provider_error(SatelliteProviderError(reason="x")) == Final()
+    assert classify_provider_error(
         ResponseSchemaError(reason="x", field="f", fault=ProviderFault.SCHEMA)
     ) == (Final())
 
@@ -55,11 +55,11 @@ def test_what_is_no_fault_of_the_provider_is_final() -> None:
         (503, "unavailable"), (599, "unavailable"),
     ],
 )  # fmt: skip
-def test_what_a_status_means(status: int, fault: str) -> None:
-    assert fault_of_status(status) == fault
+def test_http_status_maps_to_fault(status: int, fault: str) -> None:
+    assert fault_from_status(status) == fault
 
 
-def test_which_faults_say_what() -> None:
+def test_fault_predicates() -> None:
     assert [fault for fault in ProviderFault if fault.is_missing_tile] == [ProviderFault.NOT_FOUND]
     assert [fault for fault in ProviderFault if fault.is_authentication] == [
         ProviderFault.UNAUTHORIZED,
@@ -71,9 +71,9 @@ def test_which_faults_say_what() -> None:
 
 @pytest.mark.parametrize("fault", [*ProviderFault, None])
 @pytest.mark.parametrize("share", [None, 0.0, 0.1, 1.0])
-def test_what_ends_a_download(fault: ProviderFault | None, share: float | None) -> None:
+def test_faults_that_end_download(fault: ProviderFault | None, share: float | None) -> None:
     def ends(tiles_failed: int) -> bool:
-        return ends_download(
+        return should_abort_download(
             fault, tiles_failed=tiles_failed, tiles_requested=100, max_failures_share=share
         )
 

@@ -22,13 +22,13 @@ def tile_ids(draw: st.DrawFn) -> TileId:
 
 
 @given(tile_ids())
-def test_every_tile_id_survives_being_written_and_read(tile: TileId) -> None:
+def test_tile_id_round_trips_through_text(tile: TileId) -> None:
     again = TileId.parse(str(tile))
     assert again == tile
     assert len({tile, again}) == 1
 
 
-def test_the_canonical_text_is_source_zoom_column_row() -> None:
+def test_canonical_text_is_source_zoom_column_row() -> None:
     assert str(TileId(source="sat-2.b", zoom=15, x=19700, y=11000)) == "sat-2.b/15/19700/11000"
 
 
@@ -39,7 +39,7 @@ def test_the_canonical_text_is_source_zoom_column_row() -> None:
     )
 )
 @example("sat/1/0/1\n")
-def test_parsing_accepts_the_canonical_text_only(text: str) -> None:
+def test_only_canonical_text_is_parsed(text: str) -> None:
     try:
         tile = TileId.parse(text)
     except InvalidValueError:
@@ -86,13 +86,13 @@ def test_parsing_accepts_the_canonical_text_only(text: str) -> None:
         "sat/0x1/1/1",
     ],
 )
-def test_invariant26_hostile_text_is_refused(text: str) -> None:
+def test_invariant26_hostile_text_is_rejected(text: str) -> None:
     with pytest.raises(InvalidValueError, match="TileId"):
         TileId.parse(text)
 
 
 @pytest.mark.parametrize("value", [None, b"sat/1/1/1", 7, ("sat", 1, 1, 1)])
-def test_what_is_no_text_is_refused(value: Any) -> None:
+def test_non_text_is_rejected(value: Any) -> None:
     with pytest.raises(InvalidValueError, match="TileId"):
         TileId.parse(value)
 
@@ -126,7 +126,7 @@ def test_what_is_no_text_is_refused(value: Any) -> None:
         ("y", 10**400),
     ],
 )
-def test_invariant26_a_bad_field_is_named(field: str, value: Any) -> None:
+def test_invariant26_invalid_field_is_named(field: str, value: Any) -> None:
     fields: dict[str, Any] = {"source": "sat", "zoom": 3, "x": 1, "y": 1, field: value}
     with pytest.raises(InvalidValueError) as caught:
         TileId(**fields)
@@ -134,13 +134,13 @@ def test_invariant26_a_bad_field_is_named(field: str, value: Any) -> None:
     assert caught.value.value is value
 
 
-def test_the_message_says_what_the_zoom_level_allows() -> None:
+def test_error_names_range_of_zoom_level() -> None:
     with pytest.raises(InvalidValueError, match=r"TileId\.y: .* from 0 to 7 at zoom 3 \(got 8\)"):
         TileId(source="sat", zoom=3, x=7, y=8)
 
 
 @given(st.integers(0, ZOOM_MAX))
-def test_the_last_tile_of_a_level_exists_and_the_next_does_not(zoom: int) -> None:
+def test_indexes_end_at_last_tile_of_zoom_level(zoom: int) -> None:
     last = 2**zoom - 1
     assert TileId(source="sat", zoom=zoom, x=last, y=last).x == last
     with pytest.raises(InvalidValueError):
@@ -160,7 +160,7 @@ def test_tiles_sort_by_number_not_by_text() -> None:
     assert in_order == ["a/9/9/9", "a/9/9/10", "a/9/10/9", "a/10/0/0", "b/0/0/0"]
 
 
-def test_zoom_levels_come_in_a_list() -> None:
+def test_zoom_levels_must_be_a_list() -> None:
     levels: Any = 5
     with pytest.raises(InvalidValueError, match="zoom_levels: must be a list"):
         TileCoverage(bbox=BBox(west=0, south=0, east=1, north=1), zoom_levels=levels)

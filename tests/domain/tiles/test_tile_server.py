@@ -17,14 +17,14 @@ from tileferry.domain.tiles import (
     TileCoverage,
     TileServer,
     TileTemplate,
-    ground_resolution,
+    compute_ground_resolution,
 )
 
 HOST = "tiles.example.org"
 AREA = BBox(west=36.0, south=50.0, east=37.0, north=50.6)
 
 
-def server(host: str = HOST, **said: Any) -> TileServer:
+def make_server(host: str = HOST, **said: Any) -> TileServer:
     return TileServer(
         **{
             "template": TileTemplate(f"https://{host}/{{z}}/{{x}}/{{y}}.png"),
@@ -40,28 +40,31 @@ def server(host: str = HOST, **said: Any) -> TileServer:
 # Who may be asked
 
 
-def refusal(asked: TileServer) -> NotPermittedError:
+def expect_not_permitted(asked: TileServer) -> NotPermittedError:
     with pytest.raises(NotPermittedError) as refused:
         asked.check_permitted()
     return refused.value
 
 
 @pytest.mark.parametrize("said", [HOST, f" {HOST.upper()} "])
-def test_a_host_that_was_acknowledged_may_be_asked(said: str) -> None:
-    server(acknowledged_for=said).check_permitted()
-    server(f"{HOST}:8443", acknowledged_for=f"{said.strip()}:8443").check_permitted()
+def test_acknowledged_host_is_permitted(said: str) -> None:
+    make_server(acknowledged_for=said).check_permitted()
+    make_server(f"{HOST}:8443", acknowledged_for=f"{said.strip()}:8443").check_permitted()
 
 
 @pytest.mark.parametrize("said", [None, "", "example.org", "https://tiles.example.org", "*", "yes"])
-def test_another_is_refused_and_the_message_says_what_to_set(said: str | None) -> None:
-    error = refusal(server(acknowledged_for=said))
+def test_unacknowledged_host_is_rejected_with_remedy(said: str | None) -> None:
+    error = expect_not_permitted(make_server(acknowledged_for=said))
     assert error.what == f"downloading in bulk from {HOST}"
     assert f'set xyz.bulk_download_acknowledged_for = "{HOST}"' in error.remedy
     assert "nobody" in error.problem if said is None else repr(said) in error.problem
 
 
-def test_an_acknowledgement_is_for_one_port() -> None:
-    assert "another host" in refusal(server(f"{HOST}:8443", acknowledged_for=HOST)).problem
+def test_acknowledgement_covers_one_port() -> None:
+    assert (
+        "another host"
+        in expect_not_permitted(make_server(f"{HOST}:8443", acknowledged_for=HOST)).problem
+    )
 
 
 @pytest.mark.parametrize(
@@ -79,8 +82,8 @@ def test_an_acknowledgement_is_for_one_port() -> None:
         ("mt2.google.cn", "the terms of Google Maps"),
     ],
 )
-def test_a_host_that_forbids_it_is_refused_whatever_is_acknowledged(host: str, why: str) -> None:
-    error = refusal(server(host, acknowledged_for=host.lower()))
+def test_forbidden_host_is_rejected_despite_acknowledgement(host: str, why: str) -> None:
+    error = expect_not_permitted(make_server(host, acknowledged_for=host.lower()))
     assert error.problem.startswith(why)
     assert ", see https://" in error.problem
 
@@ -94,134 +97,140 @@ def test_a_host_that_forbids_it_is_refused_whatever_is_acknowledged(host: str, w
         "notgoogle.com",
     ],
 )
-def test_a_name_that_only_looks_alike_is_another_host(host: str) -> None:
-    server(host).check_permitted()
+def test_similar_host_name_is_permitted(host: str) -> None:
+    make_server(host).check_permitted()
 
 
 # What it has
 
 
-def listed(found: list[list[str]]) -> list[str]:
+def flatten_pages(found: list[list[str]]) -> list[str]:
     return [tile for page in found for tile in page]
 
 
-def pages(asked: TileServer, coverage: TileCoverage) -> list[list[str]]:
+def list_pages(asked: TileServer, coverage: TileCoverage) -> list[list[str]]:
     progress = ListingProgress(coverage=coverage, limits=ListingLimits())
     found, cursor = [], None
     while True:
-        page = asked.page(coverage, cursor, source="satellite")
-        found.append([str(tile.tile_id) for tile in progress.new_tiles(page)])
+        page = asked.list_page(coverage, cursor, source="satellite")
+        found.append([str(tile.tile_id) for tile in progress.add_page(page)])
         cursor = page.next
         if cursor is None:
             return found
 
 
 @pytest.mark.parametrize("zooms", [[3], [14], [13, 14], [11, 12, 14]])
-def test_pages_have_every_tile_of_an_area_once_and_none_is_long(zooms: list[int]) -> None:
+def test_pages_list_every_tile_once_within_page_size(zooms: list[int]) -> None:
     coverage = TileCoverage(bbox=AREA, zoom_levels=zooms)
-    found = pages(server(), coverage)
-    assert listed(found) == [str(tile) for tile in coverage.tiles("satellite")]
+    found = list_pages(make_server(), coverage)
+    assert flatten_pages(found) == [str(tile) for tile in coverage.tiles("satellite")]
     assert {len(page) for page in found[:-1]} <= {1_000}
     assert 0 < len(found[-1]) <= 1_000
 
 
-def test_a_page_across_the_antimeridian_goes_on_in_the_other_part() -> None:
+def test_pages_continue_across_antimeridian() -> None:
     box = BBox(west=179.0, south=-1.0, east=-179.0, north=1.0)
     coverage = TileCoverage(bbox=box, zoom_levels=[12, 13])
-    assert listed(pages(server(), coverage)) == [*map(str, coverage.tiles("satellite"))]
+    assert flatten_pages(list_pages(make_server(), coverage)) == [
+        *map(str, coverage.tiles("satellite"))
+    ]
 
 
 @given(st.integers(0, 700))
-def test_tiles_can_be_gone_through_from_any_of_them(start: int) -> None:
+def test_tiles_can_be_iterated_from_any_start(start: int) -> None:
     box = BBox(west=179.0, south=-1.0, east=-179.0, north=1.0)
     coverage = TileCoverage(bbox=box, zoom_levels=[10, 11])
     whole = list(coverage.tiles("satellite"))
     assert list(coverage.tiles("satellite", start=start)) == whole[start:]
 
 
-def test_a_line_says_what_can_be_known() -> None:
+def test_listed_tile_has_date_resolution_and_estimated_size() -> None:
     coverage = TileCoverage(bbox=AREA, zoom_levels=[14])
-    line = server(estimated_tile_bytes=777).page(coverage, None, source="mine").tiles[0]
+    line = make_server(estimated_tile_bytes=777).list_page(coverage, None, source="mine").tiles[0]
     assert (line.tile_id.source, line.estimated_bytes) == ("mine", 777)
     assert line.produced_at == datetime(2026, 5, 1, tzinfo=UTC)
-    assert line.resolution_m_per_px == ground_resolution(line.tile_id) == pytest.approx(6.06, 0.01)
+    assert (
+        line.resolution_m_per_px
+        == compute_ground_resolution(line.tile_id)
+        == pytest.approx(6.06, 0.01)
+    )
 
 
 @pytest.mark.parametrize("cursor", ["", "-1", "1.0", "x", "²", "9" * 30, "1000000"])
-def test_a_cursor_that_was_never_given_is_refused(cursor: str) -> None:
+def test_unknown_cursor_is_rejected(cursor: str) -> None:
     with pytest.raises(InvalidValueError, match="whole number below"):
-        server().page(TileCoverage(bbox=AREA, zoom_levels=[14]), cursor, source="satellite")
+        make_server().list_page(
+            TileCoverage(bbox=AREA, zoom_levels=[14]), cursor, source="satellite"
+        )
 
 
-def test_an_area_of_more_tiles_than_allowed_is_refused() -> None:
+def test_area_above_tile_limit_is_rejected() -> None:
     coverage = TileCoverage(bbox=AREA, zoom_levels=[14])
-    server(max_tiles_per_download=coverage.count).page(coverage, None, source="satellite")
+    make_server(max_tiles_per_download=coverage.count).list_page(coverage, None, source="satellite")
     with pytest.raises(NotPermittedError, match=r"xyz\.max_tiles_per_download is 100;"):
-        server(max_tiles_per_download=100).page(coverage, None, source="satellite")
+        make_server(max_tiles_per_download=100).list_page(coverage, None, source="satellite")
 
 
-def test_downloads_from_two_servers_or_of_two_dates_are_told_apart() -> None:
+def test_identity_differs_by_server_key_and_imagery_date() -> None:
     told = {
-        server().identity(""),
-        server().identity("key"),
-        server("other.example").identity(""),
-        server(imagery_date=date(2026, 6, 1)).identity(""),
+        make_server().compute_identity(""),
+        make_server().compute_identity("key"),
+        make_server("other.example").compute_identity(""),
+        make_server(imagery_date=date(2026, 6, 1)).compute_identity(""),
     }
     assert len(told) == 4
-    assert server(attribution="© Somebody").identity("") in told
+    assert make_server(attribution="© Somebody").compute_identity("") in told
 
 
 @pytest.mark.parametrize("name", ["attribution", "licence"])
-def test_who_made_the_pictures_must_be_said(name: str) -> None:
+def test_attribution_and_licence_are_required(name: str) -> None:
     with pytest.raises(InvalidValueError, match=f"TileServer.{name}"):
-        server(**{name: ""})
+        make_server(**{name: ""})
 
 
 # How fast it is asked
 
 
-def sent_at(rate: float, gaps: list[float]) -> list[float]:
+def simulate_send_times(rate: float, gaps: list[float]) -> list[float]:
     spacing, now_s, sent = RequestSpacing(max_per_s=rate), 1_000.0, []
     for gap in gaps:
         now_s += gap
-        wait_s, spacing = spacing.taken(now_s)
+        wait_s, spacing = spacing.take_turn(now_s)
         assert wait_s >= 0
         sent.append(now_s + wait_s)
     return sent
 
 
 @given(st.floats(0.5, 100), st.lists(st.floats(0, 3), min_size=2, max_size=40))
-def test_no_two_requests_are_closer_than_allowed_and_none_waits_in_vain(
-    rate: float, gaps: list[float]
-) -> None:
-    sent, asked = sent_at(rate, gaps), 1_000.0 + gaps[0]
+def test_requests_are_spaced_exactly_by_rate(rate: float, gaps: list[float]) -> None:
+    sent, asked = simulate_send_times(rate, gaps), 1_000.0 + gaps[0]
     assert sent[0] == asked  # the first goes at once
     for gap, before, after in zip(gaps[1:], sent, sent[1:], strict=False):
         asked += gap
         assert after == pytest.approx(max(asked, before + 1 / rate))
-    assert sent_at(rate, gaps) == sent
+    assert simulate_send_times(rate, gaps) == sent
 
 
-def test_a_pause_earns_no_burst() -> None:
+def test_idle_time_allows_no_burst() -> None:
     spacing = RequestSpacing(max_per_s=2.0)
     waits = []
     for now_s in (0.0, 100.0, 100.0, 100.0, 100.2):
-        wait_s, spacing = spacing.taken(now_s)
+        wait_s, spacing = spacing.take_turn(now_s)
         waits.append(round(wait_s, 6))
     assert waits == [0.0, 0.0, 0.5, 1.0, 1.3]
 
 
 @pytest.mark.parametrize("rate", [0, 0.001, 101, float("nan"), True])
-def test_a_rate_is_bounded(rate: float) -> None:
+def test_rate_out_of_bounds_is_rejected(rate: float) -> None:
     with pytest.raises(InvalidValueError, match=r"RequestSpacing\.max_per_s"):
         RequestSpacing(max_per_s=rate)
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.8.9.1", "::1"])
-def test_this_machine_is_known(host: str) -> None:
+def test_loopback_hosts_are_recognised(host: str) -> None:
     assert is_loopback(host)
 
 
 @pytest.mark.parametrize("host", ["localhost.example.org", "128.0.0.1", "::2", "", "127.0.0.1.x"])
-def test_other_machines_are_too(host: str) -> None:
+def test_other_hosts_are_not_loopback(host: str) -> None:
     assert not is_loopback(host)

@@ -34,7 +34,7 @@ def areas_and_picks(draw: st.DrawFn) -> tuple[TileCoverage, list[TileId]]:
 
 
 @given(areas_and_picks())
-def test_it_says_what_a_plain_set_would_say(picked: tuple[TileCoverage, list[TileId]]) -> None:
+def test_tile_set_matches_plain_set(picked: tuple[TileCoverage, list[TileId]]) -> None:
     area, picks = picked
     tiles, expected = TileSet(area), set[TileId]()
     for tile in picks:
@@ -44,11 +44,11 @@ def test_it_says_what_a_plain_set_would_say(picked: tuple[TileCoverage, list[Til
         assert len(tiles) == len(expected)
     for tile in [*picks, *area.tiles("sat")]:
         assert (tile in tiles) == (tile in expected)
-    assert list(tiles.missing("sat")) == [t for t in area.tiles("sat") if t not in expected]
+    assert list(tiles.iter_missing("sat")) == [t for t in area.tiles("sat") if t not in expected]
 
 
 @pytest.mark.parametrize("area", AREAS)
-def test_no_two_tiles_share_a_bit_and_no_bit_is_left_over(area: TileCoverage) -> None:
+def test_every_tile_has_its_own_bit(area: TileCoverage) -> None:
     tiles = TileSet(area)
     for count, tile in enumerate(area.tiles("sat"), start=1):
         assert tile not in tiles
@@ -56,7 +56,7 @@ def test_no_two_tiles_share_a_bit_and_no_bit_is_left_over(area: TileCoverage) ->
         assert tile in tiles
         assert len(tiles) == count
     assert len(tiles) == area.count
-    assert list(tiles.missing("sat")) == []
+    assert list(tiles.iter_missing("sat")) == []
 
 
 def test_adding_twice_counts_once() -> None:
@@ -67,7 +67,7 @@ def test_adding_twice_counts_once() -> None:
     assert len(tiles) == 1
 
 
-def test_what_is_not_of_the_area_is_refused_and_not_counted() -> None:
+def test_tile_outside_area_is_not_added() -> None:
     tiles = TileSet(KHARKIV)
     other_level = TileId(source="sat", zoom=0, x=0, y=0)
     beside = TileId(source="sat", zoom=12, x=0, y=0)
@@ -78,7 +78,7 @@ def test_what_is_not_of_the_area_is_refused_and_not_counted() -> None:
     assert len(tiles) == 0
 
 
-def test_both_sides_of_the_antimeridian_are_in_it() -> None:
+def test_both_sides_of_antimeridian_are_included() -> None:
     tiles = TileSet(ACROSS_THE_ANTIMERIDIAN)
     west, east = TileId(source="sat", zoom=7, x=127, y=63), TileId(source="sat", zoom=7, x=0, y=63)
     assert tiles.add(west)
@@ -87,17 +87,17 @@ def test_both_sides_of_the_antimeridian_are_in_it() -> None:
     assert len(tiles) == 2
 
 
-def test_a_new_set_misses_the_whole_area() -> None:
-    assert list(TileSet(KHARKIV).missing("sat")) == list(KHARKIV.tiles("sat"))
+def test_new_set_is_missing_every_tile() -> None:
+    assert list(TileSet(KHARKIV).iter_missing("sat")) == list(KHARKIV.tiles("sat"))
 
 
-def test_a_million_tiles_cost_a_bit_each() -> None:
+def test_million_tiles_use_one_bit_each() -> None:
     area = TileCoverage(bbox=BBox(west=30.0, south=45.0, east=40.0, north=52.0), zoom_levels=[16])
     assert area.count > 1_000_000
     assert len(TileSet(area)._bits) == (area.count + 7) // 8
 
 
-def test_an_area_beyond_all_measure_is_refused() -> None:
+def test_oversized_area_is_rejected() -> None:
     world = TileCoverage(
         bbox=BBox(west=-180.0, south=-85.0, east=180.0, north=85.0), zoom_levels=[21]
     )
@@ -105,7 +105,7 @@ def test_an_area_beyond_all_measure_is_refused() -> None:
         TileSet(world)
 
 
-def test_only_a_tile_is_in_it() -> None:
+def test_text_is_not_contained() -> None:
     area = TileCoverage(bbox=BBox(west=30.0, south=45.0, east=31.0, north=46.0), zoom_levels=[4])
     tiles = TileSet(area)
     (tile,) = area.tiles("sat")

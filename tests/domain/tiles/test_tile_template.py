@@ -11,7 +11,7 @@ from tileferry.domain.tiles.tile_id import check_source
 TILE = TileId(source="satellite", zoom=3, x=5, y=1)
 
 
-def refusal(text: str) -> str:
+def expect_rejection(text: str) -> str:
     with pytest.raises(InvalidValueError) as refused:
         TileTemplate(text)
     assert refused.value.field == "xyz.url_template"
@@ -28,11 +28,11 @@ def refusal(text: str) -> str:
         ("https://tiles.example.org/{z}/{x}/{y}?key={api_key}&v=2", "/3/5/1?key=K-1&v=2"),
     ],
 )
-def test_a_tile_has_its_path(text: str, path: str) -> None:
+def test_template_path_for_tile(text: str, path: str) -> None:
     template = TileTemplate(text)
     assert template.origin == "https://tiles.example.org"
-    assert template.path_of(TILE, key="K-1") == path
-    assert template.path_of(TILE) == path.replace("K-1", "***")
+    assert template.build_path(TILE, key="K-1") == path
+    assert template.build_path(TILE) == path.replace("K-1", "***")
     assert template.has_key == ("{api_key}" in text)
 
 
@@ -46,7 +46,7 @@ def test_a_tile_has_its_path(text: str, path: str) -> None:
         ("http://[::1]:80", "[::1]", "[::1]:80"),
     ],
 )
-def test_hosts_are_compared_in_one_form(origin: str, host: str, host_and_port: str) -> None:
+def test_host_is_normalised(origin: str, host: str, host_and_port: str) -> None:
     template = TileTemplate(f"{origin}/{{z}}/{{x}}/{{y}}")
     assert (template.origin, template.host) == (origin, host)
     assert template.host_and_port == host_and_port
@@ -82,20 +82,20 @@ def test_hosts_are_compared_in_one_form(origin: str, host: str, host_and_port: s
         ("https://example.org/{z}/{x}/{y}?token={api_key}canary", "seems to hold a key"),
     ],
 )
-def test_what_is_no_template_is_refused_without_being_shown(text: str, said: str) -> None:
-    message = refusal(text)
+def test_invalid_template_is_rejected_without_leaking_it(text: str, said: str) -> None:
+    message = expect_rejection(text)
     assert said in message
     assert "canary" not in message
 
 
 @pytest.mark.parametrize("key", ["", "a b", "a/b", "a&b", "a%41", "a\n", "ключ", "a" * 4_097])
-def test_a_key_that_would_have_to_be_written_otherwise_is_refused(key: str) -> None:
+def test_key_that_needs_url_escaping_is_rejected(key: str) -> None:
     with pytest.raises(InvalidValueError, match="cannot stand in an address") as refused:
         TileTemplate("https://example.org/{z}/{x}/{y}?key={api_key}").check_key(key)
     assert refused.value.value == "***"
 
 
-def test_a_key_is_looked_at_only_where_it_has_a_place() -> None:
+def test_key_is_checked_only_if_template_has_placeholder() -> None:
     TileTemplate("https://example.org/{z}/{x}/{y}").check_key("")
     TileTemplate("https://example.org/{z}/{x}/{y}?key={api_key}").check_key("pk.eyJ1-_~9")
 
@@ -111,26 +111,26 @@ def test_a_key_is_looked_at_only_where_it_has_a_place() -> None:
         (f"{'a' * 50}.{'b' * 50}.org", f"xyz-{'a' * 50}.-"),
     ],
 )
-def test_a_server_has_a_source_of_its_own(place: str, source: str) -> None:
+def test_source_is_derived_from_host(place: str, source: str) -> None:
     found = TileTemplate(f"https://{place}/{{z}}/{{x}}/{{y}}.png").source
     assert found.startswith(source)
     check_source(found, field="source")
 
 
-def test_two_servers_have_two_sources() -> None:
+def test_different_servers_have_different_sources() -> None:
     places = ["a.example", "b.example", "a.example:81", "a.example:82", "[::1]:1", "[::11]"]
     places += [f"{'a' * 60}.{name}.example" for name in "bc"]
     templates = [TileTemplate(f"https://{place}/{{z}}/{{x}}/{{y}}") for place in places]
     assert len({template.source for template in templates}) == len(places)
 
 
-def test_a_template_can_travel() -> None:
+def test_template_survives_pickling() -> None:
     template = TileTemplate("https://example.org/{z}/{x}/{y}")
     assert pickle.loads(pickle.dumps(template)) == template  # noqa: S301  # our own bytes
 
 
 @pytest.mark.parametrize("place", ["xn--", "a..b", "127.0.0.1:99999", "[::::]"])
-def test_a_host_or_a_port_that_cannot_be_is_refused(place: str) -> None:
+def test_invalid_host_or_port_is_rejected(place: str) -> None:
     with pytest.raises(InvalidValueError, match="a host or a port that cannot be") as refused:
         TileTemplate(f"https://{place}/{{z}}/{{x}}/{{y}}.png")
     assert refused.value.field == "xyz.url_template"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.retry import nominal_delay, upload_policy
+from tileferry.domain.retry import build_upload_policy, compute_nominal_delay
 from tileferry.domain.tiles import (
     PerTileStatus,
     TileId,
@@ -19,7 +19,7 @@ from tileferry.domain.tiles import (
     UploadOutcome,
     UploadPasses,
     UploadRequest,
-    next_retry_hint,
+    compute_next_retry_hint,
 )
 
 FLIGHT = "F-042"
@@ -27,14 +27,14 @@ ACCEPTED, DUPLICATE, REJECTED, UNREADABLE = TileUploadStatus
 SUCCESS, PARTIAL, FAILURE = UploadOutcome
 
 
-def added_up(
+def combine_passes(
     passes: Iterable[UploadBatchReport], *, next_retry_at_s: float | None = None
 ) -> UploadBatchReport:
     """Return the report of a call that consisted of these passes, in their order."""
     call = UploadPasses()
     for report in passes:
         call.add(report)
-    return call.report(next_retry_at_s=next_retry_at_s)
+    return call.build_report(next_retry_at_s=next_retry_at_s)
 
 
 def status(x: int, answer: TileUploadStatus) -> PerTileStatus:
@@ -44,11 +44,11 @@ def status(x: int, answer: TileUploadStatus) -> PerTileStatus:
     )
 
 
-def carried_out(answers: dict[int, TileUploadStatus]) -> UploadBatchReport:
+def make_report(answers: dict[int, TileUploadStatus]) -> UploadBatchReport:
     return UploadBatchReport.from_statuses(FLIGHT, [status(x, a) for x, a in answers.items()])
 
 
-def failed(answers: dict[int, TileUploadStatus] | None = None) -> UploadBatchReport:
+def make_failed_report(answers: dict[int, TileUploadStatus] | None = None) -> UploadBatchReport:
     entries = [status(x, answer) for x, answer in (answers or {}).items()]
     return UploadBatchReport(flight_id=FLIGHT, outcome=FAILURE, per_tile_status=entries)
 
@@ -61,7 +61,9 @@ def with_giveups(report: UploadBatchReport, given_up: int) -> UploadBatchReport:
 
 
 reports = st.builds(
-    with_giveups, st.builds(carried_out, answers) | st.builds(failed, answers), st.integers(0, 3)
+    with_giveups,
+    st.builds(make_report, answers) | st.builds(make_failed_report, answers),
+    st.integers(0, 3),
 )
 
 
@@ -69,10 +71,10 @@ reports = st.builds(
 
 
 @given(answers)
-def test_any_tile_that_is_left_makes_a_pass_partial(
+def test_rejected_or_unreadable_tile_makes_pass_partial(
     given_answers: dict[int, TileUploadStatus],
 ) -> None:
-    report = carried_out(given_answers)
+    report = make_report(given_answers)
     rejected, unreadable = map(list(given_answers.values()).count, (REJECTED, UNREADABLE))
     assert report.outcome is (PARTIAL if rejected or unreadable else SUCCESS)
     assert (report.tiles_rejected, report.tiles_unreadable) == (rejected, unreadable)
@@ -80,26 +82,26 @@ def test_any_tile_that_is_left_makes_a_pass_partial(
     assert (report.retry_count, report.tiles_given_up, report.next_retry_at_s) == (0, 0, None)
 
 
-def test_a_pass_in_which_all_were_rejected_is_partial_too() -> None:
-    assert carried_out({1: REJECTED, 2: REJECTED}).outcome is PARTIAL
+def test_pass_with_all_tiles_rejected_is_partial() -> None:
+    assert make_report({1: REJECTED, 2: REJECTED}).outcome is PARTIAL
 
 
-def test_nothing_to_upload_is_a_success() -> None:
-    assert carried_out({}).outcome is SUCCESS
+def test_nothing_to_upload_is_success() -> None:
+    assert make_report({}).outcome is SUCCESS
 
 
-def test_a_duplicate_is_acknowledged() -> None:
+def test_duplicate_counts_as_acknowledged() -> None:
     assert [answer.acknowledged for answer in TileUploadStatus] == [True, True, False, False]
     assert list(TileUploadStatus) == ["accepted", "duplicate", "rejected", "unreadable"]
     assert list(UploadOutcome) == ["success", "partial", "failure"]
 
 
-def test_a_success_with_a_rejected_tile_cannot_be_built() -> None:
+def test_success_with_rejected_tile_is_rejected() -> None:
     with pytest.raises(InvalidValueError, match="1 tiles were rejected"):
-        evolve(carried_out({1: REJECTED, 2: ACCEPTED}), outcome=SUCCESS)
+        evolve(make_report({1: REJECTED, 2: ACCEPTED}), outcome=SUCCESS)
 
 
-def test_a_tile_that_comes_twice_is_refused() -> None:
+def test_duplicate_tile_in_report_is_rejected() -> None:
     with pytest.raises(InvalidValueError, match="names a tile twice"):
         UploadBatchReport.from_statuses(FLIGHT, [status(1, ACCEPTED), status(1, REJECTED)])
 
@@ -115,22 +117,22 @@ def test_a_tile_that_comes_twice_is_refused() -> None:
         ("next_retry_at_s", -1.0),
     ],
 )
-def test_a_bad_field_of_a_report_is_named(field: str, value: Any) -> None:
+def test_invalid_report_field_is_rejected_by_name(field: str, value: Any) -> None:
     changes: dict[str, Any] = {field: value}
     with pytest.raises(InvalidValueError, match=f"UploadBatchReport.{field}"):
-        evolve(carried_out({}), **changes)
+        evolve(make_report({}), **changes)
 
 
 @pytest.mark.parametrize(
     ("field", "value"), [("tile_id", "cam/1/1/1"), ("status", "accepted"), ("reason", 5)]
 )
-def test_a_bad_answer_is_refused(field: str, value: Any) -> None:
+def test_invalid_tile_status_is_rejected(field: str, value: Any) -> None:
     changes: dict[str, Any] = {field: value}
     with pytest.raises(InvalidValueError, match=f"PerTileStatus.{field}"):
         evolve(status(1, ACCEPTED), **changes)
 
 
-def test_a_request_names_its_flight() -> None:
+def test_upload_request_requires_valid_flight_id() -> None:
     assert UploadRequest(flight_id=FLIGHT).flight_id == FLIGHT
     with pytest.raises(InvalidValueError, match="flight_id"):
         UploadRequest(flight_id="a b")
@@ -140,52 +142,52 @@ def test_a_request_names_its_flight() -> None:
 
 
 @given(reports)
-def test_spec1_ac1_a_single_pass_is_reported_unchanged(report: UploadBatchReport) -> None:
-    assert added_up([report]) == report
+def test_spec1_ac1_single_pass_is_reported_unchanged(report: UploadBatchReport) -> None:
+    assert combine_passes([report]) == report
 
 
-def test_spec1_ac2_three_of_ten_rejected_then_success_is_a_success_with_one_retry() -> None:
-    first = carried_out({x: REJECTED if x < 3 else ACCEPTED for x in range(10)})
-    second = carried_out(dict.fromkeys(range(3), ACCEPTED))
+def test_spec1_ac2_three_of_ten_rejected_then_accepted_is_success() -> None:
+    first = make_report({x: REJECTED if x < 3 else ACCEPTED for x in range(10)})
+    second = make_report(dict.fromkeys(range(3), ACCEPTED))
     assert (first.tiles_rejected, len(first.per_tile_status)) == (3, 10)
-    call = added_up([first, second])
+    call = combine_passes([first, second])
     assert (call.outcome, call.retry_count) == (SUCCESS, 1)
     assert (call.tiles_acknowledged, call.tiles_rejected) == (10, 0)
 
 
-def test_spec1_ac3_a_tile_given_up_on_the_way_leaves_the_call_partial() -> None:
-    first = evolve(carried_out({1: REJECTED, 2: REJECTED}), tiles_given_up=1)
-    call = added_up([first, carried_out({2: ACCEPTED})])
+def test_spec1_ac3_given_up_tile_makes_call_partial() -> None:
+    first = evolve(make_report({1: REJECTED, 2: REJECTED}), tiles_given_up=1)
+    call = combine_passes([first, make_report({2: ACCEPTED})])
     assert (call.outcome, call.tiles_given_up, call.tiles_rejected) == (PARTIAL, 1, 1)
 
 
-def test_spec1_ac4_the_same_tile_rejected_in_four_passes_is_partial_after_three_retries() -> None:
+def test_spec1_ac4_tile_rejected_in_four_passes_is_partial_after_3_retries() -> None:
     now_s, cap_s = 1000.0, 60.0
-    passes = [carried_out({7: REJECTED})] * 4
-    call = added_up(passes, next_retry_at_s=next_retry_hint(now_s, cap_s))
+    passes = [make_report({7: REJECTED})] * 4
+    call = combine_passes(passes, next_retry_at_s=compute_next_retry_hint(now_s, cap_s))
     assert (call.outcome, call.retry_count, call.next_retry_at_s) == (PARTIAL, 3, 1060.0)
     assert call.tiles_rejected == 1
 
 
-def test_spec1_ac4_the_three_retries_wait_2_4_and_8_seconds() -> None:
-    policy = upload_policy(3, 2.0, 60.0)
-    assert [nominal_delay(policy, attempt) for attempt in (1, 2, 3)] == [2.0, 4.0, 8.0]
+def test_spec1_ac4_three_retries_wait_2_4_and_8_seconds() -> None:
+    policy = build_upload_policy(3, 2.0, 60.0)
+    assert [compute_nominal_delay(policy, attempt) for attempt in (1, 2, 3)] == [2.0, 4.0, 8.0]
 
 
-def test_spec1_ac13_thirty_delivered_then_the_other_twenty() -> None:
-    first = carried_out({x: ACCEPTED if x < 30 else REJECTED for x in range(50)})
+def test_spec1_ac13_second_pass_delivers_remaining_twenty() -> None:
+    first = make_report({x: ACCEPTED if x < 30 else REJECTED for x in range(50)})
     assert (first.tiles_acknowledged, first.tiles_rejected) == (30, 20)
-    second = carried_out(dict.fromkeys(range(30, 50), ACCEPTED))
+    second = make_report(dict.fromkeys(range(30, 50), ACCEPTED))
     assert (second.tiles_acknowledged, second.outcome) == (20, SUCCESS)
-    both = added_up([first, second])
+    both = combine_passes([first, second])
     assert (both.tiles_acknowledged, both.outcome) == (50, SUCCESS)
 
 
 @given(st.lists(reports, min_size=2, max_size=4))
-def test_each_tile_counts_once_and_the_call_is_no_better_than_its_tiles_and_last_pass(
+def test_call_outcome_follows_from_tiles_and_last_pass(
     passes: list[UploadBatchReport],
 ) -> None:
-    call = added_up(passes)
+    call = combine_passes(passes)
     said: dict[TileId, list[PerTileStatus]] = {}
     for report in passes:
         for entry in report.per_tile_status:
@@ -209,91 +211,91 @@ def test_each_tile_counts_once_and_the_call_is_no_better_than_its_tiles_and_last
         assert left or last is not SUCCESS
 
 
-def test_a_success_leaves_nothing_given_up() -> None:
+def test_success_with_given_up_tiles_is_rejected() -> None:
     with pytest.raises(InvalidValueError, match="2 tiles were rejected, unreadable or given up"):
-        evolve(carried_out({1: ACCEPTED}), tiles_given_up=2)
+        evolve(make_report({1: ACCEPTED}), tiles_given_up=2)
 
 
 @pytest.mark.parametrize("entries", [None, 5, "text", [1]])
-def test_entries_that_are_none_are_refused(entries: Any) -> None:
+def test_invalid_per_tile_status_is_rejected(entries: Any) -> None:
     with pytest.raises(InvalidValueError, match=r"UploadBatchReport\.per_tile_status: must be"):
         UploadBatchReport(flight_id=FLIGHT, outcome=FAILURE, per_tile_status=entries)
 
 
-def test_what_a_provider_says_of_a_tile_is_made_safe() -> None:
+def test_provider_reason_is_escaped() -> None:
     assert evolve(status(1, REJECTED), reason="bad\n\ud800").reason == "bad\\n\\ud800"
 
 
-def test_what_was_acknowledged_once_stays_so() -> None:
-    call = added_up([carried_out({1: ACCEPTED, 2: REJECTED}), carried_out({1: REJECTED})])
+def test_acknowledged_tile_stays_acknowledged() -> None:
+    call = combine_passes([make_report({1: ACCEPTED, 2: REJECTED}), make_report({1: REJECTED})])
     assert (call.tiles_acknowledged, call.tiles_rejected, call.outcome) == (1, 1, PARTIAL)
 
 
-def test_a_failed_pass_does_not_undo_what_was_delivered() -> None:
-    first = carried_out({1: ACCEPTED, 2: REJECTED})
-    assert added_up([first, failed()]).outcome is PARTIAL
-    assert added_up([carried_out({2: REJECTED}), failed()]).outcome is FAILURE
-    assert added_up([failed(), carried_out({1: ACCEPTED})]).outcome is SUCCESS
+def test_failed_pass_keeps_delivered_tiles() -> None:
+    first = make_report({1: ACCEPTED, 2: REJECTED})
+    assert combine_passes([first, make_failed_report()]).outcome is PARTIAL
+    assert combine_passes([make_report({2: REJECTED}), make_failed_report()]).outcome is FAILURE
+    assert combine_passes([make_failed_report(), make_report({1: ACCEPTED})]).outcome is SUCCESS
 
 
-def test_the_latest_reason_for_a_rejection_stands() -> None:
+def test_latest_rejection_reason_is_kept() -> None:
     later = evolve(status(1, REJECTED), reason="signature too old")
     second = UploadBatchReport.from_statuses(FLIGHT, [later])
-    assert added_up([carried_out({1: REJECTED}), second]).per_tile_status == (later,)
+    assert combine_passes([make_report({1: REJECTED}), second]).per_tile_status == (later,)
 
 
-def test_the_retries_that_a_pass_made_itself_count() -> None:
-    first = evolve(carried_out({1: REJECTED}), retry_count=2)
-    assert added_up([first, carried_out({1: ACCEPTED})]).retry_count == 3
+def test_retries_within_pass_are_counted() -> None:
+    first = evolve(make_report({1: REJECTED}), retry_count=2)
+    assert combine_passes([first, make_report({1: ACCEPTED})]).retry_count == 3
 
 
-def test_the_last_pass_s_hint_stands_unless_another_is_given() -> None:
+def test_retry_hint_is_taken_from_last_pass_unless_given() -> None:
     first, last = (
-        carried_out({1: REJECTED}),
-        evolve(carried_out({1: REJECTED}), next_retry_at_s=9.0),
+        make_report({1: REJECTED}),
+        evolve(make_report({1: REJECTED}), next_retry_at_s=9.0),
     )
-    assert added_up([first, last]).next_retry_at_s == 9.0
-    assert added_up([last, first]).next_retry_at_s is None
-    assert added_up([first, last], next_retry_at_s=5.0).next_retry_at_s == 5.0
-    assert added_up([last], next_retry_at_s=0.0).next_retry_at_s == 0.0
+    assert combine_passes([first, last]).next_retry_at_s == 9.0
+    assert combine_passes([last, first]).next_retry_at_s is None
+    assert combine_passes([first, last], next_retry_at_s=5.0).next_retry_at_s == 5.0
+    assert combine_passes([last], next_retry_at_s=0.0).next_retry_at_s == 0.0
 
 
-def test_passes_can_be_added_as_they_come_and_reported_in_between() -> None:
+def test_report_is_available_between_passes() -> None:
     call = UploadPasses()
-    call.add(carried_out({1: REJECTED, 2: ACCEPTED}))
-    assert (call.report().outcome, call.report().retry_count) == (PARTIAL, 0)
-    call.add(carried_out({1: DUPLICATE}))
-    assert (call.report().outcome, call.report().retry_count) == (SUCCESS, 1)
+    call.add(make_report({1: REJECTED, 2: ACCEPTED}))
+    assert (call.build_report().outcome, call.build_report().retry_count) == (PARTIAL, 0)
+    call.add(make_report({1: DUPLICATE}))
+    assert (call.build_report().outcome, call.build_report().retry_count) == (SUCCESS, 1)
 
 
-def test_passes_are_read_once_and_one_at_a_time() -> None:
+def test_passes_can_be_streamed() -> None:
     def stream() -> Iterator[UploadBatchReport]:
         for x in range(100):
-            yield carried_out({x: ACCEPTED})
+            yield make_report({x: ACCEPTED})
 
-    assert added_up(stream()).tiles_acknowledged == 100
+    assert combine_passes(stream()).tiles_acknowledged == 100
 
 
-def test_a_call_without_passes_has_no_report() -> None:
+def test_call_without_passes_is_rejected() -> None:
     with pytest.raises(InvalidValueError, match="one pass at least"):
-        added_up([])
+        combine_passes([])
 
 
-def test_passes_of_two_flights_do_not_mix() -> None:
-    other = evolve(carried_out({}), flight_id="F-043")
+def test_passes_of_different_flights_are_rejected() -> None:
+    other = evolve(make_report({}), flight_id="F-043")
     with pytest.raises(InvalidValueError, match="F-042"):
-        added_up([carried_out({}), other])
+        combine_passes([make_report({}), other])
 
 
 @given(st.floats(0, 1e12), st.floats(0, 1e6))
-def test_the_hint_is_one_cap_from_now(now_s: float, cap_s: float) -> None:
-    assert next_retry_hint(now_s, cap_s) == now_s + cap_s
+def test_retry_hint_is_one_backoff_cap_from_now(now_s: float, cap_s: float) -> None:
+    assert compute_next_retry_hint(now_s, cap_s) == now_s + cap_s
 
 
 @pytest.mark.parametrize("field", ["now_s", "backoff_cap_s"])
 @pytest.mark.parametrize("value", [-1.0, math.nan, math.inf])
-def test_a_hint_from_impossible_numbers_is_refused(field: str, value: float) -> None:
+def test_retry_hint_from_invalid_numbers_is_rejected(field: str, value: float) -> None:
     numbers = {"now_s": 1.0, "backoff_cap_s": 1.0, field: value}
     with pytest.raises(InvalidValueError) as caught:
-        next_retry_hint(**numbers)
+        compute_next_retry_hint(**numbers)
     assert caught.value.field == field

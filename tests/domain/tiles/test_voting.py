@@ -25,7 +25,7 @@ DECLARED = {
 }
 
 
-def test_spec1_ac6_giveup_stands_beside_the_other_statuses() -> None:
+def test_spec1_ac6_voting_statuses_include_upload_giveup() -> None:
     assert {status.name: status.value for status in VotingStatus} == {
         "PENDING": "pending",
         "UPLOADED": "uploaded",
@@ -37,9 +37,7 @@ def test_spec1_ac6_giveup_stands_beside_the_other_statuses() -> None:
 
 @pytest.mark.parametrize("current", VotingStatus)
 @pytest.mark.parametrize("target", VotingStatus)
-def test_only_declared_moves_and_staying_are_allowed(
-    current: VotingStatus, target: VotingStatus
-) -> None:
+def test_only_declared_moves_are_allowed(current: VotingStatus, target: VotingStatus) -> None:
     if current is target or (current, target) in DECLARED:
         assert move_status(TILE, current, target) is target
         return
@@ -49,7 +47,7 @@ def test_only_declared_moves_and_staying_are_allowed(
     assert caught.value.subject == "tile sat/15/1/2"
 
 
-def test_the_table_is_complete_and_cannot_be_changed() -> None:
+def test_move_table_is_complete_and_immutable() -> None:
     assert {(a, b) for a, onward in VOTING_MOVES.items() for b in onward} == DECLARED
     assert set(VOTING_MOVES) == set(VotingStatus)
     table: Any = VOTING_MOVES
@@ -58,7 +56,7 @@ def test_the_table_is_complete_and_cannot_be_changed() -> None:
 
 
 @given(st.lists(st.sampled_from(VotingStatus), max_size=6))
-def test_no_sequence_of_moves_leads_out_of_giveup(targets: list[VotingStatus]) -> None:
+def test_giveup_is_final_for_any_sequence_of_moves(targets: list[VotingStatus]) -> None:
     status = VotingStatus.UPLOAD_GIVEUP
     for target in targets:
         if target is not status:
@@ -87,7 +85,7 @@ def test_no_sequence_of_moves_leads_out_of_giveup(targets: list[VotingStatus]) -
         ),
     ],
 )
-def test_a_refusal_says_what_would_be_possible(
+def test_illegal_move_error_names_possible_moves(
     current: VotingStatus, target: VotingStatus, message: str
 ) -> None:
     with pytest.raises(IllegalTransitionError) as caught:
@@ -95,13 +93,13 @@ def test_a_refusal_says_what_would_be_possible(
     assert str(caught.value) == message
 
 
-def test_spec1_ac3_the_fifth_rejected_attempt_is_the_last() -> None:
+def test_spec1_ac3_fifth_rejected_attempt_gives_up() -> None:
     assert MAX_PER_TILE_ATTEMPTS == 5
     assert [should_give_up(attempts) for attempts in range(7)] == [False] * 5 + [True, True]
 
 
 @given(st.integers(0, 50), st.integers(1, 50))
-def test_a_budget_is_spent_when_it_is_reached(attempts: int, budget: int) -> None:
+def test_gives_up_when_attempts_reach_limit(attempts: int, budget: int) -> None:
     assert should_give_up(attempts, budget) == (attempts >= budget)
 
 
@@ -114,7 +112,7 @@ def test_a_budget_is_spent_when_it_is_reached(attempts: int, budget: int) -> Non
         (1, 2.5, "max_per_tile_attempts"),
     ],
 )
-def test_impossible_budgets_are_refused(attempts: int, budget: Any, field: str) -> None:
+def test_invalid_attempt_limits_are_rejected(attempts: int, budget: Any, field: str) -> None:
     with pytest.raises(InvalidValueError) as caught:
         should_give_up(attempts, budget)
     assert caught.value.field == field
@@ -124,8 +122,6 @@ def test_impossible_budgets_are_refused(attempts: int, budget: Any, field: str) 
     ("current", "target", "field"),
     [("pending", VotingStatus.UPLOADED, "current"), (VotingStatus.PENDING, "uploaded", "target")],
 )
-def test_a_status_is_a_voting_status_and_not_its_text(
-    current: Any, target: Any, field: str
-) -> None:
+def test_status_as_text_is_rejected(current: Any, target: Any, field: str) -> None:
     with pytest.raises(InvalidValueError, match=f"{field}: must be a VotingStatus"):
         move_status(TileId(source="cam", zoom=1, x=0, y=0), current, target)

@@ -8,30 +8,28 @@ import pytest
 from tileferry.domain.partitions import LARGE_RANGE, PartitionStatus
 from tileferry.domain.runs import RunKind, RunStatus
 from tileferry.domain.tiles import SectorClass
-from tileferry.entrypoints.cli.options import declared
+from tileferry.entrypoints.cli import option_types
 
 
 @pytest.mark.parametrize(
     ("offered", "known"),
     [
-        (declared.Sector, SectorClass),
+        (option_types.Sector, SectorClass),
     ],
 )
-def test_an_option_offers_just_the_values_that_the_domain_knows(
-    offered: Any, known: type[StrEnum]
-) -> None:
+def test_option_values_match_domain(offered: Any, known: type[StrEnum]) -> None:
     assert list(get_args(offered)) == [member.value for member in known]
 
 
 @pytest.mark.parametrize(
     ("option", "offered", "known"),
     [
-        (declared.KindOption, declared.KnownRunKind, RunKind),
-        (declared.RunStatusOption, declared.KnownRunStatus, RunStatus),
-        (declared.PartitionStatusOption, declared.KnownPartitionStatus, PartitionStatus),
+        (option_types.KindOption, option_types.KnownRunKind, RunKind),
+        (option_types.RunStatusOption, option_types.KnownRunStatus, RunStatus),
+        (option_types.PartitionStatusOption, option_types.KnownPartitionStatus, PartitionStatus),
     ],
 )
-def test_an_option_that_may_be_repeated_takes_and_names_just_those_values(
+def test_repeatable_option_values_and_help_match_domain(
     option: Any, offered: type[StrEnum], known: type[StrEnum]
 ) -> None:
     values = [member.value for member in known]
@@ -40,5 +38,5 @@ def test_an_option_that_may_be_repeated_takes_and_names_just_those_values(
     assert named == f"{', '.join(values[:-1])} or {values[-1]}"
 
 
-def test_the_help_says_from_which_count_on_it_must_be_confirmed() -> None:
-    assert f"from {LARGE_RANGE} on" in get_args(declared.ConfirmOption)[1].help
+def test_confirm_count_help_states_threshold() -> None:
+    assert f"from {LARGE_RANGE} on" in get_args(option_types.ConfirmOption)[1].help

@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.operator import run_here
+from support.operator import run_in_process
 
-from tileferry.entrypoints.cli.declaring import examples
-from tileferry.entrypoints.cli.tree import leaves
+from tileferry.entrypoints.cli.command_group import format_examples
+from tileferry.entrypoints.cli.tree import iter_commands
 
-LEAVES = dict(leaves())
+LEAVES = dict(iter_commands())
 GROUPS = sorted({words[:count] for words in LEAVES for count in range(1, len(words))})
 EXAMPLES = [
     line.strip()
@@ -26,48 +26,51 @@ LONG = (
 
 
 @pytest.fixture(autouse=True)
-def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def set_terminal_width(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
 
 
 @pytest.mark.parametrize("words", LEAVES, ids=" ".join)
-def test_a_help_fits_a_terminal_and_shows_no_types(words: tuple[str, ...]) -> None:
-    ran = run_here(*words, "--help")
+def test_help_fits_80_columns_and_shows_no_types(words: tuple[str, ...]) -> None:
+    ran = run_in_process(*words, "--help")
     assert ran.code == 0
     assert max(map(len, ran.out.splitlines())) <= 80
     assert not re.search(r"<\w|\{\w", ran.out)
 
 
 @pytest.mark.parametrize("words", GROUPS, ids=" ".join)
-def test_a_group_lists_its_verbs_with_whole_sentences(words: tuple[str, ...]) -> None:
-    listed = run_here(*words, "--help").out.split("Commands:\n")[1]
+def test_group_help_lists_commands_without_truncation(words: tuple[str, ...]) -> None:
+    listed = run_in_process(*words, "--help").out.split("Commands:\n")[1]
     assert all(line.endswith(".") for line in listed.splitlines())
     assert "..." not in listed
 
 
-def test_arguments_are_shown_as_they_are_typed() -> None:
-    out = run_here("runs", "show", "--help").out
+def test_help_shows_required_arguments() -> None:
+    out = run_in_process("runs", "show", "--help").out
     assert " runs show [OPTIONS] RUN\n" in out
     assert "Arguments:\n  RUN  The run's id.  [required]\n" in out
 
 
-def test_an_optional_argument_is_in_brackets() -> None:
-    assert "inspect [OPTIONS] [PARTITION]\n" in run_here("state", "inspect", "--help").out
+def test_optional_argument_is_in_brackets() -> None:
+    assert "inspect [OPTIONS] [PARTITION]\n" in run_in_process("state", "inspect", "--help").out
 
 
-def test_one_example_is_called_so_and_several_too() -> None:
-    assert examples("tileferry a") == "\b\nExample:\n  tileferry a"
-    assert examples("tileferry a", "tileferry b") == "\b\nExamples:\n  tileferry a\n  tileferry b"
+def test_example_heading_is_singular_or_plural() -> None:
+    assert format_examples("tileferry a") == "\b\nExample:\n  tileferry a"
+    assert (
+        format_examples("tileferry a", "tileferry b")
+        == "\b\nExamples:\n  tileferry a\n  tileferry b"
+    )
 
 
-def test_a_long_example_is_folded_as_a_shell_takes_it() -> None:
-    _, _, *rows = examples(LONG).splitlines()
+def test_long_example_is_folded_with_shell_continuation() -> None:
+    _, _, *rows = format_examples(LONG).splitlines()
     assert len(rows) > 1
     assert max(map(len, rows)) <= 76
     assert shlex.split("\n".join(rows).replace("\\\n", "")) == shlex.split(LONG)
 
 
-def test_a_help_does_not_import_what_only_values_are_checked_with() -> None:
+def test_help_does_not_import_validation_libraries() -> None:
     script = (
         "import sys\n"
         "from tileferry.entrypoints.cli.main import main\n"
@@ -80,17 +83,15 @@ def test_a_help_does_not_import_what_only_values_are_checked_with() -> None:
     assert done.stdout.endswith("\n[]\n")
 
 
-def test_the_shell_is_told_how_to_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_show_completion_prints_shell_script(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shellingham.detect_shell", lambda: ("bash", "/bin/bash"))
-    ran = run_here("--show-completion")
+    ran = run_in_process("--show-completion")
     assert ran.code == 0
     assert "complete_bash" in ran.out
 
 
 @pytest.mark.parametrize("line", EXAMPLES)
-def test_an_example_can_be_typed(
-    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_help_examples_parse(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in SAMPLE_FILES:
         Path(name).touch()

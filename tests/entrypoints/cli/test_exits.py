@@ -22,7 +22,7 @@ from tileferry.domain.errors import (
     TileManagerError,
 )
 from tileferry.domain.tiles import ProviderFault
-from tileferry.entrypoints.cli.exits import ExitCode, exit_code_of
+from tileferry.entrypoints.cli.exit_codes import ExitCode, get_exit_code
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,9 @@ from tileferry.entrypoints.cli.exits import ExitCode, exit_code_of
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_design_8_exit_codes(error: TileManagerError, code: int) -> None:
-    assert exit_code_of(error) == code
+def test_design_8_errors_map_to_exit_codes(error: TileManagerError, code: int) -> None:
+    assert get_exit_code(error) == code
 
 
-def test_design_8_the_codes() -> None:
+def test_design_8_exit_code_values() -> None:
     assert [code.value for code in ExitCode] == [0, 2, 3, 4, 5, 6, 7, 130]

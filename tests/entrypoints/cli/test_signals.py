@@ -17,14 +17,14 @@ def stop() -> Iterator[StopSignals]:
         yield signals
 
 
-def send(number: signal.Signals) -> None:
+def send_signal(number: signal.Signals) -> None:
     os.kill(os.getpid(), number)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_at_first_a_signal_interrupts_right_away(stop: StopSignals, number: signal.Signals) -> None:
+def test_signal_interrupts_at_once_by_default(stop: StopSignals, number: signal.Signals) -> None:
     begun_s = time.monotonic()
-    threading.Timer(0.1, send, [number]).start()
+    threading.Timer(0.1, send_signal, [number]).start()
     with pytest.raises(KeyboardInterrupt):
         time.sleep(20)
     assert time.monotonic() - begun_s < 10
@@ -32,17 +32,17 @@ def test_at_first_a_signal_interrupts_right_away(stop: StopSignals, number: sign
     stop.check()  # once is enough
 
 
-def test_deferred_it_interrupts_where_that_is_asked(stop: StopSignals) -> None:
+def test_deferred_signal_interrupts_at_check(stop: StopSignals) -> None:
     stop.defer()
     stop.check()
-    send(signal.SIGINT)
+    send_signal(signal.SIGINT)
     assert stop.asked
     with pytest.raises(KeyboardInterrupt):
         stop.check()
     stop.check()
 
 
-def test_afterwards_signals_are_what_they_were() -> None:
+def test_signal_handlers_are_restored() -> None:
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     with StopSignals():
         assert signal.getsignal(signal.SIGTERM) != before[1]

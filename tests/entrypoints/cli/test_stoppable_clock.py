@@ -9,7 +9,7 @@ from tileferry.application.ports import Clock
 from tileferry.entrypoints.cli.signals import StoppableClock, StopSignals
 
 
-def test_a_wait_in_the_main_thread_ends_with_the_signal() -> None:
+def test_sleep_in_main_thread_ends_on_signal() -> None:
     stop = StopSignals()
     clock = StoppableClock(stop)
     assert isinstance(clock, Clock)
@@ -20,7 +20,7 @@ def test_a_wait_in_the_main_thread_ends_with_the_signal() -> None:
     assert time.monotonic() - started_s < 10
 
 
-def test_waits_elsewhere_and_without_a_signal_are_as_long_as_they_should_be() -> None:
+def test_other_sleeps_last_their_full_time() -> None:
     stop = StopSignals()
     clock = StoppableClock(stop)
     started_s = time.monotonic()

@@ -6,11 +6,11 @@ import sys
 from importlib.metadata import version
 
 import pytest
-from support.operator import run_here
+from support.operator import run_in_process
 
-from tileferry.entrypoints.cli.tree import CHAPTERS, NOUNS, leaves
+from tileferry.entrypoints.cli.tree import CHAPTERS, NOUNS, iter_commands
 
-LEAVES = dict(leaves())
+LEAVES = dict(iter_commands())
 HEAVY = (
     "alembic", "httpx", "psycopg", "rich", "sqlalchemy", "structlog", "typed_settings",
     "tileferry.adapters", "tileferry.application", "tileferry.domain",
@@ -19,8 +19,8 @@ HEAVY = (
 """What no help may wait for."""
 
 
-def test_the_help_names_every_noun_in_its_chapter() -> None:
-    ran = run_here("--help")
+def test_help_lists_every_command_group_in_its_section() -> None:
+    ran = run_in_process("--help")
     assert ran.code == 0
     for chapter, nouns in CHAPTERS.items():
         listed = ran.out.split(f"{chapter}:")[1].split(":\n")[0]
@@ -28,14 +28,14 @@ def test_the_help_names_every_noun_in_its_chapter() -> None:
 
 
 @pytest.mark.parametrize("noun", NOUNS)
-def test_the_summary_is_what_the_noun_says_of_itself(noun: str) -> None:
-    ran = run_here(noun, "--help")
+def test_summary_matches_command_group_help(noun: str) -> None:
+    ran = run_in_process(noun, "--help")
     assert ran.code == 0
     assert NOUNS[noun] in " ".join(ran.out.split())
 
 
 @pytest.mark.parametrize("words", LEAVES, ids=" ".join)
-def test_every_command_explains_itself_with_an_example(words: tuple[str, ...]) -> None:
+def test_every_command_has_help_and_example(words: tuple[str, ...]) -> None:
     command = LEAVES[words]
     assert inspect.cleandoc(command.help)[-1] in ".)", "a sentence, or several"
     assert f"  tileferry {' '.join(words)}" in command.epilog
@@ -43,7 +43,7 @@ def test_every_command_explains_itself_with_an_example(words: tuple[str, ...]) -
 
 
 @pytest.mark.parametrize("words", LEAVES, ids=" ".join)
-def test_every_command_prints_json_on_request_and_takes_a_configuration(
+def test_every_command_has_json_and_config_options(
     words: tuple[str, ...],
 ) -> None:
     options = {option for parameter in LEAVES[words].params for option in parameter.opts}
@@ -52,11 +52,11 @@ def test_every_command_prints_json_on_request_and_takes_a_configuration(
     assert ("--config" in options) is (words[0] not in {"provider", "demo"})
 
 
-def test_no_help_imports_what_only_a_run_needs() -> None:
+def test_help_does_not_import_heavy_modules() -> None:
     script = (
         "import sys, importlib\n"
         "from tileferry.entrypoints.cli.tree import NOUNS\n"
-        "for noun in NOUNS: importlib.import_module('tileferry.entrypoints.cli.commands.' + noun)\n"
+        "for noun in NOUNS: importlib.import_module('tileferry.entrypoints.cli.' + noun)\n"
         f"print(sorted(set({HEAVY}) & set(sys.modules)))"
     )
     done = subprocess.run(  # noqa: S603  # our own interpreter
@@ -65,19 +65,19 @@ def test_no_help_imports_what_only_a_run_needs() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_the_provider_s_help_says_where_its_faults_are_listed() -> None:
+def test_provider_help_refers_to_fault_list() -> None:
     assert "`tileferry provider faults` lists all" in " ".join(
-        run_here("provider", "serve", "--help").out.split()
+        run_in_process("provider", "serve", "--help").out.split()
     )
 
 
-def test_the_version_is_the_installed_one() -> None:
-    ran = run_here("--version")
+def test_version_is_installed_version() -> None:
+    ran = run_in_process("--version")
     assert (ran.code, ran.out) == (0, f"tileferry {version('tileferry')}\n")
 
 
-def test_a_misspelt_noun_is_told_with_what_it_may_have_been() -> None:
-    ran = run_here("downlod")
+def test_misspelled_command_gets_suggestion() -> None:
+    ran = run_in_process("downlod")
     assert (ran.code, ran.out) == (2, "")
     assert "No such command 'downlod'. Did you mean 'download'?" in ran.err
-    assert "Did you mean" not in run_here("fly").err
+    assert "Did you mean" not in run_in_process("fly").err

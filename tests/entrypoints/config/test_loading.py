@@ -6,17 +6,17 @@ import pytest
 
 from tileferry.domain.errors import InvalidValueError
 from tileferry.entrypoints.config import CONFIG_FILE, Config, load_config
-from tileferry.entrypoints.config.names import (
+from tileferry.entrypoints.config.setting_names import (
+    explain_invalid_setting,
+    find_unknown_variables,
     is_plain_setting,
-    unknown_variables,
-    wrong_setting,
 )
 
 CANARY = "canary-password"
 
 
 @pytest.fixture(autouse=True)
-def nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("DATABASE_URL", "DATA_DIR", "C11_CACHE_ROOT", "C6_BUDGET_BYTES"):
         monkeypatch.delenv(f"TILEFERRY_{name}", raising=False)
@@ -31,9 +31,7 @@ def test_defaults() -> None:
     assert config.data_dir.name == "postgres"
 
 
-def test_the_file_is_read_and_the_environment_wins(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_environment_overrides_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "other.toml"
     file.write_text("[tileferry]\ndata_dir = '/a'\n[tileferry.c6]\nbudget_bytes = 5\n")
     assert load_config(file).c6.budget_bytes == 5
@@ -42,7 +40,9 @@ def test_the_file_is_read_and_the_environment_wins(
     assert (config.c6.budget_bytes, config.data_dir) == (6, Path("/a"))
 
 
-def test_no_variable_names_further_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_settings_variable_does_not_add_files(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     other = tmp_path / "other.toml"
     other.write_text('[tileferry.c11]\nsource = "other"\n')
     monkeypatch.setenv("TILEFERRY_SETTINGS", str(other))
@@ -51,12 +51,12 @@ def test_no_variable_names_further_files(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert load_config(none).source == "satellite"
 
 
-def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:
+def test_missing_config_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(InvalidValueError, match=r"none\.toml: is not there"):
         load_config(tmp_path / "none.toml")
 
 
-def test_a_path_may_begin_at_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_tilde_in_paths_is_expanded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     home = tmp_path / "me"
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("TILEFERRY_DATA_DIR", "~/postgres")
@@ -69,14 +69,14 @@ def test_a_path_may_begin_at_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert load_config(file).c11.cache_root == tmp_path / "a~" / "b"
 
 
-def test_nobody_s_home_is_no_place(tmp_path: Path) -> None:
+def test_home_of_unknown_user_is_rejected(tmp_path: Path) -> None:
     file = tmp_path / "tileferry.toml"
     file.write_text("[tileferry.log]\nfile = '~no-such-user/log'\n")
     with pytest.raises(InvalidValueError, match=r"log\.file: cannot be read .*~no-such-user/log"):
         load_config(file)
 
 
-def test_the_address_of_the_database_is_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_database_url_is_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEFERRY_DATABASE_URL", f"postgresql://me:{CANARY}@host/db")
     config = load_config()
     assert config.database_url is not None
@@ -147,7 +147,7 @@ def test_the_address_of_the_database_is_a_secret(monkeypatch: pytest.MonkeyPatch
         ("data_dir = '/a'\n[tileferry.c11]\n", "write it below [tileferry], or below the table"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(tmp_path: Path, text: str, problem: str) -> None:
+def test_invalid_setting_is_rejected_by_name(tmp_path: Path, text: str, problem: str) -> None:
     file = tmp_path / "tileferry.toml"
     file.write_text(text)
     with pytest.raises(InvalidValueError) as refusal:
@@ -156,7 +156,7 @@ def test_what_cannot_be_is_refused_by_name(tmp_path: Path, text: str, problem: s
 
 
 @pytest.mark.parametrize("content", [b"[tileferry", b"\xff"])
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes) -> None:
+def test_unreadable_config_file_is_rejected_by_name(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "bad.toml"
     file.write_bytes(content)
     with pytest.raises(InvalidValueError, match="cannot be read: ") as refusal:
@@ -173,7 +173,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes) -> 
         ("TILEFERRY_RETRY_KV_GET_MAX_ATTEMPTS", "0", "retry.KV_GET.max_attempts: must be"),
     ],
 )
-def test_a_wrong_value_is_told_with_the_variable_that_holds_it(
+def test_invalid_value_error_names_variable_or_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, value: str, named: str
 ) -> None:
     monkeypatch.setenv(variable, value)
@@ -188,7 +188,7 @@ def test_a_wrong_value_is_told_with_the_variable_that_holds_it(
         load_config(file)
 
 
-def test_variables_that_nobody_reads_are_found() -> None:
+def test_unknown_variables_are_reported_with_suggestion() -> None:
     paths = ["c11.cache_root", "c11.service_api_key", "retry.KV_GET.max_attempts"]
     environment = [
         "HOME",
@@ -199,7 +199,7 @@ def test_variables_that_nobody_reads_are_found() -> None:
         "TILEFERRY_PROVIDER_API_KEY",
         "TILEFERRY_ZZZ",
     ]
-    assert unknown_variables(environment, paths) == {
+    assert find_unknown_variables(environment, paths) == {
         "TILEFERRY_C11_CACHE_ROOTT": "TILEFERRY_C11_CACHE_ROOT",
         "TILEFERRY_c11_cache_root": "TILEFERRY_C11_CACHE_ROOT",
         "TILEFERRY_RETRY_KV_GETT_MAX_ATTEMPT": "TILEFERRY_RETRY_KV_GET_MAX_ATTEMPTS",
@@ -208,9 +208,7 @@ def test_variables_that_nobody_reads_are_found() -> None:
 
 
 @pytest.mark.parametrize("source", ["a/b", "", "Sat", ".."])
-def test_a_source_that_no_tile_can_have_is_refused_by_its_name(
-    source: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_invalid_source_is_rejected(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEFERRY_C11_SOURCE", source)
     with pytest.raises(InvalidValueError, match=r"c11\.source"):
         load_config()
@@ -229,23 +227,25 @@ def test_a_source_that_no_tile_can_have_is_refused_by_its_name(
         ("nobody", False),
     ],
 )
-def test_only_what_is_no_secret_may_be_shown(path: str, *, is_plain: bool) -> None:
+def test_only_non_secret_settings_are_plain(path: str, *, is_plain: bool) -> None:
     assert is_plain_setting(path, Config) is is_plain
 
 
-def test_a_secret_that_the_library_quotes_is_not_shown() -> None:
+def test_secret_quoted_in_library_error_is_redacted() -> None:
     for given in (f"'{CANARY}'", f"['{CANARY}']", f"Odd('{CANARY}')"):
         quoted = f"Could not convert value {given} for option 'database_url' from loader: no"
-        error = wrong_setting(quoted, Config, "correct it")
+        error = explain_invalid_setting(quoted, Config, "correct it")
         assert str(error) == (
             "database_url: cannot be read as what it should be (got '***'); correct it"
         )
-    odd = wrong_setting("Could not convert value Odd(1) for option 'c6.budget_bytes'", Config, "")
+    odd = explain_invalid_setting(
+        "Could not convert value Odd(1) for option 'c6.budget_bytes'", Config, ""
+    )
     assert str(odd).endswith("(got '***')")
-    assert "the configuration" in str(wrong_setting("something else", Config, ""))
+    assert "the configuration" in str(explain_invalid_setting("something else", Config, ""))
 
 
-def test_a_key_in_a_file_that_others_may_read_is_refused_and_not_shown(tmp_path: Path) -> None:
+def test_key_in_world_readable_config_is_rejected_and_not_shown(tmp_path: Path) -> None:
     file = tmp_path / "tileferry.toml"
     file.write_text("[tileferry.c11]\nservice_api_key = 'canary'\n")
     file.chmod(0o640)
@@ -259,7 +259,7 @@ def test_a_key_in_a_file_that_others_may_read_is_refused_and_not_shown(tmp_path:
     assert key.get_secret_value() == "canary"
 
 
-def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_non_text_config_file_is_rejected(tmp_path: Path) -> None:
     file = tmp_path / "tileferry.toml"
     file.write_bytes(b"\xff\xfe")
     with pytest.raises(InvalidValueError, match="cannot be read"):

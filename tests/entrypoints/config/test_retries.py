@@ -8,26 +8,26 @@ import pytest
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import POLICY_MATRIX, BackoffKind, RetryCategory, RetryPolicy
 from tileferry.entrypoints.config import Config, SinkName, load_config
-from tileferry.entrypoints.config.retries import (
+from tileferry.entrypoints.config.retry_overrides import (
     CategoryConfig,
     RetryConfig,
-    alert_thresholds,
-    configured_policies,
+    build_alert_thresholds,
+    build_category_policies,
 )
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def in_tmp_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def configured(text: str) -> Config:
+def load_text(text: str) -> Config:
     file = Path("tileferry.toml")
     file.write_text(text, encoding="utf-8")
     return load_config(file)
 
 
-def test_every_category_and_every_field_of_a_policy_can_be_set() -> None:
+def test_every_category_and_policy_field_is_configurable() -> None:
     assert [field.name for field in attrs.fields(RetryConfig)] == list(RetryCategory.__members__)
     of_policy = {field.name for field in attrs.fields(RetryPolicy)}
     settable = {field.name for field in attrs.fields(CategoryConfig)}
@@ -35,20 +35,20 @@ def test_every_category_and_every_field_of_a_policy_can_be_set() -> None:
     assert of_policy - settable == {"retryable_exceptions", "non_retryable_exceptions"}
 
 
-def test_by_default_the_policies_are_the_matrix() -> None:
+def test_default_policies_are_the_policy_matrix() -> None:
     config = load_config()
-    assert configured_policies(config.retry) == POLICY_MATRIX
+    assert build_category_policies(config.retry) == POLICY_MATRIX
     assert config.audit.sinks == [SinkName.POSTGRES]
     assert config.audit.fail_closed is False
-    assert alert_thresholds(None, config.retry).of(RetryCategory.KV_GET) is None
+    assert build_alert_thresholds(None, config.retry).get_limit(RetryCategory.KV_GET) is None
 
 
-def test_a_table_changes_its_category_only() -> None:
-    config = configured(
+def test_table_changes_only_its_category() -> None:
+    config = load_text(
         "[tileferry.retry.API_REQUEST]\nmax_attempts = 7\nbase_delay = 2\nbackoff = 'power'\n"
         "jitter_enabled = false\ndeadline_s = 90.5\n"
     )
-    policies = configured_policies(config.retry)
+    policies = build_category_policies(config.retry)
     assert policies[RetryCategory.API_REQUEST] == RetryPolicy(
         max_attempts=7,
         base_delay=2.0,
@@ -62,11 +62,11 @@ def test_a_table_changes_its_category_only() -> None:
     }
 
 
-def test_the_environment_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_overrides_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEFERRY_RETRY_KV_GET_MAX_ATTEMPTS", "9")
     monkeypatch.setenv("TILEFERRY_AUDIT_SINKS", "jsonl:log")
-    config = configured("[tileferry.retry.KV_GET]\nmax_attempts = 4\nmax_delay = 20\n")
-    policy = configured_policies(config.retry)[RetryCategory.KV_GET]
+    config = load_text("[tileferry.retry.KV_GET]\nmax_attempts = 4\nmax_delay = 20\n")
+    policy = build_category_policies(config.retry)[RetryCategory.KV_GET]
     assert (policy.max_attempts, policy.max_delay) == (9, 20.0)
     assert config.audit.sinks == [SinkName.JSONL, SinkName.LOG]
 
@@ -93,32 +93,32 @@ def test_the_environment_wins(monkeypatch: pytest.MonkeyPatch) -> None:
         ("audit]\nfail_closed = 'maybe'", "audit.fail_closed: cannot be read"),
     ],
 )
-def test_what_cannot_be_is_refused_by_its_path(text: str, problem: str) -> None:
+def test_invalid_retry_setting_is_rejected_by_path(text: str, problem: str) -> None:
     with pytest.raises(InvalidValueError) as refusal:
-        configured(f"[tileferry.{text}\n")
+        load_text(f"[tileferry.{text}\n")
     assert problem in str(refusal.value)
 
 
-def test_thresholds_of_all_and_of_one() -> None:
-    config = configured(
+def test_category_alert_threshold_overrides_default() -> None:
+    config = load_text(
         "[tileferry.audit]\nalert_retries_per_minute = 5\n"
         "[tileferry.retry.KV_GET]\nalert_retries_per_minute = 0.5\n"
     )
-    thresholds = alert_thresholds(config.audit.alert_retries_per_minute, config.retry)
-    assert thresholds.of(RetryCategory.API_REQUEST) == 5
-    assert thresholds.of(RetryCategory.KV_GET) == 0.5
+    thresholds = build_alert_thresholds(config.audit.alert_retries_per_minute, config.retry)
+    assert thresholds.get_limit(RetryCategory.API_REQUEST) == 5
+    assert thresholds.get_limit(RetryCategory.KV_GET) == 0.5
 
 
 @pytest.mark.parametrize(
     "name", ["REPLAY_VALIDATION", "replay_replay_validation", " Replay_Validation"]
 )
-def test_a_category_has_a_name_and_a_code(name: str) -> None:
-    assert RetryCategory.named(name) is RetryCategory.REPLAY_VALIDATION
+def test_category_is_found_by_name_or_code(name: str) -> None:
+    assert RetryCategory.parse(name) is RetryCategory.REPLAY_VALIDATION
 
 
-def test_another_name_is_refused_with_those_there_are() -> None:
+def test_unknown_category_is_rejected_with_known_names() -> None:
     with pytest.raises(
         InvalidValueError, match="category: is not a category of retries"
     ) as refusal:
-        RetryCategory.named("KV_GOT")
+        RetryCategory.parse("KV_GOT")
     assert "KV_GET" in refusal.value.remedy

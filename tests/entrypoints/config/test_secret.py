@@ -8,10 +8,9 @@ import typed_settings as ts
 
 from tileferry.domain.errors import InvalidValueError
 from tileferry.entrypoints.config import C11Config, Config, load_config
-from tileferry.entrypoints.config.api_key import service_api_key
-from tileferry.entrypoints.config.names import is_plain_setting
-from tileferry.entrypoints.config.settings import settings_of
-from tileferry.entrypoints.config.toml import shown
+from tileferry.entrypoints.config.loader import read_service_api_key
+from tileferry.entrypoints.config.setting_names import is_plain_setting
+from tileferry.entrypoints.config.settings import format_settings, list_settings
 
 URL = "postgresql://me:canary@host/db"
 PATHS = ("database_url", "c11.service_api_key")
@@ -32,27 +31,27 @@ def config(
     return load_config()
 
 
-def test_a_secret_is_one_however_it_was_given(config: Config) -> None:
+def test_secret_can_be_given_as_text_or_secret(config: Config) -> None:
     assert isinstance(config.database_url, ts.Secret)
     assert config.database_url.get_secret_value() == URL
-    assert service_api_key(config.c11) == "canary"
+    assert read_service_api_key(config.c11) == "canary"
 
 
-def test_it_is_never_shown(config: Config) -> None:
-    settings = list(settings_of(config))
+def test_secret_is_never_shown(config: Config) -> None:
+    settings = list(list_settings(config))
     assert {setting.path for setting in settings if setting.is_secret} == set(PATHS)
-    lines = "\n".join(shown(settings, origin=True))
+    lines = "\n".join(format_settings(settings, origin=True))
     assert 'service_api_key = "***"' in lines
     for text in (lines, repr(config), str(config), repr(config.c11), repr(settings)):
         assert "canary" not in text
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_its_declaration_says_that_it_is_one(path: str) -> None:
+def test_secret_settings_are_declared_secret(path: str) -> None:
     assert not is_plain_setting(path, Config)
 
 
-def test_what_is_no_text_is_refused_at_once_and_not_shown() -> None:
+def test_non_text_secret_is_rejected_and_not_shown() -> None:
     with pytest.raises(InvalidValueError, match="is no text") as refused:
         C11Config(service_api_key=cast("Any", b"canary"))
     assert "canary" not in str(refused.value)

@@ -8,14 +8,20 @@ import attrs
 import pytest
 
 from tileferry.entrypoints.config import Config, load_config
-from tileferry.entrypoints.config.settings import Setting, plain, settings_of
-from tileferry.entrypoints.config.toml import in_toml, shown, template
+from tileferry.entrypoints.config.settings import (
+    Setting,
+    build_template,
+    format_settings,
+    list_settings,
+    to_plain,
+    to_toml,
+)
 
 CANARY = "canary-4711"
 
 
-def by_path(file: Path | None = None) -> dict[str, Setting]:
-    return {setting.path: setting for setting in settings_of(load_config(file), file)}
+def settings_by_path(file: Path | None = None) -> dict[str, Setting]:
+    return {setting.path: setting for setting in list_settings(load_config(file), file)}
 
 
 @pytest.fixture
@@ -29,11 +35,11 @@ def file(tmp_path: Path) -> Path:
     return file
 
 
-def test_the_origin_is_the_variable_then_the_file_then_the_default(
+def test_origin_is_variable_then_file_then_default(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TILEFERRY_C11_MAX_5XX_RETRIES", "3")
-    settings = by_path(file)
+    settings = settings_by_path(file)
     assert settings["c11.max_5xx_retries"].value == 3
     assert settings["c11.max_5xx_retries"].origin == "TILEFERRY_C11_MAX_5XX_RETRIES"
     assert (settings["c11.source"].value, settings["c11.source"].origin) == ("other", str(file))
@@ -42,11 +48,11 @@ def test_the_origin_is_the_variable_then_the_file_then_the_default(
     assert settings["retry.KV_GET.max_attempts"].origin == str(file)
 
 
-def test_every_setting_s_variable_is_the_one_that_is_read(
+def test_shown_variable_is_the_one_that_is_read(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for setting in by_path().values():
+    for setting in settings_by_path().values():
         if isinstance(setting.value, float):
             with monkeypatch.context() as patch:
                 patch.setenv(setting.variable, "nonsense")
@@ -54,41 +60,43 @@ def test_every_setting_s_variable_is_the_one_that_is_read(
                     load_config()
 
 
-def test_a_secret_is_never_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_secret_is_never_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TILEFERRY_C11_SERVICE_API_KEY", CANARY)
     monkeypatch.setenv("TILEFERRY_DATABASE_URL", f"postgresql://u:{CANARY}@h/d")
-    settings = by_path()
+    settings = settings_by_path()
     assert settings["c11.service_api_key"].value == "***"
     assert settings["database_url"].value == "***"
-    assert CANARY not in "\n".join(shown(settings.values(), origin=True))
+    assert CANARY not in "\n".join(format_settings(settings.values(), origin=True))
 
 
-def test_what_is_shown_can_be_read_back(file: Path, tmp_path: Path) -> None:
+def test_shown_settings_can_be_loaded_back(file: Path, tmp_path: Path) -> None:
     again = tmp_path / "again.toml"
-    again.write_text("\n".join(shown(settings_of(load_config(file), file), origin=True)))
+    again.write_text(
+        "\n".join(format_settings(list_settings(load_config(file), file), origin=True))
+    )
     assert load_config(again) == load_config(file)
 
 
-def test_what_is_not_set_is_shown_as_a_comment(tmp_path: Path) -> None:
-    lines = list(shown(settings_of(Config(), tmp_path / "none"), origin=False))
+def test_unset_settings_are_shown_as_comments(tmp_path: Path) -> None:
+    lines = list(format_settings(list_settings(Config(), tmp_path / "none"), origin=False))
     assert "# ca_file = (not set)" in lines
     assert not any("max_attempts" in line for line in lines if "KV_GET" in line)
 
 
-def test_the_template_sets_nothing(tmp_path: Path) -> None:
+def test_template_sets_nothing(tmp_path: Path) -> None:
     file = tmp_path / "tileferry.toml"
-    file.write_text(template())
+    file.write_text(build_template())
     assert load_config(file) == Config()
 
 
-def test_the_template_names_every_setting_and_each_line_can_be_taken(tmp_path: Path) -> None:
-    text = re.sub(r"^# ([a-z_0-9]+ = |\[)", r"\1", template(), flags=re.MULTILINE)
+def test_template_has_every_setting_and_is_valid_uncommented(tmp_path: Path) -> None:
+    text = re.sub(r"^# ([a-z_0-9]+ = |\[)", r"\1", build_template(), flags=re.MULTILINE)
     file = tmp_path / "tileferry.toml"
     file.write_text(text)
     load_config(file)
     tables = tomllib.loads(text)["tileferry"]
-    for setting in settings_of(Config()):
+    for setting in list_settings(Config()):
         if setting.section.startswith("retry."):
             continue
         assert setting.about, setting.path
@@ -102,11 +110,11 @@ def test_the_template_names_every_setting_and_each_line_can_be_taken(tmp_path: P
 @pytest.mark.parametrize(
     "value", [True, 3, 2.5, 'a "b"', ["x", 1], {"a b": "c"}, {}, "Харків"], ids=repr
 )
-def test_a_value_is_written_as_it_is_read(value: bool | float | str | list[object]) -> None:  # noqa: FBT001  # a value like others
-    assert tomllib.loads(f"value = {in_toml(value)}")["value"] == value
+def test_toml_values_round_trip(value: bool | float | str | list[object]) -> None:  # noqa: FBT001  # a value like others
+    assert tomllib.loads(f"value = {to_toml(value)}")["value"] == value
 
 
-def test_only_what_a_file_can_hold_is_a_setting() -> None:
-    assert plain(Path("a/b")) == "a/b"
+def test_non_plain_value_raises_type_error() -> None:
+    assert to_plain(Path("a/b")) == "a/b"
     with pytest.raises(TypeError, match="Attribute"):
-        plain(attrs.fields(Config)[0])
+        to_plain(attrs.fields(Config)[0])

@@ -8,14 +8,14 @@ import pytest
 from tileferry.adapters.http import HttpTileProvider, XyzTileProvider
 from tileferry.domain.errors import InvalidValueError, NotPermittedError
 from tileferry.entrypoints.config import Config, load_config
-from tileferry.entrypoints.config.settings import settings_of
+from tileferry.entrypoints.config.settings import list_settings
 from tileferry.entrypoints.container import Container
-from tileferry.entrypoints.sources import (
-    address,
-    credit_line,
-    credits_of,
+from tileferry.entrypoints.tile_source import (
+    build_provider_address,
+    format_credits,
+    get_credits,
+    get_max_requests_per_s,
     needs_key,
-    requests_per_s_max,
 )
 
 KEY = "canary-5f1e9d0c"
@@ -29,24 +29,24 @@ bulk_download_acknowledged_for = "tiles.example.org:8443"
 """
 
 
-def configured(folder: Path, text: str) -> Config:
+def load_text(folder: Path, text: str) -> Config:
     file = folder / "tileferry.toml"
     file.write_text(text, encoding="utf-8")
     return load_config(file)
 
 
-def without(name: str) -> str:
+def server_without(name: str) -> str:
     return "\n".join(line for line in SERVER.splitlines() if not line.startswith(name))
 
 
 @pytest.fixture(autouse=True)
-def key(monkeypatch: pytest.MonkeyPatch) -> None:
+def set_api_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEFERRY_C11_SERVICE_API_KEY", KEY)
 
 
-def test_a_tile_server_is_asked_at_its_origin_and_gets_no_authorization(tmp_path: Path) -> None:
-    config = configured(tmp_path, SERVER + 'user_agent_contact = "maps@example.org"')
-    found = address(config)
+def test_xyz_server_gets_no_authorization_header(tmp_path: Path) -> None:
+    config = load_text(tmp_path, SERVER + 'user_agent_contact = "maps@example.org"')
+    found = build_provider_address(config)
     assert found.url == "https://tiles.example.org:8443"
     agent = f"tileferry/{version('tileferry')} (maps@example.org)"
     assert found.headers == {"Accept-Encoding": "identity", "User-Agent": agent}
@@ -59,31 +59,31 @@ def test_a_tile_server_is_asked_at_its_origin_and_gets_no_authorization(tmp_path
     container.shutdown_resources()
 
 
-def test_without_one_it_is_the_provider(tmp_path: Path) -> None:
-    config = configured(tmp_path, '[tileferry.c11]\nsatellite_provider_url = "https://sat.example"')
+def test_provider_is_used_without_xyz_server(tmp_path: Path) -> None:
+    config = load_text(tmp_path, '[tileferry.c11]\nsatellite_provider_url = "https://sat.example"')
     container = Container(config=config)
     assert isinstance(container.provider(), HttpTileProvider)
     container.shutdown_resources()
     assert needs_key(config)
-    assert credits_of(config) == {"attribution": None, "licence": None}
-    assert credit_line(config) is None
-    assert requests_per_s_max(config) is None
+    assert get_credits(config) == {"attribution": None, "licence": None}
+    assert format_credits(config) is None
+    assert get_max_requests_per_s(config) is None
 
 
-def test_a_tile_server_has_credits_and_a_pace(tmp_path: Path) -> None:
-    config = configured(tmp_path, SERVER)
-    assert credit_line(config) == "Pictures: © Example, CC-BY-4.0"
-    assert requests_per_s_max(config) == 5.0
+def test_xyz_server_has_attribution_and_rate_limit(tmp_path: Path) -> None:
+    config = load_text(tmp_path, SERVER)
+    assert format_credits(config) == "Pictures: © Example, CC-BY-4.0"
+    assert get_max_requests_per_s(config) == 5.0
     assert needs_key(config)
-    assert not needs_key(configured(tmp_path, SERVER.replace("?key={api_key}", "")))
+    assert not needs_key(load_text(tmp_path, SERVER.replace("?key={api_key}", "")))
 
 
-def test_a_tile_server_s_pictures_have_a_source_of_their_own(tmp_path: Path) -> None:
+def test_xyz_server_has_its_own_source(tmp_path: Path) -> None:
     plain = SERVER.replace(":8443", "")
-    assert configured(tmp_path, "").source == "satellite"
-    config = configured(tmp_path, plain)
+    assert load_text(tmp_path, "").source == "satellite"
+    config = load_text(tmp_path, plain)
     assert config.source == "xyz-tiles.example.org"
-    assert {setting.path: setting.value for setting in settings_of(config)}[
+    assert {setting.path: setting.value for setting in list_settings(config)}[
         "c11.source"
     ] == config.source
     container = Container(config=config)
@@ -92,31 +92,31 @@ def test_a_tile_server_s_pictures_have_a_source_of_their_own(tmp_path: Path) -> 
     assert provider.source == config.source
     container.shutdown_resources()
     assert (
-        configured(tmp_path, f"{plain}[tileferry.c11]\nsource = 'satellite'").source == "satellite"
+        load_text(tmp_path, f"{plain}[tileferry.c11]\nsource = 'satellite'").source == "satellite"
     )
 
 
 @pytest.mark.parametrize("name", ["attribution", "licence", "imagery_date"])
-def test_what_must_be_said_and_is_not_is_named(tmp_path: Path, name: str) -> None:
+def test_missing_required_xyz_setting_is_named(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidValueError, match="is not set") as refused:
-        address(configured(tmp_path, without(name)))
+        build_provider_address(load_text(tmp_path, server_without(name)))
     assert refused.value.field == f"xyz.{name}"
 
 
-def test_nobody_s_word_is_a_refusal(tmp_path: Path) -> None:
+def test_missing_bulk_download_acknowledgement_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(NotPermittedError, match=r'= "tiles\.example\.org:8443"'):
-        address(configured(tmp_path, without("bulk_download")))
+        build_provider_address(load_text(tmp_path, server_without("bulk_download")))
 
 
-def test_a_key_is_missed_only_where_it_has_a_place(
+def test_key_is_required_only_if_template_uses_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TILEFERRY_C11_SERVICE_API_KEY")
-    container = Container(config=configured(tmp_path, SERVER))
+    container = Container(config=load_text(tmp_path, SERVER))
     with pytest.raises(InvalidValueError, match=r"c11\.service_api_key"):
         container.provider()
     container.shutdown_resources()
-    container = Container(config=configured(tmp_path, SERVER.replace("?key={api_key}", "")))
+    container = Container(config=load_text(tmp_path, SERVER.replace("?key={api_key}", "")))
     assert container.provider().key_hash
     container.shutdown_resources()
 
@@ -133,9 +133,7 @@ def test_a_key_is_missed_only_where_it_has_a_place(
         ('user_agent_contact = ""', "without brackets"),
     ],
 )
-def test_a_value_that_cannot_be_is_found_when_it_is_read(
-    tmp_path: Path, line: str, said: str
-) -> None:
+def test_invalid_xyz_setting_is_rejected_on_load(tmp_path: Path, line: str, said: str) -> None:
     with pytest.raises(InvalidValueError, match=said) as refused:
-        configured(tmp_path, f"[tileferry.xyz]\n{line}")
+        load_text(tmp_path, f"[tileferry.xyz]\n{line}")
     assert refused.value.field == f"xyz.{line.partition(' ')[0]}"

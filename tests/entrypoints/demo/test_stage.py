@@ -9,31 +9,31 @@ import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from support.area_operator import wait_until
+from support.download_operator import wait_until
 
-from tileferry.entrypoints.config.names import PROVIDER_KEY_VARIABLE
-from tileferry.entrypoints.demo.stage import folded
+from tileferry.entrypoints.config.setting_names import PROVIDER_KEY_VARIABLE
+from tileferry.entrypoints.demo.session import fold_command
 
 
-def test_a_long_command_is_broken_as_a_shell_takes_it() -> None:
-    assert folded("$ tileferry db upgrade") == "$ tileferry db upgrade"
+def test_long_command_is_folded_with_shell_continuation() -> None:
+    assert fold_command("$ tileferry db upgrade") == "$ tileferry db upgrade"
     long = "$ tileferry backfill plan " + " ".join(f"--option-{n} value-{n}" for n in range(9))
-    shown = folded(long)
+    shown = fold_command(long)
     assert max(map(len, shown.splitlines())) <= 98
     assert len(shown.splitlines()) == 3
     joined = shown.replace("\\\n", "")  # as a shell does
     assert shlex.split(joined) == shlex.split(long)
 
 
-def test_a_provider_ends_with_a_demo_that_was_killed_and_has_no_key_of_the_shells_owner(
+def test_provider_ends_with_killed_demo_and_ignores_shell_api_key(
     tmp_path: Path,
 ) -> None:
     script = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
         "import httpx\n"
-        "from tileferry.entrypoints.demo.play import _environment\n"
-        "from tileferry.entrypoints.demo.stage import misbehaving_provider\n"
+        "from tileferry.entrypoints.demo.story import _environment\n"
+        "from tileferry.entrypoints.demo.session import misbehaving_provider\n"
         "home, mine = Path(sys.argv[1]), _environment()\n"
         "key = {'Authorization': 'Bearer ' + mine['TILEFERRY_C11_SERVICE_API_KEY']}\n"
         "with misbehaving_provider(home, home / 'requests.jsonl', mine) as url:\n"
@@ -54,9 +54,9 @@ def test_a_provider_ends_with_a_demo_that_was_killed_and_has_no_key_of_the_shell
     assert int(status) not in {401, 403}
     address = urlsplit(url)
     assert address.port is not None
-    wait_until(lambda: not _answers(address.hostname or "", address.port or 0), "the end")
+    wait_until(lambda: not is_listening(address.hostname or "", address.port or 0), "the end")
 
 
-def _answers(host: str, port: int) -> bool:
+def is_listening(host: str, port: int) -> bool:
     with socket.socket() as connection:
         return connection.connect_ex((host, port)) == 0

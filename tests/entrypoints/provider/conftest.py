@@ -4,20 +4,20 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from support.provider import RunningProvider, running_provider
+from support.provider import RunningProvider, serve_provider
 
 
 @pytest.fixture(scope="module")
 def shared_provider() -> Iterator[RunningProvider]:
     """Run a provider for a module's tests."""
-    with running_provider(page_size=10, upload_bytes_max=1_000_000) as provider:
+    with serve_provider(page_size=10, upload_bytes_max=1_000_000) as provider:
         yield provider
 
 
 @pytest.fixture
 def provider(shared_provider: RunningProvider) -> RunningProvider:
     """Return the provider, with no fault and an empty record."""
-    shared_provider.start_over()
+    shared_provider.reset()
     return shared_provider
 
 

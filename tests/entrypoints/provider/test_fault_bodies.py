@@ -6,19 +6,26 @@ from hashlib import sha256
 
 import httpx
 import pytest
-from support.fault_calls import CAPTURE, SEEN, TILE, last_fault, listing, sees
 from support.provider import RunningProvider
-from support.provider_uploads import batch
+from support.provider_requests import (
+    CAPTURE,
+    FAULT_CHECKS,
+    TILE_PATH,
+    checks_fault,
+    create_batch_upload,
+    get_last_fault,
+    get_listing,
+)
 
-from tileferry.entrypoints.provider.faults.bodies import BODY_FAULTS
+from tileferry.entrypoints.provider.faults.response_faults import BODY_FAULTS
 
 
 @pytest.mark.parametrize("name", [fault.name for fault in BODY_FAULTS])
-def test_fault(provider: RunningProvider, client: httpx.Client, name: str) -> None:
-    SEEN[name](provider, client)
+def test_body_fault(provider: RunningProvider, client: httpx.Client, name: str) -> None:
+    FAULT_CHECKS[name](provider, client)
 
 
-def body_until_it_breaks(client: httpx.Client, path: str = TILE) -> tuple[int, int, str]:
+def read_until_broken(client: httpx.Client, path: str = TILE_PATH) -> tuple[int, int, str]:
     """Return the declared length, what came of it, and how it ended."""
     got = 0
     with client.stream("GET", path) as response:
@@ -31,114 +38,114 @@ def body_until_it_breaks(client: httpx.Client, path: str = TILE) -> tuple[int, i
     return declared, got, "complete"
 
 
-@sees("reset")
-def _reset(provider: RunningProvider, client: httpx.Client) -> None:
-    whole = len(client.get(TILE).content)
-    provider.misbehave({"fault": "reset"})
-    assert body_until_it_breaks(client) == (whole, whole // 2, "ReadError")
-    assert last_fault(provider) == ("reset", 200)
+@checks_fault("reset")
+def check_reset(provider: RunningProvider, client: httpx.Client) -> None:
+    whole = len(client.get(TILE_PATH).content)
+    provider.set_faults({"fault": "reset"})
+    assert read_until_broken(client) == (whole, whole // 2, "ReadError")
+    assert get_last_fault(provider) == ("reset", 200)
 
 
-@sees("truncate")
-def _truncated(provider: RunningProvider, client: httpx.Client) -> None:
-    whole = len(client.get(TILE).content)
-    provider.misbehave({"fault": "truncate"})
-    assert body_until_it_breaks(client) == (whole, whole // 2, "RemoteProtocolError")
+@checks_fault("truncate")
+def check_truncate(provider: RunningProvider, client: httpx.Client) -> None:
+    whole = len(client.get(TILE_PATH).content)
+    provider.set_faults({"fault": "truncate"})
+    assert read_until_broken(client) == (whole, whole // 2, "RemoteProtocolError")
 
 
-@sees("stall")
-def _stalled(provider: RunningProvider, client: httpx.Client) -> None:
-    whole = len(client.get(TILE).content)
-    provider.misbehave({"fault": "stall"})
+@checks_fault("stall")
+def check_stall(provider: RunningProvider, client: httpx.Client) -> None:
+    whole = len(client.get(TILE_PATH).content)
+    provider.set_faults({"fault": "stall"})
     client.timeout = httpx.Timeout(20.0, read=0.8)
-    assert body_until_it_breaks(client) == (whole, whole // 2, "ReadTimeout")
+    assert read_until_broken(client) == (whole, whole // 2, "ReadTimeout")
 
 
-@sees("no-answer")
-def _never_answered(provider: RunningProvider, client: httpx.Client) -> None:
-    provider.misbehave({"fault": "no-answer"})
+@checks_fault("no-answer")
+def check_no_answer(provider: RunningProvider, client: httpx.Client) -> None:
+    provider.set_faults({"fault": "no-answer"})
     with pytest.raises(httpx.ReadTimeout):
-        client.get(TILE, timeout=httpx.Timeout(20.0, read=0.3))
-    assert last_fault(provider) == ("no-answer", None)
+        client.get(TILE_PATH, timeout=httpx.Timeout(20.0, read=0.3))
+    assert get_last_fault(provider) == ("no-answer", None)
 
 
-@sees("slow")
-def _slow(provider: RunningProvider, client: httpx.Client) -> None:
-    content = client.get(TILE).content
-    provider.misbehave({"fault": "slow", "bytes_per_s": 40_000})
+@checks_fault("slow")
+def check_slow(provider: RunningProvider, client: httpx.Client) -> None:
+    content = client.get(TILE_PATH).content
+    provider.set_faults({"fault": "slow", "bytes_per_s": 40_000})
     started_s = time.monotonic()
-    assert client.get(TILE).content == content
+    assert client.get(TILE_PATH).content == content
     assert time.monotonic() - started_s >= 0.9 * len(content) / 40_000
 
 
-@sees("wrong-digest")
-def _wrong_digest(provider: RunningProvider, client: httpx.Client) -> None:
-    good = client.get(TILE)
-    provider.misbehave({"fault": "wrong-digest"})
-    bad = client.get(TILE)
+@checks_fault("wrong-digest")
+def check_wrong_digest(provider: RunningProvider, client: httpx.Client) -> None:
+    good = client.get(TILE_PATH)
+    provider.set_faults({"fault": "wrong-digest"})
+    bad = client.get(TILE_PATH)
     assert bad.content == good.content
     assert bad.headers["Repr-Digest"] != good.headers["Repr-Digest"]
     assert len(b64decode(bad.headers["Repr-Digest"][9:-1], validate=True)) == 32
 
 
-@sees("flipped-bit")
-def _flipped(provider: RunningProvider, client: httpx.Client) -> None:
-    good = client.get(TILE)
-    provider.misbehave({"fault": "flipped-bit"})
-    bad = client.get(TILE)
+@checks_fault("flipped-bit")
+def check_flipped_bit(provider: RunningProvider, client: httpx.Client) -> None:
+    good = client.get(TILE_PATH)
+    provider.set_faults({"fault": "flipped-bit"})
+    bad = client.get(TILE_PATH)
     changed = [a ^ b for a, b in zip(good.content, bad.content, strict=True) if a != b]
     assert changed == [1]
     assert bad.headers["Repr-Digest"] == good.headers["Repr-Digest"]
 
 
-@sees("wrong-type")
-def _wrong_type(provider: RunningProvider, client: httpx.Client) -> None:
-    provider.misbehave({"fault": "wrong-type"})
-    assert client.get(TILE).headers["Content-Type"] == "text/html"
-    assert listing(client).headers["Content-Type"] == "text/html"
+@checks_fault("wrong-type")
+def check_wrong_type(provider: RunningProvider, client: httpx.Client) -> None:
+    provider.set_faults({"fault": "wrong-type"})
+    assert client.get(TILE_PATH).headers["Content-Type"] == "text/html"
+    assert get_listing(client).headers["Content-Type"] == "text/html"
 
 
-@sees("no-headers")
-def _no_headers(provider: RunningProvider, client: httpx.Client) -> None:
-    provider.misbehave({"fault": "no-headers"})
-    response = client.get(TILE)
+@checks_fault("no-headers")
+def check_no_headers(provider: RunningProvider, client: httpx.Client) -> None:
+    provider.set_faults({"fault": "no-headers"})
+    response = client.get(TILE_PATH)
     assert response.status_code == 200
     for name in ("X-Resolution-M-Per-Px", "X-Produced-At", "Repr-Digest"):
         assert name not in response.headers
 
 
-@sees("bad-headers")
-def _bad_headers(provider: RunningProvider, client: httpx.Client) -> None:
-    provider.misbehave({"fault": "bad-headers"})
-    headers = client.get(TILE).headers
+@checks_fault("bad-headers")
+def check_bad_headers(provider: RunningProvider, client: httpx.Client) -> None:
+    provider.set_faults({"fault": "bad-headers"})
+    headers = client.get(TILE_PATH).headers
     assert (headers["X-Resolution-M-Per-Px"], headers["X-Produced-At"]) == ("NaN", "yesterday")
 
 
-@sees("bomb")
-def _bomb(provider: RunningProvider, client: httpx.Client) -> None:
-    provider.misbehave({"fault": "bomb", "bytes": 3_000_000})
+@checks_fault("bomb")
+def check_bomb(provider: RunningProvider, client: httpx.Client) -> None:
+    provider.set_faults({"fault": "bomb", "bytes": 3_000_000})
     headers = {"Accept-Encoding": "identity"}
-    with client.stream("GET", TILE, headers=headers) as response:
+    with client.stream("GET", TILE_PATH, headers=headers) as response:
         packed = b"".join(response.iter_raw())
     assert response.headers["Content-Encoding"] == "gzip"
     assert len(packed) < 10_000
-    assert client.get(TILE, headers=headers).content == bytes(3_000_000)
+    assert client.get(TILE_PATH, headers=headers).content == bytes(3_000_000)
 
 
-@sees("oversize")
-def _oversize(provider: RunningProvider, client: httpx.Client) -> None:
-    provider.misbehave({"fault": "oversize", "times": 1}, {"fault": "oversize", "bytes": 200_000})
-    with client.stream("GET", TILE) as response:
+@checks_fault("oversize")
+def check_oversize(provider: RunningProvider, client: httpx.Client) -> None:
+    provider.set_faults({"fault": "oversize", "times": 1}, {"fault": "oversize", "bytes": 200_000})
+    with client.stream("GET", TILE_PATH) as response:
         assert int(response.headers["Content-Length"]) == 64 * 1024 * 1024 + 1
         assert next(response.iter_raw())
-    assert body_until_it_breaks(client) == (200_000, 200_000, "complete")
+    assert read_until_broken(client) == (200_000, 200_000, "complete")
 
 
-@sees("endless-body")
-def _endless_body(provider: RunningProvider, client: httpx.Client) -> None:
-    provider.misbehave({"fault": "endless-body"})
+@checks_fault("endless-body")
+def check_endless_body(provider: RunningProvider, client: httpx.Client) -> None:
+    provider.set_faults({"fault": "endless-body"})
     got = 0
-    with client.stream("GET", TILE) as response:
+    with client.stream("GET", TILE_PATH) as response:
         assert "Content-Length" not in response.headers
         for piece in response.iter_raw():
             got += len(piece)
@@ -147,21 +154,21 @@ def _endless_body(provider: RunningProvider, client: httpx.Client) -> None:
     assert got > 2_000_000
 
 
-@sees("cut")
-def _cut(provider: RunningProvider, client: httpx.Client) -> None:
-    provider.misbehave({"fault": "cut"})
+@checks_fault("cut")
+def check_cut(provider: RunningProvider, client: httpx.Client) -> None:
+    provider.set_faults({"fault": "cut"})
     with pytest.raises(httpx.ReadError):
-        client.get(TILE)
+        client.get(TILE_PATH)
     with pytest.raises(httpx.ReadError):
-        batch({CAPTURE: b"x"}).send(client)
-    assert last_fault(provider) == ("cut", None)
+        create_batch_upload({CAPTURE: b"x"}).send(client)
+    assert get_last_fault(provider) == ("cut", None)
     assert provider.uploads == []
 
 
-@sees("lost-answer")
-def _lost_answer(provider: RunningProvider, client: httpx.Client) -> None:
-    provider.misbehave({"fault": "lost-answer", "attempts": [1]})
-    upload = batch({CAPTURE: b"x"})
+@checks_fault("lost-answer")
+def check_lost_answer(provider: RunningProvider, client: httpx.Client) -> None:
+    provider.set_faults({"fault": "lost-answer", "attempts": [1]})
+    upload = create_batch_upload({CAPTURE: b"x"})
     with pytest.raises(httpx.ReadError):
         upload.send(client)
     assert [line.status for line in provider.uploads] == ["accepted"]
@@ -173,14 +180,14 @@ def _lost_answer(provider: RunningProvider, client: httpx.Client) -> None:
 # And afterwards
 
 
-def test_after_faults_that_broke_connections_everything_is_well(
+def test_provider_recovers_after_connection_faults(
     provider: RunningProvider, client: httpx.Client
 ) -> None:
-    provider.misbehave(*({"fault": name, "times": 3} for name in ("reset", "cut", "truncate")))
+    provider.set_faults(*({"fault": name, "times": 3} for name in ("reset", "cut", "truncate")))
     for _ in range(9):
         with pytest.raises(httpx.TransportError):
-            client.get(TILE)
-    response = client.get(TILE)
+            client.get(TILE_PATH)
+    response = client.get(TILE_PATH)
     digest = b64decode(response.headers["Repr-Digest"][9:-1])
     assert digest == sha256(response.content).digest()
     faults = [line.fault for line in provider.requests]

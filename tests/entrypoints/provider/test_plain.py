@@ -7,7 +7,7 @@ NUMBERS = "15/19679/11098"
 PLAIN = f"/xyz/{NUMBERS}.jpg"
 
 
-def test_a_picture_is_there_without_a_key_and_nothing_is_said_of_it(
+def test_xyz_tile_is_served_without_key_or_metadata(
     provider: RunningProvider,
 ) -> None:
     with provider.client() as known, provider.client(api_key=None) as anybody:
@@ -21,7 +21,7 @@ def test_a_picture_is_there_without_a_key_and_nothing_is_said_of_it(
 
 
 @pytest.mark.parametrize("path", ["/xyz/2/4/0.jpg", "/xyz/x/0/0.jpg", "/xyz/2/-1/0.jpg"])
-def test_what_is_no_tile_is_refused(provider: RunningProvider, path: str) -> None:
+def test_invalid_xyz_path_is_rejected(provider: RunningProvider, path: str) -> None:
     with provider.client(api_key=None) as anybody:
         assert anybody.get(path).status_code == 400
         assert anybody.get("/xyz/2/1/0.png").status_code == 404
@@ -29,8 +29,8 @@ def test_what_is_no_tile_is_refused(provider: RunningProvider, path: str) -> Non
 
 
 @pytest.mark.parametrize(("fault", "status"), [("503", 503), ("404", 404), ("429", 429)])
-def test_it_has_the_same_faults(provider: RunningProvider, fault: str, status: int) -> None:
-    provider.misbehave({"fault": fault, "tile": NUMBERS})
+def test_faults_apply_to_xyz_tiles(provider: RunningProvider, fault: str, status: int) -> None:
+    provider.set_faults({"fault": fault, "tile": NUMBERS})
     with provider.client(api_key=None) as anybody:
         assert anybody.get(PLAIN).status_code == status
         assert anybody.get("/xyz/2/1/0.jpg").status_code == 200

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from PIL import Image
-from support.provider import API_KEY, RunningProvider, running_provider
+from support.provider import API_KEY, RunningProvider, serve_provider
 
 from tileferry.domain.tiles import BBox, TileCoverage
 
@@ -17,7 +17,7 @@ TILES = "/api/satellite/tiles"
 AREA = {"bbox": "36.10,49.95,36.20,50.02", "zoom": "14,15", "list-only": "true"}
 
 
-def pages(client: httpx.Client, **query: str) -> list[dict[str, Any]]:
+def read_pages(client: httpx.Client, **query: str) -> list[dict[str, Any]]:
     """Read a listing to its end."""
     found, cursor = [], None
     while True:
@@ -29,7 +29,7 @@ def pages(client: httpx.Client, **query: str) -> list[dict[str, Any]]:
             return found
 
 
-def error_of(response: httpx.Response) -> tuple[int, str]:
+def read_error(response: httpx.Response) -> tuple[int, str]:
     body = response.json()
     assert set(body) == {"error", "message"}
     assert body["message"]
@@ -45,17 +45,17 @@ def error_of(response: httpx.Response) -> tuple[int, str]:
         ("-180,-85,180,85", "0,1,2"),
     ],
 )
-def test_design_6_the_listing_has_every_tile_of_the_area_in_order(
+def test_design_6_listing_has_every_tile_of_area_in_order(
     client: httpx.Client, bbox: str, zoom: str
 ) -> None:
-    found = pages(client, **{"bbox": bbox, "zoom": zoom, "list-only": "true"})
+    found = read_pages(client, **{"bbox": bbox, "zoom": zoom, "list-only": "true"})
     listed = [(tile["z"], tile["x"], tile["y"]) for page in found for tile in page["tiles"]]
     coverage = TileCoverage(bbox=BBox.parse(bbox), zoom_levels=map(int, zoom.split(",")))
     assert listed == [(tile.zoom, tile.x, tile.y) for tile in coverage.tiles("any")]
     assert all(len(page["tiles"]) == 10 for page in found[:-1])
 
 
-def test_design_6_an_entry_has_its_fields(client: httpx.Client) -> None:
+def test_design_6_listing_entry_fields(client: httpx.Client) -> None:
     page = client.get(TILES, params=AREA).json()
     assert page["tiles"][0] == {
         "z": 14,
@@ -67,7 +67,7 @@ def test_design_6_an_entry_has_its_fields(client: httpx.Client) -> None:
     }
 
 
-def test_the_last_page_of_a_huge_area_costs_no_more_than_the_first(client: httpx.Client) -> None:
+def test_last_page_of_huge_area_is_fast(client: httpx.Client) -> None:
     asked = {"bbox": "-180,-85,180,85", "zoom": "21", "list-only": "true"}
     first = client.get(TILES, params=asked).json()
     coverage = TileCoverage(bbox=BBox.parse(asked["bbox"]), zoom_levels=[21])
@@ -102,23 +102,23 @@ def test_the_last_page_of_a_huge_area_costs_no_more_than_the_first(client: httpx
         ({"cursor": "0-10-000000000000"}, "bad_cursor"),
     ],
 )
-def test_a_bad_query_is_refused_by_name(
+def test_invalid_query_is_rejected_by_name(
     client: httpx.Client, changes: dict[str, Any], code: str
 ) -> None:
     asked = {name: text for name, text in {**AREA, **changes}.items() if text is not None}
-    assert error_of(client.get(TILES, params=asked)) == (400, code)
+    assert read_error(client.get(TILES, params=asked)) == (400, code)
 
 
-def test_a_cursor_is_good_for_its_own_area_only(client: httpx.Client) -> None:
+def test_cursor_is_valid_only_for_its_area(client: httpx.Client) -> None:
     cursor = client.get(TILES, params=AREA).json()["next"]
     other = {**AREA, "zoom": "15", "cursor": cursor}
-    assert error_of(client.get(TILES, params=other)) == (400, "bad_cursor")
+    assert read_error(client.get(TILES, params=other)) == (400, "bad_cursor")
     turn, _, check = cursor.split("-")
     beyond = {**AREA, "cursor": f"{turn}-1000000-{check}"}
-    assert error_of(client.get(TILES, params=beyond)) == (400, "bad_cursor")
+    assert read_error(client.get(TILES, params=beyond)) == (400, "bad_cursor")
 
 
-def test_design_6_a_tile_comes_with_its_headers(client: httpx.Client) -> None:
+def test_design_6_tile_response_headers(client: httpx.Client) -> None:
     response = client.get(f"{TILES}/15/19679/11098")
     assert response.status_code == 200
     assert response.headers["Content-Type"] == "image/jpeg"
@@ -134,36 +134,36 @@ def test_design_6_a_tile_comes_with_its_headers(client: httpx.Client) -> None:
 @pytest.mark.parametrize(
     "tile", ["15/19679/32768", "22/1/1", "15/01/1", "15/-1/1", "a/b/c", "15/1/%00", "15/1/²"]
 )
-def test_a_tile_that_cannot_be_is_refused(client: httpx.Client, tile: str) -> None:
-    assert error_of(client.get(f"{TILES}/{tile}")) == (400, "bad_tile")
+def test_invalid_tile_is_rejected(client: httpx.Client, tile: str) -> None:
+    assert read_error(client.get(f"{TILES}/{tile}")) == (400, "bad_tile")
 
 
 @pytest.mark.parametrize(("method", "path", "status"), [
     ("GET", "/", 404), ("GET", f"{TILES}/15/1", 404), ("DELETE", TILES, 405),
 ])  # fmt: skip
-def test_what_is_not_there_is_said_in_the_same_form(
+def test_unknown_call_returns_error_body(
     client: httpx.Client, method: str, path: str, status: int
 ) -> None:
-    assert error_of(client.request(method, path)) == (status, "no_such_call")
+    assert read_error(client.request(method, path)) == (status, "no_such_call")
 
 
 @pytest.mark.parametrize(("method", "path"), [
     ("GET", TILES), ("GET", f"{TILES}/15/19679/11098"), ("POST", TILES),
 ])  # fmt: skip
-def test_every_call_needs_the_key(provider: RunningProvider, method: str, path: str) -> None:
+def test_every_call_requires_key(provider: RunningProvider, method: str, path: str) -> None:
     with provider.client(api_key=None) as stranger:
         missing = stranger.request(method, path)
-        assert error_of(missing) == (401, "unauthorized")
+        assert read_error(missing) == (401, "unauthorized")
         assert missing.headers["WWW-Authenticate"] == "Bearer"
         basic = stranger.request(method, path, headers={"Authorization": f"Basic {API_KEY}"})
-        assert error_of(basic) == (401, "unauthorized")
+        assert read_error(basic) == (401, "unauthorized")
     with provider.client(api_key=API_KEY[:-1]) as impostor:
-        assert error_of(impostor.request(method, path)) == (403, "forbidden")
+        assert read_error(impostor.request(method, path)) == (403, "forbidden")
     assert [line.status for line in provider.requests] == [401, 401, 403]
 
 
-def test_the_true_resolution_follows_zoom_and_latitude() -> None:
-    with running_provider(resolution_m_per_px=None) as provider, provider.client() as client:
+def test_true_resolution_depends_on_zoom_and_latitude() -> None:
+    with serve_provider(resolution_m_per_px=None) as provider, provider.client() as client:
         asked = {"bbox": "36.10,49.95,36.11,49.96", "zoom": "15,16", "list-only": "true"}
         entries = client.get(TILES, params=asked).json()["tiles"]
         header = client.get(f"{TILES}/0/0/0").headers["X-Resolution-M-Per-Px"]
@@ -173,7 +173,7 @@ def test_the_true_resolution_follows_zoom_and_latitude() -> None:
 
 
 @pytest.mark.parametrize("path", ["/_provider/record", "/_provider/uploads"])
-def test_the_record_is_for_this_machine_only(provider: RunningProvider, path: str) -> None:
+def test_record_is_served_to_localhost_only(provider: RunningProvider, path: str) -> None:
     async def status_for(host: str) -> int:
         transport = httpx.ASGITransport(provider.server.provider.app, client=(host, 4_000))
         async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
@@ -183,7 +183,7 @@ def test_the_record_is_for_this_machine_only(provider: RunningProvider, path: st
     assert statuses == [200, 200, 403]
 
 
-def test_the_record_tells_every_request_and_never_the_key(
+def test_record_lists_every_request_without_key(
     provider: RunningProvider, client: httpx.Client
 ) -> None:
     client.get(TILES, params=AREA)

@@ -13,13 +13,13 @@ from pathlib import Path
 import httpx
 import pytest
 import trustme
-from support import json_forms
-from support.operator import Ran, run_here
-from support.provider import API_KEY, provider_process, running_provider
+from support import contracts
+from support.operator import CommandResult, run_in_process
+from support.provider import API_KEY, serve_provider, start_provider_process
 from typer.testing import CliRunner
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.entrypoints.cli.commands.provider import app
+from tileferry.entrypoints.cli.provider import app
 
 TILES = "/api/satellite/tiles"
 TILE = f"{TILES}/15/19679/11098"
@@ -27,22 +27,22 @@ AREA = {"bbox": "36.10,49.95,36.20,50.02", "zoom": "14", "list-only": "true"}
 BEARER = {"Authorization": f"Bearer {API_KEY}"}
 
 
-def runs(*arguments: str) -> Ran:
+def run_provider(*arguments: str) -> CommandResult:
     """Run a command that is expected to end by itself, where nothing is set."""
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if "TILEFERRY" in name]:
             patch.delenv(name)
         patch.setenv("NO_COLOR", "1")
         patch.setenv("COLUMNS", "200")
-        ran = run_here("provider", *arguments)
+        ran = run_in_process("provider", *arguments)
     assert "Traceback" not in ran.err, ran.err
     return ran
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_it_serves_and_stops_on_a_signal(how: signal.Signals) -> None:
-    with provider_process("--fault", "stall=1") as provider:
-        announced = json_forms.read(provider.out)
+def test_provider_serves_and_stops_on_signal(how: signal.Signals) -> None:
+    with start_provider_process("--fault", "stall=1") as provider:
+        announced = contracts.parse_output(provider.out)
         assert announced["schema"] == "tileferry.provider.serve.v1"
         assert announced["pid"] == provider.process.pid
         assert announced["url"].startswith("http://127.0.0.1:")
@@ -59,7 +59,7 @@ def test_it_serves_and_stops_on_a_signal(how: signal.Signals) -> None:
         assert provider.err == ""
 
 
-def test_without_json_it_prints_its_address() -> None:
+def test_address_is_printed_without_json() -> None:
     command = (sys.executable, "-m", "tileferry.entrypoints.cli", "provider", "serve", "--demo")
     process = subprocess.Popen(  # noqa: S603  # our own command
         (*command, "--port", "0"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -77,19 +77,19 @@ def test_without_json_it_prints_its_address() -> None:
     assert "Ctrl-C" in err
 
 
-def test_two_processes_serve_the_same_bytes() -> None:
+def test_two_processes_serve_same_bytes() -> None:
     contents = []
     for _ in range(2):
-        with provider_process() as provider:
+        with start_provider_process() as provider:
             response = httpx.get(provider.url + TILE, headers=BEARER, trust_env=False)
             contents.append(response.content)
     assert contents[0] == contents[1]
 
 
-def test_the_record_file_tells_what_happened_and_never_the_key(tmp_path: Path) -> None:
+def test_record_file_lists_requests_without_key(tmp_path: Path) -> None:
     file, script = tmp_path / "record.jsonl", tmp_path / "script.json"
     script.write_text(json.dumps([{"tile": "15/19679/11098", "fault": "503", "times": 1}]))
-    with provider_process("--record", file, "--faults-file", script) as provider:
+    with start_provider_process("--record", file, "--faults-file", script) as provider:
         with httpx.Client(headers=BEARER, trust_env=False) as client:
             for _ in range(2):
                 client.get(provider.url + TILE)
@@ -97,7 +97,7 @@ def test_the_record_file_tells_what_happened_and_never_the_key(tmp_path: Path) -
         written = [json.loads(line) for line in file.read_text().splitlines()]
         told = [(line["attempt"], line["status"], line["fault"]) for line in written]
         assert told == [(1, 503, "503"), (2, 200, None), (3, 403, None)]
-        shown = provider.lines("record")
+        shown = provider.read_lines("record")
         assert [{"kind": "request", **line} for line in shown] == written
         provider.stop()
         everything = file.read_text() + provider.out + provider.err + str(shown)
@@ -105,7 +105,7 @@ def test_the_record_file_tells_what_happened_and_never_the_key(tmp_path: Path) -
     assert "wrong-canary" not in everything
 
 
-def test_tls_with_a_certificate_of_ones_own(tmp_path: Path) -> None:
+def test_provider_serves_tls_with_own_certificate(tmp_path: Path) -> None:
     authority = trustme.CA()
     issued = authority.issue_cert("127.0.0.1")
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
@@ -113,7 +113,7 @@ def test_tls_with_a_certificate_of_ones_own(tmp_path: Path) -> None:
     issued.private_key_pem.write_to_path(key)
     trusting = ssl.create_default_context()
     authority.configure_trust(trusting)
-    with running_provider({"fault": "reset", "times": 1}, tls=(cert, key)) as provider:
+    with serve_provider({"fault": "reset", "times": 1}, tls=(cert, key)) as provider:
         assert provider.url.startswith("https://127.0.0.1:")
         with provider.client(verify=trusting) as client:
             with pytest.raises(httpx.TransportError):
@@ -123,17 +123,17 @@ def test_tls_with_a_certificate_of_ones_own(tmp_path: Path) -> None:
             stranger.get(TILE)
 
 
-def test_the_key_comes_from_a_private_file(tmp_path: Path) -> None:
+def test_key_is_read_from_private_file_only(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text("key-of-a-file\n")
     file.chmod(0o600)
-    with provider_process("--api-key-file", file) as provider:
+    with start_provider_process("--api-key-file", file) as provider:
         for key, status in (("key-of-a-file", 200), (API_KEY, 403)):
             headers = {"Authorization": f"Bearer {key}"}
             response = httpx.get(provider.url + TILE, headers=headers, trust_env=False)
             assert response.status_code == status
     file.chmod(0o640)
-    refused = runs("serve", "--api-key-file", str(file))
+    refused = run_provider("serve", "--api-key-file", str(file))
     assert refused.code == 2
     assert "is open to others (mode 640)" in refused.err
     assert "chmod 600" in refused.err
@@ -162,7 +162,7 @@ def test_the_key_comes_from_a_private_file(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_is_refused_by_name(arguments: list[str], said: str) -> None:
+def test_invalid_option_is_rejected_by_name(arguments: list[str], said: str) -> None:
     nothing_set = {"TILEFERRY_PROVIDER_API_KEY": None}
     refused = CliRunner().invoke(app, ["serve", *arguments], env=nothing_set)
     assert isinstance(refused.exception, InvalidValueError)
@@ -170,15 +170,15 @@ def test_what_cannot_be_is_refused_by_name(arguments: list[str], said: str) -> N
     assert refused.stdout == ""
 
 
-def test_a_port_that_is_taken_is_refused() -> None:
+def test_port_in_use_is_rejected() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        refused = runs("serve", "--demo", "--port", str(taken.getsockname()[1]))
+        refused = run_provider("serve", "--demo", "--port", str(taken.getsockname()[1]))
     assert refused.code == 2
     assert "cannot be listened on" in refused.err
     assert "choose another port" in refused.err
 
 
-def test_without_the_extra_it_says_what_to_install() -> None:
+def test_missing_web_extra_names_package_to_install() -> None:
     program = (
         "import sys; sys.modules['starlette'] = None; "
         "sys.argv = ['tileferry', 'provider', 'serve', '--demo']; "
@@ -192,16 +192,16 @@ def test_without_the_extra_it_says_what_to_install() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_the_faults_can_be_listed() -> None:
-    listed = runs("faults", "--json").json
+def test_faults_can_be_listed() -> None:
+    listed = run_provider("faults", "--json").json
     names = [fault["name"] for fault in listed["faults"]]
     assert {"429", "503", "reset", "poison", "endless"} <= set(names)
-    table = runs("faults").out
+    table = run_provider("faults").out
     assert all(name in table for name in names)
 
 
-def test_the_date_and_the_page_size_are_as_told() -> None:
-    with provider_process("--produced-at", "2026-09-01", "--page-size", "3") as provider:
+def test_produced_at_and_page_size_options_are_applied() -> None:
+    with start_provider_process("--produced-at", "2026-09-01", "--page-size", "3") as provider:
         response = httpx.get(provider.url + TILES, params=AREA, headers=BEARER, trust_env=False)
     tiles = response.json()["tiles"]
     assert [tile["produced_at"] for tile in tiles] == ["2026-09-01T00:00:00Z"] * 3

@@ -9,9 +9,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support.archives import MemoryCache, picture, place, tiles_of, wanted
-from support.failing_calls import CallLog
-from support.small_disk import CountedDisk
+from support.archives import (
+    MemoryCache,
+    collect_tiles,
+    create_export_request,
+    create_image,
+    create_tile_id,
+)
+from support.disk_faults import CallLog, CountedDisk
 
 from tileferry.adapters.filesystem.archives import (
     MbtilesTarget,
@@ -37,7 +42,7 @@ TARGETS: dict[str, Target] = {
 def cache() -> MemoryCache:
     cache = MemoryCache()
     for x in range(4):
-        cache.has(place(5, x, 7))
+        cache.put(create_tile_id(5, x, 7))
     return cache
 
 
@@ -46,60 +51,66 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def draft_of(path: Path) -> Path:
+def draft_path(path: Path) -> Path:
     return path.parent / f".{path.name}.tileferry-draft"
 
 
-def test_what_a_crash_left_is_removed(cache: MemoryCache, tmp_path: Path, name: str) -> None:
+def test_draft_left_by_a_crash_is_removed(cache: MemoryCache, tmp_path: Path, name: str) -> None:
     path = tmp_path / name
-    left = draft_of(path) / "draft"
+    left = draft_path(path) / "draft"
     left.mkdir(parents=True)
     (left / "half").write_bytes(b"half a tile")
-    (draft_of(path) / "leaves").write_bytes(b"half a leaf")
-    cache.exporter().export(wanted(), TARGETS[name](path=path))
+    (draft_path(path) / "leaves").write_bytes(b"half a leaf")
+    cache.create_exporter().export(create_export_request(), TARGETS[name](path=path))
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_folder_that_lacks_is_named(cache: MemoryCache, tmp_path: Path, name: str) -> None:
+def test_missing_parent_folder_is_reported(cache: MemoryCache, tmp_path: Path, name: str) -> None:
     with pytest.raises(ArchiveError, match="lies in a folder that does not exist"):
-        cache.exporter().export(wanted(), TARGETS[name](path=tmp_path / "none" / name))
+        cache.create_exporter().export(
+            create_export_request(), TARGETS[name](path=tmp_path / "none" / name)
+        )
 
 
-def test_another_process_at_work_is_not_disturbed(
+def test_draft_locked_by_another_process_is_left_alone(
     cache: MemoryCache, tmp_path: Path, name: str
 ) -> None:
     path = tmp_path / name
-    draft_of(path).mkdir()
-    (draft_of(path) / "draft").write_bytes(b"being written")
-    fd = os.open(draft_of(path), os.O_RDONLY)
+    draft_path(path).mkdir()
+    (draft_path(path) / "draft").write_bytes(b"being written")
+    fd = os.open(draft_path(path), os.O_RDONLY)
     fcntl.flock(fd, fcntl.LOCK_EX)
     with pytest.raises(ArchiveError, match="another export writes there"):
-        cache.exporter().export(wanted(), TARGETS[name](path=path))
-    assert (draft_of(path) / "draft").read_bytes() == b"being written"
+        cache.create_exporter().export(create_export_request(), TARGETS[name](path=path))
+    assert (draft_path(path) / "draft").read_bytes() == b"being written"
     os.close(fd)
 
 
-def test_a_planted_link_is_not_followed(cache: MemoryCache, tmp_path: Path, name: str) -> None:
+def test_symlinked_draft_folder_is_not_followed(
+    cache: MemoryCache, tmp_path: Path, name: str
+) -> None:
     path, elsewhere = tmp_path / name, tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "mine").write_bytes(b"mine")
-    draft_of(path).symlink_to(elsewhere)
+    draft_path(path).symlink_to(elsewhere)
     with pytest.raises(StorageError):
-        cache.exporter().export(wanted(), TARGETS[name](path=path))
+        cache.create_exporter().export(create_export_request(), TARGETS[name](path=path))
     assert (elsewhere / "mine").read_bytes() == b"mine"
 
 
-def test_somebody_else_s_folder_is_not_used(
+def test_draft_folder_of_another_user_is_rejected(
     cache: MemoryCache, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    draft_of(tmp_path / name).mkdir()
+    draft_path(tmp_path / name).mkdir()
     owner = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
     with pytest.raises(ArchiveError, match="belongs to somebody else"):
-        cache.exporter().export(wanted(), TARGETS[name](path=tmp_path / name))
+        cache.create_exporter().export(create_export_request(), TARGETS[name](path=tmp_path / name))
 
 
-def test_what_is_no_archive_is_not_replaced(cache: MemoryCache, tmp_path: Path, name: str) -> None:
+def test_symlink_or_foreign_path_is_not_replaced(
+    cache: MemoryCache, tmp_path: Path, name: str
+) -> None:
     path = tmp_path / name
     home = tmp_path / "home"
     home.mkdir()
@@ -111,7 +122,9 @@ def test_what_is_no_archive_is_not_replaced(cache: MemoryCache, tmp_path: Path, 
     ):
         make()
         with pytest.raises(ArchiveError, match="is not replaced"):
-            cache.exporter().export(wanted(), TARGETS[name](path=path, replace=True))
+            cache.create_exporter().export(
+                create_export_request(), TARGETS[name](path=path, replace=True)
+            )
         with suppress(OSError):
             path.unlink()
         if path.is_dir() and any(path.iterdir()):
@@ -121,48 +134,50 @@ def test_what_is_no_archive_is_not_replaced(cache: MemoryCache, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("suffix", ["-wal", "-journal", "-shm"])
-def test_a_journal_of_another_file_gets_into_no_archive(
+def test_leftover_sqlite_sidecar_file_is_rejected(
     cache: MemoryCache, tmp_path: Path, suffix: str
 ) -> None:
     path = tmp_path / "a.mbtiles"
     (tmp_path / f"a.mbtiles{suffix}").write_bytes(b"pages of another")
     with pytest.raises(ArchiveError, match=f"has a.mbtiles{suffix} beside it"):
-        cache.exporter().export(wanted(), MbtilesTarget(path=path))
+        cache.create_exporter().export(create_export_request(), MbtilesTarget(path=path))
     assert not path.exists()
 
 
-def test_what_is_too_large_for_a_tile_asks_for_no_room(tmp_path: Path) -> None:
+def test_oversized_file_is_excluded_from_sizes(tmp_path: Path) -> None:
     column = tmp_path / "5" / "6"
     column.mkdir(parents=True)
-    (column / "1.png").write_bytes(picture(1))
+    (column / "1.png").write_bytes(create_image(1))
     with (column / "2.png").open("wb") as sparse:
         sparse.truncate(TILE_BYTES_MAX + 1)
-    (tile,) = TreeSource(tmp_path).sizes("other")
+    (tile,) = TreeSource(tmp_path).iter_sizes("other")
     assert str(tile[0]) == "other/5/6/1"
 
 
-def test_an_empty_folder_may_be_replaced(cache: MemoryCache, tmp_path: Path) -> None:
+def test_empty_folder_can_be_replaced(cache: MemoryCache, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
-    cache.exporter().export(wanted(), TreeTarget(path=tmp_path / "a", replace=True))
-    assert len(list(TreeSource(tmp_path / "a").sizes("sat"))) == 4
+    cache.create_exporter().export(
+        create_export_request(), TreeTarget(path=tmp_path / "a", replace=True)
+    )
+    assert len(list(TreeSource(tmp_path / "a").iter_sizes("sat"))) == 4
 
 
-def test_half_a_replacement_is_undone(cache: MemoryCache, tmp_path: Path) -> None:
+def test_interrupted_replacement_is_rolled_back(cache: MemoryCache, tmp_path: Path) -> None:
     """Between the two renames that replace a folder, the old one has no name of its own."""
     path = tmp_path / "a"
-    cache.exporter().export(wanted(), TreeTarget(path=path))
-    draft_of(path).mkdir()
-    path.rename(draft_of(path) / "old")
+    cache.create_exporter().export(create_export_request(), TreeTarget(path=path))
+    draft_path(path).mkdir()
+    path.rename(draft_path(path) / "old")
     with pytest.raises(ArchiveError, match="is there already"):
-        cache.exporter().export(wanted(), TreeTarget(path=path))
-    assert len(list(TreeSource(path).sizes("sat"))) == 4
+        cache.create_exporter().export(create_export_request(), TreeTarget(path=path))
+    assert len(list(TreeSource(path).iter_sizes("sat"))) == 4
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_rename_that_fails_leaves_the_old_archive(cache: MemoryCache, tmp_path: Path) -> None:
+def test_failed_rename_keeps_the_old_archive(cache: MemoryCache, tmp_path: Path) -> None:
     path = tmp_path / "a"
-    cache.exporter().export(wanted(), TreeTarget(path=path))
-    cache.has(place(5, 9, 9))
+    cache.create_exporter().export(create_export_request(), TreeTarget(path=path))
+    cache.put(create_tile_id(5, 9, 9))
     renames: list[object] = []
 
     def rename(*names: object, **_: object) -> None:
@@ -173,28 +188,28 @@ def test_a_rename_that_fails_leaves_the_old_archive(cache: MemoryCache, tmp_path
 
     target = TreeTarget(path=path, replace=True, calls=FileCalls(rename=rename))
     with pytest.raises(StorageError, match="injected"):
-        cache.exporter().export(wanted(), target)
-    assert len(list(TreeSource(path).sizes("sat"))) == 4
+        cache.create_exporter().export(create_export_request(), target)
+    assert len(list(TreeSource(path).iter_sizes("sat"))) == 4
     assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("name", ["a", "a.pmtiles"])
-def test_invariant_05_a_full_disk_leaves_no_half_archive(
+def test_invariant_05_full_disk_leaves_no_partial_archive(
     cache: MemoryCache, tmp_path: Path, name: str
 ) -> None:
     for number in range(60):
-        cache.has(place(12, number, 7), picture(number, size=64))
+        cache.put(create_tile_id(12, number, 7), create_image(number, size=64))
     disk = CountedDisk(tmp_path, size_bytes=6_000)
     target = TARGETS[name](path=tmp_path / name, calls=disk.calls)
     with pytest.raises(StorageError, match="No space left on device"):
-        cache.exporter().export(wanted(), target)
+        cache.create_exporter().export(create_export_request(), target)
     assert list(tmp_path.iterdir()) == []
     disk.enlarge()
-    cache.exporter().export(wanted(), target)
+    cache.create_exporter().export(create_export_request(), target)
     assert list(tmp_path.iterdir()) == [tmp_path / name]
 
 
-def test_invariant_05_a_full_disk_leaves_no_half_database(
+def test_invariant_05_full_disk_leaves_no_partial_database(
     cache: MemoryCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = sqlite3.connect
@@ -206,47 +221,53 @@ def test_invariant_05_a_full_disk_leaves_no_half_database(
 
     monkeypatch.setattr(sqlite3, "connect", small)
     for number in range(100):
-        cache.has(place(12, number, 7), picture(number, size=64))
+        cache.put(create_tile_id(12, number, 7), create_image(number, size=64))
     with pytest.raises(StorageError, match="disk is full"):
-        cache.exporter().export(wanted(), MbtilesTarget(path=tmp_path / "a.mbtiles"))
+        cache.create_exporter().export(
+            create_export_request(), MbtilesTarget(path=tmp_path / "a.mbtiles")
+        )
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["a", "a.pmtiles"])
-def test_whichever_call_fails_the_archive_is_whole_or_absent(
+def test_archive_is_complete_or_absent_whichever_call_fails(
     cache: MemoryCache, tmp_path: Path, name: str
 ) -> None:
     log = CallLog()
-    cache.exporter().export(wanted(), TARGETS[name](path=tmp_path / name, calls=log.calls))
-    whole = read(name, tmp_path / name)
+    cache.create_exporter().export(
+        create_export_request(), TARGETS[name](path=tmp_path / name, calls=log.calls)
+    )
+    whole = read_archive(name, tmp_path / name)
     assert len(whole) == 4
     for number in range(len(log.made)):
         path = tmp_path / f"{number}-{name}"
         broken = CallLog(fail_at=number)
         with suppress(StorageError):
-            cache.exporter().export(wanted(), TARGETS[name](path=path, calls=broken.calls))
+            cache.create_exporter().export(
+                create_export_request(), TARGETS[name](path=path, calls=broken.calls)
+            )
         if path.exists():
-            assert read(name, path) == whole
+            assert read_archive(name, path) == whole
     assert len(list(tmp_path.glob(".*"))) <= 1  # where not even our own folder could be opened
 
 
-def read(name: str, path: Path) -> dict[TileId, bytes]:
+def read_archive(name: str, path: Path) -> dict[TileId, bytes]:
     source = TreeSource(path) if name == "a" else PmtilesSource(path)
-    return tiles_of(list(source.tiles("sat")))
+    return collect_tiles(list(source.tiles("sat")))
 
 
-def test_an_archive_is_for_others_to_read(cache: MemoryCache, tmp_path: Path, name: str) -> None:
+def test_archive_files_are_world_readable(cache: MemoryCache, tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     mask = os.umask(0o022)
     try:
-        cache.exporter().export(wanted(), TARGETS[name](path=path))
+        cache.create_exporter().export(create_export_request(), TARGETS[name](path=path))
     finally:
         os.umask(mask)
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     assert {file.stat().st_mode & 0o777 for file in files} == {0o644}
 
 
-def test_a_pmtiles_file_that_is_not_there_or_is_another_is_refused(tmp_path: Path) -> None:
+def test_missing_or_foreign_pmtiles_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match="is not there"):
         list(PmtilesSource(tmp_path / "none").tiles("sat"))
     (tmp_path / "other").write_bytes(b"SQLite format 3")

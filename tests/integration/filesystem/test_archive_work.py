@@ -8,14 +8,20 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from support.archives import MemoryCache, offered, place, tiles_of, wanted
+from support.archives import (
+    MemoryCache,
+    collect_tiles,
+    create_export_request,
+    create_import_request,
+    create_tile_id,
+)
 
 from tileferry.adapters.filesystem.archives import (
     MbtilesSource,
     MbtilesTarget,
     TreeSource,
     TreeTarget,
-    foreign_database,
+    untrusted_database,
 )
 from tileferry.application.ports.archives import RefusedEntry
 from tileferry.domain.errors import ArchiveError
@@ -46,7 +52,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "their.mbtiles"
 
 
-def made(path: Path, *scripts: str) -> MbtilesSource:
+def create_mbtiles(path: Path, *scripts: str) -> MbtilesSource:
     with closing(sqlite3.connect(path)) as database:
         for script in scripts:
             database.executescript(script)
@@ -54,21 +60,19 @@ def made(path: Path, *scripts: str) -> MbtilesSource:
 
 
 @pytest.mark.parametrize("view", [NEVER, SELDOM], ids=["never a row", "seldom a row"])
-def test_a_view_that_makes_more_work_than_tiles_is_ended(
-    file: Path, monkeypatch: pytest.MonkeyPatch, view: str
-) -> None:
-    monkeypatch.setattr(foreign_database, "STEPS_MAX", 3_000_000)
-    source = made(file, NUMBERS, view)
-    for read in (source.tiles, source.sizes):
+def test_expensive_view_is_aborted(file: Path, monkeypatch: pytest.MonkeyPatch, view: str) -> None:
+    monkeypatch.setattr(untrusted_database, "STEPS_MAX", 3_000_000)
+    source = create_mbtiles(file, NUMBERS, view)
+    for read in (source.tiles, source.iter_sizes):
         with pytest.raises(ArchiveError, match="take too much work to find"):
             list(read("sat"))
 
 
-def test_an_archive_of_many_tiles_is_not_too_much_work(
+def test_archive_with_many_tiles_stays_within_the_work_limit(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(foreign_database, "STEPS_MAX", 100_000)
-    source = made(
+    monkeypatch.setattr(untrusted_database, "STEPS_MAX", 100_000)
+    source = create_mbtiles(
         file,
         NUMBERS,
         """
@@ -80,12 +84,12 @@ def test_an_archive_of_many_tiles_is_not_too_much_work(
         FROM n a CROSS JOIN n b JOIN images ON images.tile_id = a.i WHERE a.i < 10;
         """,
     )
-    assert len(list(source.sizes("sat"))) == 9 * 3_000
+    assert len(list(source.iter_sizes("sat"))) == 9 * 3_000
 
 
 @pytest.mark.parametrize("deferred", [True, False])
-def test_who_wants_to_stop_is_heard_while_sqlite_works(file: Path, *, deferred: bool) -> None:
-    made(file, NUMBERS, NEVER)
+def test_stop_signal_interrupts_a_running_sqlite_query(file: Path, *, deferred: bool) -> None:
+    create_mbtiles(file, NUMBERS, NEVER)
     with StopSignals(grace_s=60.0) as stop:
         if deferred:
             stop.defer()
@@ -94,30 +98,31 @@ def test_who_wants_to_stop_is_heard_while_sqlite_works(file: Path, *, deferred: 
         timer = threading.Timer(0.3, signal.pthread_kill, (main, signal.SIGTERM))
         timer.start()
         with pytest.raises(KeyboardInterrupt):
-            list(MbtilesSource(file, check=stop.check).sizes("sat"))
+            list(MbtilesSource(file, check=stop.check).iter_sizes("sat"))
         timer.join()
 
 
-def test_who_wants_to_stop_is_heard_between_rows_that_are_no_tiles(file: Path) -> None:
-    made(file, PLAIN, "INSERT INTO tiles VALUES (99, 0, 0, x'00'), (99, 1, 1, x'00');")
+def test_stop_signal_is_checked_between_invalid_rows(file: Path) -> None:
+    create_mbtiles(file, PLAIN, "INSERT INTO tiles VALUES (99, 0, 0, x'00'), (99, 1, 1, x'00');")
     with StopSignals(grace_s=60.0) as stop:
         stop.defer()
         signal.raise_signal(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
-            list(MbtilesSource(file, check=stop.check).sizes("sat"))
+            list(MbtilesSource(file, check=stop.check).iter_sizes("sat"))
 
 
 @pytest.mark.parametrize("kind", ["tree", "mbtiles"])
-def test_who_wants_to_stop_an_import_is_heard_while_it_looks_for_room(
+def test_stop_signal_interrupts_an_import_during_space_estimation(
     tmp_path: Path, kind: str
 ) -> None:
     cache, other = MemoryCache(), MemoryCache()
     other.lock.acquire()
     for x in range(3):
-        cache.has(place(5, x, 7))
+        cache.put(create_tile_id(5, x, 7))
     path = tmp_path / "archive"
-    cache.exporter().export(
-        wanted(), TreeTarget(path=path) if kind == "tree" else MbtilesTarget(path=path)
+    cache.create_exporter().export(
+        create_export_request(),
+        TreeTarget(path=path) if kind == "tree" else MbtilesTarget(path=path),
     )
     with StopSignals(grace_s=60.0) as stop:
         stop.defer()
@@ -127,9 +132,9 @@ def test_who_wants_to_stop_an_import_is_heard_while_it_looks_for_room(
             TreeSource(path, check=check) if kind == "tree" else MbtilesSource(path, check=check)
         )
         with pytest.raises(KeyboardInterrupt):
-            other.importer().import_archive(source, offered())
+            other.create_importer().import_archive(source, create_import_request())
     assert other.rows.all_tiles() == []
-    assert other.ledger.reserved_bytes() == 0
+    assert other.ledger.sum_reserved_bytes() == 0
 
 
 COLUMNS = "1 AS tile_column, 1 AS tile_row"
@@ -144,21 +149,21 @@ COLUMNS = "1 AS tile_column, 1 AS tile_row"
         (f"1 AS zoom_level, {COLUMNS}, t || t || t AS tile_data", "string or blob too big"),
     ],
 )
-def test_a_computed_value_is_no_larger_than_a_tile(file: Path, view: str, problem: str) -> None:
-    source = made(
+def test_oversized_computed_value_is_rejected(file: Path, view: str, problem: str) -> None:
+    source = create_mbtiles(
         file,
         "CREATE TABLE n (t); INSERT INTO n VALUES (hex(zeroblob(15000000)))",
         f"CREATE VIEW tiles AS SELECT {view} FROM n",  # noqa: S608  # ours
     )
-    for read in (source.tiles, source.sizes):
+    for read in (source.tiles, source.iter_sizes):
         with pytest.raises(ArchiveError, match=problem):
             list(read("sat"))
 
 
-def test_a_stored_blob_beyond_all_limits_is_refused_alone(file: Path) -> None:
+def test_oversized_stored_blob_is_refused_without_affecting_other_rows(file: Path) -> None:
     size = 134_217_728
     assert size == TILE_BYTES_MAX * 2
-    source = made(
+    source = create_mbtiles(
         file,
         PLAIN,
         "INSERT INTO tiles VALUES (5, 0, 0, zeroblob(134217728)), (5, 0, 1, x'00')",
@@ -167,11 +172,11 @@ def test_a_stored_blob_beyond_all_limits_is_refused_alone(file: Path) -> None:
     assert refused == RefusedEntry(
         place="sat/5/0/31", problem=f"has {size} bytes, too many for a tile"
     )
-    assert list(tiles_of([kept])) == [place(5, 0, 30)]
+    assert list(collect_tiles([kept])) == [create_tile_id(5, 0, 30)]
 
 
-def test_what_names_a_refused_row_is_short_and_visible(file: Path) -> None:
-    source = made(
+def test_label_of_a_refused_row_is_truncated_and_escaped(file: Path) -> None:
+    source = create_mbtiles(
         file,
         PLAIN,
         "INSERT INTO tiles VALUES (char(27) || hex(zeroblob(1000000)), 1, 1, x'00')",
@@ -195,19 +200,19 @@ def many_rows(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_stop_is_heard_while_a_query_finds_nothing(many_rows: Path) -> None:
+def test_stop_is_checked_while_a_query_finds_no_rows(many_rows: Path) -> None:
     heard: list[int] = []
-    with foreign_database.foreign_database(many_rows, lambda: heard.append(1)) as database:
-        assert list(database.rows("SELECT 1 FROM tiles WHERE tile_row < 0")) == []
+    with untrusted_database.open_untrusted_database(many_rows, lambda: heard.append(1)) as database:
+        assert list(database.fetch_rows("SELECT 1 FROM tiles WHERE tile_row < 0")) == []
     assert len(heard) > 20  # a step may take long, so it is asked for after few of them
 
 
-def test_a_query_without_a_row_for_too_long_is_ended(
+def test_query_that_yields_no_row_in_time_is_aborted(
     many_rows: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(foreign_database, "SECONDS_A_ROW", -1.0)
+    monkeypatch.setattr(untrusted_database, "SECONDS_A_ROW", -1.0)
     with (
         pytest.raises(ArchiveError, match="take too much work"),
-        foreign_database.foreign_database(many_rows, lambda: None) as database,
+        untrusted_database.open_untrusted_database(many_rows, lambda: None) as database,
     ):
-        list(database.rows("SELECT 1 FROM tiles WHERE tile_row < 0"))
+        list(database.fetch_rows("SELECT 1 FROM tiles WHERE tile_row < 0"))

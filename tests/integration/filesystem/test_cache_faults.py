@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import text
-from support.cache import TILES, Cache, check_cache, content, journal_name, opened
-from support.failing_calls import CallLog
-from support.small_disk import CountedDisk, SmallDisk, mounted_disk
+from support.cache import TILES, Cache, check_cache, content, journal_name, open_cache
+from support.disk_faults import CallLog, CountedDisk, SmallDisk, mount_small_disk
 
 from tileferry.adapters.filesystem.files import FileCalls
-from tileferry.adapters.filesystem.segment_store import SegmentTileStore
+from tileferry.adapters.filesystem.segments.store import SegmentTileStore
 from tileferry.adapters.postgres import Database, PostgresBlobIndex
 from tileferry.domain.errors import StorageError
 from tileferry.domain.tiles import TileId
@@ -30,11 +29,11 @@ class Download:
         self.tried: list[TileId] = []
 
     def run(self, tiles_max: int) -> None:
-        with opened(self.root, self.database, calls=self.calls) as cache:
+        with open_cache(self.root, self.database, calls=self.calls) as cache:
             try:
                 self._store(cache, tiles_max)
             except StorageError:
-                refused_from_now_on(cache)
+                assert_store_refuses_writes(cache)
                 raise
 
     def _store(self, cache: Cache, tiles_max: int) -> None:
@@ -50,7 +49,7 @@ class Download:
             cache.journal.finish()
 
 
-def refused_from_now_on(cache: Cache) -> None:
+def assert_store_refuses_writes(cache: Cache) -> None:
     """After an error of the disk the same stores confirm nothing any more."""
 
     def try_another() -> None:
@@ -62,16 +61,16 @@ def refused_from_now_on(cache: Cache) -> None:
             try_another()
 
 
-def cleared(database: Database) -> None:
+def delete_rows(database: Database) -> None:
     with database.transaction() as connection:
         connection.execute(text("DELETE FROM tiles"))
 
 
-def nothing(_root: Path, _database: Database) -> list[TileId]:
+def prepare_nothing(_root: Path, _database: Database) -> list[TileId]:
     return []
 
 
-def with_a_torn_tail(root: Path, database: Database) -> list[TileId]:
+def prepare_torn_tail(root: Path, database: Database) -> list[TileId]:
     """Leave what a crash may leave: some tiles, and the beginning of a record."""
     earlier = Download(root, database)
     earlier.run(tiles_max=12)
@@ -82,9 +81,13 @@ def with_a_torn_tail(root: Path, database: Database) -> list[TileId]:
 
 @pytest.mark.parametrize(
     ("code", "before"),
-    [(errno.ENOSPC, nothing), (errno.EIO, nothing), (errno.ENOSPC, with_a_torn_tail)],
+    [
+        (errno.ENOSPC, prepare_nothing),
+        (errno.EIO, prepare_nothing),
+        (errno.ENOSPC, prepare_torn_tail),
+    ],
 )
-def test_invariants_4_5_whichever_call_fails_nothing_is_promised_and_the_run_goes_on(
+def test_invariants_4_5_failed_call_confirms_nothing_and_the_run_resumes(
     tmp_path: Path,
     database: Database,
     code: int,
@@ -99,7 +102,7 @@ def test_invariants_4_5_whichever_call_fails_nothing_is_promised_and_the_run_goe
     assert sum(kind == "writev" for kind in kinds) > groups, "also in the middle of a group"
 
     for fail_at, kind in enumerate(kinds):
-        cleared(database)
+        delete_rows(database)
         root = tmp_path / f"{fail_at}-{kind}"
         known = before(root, database)
         log = CallLog(fail_at=fail_at, code=code)
@@ -107,7 +110,7 @@ def test_invariants_4_5_whichever_call_fails_nothing_is_promised_and_the_run_goe
         with pytest.raises(StorageError) as caught:
             download.run(tiles_max=36)
         assert os.strerror(code) in str(caught.value)
-        assert never_trusted_again(log, fail_at)
+        assert is_left_alone_after_failure(log, fail_at)
 
         done = check_cache(root, database)
         assert {*known, *download.acked} <= done
@@ -116,7 +119,7 @@ def test_invariants_4_5_whichever_call_fails_nothing_is_promised_and_the_run_goe
         assert check_cache(root, database) >= set(TILES[:36])
 
 
-def never_trusted_again(log: CallLog, fail_at: int) -> bool:
+def is_left_alone_after_failure(log: CallLog, fail_at: int) -> bool:
     """Tell whether the file that failed was left alone: neither written nor synced again."""
     writing = {"write", "writev", "fdatasync", "fsync", "ftruncate"}
     later = zip(log.made[fail_at + 1 :], log.paths[fail_at + 1 :], strict=True)
@@ -124,7 +127,7 @@ def never_trusted_again(log: CallLog, fail_at: int) -> bool:
     return log.made[fail_at][0] not in writing or log.paths[fail_at] not in used
 
 
-def test_invariant_3_the_tiles_of_a_damaged_record_are_fetched_again(
+def test_invariant_3_tiles_of_a_damaged_journal_record_are_downloaded_again(
     tmp_path: Path, database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     Download(tmp_path, database).run(tiles_max=36)
@@ -138,27 +141,27 @@ def test_invariant_3_the_tiles_of_a_damaged_record_are_fetched_again(
     assert {record.levelname for record in caplog.records} == {"WARNING"}
 
 
-def test_invariant_2_no_row_is_committed_before_its_bytes_are_durable(
+def test_invariant_2_rows_are_committed_only_after_their_bytes_are_durable(
     tmp_path: Path, database: Database
 ) -> None:
     """The bytes' sync, and the journal's first byte: what is visible at each of them."""
     seen: list[tuple[str, int]] = []
 
     def rows() -> int:
-        with database.reading() as connection:
+        with database.read_connection() as connection:
             return int(connection.execute(text("SELECT count(*) FROM tiles")).scalar_one())
 
     def synced(fd: int) -> None:
         seen.append((Path(f"/proc/self/fd/{fd}").readlink().suffix, rows()))
 
     calls = FileCalls(fdatasync=synced)
-    with opened(tmp_path, database, calls=calls) as cache, cache.group:
+    with open_cache(tmp_path, database, calls=calls) as cache, cache.group:
         for tile in TILES[:4]:
             cache.add(tile)
     assert seen == [(".seg", 0), (".json", 4)]
 
 
-def test_invariant_2_new_directories_and_names_are_durable_before_they_are_relied_on(
+def test_invariant_2_new_directories_and_names_are_synced_before_use(
     tmp_path: Path, database: Database
 ) -> None:
     synced: list[str] = []
@@ -167,7 +170,7 @@ def test_invariant_2_new_directories_and_names_are_durable_before_they_are_relie
         synced.append(os.path.relpath(Path(f"/proc/self/fd/{fd}").readlink(), tmp_path))
 
     calls = FileCalls(fsync=noted, fdatasync=noted)
-    with opened(tmp_path / "a/b", database, calls=calls) as cache, cache.group:
+    with open_cache(tmp_path / "a/b", database, calls=calls) as cache, cache.group:
         cache.add(TILES[0])
     segment, journal = "a/b/.c6/segments", "a/b/.c11/journal"
     made = {".", "a", "a/b", "a/b/.c6", segment, "a/b/.c11", journal}
@@ -181,14 +184,14 @@ def test_invariant_2_new_directories_and_names_are_durable_before_they_are_relie
     ]
 
 
-def test_invariant_2_a_root_whose_maker_died_is_made_durable_too(
+def test_invariant_2_root_created_before_a_crash_is_synced_on_open(
     tmp_path: Path, database: Database
 ) -> None:
     (tmp_path / "root").mkdir(mode=0o700)
     log = CallLog(fail_at=2)  # the root, what is above it, and its sync
     with (
         pytest.raises(StorageError, match="make durable"),
-        opened(tmp_path / "root", database, calls=log.calls),
+        open_cache(tmp_path / "root", database, calls=log.calls),
     ):
         pass
     assert [name for name, _ in log.made] == ["open", "open", "fsync"]
@@ -202,11 +205,11 @@ def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Small
     if request.param == "counted":
         yield CountedDisk(path)
         return
-    with mounted_disk(path) as disk:
+    with mount_small_disk(path) as disk:
         yield disk or CountedDisk(path)
 
 
-def test_invariant_5_a_disk_that_is_really_full_loses_nothing(
+def test_invariant_5_full_disk_loses_no_confirmed_tile(
     small_disk: SmallDisk, database: Database
 ) -> None:
     root = small_disk.path / "cache"

@@ -6,12 +6,12 @@ import pytest
 
 from tileferry.adapters.filesystem import FileCacheMark
 from tileferry.domain.errors import StorageError
-from tileferry.domain.tiles.bound_cache import CacheId
+from tileferry.domain.tiles.cache_binding import CacheId
 
 ID = CacheId("0123456789abcdef" * 2)
 
 
-def test_looking_makes_nothing(tmp_path: Path) -> None:
+def test_reading_the_cache_id_creates_no_files(tmp_path: Path) -> None:
     root = tmp_path / "cache"
     mark = FileCacheMark(root=root)
     assert mark.read() is None
@@ -21,7 +21,7 @@ def test_looking_makes_nothing(tmp_path: Path) -> None:
     assert list(root.iterdir()) == []
 
 
-def test_it_is_a_line_for_its_owner_alone(tmp_path: Path) -> None:
+def test_cache_id_file_is_one_line_with_mode_0600(tmp_path: Path) -> None:
     FileCacheMark(root=tmp_path).write(ID)
     file = tmp_path / ".c11" / "cache-id"
     assert file.read_text("ascii") == f"{ID}\n"
@@ -30,7 +30,7 @@ def test_it_is_a_line_for_its_owner_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * 32, b"0123", ID.encode() * 100])
-def test_what_is_no_id_is_not_taken_for_a_new_cache(tmp_path: Path, content: bytes) -> None:
+def test_malformed_cache_id_is_rejected(tmp_path: Path, content: bytes) -> None:
     mark = FileCacheMark(root=tmp_path)
     mark.write(ID)
     (tmp_path / ".c11" / "cache-id").write_bytes(content)

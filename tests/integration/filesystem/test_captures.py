@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from attrs import evolve
-from support.upload_process import PNG, UploadPlan, captured
+from support.cache_upload_env import PNG, UploadPlan, write_captures
 
 from tileferry.adapters.filesystem import CaptureFolderFiles
 from tileferry.adapters.filesystem.archives.tree import TreeSource
@@ -18,11 +18,11 @@ from tileferry.domain.errors import (
     InvalidValueError,
     StorageError,
 )
-from tileferry.domain.tiles import TileMetadata, VotingStatus, ground_resolution
-from tileferry.entrypoints.cli.exits import ExitCode, exit_code_of
+from tileferry.domain.tiles import TileMetadata, VotingStatus, compute_ground_resolution
+from tileferry.entrypoints.cache_session import lock_cache
+from tileferry.entrypoints.cli.exit_codes import ExitCode, get_exit_code
 from tileferry.entrypoints.config import C6Config, Config
 from tileferry.entrypoints.container import Container
-from tileferry.entrypoints.holding import locked
 
 
 @pytest.fixture
@@ -35,84 +35,82 @@ def config(tmp_path: Path, database_url: str) -> Config:
 
 @pytest.fixture
 def card(tmp_path: Path) -> Path:
-    captured(tmp_path / "card", 6)
+    write_captures(tmp_path / "card", 6)
     return tmp_path / "card"
 
 
 @pytest.fixture
 def container(config: Config) -> Iterator[Container]:
     container = Container(config=config)
-    with locked(container):
+    with lock_cache(container):
         yield container
     container.shutdown_resources()
 
 
-def ingested(container: Container, card: Path, flight_id: str = "F1") -> IngestReport:
+def ingest_card(container: Container, card: Path, flight_id: str = "F1") -> IngestReport:
     report: IngestReport = container.capture_ingest().ingest(flight_id, CaptureFolderFiles(card))
     return report
 
 
-def pending(container: Container, flight_id: str = "F1") -> list[TileMetadata]:
+def list_pending(container: Container, flight_id: str = "F1") -> list[TileMetadata]:
     return list(container.metadata_store().pending_uploads(flight_id))
 
 
-def counts(report: IngestReport) -> tuple[int, int, int]:
+def count_results(report: IngestReport) -> tuple[int, int, int]:
     return report.tiles_ingested, report.tiles_unchanged, len(report.refused)
 
 
-def test_each_tile_becomes_pending_once(container: Container, card: Path) -> None:
-    assert counts(ingested(container, card)) == (6, 0, 0)
-    rows = pending(container)
+def test_captured_tiles_become_pending_once(container: Container, card: Path) -> None:
+    assert count_results(ingest_card(container, card)) == (6, 0, 0)
+    rows = list_pending(container)
     assert [row.tile_id.x for row in rows] == list(range(39_000, 39_006))
     assert {row.produced_at.isoformat() for row in rows} == {"2026-10-20T08:00:00+00:00"}
-    assert rows[0].resolution_m_per_px == ground_resolution(rows[0].tile_id)
+    assert rows[0].resolution_m_per_px == compute_ground_resolution(rows[0].tile_id)
     store = container.tile_store()
     assert store.read_tile(rows[3].tile_id) == (card / "16/39003/22000.png").read_bytes()
-    assert counts(ingested(container, card)) == (0, 6, 0)
-    assert pending(container) == rows
+    assert count_results(ingest_card(container, card)) == (0, 6, 0)
+    assert list_pending(container) == rows
 
 
-def test_another_flight_over_the_same_place_is_another_witness(
+def test_second_flight_over_the_same_tiles_is_ingested_separately(
     container: Container, card: Path
 ) -> None:
-    ingested(container, card)
-    assert counts(ingested(container, card, "F2")) == (6, 0, 0)
-    assert len(pending(container)) == len(pending(container, "F2")) == 6
+    ingest_card(container, card)
+    assert count_results(ingest_card(container, card, "F2")) == (6, 0, 0)
+    assert len(list_pending(container)) == len(list_pending(container, "F2")) == 6
 
 
-def test_a_later_picture_takes_the_place_of_one_that_waits(
-    container: Container, card: Path
-) -> None:
-    ingested(container, card)
+def test_newer_image_replaces_a_pending_one(container: Container, card: Path) -> None:
+    ingest_card(container, card)
     (card / "16/39002/22000.png").write_bytes(PNG + b"a better one")
-    assert counts(ingested(container, card)) == (1, 5, 0)
-    assert container.tile_store().read_tile(pending(container)[2].tile_id).endswith(b"better one")
+    assert count_results(ingest_card(container, card)) == (1, 5, 0)
+    assert (
+        container.tile_store().read_tile(list_pending(container)[2].tile_id).endswith(b"better one")
+    )
 
 
-def test_what_was_delivered_or_given_up_stays_as_it_is(container: Container, card: Path) -> None:
-    ingested(container, card)
+def test_uploaded_or_given_up_tiles_are_not_replaced(container: Container, card: Path) -> None:
+    ingest_card(container, card)
     store = container.metadata_store()
-    rows = pending(container)
+    rows = list_pending(container)
     store.mark_uploaded(rows[0].tile_id)
     store.update_voting_status(rows[1].tile_id, VotingStatus.UPLOAD_GIVEUP)
-    assert counts(ingested(container, card)) == (0, 6, 0)
+    assert count_results(ingest_card(container, card)) == (0, 6, 0)
     (card / "16/39001/22000.png").write_bytes(PNG + b"another try")
-    report = ingested(container, card)
-    assert counts(report) == (0, 5, 1)
+    report = ingest_card(container, card)
+    assert count_results(report) == (0, 5, 1)
     assert report.refused[0].path == "16/39001/22000.png"
     assert "given up" in report.refused[0].problem
-    assert len(pending(container)) == 4
+    assert len(list_pending(container)) == 4
 
 
-def test_files_that_are_no_tiles_are_named_and_the_others_taken(
-    container: Container, card: Path
-) -> None:
+def test_invalid_files_are_refused_and_the_rest_ingested(container: Container, card: Path) -> None:
     (card / "readme.txt").write_text("hello")
     (card / "16/39001/22000.png").write_bytes(b"")
     (card / "16/39002/22000.png").write_bytes(b"<html>")
     (card / "16/39003/99999.png").write_bytes(PNG)
-    report = ingested(container, card)
-    assert counts(report) == (4, 0, 4)
+    report = ingest_card(container, card)
+    assert count_results(report) == (4, 0, 4)
     assert {file.path: file.problem.partition(" (")[0] for file in report.refused} == {
         "16/39001/22000.png": "content: is empty",
         "16/39002/22000.png": "content: is no PNG, JPEG or WebP picture",
@@ -121,46 +119,48 @@ def test_files_that_are_no_tiles_are_named_and_the_others_taken(
     }
 
 
-def test_links_are_not_followed(container: Container, card: Path, tmp_path: Path) -> None:
+def test_symlinks_and_fifos_in_a_capture_folder_are_skipped(
+    container: Container, card: Path, tmp_path: Path
+) -> None:
     secret = tmp_path / "secret.png"
     secret.write_bytes(PNG + b"not yours")
     (card / "16/39007").mkdir()
     (card / "16/39007/22000.png").symlink_to(secret)
     (card / "17").symlink_to(tmp_path)
     os.mkfifo(card / "16/39007/22001.png")
-    assert counts(ingested(container, card)) == (6, 0, 0)
+    assert count_results(ingest_card(container, card)) == (6, 0, 0)
 
 
-def test_without_facts_the_files_own_time_counts(container: Container, card: Path) -> None:
+def test_file_mtime_is_used_without_metadata_json(container: Container, card: Path) -> None:
     (card / "metadata.json").unlink()
     for path in card.rglob("*.png"):
         os.utime(path, (1_790_000_000, 1_790_000_000))
-    ingested(container, card)
-    assert {row.produced_at.timestamp() for row in pending(container)} == {1_790_000_000}
+    ingest_card(container, card)
+    assert {row.produced_at.timestamp() for row in list_pending(container)} == {1_790_000_000}
 
 
-def test_facts_that_make_no_sense_stop_it_before_anything_is_stored(
+def test_invalid_metadata_json_aborts_before_anything_is_stored(
     container: Container, card: Path
 ) -> None:
     (card / "metadata.json").write_text('{"captured_at": "soon"}')
     with pytest.raises(InvalidValueError, match=r"metadata\.json\.captured_at"):
-        ingested(container, card)
-    assert pending(container) == []
+        ingest_card(container, card)
+    assert list_pending(container) == []
 
 
 @pytest.mark.parametrize("kind", ["fifo", "link", "dangling link", "folder", "socket"])
-def test_facts_that_are_no_file_are_refused_by_name(tmp_path: Path, kind: str) -> None:
+def test_metadata_json_that_is_not_a_regular_file_is_rejected(tmp_path: Path, kind: str) -> None:
     planted = tmp_path / "metadata.json"
-    plant_no_file(planted, kind)
+    create_special_file(planted, kind)
     with pytest.raises(InvalidValueError, match=r"metadata\.json: is no regular file") as caught:
-        CaptureFolderFiles(tmp_path).facts()
-    assert exit_code_of(caught.value) is ExitCode.USAGE
+        CaptureFolderFiles(tmp_path).read_facts()
+    assert get_exit_code(caught.value) is ExitCode.USAGE
     with pytest.raises(ArchiveError, match=r"metadata\.json: is no regular file") as refused:
         list(TreeSource(tmp_path).tiles("sat"))
-    assert exit_code_of(refused.value) is ExitCode.REFUSED
+    assert get_exit_code(refused.value) is ExitCode.REFUSED
 
 
-def plant_no_file(path: Path, kind: str) -> None:
+def create_special_file(path: Path, kind: str) -> None:
     match kind:
         case "fifo":
             os.mkfifo(path)
@@ -175,33 +175,33 @@ def plant_no_file(path: Path, kind: str) -> None:
             path.symlink_to(facts)
 
 
-def test_a_folder_without_facts_says_nothing(tmp_path: Path) -> None:
+def test_facts_are_none_without_metadata_json(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert CaptureFolderFiles(tmp_path).facts() is None
-    assert CaptureFolderFiles(tmp_path / "file").facts() is None
+    assert CaptureFolderFiles(tmp_path).read_facts() is None
+    assert CaptureFolderFiles(tmp_path / "file").read_facts() is None
 
 
-def test_a_cache_that_is_too_small_refuses_the_folder(config: Config, card: Path) -> None:
+def test_ingest_exceeding_the_cache_budget_is_rejected(config: Config, card: Path) -> None:
     container = Container(config=evolve(config, c6=C6Config(budget_bytes=500)))
     try:
-        with locked(container), pytest.raises(CacheBudgetExceededError):
-            ingested(container, card)
-        assert pending(container) == []
+        with lock_cache(container), pytest.raises(CacheBudgetExceededError):
+            ingest_card(container, card)
+        assert list_pending(container) == []
     finally:
         container.shutdown_resources()
 
 
-def test_a_folder_that_cannot_be_read_is_named(container: Container, tmp_path: Path) -> None:
+def test_unreadable_capture_folder_is_reported(container: Container, tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="nowhere"):
-        ingested(container, tmp_path / "nowhere")
+        ingest_card(container, tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("names_all", [False, True])
-def test_what_systems_leave_on_cards_is_passed_over(card: Path, *, names_all: bool) -> None:
+def test_operating_system_files_on_a_card_are_ignored(card: Path, *, names_all: bool) -> None:
     folder = CaptureFolderFiles(card, names_all=names_all)
-    before = list(folder.files())
+    before = list(folder.iter_files())
     (card / "System Volume Information").mkdir()
     (card / "System Volume Information" / "IndexerVolumeGuid").write_bytes(b"1")
     (card / "16" / "39000" / "._22000.png").write_bytes(b"2")
     (card / "16" / "Thumbs.db").write_bytes(b"3")
-    assert list(folder.files()) == before
+    assert list(folder.iter_files()) == before

@@ -22,11 +22,11 @@ from tileferry.adapters.filesystem import (
     SegmentTileStore,
 )
 from tileferry.adapters.memory import ManualClock
-from tileferry.adapters.memory.tile_metadata import MemoryTileMetadataStore
+from tileferry.adapters.memory.tiles import MemoryTileMetadataStore
 from tileferry.application.cache.group_commit import GroupCommit
 from tileferry.domain.errors import CacheLockError, InvalidValueError, StorageError
 from tileferry.domain.tiles import BlobRef, NewTile, SectorClass, TileId
-from tileferry.domain.tiles.bound_cache import CacheId
+from tileferry.domain.tiles.cache_binding import CacheId
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 JOURNAL = "flight-7__0123456789abcdef.json"
@@ -95,7 +95,7 @@ def use_once(root: Path) -> None:
         cache.close()
 
 
-def everything_below(path: Path) -> Iterator[Path]:
+def walk_paths(path: Path) -> Iterator[Path]:
     for here, directories, files in os.walk(path):
         for name in (*directories, *files):
             yield Path(here) / name
@@ -115,21 +115,21 @@ def elsewhere(tmp_path: Path) -> Path:
     return tmp_path / "elsewhere"
 
 
-def untouched(elsewhere: Path) -> bool:
+def is_untouched(elsewhere: Path) -> bool:
     return [(path.name, path.read_bytes()) for path in elsewhere.iterdir()] == [
         ("precious", b"precious")
     ]
 
 
-def to_a_directory(elsewhere: Path) -> Path:
+def link_to_directory(elsewhere: Path) -> Path:
     return elsewhere
 
 
-def to_a_file(elsewhere: Path) -> Path:
+def link_to_file(elsewhere: Path) -> Path:
     return elsewhere / "precious"
 
 
-def to_nowhere(elsewhere: Path) -> Path:
+def link_to_nothing(elsewhere: Path) -> Path:
     return elsewhere / "nothing"
 
 
@@ -147,9 +147,9 @@ PLACES = [
 ]
 
 
-@pytest.mark.parametrize("target", [to_a_directory, to_a_file, to_nowhere])
+@pytest.mark.parametrize("target", [link_to_directory, link_to_file, link_to_nothing])
 @pytest.mark.parametrize("place", PLACES)
-def test_invariant_27_a_planted_link_is_never_followed(
+def test_invariant_27_planted_symlink_is_never_followed(
     root: Path, elsewhere: Path, place: str, target: Callable[[Path], Path]
 ) -> None:
     link = root / place
@@ -160,12 +160,12 @@ def test_invariant_27_a_planted_link_is_never_followed(
     else:
         with pytest.raises(StorageError, match="symbolic link was planted there"):
             use_once(root)
-    assert untouched(elsewhere)
+    assert is_untouched(elsewhere)
     assert link.is_symlink(), "it is evidence"
 
 
 @pytest.mark.parametrize("place", [".c6", ".c6/segments", ".c11", ".c11/journal", ".c11/fdr"])
-def test_invariant_27_a_link_planted_under_a_running_download_leads_nowhere(
+def test_invariant_27_symlink_planted_during_a_download_is_not_followed(
     root: Path, elsewhere: Path, place: str
 ) -> None:
     cache = Cache(root)
@@ -179,10 +179,10 @@ def test_invariant_27_a_link_planted_under_a_running_download_leads_nowhere(
     ]
     cache.journal.finish()
     cache.close()
-    assert untouched(elsewhere)
+    assert is_untouched(elsewhere)
 
 
-def test_invariant_27_a_lock_file_replaced_by_a_link_is_not_held(
+def test_invariant_27_lock_file_replaced_by_a_symlink_is_not_held(
     root: Path, elsewhere: Path
 ) -> None:
     cache = Cache(root)
@@ -191,10 +191,10 @@ def test_invariant_27_a_lock_file_replaced_by_a_link_is_not_held(
     with pytest.raises(CacheLockError):
         cache.lock.check_held()
     cache.close()
-    assert untouched(elsewhere)
+    assert is_untouched(elsewhere)
 
 
-def test_invariant_27_all_that_is_made_is_closed_to_others(root: Path) -> None:
+def test_invariant_27_all_created_files_are_private_to_their_owner(root: Path) -> None:
     (root / ".c6").mkdir()
     (root / ".c6").chmod(0o777)
     (root / ".c11/journal").mkdir(parents=True)
@@ -205,7 +205,7 @@ def test_invariant_27_all_that_is_made_is_closed_to_others(root: Path) -> None:
         use_once(root)
     finally:
         os.umask(mask)
-    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in everything_below(root)}
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in walk_paths(root)}
     assert {mode for path, mode in modes.items() if path.is_dir()} == {0o700}
     assert {mode for path, mode in modes.items() if path.is_file()} == {0o600}
     assert len(modes) > 15
@@ -227,15 +227,15 @@ def test_invariant_27_all_that_is_made_is_closed_to_others(root: Path) -> None:
         "",
     ],
 )
-def test_invariant_26_a_journal_is_never_named_by_a_path(root: Path, name: str) -> None:
+def test_invariant_26_journal_name_with_a_path_is_rejected(root: Path, name: str) -> None:
     with pytest.raises(InvalidValueError, match="journal name"):
         Cache(root, name)
-    made = {path.relative_to(root.parent) for path in everything_below(root.parent)}
+    made = {path.relative_to(root.parent) for path in walk_paths(root.parent)}
     own = (".", ".c6", ".c6/segments", ".c11", ".c11/lock", ".c11/cache-id")
     assert made == {Path("root", path) for path in own}
 
 
-def test_invariant_26_no_name_on_the_disk_comes_from_a_tile(root: Path) -> None:
+def test_invariant_26_tile_source_never_appears_in_file_names(root: Path) -> None:
     """A source is a plain name; still, no path has it in it."""
     cache = Cache(root)
     hostile = TileId(source="etc-passwd", zoom=0, x=0, y=0)
@@ -245,4 +245,4 @@ def test_invariant_26_no_name_on_the_disk_comes_from_a_tile(root: Path) -> None:
     cache.journal.flush()
     cache.close()
     assert blob.segment == 1
-    assert not [path for path in everything_below(root) if "passwd" in str(path.relative_to(root))]
+    assert not [path for path in walk_paths(root) if "passwd" in str(path.relative_to(root))]

@@ -5,20 +5,19 @@ import random
 from itertools import islice
 from pathlib import Path
 
-from support.killed_process import run_until_told
+from support.crash_processes import SOAK_FACTOR, run_until_progress
 from support.record_writers import JournalPlan, write_journal
-from support.soak import TIMES
 
-from tileferry.adapters.filesystem.journal import FileJournalStore
+from tileferry.adapters.filesystem.journal.store import FileJournalStore
 from tileferry.domain.tiles import BBox, TileCoverage, TileSet
 
 NAME = "flight-7__0123456789abcdef.json"
 AREA = TileCoverage(bbox=BBox(west=36.0, south=49.0, east=37.0, north=50.0), zoom_levels=[16])
 GROUP_MAX = 40
-KILLS = 20 * TIMES
+KILLS = 20 * SOAK_FACTOR
 
 
-def count_in(root: Path) -> int:
+def count_journaled(root: Path) -> int:
     """Return how many tiles are journaled; they are the area's first ones, and no others."""
     journal = FileJournalStore(root=root, logger=logging.getLogger("test")).open(NAME)
     found = TileSet(AREA)
@@ -29,15 +28,15 @@ def count_in(root: Path) -> int:
     return len(found)
 
 
-def test_spec5_ac12_every_flushed_tile_survives_a_kill_and_nothing_else_appears(
+def test_spec5_ac12_flushed_tiles_survive_a_kill_and_no_others_appear(
     tmp_path: Path,
 ) -> None:
     chance = random.Random(20260601)  # noqa: S311  # a test that repeats itself
     known = 0
     for seed in range(KILLS):
         plan = JournalPlan(root=tmp_path, name=NAME, area=AREA, group_max=GROUP_MAX, seed=seed)
-        flushed = run_until_told(write_journal, plan, times=chance.randint(1, 12))[-1]
-        found = count_in(tmp_path)
+        flushed = run_until_progress(write_journal, plan, times=chance.randint(1, 12))[-1]
+        found = count_journaled(tmp_path)
         assert known <= flushed <= found <= flushed + GROUP_MAX
         known = found
     assert known > KILLS

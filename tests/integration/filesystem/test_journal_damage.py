@@ -9,9 +9,9 @@ from zlib import crc32
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.failing_calls import UNSYNCED, CallLog
+from support.disk_faults import UNSYNCED, CallLog
 
-from tileferry.adapters.filesystem.journal import FileJournalStore
+from tileferry.adapters.filesystem.journal.store import FileJournalStore
 from tileferry.domain.errors import StorageError
 from tileferry.domain.tiles import BBox, TileCoverage, TileId, TileSet
 
@@ -34,7 +34,7 @@ def store(tmp_path: Path) -> FileJournalStore:
     return FileJournalStore(root=tmp_path, logger=logging.getLogger("test"), calls=UNSYNCED)
 
 
-def file_of(store: FileJournalStore) -> Path:
+def journal_path(store: FileJournalStore) -> Path:
     return store.root / ".c11/journal" / NAME
 
 
@@ -46,7 +46,7 @@ def append(store: FileJournalStore, *groups: list[TileId]) -> None:
     journal.close()
 
 
-def tiles_in(store: FileJournalStore) -> list[TileId]:
+def read_tiles(store: FileJournalStore) -> list[TileId]:
     journal, found = store.open(NAME), TileSet(AREA)
     journal.read_into(found)
     assert journal.count == len(found)
@@ -54,7 +54,7 @@ def tiles_in(store: FileJournalStore) -> list[TileId]:
     return [tile for tile in TILES if tile in found]
 
 
-def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+def list_warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [
         str(getattr(record, "kind", ""))
         for record in caplog.records
@@ -62,65 +62,63 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     ]
 
 
-def sound(content: bytes) -> bytes:
+def frame_record(content: bytes) -> bytes:
     return b"%d %08x %b\n" % (len(content), crc32(content), content)
 
 
-def flat(groups: Iterable[list[TileId]]) -> list[TileId]:
+def flatten(groups: Iterable[list[TileId]]) -> list[TileId]:
     return [tile for group in groups for tile in group]
 
 
-def test_invariant_3_a_journal_cut_at_any_byte_keeps_its_whole_records(
+def test_invariant_3_journal_truncated_at_any_byte_keeps_complete_records(
     store: FileJournalStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     append(store, *GROUPS)
-    whole = file_of(store).read_bytes()
+    whole = journal_path(store).read_bytes()
     for cut in range(len(whole) + 1):
-        file_of(store).write_bytes(whole[:cut])
+        journal_path(store).write_bytes(whole[:cut])
         groups_left = max(0, whole[:cut].count(b"\n") - 1)
-        expected = flat(GROUPS[:groups_left])
-        assert tiles_in(store) == expected
+        expected = flatten(GROUPS[:groups_left])
+        assert read_tiles(store) == expected
         append(store, LATER)
-        assert tiles_in(store) == [*expected, *LATER]
-    assert warnings(caplog) == []
+        assert read_tiles(store) == [*expected, *LATER]
+    assert list_warnings(caplog) == []
 
 
 @pytest.mark.parametrize("mask", [0x01, 0x08, 0xFF])
-def test_invariant_3_a_flipped_byte_costs_its_record_and_invents_nothing(
-    store: FileJournalStore, mask: int
-) -> None:
+def test_invariant_3_flipped_byte_loses_only_its_record(store: FileJournalStore, mask: int) -> None:
     append(store, *GROUPS)
-    whole = file_of(store).read_bytes()
+    whole = journal_path(store).read_bytes()
     for index in range(len(whole)):
         flipped = whole[:index] + bytes([whole[index] ^ mask]) + whole[index + 1 :]
-        file_of(store).write_bytes(flipped)
-        found = tiles_in(store)
+        journal_path(store).write_bytes(flipped)
+        found = read_tiles(store)
         lost = [group for group in GROUPS if not set(group) <= set(found)]
-        assert set(found) <= set(flat(GROUPS))
+        assert set(found) <= set(flatten(GROUPS))
         assert len(lost) <= (2 if whole[index] == ord("\n") else 1)
         append(store, LATER)
-        assert tiles_in(store) == [*found, *LATER]
+        assert read_tiles(store) == [*found, *LATER]
 
 
 @pytest.mark.parametrize("line_break", [b"\n", b"\0"])
-def test_invariant_3_a_line_break_put_anywhere_costs_its_record_only(
+def test_invariant_3_inserted_line_break_adds_no_tiles(
     store: FileJournalStore, line_break: bytes
 ) -> None:
     append(store, *GROUPS)
-    whole = file_of(store).read_bytes()
+    whole = journal_path(store).read_bytes()
     for index in range(len(whole)):
-        file_of(store).write_bytes(whole[:index] + line_break + whole[index + 1 :])
-        assert set(tiles_in(store)) <= set(flat(GROUPS))
+        journal_path(store).write_bytes(whole[:index] + line_break + whole[index + 1 :])
+        assert set(read_tiles(store)) <= set(flatten(GROUPS))
 
 
-def test_invariant_3_a_damaged_record_is_skipped_with_a_warning(
+def test_invariant_3_damaged_record_is_skipped_with_a_warning(
     store: FileJournalStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     append(store, *GROUPS)
-    lines = file_of(store).read_bytes().splitlines(keepends=True)
+    lines = journal_path(store).read_bytes().splitlines(keepends=True)
     lines[2] = lines[2].replace(b"sat", b"sbt")
-    file_of(store).write_bytes(b"".join(lines))
-    assert tiles_in(store) == [*GROUPS[0], *GROUPS[2]]
+    journal_path(store).write_bytes(b"".join(lines))
+    assert read_tiles(store) == [*GROUPS[0], *GROUPS[2]]
     (record,) = caplog.records
     assert (record.levelname, record.__dict__["kind"], record.__dict__["journal"]) == (
         "WARNING",
@@ -130,38 +128,38 @@ def test_invariant_3_a_damaged_record_is_skipped_with_a_warning(
     assert record.__dict__["offset"] == len(lines[0] + lines[1])
 
 
-def test_a_torn_tail_is_gone_after_the_next_append(store: FileJournalStore) -> None:
+def test_torn_tail_is_removed_by_the_next_append(store: FileJournalStore) -> None:
     append(store, *GROUPS)
-    whole = file_of(store).read_bytes()
-    file_of(store).write_bytes(whole + b"77 0badc0de {" + b"\0" * 5_000)
+    whole = journal_path(store).read_bytes()
+    journal_path(store).write_bytes(whole + b"77 0badc0de {" + b"\0" * 5_000)
     append(store, LATER)
-    assert file_of(store).read_bytes().startswith(whole)
-    assert b"\0" not in file_of(store).read_bytes()
-    assert tiles_in(store) == [*flat(GROUPS), *LATER]
+    assert journal_path(store).read_bytes().startswith(whole)
+    assert b"\0" not in journal_path(store).read_bytes()
+    assert read_tiles(store) == [*flatten(GROUPS), *LATER]
 
 
 @no_fixture_reset
 @given(junk=st.binary(max_size=400))
-def test_junk_is_no_journal_and_no_obstacle(store: FileJournalStore, junk: bytes) -> None:
+def test_junk_is_ignored_and_does_not_block_appends(store: FileJournalStore, junk: bytes) -> None:
     store.open(NAME).close()  # makes the directory
-    file_of(store).write_bytes(junk)
-    assert tiles_in(store) == []
+    journal_path(store).write_bytes(junk)
+    assert read_tiles(store) == []
     append(store, LATER)
-    assert tiles_in(store) == LATER
+    assert read_tiles(store) == LATER
 
 
 @no_fixture_reset
 @given(st.data())
-def test_any_damage_anywhere_invents_no_tile(store: FileJournalStore, data: st.DataObject) -> None:
-    file_of(store).unlink(missing_ok=True)
+def test_arbitrary_damage_never_adds_tiles(store: FileJournalStore, data: st.DataObject) -> None:
+    journal_path(store).unlink(missing_ok=True)
     append(store, *GROUPS)
-    content = bytearray(file_of(store).read_bytes())
+    content = bytearray(journal_path(store).read_bytes())
     for _ in range(data.draw(st.integers(1, 4))):
         start = data.draw(st.integers(0, len(content)))
         end = data.draw(st.integers(start, min(len(content), start + 40)))
         content[start:end] = data.draw(st.binary(max_size=40))
-    file_of(store).write_bytes(content)
-    assert set(tiles_in(store)) <= set(flat(GROUPS))
+    journal_path(store).write_bytes(content)
+    assert set(read_tiles(store)) <= set(flatten(GROUPS))
 
 
 @pytest.mark.parametrize(
@@ -197,76 +195,74 @@ def test_any_damage_anywhere_invents_no_tile(store: FileJournalStore, data: st.D
         b'{"journal":true}',
     ],
 )
-def test_a_record_with_a_good_checksum_and_a_bad_content_is_damaged_too(
+def test_invalid_record_with_a_valid_checksum_is_skipped(
     store: FileJournalStore, caplog: pytest.LogCaptureFixture, content: bytes
 ) -> None:
     append(store, GROUPS[0])
-    with file_of(store).open("ab") as file:
-        file.write(sound(content))
+    with journal_path(store).open("ab") as file:
+        file.write(frame_record(content))
     append(store, LATER)
     caplog.clear()
-    assert tiles_in(store) == [*GROUPS[0], *LATER]
-    assert warnings(caplog) == ["c11.journal.damaged_record"]
+    assert read_tiles(store) == [*GROUPS[0], *LATER]
+    assert list_warnings(caplog) == ["c11.journal.damaged_record"]
 
 
 @pytest.mark.parametrize("end", [b"\n", b""], ids=["whole", "torn"])
-def test_an_endless_line_costs_no_memory(store: FileJournalStore, end: bytes) -> None:
+def test_very_long_line_is_not_loaded_into_memory(store: FileJournalStore, end: bytes) -> None:
     append(store, GROUPS[0])
-    with file_of(store).open("ab") as file:
+    with journal_path(store).open("ab") as file:
         file.write(b"99999999999 0badc0de " + b"[" * 20_000_000 + end)
     tracemalloc.start()
-    assert tiles_in(store) == GROUPS[0]
+    assert read_tiles(store) == GROUPS[0]
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak_bytes < 2_000_000
     append(store, LATER)
-    assert tiles_in(store) == [*GROUPS[0], *LATER]
+    assert read_tiles(store) == [*GROUPS[0], *LATER]
 
 
-def test_a_file_full_of_junk_does_not_fill_the_log(
+def test_damage_warnings_are_limited(
     store: FileJournalStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     append(store, GROUPS[0])
-    with file_of(store).open("ab") as file:
+    with journal_path(store).open("ab") as file:
         file.write(b"junk\n" * 10_000)
-    assert tiles_in(store) == GROUPS[0]
-    assert len(warnings(caplog)) == 10
+    assert read_tiles(store) == GROUPS[0]
+    assert len(list_warnings(caplog)) == 10
     assert "further damage is not reported" in caplog.records[-1].getMessage()
 
 
-def test_a_damaged_terminal_state_is_no_terminal_state(store: FileJournalStore) -> None:
+def test_damaged_completion_record_is_ignored(store: FileJournalStore) -> None:
     journal = store.open(NAME)
     journal.append(TILES[:3])
     journal.finish()
     journal.close()
-    whole = file_of(store).read_bytes()
+    whole = journal_path(store).read_bytes()
     for index in range(len(whole) - 1):  # the line break behind it says nothing
         for content in (
             whole[:index],
             whole[:index] + bytes([whole[index] ^ 1]) + whole[index + 1 :],
         ):
-            file_of(store).write_bytes(content)
+            journal_path(store).write_bytes(content)
             journal = store.open(NAME)
             assert (journal.complete, journal.count) == (False, 0)
             journal.append(LATER)
             journal.close()
-            assert tiles_in(store) == LATER
+            assert read_tiles(store) == LATER
 
 
 @pytest.mark.parametrize("content", [b'{"journal":2}', b'{"journal":2,"more":[]}'])
-def test_a_journal_of_a_later_format_is_refused_not_misread(
-    store: FileJournalStore, content: bytes
-) -> None:
+def test_journal_of_a_newer_format_is_rejected(store: FileJournalStore, content: bytes) -> None:
     store.open(NAME).close()
-    file_of(store).write_bytes(sound(content))
+    journal_path(store).write_bytes(frame_record(content))
     with pytest.raises(StorageError, match="format 2, and this tileferry reads 1"):
-        tiles_in(store)
+        read_tiles(store)
     with pytest.raises(StorageError, match="format 2"):
         append(store, LATER)
-    assert file_of(store).read_bytes() == sound(content)
+    assert journal_path(store).read_bytes() == frame_record(content)
 
 
-def test_opening_a_complete_journal_costs_the_same_however_many_tiles(tmp_path: Path) -> None:
+def test_opening_a_complete_journal_takes_constant_work(tmp_path: Path) -> None:
     costs = []
     for count in (1, 2_000):
         log = CallLog()
@@ -280,21 +276,21 @@ def test_opening_a_complete_journal_costs_the_same_however_many_tiles(tmp_path: 
         again = watched.open(NAME)
         assert (again.complete, again.count) == (True, count * 10)
         again.close()
-        costs.append((len(log.made), file_of(plain).stat().st_size < 100))
+        costs.append((len(log.made), journal_path(plain).stat().st_size < 100))
     assert costs[0] == costs[1]
     assert costs[0][1]
 
 
-def test_a_million_tiles_rewrite_nothing(tmp_path: Path) -> None:
+def test_append_writes_once_regardless_of_journal_size(tmp_path: Path) -> None:
     """Each append writes once, and what it writes does not grow with the journal."""
     log = CallLog()
     store = FileJournalStore(root=tmp_path, logger=logging.getLogger("test"), calls=log.calls)
     journal = store.open(NAME)
     journal.append(TILES[:64])
-    before, size = len(log.made), file_of(store).stat().st_size
+    before, size = len(log.made), journal_path(store).stat().st_size
     for _ in range(100):
         journal.append(TILES[:64])
         journal.flush()
     assert [name for name, _ in log.made[before:]] == ["write", "fdatasync"] * 100
-    assert file_of(store).stat().st_size < 101 * size
+    assert journal_path(store).stat().st_size < 101 * size
     journal.close()

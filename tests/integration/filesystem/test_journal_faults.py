@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.failing_calls import CallLog
+from support.disk_faults import CallLog
 
 from tileferry.adapters.filesystem.files import FileCalls
-from tileferry.adapters.filesystem.journal import FileJournal, FileJournalStore
+from tileferry.adapters.filesystem.journal.store import FileJournal, FileJournalStore
 from tileferry.domain.errors import StorageError
 from tileferry.domain.tiles import BBox, TileCoverage, TileId, TileSet
 
@@ -27,7 +27,7 @@ def store_at(root: Path, calls: FileCalls | None = None) -> FileJournalStore:
     )
 
 
-class Run:
+class JournalRun:
     """A download's use of its journal, and what it was promised on the way."""
 
     def __init__(self, store: FileJournalStore) -> None:
@@ -53,13 +53,13 @@ class Run:
             journal.finish()
             self.finished = True
         except StorageError:
-            check_that_it_is_refused(journal)
+            assert_journal_refuses_writes(journal)
             raise
         finally:
             journal.close()
 
 
-def check_that_it_is_refused(journal: FileJournal) -> None:
+def assert_journal_refuses_writes(journal: FileJournal) -> None:
     with pytest.raises(StorageError, match="earlier operation on it failed"):
         journal.append(TILES[:1])
     for call in (journal.flush, journal.finish):
@@ -67,7 +67,7 @@ def check_that_it_is_refused(journal: FileJournal) -> None:
             call()
 
 
-def with_a_torn_tail(root: Path) -> list[TileId]:
+def prepare_torn_tail(root: Path) -> list[TileId]:
     journal = store_at(root).open(NAME)
     journal.append(TILES[:4])
     journal.flush()
@@ -77,33 +77,33 @@ def with_a_torn_tail(root: Path) -> list[TileId]:
     return TILES[:4]
 
 
-def nothing(_root: Path) -> list[TileId]:
+def prepare_nothing(_root: Path) -> list[TileId]:
     return []
 
 
-@pytest.mark.parametrize("before", [nothing, with_a_torn_tail])
+@pytest.mark.parametrize("before", [prepare_nothing, prepare_torn_tail])
 @pytest.mark.parametrize("code", CODES, ids=errno.errorcode.get)
-def test_invariants_4_and_5_whichever_call_fails_nothing_promised_is_lost(
+def test_invariants_4_and_5_confirmed_tiles_survive_any_failed_call(
     tmp_path: Path, before: Callable[[Path], list[TileId]], code: int
 ) -> None:
     before(tmp_path / "good")
     good = CallLog()
-    Run(store_at(tmp_path / "good", good.calls)).go()
+    JournalRun(store_at(tmp_path / "good", good.calls)).go()
     assert {"mkdir", "open", "write", "fdatasync", "fsync", "rename"} <= {n for n, _ in good.made}
 
     for fail_at, (name, _) in enumerate(good.made):
         root = tmp_path / f"{fail_at}-{name}"
         known = before(root)
         log = CallLog(fail_at=fail_at, code=code)
-        run = Run(store_at(root, log.calls))
+        run = JournalRun(store_at(root, log.calls))
         with pytest.raises(StorageError) as caught:
             run.go()
         assert os.strerror(code) in str(caught.value)
         assert "fdatasync" not in [name for name, _ in log.made[fail_at + 1 :]]
-        check_what_is_left(root, known, run)
+        check_remaining_journal(root, known, run)
 
 
-def check_what_is_left(root: Path, known: list[TileId], run: Run) -> None:
+def check_remaining_journal(root: Path, known: list[TileId], run: JournalRun) -> None:
     store = store_at(root)
     journal, found = store.open(NAME), TileSet(AREA)
     journal.read_into(found)
@@ -112,7 +112,7 @@ def check_what_is_left(root: Path, known: list[TileId], run: Run) -> None:
         assert set(known) | set(run.appended[: run.flushed]) <= set(left)
         assert set(left) <= set(known) | set(run.appended)
     journal.close()
-    again = Run(store)
+    again = JournalRun(store)
     again.go()
     journal = store.open(NAME)
     assert (again.finished, journal.complete, journal.count) == (True, True, 12)
@@ -120,7 +120,7 @@ def check_what_is_left(root: Path, known: list[TileId], run: Run) -> None:
     assert [file.name for file in (root / ".c11/journal").iterdir()] == [NAME]
 
 
-def test_an_interrupt_in_the_middle_of_a_write_ends_the_journal_too(tmp_path: Path) -> None:
+def test_interrupted_write_disables_the_journal(tmp_path: Path) -> None:
     def interrupted(fd: int, content: bytes) -> int:
         os.write(fd, content[:5])
         raise KeyboardInterrupt
@@ -137,7 +137,7 @@ def test_an_interrupt_in_the_middle_of_a_write_ends_the_journal_too(tmp_path: Pa
     journal.close()
 
 
-def test_short_writes_go_on_where_they_stopped(tmp_path: Path) -> None:
+def test_short_writes_are_continued(tmp_path: Path) -> None:
     calls = FileCalls(write=lambda fd, content: os.write(fd, content[:7]))
     journal = store_at(tmp_path, calls).open(NAME)
     journal.append(TILES[:5])
@@ -149,7 +149,7 @@ def test_short_writes_go_on_where_they_stopped(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_invariant_2_a_new_journal_is_named_durably_before_it_is_relied_on(tmp_path: Path) -> None:
+def test_invariant_2_new_journal_file_name_is_synced_before_use(tmp_path: Path) -> None:
     log = CallLog()
     journal = store_at(tmp_path, log.calls).open(NAME)
     before = len(log.made)
@@ -165,7 +165,7 @@ def test_invariant_2_a_new_journal_is_named_durably_before_it_is_relied_on(tmp_p
     journal.close()
 
 
-def test_a_finish_that_crashed_leaves_nothing_in_the_way(tmp_path: Path) -> None:
+def test_leftover_temp_file_of_a_crashed_finish_is_removed(tmp_path: Path) -> None:
     journal = store_at(tmp_path).open(NAME)
     (tmp_path / ".c11/journal" / f"{NAME}.tmp").write_bytes(b"half of it")
     journal.finish()
@@ -190,7 +190,7 @@ def test_invariant_27_directories_are_0700_and_files_0600(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("where", [".c11", ".c11/journal"])
-def test_invariant_27_a_planted_directory_link_is_not_followed(tmp_path: Path, where: str) -> None:
+def test_invariant_27_symlinked_directory_is_not_followed(tmp_path: Path, where: str) -> None:
     elsewhere, root = tmp_path / "elsewhere", tmp_path / "root"
     elsewhere.mkdir()
     (root / where).parent.mkdir(parents=True)
@@ -200,7 +200,7 @@ def test_invariant_27_a_planted_directory_link_is_not_followed(tmp_path: Path, w
     assert list(elsewhere.iterdir()) == []
 
 
-def test_invariant_27_a_planted_journal_link_is_not_followed(tmp_path: Path) -> None:
+def test_invariant_27_symlinked_journal_is_not_followed(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_bytes(b"precious")
     journal = store_at(tmp_path).open(NAME)
@@ -214,9 +214,7 @@ def test_invariant_27_a_planted_journal_link_is_not_followed(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", [NAME, f"{NAME}.tmp"])
-def test_invariant_27_a_link_planted_before_the_end_is_replaced_not_followed(
-    tmp_path: Path, name: str
-) -> None:
+def test_invariant_27_symlink_planted_before_finish_is_replaced(tmp_path: Path, name: str) -> None:
     victim = tmp_path / "victim"
     victim.write_bytes(b"precious")
     journal = store_at(tmp_path).open(NAME)
@@ -230,7 +228,7 @@ def test_invariant_27_a_link_planted_before_the_end_is_replaced_not_followed(
     assert not (tmp_path / ".c11/journal" / NAME).is_symlink()
 
 
-def test_what_is_no_file_is_no_journal(tmp_path: Path) -> None:
+def test_journal_that_is_not_a_regular_file_is_rejected(tmp_path: Path) -> None:
     store_at(tmp_path).open(NAME).close()
     os.mkfifo(tmp_path / ".c11/journal" / NAME)
     with pytest.raises(StorageError, match="regular file"):

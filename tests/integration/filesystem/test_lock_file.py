@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from tileferry.adapters.filesystem.cache_directory import FileCacheLock
 from tileferry.adapters.filesystem.files import FileCalls
-from tileferry.adapters.filesystem.lock import FileCacheLock
 from tileferry.domain.errors import CacheLockError, StorageError
 
 HOLDER = """
 import os, sys
 from pathlib import Path
-from tileferry.adapters.filesystem.lock import FileCacheLock
+from tileferry.adapters.filesystem.cache_directory import FileCacheLock
 
 lock = FileCacheLock(root=Path(sys.argv[1]))
 lock.acquire()
@@ -32,7 +32,7 @@ sys.stdin.read()
 FORKING_HOLDER = """
 import os, sys
 from pathlib import Path
-from tileferry.adapters.filesystem.lock import FileCacheLock
+from tileferry.adapters.filesystem.cache_directory import FileCacheLock
 from tileferry.domain.errors import CacheLockError
 
 lock = FileCacheLock(root=Path(sys.argv[1]))
@@ -53,7 +53,7 @@ sys.stdin.read()
 
 
 @contextmanager
-def other_process(root: Path, script: str, says: bytes) -> Iterator[subprocess.Popen[bytes]]:
+def run_process(root: Path, script: str, says: bytes) -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(  # noqa: S603  # our own interpreter, our own script
         [sys.executable, "-c", script, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
@@ -63,13 +63,13 @@ def other_process(root: Path, script: str, says: bytes) -> Iterator[subprocess.P
         process.kill()
 
 
-def lock_file(root: Path) -> Path:
+def lock_path(root: Path) -> Path:
     return root / ".c11/lock"
 
 
-def test_a_process_that_lives_keeps_the_lock_and_is_named(tmp_path: Path) -> None:
+def test_lock_held_by_a_live_process_is_refused_and_names_the_holder(tmp_path: Path) -> None:
     lock = FileCacheLock(root=tmp_path)
-    with other_process(tmp_path, HOLDER, b"held\n") as holder:
+    with run_process(tmp_path, HOLDER, b"held\n") as holder:
         with pytest.raises(CacheLockError) as caught:
             lock.acquire()
         assert f"process {holder.pid} on {socket.gethostname()}, since 20" in str(caught.value)
@@ -78,22 +78,22 @@ def test_a_process_that_lives_keeps_the_lock_and_is_named(tmp_path: Path) -> Non
             lock.check_held()
 
 
-def test_a_killed_process_loses_the_lock_though_its_file_stays(tmp_path: Path) -> None:
-    with other_process(tmp_path, HOLDER, b"held\n") as holder:
+def test_lock_of_a_killed_process_is_released(tmp_path: Path) -> None:
+    with run_process(tmp_path, HOLDER, b"held\n") as holder:
         holder.send_signal(signal.SIGKILL)
         holder.wait()
-        assert json.loads(lock_file(tmp_path).read_bytes())["pid"] == holder.pid
+        assert json.loads(lock_path(tmp_path).read_bytes())["pid"] == holder.pid
         lock = FileCacheLock(root=tmp_path)
         lock.acquire()
         lock.check_held()
-        assert json.loads(lock_file(tmp_path).read_bytes())["pid"] == os.getpid()
+        assert json.loads(lock_path(tmp_path).read_bytes())["pid"] == os.getpid()
         lock.release()
 
 
-def test_a_forked_child_is_not_the_holder_and_cannot_release(tmp_path: Path) -> None:
+def test_forked_child_neither_holds_nor_releases_the_lock(tmp_path: Path) -> None:
     lock = FileCacheLock(root=tmp_path)
     with (
-        other_process(tmp_path, FORKING_HOLDER, b"7\n"),
+        run_process(tmp_path, FORKING_HOLDER, b"7\n"),
         pytest.raises(CacheLockError, match="in use by process"),
     ):
         lock.acquire()
@@ -102,14 +102,14 @@ def test_a_forked_child_is_not_the_holder_and_cannot_release(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "content", [b"", b"\xff\0junk", b"[" * 100_000, b'{"pid":"x"}', b'{"pid":1,"host":"a"}']
 )
-def test_what_a_dead_process_left_is_no_obstacle(tmp_path: Path, content: bytes) -> None:
-    lock_file(tmp_path).parent.mkdir()
-    lock_file(tmp_path).write_bytes(content)
+def test_stale_lock_file_content_does_not_block_acquire(tmp_path: Path, content: bytes) -> None:
+    lock_path(tmp_path).parent.mkdir()
+    lock_path(tmp_path).write_bytes(content)
     lock = FileCacheLock(root=tmp_path)
     lock.acquire()
-    assert set(json.loads(lock_file(tmp_path).read_bytes())) == {"pid", "host", "since"}
+    assert set(json.loads(lock_path(tmp_path).read_bytes())) == {"pid", "host", "since"}
     lock.release()
-    assert lock_file(tmp_path).read_bytes() == b""
+    assert lock_path(tmp_path).read_bytes() == b""
 
 
 @pytest.mark.parametrize(
@@ -120,20 +120,22 @@ def test_what_a_dead_process_left_is_no_obstacle(tmp_path: Path, content: bytes)
         (b'{"pid":7,"host":"\\u001b[2J\\n","since":"x"}', r"process 7 on \\x1b\[2J\\n, since x"),
     ],
 )
-def test_whatever_the_file_says_a_held_lock_is_refused_in_plain_text(
+def test_held_lock_error_escapes_the_lock_file_content(
     tmp_path: Path, content: bytes, shown: str
 ) -> None:
-    with other_process(tmp_path, HOLDER, b"held\n"):
-        lock_file(tmp_path).write_bytes(content)
+    with run_process(tmp_path, HOLDER, b"held\n"):
+        lock_path(tmp_path).write_bytes(content)
         with pytest.raises(CacheLockError, match=shown):
             FileCacheLock(root=tmp_path).acquire()
 
 
 @pytest.mark.parametrize("replaced", [False, True], ids=["removed", "replaced"])
-def test_who_lost_the_file_does_not_hold_the_lock(tmp_path: Path, *, replaced: bool) -> None:
+def test_lock_is_lost_when_its_file_is_removed_or_replaced(
+    tmp_path: Path, *, replaced: bool
+) -> None:
     lock, rival = FileCacheLock(root=tmp_path), FileCacheLock(root=tmp_path)
     lock.acquire()
-    lock_file(tmp_path).unlink()
+    lock_path(tmp_path).unlink()
     if replaced:
         rival.acquire()
         rival.release()
@@ -142,11 +144,11 @@ def test_who_lost_the_file_does_not_hold_the_lock(tmp_path: Path, *, replaced: b
     lock.release()
 
 
-def test_a_file_that_is_replaced_while_it_is_being_locked_is_no_lock(tmp_path: Path) -> None:
+def test_lock_file_replaced_during_acquire_is_rejected(tmp_path: Path) -> None:
     def replaced(name: str, flags: int, *args: int, dir_fd: int | None = None) -> int:
         fd = os.open(name, flags, *args, dir_fd=dir_fd)
         if name == "lock":
-            lock_file(tmp_path).unlink()
+            lock_path(tmp_path).unlink()
         return fd
 
     lock = FileCacheLock(root=tmp_path, calls=FileCalls(open=replaced))
@@ -156,17 +158,17 @@ def test_a_file_that_is_replaced_while_it_is_being_locked_is_no_lock(tmp_path: P
         lock.check_held()
 
 
-def test_invariant_27_a_planted_link_is_not_followed(tmp_path: Path) -> None:
+def test_invariant_27_symlinked_lock_file_is_not_followed(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_bytes(b"precious")
-    lock_file(tmp_path).parent.mkdir()
-    lock_file(tmp_path).symlink_to(victim)
+    lock_path(tmp_path).parent.mkdir()
+    lock_path(tmp_path).symlink_to(victim)
     with pytest.raises(StorageError, match="symbolic link"):
         FileCacheLock(root=tmp_path).acquire()
     assert victim.read_bytes() == b"precious"
 
 
-def test_invariant_27_a_planted_directory_link_is_not_followed(tmp_path: Path) -> None:
+def test_invariant_27_symlinked_directory_is_not_followed(tmp_path: Path) -> None:
     elsewhere, root = tmp_path / "elsewhere", tmp_path / "root"
     elsewhere.mkdir()
     root.mkdir()
@@ -176,19 +178,19 @@ def test_invariant_27_a_planted_directory_link_is_not_followed(tmp_path: Path) -
     assert list(elsewhere.iterdir()) == []
 
 
-def test_invariant_27_the_file_is_0600_in_a_directory_of_0700(tmp_path: Path) -> None:
+def test_invariant_27_lock_file_is_0600_in_a_0700_directory(tmp_path: Path) -> None:
     mask = os.umask(0)
     try:
         lock = FileCacheLock(root=tmp_path)
         lock.acquire()
     finally:
         os.umask(mask)
-    assert stat.S_IMODE(lock_file(tmp_path).stat().st_mode) == 0o600
-    assert stat.S_IMODE(lock_file(tmp_path).parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(lock_path(tmp_path).stat().st_mode) == 0o600
+    assert stat.S_IMODE(lock_path(tmp_path).parent.stat().st_mode) == 0o700
     lock.release()
 
 
-def test_a_full_disk_is_no_reason_to_go_without_the_lock(tmp_path: Path) -> None:
+def test_lock_is_acquired_on_a_full_disk(tmp_path: Path) -> None:
     def full(_fd: int, _content: bytes) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -200,7 +202,7 @@ def test_a_full_disk_is_no_reason_to_go_without_the_lock(tmp_path: Path) -> None
     lock.release()
 
 
-def test_checking_makes_nothing(tmp_path: Path) -> None:
+def test_checking_the_lock_creates_no_files(tmp_path: Path) -> None:
     with pytest.raises(CacheLockError, match="start through the tileferry command"):
         FileCacheLock(root=tmp_path / "missing").check_held()
     assert list(tmp_path.iterdir()) == []

@@ -5,26 +5,26 @@ from pathlib import Path
 
 import pytest
 
-from tileferry.adapters.filesystem import read_plan_file, write_whole_file
+from tileferry.adapters.filesystem import read_plan_file, write_file_atomically
 from tileferry.domain.errors import StorageError
 from tileferry.domain.partitions import PLAN_BYTES_MAX
 
 
-def test_a_plan_takes_the_place_of_an_older_one_and_is_its_owners(tmp_path: Path) -> None:
+def test_plan_file_is_replaced_with_mode_0600(tmp_path: Path) -> None:
     file = tmp_path / "a month.plan"
     file.write_bytes(b"old")
     file.chmod(0o644)
-    write_whole_file(file, b"new")
+    write_file_atomically(file, b"new")
     assert read_plan_file(file) == b"new"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_what_a_link_points_at_is_left_alone(tmp_path: Path) -> None:
+def test_symlink_is_replaced_and_its_target_left_alone(tmp_path: Path) -> None:
     other, file = tmp_path / "other", tmp_path / "plan"
     other.write_bytes(b"precious")
     file.symlink_to(other)
-    write_whole_file(file, b"new")
+    write_file_atomically(file, b"new")
     assert (other.read_bytes(), file.is_symlink(), file.read_bytes()) == (
         b"precious",
         False,
@@ -32,13 +32,13 @@ def test_what_a_link_points_at_is_left_alone(tmp_path: Path) -> None:
     )
 
 
-def test_no_folder_is_made_for_a_plan(tmp_path: Path) -> None:
+def test_missing_folder_is_not_created_for_a_plan(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="there is no such folder"):
-        write_whole_file(tmp_path / "new" / "plan", b"")
+        write_file_atomically(tmp_path / "new" / "plan", b"")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_is_read_no_further_than_a_plan_can_go(tmp_path: Path) -> None:
+def test_reading_a_plan_stops_at_the_size_limit(tmp_path: Path) -> None:
     file = tmp_path / "plan"
     with file.open("wb") as sparse:
         sparse.truncate(PLAN_BYTES_MAX * 4)

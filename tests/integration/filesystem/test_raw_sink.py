@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from support.raw_crash import raw_sink
+from support.raw_crash import create_raw_sink
 from support.raw_partitions import (
     AREA,
     KEY,
     NOW,
     RUN,
     TILES,
-    damages,
-    picture,
-    report_of,
+    create_report,
+    list_damages,
     seal,
     store_tiles,
+    tile_content,
 )
 
-from tileferry.adapters.filesystem.raw_sink import FileRawSink
+from tileferry.adapters.filesystem.raw.sink import FileRawSink
 from tileferry.domain.errors import InvalidValueError, StorageError
 from tileferry.domain.partitions.manifest import SealedPartition
 from tileferry.domain.runs import RunId
@@ -33,15 +33,15 @@ PARTS = ("satellite", "acme", "roads", "2026-10-25", "run-1")
 
 @pytest.fixture
 def sink(tmp_path: Path) -> FileRawSink:
-    return raw_sink(tmp_path / "raw")
+    return create_raw_sink(tmp_path / "raw")
 
 
-def modes(folder: Path) -> set[tuple[bool, int]]:
+def collect_modes(folder: Path) -> set[tuple[bool, int]]:
     paths = (folder, *folder.rglob("*"))
     return {(path.is_dir(), path.stat().st_mode & 0o777) for path in paths}
 
 
-def test_spec3_one_directory_a_run_and_nothing_else_in_it(sink: FileRawSink) -> None:
+def test_spec3_sealed_run_is_one_directory_with_no_extra_files(sink: FileRawSink) -> None:
     seal(sink)
     folder = sink.root.joinpath(*PARTS)
     found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
@@ -49,43 +49,43 @@ def test_spec3_one_directory_a_run_and_nothing_else_in_it(sink: FileRawSink) -> 
     assert [path.name for path in folder.parent.iterdir()] == ["run-1"]
 
 
-def test_invariant_27_directories_are_closed_to_others_while_it_is_open(sink: FileRawSink) -> None:
+def test_invariant_27_open_partition_is_private_to_its_owner(sink: FileRawSink) -> None:
     with sink.open(KEY, RUN, AREA) as raw:
         store_tiles(raw, TILES[:3])
-        assert modes(sink.root) == {(True, 0o700), (False, 0o600)}
+        assert collect_modes(sink.root) == {(True, 0o700), (False, 0o600)}
 
 
 def test_invariant_16_a_sealed_run_is_read_only(sink: FileRawSink) -> None:
     seal(sink)
     folder = sink.root.joinpath(*PARTS)
-    assert modes(folder) == {(True, 0o555), (False, 0o444)}
+    assert collect_modes(folder) == {(True, 0o555), (False, 0o444)}
     with pytest.raises(StorageError), sink.open(KEY, RUN, AREA):
         pass
-    with sink.reader(seal(sink, run_id=RunId("run-2"))) as reader:
-        assert len(list(reader.entries())) == 20
-    assert modes(folder) == {(True, 0o555), (False, 0o444)}
+    with sink.open_reader(seal(sink, run_id=RunId("run-2"))) as reader:
+        assert len(list(reader.iter_entries())) == 20
+    assert collect_modes(folder) == {(True, 0o555), (False, 0o444)}
 
 
-def test_reading_makes_nothing(tmp_path: Path) -> None:
-    sink = raw_sink(tmp_path / "raw")
+def test_reading_creates_no_files(tmp_path: Path) -> None:
+    sink = create_raw_sink(tmp_path / "raw")
     assert sink.find(KEY, RUN) is None
     assert not sink.root.exists()
 
 
 @pytest.mark.parametrize("level", range(len(PARTS)))
-def test_invariant_27_a_planted_link_is_not_followed(
+def test_invariant_27_planted_symlink_is_not_followed(
     sink: FileRawSink, tmp_path: Path, level: int
 ) -> None:
     sealed = seal(sink)
     link = sink.root.joinpath(*PARTS[: level + 1])
     elsewhere = tmp_path / "elsewhere"
-    unprotected(sink)
+    make_writable(sink)
     link.rename(elsewhere)
     link.symlink_to(elsewhere)
     before = sorted(elsewhere.rglob("*"))
     for use in (
         lambda: sink.find(KEY, RUN),
-        lambda: damages(sink, sealed),
+        lambda: list_damages(sink, sealed),
         lambda: seal(sink),
     ):
         with pytest.raises(StorageError, match=r"symbolic link|it is sealed"):
@@ -93,14 +93,14 @@ def test_invariant_27_a_planted_link_is_not_followed(
     assert sorted(elsewhere.rglob("*")) == before
 
 
-def unprotected(sink: FileRawSink) -> None:
+def make_writable(sink: FileRawSink) -> None:
     """Do as somebody who means it: modes keep its owner from slips, and root from nothing."""
     for path in sink.root.rglob("*"):
         path.chmod(0o700 if path.is_dir() else 0o600)
 
 
 @pytest.mark.parametrize("name", [".run-1.work", ".run-1.open"])
-def test_invariant_27_a_link_in_the_place_of_an_open_run_is_not_followed(
+def test_invariant_27_symlink_in_place_of_an_open_run_is_not_followed(
     sink: FileRawSink, tmp_path: Path, name: str
 ) -> None:
     with sink.open(KEY, RunId("run-0"), AREA):
@@ -113,20 +113,20 @@ def test_invariant_27_a_link_in_the_place_of_an_open_run_is_not_followed(
     assert list(elsewhere.iterdir()) == []
 
 
-def test_the_operator_may_put_a_link_at_the_root(tmp_path: Path) -> None:
+def test_root_may_be_a_symlink(tmp_path: Path) -> None:
     (tmp_path / "large-disk").mkdir()
     (tmp_path / "raw").symlink_to(tmp_path / "large-disk")
-    sink = raw_sink(tmp_path / "raw")
-    assert damages(sink, seal(sink)) == []
+    sink = create_raw_sink(tmp_path / "raw")
+    assert list_damages(sink, seal(sink)) == []
 
 
-def test_a_stranger_in_the_directory_is_not_sealed(sink: FileRawSink) -> None:
+def test_unknown_file_in_the_directory_blocks_the_seal(sink: FileRawSink) -> None:
     with sink.open(KEY, RUN, AREA) as raw:
         store_tiles(raw, TILES[:3])
         planted = sink.root.joinpath(*PARTS[:-1], ".run-1.open", ".c6", "segments", "notes.txt")
         planted.write_text("mine")
         with pytest.raises(StorageError, match=r"notes\.txt: it is none of ours"):
-            raw.seal(report_of(3), at=NOW)
+            raw.seal(create_report(3), at=NOW)
     assert sink.find(KEY, RUN) is None
     planted.unlink()
     assert seal(sink, TILES[3:5]).tiles == 5
@@ -135,7 +135,7 @@ def test_a_stranger_in_the_directory_is_not_sealed(sink: FileRawSink) -> None:
 # Damage
 
 
-def flipped(path: Path, byte: int, bit: int) -> None:
+def flip_bit(path: Path, byte: int, bit: int) -> None:
     content = bytearray(path.read_bytes())
     content[byte] ^= 1 << bit
     path.chmod(0o644)
@@ -143,67 +143,71 @@ def flipped(path: Path, byte: int, bit: int) -> None:
     path.chmod(0o444)
 
 
-def is_found(sink: FileRawSink, sealed: SealedPartition) -> bool:
+def is_damage_found(sink: FileRawSink, sealed: SealedPartition) -> bool:
     try:
-        return damages(sink, sealed) != []
+        return list_damages(sink, sealed) != []
     except InvalidValueError:
         return True
 
 
-def test_invariant_16_every_flipped_bit_is_found(sink: FileRawSink) -> None:
+def test_invariant_16_every_flipped_bit_is_detected(sink: FileRawSink) -> None:
     """One bit of each byte of each file; which one goes round."""
     sealed = seal(sink, TILES[:1])
-    assert not is_found(sink, sealed)
+    assert not is_damage_found(sink, sealed)
     files = [path for path in sink.root.rglob("*") if path.is_file()]
     assert len(files) == 2
     for path in files:
         for byte in range(path.stat().st_size):
-            flipped(path, byte, byte % 8)
-            assert is_found(sink, sealed), (path, byte)
-            flipped(path, byte, byte % 8)
-    assert not is_found(sink, sealed)
+            flip_bit(path, byte, byte % 8)
+            assert is_damage_found(sink, sealed), (path, byte)
+            flip_bit(path, byte, byte % 8)
+    assert not is_damage_found(sink, sealed)
 
 
-def test_a_damaged_tile_is_named(sink: FileRawSink) -> None:
+def test_damaged_tile_is_reported_by_id(sink: FileRawSink) -> None:
     sealed = seal(sink, TILES[:3])
     (segment,) = sink.root.rglob("*.seg")
-    flipped(segment, segment.read_bytes().index(picture(TILES[1])) + 5, 0)
-    (damage,) = damages(sink, sealed)
+    flip_bit(segment, segment.read_bytes().index(tile_content(TILES[1])) + 5, 0)
+    (damage,) = list_damages(sink, sealed)
     assert damage.subject == str(TILES[1])
     assert "do not match" in damage.problem
 
 
 @pytest.mark.parametrize("what", ["missing", "cut"])
-def test_a_segment_that_is_not_whole_is_found_by_its_tiles(sink: FileRawSink, what: str) -> None:
+def test_missing_or_truncated_segment_is_reported_for_each_tile(
+    sink: FileRawSink, what: str
+) -> None:
     sealed = seal(sink, TILES[:3])
     (segment,) = sink.root.rglob("*.seg")
-    unprotected(sink)
+    make_writable(sink)
     if what == "missing":
         segment.unlink()
     else:
         os.truncate(segment, 20)
-    assert {damage.subject for damage in damages(sink, sealed)} >= {str(tile) for tile in TILES[:3]}
+    assert {damage.subject for damage in list_damages(sink, sealed)} >= {
+        str(tile) for tile in TILES[:3]
+    }
 
 
-def test_a_damaged_file_header_is_found(sink: FileRawSink) -> None:
+def test_damaged_segment_header_is_detected(sink: FileRawSink) -> None:
     sealed = seal(sink, TILES[:3])
     (segment,) = sink.root.rglob("*.seg")
-    flipped(segment, 0, 0)
-    (damage,) = damages(sink, sealed)
+    flip_bit(segment, 0, 0)
+    (damage,) = list_damages(sink, sealed)
     assert (damage.subject, damage.problem) == ("000000001.seg", "its file header is damaged")
 
 
 @pytest.mark.parametrize("what", ["manifest.jsonl", ".c6"])
-def test_a_run_without_one_of_its_parts_is_refused(sink: FileRawSink, what: str) -> None:
+def test_sealed_run_with_a_missing_file_is_rejected(sink: FileRawSink, what: str) -> None:
     sealed = seal(sink)
     path = sink.root.joinpath(*PARTS, what)
-    unprotected(sink)
+    make_writable(sink)
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     with pytest.raises(InvalidValueError, match="never mended"):
-        damages(sink, sealed)
+        list_damages(sink, sealed)
 
 
-def test_a_run_that_was_moved_to_another_place_is_refused(sink: FileRawSink) -> None:
+def test_moved_run_directory_is_rejected(sink: FileRawSink) -> None:
     seal(sink)
     folder = sink.root.joinpath(*PARTS)
     folder.rename(folder.with_name("run-2"))
@@ -211,26 +215,26 @@ def test_a_run_that_was_moved_to_another_place_is_refused(sink: FileRawSink) -> 
         sink.find(KEY, RunId("run-2"))
 
 
-def test_a_manifest_written_anew_is_not_the_one_that_was_sealed(sink: FileRawSink) -> None:
+def test_rewritten_manifest_is_rejected(sink: FileRawSink) -> None:
     """Its own digest fits; only who remembers the first one finds out."""
     sealed = seal(sink)
     folder = sink.root.joinpath(*PARTS)
-    unprotected(sink)
+    make_writable(sink)
     folder.rename(folder.parents[4] / "aside")
     again = seal(sink, TILES[:19])
     assert (again.key, again.run_id) == (sealed.key, sealed.run_id)
     with pytest.raises(InvalidValueError, match="is not there any more as it was sealed"):
-        damages(sink, sealed)
+        list_damages(sink, sealed)
 
 
 # What an earlier try left
 
 
-def work(sink: FileRawSink, name: str) -> Path:
+def work_path(sink: FileRawSink, name: str) -> Path:
     return sink.root.joinpath(*PARTS[:-1], ".run-1.work", name)
 
 
-def visible(sink: FileRawSink) -> set[TileId]:
+def list_visible_tiles(sink: FileRawSink) -> set[TileId]:
     with sink.open(KEY, RUN, AREA) as raw:
         return {
             tile.tile_id
@@ -238,49 +242,49 @@ def visible(sink: FileRawSink) -> set[TileId]:
         }
 
 
-def half_done(sink: FileRawSink) -> None:
+def store_three_tiles(sink: FileRawSink) -> None:
     with sink.open(KEY, RUN, AREA) as raw:
         store_tiles(raw, TILES[:3])
 
 
-def test_a_torn_row_is_cut_and_its_tile_comes_again(sink: FileRawSink) -> None:
-    half_done(sink)
-    rows = work(sink, "rows")
+def test_torn_row_is_dropped_and_its_tile_stored_again(sink: FileRawSink) -> None:
+    store_three_tiles(sink)
+    rows = work_path(sink, "rows")
     os.truncate(rows, rows.stat().st_size - 7)
-    assert visible(sink) == set(TILES[:2])
+    assert list_visible_tiles(sink) == set(TILES[:2])
     assert seal(sink, TILES[2:4]).tiles == 4
 
 
-def test_a_damaged_row_costs_its_tile_only(
+def test_damaged_row_loses_only_its_tile(
     sink: FileRawSink, caplog: pytest.LogCaptureFixture
 ) -> None:
-    half_done(sink)
-    rows = work(sink, "rows")
-    flipped(rows, rows.read_bytes().index(b"\n") + 40, 3)
+    store_three_tiles(sink)
+    rows = work_path(sink, "rows")
+    flip_bit(rows, rows.read_bytes().index(b"\n") + 40, 3)
     rows.chmod(0o600)
     with caplog.at_level(logging.WARNING):
-        assert visible(sink) == {TILES[0], TILES[2]}
+        assert list_visible_tiles(sink) == {TILES[0], TILES[2]}
     assert [vars(record)["kind"] for record in caplog.records] == ["partition.rows_lost"]
     assert seal(sink, TILES[1:2]).tiles == 3
 
 
 @pytest.mark.parametrize("what", ["missing", "cut"])
-def test_a_row_without_its_bytes_is_no_tile(sink: FileRawSink, what: str) -> None:
-    half_done(sink)
+def test_row_without_its_bytes_is_ignored(sink: FileRawSink, what: str) -> None:
+    store_three_tiles(sink)
     (segment,) = sink.root.rglob("*.seg")
     if what == "missing":
         segment.unlink()
-        assert visible(sink) == set()
+        assert list_visible_tiles(sink) == set()
     else:
         os.truncate(segment, segment.stat().st_size - 1)
-        assert visible(sink) == set(TILES[:2])
+        assert list_visible_tiles(sink) == set(TILES[:2])
     sealed = seal(sink, TILES[:4])
     assert sealed.tiles == 4
-    assert damages(sink, sealed) == []
+    assert list_damages(sink, sealed) == []
 
 
-def test_a_seal_that_was_interrupted_is_begun_anew(sink: FileRawSink) -> None:
-    half_done(sink)
+def test_interrupted_seal_is_restarted(sink: FileRawSink) -> None:
+    store_three_tiles(sink)
     folder = sink.root.joinpath(*PARTS[:-1], ".run-1.open")
     (folder / "manifest.jsonl").write_text("of an earlier try")
     (folder / "manifest.jsonl.tmp").write_text("of an earlier try")
@@ -289,13 +293,13 @@ def test_a_seal_that_was_interrupted_is_begun_anew(sink: FileRawSink) -> None:
     folder.chmod(0o555)
     sealed = seal(sink, TILES[3:5])
     assert sealed.tiles == 5
-    assert damages(sink, sealed) == []
+    assert list_damages(sink, sealed) == []
 
 
-def test_what_a_crash_left_after_a_seal_is_swept(sink: FileRawSink) -> None:
+def test_work_files_left_after_a_seal_are_removed(sink: FileRawSink) -> None:
     seal(sink)
-    work(sink, "rows").parent.mkdir()
-    work(sink, "rows").write_text("old")
+    work_path(sink, "rows").parent.mkdir()
+    work_path(sink, "rows").write_text("old")
     seal(sink, run_id=RunId("run-2"))
     names = {path.name for path in sink.root.joinpath(*PARTS[:-1]).iterdir()}
     assert names == {"run-1", "run-2"}
@@ -304,26 +308,26 @@ def test_what_a_crash_left_after_a_seal_is_swept(sink: FileRawSink) -> None:
 # As a place to download to
 
 
-def test_rows_answer_for_single_tiles_and_segments(sink: FileRawSink) -> None:
+def test_open_partition_supports_tile_and_segment_queries(sink: FileRawSink) -> None:
     with sink.open(KEY, RUN, AREA) as raw:
         store_tiles(raw, TILES[:3])
         store, metadata = raw.tile_store, raw.tile_metadata_store
         assert store.tile_exists(TILES[0])
         assert not store.tile_exists(TILES[5])
-        assert store.read_tile(TILES[2]) == picture(TILES[2])
-        assert damages_of(store) == []
-        assert metadata.last_segment() == 1
-        assert metadata.live_bytes() == [(1, 3 * len(picture(TILES[0])))]
+        assert store.read_tile(TILES[2]) == tile_content(TILES[2])
+        assert list_store_damages(store) == []
+        assert metadata.get_last_segment() == 1
+        assert metadata.sum_live_bytes() == [(1, 3 * len(tile_content(TILES[0])))]
         assert metadata.locate(TILES[9]) is None
         assert list(metadata.pending_uploads(RUN)) == []
         metadata.mark_used([TILES[0]])
 
 
-def damages_of(store: Any) -> list[Any]:
+def list_store_damages(store: Any) -> list[Any]:
     return [found for found in store.verify() if hasattr(found, "problem")]
 
 
-def test_what_only_a_cache_does_is_refused(sink: FileRawSink) -> None:
+def test_cache_only_operations_are_rejected(sink: FileRawSink) -> None:
     with sink.open(KEY, RUN, AREA) as raw:
         store_tiles(raw, TILES[:3])
         metadata = raw.tile_metadata_store
@@ -348,4 +352,4 @@ def test_what_only_a_cache_does_is_refused(sink: FileRawSink) -> None:
         ):
             with pytest.raises(InvalidValueError):
                 use()
-    assert visible(sink) == set(TILES[:3])
+    assert list_visible_tiles(sink) == set(TILES[:3])

@@ -11,10 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support.failing_calls import CallLog
-from support.raw_crash import ALL, GROUPS, raw_sink
-from support.raw_partitions import AREA, KEY, NOW, RUN, damages, report_of, store_tiles
-from support.soak import TIMES
+from support.crash_processes import SOAK_FACTOR
+from support.disk_faults import CallLog
+from support.raw_crash import ALL, GROUPS, create_raw_sink
+from support.raw_partitions import AREA, KEY, NOW, RUN, create_report, list_damages, store_tiles
 
 from tileferry.domain.errors import StorageError
 from tileferry.domain.partitions.manifest import SealedPartition
@@ -33,7 +33,7 @@ def starter() -> Iterator["subprocess.Popen[str]"]:
         yield process
 
 
-def run(
+def run_writer(
     starter: "subprocess.Popen[str]", root: Path, *, seed: int, calls_left: int, kill_at: str = ""
 ) -> tuple[list[str], int]:
     """Start a process; return what it said, and how it ended. It may be killed when it says so."""
@@ -52,28 +52,28 @@ def run(
 
 def check_and_complete(root: Path, said: list[str]) -> SealedPartition:
     """Hold what a crash left to its promises, and have the run go on with it."""
-    sink = raw_sink(root)
+    sink = create_raw_sink(root)
     sealed = sink.find(KEY, RUN)
     assert sealed is not None or "sealed" not in said
     if sealed is None:
-        confirmed = {tile for group in GROUPS[: _groups(said)] for tile in group}
+        confirmed = {tile for group in GROUPS[: _count_groups(said)] for tile in group}
         with sink.open(KEY, RUN, AREA) as raw:
             rows = list(raw.tile_metadata_store.query_by_bbox(AREA.bbox, AREA.zoom_levels))
             there = {row.tile_id for row in rows}
             assert confirmed <= there <= set(ALL)
             assert len(rows) == len(there)
             store_tiles(raw, [tile for tile in ALL if tile not in there])
-            sealed = raw.seal(report_of(len(ALL)), at=NOW)
+            sealed = raw.seal(create_report(len(ALL)), at=NOW)
     check_sealed(root, sealed)
     return sealed
 
 
 def check_sealed(root: Path, sealed: SealedPartition) -> None:
-    sink = raw_sink(root)
+    sink = create_raw_sink(root)
     assert sink.find(KEY, RUN) == sealed
-    assert damages(sink, sealed) == []
-    with sink.reader(sealed) as reader:
-        assert sorted(entry.tile_id for entry in reader.entries()) == ALL
+    assert list_damages(sink, sealed) == []
+    with sink.open_reader(sealed) as reader:
+        assert sorted(entry.tile_id for entry in reader.iter_entries()) == ALL
     with pytest.raises(StorageError, match="it is sealed"), sink.open(KEY, RUN, AREA):
         pass
     folder = root.joinpath(*str(KEY).split("/"))
@@ -82,36 +82,36 @@ def check_sealed(root: Path, sealed: SealedPartition) -> None:
         assert path.stat().st_mode & 0o777 == (0o555 if path.is_dir() else 0o444)
 
 
-def _groups(said: list[str]) -> int:
+def _count_groups(said: list[str]) -> int:
     return sum(line.startswith("group") for line in said)
 
 
-@pytest.mark.parametrize("seed", range(30 * TIMES))
-def test_invariant_16_a_kill_at_a_call_leaves_it_open_or_sealed(
+@pytest.mark.parametrize("seed", range(30 * SOAK_FACTOR))
+def test_invariant_16_kill_at_any_call_leaves_the_run_open_or_sealed(
     starter: "subprocess.Popen[str]", tmp_path: Path, seed: int
 ) -> None:
     """The second process may be killed as well, in what the first one left."""
     chance = random.Random(seed)  # noqa: S311  # a repeatable test, not a secret
     said: list[str] = []
     for _ in range(2):
-        if "sealed" in said or raw_sink(tmp_path).find(KEY, RUN):
+        if "sealed" in said or create_raw_sink(tmp_path).find(KEY, RUN):
             break
-        more, code = run(starter, tmp_path, seed=seed, calls_left=chance.randrange(1, CALLS))
+        more, code = run_writer(starter, tmp_path, seed=seed, calls_left=chance.randrange(1, CALLS))
         assert code in {-signal.SIGKILL, 0}
-        said = said if _groups(said) > _groups(more) else more
+        said = said if _count_groups(said) > _count_groups(more) else more
     check_and_complete(tmp_path, said)
 
 
-@pytest.mark.parametrize("seed", range(10 * TIMES))
-def test_invariant_16_a_kill_while_it_is_sealed_leaves_it_open_or_sealed(
+@pytest.mark.parametrize("seed", range(10 * SOAK_FACTOR))
+def test_invariant_16_kill_during_seal_leaves_the_run_open_or_sealed(
     starter: "subprocess.Popen[str]", tmp_path: Path, seed: int
 ) -> None:
-    said, code = run(starter, tmp_path, seed=seed, calls_left=0, kill_at="sealing")
+    said, code = run_writer(starter, tmp_path, seed=seed, calls_left=0, kill_at="sealing")
     assert code in {-signal.SIGKILL, 0}
     check_and_complete(tmp_path, said)
 
 
-def test_invariant_16_a_call_that_fails_leaves_it_open_or_sealed(tmp_path: Path) -> None:
+def test_invariant_16_failed_call_leaves_the_run_open_or_sealed(tmp_path: Path) -> None:
     """Every call from the first to the last, one at a time."""
     failures = number = 0
     while True:
@@ -119,11 +119,11 @@ def test_invariant_16_a_call_that_fails_leaves_it_open_or_sealed(tmp_path: Path)
         code = errno.ENOSPC if number % 2 else errno.EIO
         log, done = CallLog(fail_at=number, code=code), 0
         try:
-            with raw_sink(root, log.calls).open(KEY, RUN, AREA) as raw:
+            with create_raw_sink(root, log.calls).open(KEY, RUN, AREA) as raw:
                 for group in GROUPS:
                     store_tiles(raw, group)
                     done += 1
-                raw.seal(report_of(len(ALL)), at=NOW)
+                raw.seal(create_report(len(ALL)), at=NOW)
         except StorageError:
             failures += 1
         check_and_complete(root, [f"group {group}" for group in range(done)])

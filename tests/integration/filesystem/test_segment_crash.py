@@ -10,11 +10,11 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from support.failing_calls import UNSYNCED
-from support.segments import LoggedBlobIndex, content, damages, tile
-from support.soak import TIMES
+from support.crash_processes import SOAK_FACTOR
+from support.disk_faults import UNSYNCED
+from support.segments import LoggedBlobIndex, create_content, create_tile, list_damages
 
-from tileferry.adapters.filesystem.segment_store import SegmentTileStore
+from tileferry.adapters.filesystem.segments.store import SegmentTileStore
 
 TESTS = Path(__file__).parents[2]
 
@@ -44,35 +44,35 @@ def run_until_killed(
     assert said == f"ended {-signal.SIGKILL}\n"
 
 
-def assert_nothing_is_lost(root: Path) -> None:
+def assert_no_tile_is_lost(root: Path) -> None:
     index = LoggedBlobIndex(root.with_suffix(".log"))
     with SegmentTileStore(root=root, index=index, calls=UNSYNCED) as store:
         for tile_id, blob in index.tiles().items():
             found = store.read_tile(tile_id)
-            assert found == content(tile_id.x, tile_id.x % 3_000)
+            assert found == create_content(tile_id.x, tile_id.x % 3_000)
             assert sha256(found).hexdigest() == blob.sha256
-        assert damages(store.verify()) == []
-        blob = store.write_tile(tile(2_000_000), b"goes on")
+        assert list_damages(store.verify()) == []
+        blob = store.write_tile(create_tile(2_000_000), b"goes on")
         store.flush()
-        index.add(tile(2_000_000), blob)
+        index.add(create_tile(2_000_000), blob)
         store.compact(live_share_min=1.0)
-        assert damages(store.verify()) == []
-        assert store.read_tile(tile(2_000_000)) == b"goes on"
+        assert list_damages(store.verify()) == []
+        assert store.read_tile(create_tile(2_000_000)) == b"goes on"
 
 
-@pytest.mark.parametrize("seed", range(12 * TIMES))
-def test_a_kill_from_outside_loses_no_visible_tile(
+@pytest.mark.parametrize("seed", range(12 * SOAK_FACTOR))
+def test_external_kill_loses_no_visible_tile(
     starter: "subprocess.Popen[str]", tmp_path: Path, seed: int
 ) -> None:
     groups = random.Random(seed).randrange(1, 60)  # noqa: S311  # a repeatable test, not a secret
     run_until_killed(starter, tmp_path / "cache", seed=seed, groups=groups)
-    assert_nothing_is_lost(tmp_path / "cache")
+    assert_no_tile_is_lost(tmp_path / "cache")
 
 
-@pytest.mark.parametrize("seed", range(20 * TIMES))
-def test_a_kill_at_a_call_loses_no_visible_tile(
+@pytest.mark.parametrize("seed", range(20 * SOAK_FACTOR))
+def test_kill_at_any_call_loses_no_visible_tile(
     starter: "subprocess.Popen[str]", tmp_path: Path, seed: int
 ) -> None:
     calls_left = random.Random(seed).randrange(1, 400)  # noqa: S311  # as above
     run_until_killed(starter, tmp_path / "cache", seed=seed, calls_left=calls_left)
-    assert_nothing_is_lost(tmp_path / "cache")
+    assert_no_tile_is_lost(tmp_path / "cache")

@@ -6,17 +6,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.segments import content, damages, failing, store_tiles, tile
+from support.segments import (
+    create_content,
+    create_failing_calls,
+    create_tile,
+    list_damages,
+    store_tiles,
+)
 
 from tileferry.adapters.filesystem.files import Directory, FileCalls
-from tileferry.adapters.filesystem.segment_store import SegmentTileStore
+from tileferry.adapters.filesystem.segments.store import SegmentTileStore
 from tileferry.adapters.memory import MemoryBlobIndex
 from tileferry.domain.errors import InvalidValueError, StorageError
 
 FAULTS = [errno.EIO, errno.ENOSPC]
 
 
-def try_to_fill(root: Path, index: MemoryBlobIndex, calls: FileCalls) -> int:
+def fill_until_failure(root: Path, index: MemoryBlobIndex, calls: FileCalls) -> int:
     """Write groups until something fails; return how many were confirmed."""
     confirmed = 0
     with SegmentTileStore(
@@ -27,42 +33,44 @@ def try_to_fill(root: Path, index: MemoryBlobIndex, calls: FileCalls) -> int:
                 store_tiles(store, index, range(group * 4, group * 4 + 4))
                 confirmed += 1
         except StorageError:
-            for refused in (lambda: store.write_tile(tile(99), b"x"), store.flush):
+            for refused in (lambda: store.write_tile(create_tile(99), b"x"), store.flush):
                 with pytest.raises(StorageError, match="start again"):
                     refused()
-            assert all(store.read_tile(tile(n)) == content(n) for n in range(confirmed * 4))
+            assert all(
+                store.read_tile(create_tile(n)) == create_content(n) for n in range(confirmed * 4)
+            )
     return confirmed
 
 
 @pytest.mark.parametrize("error", FAULTS, ids=errno.errorcode.get)
 @pytest.mark.parametrize("nth", range(1, 8))
 @pytest.mark.parametrize("kind", ["writev", "fdatasync"])
-def test_invariant_4_5_a_failed_write_or_sync_confirms_nothing_after_it(
+def test_invariant_4_5_nothing_is_confirmed_after_a_failed_write_or_sync(
     tmp_path: Path, kind: str, nth: int, error: int
 ) -> None:
     index = MemoryBlobIndex()
-    confirmed = try_to_fill(tmp_path, index, failing(kind, nth, error))
+    confirmed = fill_until_failure(tmp_path, index, create_failing_calls(kind, nth, error))
     assert confirmed < 5
-    assert sum(length for _, length in index.live_bytes()) == confirmed * 4 * 500
-    assert try_to_fill(tmp_path, index, FileCalls()) == 5  # a new run carries on
+    assert sum(length for _, length in index.sum_live_bytes()) == confirmed * 4 * 500
+    assert fill_until_failure(tmp_path, index, FileCalls()) == 5  # a new run carries on
     with SegmentTileStore(root=tmp_path, index=index) as store:
-        assert damages(store.verify()) == []
+        assert list_damages(store.verify()) == []
 
 
 @pytest.mark.parametrize("error", [*FAULTS, errno.EMFILE], ids=errno.errorcode.get)
 @pytest.mark.parametrize("nth", [5, 6])
-def test_a_segment_that_cannot_be_made_stops_the_store(
-    tmp_path: Path, nth: int, error: int
-) -> None:
+def test_failed_segment_creation_disables_the_store(tmp_path: Path, nth: int, error: int) -> None:
     index = MemoryBlobIndex()  # four directories are opened first
-    assert try_to_fill(tmp_path, index, failing("open", nth, error)) < 5
-    assert try_to_fill(tmp_path, index, FileCalls()) == 5
+    assert fill_until_failure(tmp_path, index, create_failing_calls("open", nth, error)) < 5
+    assert fill_until_failure(tmp_path, index, FileCalls()) == 5
 
 
 @pytest.mark.parametrize("nth", [1, 2, 3, 4])
 @pytest.mark.parametrize("kind", ["fsync", "mkdir", "open"])
-def test_a_cache_that_cannot_be_opened_says_so(tmp_path: Path, kind: str, nth: int) -> None:
-    calls = failing(kind, nth)
+def test_failed_open_raises_and_leaks_no_file_descriptors(
+    tmp_path: Path, kind: str, nth: int
+) -> None:
+    calls = create_failing_calls(kind, nth)
     before = set(Path("/proc/self/fd").iterdir())
     if (kind, nth) in {("mkdir", 3), ("mkdir", 4)}:
         SegmentTileStore(root=tmp_path, index=MemoryBlobIndex(), calls=calls).close()
@@ -73,16 +81,16 @@ def test_a_cache_that_cannot_be_opened_says_so(tmp_path: Path, kind: str, nth: i
     SegmentTileStore(root=tmp_path, index=MemoryBlobIndex()).close()
 
 
-def test_the_name_of_a_new_segment_is_made_durable(tmp_path: Path) -> None:
+def test_new_segment_name_is_synced(tmp_path: Path) -> None:
     index = MemoryBlobIndex()
-    calls = failing("fsync", 6)  # five when the directories were made
+    calls = create_failing_calls("fsync", 6)  # five when the directories were made
     with SegmentTileStore(root=tmp_path, index=index, calls=calls) as store:
         with pytest.raises(StorageError, match="segments"):
             store_tiles(store, index, [1])
-        assert not store.tile_exists(tile(1))
+        assert not store.tile_exists(create_tile(1))
 
 
-def test_invariant_4_a_failed_sync_is_never_repeated(tmp_path: Path) -> None:
+def test_invariant_4_failed_sync_is_never_retried(tmp_path: Path) -> None:
     synced: list[int] = []
 
     def fails_once(fd: int) -> None:
@@ -92,14 +100,14 @@ def test_invariant_4_a_failed_sync_is_never_repeated(tmp_path: Path) -> None:
 
     calls = FileCalls(fdatasync=fails_once)
     with SegmentTileStore(root=tmp_path, index=MemoryBlobIndex(), calls=calls) as store:
-        store.write_tile(tile(1), b"x")
+        store.write_tile(create_tile(1), b"x")
         for _ in range(3):
             with pytest.raises(StorageError):
                 store.flush()
     assert len(synced) == 1
 
 
-def test_short_and_interrupted_writes_go_on(tmp_path: Path) -> None:
+def test_short_and_interrupted_writes_are_continued(tmp_path: Path) -> None:
     written = 0
 
     def stumbling(fd: int, parts: list[bytes]) -> int:
@@ -112,34 +120,36 @@ def test_short_and_interrupted_writes_go_on(tmp_path: Path) -> None:
     index = MemoryBlobIndex()
     with SegmentTileStore(root=tmp_path, index=index, calls=FileCalls(writev=stumbling)) as store:
         store_tiles(store, index, range(20))
-        assert [store.read_tile(tile(n)) for n in range(20)] == [content(n) for n in range(20)]
-        assert damages(store.verify()) == []
+        assert [store.read_tile(create_tile(n)) for n in range(20)] == [
+            create_content(n) for n in range(20)
+        ]
+        assert list_damages(store.verify()) == []
 
 
-def test_short_reads_go_on(tmp_path: Path) -> None:
+def test_short_reads_are_continued(tmp_path: Path) -> None:
     index = MemoryBlobIndex()
     calls = FileCalls(pread=lambda fd, length, offset: os.pread(fd, min(length, 100), offset))
     with SegmentTileStore(root=tmp_path, index=index, calls=calls) as store:
         store_tiles(store, index, [1])
-        assert store.read_tile(tile(1)) == content(1)
+        assert store.read_tile(create_tile(1)) == create_content(1)
 
 
-def test_a_read_error_is_told_and_may_pass(tmp_path: Path) -> None:
+def test_read_error_raises_and_a_later_read_succeeds(tmp_path: Path) -> None:
     index = MemoryBlobIndex()
-    with SegmentTileStore(root=tmp_path, index=index, calls=failing("pread")) as store:
+    with SegmentTileStore(root=tmp_path, index=index, calls=create_failing_calls("pread")) as store:
         store_tiles(store, index, [1])
         with pytest.raises(StorageError, match="the disk is failing"):
-            store.read_tile(tile(1))
-        assert store.read_tile(tile(1)) == content(1)
+            store.read_tile(create_tile(1))
+        assert store.read_tile(create_tile(1)) == create_content(1)
 
 
-def test_an_interrupt_in_a_write_stops_the_store(tmp_path: Path) -> None:
+def test_interrupted_write_disables_the_store(tmp_path: Path) -> None:
     def interrupted(*_: Any) -> int:
         raise KeyboardInterrupt
 
     calls = FileCalls(writev=interrupted)
     with SegmentTileStore(root=tmp_path, index=MemoryBlobIndex(), calls=calls) as store:
-        store.write_tile(tile(1), b"x")
+        store.write_tile(create_tile(1), b"x")
         with pytest.raises(KeyboardInterrupt):
             store.flush()
         with pytest.raises(StorageError, match="start again"):
@@ -158,8 +168,8 @@ def test_an_interrupt_in_a_write_stops_the_store(tmp_path: Path) -> None:
         (errno.EXDEV, "check the disk"),
     ],
 )
-def test_each_error_says_what_to_do(tmp_path: Path, error: int, remedy: str) -> None:
-    calls = failing("rename", 1, error)
+def test_each_os_error_has_a_remedy(tmp_path: Path, error: int, remedy: str) -> None:
+    calls = create_failing_calls("rename", 1, error)
     with Directory.open_root(tmp_path, calls) as root:
         root.create_file("a").close()
         with pytest.raises(StorageError, match=remedy) as caught:
@@ -171,7 +181,7 @@ def test_each_error_says_what_to_do(tmp_path: Path, error: int, remedy: str) -> 
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/etc/passwd", "a\0b"])
-def test_invariant_26_only_plain_names_are_opened(tmp_path: Path, name: str) -> None:
+def test_invariant_26_names_with_path_parts_are_rejected(tmp_path: Path, name: str) -> None:
     with Directory.open_root(tmp_path, FileCalls()) as root:
         for use in (root.create_file, root.find_file, root.subdirectory, root.unlink):
             with pytest.raises(InvalidValueError, match="plain name"):

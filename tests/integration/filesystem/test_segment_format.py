@@ -8,23 +8,23 @@ from pathlib import Path
 
 import pytest
 import xxhash
-from support.segments import content, segments_of, store_tiles, tile
+from support.segments import create_content, create_tile, list_segments, store_tiles
 
 from tileferry.adapters.filesystem.files import FileCalls
-from tileferry.adapters.filesystem.locations import LocationCache
-from tileferry.adapters.filesystem.segment_format import segment_name, segment_number
-from tileferry.adapters.filesystem.segment_store import SegmentTileStore
+from tileferry.adapters.filesystem.segments.format import parse_segment_number, segment_name
+from tileferry.adapters.filesystem.segments.reader import LocationCache
+from tileferry.adapters.filesystem.segments.store import SegmentTileStore
 from tileferry.adapters.memory import MemoryBlobIndex
 from tileferry.application.cache.group_commit import GROUP_TILES_MAX
 from tileferry.domain.errors import StorageError, TileNotFoundError
 from tileferry.domain.tiles import BlobRef, TileId
 
 
-def test_the_bytes_are_as_documented(tmp_path: Path) -> None:
+def test_segment_bytes_match_the_documented_format(tmp_path: Path) -> None:
     index = MemoryBlobIndex()
     with SegmentTileStore(root=tmp_path, index=index) as store:
-        first = store.write_tile(tile(7), b"payload")
-        second = store.write_tile(tile(8), b"")
+        first = store.write_tile(create_tile(7), b"payload")
+        second = store.write_tile(create_tile(8), b"")
         store.flush()
     fields = struct.pack("<8sI", b"TILEFSEG", 1)
     expected = fields + struct.pack("<I", zlib.crc32(fields))
@@ -43,10 +43,10 @@ def test_the_bytes_are_as_documented(tmp_path: Path) -> None:
     assert second.offset == first.offset + 54 + 10 + 7
 
 
-def test_what_is_made_is_closed_to_others(tmp_path: Path) -> None:
+def test_created_files_are_private_to_their_owner(tmp_path: Path) -> None:
     root = tmp_path / "new" / "root"
     with SegmentTileStore(root=root, index=MemoryBlobIndex()) as store:
-        store.write_tile(tile(1), b"x")
+        store.write_tile(create_tile(1), b"x")
         store.flush()
     made = [root.parent, root, *root.rglob("*")]
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in made}
@@ -59,18 +59,20 @@ def test_what_is_made_is_closed_to_others(tmp_path: Path) -> None:
     }
 
 
-def test_a_store_appends_to_no_segment_of_an_earlier_one(tmp_path: Path) -> None:
+def test_each_store_starts_a_new_segment(tmp_path: Path) -> None:
     index = MemoryBlobIndex()
     for number in range(3):
         with SegmentTileStore(root=tmp_path, index=index) as store:
             store_tiles(store, index, [number])
-    assert segments_of(tmp_path) == ["000000001.seg", "000000002.seg", "000000003.seg"]
+    assert list_segments(tmp_path) == ["000000001.seg", "000000002.seg", "000000003.seg"]
     with SegmentTileStore(root=tmp_path, index=index) as store:
-        assert [store.read_tile(tile(number)) for number in range(3)] == [*map(content, range(3))]
-    assert len(segments_of(tmp_path)) == 3  # who only reads makes none
+        assert [store.read_tile(create_tile(number)) for number in range(3)] == [
+            *map(create_content, range(3))
+        ]
+    assert len(list_segments(tmp_path)) == 3  # who only reads makes none
 
 
-def test_a_torn_tail_and_strange_files_do_no_harm(tmp_path: Path) -> None:
+def test_torn_tail_and_unknown_files_are_ignored(tmp_path: Path) -> None:
     index = MemoryBlobIndex()
     with SegmentTileStore(root=tmp_path, index=index) as store:
         store_tiles(store, index, [1])
@@ -80,8 +82,8 @@ def test_a_torn_tail_and_strange_files_do_no_harm(tmp_path: Path) -> None:
         (tmp_path / ".c6/segments" / name).touch()
     with SegmentTileStore(root=tmp_path, index=index) as store:
         store_tiles(store, index, [2])
-        assert store.read_tile(tile(1)) == content(1)
-        located = index.locate(tile(2))
+        assert store.read_tile(create_tile(1)) == create_content(1)
+        located = index.locate(create_tile(2))
         assert located is not None
         assert located.segment == 3
 
@@ -90,18 +92,22 @@ def test_segments_roll_over_when_full(tmp_path: Path) -> None:
     index = MemoryBlobIndex()
     with SegmentTileStore(root=tmp_path, index=index, segment_bytes_max=2_000) as store:
         store_tiles(store, index, range(60))  # one group in 20 segments
-        blob = store.write_tile(tile(60), bytes(5_000))  # larger than any: has one of its own
+        blob = store.write_tile(
+            create_tile(60), bytes(5_000)
+        )  # larger than any: has one of its own
         store.flush()
-        index.add(tile(60), blob)
+        index.add(create_tile(60), blob)
         store_tiles(store, index, [61])
-        assert all(store.read_tile(tile(number)) == content(number) for number in range(60))
-        assert store.read_tile(tile(60)) == bytes(5_000)
+        assert all(
+            store.read_tile(create_tile(number)) == create_content(number) for number in range(60)
+        )
+        assert store.read_tile(create_tile(60)) == bytes(5_000)
     sizes = [path.stat().st_size for path in sorted((tmp_path / ".c6/segments").iterdir())]
     assert len(sizes) == 22
     assert [size for size in sizes if size > 2_000] == [sizes[20]]
 
 
-def test_opening_reads_no_segment(tmp_path: Path) -> None:
+def test_opening_the_store_reads_no_segment(tmp_path: Path) -> None:
     index = MemoryBlobIndex()
     with SegmentTileStore(root=tmp_path, index=index, segment_bytes_max=2_000) as store:
         store_tiles(store, index, range(60))
@@ -116,7 +122,7 @@ def test_opening_reads_no_segment(tmp_path: Path) -> None:
         assert opened == [tmp_path, "..", ".c6", "segments"]
 
 
-def test_few_files_stay_open(tmp_path: Path) -> None:
+def test_open_files_are_limited(tmp_path: Path) -> None:
     index = MemoryBlobIndex()
     with SegmentTileStore(
         root=tmp_path, index=index, segment_bytes_max=1, open_files_max=3
@@ -124,71 +130,74 @@ def test_few_files_stay_open(tmp_path: Path) -> None:
         store_tiles(store, index, range(20))
         before = len(list(Path("/proc/self/fd").iterdir()))
         for _ in range(2):
-            assert all(store.read_tile(tile(number)) == content(number) for number in range(20))
+            assert all(
+                store.read_tile(create_tile(number)) == create_content(number)
+                for number in range(20)
+            )
         assert len(list(Path("/proc/self/fd").iterdir())) <= before + 3
 
 
-def test_a_closed_store_refuses(tmp_path: Path) -> None:
+def test_closed_store_raises(tmp_path: Path) -> None:
     index = MemoryBlobIndex()
     store = SegmentTileStore(root=tmp_path, index=index)
     store_tiles(store, index, [1])
     store.close()
     store.close()
     with pytest.raises(StorageError, match="closed"):
-        store.read_tile(tile(1))
+        store.read_tile(create_tile(1))
     with pytest.raises(StorageError, match="closed"):
-        store.write_tile(tile(2), b"")
+        store.write_tile(create_tile(2), b"")
     with pytest.raises(StorageError, match="closed"):
         store.flush()
 
 
-def test_rows_removed_elsewhere_are_noticed_when_told(tmp_path: Path) -> None:
+def test_externally_removed_rows_are_seen_after_forget_locations(tmp_path: Path) -> None:
     index = MemoryBlobIndex()
     with SegmentTileStore(root=tmp_path, index=index) as store:
         store_tiles(store, index, [1])
-        store.read_tile(tile(1))
-        index.forget([tile(1)])
+        store.read_tile(create_tile(1))
+        index.forget([create_tile(1)])
         store.forget_locations()
         with pytest.raises(TileNotFoundError):
-            store.read_tile(tile(1))
+            store.read_tile(create_tile(1))
 
 
-def test_remembered_locations_are_bounded(tmp_path: Path) -> None:
+def test_cached_locations_are_bounded(tmp_path: Path) -> None:
     index = MemoryBlobIndex()
     with SegmentTileStore(root=tmp_path, index=index, locations_max=10) as store:
         store_tiles(store, index, range(50))
         for _ in range(2):
-            assert all(store.read_tile(tile(n)) == content(n) for n in range(50))
+            assert all(store.read_tile(create_tile(n)) == create_content(n) for n in range(50))
         assert len(store._locations._known) == 10
 
 
-def test_an_answer_from_before_a_row_changed_is_not_remembered() -> None:
+def test_stale_location_is_not_cached() -> None:
     old, new = (BlobRef(segment=n, offset=16, length=5, sha256="ab" * 32) for n in (1, 2))
     locations = LocationCache(entries_max=10)
     asked_early = locations.changes  # and the index said: the old one
-    locations.note_written(tile(1), new)
-    locations.remember(tile(1), new, changes=locations.changes)  # its row has changed
-    locations.remember(tile(1), old, changes=asked_early)
-    assert locations.get(tile(1)) == new
+    locations.note_written(create_tile(1), new)
+    locations.remember(create_tile(1), new, changes=locations.changes)  # its row has changed
+    locations.remember(create_tile(1), old, changes=asked_early)
+    assert locations.get(create_tile(1)) == new
 
 
-def test_tiles_whose_rows_are_to_come_are_kept_in_mind() -> None:
+def test_old_location_of_a_tile_awaiting_its_row_is_not_cached() -> None:
     """Two groups may wait for their rows; the old place of none of them is remembered."""
     old, new = (BlobRef(segment=n, offset=16, length=5, sha256="ab" * 32) for n in (1, 2))
     locations = LocationCache(entries_max=10)
     for number in range(2 * GROUP_TILES_MAX):
-        locations.note_written(tile(number), new)
-    locations.remember(tile(0), old, changes=locations.changes)
-    assert locations.get(tile(0)) is None
+        locations.note_written(create_tile(number), new)
+    locations.remember(create_tile(0), old, changes=locations.changes)
+    assert locations.get(create_tile(0)) is None
 
 
 @pytest.mark.parametrize("number", [1, 7, 999_999_999])
-def test_names_and_numbers_fit(number: int) -> None:
-    assert segment_number(segment_name(number)) == number
+def test_segment_name_and_number_round_trip(number: int) -> None:
+    assert parse_segment_number(segment_name(number)) == number
     assert len(segment_name(number)) == len("000000001.seg")
 
 
-def test_a_number_whose_file_is_gone_is_not_given_again(tmp_path: Path) -> None:
+def test_segment_number_of_a_missing_file_is_not_reused(tmp_path: Path) -> None:
     """Rows may outlive their files, as in a folder emptied by hand; they must stay apart."""
     index = MemoryBlobIndex()
     index.add(

@@ -5,16 +5,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.segments import damages, segments_of, store_tiles, tile
+from support.segments import create_tile, list_damages, list_segments, store_tiles
 
-from tileferry.adapters.filesystem.segment_store import SegmentTileStore
-from tileferry.adapters.filesystem.verification import DamagedBlob, DamagedSegment
+from tileferry.adapters.filesystem.segments.maintenance import DamagedBlob, DamagedSegment
+from tileferry.adapters.filesystem.segments.store import SegmentTileStore
 from tileferry.adapters.memory import MemoryBlobIndex
 from tileferry.domain.errors import StorageError
 
 
 @pytest.mark.parametrize("planted", [".c6", ".c6/segments"])
-def test_invariant_27_a_linked_directory_is_refused(tmp_path: Path, planted: str) -> None:
+def test_invariant_27_symlinked_directory_is_rejected(tmp_path: Path, planted: str) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     link = tmp_path / "root" / planted
@@ -25,7 +25,7 @@ def test_invariant_27_a_linked_directory_is_refused(tmp_path: Path, planted: str
     assert list(elsewhere.iterdir()) == []
 
 
-def test_invariant_27_a_dangling_link_is_refused(tmp_path: Path) -> None:
+def test_invariant_27_dangling_symlink_is_rejected(tmp_path: Path) -> None:
     (tmp_path / ".c6").symlink_to(tmp_path / "nowhere")
     with pytest.raises(StorageError, match="symbolic link was planted"):
         SegmentTileStore(root=tmp_path, index=MemoryBlobIndex())
@@ -48,7 +48,7 @@ def plant_directory(segment: Path) -> None:
 
 
 @pytest.mark.parametrize("plant", [plant_link, plant_fifo, plant_directory])
-def test_invariant_27_a_segment_that_is_no_file_is_refused(
+def test_invariant_27_segment_that_is_not_a_regular_file_is_rejected(
     tmp_path: Path, plant: Callable[[Path], None]
 ) -> None:
     index = MemoryBlobIndex()
@@ -57,13 +57,16 @@ def test_invariant_27_a_segment_that_is_no_file_is_refused(
     plant(tmp_path / ".c6/segments/000000001.seg")
     with SegmentTileStore(root=tmp_path, index=index) as store:
         with pytest.raises(StorageError, match="000000001"):
-            store.read_tile(tile(1))
+            store.read_tile(create_tile(1))
         with pytest.raises(StorageError, match="000000001"):
             store.compact()
-        assert {type(item) for item in damages(store.verify())} == {DamagedBlob, DamagedSegment}
+        assert {type(item) for item in list_damages(store.verify())} == {
+            DamagedBlob,
+            DamagedSegment,
+        }
 
 
-def test_invariant_27_a_link_where_the_next_segment_goes_is_not_followed(tmp_path: Path) -> None:
+def test_invariant_27_symlink_at_the_next_segment_path_is_not_followed(tmp_path: Path) -> None:
     index = MemoryBlobIndex()
     with SegmentTileStore(root=tmp_path, index=index, segment_bytes_max=600) as store:
         store_tiles(store, index, [1])
@@ -73,19 +76,19 @@ def test_invariant_27_a_link_where_the_next_segment_goes_is_not_followed(tmp_pat
     assert not (tmp_path / "outside").exists()
     with SegmentTileStore(root=tmp_path, index=index) as store:
         store_tiles(store, index, [2])
-    assert segments_of(tmp_path)[-1] == "000000003.seg"
+    assert list_segments(tmp_path)[-1] == "000000003.seg"
 
 
-def test_the_root_itself_may_be_the_operators_link(tmp_path: Path) -> None:
+def test_root_may_be_a_symlink(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "root").symlink_to(tmp_path / "disk")
     index = MemoryBlobIndex()
     with SegmentTileStore(root=tmp_path / "root", index=index) as store:
         store_tiles(store, index, [1])
-    assert segments_of(tmp_path / "disk") == ["000000001.seg"]
+    assert list_segments(tmp_path / "disk") == ["000000001.seg"]
 
 
-def test_a_directory_open_to_others_is_closed(tmp_path: Path) -> None:
+def test_directory_with_open_permissions_is_made_private(tmp_path: Path) -> None:
     (tmp_path / ".c6").mkdir()
     (tmp_path / ".c6").chmod(0o777)
     SegmentTileStore(root=tmp_path, index=MemoryBlobIndex()).close()

@@ -5,11 +5,15 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from support.segments import content, damages, segments_of, store_tiles, tile
+from support.segments import create_content, create_tile, list_damages, list_segments, store_tiles
 
-from tileferry.adapters.filesystem.segment_format import record_head
-from tileferry.adapters.filesystem.segment_store import SegmentTileStore
-from tileferry.adapters.filesystem.verification import DamagedBlob, DamagedSegment, SegmentTally
+from tileferry.adapters.filesystem.segments.format import encode_record_head
+from tileferry.adapters.filesystem.segments.maintenance import (
+    DamagedBlob,
+    DamagedSegment,
+    SegmentTally,
+)
+from tileferry.adapters.filesystem.segments.store import SegmentTileStore
 from tileferry.adapters.memory import MemoryBlobIndex
 from tileferry.domain.errors import DamagedTileError
 
@@ -19,14 +23,16 @@ def index() -> MemoryBlobIndex:
     return MemoryBlobIndex()
 
 
-def test_a_sound_cache_has_only_tallies(tmp_path: Path, index: MemoryBlobIndex) -> None:
+def test_verifying_an_intact_cache_yields_only_tallies(
+    tmp_path: Path, index: MemoryBlobIndex
+) -> None:
     with SegmentTileStore(root=tmp_path, index=index) as store:
         store_tiles(store, index, range(600))  # more than two pages of rows
         told: list[None] = []
         assert list(store.verify(lambda: told.append(None))) == [
             SegmentTally(
                 segment=1,
-                size_bytes=(tmp_path / ".c6/segments" / segments_of(tmp_path)[0]).stat().st_size,
+                size_bytes=(tmp_path / ".c6/segments" / list_segments(tmp_path)[0]).stat().st_size,
                 live_tiles=600,
                 live_bytes=600 * 500,
                 dead_bytes=0,
@@ -35,16 +41,16 @@ def test_a_sound_cache_has_only_tallies(tmp_path: Path, index: MemoryBlobIndex) 
         assert len(told) == 600
 
 
-def test_dead_bytes_are_counted_segment_by_segment(tmp_path: Path, index: MemoryBlobIndex) -> None:
+def test_dead_bytes_are_counted_per_segment(tmp_path: Path, index: MemoryBlobIndex) -> None:
     with SegmentTileStore(root=tmp_path, index=index, segment_bytes_max=1_200) as store:
         store_tiles(store, index, [10, 11, 12, 13, 14, 15])
         for number in (10, 12, 13):
-            store.delete_tile(tile(number))
+            store.delete_tile(create_tile(number))
     (tmp_path / ".c6/segments/000000009.seg").write_bytes(b"torn")
     record = 54 + len("osm/21/10/10") + 500
     with SegmentTileStore(root=tmp_path, index=index) as store:
         tallies = [item for item in store.verify() if isinstance(item, SegmentTally)]
-        assert damages(store.verify()) == []
+        assert list_damages(store.verify()) == []
     assert [(tally.segment, tally.live_tiles, tally.dead_bytes) for tally in tallies] == [
         (1, 1, record),
         (2, 0, 2 * record),
@@ -53,14 +59,19 @@ def test_dead_bytes_are_counted_segment_by_segment(tmp_path: Path, index: Memory
     ]
 
 
-def test_invariant_6_every_flipped_bit_of_a_live_record_is_found(
+def test_invariant_6_every_flipped_bit_of_a_live_record_is_detected(
     tmp_path: Path, index: MemoryBlobIndex
 ) -> None:
     with SegmentTileStore(root=tmp_path, index=index) as store:
         for number in (1, 2, 3):
-            index.add(tile(number), store.write_tile(tile(number), content(number, 20)))
+            index.add(
+                create_tile(number),
+                store.write_tile(create_tile(number), create_content(number, 20)),
+            )
         store.flush()
-    start, end = (blob.offset for blob in map(index.locate, [tile(2), tile(3)]) if blob)
+    start, end = (
+        blob.offset for blob in map(index.locate, [create_tile(2), create_tile(3)]) if blob
+    )
     path = tmp_path / ".c6/segments/000000001.seg"
     sound = path.read_bytes()
     with (
@@ -70,18 +81,20 @@ def test_invariant_6_every_flipped_bit_of_a_live_record_is_found(
         for bit in range(start * 8, end * 8):
             segment.seek(bit // 8)
             segment.write(bytes([sound[bit // 8] ^ (1 << bit % 8)]))
-            (damage,) = damages(store.verify())
+            (damage,) = list_damages(store.verify())
             assert isinstance(damage, DamagedBlob)
-            assert damage.tile_id == tile(2)
+            assert damage.tile_id == create_tile(2)
             with pytest.raises(DamagedTileError):
-                store.read_tile(tile(2))
-            assert store.read_tile(tile(1)) == content(1, 20)
+                store.read_tile(create_tile(2))
+            assert store.read_tile(create_tile(1)) == create_content(1, 20)
             segment.seek(bit // 8)
             segment.write(sound[bit // 8 : bit // 8 + 1])
-        assert damages(store.verify()) == []
+        assert list_damages(store.verify()) == []
 
 
-def test_a_flipped_bit_of_the_file_header_is_found(tmp_path: Path, index: MemoryBlobIndex) -> None:
+def test_flipped_bit_in_a_segment_header_is_detected(
+    tmp_path: Path, index: MemoryBlobIndex
+) -> None:
     with SegmentTileStore(root=tmp_path, index=index) as store:
         store_tiles(store, index, [1])
     path = tmp_path / ".c6/segments/000000001.seg"
@@ -91,29 +104,33 @@ def test_a_flipped_bit_of_the_file_header_is_found(tmp_path: Path, index: Memory
             changed = bytearray(sound)
             changed[bit // 8] ^= 1 << bit % 8
             path.write_bytes(changed)
-            assert damages(store.verify()) == [
+            assert list_damages(store.verify()) == [
                 DamagedSegment(segment=1, problem="its file header is damaged")
             ]
-            assert store.read_tile(tile(1)) == content(1)  # the tile itself is sound
+            assert store.read_tile(create_tile(1)) == create_content(1)  # the tile itself is sound
 
 
-def test_a_digest_that_was_told_wrong_is_found(tmp_path: Path, index: MemoryBlobIndex) -> None:
+def test_wrong_digest_passed_by_the_caller_is_detected(
+    tmp_path: Path, index: MemoryBlobIndex
+) -> None:
     with SegmentTileStore(root=tmp_path, index=index) as store:
-        index.add(tile(1), store.write_tile(tile(1), b"bytes", digest=bytes(32)))
-        (damage,) = damages(store.verify())
+        index.add(create_tile(1), store.write_tile(create_tile(1), b"bytes", digest=bytes(32)))
+        (damage,) = list_damages(store.verify())
         assert "sha256" in damage.problem
 
 
-def test_a_forged_checksum_is_found_by_the_digest(tmp_path: Path, index: MemoryBlobIndex) -> None:
+def test_forged_checksum_is_detected_by_the_digest(tmp_path: Path, index: MemoryBlobIndex) -> None:
     """Bytes and fast checksum changed together pass a read, and not a verification."""
     with SegmentTileStore(root=tmp_path, index=index) as store:
-        blob = store.write_tile(tile(1), b"forged")
+        blob = store.write_tile(create_tile(1), b"forged")
         store.flush()
         path = tmp_path / ".c6/segments/000000001.seg"
-        forged = record_head(str(tile(1)).encode(), b"FORGED", bytes.fromhex(blob.sha256))
+        forged = encode_record_head(
+            str(create_tile(1)).encode(), b"FORGED", bytes.fromhex(blob.sha256)
+        )
         path.write_bytes(path.read_bytes()[: blob.offset] + forged + b"FORGED")
-        index.add(tile(1), blob)
-        (damage,) = damages(store.verify())
+        index.add(create_tile(1), blob)
+        (damage,) = list_damages(store.verify())
         assert "sha256" in damage.problem
 
 
@@ -128,37 +145,37 @@ def test_a_forged_checksum_is_found_by_the_digest(tmp_path: Path, index: MemoryB
         ({"offset": 17}, "no record starts at 17"),
     ],
 )
-def test_rows_that_point_nowhere_are_found(
+def test_rows_with_wrong_locations_are_detected(
     tmp_path: Path, index: MemoryBlobIndex, change: dict[str, Any], problem: str
 ) -> None:
     with SegmentTileStore(root=tmp_path, index=index) as store:
         store_tiles(store, index, [0, 1])
-        blob = index.locate(tile(1))
+        blob = index.locate(create_tile(1))
         assert blob is not None
         wrong = evolve(blob, **change)
-        index.add(tile(1), wrong)
-        (damage,) = damages(store.verify())
+        index.add(create_tile(1), wrong)
+        (damage,) = list_damages(store.verify())
         assert isinstance(damage, DamagedBlob)
-        assert (damage.tile_id, damage.blob) == (tile(1), wrong)
+        assert (damage.tile_id, damage.blob) == (create_tile(1), wrong)
         assert problem in damage.problem
         with pytest.raises(DamagedTileError, match=problem):
-            store.read_tile(tile(1))
+            store.read_tile(create_tile(1))
 
 
-def test_a_row_that_points_to_another_tile_is_found(tmp_path: Path, index: MemoryBlobIndex) -> None:
+def test_row_pointing_to_another_tile_is_detected(tmp_path: Path, index: MemoryBlobIndex) -> None:
     with SegmentTileStore(root=tmp_path, index=index) as store:
         store_tiles(store, index, [1, 2])
-        other = index.locate(tile(2))
+        other = index.locate(create_tile(2))
         assert other is not None
-        index.add(tile(1), other)
-        (damage,) = damages(store.verify())
+        index.add(create_tile(1), other)
+        (damage,) = list_damages(store.verify())
         assert "the record of osm/21/2/2" in damage.problem
 
 
-def test_a_lost_segment_names_each_of_its_tiles(tmp_path: Path, index: MemoryBlobIndex) -> None:
+def test_lost_segment_is_reported_for_each_tile(tmp_path: Path, index: MemoryBlobIndex) -> None:
     with SegmentTileStore(root=tmp_path, index=index) as store:
         store_tiles(store, index, range(5))
     (tmp_path / ".c6/segments/000000001.seg").unlink()
     with SegmentTileStore(root=tmp_path, index=index) as store:
         found = [item.tile_id for item in store.verify() if isinstance(item, DamagedBlob)]
-    assert found == [tile(number) for number in range(5)]
+    assert found == [create_tile(number) for number in range(5)]

@@ -4,8 +4,8 @@ import logging
 from collections.abc import Sequence
 
 import pytest
-from support.download_site import DownloadSite, NewSite
-from support.scripted_provider import answering_with, path_of
+from support.download_env import DownloadEnv, NewDownloadEnv
+from support.scripted_provider import create_answer, tile_path
 
 from tileferry.adapters.memory import MemoryCacheLedger, MemoryTileMetadataStore
 from tileferry.adapters.postgres import PostgresCacheLedger, PostgresTileMetadataStore
@@ -14,17 +14,17 @@ from tileferry.domain.errors import SatelliteProviderError, StorageError
 from tileferry.domain.tiles import DownloadOutcome, TileId
 
 
-def interrupted(site: DownloadSite) -> None:
+def interrupt_download(site: DownloadEnv) -> None:
     """Have a download end in the middle, with some of its tiles journaled."""
-    broken = path_of(site.provider.tiles[30])
-    site.provider.always[broken] = answering_with(403)
+    broken = tile_path(site.provider.tiles[30])
+    site.provider.always[broken] = create_answer(403)
     with pytest.raises(SatelliteProviderError):
-        site.downloader().download_tiles_for_area(site.request())
+        site.create_downloader().download_tiles_for_area(site.create_request())
     site.provider.always.clear()
     site.provider.requests.clear()
 
 
-def evict(site: DownloadSite, tiles: Sequence[TileId]) -> None:
+def evict(site: DownloadEnv, tiles: Sequence[TileId]) -> None:
     """Remove tiles as making room for another area does."""
     ledger: MemoryCacheLedger | PostgresCacheLedger
     if isinstance(site.metadata, MemoryTileMetadataStore):
@@ -32,64 +32,68 @@ def evict(site: DownloadSite, tiles: Sequence[TileId]) -> None:
     else:
         assert isinstance(site.metadata, PostgresTileMetadataStore)
         ledger = PostgresCacheLedger(database=site.metadata.database)
-    with ledger.exclusively() as books:
+    with ledger.begin_transaction() as books:
         books.evict(tiles)
 
 
-def test_invariant_01_a_journaled_tile_that_was_evicted_is_fetched_again(
-    new_site: NewSite, caplog: pytest.LogCaptureFixture
+def test_invariant_01_evicted_journaled_tiles_are_fetched_again(
+    new_download_env: NewDownloadEnv, caplog: pytest.LogCaptureFixture
 ) -> None:
-    site = new_site(40)
-    interrupted(site)
-    kept = sorted(site.stored(), key=str)
+    site = new_download_env(40)
+    interrupt_download(site)
+    kept = sorted(site.list_stored(), key=str)
     evicted, still_there = kept[:5], kept[5:]
     assert still_there
     evict(site, evicted)
-    report = site.downloader().download_tiles_for_area(site.request())
+    report = site.create_downloader().download_tiles_for_area(site.create_request())
     assert (report.outcome, report.tiles_downloaded) == (DownloadOutcome.SUCCESS, 40)
-    assert set(site.stored()) == set(site.provider.tiles)
+    assert set(site.list_stored()) == set(site.provider.tiles)
     fetched = set(site.provider.tile_gets)
-    assert {path_of(tile) for tile in evicted} <= fetched
-    assert not {path_of(tile) for tile in still_there} & fetched
-    (gone,) = of_kind(caplog, "c11.journal.tiles_gone")
+    assert {tile_path(tile) for tile in evicted} <= fetched
+    assert not {tile_path(tile) for tile in still_there} & fetched
+    (gone,) = find_log_records(caplog, "c11.journal.tiles_gone")
     assert vars(gone)["tiles"] == 5
     # The journal's count is of tiles, also of those that were fetched twice.
-    again = site.downloader().download_tiles_for_area(site.request())
+    again = site.create_downloader().download_tiles_for_area(site.create_request())
     assert (again.outcome, again.tiles_downloaded) == (DownloadOutcome.IDEMPOTENT_NO_OP, 40)
 
 
-def test_a_complete_journal_of_another_cache_is_not_believed(new_site: NewSite) -> None:
-    site = new_site(8)
-    site.downloader().download_tiles_for_area(site.request())
+def test_complete_journal_without_stored_tiles_is_ignored(new_download_env: NewDownloadEnv) -> None:
+    site = new_download_env(8)
+    site.create_downloader().download_tiles_for_area(site.create_request())
     evict(site, site.provider.tiles)  # as in a database that was made anew
-    report = site.downloader().download_tiles_for_area(site.request())
+    report = site.create_downloader().download_tiles_for_area(site.create_request())
     assert (report.outcome, report.tiles_downloaded) == (DownloadOutcome.SUCCESS, 8)
-    assert set(site.stored()) == set(site.provider.tiles)
+    assert set(site.list_stored()) == set(site.provider.tiles)
 
 
-def test_what_is_stored_of_the_area_is_not_evicted_for_the_rest(new_site: NewSite) -> None:
-    site = new_site(40)
-    interrupted(site)
-    kept = set(site.stored())
-    site.downloader().download_tiles_for_area(site.request())
+def test_stored_tiles_of_the_area_are_protected_from_eviction(
+    new_download_env: NewDownloadEnv,
+) -> None:
+    site = new_download_env(40)
+    interrupt_download(site)
+    kept = set(site.list_stored())
+    site.create_downloader().download_tiles_for_area(site.create_request())
     assert {tile for tile in site.provider.tiles if tile in site.budget.kept[-1]} == kept
 
 
-def test_a_listing_without_a_tile_is_not_remembered_as_done(new_site: NewSite) -> None:
-    site = new_site(3)
+def test_empty_listing_does_not_complete_the_download(new_download_env: NewDownloadEnv) -> None:
+    site = new_download_env(3)
     tiles, site.provider.tiles = site.provider.tiles, []
-    report = site.downloader().download_tiles_for_area(site.request())
+    report = site.create_downloader().download_tiles_for_area(site.create_request())
     assert (report.outcome, report.tiles_requested) == (DownloadOutcome.SUCCESS, 0)
     site.provider.tiles = tiles
-    report = site.downloader().download_tiles_for_area(site.request())
+    report = site.create_downloader().download_tiles_for_area(site.create_request())
     assert (report.outcome, report.tiles_downloaded) == (DownloadOutcome.SUCCESS, 3)
 
 
-def test_the_report_of_a_failed_run_counts_what_is_safe(
-    new_site: NewSite, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+def test_report_of_a_failed_run_counts_only_stored_tiles(
+    new_download_env: NewDownloadEnv,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     caplog.set_level(logging.INFO)
-    site = new_site(40)
+    site = new_download_env(40)
     flushes = iter([site.tile_store.flush])
 
     def until_the_disk_is_full() -> None:
@@ -101,22 +105,22 @@ def test_the_report_of_a_failed_run_counts_what_is_safe(
     monkeypatch.setattr(site.tile_store, "flush", until_the_disk_is_full, raising=False)
     settings = DownloadSettings(group=GroupLimits(tiles_max=4, age_ms_max=1e9))
     with pytest.raises(StorageError):
-        site.downloader(settings=settings).download_tiles_for_area(site.request())
-    (end,) = of_kind(caplog, "c11.download.session.end")
-    assert vars(end)["tiles_downloaded"] == len(site.stored()) == 4
+        site.create_downloader(settings=settings).download_tiles_for_area(site.create_request())
+    (end,) = find_log_records(caplog, "c11.download.session.end")
+    assert vars(end)["tiles_downloaded"] == len(site.list_stored()) == 4
 
 
-def test_why_a_tile_failed_by_itself_is_told(
-    new_site: NewSite, caplog: pytest.LogCaptureFixture
+def test_failed_tile_is_logged_with_its_reason(
+    new_download_env: NewDownloadEnv, caplog: pytest.LogCaptureFixture
 ) -> None:
-    site = new_site(5)
+    site = new_download_env(5)
     site.provider.headers[site.provider.tiles[2]] = {"content-type": "text/html"}
-    report = site.downloader().download_tiles_for_area(site.request())
+    report = site.create_downloader().download_tiles_for_area(site.create_request())
     assert (report.outcome, report.tiles_failed) == (DownloadOutcome.PARTIAL, 1)
-    (warning,) = of_kind(caplog, "c11.download.tile_failed")
-    assert path_of(site.provider.tiles[2]) in warning.getMessage()
+    (warning,) = find_log_records(caplog, "c11.download.tile_failed")
+    assert tile_path(site.provider.tiles[2]) in warning.getMessage()
     assert "'text/html' is not image/" in warning.getMessage()
 
 
-def of_kind(caplog: pytest.LogCaptureFixture, kind: str) -> list[logging.LogRecord]:
+def find_log_records(caplog: pytest.LogCaptureFixture, kind: str) -> list[logging.LogRecord]:
     return [record for record in caplog.records if getattr(record, "kind", None) == kind]

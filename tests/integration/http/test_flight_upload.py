@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import pytest
 from attrs import define, evolve, field
-from support.managers import Bench
+from support.managers import RetryBench
 from support.provider import API_KEY, RunningProvider
 
-from tileferry.adapters.filesystem.flight_records import FlightRecordFile, OperatorsWord
+from tileferry.adapters.filesystem.operator_files import FlightRecordFile, OperatorConfirmation
 from tileferry.adapters.http import ProviderAddress, ResponseLimits, new_client
 from tileferry.adapters.http.uploads import HttpUploadProvider
 from tileferry.adapters.memory import (
@@ -55,15 +55,15 @@ def picture(number: int, version: int = 0) -> bytes:
     return f"tile {number} version {version}".encode() * 50
 
 
-class WatchedKeys(Ed25519Keys):
+class RecordingKeys(Ed25519Keys):
     """Keeps the sessions it made, to look at them afterwards."""
 
     def __init__(self) -> None:
         self.sessions: list[Any] = []
 
     @contextmanager
-    def session(self) -> Iterator[Any]:
-        with super().session() as made:
+    def open_session(self) -> Iterator[Any]:
+        with super().open_session() as made:
             self.sessions.append(made)
             yield made
 
@@ -72,13 +72,13 @@ CLIENTS: list[httpx.Client] = []
 
 
 @pytest.fixture(autouse=True)
-def _closing() -> Iterator[None]:
+def _close_clients() -> Iterator[None]:
     yield
     while CLIENTS:
         CLIENTS.pop().close()
 
 
-class HeldLock:
+class AlwaysHeldLock:
     """A cache of our own."""
 
     def check_held(self) -> None:
@@ -95,7 +95,7 @@ class Flight:
     store: MemoryTileStore = field(init=False)
     metadata: MemoryTileMetadataStore = field(init=False)
     envelopes: MemoryEnvelopeStore = field(factory=MemoryEnvelopeStore)
-    bench: Bench = field(factory=Bench)
+    bench: RetryBench = field(factory=RetryBench)
 
     def __attrs_post_init__(self) -> None:
         index = MemoryBlobIndex()
@@ -128,10 +128,10 @@ class Flight:
             "tile_store": self.store,
             "tile_metadata_store": self.metadata,
             "envelopes": self.envelopes,
-            "flight_records": OperatorsWord(flight_id="F1", said_at=CAPTURED),
+            "flight_records": OperatorConfirmation(flight_id="F1", said_at=CAPTURED),
             "keys": Ed25519Keys(),
-            "lock": HeldLock(),
-            "retry": self.bench.manager(),
+            "lock": AlwaysHeldLock(),
+            "retry": self.bench.create_manager(),
             "clock": self.clock,
             "logger": logging.getLogger("tests.upload"),
             "settings": UploadSettings(batch_tiles_max=4),
@@ -150,26 +150,26 @@ def provider(reference_provider: RunningProvider) -> RunningProvider:
     return reference_provider
 
 
-def accepted(provider: RunningProvider) -> list[str]:
+def list_accepted(provider: RunningProvider) -> list[str]:
     return [line.tile_id for line in provider.uploads if line.status == "accepted"]
 
 
-def test_a_flight_is_uploaded_in_signed_batches(provider: RunningProvider) -> None:
+def test_flight_is_uploaded_in_signed_batches(provider: RunningProvider) -> None:
     flight = Flight(provider)
     upload = flight.upload()
     assert isinstance(upload, TileUploader)
     report = upload.upload_pending_tiles(REQUEST)
     assert (report.outcome, report.tiles_acknowledged) == (UploadOutcome.SUCCESS, 10)
     assert flight.statuses() == [VotingStatus.UPLOADED] * 10
-    assert sorted(accepted(provider)) == sorted(str(tile(number)) for number in range(10))
+    assert sorted(list_accepted(provider)) == sorted(str(tile(number)) for number in range(10))
     assert flight.posts() == 3
-    assert flight.envelopes.open_envelopes("F1") == []
+    assert flight.envelopes.list_open_envelopes("F1") == []
     assert list(upload.enumerate_pending_tiles("F1")) == []
     assert upload.upload_pending_tiles(REQUEST).per_tile_status == ()
     assert flight.posts() == 3
 
 
-def test_batches_are_bounded_in_bytes_too(provider: RunningProvider) -> None:
+def test_batches_are_limited_in_bytes(provider: RunningProvider) -> None:
     flight = Flight(provider, count=6)
     size = len(picture(0))
     settings = UploadSettings(batch_tiles_max=100, batch_bytes_max=2 * size)
@@ -177,10 +177,10 @@ def test_batches_are_bounded_in_bytes_too(provider: RunningProvider) -> None:
     assert flight.posts() == 3
 
 
-def test_what_is_refused_is_reported_and_stays_pending(provider: RunningProvider) -> None:
+def test_rejected_tile_is_reported_and_stays_pending(provider: RunningProvider) -> None:
     flight = Flight(provider)
     poison = tile(3)
-    provider.misbehave({"fault": "poison", "tile": str(poison)})
+    provider.set_faults({"fault": "poison", "tile": str(poison)})
     report = flight.upload().upload_pending_tiles(REQUEST)
     assert (report.outcome, report.tiles_rejected) == (UploadOutcome.PARTIAL, 1)
     (refused,) = [entry for entry in report.per_tile_status if not entry.status.acknowledged]
@@ -190,7 +190,7 @@ def test_what_is_refused_is_reported_and_stays_pending(provider: RunningProvider
 
 
 @pytest.mark.parametrize("state", ["airborne", "unknown"])
-def test_nothing_is_sent_while_the_aircraft_is_not_on_the_ground(
+def test_nothing_is_sent_unless_the_flight_is_on_the_ground(
     provider: RunningProvider, tmp_path: Path, state: str
 ) -> None:
     flight = Flight(provider, count=1)
@@ -212,21 +212,21 @@ def test_nothing_is_sent_while_the_aircraft_is_not_on_the_ground(
 
 
 @pytest.mark.parametrize("fault", ["lost-answer", "cut", "503"])
-def test_invariant_8_a_repeat_has_the_same_key_bytes_and_signature(
+def test_invariant_8_retry_sends_the_same_key_bytes_and_signature(
     provider: RunningProvider, fault: str
 ) -> None:
     flight = Flight(provider, count=3)
-    provider.misbehave({"fault": fault, "call": "upload", "times": 2})
+    provider.set_faults({"fault": fault, "call": "upload", "times": 2})
     report = flight.upload().upload_pending_tiles(REQUEST)
     assert (report.outcome, report.tiles_acknowledged) == (UploadOutcome.SUCCESS, 3)
     # Another body under one key would be refused with a 409, another signature with a 403.
     posts = [line for line in provider.requests if line.method == "POST"]
     assert [line.status for line in posts[:-1]] == [503 if fault == "503" else None] * 2
     assert len({line.idempotency_key for line in posts}) == 1
-    assert sorted(accepted(provider)) == sorted(str(tile(number)) for number in range(3))
+    assert sorted(list_accepted(provider)) == sorted(str(tile(number)) for number in range(3))
 
 
-def test_invariant_8_what_was_left_as_too_late_is_repeated_to_the_byte(
+def test_invariant_8_timed_out_request_is_retried_byte_for_byte(
     provider: RunningProvider,
 ) -> None:
     flight = Flight(provider, count=3)
@@ -254,7 +254,7 @@ def test_invariant_8_what_was_left_as_too_late_is_repeated_to_the_byte(
     assert (first.content, first.headers) == (second.content, second.headers)
 
 
-class Crash(BaseException):
+class SimulatedCrash(BaseException):
     """The process dies."""
 
 
@@ -266,41 +266,41 @@ class CrashingStore(MemoryTileMetadataStore):
     def mark_uploaded(self, *tile_ids: TileId) -> None:
         if self.is_recording:
             super().mark_uploaded(*tile_ids)
-        raise Crash
+        raise SimulatedCrash
 
 
 @pytest.mark.parametrize("recorded", [False, True])
-def test_invariant_7_what_a_crash_left_open_is_sent_as_it_was_and_never_after_its_ack(
+def test_invariant_7_open_batch_is_resent_after_a_crash_unless_acknowledged(
     provider: RunningProvider, *, recorded: bool
 ) -> None:
     flight = Flight(provider, count=8)
     crashing = CrashingStore(clock=flight.clock)
     crashing._tiles = flight.metadata._tiles
     crashing.is_recording = recorded
-    with pytest.raises(Crash):
+    with pytest.raises(SimulatedCrash):
         flight.upload(tile_metadata_store=crashing).upload_pending_tiles(REQUEST)
-    (left,) = flight.envelopes.open_envelopes("F1")
+    (left,) = flight.envelopes.list_open_envelopes("F1")
     report = flight.upload().upload_pending_tiles(REQUEST)
     assert report.outcome is UploadOutcome.SUCCESS
     assert flight.statuses() == [VotingStatus.UPLOADED] * 8
     posts = [line for line in provider.requests if line.method == "POST"]
     repeated = [line.idempotency_key for line in posts].count(left.batch.key)
     assert (repeated, len(posts)) == ((1, 2) if recorded else (2, 3))
-    assert sorted(accepted(provider)) == sorted(str(tile(number)) for number in range(8))
-    assert flight.envelopes.open_envelopes("F1") == []
+    assert sorted(list_accepted(provider)) == sorted(str(tile(number)) for number in range(8))
+    assert flight.envelopes.list_open_envelopes("F1") == []
 
 
-def test_invariant_8_other_bytes_never_go_out_under_a_used_key(
+def test_invariant_8_changed_tiles_are_never_sent_under_a_used_key(
     provider: RunningProvider, caplog: pytest.LogCaptureFixture
 ) -> None:
     flight = Flight(provider, count=2)
-    provider.misbehave({"fault": "503", "call": "upload"})
+    provider.set_faults({"fault": "503", "call": "upload"})
     with pytest.raises(SatelliteProviderError) as failure:
         flight.upload().upload_pending_tiles(REQUEST)
     assert failure.value.fault is ProviderFault.UNAVAILABLE
-    (left,) = flight.envelopes.open_envelopes("F1")
+    (left,) = flight.envelopes.list_open_envelopes("F1")
     flight.capture(0, version=1)
-    provider.start_over()
+    provider.reset()
     report = flight.upload().upload_pending_tiles(REQUEST)
     assert report.outcome is UploadOutcome.SUCCESS
     keys = {line.idempotency_key for line in provider.requests if line.method == "POST"}
@@ -315,7 +315,7 @@ def test_invariant_8_other_bytes_never_go_out_under_a_used_key(
     ("status", "content"),
     [(400, API_KEY), (401, f"Bearer {API_KEY}"), (500, API_KEY), (200, API_KEY), (200, "{}")],
 )
-def test_invariant_36_a_key_that_the_provider_repeats_is_in_no_error(
+def test_invariant_36_api_key_echoed_by_the_provider_is_in_no_error(
     provider: RunningProvider, status: int, content: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     flight = Flight(provider, count=1)
@@ -331,20 +331,20 @@ def test_invariant_36_a_key_that_the_provider_repeats_is_in_no_error(
         assert API_KEY not in f"{cause} {cause!r}"
         cause = cause.__cause__
     assert API_KEY not in caplog.text
-    assert len(flight.envelopes.open_envelopes("F1")) == 1
+    assert len(flight.envelopes.list_open_envelopes("F1")) == 1
 
 
-def test_the_key_lives_for_one_session_and_is_wiped_also_when_interrupted(
+def test_signing_key_is_wiped_after_its_session_even_when_interrupted(
     provider: RunningProvider,
 ) -> None:
     flight = Flight(provider, count=2)
-    keys = WatchedKeys()
-    provider.misbehave({"fault": "503", "call": "upload", "times": 1})
+    keys = RecordingKeys()
+    provider.set_faults({"fault": "503", "call": "upload", "times": 1})
 
     def interrupted(_seconds: float) -> None:
         raise KeyboardInterrupt
 
-    manager = flight.bench.manager(clock=evolve_clock(flight.bench.clock, interrupted))
+    manager = flight.bench.create_manager(clock=replace_sleep(flight.bench.clock, interrupted))
     with pytest.raises(KeyboardInterrupt):
         flight.upload(keys=keys, retry=manager).upload_pending_tiles(REQUEST)
     (session,) = keys.sessions
@@ -356,7 +356,7 @@ def test_the_key_lives_for_one_session_and_is_wiped_also_when_interrupted(
     assert flight.upload().upload_pending_tiles(REQUEST).outcome is UploadOutcome.SUCCESS
 
 
-def evolve_clock(clock: Any, sleep: Any) -> Any:
+def replace_sleep(clock: Any, sleep: Any) -> Any:
     class Interrupting:
         now, monotonic = clock.now, clock.monotonic
 

@@ -9,11 +9,17 @@ from pathlib import Path
 
 import pytest
 import trustme
-from support.hostile_provider import IMAGE, KEY, asked, refused
-from support.raw_server import answering, raw_server
+from support.hostile_provider import (
+    IMAGE,
+    KEY,
+    call_provider,
+    get_provider_error,
+    respond_with,
+    run_raw_server,
+)
 
 from tileferry.adapters.http import ProviderAddress, new_client
-from tileferry.adapters.http.client import tls_context
+from tileferry.adapters.http.client import create_tls_context
 from tileferry.domain.errors import InvalidValueError, SatelliteProviderError
 from tileferry.domain.tiles import ProviderFault
 
@@ -24,16 +30,16 @@ pytestmark = pytest.mark.usefixtures("lane")
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_invariant_32_redirects_are_refused_and_no_header_reaches_a_second_host(
+def test_invariant_32_redirects_are_rejected_and_not_followed(
     status: int,
 ) -> None:
-    with raw_server(answering("HTTP/1.1 200 OK\nContent-Length: 0")) as elsewhere:
+    with run_raw_server(respond_with("HTTP/1.1 200 OK\nContent-Length: 0")) as elsewhere:
         head = f"HTTP/1.1 {status} Go\nLocation: {elsewhere.url}/x\nContent-Length: 0"
-        assert refused(answering(head)).fault is ProviderFault.REDIRECTED
+        assert get_provider_error(respond_with(head)).fault is ProviderFault.REDIRECTED
         assert elsewhere.requests == []
 
 
-def test_invariant_32_proxies_and_netrc_of_the_environment_are_ignored(
+def test_invariant_32_environment_proxies_and_netrc_are_ignored(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     netrc = tmp_path / "netrc"
@@ -41,12 +47,12 @@ def test_invariant_32_proxies_and_netrc_of_the_environment_are_ignored(
     netrc.chmod(0o600)
     monkeypatch.setenv("NETRC", str(netrc))
     with (
-        raw_server(answering("HTTP/1.1 200 OK\nContent-Length: 0")) as proxy,
-        raw_server(answering(IMAGE.format(3), b"abc")) as server,
+        run_raw_server(respond_with("HTTP/1.1 200 OK\nContent-Length: 0")) as proxy,
+        run_raw_server(respond_with(IMAGE.format(3), b"abc")) as server,
     ):
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "HTTPS_PROXY"):
             monkeypatch.setenv(name, proxy.url)
-        assert asked(server.url).content == b"abc"
+        assert call_provider(server.url).content == b"abc"
         assert proxy.requests == []
     (request,) = server.requests
     assert request.count(b"Authorization:") == 1
@@ -56,7 +62,7 @@ def test_invariant_32_proxies_and_netrc_of_the_environment_are_ignored(
 # Invariant 33
 
 
-def context_of(certificate: trustme.LeafCert) -> ssl.SSLContext:
+def create_server_context(certificate: trustme.LeafCert) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     certificate.configure_cert(context)
     return context
@@ -73,8 +79,8 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> tuple[trustme.CA, Pat
 TlsCase = Callable[[trustme.CA], ssl.SSLContext]
 
 
-def _old_protocol(authority: trustme.CA) -> ssl.SSLContext:
-    context = context_of(authority.issue_cert("localhost"))
+def _create_old_protocol_context(authority: trustme.CA) -> ssl.SSLContext:
+    context = create_server_context(authority.issue_cert("localhost"))
     context.set_ciphers("ALL:@SECLEVEL=0")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # that it is old is the point
@@ -84,37 +90,39 @@ def _old_protocol(authority: trustme.CA) -> ssl.SSLContext:
 
 
 TLS_CASES: dict[str, TlsCase] = {
-    "self-signed": lambda _: context_of(trustme.CA().issue_cert("localhost")),
-    "wrong host": lambda authority: context_of(authority.issue_cert("elsewhere.example")),
-    "expired": lambda authority: context_of(
+    "self-signed": lambda _: create_server_context(trustme.CA().issue_cert("localhost")),
+    "wrong host": lambda authority: create_server_context(
+        authority.issue_cert("elsewhere.example")
+    ),
+    "expired": lambda authority: create_server_context(
         authority.issue_cert("localhost", not_after=datetime(2020, 1, 1, tzinfo=UTC))
     ),
-    "old protocol": _old_protocol,
+    "old protocol": _create_old_protocol_context,
 }
 
 
-def test_invariant_33_a_private_authority_is_trusted_when_it_is_given(
+def test_invariant_33_private_ca_is_trusted_only_when_configured(
     authority: tuple[trustme.CA, Path],
 ) -> None:
     ca, path = authority
-    tls = context_of(ca.issue_cert("localhost"))
-    with raw_server(answering(IMAGE.format(3), b"abc"), tls=tls) as server:
-        assert asked(server.url, ca_file=path).content == b"abc"
+    tls = create_server_context(ca.issue_cert("localhost"))
+    with run_raw_server(respond_with(IMAGE.format(3), b"abc"), tls=tls) as server:
+        assert call_provider(server.url, ca_file=path).content == b"abc"
         with pytest.raises(SatelliteProviderError) as failure:
-            asked(server.url)
+            call_provider(server.url)
     assert failure.value.fault is ProviderFault.INSECURE
 
 
 @pytest.mark.parametrize("case", TLS_CASES)
-def test_invariant_33_peers_that_are_not_who_they_should_be_fail_at_once(
+def test_invariant_33_invalid_tls_peer_is_rejected(
     case: str, authority: tuple[trustme.CA, Path]
 ) -> None:
     ca, path = authority
     with (
-        raw_server(answering(IMAGE.format(3), b"abc"), tls=TLS_CASES[case](ca)) as server,
+        run_raw_server(respond_with(IMAGE.format(3), b"abc"), tls=TLS_CASES[case](ca)) as server,
         pytest.raises(SatelliteProviderError, match="TLS failed") as failure,
     ):
-        asked(server.url, ca_file=path)
+        call_provider(server.url, ca_file=path)
     assert failure.value.fault is ProviderFault.INSECURE
     assert server.requests == []
 
@@ -125,7 +133,7 @@ def test_invariant_33_peers_that_are_not_who_they_should_be_fail_at_once(
      "provider.example", "", "https://", "https://user:pass@host", "https://host/?key=1",
      "https://host/#x", "http://127.0.0.1.nip.io"],
 )  # fmt: skip
-def test_invariant_33_an_address_that_would_give_the_key_away_is_refused(url: str) -> None:
+def test_invariant_33_url_that_would_expose_the_key_is_rejected(url: str) -> None:
     with pytest.raises(InvalidValueError, match=r"c11\.satellite_provider_url") as refusal:
         new_client(ProviderAddress(url=url, service_api_key=KEY))
     assert KEY not in str(refusal.value)
@@ -133,26 +141,26 @@ def test_invariant_33_an_address_that_would_give_the_key_away_is_refused(url: st
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://[::1]:1", "http://localhost:1/a/"])
-def test_invariant_33_plain_http_reaches_this_machine(url: str) -> None:
+def test_invariant_33_plain_http_is_allowed_to_localhost(url: str) -> None:
     new_client(ProviderAddress(url=url, service_api_key=KEY)).close()
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "https://host"])
-def test_invariant_33_peers_are_verified_whatever_the_address(url: str) -> None:
-    context = tls_context(ProviderAddress(url=url, service_api_key=KEY))
+def test_invariant_33_tls_verification_is_always_enabled(url: str) -> None:
+    context = create_tls_context(ProviderAddress(url=url, service_api_key=KEY))
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
     assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
 
 
 @pytest.mark.parametrize("key", ["", "with space", "line\nbreak", "ключ", "tab\t"])
-def test_a_key_that_cannot_be_one_is_refused_without_being_shown(key: str) -> None:
+def test_invalid_api_key_is_rejected_and_redacted(key: str) -> None:
     with pytest.raises(InvalidValueError, match=r"c11\.service_api_key: .*'\*\*\*'") as refusal:
         new_client(ProviderAddress(url="https://host", service_api_key=key))
     assert not key or key not in str(refusal.value)
     assert key == "" or key not in repr(ProviderAddress(url="https://host", service_api_key=key))
 
 
-def test_a_ca_file_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_invalid_ca_file_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "ca.pem"
     for content in (None, "no certificate"):
         if content is not None:
@@ -161,9 +169,9 @@ def test_a_ca_file_that_is_none_is_refused(tmp_path: Path) -> None:
             new_client(ProviderAddress(url="https://host", service_api_key=KEY, ca_file=path))
 
 
-def test_an_address_where_nobody_is_can_be_tried_again() -> None:
+def test_refused_connection_is_an_unreachable_fault() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     with pytest.raises(SatelliteProviderError) as failure:
-        asked(f"http://127.0.0.1:{port}")
+        call_provider(f"http://127.0.0.1:{port}")
     assert failure.value.fault is ProviderFault.UNREACHABLE

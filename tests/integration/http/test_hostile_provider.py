@@ -6,8 +6,15 @@ import json
 from hashlib import sha256
 
 import pytest
-from support.hostile_provider import IMAGE, KEY, asked, list_page, refused
-from support.raw_server import answering, raw_server
+from support.hostile_provider import (
+    IMAGE,
+    KEY,
+    call_provider,
+    get_provider_error,
+    list_page,
+    respond_with,
+    run_raw_server,
+)
 
 from tileferry.domain.errors import ResponseSchemaError
 from tileferry.domain.tiles import ProviderFault
@@ -15,12 +22,12 @@ from tileferry.domain.tiles import ProviderFault
 pytestmark = pytest.mark.usefixtures("lane")
 
 
-def test_a_sound_tile_comes_with_what_its_headers_say() -> None:
+def test_valid_tile_carries_its_header_metadata() -> None:
     head = (
         IMAGE.format(3) + "\nX-Resolution-M-Per-Px: 0.75\nX-Produced-At: 2026-10-01T00:00:00+02:00"
     )
-    with raw_server(answering(head, b"abc")) as server:
-        tile = asked(server.url)
+    with run_raw_server(respond_with(head, b"abc")) as server:
+        tile = call_provider(server.url)
     assert (tile.content, tile.resolution_m_per_px) == (b"abc", 0.75)
     assert tile.produced_at.isoformat() == "2026-09-30T22:00:00+00:00"
     (request,) = server.requests
@@ -31,19 +38,19 @@ def test_a_sound_tile_comes_with_what_its_headers_say() -> None:
 # Invariant 28
 
 
-def test_invariant_28_what_is_declared_too_large_is_not_read() -> None:
-    assert refused(answering(IMAGE.format(10**12))).fault is ProviderFault.TOO_LARGE
+def test_invariant_28_oversized_content_length_is_rejected_unread() -> None:
+    assert get_provider_error(respond_with(IMAGE.format(10**12))).fault is ProviderFault.TOO_LARGE
 
 
-def test_invariant_28_what_is_not_declared_is_capped_as_it_comes() -> None:
+def test_invariant_28_body_without_content_length_is_capped() -> None:
     head = "HTTP/1.1 200 OK\nContent-Type: image/png\nConnection: close"
-    assert refused(answering(head, b"x" * 200_000)).fault is ProviderFault.TOO_LARGE
+    assert get_provider_error(respond_with(head, b"x" * 200_000)).fault is ProviderFault.TOO_LARGE
 
 
-def test_invariant_28_a_compressed_bomb_is_refused_unread() -> None:
+def test_invariant_28_compressed_body_is_rejected_unread() -> None:
     bomb = gzip.compress(bytes(50_000_000))[:9_000]
     head = IMAGE.format(len(bomb)) + "\nContent-Encoding: gzip"
-    error = refused(answering(head, bomb))
+    error = get_provider_error(respond_with(head, bomb))
     assert isinstance(error, ResponseSchemaError)
     assert error.field == "Content-Encoding"
 
@@ -62,20 +69,20 @@ def test_invariant_28_a_compressed_bomb_is_refused_unread() -> None:
         (b'{"tiles": ' + b"[" * 5_000 + b"]" * 5_000 + b"}", "listing"),
     ],
 )
-def test_invariant_30_a_listing_that_is_none_is_refused_by_its_field(
+def test_invariant_30_malformed_listing_is_rejected_naming_the_field(
     body: bytes, field: str
 ) -> None:
     head = f"HTTP/1.1 200 OK\nContent-Type: application/json\nContent-Length: {len(body)}"
-    error = refused(answering(head, body), list_page)
+    error = get_provider_error(respond_with(head, body), list_page)
     assert isinstance(error, ResponseSchemaError)
     assert error.field.startswith(field)
     assert error.fault is ProviderFault.SCHEMA
 
 
-def test_invariant_29_a_page_beyond_its_bound_is_refused() -> None:
+def test_invariant_29_oversized_listing_page_is_rejected() -> None:
     body = json.dumps({"tiles": [], "padding": "x" * 30_000}).encode()
     head = f"HTTP/1.1 200 OK\nContent-Type: application/json\nContent-Length: {len(body)}"
-    assert refused(answering(head, body), list_page).fault is ProviderFault.TOO_LARGE
+    assert get_provider_error(respond_with(head, body), list_page).fault is ProviderFault.TOO_LARGE
 
 
 # Invariant 31
@@ -94,33 +101,35 @@ def test_invariant_29_a_page_beyond_its_bound_is_refused() -> None:
         (IMAGE.format(3) + "\nX-Produced-At: 2026-10-01T00:00:00", b"abc", ProviderFault.SCHEMA),
     ],
 )
-def test_invariant_31_what_does_not_match_its_declaration_is_no_tile(
+def test_invariant_31_tile_contradicting_its_headers_is_rejected(
     head: str, body: bytes, fault: ProviderFault
 ) -> None:
-    assert refused(answering(head, body)).fault is fault
+    assert get_provider_error(respond_with(head, body)).fault is fault
 
 
-def test_invariant_31_a_digest_that_matches_is_accepted_and_others_are_left_aside() -> None:
+def test_invariant_31_matching_sha256_is_accepted_and_other_digests_ignored() -> None:
     digest = "ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0="
     for header in (f"sha-256=:{digest}:", f"sha-512=:AAAA:, sha-256=:{digest}:", "md5=:AAAA:"):
-        with raw_server(answering(IMAGE.format(3) + f"\nRepr-Digest: {header}", b"abc")) as server:
-            tile = asked(server.url)
+        with run_raw_server(
+            respond_with(IMAGE.format(3) + f"\nRepr-Digest: {header}", b"abc")
+        ) as server:
+            tile = call_provider(server.url)
         # Whatever the provider says of the bytes, the digest that goes on is our own.
         assert (tile.content, tile.sha256) == (b"abc", sha256(b"abc").digest())
 
 
-def test_a_connection_that_is_cut_is_worth_another_try() -> None:
-    assert refused(lambda connection: connection.close()).fault in {
+def test_closed_connection_is_a_retryable_fault() -> None:
+    assert get_provider_error(lambda connection: connection.close()).fault in {
         ProviderFault.TRUNCATED,
         ProviderFault.UNREACHABLE,
     }
 
 
 @pytest.mark.parametrize("bytes_before", [0, 480, 495, 508])
-def test_invariant_34_a_key_that_the_excerpt_ends_in_is_not_shown(bytes_before: int) -> None:
+def test_invariant_34_key_truncated_at_the_excerpt_end_is_redacted(bytes_before: int) -> None:
     body = "\N{GRINNING FACE}".encode() * (bytes_before // 4) + KEY.encode()
-    shown = refused(
-        answering(f"HTTP/1.1 401 No\nContent-Length: {len(body)}", body[: bytes_before + 10])
+    shown = get_provider_error(
+        respond_with(f"HTTP/1.1 401 No\nContent-Length: {len(body)}", body[: bytes_before + 10])
     )
     assert KEY[:4] not in f"{shown} {shown!r}"
     assert "***" in str(shown) or bytes_before > 500
@@ -134,19 +143,17 @@ def test_invariant_34_a_key_that_the_excerpt_ends_in_is_not_shown(bytes_before: 
         ("HTTP/1.1 200 OK\nContent-Type: image/png\nConnection: close", b"abc", "neither a length"),
     ],
 )
-def test_invariant_31_what_may_be_part_of_a_tile_is_not_taken(
-    head: str, body: bytes, said: str
-) -> None:
-    error = refused(answering(head, body))
+def test_invariant_31_possibly_partial_tile_is_rejected(head: str, body: bytes, said: str) -> None:
+    error = get_provider_error(respond_with(head, body))
     assert error.fault is ProviderFault.TRUNCATED
     assert said in error.reason
 
 
-def test_a_body_that_ends_with_the_connection_is_taken_when_its_digest_is_right() -> None:
+def test_body_ended_by_close_is_accepted_with_a_valid_digest() -> None:
     digest = base64.b64encode(sha256(b"abc").digest()).decode()
     head = f"HTTP/1.1 200 OK\nContent-Type: image/png\nRepr-Digest: sha-256=:{digest}:"
-    with raw_server(answering(f"{head}\nConnection: close", b"abc")) as server:
-        assert asked(server.url).content == b"abc"
+    with run_raw_server(respond_with(f"{head}\nConnection: close", b"abc")) as server:
+        assert call_provider(server.url).content == b"abc"
 
 
 @pytest.mark.parametrize(
@@ -157,17 +164,21 @@ def test_a_body_that_ends_with_the_connection_is_taken_when_its_digest_is_right(
         "Repr-Digest: SHA-256 = :AAAA:",
     ],
 )
-def test_invariant_31_every_digest_counts(digests: str) -> None:
+def test_invariant_31_any_wrong_sha256_digest_is_rejected(digests: str) -> None:
     right = base64.b64encode(sha256(b"abc").digest()).decode()
-    error = refused(answering(f"{IMAGE.format(3)}\n{digests.format(right=right)}", b"abc"))
+    error = get_provider_error(
+        respond_with(f"{IMAGE.format(3)}\n{digests.format(right=right)}", b"abc")
+    )
     assert error.fault is ProviderFault.DAMAGED
 
 
 @pytest.mark.parametrize(
     "text", ["nan", "inf", "-1", "0", "1e400", "1_0", "", "0.6\nX-Resolution-M-Per-Px: 0.3"]
 )
-def test_a_resolution_that_is_none_is_a_fault_and_no_decision(text: str) -> None:
-    error = refused(answering(f"{IMAGE.format(3)}\nX-Resolution-M-Per-Px: {text}", b"abc"))
+def test_invalid_resolution_header_is_a_schema_fault(text: str) -> None:
+    error = get_provider_error(
+        respond_with(f"{IMAGE.format(3)}\nX-Resolution-M-Per-Px: {text}", b"abc")
+    )
     assert isinstance(error, ResponseSchemaError)
     assert error.field == "X-Resolution-M-Per-Px"
 
@@ -175,7 +186,7 @@ def test_a_resolution_that_is_none_is_a_fault_and_no_decision(text: str) -> None
 @pytest.mark.parametrize(
     "text", ["9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59", "2026-10-20"]
 )
-def test_a_time_that_no_calendar_has_is_refused_by_its_header(text: str) -> None:
-    error = refused(answering(f"{IMAGE.format(3)}\nX-Produced-At: {text}", b"abc"))
+def test_invalid_produced_at_header_is_rejected(text: str) -> None:
+    error = get_provider_error(respond_with(f"{IMAGE.format(3)}\nX-Produced-At: {text}", b"abc"))
     assert isinstance(error, ResponseSchemaError)
     assert error.field == "X-Produced-At"

@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 
 import httpx
 import pytest
-from support.hostile_provider import KEY
-from support.raw_server import RawServer, Script, raw_server
+from support.hostile_provider import KEY, ConnectionScript, RawServer, run_raw_server
 
 from tileferry.adapters.http import ProviderAddress, ResponseLimits, new_client
 from tileferry.adapters.http.uploads import HttpUploadProvider
@@ -30,7 +29,7 @@ CAPTURED = datetime(2026, 10, 20, tzinfo=UTC)
 URL = "http://localhost:1"
 
 
-def envelope(*contents: bytes) -> SignedEnvelope:
+def create_envelope(*contents: bytes) -> SignedEnvelope:
     """Return a batch as if it were signed: nobody here verifies it."""
     tiles = [
         EnvelopeTile(
@@ -52,7 +51,7 @@ def envelope(*contents: bytes) -> SignedEnvelope:
     )
 
 
-def answer_of(posted: SignedEnvelope, *, padding: int = 0) -> bytes:
+def create_response(posted: SignedEnvelope, *, padding: int = 0) -> bytes:
     results = [
         {"tile_id": str(tile.tile_id), "status": "accepted", "reason": None}
         for tile in posted.batch.tiles
@@ -60,27 +59,27 @@ def answer_of(posted: SignedEnvelope, *, padding: int = 0) -> bytes:
     return json.dumps({"results": results}).encode() + b" " * padding
 
 
-def posted_slowly(
+def post_slowly(
     *, sending_s: float = 0.0, waiting_s: float = 0.0, answering_s: float = 0.1
 ) -> tuple[PerTileStatus, ...]:
     """Post a batch by a clock that moves while it is sent, looked at, and answered."""
     clock = ManualClock()
-    sent = envelope(b"first", b"second")
+    sent = create_envelope(b"first", b"second")
 
     def contents() -> Iterator[bytes]:
         yield b"first"
-        clock.pass_time(sending_s)
+        clock.advance(sending_s)
         yield b"second"
 
     def pieces() -> Iterator[bytes]:
-        content = answer_of(sent, padding=8_000)
+        content = create_response(sent, padding=8_000)
         for start in range(0, len(content), 4_096):
-            clock.pass_time(answering_s)
+            clock.advance(answering_s)
             yield content[start : start + 4_096]
 
     def answer(request: httpx.Request) -> httpx.Response:
         assert waiting_s < request.extensions["timeout"]["read"]
-        clock.pass_time(waiting_s)
+        clock.advance(waiting_s)
         headers = {"Content-Type": "application/json"}
         return httpx.Response(200, headers=headers, content=pieces())
 
@@ -90,21 +89,21 @@ def posted_slowly(
 
 
 @pytest.mark.parametrize("sending_s", [60.0, 3_600.0])
-def test_the_time_that_sending_takes_is_not_counted_against_the_answer(sending_s: float) -> None:
-    assert len(posted_slowly(sending_s=sending_s)) == 2
+def test_sending_time_does_not_count_toward_the_response_deadline(sending_s: float) -> None:
+    assert len(post_slowly(sending_s=sending_s)) == 2
 
 
-def test_nor_is_the_time_in_which_it_drains_away_and_is_looked_at() -> None:
-    assert len(posted_slowly(waiting_s=100.0)) == 2
+def test_processing_time_does_not_count_toward_the_response_deadline() -> None:
+    assert len(post_slowly(waiting_s=100.0)) == 2
 
 
-def test_an_answer_that_is_slow_itself_is_still_given_up() -> None:
+def test_slow_upload_response_is_aborted() -> None:
     with pytest.raises(SatelliteProviderError) as failure:
-        posted_slowly(answering_s=30.0)
+        post_slowly(answering_s=30.0)
     assert failure.value.fault is ProviderFault.TOO_SLOW
 
 
-def posted(
+def post_envelope(
     server: RawServer, sent: SignedEnvelope, contents: list[bytes], limits: ResponseLimits
 ) -> tuple[PerTileStatus, ...]:
     address = ProviderAddress(url=server.url, service_api_key=KEY, timeout_s=0.5)
@@ -118,7 +117,7 @@ def posted(
         return provider.post_batch(sent, contents)
 
 
-def hinting(connection: socket.socket) -> None:
+def send_early_hints(connection: socket.socket) -> None:
     """Send "103 Early Hints" for ever."""
     until_s = time.monotonic() + 6
     while time.monotonic() < until_s:
@@ -126,7 +125,7 @@ def hinting(connection: socket.socket) -> None:
         time.sleep(0.1)
 
 
-def sipping(connection: socket.socket) -> None:
+def receive_slowly(connection: socket.socket) -> None:
     """Take a little of the request now and then, so that no single piece of it is late."""
     until_s = time.monotonic() + 1
     while time.monotonic() < until_s and connection.recv(4_096):
@@ -136,18 +135,21 @@ def sipping(connection: socket.socket) -> None:
 
 @pytest.mark.parametrize(
     ("script", "size", "said"),
-    [(hinting, 10, "not been answered"), (sipping, 16 * 1024 * 1024, "not been sent")],
+    [
+        (send_early_hints, 10, "not been answered"),
+        (receive_slowly, 16 * 1024 * 1024, "not been sent"),
+    ],
     ids=["the head", "the body"],
 )
-def test_invariant_24_no_upload_takes_for_ever_whatever_part_of_it_is_slow(
-    script: Script, size: int, said: str
+def test_invariant_24_slow_upload_is_aborted_in_every_part(
+    script: ConnectionScript, size: int, said: str
 ) -> None:
     content = bytes(size)
     limits = ResponseLimits(deadline_s=0.3)
     begun_s = time.monotonic()
-    with raw_server(script) as server:
+    with run_raw_server(script) as server:
         with pytest.raises(SatelliteProviderError, match=said) as failure:
-            posted(server, envelope(content), [content], limits)
+            post_envelope(server, create_envelope(content), [content], limits)
         assert time.monotonic() - begun_s < 4
     # As for any lost answer: nobody knows whether it arrived, so the same is sent again.
     assert failure.value.fault is ProviderFault.TIMED_OUT

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import trustme
 from attrs import evolve
+from support.hostile_provider import respond_with, run_raw_server
 from support.provider import RunningProvider
-from support.raw_server import answering, raw_server
-from support.tile_providers import KEY, plain_server, xyz
+from support.tile_providers import KEY, create_tile_server, open_xyz_provider
 
 from tileferry.adapters.memory import ManualClock
 from tileferry.application import AuditTrail, RetryManager
-from tileferry.application.transfers.provider_calls import ProviderCalls
+from tileferry.application.download.provider_calls import ProviderCalls
 from tileferry.domain.errors import InvalidValueError, NotPermittedError, SatelliteProviderError
 from tileferry.domain.retry import DOWNLOAD_POLICY
 from tileferry.domain.tiles import (
@@ -30,7 +30,7 @@ from tileferry.domain.tiles import (
 TILE = TileId(source="satellite", zoom=3, x=5, y=1)
 PICTURE = b"\x89PNG\r\n\x1a\n" + b"a picture" * 20
 HEAD = f"HTTP/1.1 200 OK\nContent-Type: image/png\nContent-Length: {len(PICTURE)}"
-GOOD = answering(HEAD, PICTURE)
+GOOD = respond_with(HEAD, PICTURE)
 AREA = TileCoverage(bbox=BBox(west=36.0, south=50.0, east=36.3, north=50.2), zoom_levels=[14])
 
 
@@ -44,10 +44,13 @@ AREA = TileCoverage(bbox=BBox(west=36.0, south=50.0, east=36.3, north=50.2), zoo
         ("/{z}/{x}/{y}?key={api_key}", f"/3/5/1?key={KEY}"),
     ],
 )
-def test_a_tile_is_asked_for_by_its_template_and_no_key_is_sent_elsewhere(
+def test_tile_url_follows_the_template_and_only_it_contains_the_key(
     path: str, asked: str, *, httpx: bool
 ) -> None:
-    with raw_server(GOOD) as server, xyz(server.url, path=path, httpx=httpx) as provider:
+    with (
+        run_raw_server(GOOD) as server,
+        open_xyz_provider(server.url, path=path, httpx=httpx) as provider,
+    ):
         tile = provider.fetch_tile(TILE)
     assert (tile.content, tile.produced_at, tile.resolution_m_per_px) == (PICTURE, None, None)
     (request,) = server.requests
@@ -58,20 +61,23 @@ def test_a_tile_is_asked_for_by_its_template_and_no_key_is_sent_elsewhere(
     assert sent.count(KEY) == asked.count(KEY)
 
 
-def test_when_a_file_was_written_is_not_when_the_picture_was_taken() -> None:
+def test_last_modified_is_not_used_as_capture_time() -> None:
     head = f"{HEAD}\nLast-Modified: Mon, 02 Nov 2026 10:00:00 GMT\nX-Produced-At: 2026-11-02T00:00Z"
-    with raw_server(answering(head, PICTURE)) as server, xyz(server.url) as provider:
+    with (
+        run_raw_server(respond_with(head, PICTURE)) as server,
+        open_xyz_provider(server.url) as provider,
+    ):
         assert provider.fetch_tile(TILE).produced_at is None
-        line = provider.listing_page(AREA.bbox, AREA.zoom_levels, None).tiles[0]
+        line = provider.fetch_listing_page(AREA.bbox, AREA.zoom_levels, None).tiles[0]
     assert line.produced_at.date().isoformat() == "2026-10-01"
 
 
 @pytest.mark.parametrize("body", [b"<html>sorry</html>", b"\x1f\x8b a vector tile", b"GIF89a"])
-def test_what_is_no_picture_by_its_first_bytes_is_refused(body: bytes) -> None:
+def test_body_without_an_image_signature_is_rejected(body: bytes) -> None:
     head = f"HTTP/1.1 200 OK\nContent-Type: image/png\nContent-Length: {len(body)}"
     with (
-        raw_server(answering(head, body)) as server,
-        xyz(server.url) as provider,
+        run_raw_server(respond_with(head, body)) as server,
+        open_xyz_provider(server.url) as provider,
         pytest.raises(SatelliteProviderError, match="no PNG, JPEG or WebP") as failure,
     ):
         provider.fetch_tile(TILE)
@@ -82,32 +88,35 @@ def test_what_is_no_picture_by_its_first_bytes_is_refused(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("acknowledged", [None, "tile.example.org", "localhost"])
-def test_a_server_nobody_answers_for_is_not_asked(acknowledged: str | None) -> None:
+def test_server_without_bulk_download_acknowledgement_is_rejected(acknowledged: str | None) -> None:
     with (
-        raw_server(GOOD) as server,
+        run_raw_server(GOOD) as server,
         pytest.raises(NotPermittedError, match=r"xyz\.bulk_download_acknowledged_for"),
-        xyz(server.url, acknowledged_for=acknowledged),
+        open_xyz_provider(server.url, acknowledged_for=acknowledged),
     ):
         pass
     assert server.requests == []
 
 
-def test_a_host_that_forbids_it_has_no_provider() -> None:
+def test_host_that_forbids_bulk_download_is_rejected() -> None:
     with (
         pytest.raises(NotPermittedError, match="OpenStreetMap's tile usage policy"),
-        xyz("https://tile.openstreetmap.org", path="/{z}/{x}/{y}.png"),
+        open_xyz_provider("https://tile.openstreetmap.org", path="/{z}/{x}/{y}.png"),
     ):
         pass
 
 
-def test_a_key_that_must_be_there_is_missed_at_once() -> None:
-    with pytest.raises(InvalidValueError, match=r"c11\.service_api_key"), xyz("https://h", key=""):
+def test_missing_api_key_is_rejected() -> None:
+    with (
+        pytest.raises(InvalidValueError, match=r"c11\.service_api_key"),
+        open_xyz_provider("https://h", key=""),
+    ):
         pass
 
 
-def test_too_large_an_area_is_refused_as_what_it_is_and_tried_once() -> None:
+def test_area_over_the_tile_limit_is_rejected_without_retry() -> None:
     clock = ManualClock()
-    with xyz("https://host.example", max_tiles_per_download=10) as provider:
+    with open_xyz_provider("https://host.example", max_tiles_per_download=10) as provider:
         calls = ProviderCalls(
             provider=provider,
             retry=RetryManager(
@@ -118,7 +127,7 @@ def test_too_large_an_area_is_refused_as_what_it_is_and_tried_once() -> None:
             correlation_id="c",
         )
         with pytest.raises(NotPermittedError, match=r"xyz\.max_tiles_per_download is 10"):
-            list(calls.pages(AREA, ListingLimits()))
+            list(calls.iter_pages(AREA, ListingLimits()))
     assert clock.slept == []
 
 
@@ -127,7 +136,7 @@ def test_too_large_an_area_is_refused_as_what_it_is_and_tried_once() -> None:
     ("name", "trusted", "served"),
     [("localhost", True, True), ("localhost", False, False), ("elsewhere.example", True, False)],
 )
-def test_invariant_33_who_cannot_prove_to_be_the_server_is_not_asked(
+def test_invariant_33_server_with_an_untrusted_certificate_is_rejected(
     tmp_path: Path, name: str, *, trusted: bool, served: bool, httpx: bool
 ) -> None:
     authority = trustme.CA()
@@ -136,8 +145,8 @@ def test_invariant_33_who_cannot_prove_to_be_the_server_is_not_asked(
     ca_file = tmp_path / "ca.pem"
     (authority if trusted else trustme.CA()).cert_pem.write_to_path(str(ca_file))
     with (
-        raw_server(GOOD, tls=context) as server,
-        xyz(server.url, ca_file=ca_file, httpx=httpx) as provider,
+        run_raw_server(GOOD, tls=context) as server,
+        open_xyz_provider(server.url, ca_file=ca_file, httpx=httpx) as provider,
     ):
         if served:
             assert provider.fetch_tile(TILE).content == PICTURE
@@ -151,24 +160,24 @@ def test_invariant_33_who_cannot_prove_to_be_the_server_is_not_asked(
 # How fast it is asked
 
 
-def test_requests_wait_for_their_turn_by_the_clock(reference_provider: RunningProvider) -> None:
+def test_requests_are_spaced_by_the_rate_limit(reference_provider: RunningProvider) -> None:
     clock = ManualClock()
     spacing = RequestSpacing(max_per_s=4.0)
-    with xyz(reference_provider.url, clock=clock, spacing=spacing) as provider:
+    with open_xyz_provider(reference_provider.url, clock=clock, spacing=spacing) as provider:
         for _ in range(3):
             provider.fetch_tile(TILE)
-        clock.pass_time(10)
+        clock.advance(10)
         provider.fetch_tile(TILE)
         provider.fetch_tile(TILE)
     assert clock.slept == pytest.approx([0.25, 0.25, 0.25])
 
 
-def test_threads_share_the_turns(reference_provider: RunningProvider) -> None:
+def test_threads_share_the_rate_limit(reference_provider: RunningProvider) -> None:
     tiles = list(AREA.tiles("satellite"))[:12]
     arrived: list[float] = []
     spacing = RequestSpacing(max_per_s=20.0)
     begun_s = time.monotonic()
-    with xyz(reference_provider.url, spacing=spacing) as provider:
+    with open_xyz_provider(reference_provider.url, spacing=spacing) as provider:
 
         def fetch(tile: TileId) -> None:
             provider.fetch_tile(tile)
@@ -187,7 +196,7 @@ def test_threads_share_the_turns(reference_provider: RunningProvider) -> None:
 @pytest.mark.parametrize("httpx", [False, True])
 @pytest.mark.parametrize("path", ["/{api_key}/{z}/{x}/{y}.png", "/{z}/{x}/{y}?key={api_key}"])
 @pytest.mark.parametrize("failure", ["nobody", "tls", "cut", "status", "no picture"])
-def test_invariant_34_a_key_in_the_address_is_in_no_error(
+def test_invariant_34_key_in_the_url_is_in_no_error(
     path: str, failure: str, caplog: pytest.LogCaptureFixture, *, httpx: bool
 ) -> None:
     caplog.set_level(logging.INFO, "tileferry")
@@ -196,15 +205,15 @@ def test_invariant_34_a_key_in_the_address_is_in_no_error(
     body = f"{KEY} {KEY[:-1]}".encode()
     scripts = {
         "cut": lambda connection: connection.close(),
-        "status": answering(f"HTTP/1.1 500 {KEY}\nContent-Length: {len(body)}", body),
-        "no picture": answering(HEAD.replace(str(len(PICTURE)), str(len(body))), body),
+        "status": respond_with(f"HTTP/1.1 500 {KEY}\nContent-Length: {len(body)}", body),
+        "no picture": respond_with(HEAD.replace(str(len(PICTURE)), str(len(body))), body),
     }
-    with raw_server(
+    with run_raw_server(
         scripts.get(failure, GOOD), tls=context if failure == "tls" else None
     ) as server:
         url = "http://127.0.0.1:1" if failure == "nobody" else server.url
         with (
-            xyz(url, path=path, httpx=httpx) as provider,
+            open_xyz_provider(url, path=path, httpx=httpx) as provider,
             pytest.raises(SatelliteProviderError) as raised,
         ):
             provider.fetch_tile(TILE)
@@ -218,12 +227,12 @@ def test_invariant_34_a_key_in_the_address_is_in_no_error(
     )
 
 
-def test_invariant_34_nor_is_a_part_of_it_where_a_library_s_text_is_cut() -> None:
+def test_invariant_34_key_cut_off_in_a_library_message_is_redacted() -> None:
     url = "http://127.0.0.1:1"
-    with xyz(url) as provider:
+    with open_xyz_provider(url) as provider:
         for length in range(60, 200, 3):
             path = f"/{'a' * length}/{{z}}/{{x}}/{{y}}.png?key={{api_key}}"
-            longer = evolve(provider, server=plain_server(url, path=path))  # type: ignore[misc]  # it is one of attrs
+            longer = evolve(provider, server=create_tile_server(url, path=path))  # type: ignore[misc]  # it is one of attrs
             with pytest.raises(SatelliteProviderError) as raised:
                 longer.fetch_tile(TILE)
             assert KEY[:4] not in f"{raised.value} {raised.value!r}"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from support.audit_events import AT
-from support.nats_proxy import NatsProxy, proxy_to
-from support.nats_server import LOGGER, NatsServer, connection_to, running
+from support.nats_server import LOGGER, NatsServer, open_connection, run_nats_server
+from support.proxies import NatsProxy, create_nats_proxy
 
 from tileferry.adapters.memory import ManualClock, MemoryAuditSink
 from tileferry.adapters.nats import (
@@ -23,14 +23,14 @@ OpenSink = Callable[[NatsConnection], JetStreamAuditSink]
 @pytest.fixture
 def own_server(tmp_path: Path) -> Iterator[NatsServer]:
     """Run a server that a test may stop."""
-    with running(tmp_path / "server") as server:
+    with run_nats_server(tmp_path / "server") as server:
         yield server
 
 
 @pytest.fixture
 def proxy(nats_server: NatsServer) -> Iterator[NatsProxy]:
     """Stand in front of the shared server."""
-    with proxy_to(nats_server.port) as started:
+    with create_nats_proxy(nats_server.port) as started:
         yield started
 
 
@@ -41,11 +41,11 @@ def retries() -> MemoryAuditSink:
 
 
 @pytest.fixture
-def connection_of(retries: MemoryAuditSink) -> Iterator[Callable[..., NatsConnection]]:
+def connect_to(retries: MemoryAuditSink) -> Iterator[Callable[..., NatsConnection]]:
     """Connect to any server or proxy; retries are told to ``retries``."""
     with ExitStack() as opened:
         yield lambda end, **options: opened.enter_context(
-            connection_to(end.url, retries, **options)
+            open_connection(end.url, retries, **options)
         )
 
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-from support.audit_events import attempted
-from support.nats_proxy import Loss, NatsProxy
+from support.audit_events import create_retry_attempted
+from support.proxies import Loss, NatsProxy
 
 from tileferry.adapters.memory import MemoryAuditSink
 from tileferry.adapters.nats import (
@@ -26,8 +26,11 @@ CALLS: dict[RetryCategory, tuple[str, Callable[[Opened], object]]] = {
         lambda it: it[0].claim("k", fingerprint="f", owner="me", lease=LEASE),
     ),
     RetryCategory.KV_DELETE: ("KV-Operation", lambda it: it[0].clear("there")),
-    RetryCategory.NATS_PUBLISH: ("HPUB {name}.", lambda it: it[1].emit([attempted(1)])),
-    RetryCategory.NATS_SUBSCRIBE: ("CONSUMER.CREATE.{name}", lambda it: list(it[1].entries())),
+    RetryCategory.NATS_PUBLISH: (
+        "HPUB {name}.",
+        lambda it: it[1].emit([create_retry_attempted(1)]),
+    ),
+    RetryCategory.NATS_SUBSCRIBE: ("CONSUMER.CREATE.{name}", lambda it: list(it[1].iter_entries())),
 }
 OPENINGS = {
     RetryCategory.KV_CREATE: "STREAM.CREATE.KV_{name}",
@@ -35,11 +38,11 @@ OPENINGS = {
 }
 
 
-def lost_times(category: RetryCategory, *, all_of_them: bool) -> int:
+def count_losses(category: RetryCategory, *, all_of_them: bool) -> int:
     return POLICY_MATRIX[category].max_attempts if all_of_them else 1
 
 
-def assert_told(
+def assert_audited(
     retries: MemoryAuditSink, category: RetryCategory, error: RetryError | None
 ) -> None:
     """Hold what was audited against what happened."""
@@ -61,18 +64,18 @@ def test_spec2_a_call_is_retried_under_its_category(
     *,
     all_of_them: bool,
     proxy: NatsProxy,
-    connection_of: Callable[..., NatsConnection],
+    connect_to: Callable[..., NatsConnection],
     open_store: Callable[[NatsConnection], JetStreamIdempotencyStore],
     open_sink: Callable[[NatsConnection], JetStreamAuditSink],
     retries: MemoryAuditSink,
     nats_name: str,
 ) -> None:
     marker, call = CALLS[category]
-    connection = connection_of(proxy)
+    connection = connect_to(proxy)
     opened = (open_store(connection), open_sink(connection))
     opened[0].claim("there", fingerprint="f", owner="me", lease=LEASE)
-    opened[1].emit([attempted(0)])
-    times = lost_times(category, all_of_them=all_of_them)
+    opened[1].emit([create_retry_attempted(0)])
+    times = count_losses(category, all_of_them=all_of_them)
     proxy.lose(marker.format(name=nats_name).encode(), Loss.REQUEST, times=times)
     error = None
     if all_of_them:
@@ -82,24 +85,24 @@ def test_spec2_a_call_is_retried_under_its_category(
     else:
         call(opened)
     assert proxy.losses == times
-    assert_told(retries, category, error)
+    assert_audited(retries, category, error)
 
 
 @pytest.mark.parametrize("all_of_them", [False, True])
 @pytest.mark.parametrize("category", OPENINGS)
-def test_spec2_making_a_bucket_or_a_stream_is_retried_under_its_category(
+def test_spec2_bucket_or_stream_creation_is_retried_under_its_category(
     category: RetryCategory,
     *,
     all_of_them: bool,
     proxy: NatsProxy,
-    connection_of: Callable[..., NatsConnection],
+    connect_to: Callable[..., NatsConnection],
     open_store: Callable[[NatsConnection], JetStreamIdempotencyStore],
     open_sink: Callable[[NatsConnection], JetStreamAuditSink],
     retries: MemoryAuditSink,
     nats_name: str,
 ) -> None:
-    connection = connection_of(proxy)
-    times = lost_times(category, all_of_them=all_of_them)
+    connection = connect_to(proxy)
+    times = count_losses(category, all_of_them=all_of_them)
     proxy.lose(OPENINGS[category].format(name=nats_name).encode(), Loss.REQUEST, times=times)
     make = open_store if category is RetryCategory.KV_CREATE else open_sink
     error = None
@@ -110,7 +113,7 @@ def test_spec2_making_a_bucket_or_a_stream_is_retried_under_its_category(
     else:
         make(connection)
     assert proxy.losses == times
-    assert_told(retries, category, error)
+    assert_audited(retries, category, error)
 
 
 @pytest.mark.parametrize("all_of_them", [False, True])
@@ -118,32 +121,32 @@ def test_spec2_connecting_is_retried_under_its_category(
     *,
     all_of_them: bool,
     proxy: NatsProxy,
-    connection_of: Callable[..., NatsConnection],
+    connect_to: Callable[..., NatsConnection],
     open_store: Callable[[NatsConnection], JetStreamIdempotencyStore],
     retries: MemoryAuditSink,
 ) -> None:
     category = RetryCategory.NATS_CONNECT
-    proxy.refuse(lost_times(category, all_of_them=all_of_them))
+    proxy.refuse(count_losses(category, all_of_them=all_of_them))
     error = None
     if all_of_them:
         with pytest.raises(RetryError) as raised:
-            open_store(connection_of(proxy))
+            open_store(connect_to(proxy))
         error = raised.value
     else:
-        open_store(connection_of(proxy))
-    assert_told(retries, category, error)
+        open_store(connect_to(proxy))
+    assert_audited(retries, category, error)
 
 
-def test_loops_do_not_multiply(
+def test_reconnecting_does_not_nest_retry_loops(
     proxy: NatsProxy,
-    connection_of: Callable[..., NatsConnection],
+    connect_to: Callable[..., NatsConnection],
     open_store: Callable[[NatsConnection], JetStreamIdempotencyStore],
     retries: MemoryAuditSink,
 ) -> None:
     """A call that loses its connection connects once an attempt, without a loop of its own."""
-    store = open_store(connection_of(proxy))
+    store = open_store(connect_to(proxy))
     proxy.lose(b"STREAM.MSG.GET", Loss.REQUEST)
     proxy.refuse(100)
     with pytest.raises(RetryError) as raised:
         store.find("k")
-    assert_told(retries, RetryCategory.KV_GET, raised.value)
+    assert_audited(retries, RetryCategory.KV_GET, raised.value)

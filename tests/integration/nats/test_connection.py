@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 import trustme
-from support.nats_proxy import Loss, NatsProxy
-from support.nats_server import NatsServer, connection_to, manager, running
+from support.nats_server import NatsServer, create_retry_manager, open_connection, run_nats_server
+from support.proxies import Loss, NatsProxy
 
 from tileferry.adapters.memory import MemoryAuditSink
 from tileferry.adapters.nats import NatsAddress, NatsConnection
-from tileferry.adapters.nats.session import Session
+from tileferry.adapters.nats.session import NatsSession
 from tileferry.domain.audit import RetryAttempted, RetryExhausted
 from tileferry.domain.errors import InvalidValueError, MessagingError, RetryError
 from tileferry.domain.retry import RetryCategory
@@ -24,19 +24,19 @@ CANARY = "hunter2"
 Connect = Callable[..., NatsConnection]
 
 
-async def account(session: Session) -> int:
+async def count_streams(session: NatsSession) -> int:
     return (await session.js.account_info()).streams
 
 
-def asked(connection: NatsConnection) -> int:
+def ask_jetstream(connection: NatsConnection) -> int:
     """Make the smallest call that JetStream must answer."""
-    return connection.call(RetryCategory.KV_GET, "ask", lambda: connection.ask(account))
+    return connection.call(RetryCategory.KV_GET, "ask", lambda: connection.ask(count_streams))
 
 
-def refusal_of(connection: NatsConnection) -> MessagingError:
+def get_error(connection: NatsConnection) -> MessagingError:
     """Return the error of a connection that cannot work, whether it was retried or not."""
     with connection, pytest.raises((MessagingError, RetryError)) as raised:
-        asked(connection)
+        ask_jetstream(connection)
     error = raised.value
     assert CANARY not in f"{error!r} {error} {connection!r}"
     if isinstance(error, RetryError):
@@ -48,9 +48,9 @@ def refusal_of(connection: NatsConnection) -> MessagingError:
 # Errors
 
 
-def test_a_server_that_is_not_there_is_named_with_the_reason(retries: MemoryAuditSink) -> None:
-    connection = connection_to(f"nats://user:{CANARY}@127.0.0.1:1", retries)
-    error = refusal_of(connection)
+def test_unreachable_server_error_names_the_server_and_the_reason(retries: MemoryAuditSink) -> None:
+    connection = open_connection(f"nats://user:{CANARY}@127.0.0.1:1", retries)
+    error = get_error(connection)
     assert "nats://127.0.0.1:1: cannot be reached" in error.problem
     assert "refused" in error.problem.lower() or "Connect call failed" in error.problem
     assert error.remedy == "start the server, or correct nats_url"
@@ -67,80 +67,80 @@ def test_a_server_that_is_not_there_is_named_with_the_reason(retries: MemoryAudi
         ("user: u, password: p", "u:p@", ""),
     ],
 )
-def test_a_login_is_taken_from_the_address_and_a_wrong_one_is_final(
+def test_credentials_come_from_the_url_and_wrong_ones_are_not_retried(
     tmp_path: Path, retries: MemoryAuditSink, rule: str, good: str, bad: str
 ) -> None:
-    with running(tmp_path / "server", f"authorization {{ {rule} }}\n") as server:
-        with connection_to(server.url.replace("//", f"//{good}")) as connection:
-            assert asked(connection) == 0
-        error = refusal_of(connection_to(server.url.replace("//", f"//{bad}"), retries))
+    with run_nats_server(tmp_path / "server", f"authorization {{ {rule} }}\n") as server:
+        with open_connection(server.url.replace("//", f"//{good}")) as connection:
+            assert ask_jetstream(connection) == 0
+        error = get_error(open_connection(server.url.replace("//", f"//{bad}"), retries))
     assert "does not let us in: Authorization Violation" in error.problem
     assert "check the credentials" in error.remedy
     assert [type(event) for event in retries.events] == [RetryExhausted]  # and no other attempt
 
 
-def test_missing_rights_are_told_instead_of_the_silence_that_follows(
+def test_missing_permissions_are_reported_instead_of_a_timeout(
     tmp_path: Path, retries: MemoryAuditSink
 ) -> None:
     rights = 'authorization { users: [{user: u, password: p, permissions: {publish: "x"}}] }\n'
-    with running(tmp_path / "server", rights) as server:
+    with run_nats_server(tmp_path / "server", rights) as server:
         url = server.url.replace("//", "//u:p@")
-        error = refusal_of(connection_to(url, retries, timeout_s=0.3))
+        error = get_error(open_connection(url, retries, timeout_s=0.3))
     assert "permissions violation" in error.problem
     assert len(retries.events) == 1
 
 
-def test_a_server_without_jetstream_is_told_apart(tmp_path: Path) -> None:
-    with running(tmp_path / "server", with_jetstream=False) as server:
-        error = refusal_of(connection_to(server.url))
+def test_server_without_jetstream_is_reported(tmp_path: Path) -> None:
+    with run_nats_server(tmp_path / "server", with_jetstream=False) as server:
+        error = get_error(open_connection(server.url))
     assert "JetStream does not answer: it is not ready, or not enabled" in error.problem
     assert "nats-server with -js" in error.remedy
 
 
-def test_an_account_without_jetstream_is_final(tmp_path: Path, retries: MemoryAuditSink) -> None:
+def test_account_without_jetstream_is_not_retried(tmp_path: Path, retries: MemoryAuditSink) -> None:
     accounts = (
         "accounts: { A: {users: [{user: a, password: a}]},"
         " B: {jetstream: enabled, users: [{user: b, password: b}]} }\n"
     )
-    with running(tmp_path / "server", accounts) as server:
-        error = refusal_of(connection_to(server.url.replace("//", "//a:a@"), retries))
+    with run_nats_server(tmp_path / "server", accounts) as server:
+        error = get_error(open_connection(server.url.replace("//", "//a:a@"), retries))
     assert "JetStream is not enabled" in error.problem
     assert [type(event) for event in retries.events] == [RetryExhausted]
 
 
-def test_a_server_that_falls_silent_costs_the_time_limit_and_no_more(
-    own_server: NatsServer, connection_of: Connect, retries: MemoryAuditSink
+def test_silent_server_times_out_within_the_limit(
+    own_server: NatsServer, connect_to: Connect, retries: MemoryAuditSink
 ) -> None:
-    connection = connection_of(own_server)
-    asked(connection)
+    connection = connect_to(own_server)
+    ask_jetstream(connection)
     own_server.pause()
     connection.timeout_s = 0.2
     started_s = time.monotonic()
     with pytest.raises(RetryError, match="there was no answer in time"):
-        asked(connection)
+        ask_jetstream(connection)
     assert 0.6 <= time.monotonic() - started_s < 10
     assert len(retries.events) == 3
     own_server.pause(paused=False)
     connection.timeout_s = 10
-    assert asked(connection) == 0
+    assert ask_jetstream(connection) == 0
 
 
-def test_silence_while_connecting_has_its_limit_too(own_server: NatsServer) -> None:
+def test_connecting_to_a_silent_server_times_out(own_server: NatsServer) -> None:
     own_server.pause()
     started_s = time.monotonic()
-    error = refusal_of(connection_to(own_server.url, timeout_s=0.1))
+    error = get_error(open_connection(own_server.url, timeout_s=0.1))
     assert "there was no answer in time" in error.problem
     assert time.monotonic() - started_s < 10
 
 
-def test_a_connection_that_is_lost_is_an_error_at_once_not_after_the_time_limit(
-    proxy: NatsProxy, connection_of: Connect, retries: MemoryAuditSink
+def test_lost_connection_fails_before_the_timeout(
+    proxy: NatsProxy, connect_to: Connect, retries: MemoryAuditSink
 ) -> None:
-    connection = connection_of(proxy, timeout_s=30)
-    asked(connection)
+    connection = connect_to(proxy, timeout_s=30)
+    ask_jetstream(connection)
     proxy.lose(b"$JS.API.INFO", Loss.ANSWER)
     started_s = time.monotonic()
-    asked(connection)
+    ask_jetstream(connection)
     assert time.monotonic() - started_s < 15
     failed = retries.events[0]
     assert isinstance(failed, RetryAttempted)
@@ -161,94 +161,100 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_tls_is_verified_against_the_given_ca(tmp_path: Path, certificates: Path) -> None:
+def test_tls_is_verified_against_the_configured_ca(tmp_path: Path, certificates: Path) -> None:
     settings = f'tls {{ cert_file: "{certificates}/cert.pem", key_file: "{certificates}/key.pem" }}'
     ca_file = certificates / "ca.pem"
-    with running(tmp_path / "server", settings) as server:
+    with run_nats_server(tmp_path / "server", settings) as server:
         url = server.url.replace("nats:", "tls:")
-        with NatsConnection.at(url, retry=manager(), ca_file=ca_file) as connection:
-            assert asked(connection) == 0
-        untrusted = refusal_of(NatsConnection.at(url, retry=manager()))
+        with NatsConnection.from_url(
+            url, retry=create_retry_manager(), ca_file=ca_file
+        ) as connection:
+            assert ask_jetstream(connection) == 0
+        untrusted = get_error(NatsConnection.from_url(url, retry=create_retry_manager()))
         other_host = url.replace("127.0.0.1", "localhost")
-        misnamed = refusal_of(NatsConnection.at(other_host, retry=manager(), ca_file=ca_file))
+        misnamed = get_error(
+            NatsConnection.from_url(other_host, retry=create_retry_manager(), ca_file=ca_file)
+        )
     assert "certificate verify failed" in untrusted.problem
     assert "Hostname mismatch" in misnamed.problem
     assert "check the server's certificate" in misnamed.remedy
 
 
-def test_an_address_that_insists_on_tls_says_nothing_in_the_clear(
-    nats_server: NatsServer, connection_of: Connect, proxy: NatsProxy
+def test_tls_url_sends_nothing_in_cleartext(
+    nats_server: NatsServer, connect_to: Connect, proxy: NatsProxy
 ) -> None:
-    del nats_server, connection_of
+    del nats_server, connect_to
     url = proxy.url.replace("nats://", f"tls://user:{CANARY}@")
-    error = refusal_of(connection_to(url))
+    error = get_error(open_connection(url))
     assert "it offers no TLS, which tls:// insists on" in error.problem
     assert proxy.sent_bytes == 0
 
 
-def test_a_ca_file_that_cannot_be_used_is_refused_at_once(tmp_path: Path) -> None:
+def test_invalid_ca_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "bad.pem").write_text("no certificate")
     for name in ("none.pem", "bad.pem"):
         with pytest.raises(InvalidValueError, match="ca_file: cannot be used"):
-            NatsConnection.at("tls://127.0.0.1", retry=manager(), ca_file=tmp_path / name)
+            NatsConnection.from_url(
+                "tls://127.0.0.1", retry=create_retry_manager(), ca_file=tmp_path / name
+            )
 
 
 # Coming back
 
 
-def test_a_server_that_was_killed_and_started_again_is_connected_to_anew(
-    own_server: NatsServer, connection_of: Connect, retries: MemoryAuditSink
+def test_connection_is_restored_after_a_server_restart(
+    own_server: NatsServer, connect_to: Connect, retries: MemoryAuditSink
 ) -> None:
-    connection = connection_of(own_server)
-    asked(connection)
+    connection = connect_to(own_server)
+    ask_jetstream(connection)
     own_server.restart()
-    assert asked(connection) == 0
+    assert ask_jetstream(connection) == 0
     own_server.kill()
     with pytest.raises(RetryError):  # by the call, or by connecting, if the end was noticed before
-        asked(connection)
+        ask_jetstream(connection)
     with pytest.raises(RetryError) as raised:
-        asked(connection)
+        ask_jetstream(connection)
     assert raised.value.category == RetryCategory.NATS_CONNECT
     own_server.start()
-    assert asked(connection) == 0
+    assert ask_jetstream(connection) == 0
     assert len(retries.events) >= 5
 
 
-def test_any_thread_may_call(own_server: NatsServer, connection_of: Connect) -> None:
-    connection = connection_of(own_server)
+def test_calls_from_many_threads_succeed(own_server: NatsServer, connect_to: Connect) -> None:
+    connection = connect_to(own_server)
     with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(lambda _: asked(connection), range(80))) == [0] * 80
+        assert list(pool.map(lambda _: ask_jetstream(connection), range(80))) == [0] * 80
     own_server.restart()
     with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(lambda _: asked(connection), range(80))) == [0] * 80
+        assert list(pool.map(lambda _: ask_jetstream(connection), range(80))) == [0] * 80
 
 
 # The end
 
 
-def test_closing_leaves_nothing_and_is_final(own_server: NatsServer) -> None:
+def test_close_leaks_nothing_and_is_final(own_server: NatsServer) -> None:
     before = threading.active_count()
-    connection = connection_to(own_server.url)
+    connection = open_connection(own_server.url)
     connection.close()  # before it was ever used
     for _ in range(3):
-        with connection_to(own_server.url) as connection:
-            asked(connection)
+        with open_connection(own_server.url) as connection:
+            ask_jetstream(connection)
         connection.close()
     own_server.kill()
-    with connection_to(own_server.url, timeout_s=0.5) as broken, pytest.raises(RetryError):
-        asked(broken)
+    with open_connection(own_server.url, timeout_s=0.5) as broken, pytest.raises(RetryError):
+        ask_jetstream(broken)
     with pytest.raises(MessagingError, match="this connection was closed; open another one"):
-        asked(connection)
+        ask_jetstream(connection)
     assert threading.active_count() == before
     gc.collect()  # an unclosed socket or loop would warn, and a warning is an error here
 
 
-def test_closing_ends_a_call_of_another_thread(own_server: NatsServer) -> None:
-    connection = connection_to(own_server.url, timeout_s=60)
-    asked(connection)
+def test_close_ends_a_call_in_another_thread(own_server: NatsServer) -> None:
+    connection = open_connection(own_server.url, timeout_s=60)
+    ask_jetstream(connection)
     begun = threading.Event()
 
-    async def never(session: Session) -> None:
+    async def never(session: NatsSession) -> None:
         del session
         begun.set()
         await asyncio.Event().wait()
@@ -267,7 +273,7 @@ def test_closing_ends_a_call_of_another_thread(own_server: NatsServer) -> None:
 # Addresses
 
 
-def test_an_address_is_shown_without_its_credentials() -> None:
+def test_credentials_are_not_shown_in_an_address() -> None:
     address = NatsAddress.parse(f"nats://u:{CANARY}@one, nats://u:{CANARY}@[::1]:5000/")
     assert str(address) == "nats://one:4222, nats://[::1]:5000"
     assert (address.user, address.password, address.token) == ("u", CANARY, None)
@@ -292,7 +298,7 @@ def test_an_address_is_shown_without_its_credentials() -> None:
         f"nats://u:{CANARY}@a,nats://u:other@b",
     ],
 )
-def test_what_is_no_address_is_refused_and_not_shown(wrong: str) -> None:
+def test_invalid_address_is_rejected_and_not_shown(wrong: str) -> None:
     with pytest.raises(InvalidValueError, match=r"nats_url: .*nats://user:password@host") as raised:
         NatsAddress.parse(wrong)
     assert CANARY not in f"{raised.value} {raised.value!r}"

@@ -10,21 +10,21 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.jetstream_records import (
+from support.jetstream_idempotency import (
     LEASE,
     Connect,
     OpenStore,
-    claimed,
-    place_of,
-    raw,
+    claim_key,
+    hash_key,
+    read_raw_message,
 )
 from support.nats_server import LOGGER
 
 from tileferry.adapters.memory import ManualClock
 from tileferry.adapters.nats import JetStreamIdempotencyStore, NatsConnection
-from tileferry.adapters.nats.bucket import Bucket, Value
-from tileferry.adapters.nats.record_format import decode, encode
-from tileferry.adapters.nats.session import Session
+from tileferry.adapters.nats.bucket import Bucket, BucketValue
+from tileferry.adapters.nats.idempotency import decode_record, encode_record
+from tileferry.adapters.nats.session import NatsSession
 from tileferry.domain.errors import (
     InvalidValueError,
     MessagingError,
@@ -33,9 +33,9 @@ from tileferry.domain.errors import (
 from tileferry.domain.idempotency import (
     ABANDONED_AFTER,
     Completed,
-    FailedForGood,
     IdempotencyRecord,
     InProgress,
+    PermanentFailure,
 )
 
 # What is in a bucket
@@ -57,84 +57,84 @@ def plain_store(connect: Connect, open_store: OpenStore) -> JetStreamIdempotency
         (b'{"version": 2}', "has form 2, and known is 1"),
     ],
 )
-def test_a_record_that_cannot_be_read_is_refused_and_can_be_cleared(
+def test_unreadable_record_is_rejected_and_can_be_cleared(
     plain_store: JetStreamIdempotencyStore, content: bytes, problem: str
 ) -> None:
-    assert plain_store.bucket.put(place_of("k"), content, revision=0)
+    assert plain_store.bucket.put(hash_key("k"), content, revision=0)
     with pytest.raises(MessagingError, match=f"idempotency key k {problem}"):
-        claimed(plain_store)
+        claim_key(plain_store)
     with pytest.raises(MessagingError, match=f"idempotency key k {problem}"):
         plain_store.find("k")
     assert plain_store.forget_expired(limit=10) == 0
     assert plain_store.clear("k") is True
-    assert claimed(plain_store).epoch == 1
+    assert claim_key(plain_store).epoch == 1
 
 
-def test_another_keys_record_is_not_taken_for_this_ones(
+def test_record_of_another_key_is_rejected(
     plain_store: JetStreamIdempotencyStore,
 ) -> None:
-    content = encode(plain_store.claim("other", fingerprint="f", owner="me", lease=LEASE))
-    assert plain_store.bucket.put(place_of("k"), content, revision=0)
+    content = encode_record(plain_store.claim("other", fingerprint="f", owner="me", lease=LEASE))
+    assert plain_store.bucket.put(hash_key("k"), content, revision=0)
     with pytest.raises(MessagingError, match="is that of key other"):
         plain_store.find("k")
 
 
-def test_a_result_that_is_too_large_is_refused_by_name(
+def test_oversized_result_is_rejected(
     plain_store: JetStreamIdempotencyStore,
 ) -> None:
-    held = claimed(plain_store)
+    held = claim_key(plain_store)
     with pytest.raises(ResultNotStorableError, match="more than this server takes"):
         plain_store.complete(held, bytes(1_000_000), keep=None)
     assert plain_store.find("k") == held
 
 
-def test_the_server_is_told_to_drop_a_record_long_after_it_expired_and_never_before(
+def test_record_ttl_is_longer_than_its_expiry(
     plain_store: JetStreamIdempotencyStore, clock: ManualClock
 ) -> None:
-    held = claimed(plain_store)
+    held = claim_key(plain_store)
     abandoned_s = (LEASE + ABANDONED_AFTER).total_seconds()
-    assert (raw(plain_store).headers or {})["Nats-TTL"] == f"{abandoned_s + 3_600:.0f}"
+    assert (read_raw_message(plain_store).headers or {})["Nats-TTL"] == f"{abandoned_s + 3_600:.0f}"
     plain_store.complete(held, b"1", keep=timedelta(seconds=90.5))
-    assert (raw(plain_store).headers or {})["Nats-TTL"] == "3691"
-    clock.pass_time(91)
-    plain_store.complete(claimed(plain_store), b"1", keep=None)
-    assert "Nats-TTL" not in (raw(plain_store).headers or {})
+    assert (read_raw_message(plain_store).headers or {})["Nats-TTL"] == "3691"
+    clock.advance(91)
+    plain_store.complete(claim_key(plain_store), b"1", keep=None)
+    assert "Nats-TTL" not in (read_raw_message(plain_store).headers or {})
 
 
-def test_what_the_server_has_dropped_is_as_good_as_never_written(
+def test_dropped_record_reads_as_never_written(
     plain_store: JetStreamIdempotencyStore,
 ) -> None:
     bucket = plain_store.bucket
     assert bucket.put("x", b"1", revision=0, ttl_s=1)
-    assert bucket.get("x") == Value(b"1", 1)
+    assert bucket.get("x") == BucketValue(b"1", 1)
     started_s = time.monotonic()
-    while bucket.get("x") != Value(None, 0):
+    while bucket.get("x") != BucketValue(None, 0):
         assert time.monotonic() - started_s < 10
         time.sleep(0.05)
     assert bucket.put("x", b"2", revision=1) is False
     assert bucket.put("x", b"2", revision=0) is True
 
 
-def test_a_record_is_plain_json_under_a_hash_of_its_key(
+def test_record_is_json_stored_under_the_hash_of_its_key(
     plain_store: JetStreamIdempotencyStore,
 ) -> None:
-    claimed(plain_store)
-    data = json.loads(raw(plain_store).data or b"")
+    claim_key(plain_store)
+    data = json.loads(read_raw_message(plain_store).data or b"")
     assert (data["version"], data["key"], data["state"]["kind"]) == (1, "k", "in_progress")
-    assert [key for key, _ in plain_store.bucket.values()] == [place_of("k")]
+    assert [key for key, _ in plain_store.bucket.values()] == [hash_key("k")]
 
 
 MOMENTS = st.datetimes(timezones=st.just(UTC), min_value=datetime(2000, 1, 1))  # noqa: DTZ001  # naive by contract
 TEXTS = st.text(min_size=1)
-STATES: st.SearchStrategy[InProgress | Completed | FailedForGood] = st.one_of(
+STATES: st.SearchStrategy[InProgress | Completed | PermanentFailure] = st.one_of(
     st.builds(InProgress, owner=TEXTS, lease_expires_at=MOMENTS),
     st.builds(Completed, result=st.binary(), recorded_at=MOMENTS),
-    st.builds(FailedForGood, error_type=TEXTS, error_message=st.text(), recorded_at=MOMENTS),
+    st.builds(PermanentFailure, error_type=TEXTS, error_message=st.text(), recorded_at=MOMENTS),
 )
 
 
 @given(key=TEXTS, fingerprint=TEXTS, epoch=st.integers(1), state=STATES, expires_at=MOMENTS)
-def test_any_record_is_read_as_it_was_written(
+def test_records_round_trip(
     key: str, fingerprint: str, epoch: int, state: Any, expires_at: datetime
 ) -> None:
     record = IdempotencyRecord(
@@ -144,20 +144,20 @@ def test_any_record_is_read_as_it_was_written(
         state=state,
         expires_at=None if isinstance(state, InProgress) else expires_at,
     )
-    assert decode(encode(record), key=key) == record
+    assert decode_record(encode_record(record), key=key) == record
 
 
 # What a bucket must promise
 
 
 @pytest.fixture
-def bucket_made(connect: Connect, nats_name: str) -> Callable[..., NatsConnection]:
+def create_bucket(connect: Connect, nats_name: str) -> Callable[..., NatsConnection]:
     """Make the test's bucket with settings of its own."""
 
     def make(**settings: Any) -> NatsConnection:
         connection = connect()
 
-        async def create(session: Session) -> None:
+        async def create(session: NatsSession) -> None:
             await session.js.create_key_value(bucket=nats_name, **settings)
 
         connection.ask(create)
@@ -173,43 +173,41 @@ def bucket_made(connect: Connect, nats_name: str) -> Callable[..., NatsConnectio
         ({"ttl": 3_600}, r"drops everything after 3600 s \(max_age\)"),
     ],
 )
-def test_a_bucket_that_loses_records_is_refused(
-    bucket_made: Callable[..., NatsConnection],
+def test_bucket_that_may_lose_records_is_rejected(
+    create_bucket: Callable[..., NatsConnection],
     open_store: OpenStore,
     settings: dict[str, Any],
     problem: str,
 ) -> None:
     with pytest.raises(MessagingError, match=problem):
-        open_store(bucket_made(**settings))
+        open_store(create_bucket(**settings))
 
 
 @pytest.fixture
-def warnings_told(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[Any]]]:
+def list_warnings(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[Any]]]:
     with caplog.at_level(logging.WARNING):
         yield lambda: [record for record in caplog.records if hasattr(record, "kind")]
 
 
-def test_weak_durability_is_warned_of_unless_it_is_accepted(
-    connect: Connect, nats_name: str, warnings_told: Callable[[], list[Any]]
+def test_weak_durability_is_logged_unless_accepted(
+    connect: Connect, nats_name: str, list_warnings: Callable[[], list[Any]]
 ) -> None:
     for accepted in (False, True):
         Bucket.open(
             connect(), nats_name, replicas=1, accept_weak_durability=accepted, logger=LOGGER
         )
-        (warning,) = warnings_told()
+        (warning,) = list_warnings()
         assert (warning.levelname, warning.kind) == ("WARNING", "nats.weak_durability")
         assert (warning.stream, warning.replicas) == (f"KV_{nats_name}", 1)
         assert "a power cut may undo what was confirmed" in warning.getMessage()
 
 
-def test_replicas_that_the_server_cannot_give_are_a_clear_error(
-    connect: Connect, nats_name: str
-) -> None:
+def test_unavailable_replica_count_is_rejected(connect: Connect, nats_name: str) -> None:
     with pytest.raises(MessagingError, match="ask for one replica, or use a cluster"):
         Bucket.open(connect(), nats_name, replicas=3, accept_weak_durability=False, logger=LOGGER)
 
 
 @pytest.mark.parametrize("name", ["", "a.b", "a b", "ä", ">", "x" * 65, None])
-def test_a_name_that_cannot_be_a_bucket_is_refused(connect: Connect, name: Any) -> None:
+def test_invalid_bucket_name_is_rejected(connect: Connect, name: Any) -> None:
     with pytest.raises(InvalidValueError, match=r"Bucket\.name: cannot name a stream"):
         Bucket.open(connect(), name, replicas=1, accept_weak_durability=True, logger=LOGGER)

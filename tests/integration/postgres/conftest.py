@@ -10,9 +10,9 @@ from uuid import uuid4
 import psycopg
 import pytest
 from filelock import FileLock
-from support.idempotency_rows import store_in
-from support.postgres_proxy import PostgresProxy, proxy_to
-from support.postgres_server import OwnServer, handle_of, own_server
+from support.postgres_idempotency import create_idempotency_store
+from support.postgres_server import PostgresServerProcess, get_server_handle, run_postgres_server
+from support.proxies import PostgresProxy, create_postgres_proxy
 
 from tileferry.adapters.postgres import (
     Database,
@@ -24,7 +24,7 @@ from tileferry.adapters.postgres import (
 
 
 @pytest.fixture(scope="session")
-def initialised(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def initialized_data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the directory of a server that does not run, with a migrated database in it."""
     root = tmp_path_factory.getbasetemp()
     root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
@@ -35,51 +35,51 @@ def initialised(tmp_path_factory: pytest.TempPathFactory) -> Path:
             with psycopg.connect(url, autocommit=True) as connection:
                 # Only a machine that loses its power can tell the difference: it costs no test.
                 connection.execute("ALTER SYSTEM SET fsync = off")
-            database = Database.at(url)
+            database = Database.from_url(url)
             upgrade(database)
             database.close()
-            handle_of(made).cleanup()
+            get_server_handle(made).cleanup()
     return made
 
 
 @pytest.fixture
-def data_dir(initialised: Path, servers_root: Path) -> Iterator[Path]:
+def data_dir(initialized_data_dir: Path, servers_root: Path) -> Iterator[Path]:
     """Return a copy of the test's own; its files keep their owner, whom the server runs as."""
     copy = servers_root / f"own-{uuid4().hex[:12]}"
     # Most of its log is zeros.
-    command: list[str | Path] = ["/bin/cp", "-a", "--sparse=always", initialised, copy]
+    command: list[str | Path] = ["/bin/cp", "-a", "--sparse=always", initialized_data_dir, copy]
     subprocess.run(command, check=True)  # noqa: S603  # as written here
     yield copy
     shutil.rmtree(copy, ignore_errors=True)
 
 
 @pytest.fixture
-def server(data_dir: Path) -> Iterator[OwnServer]:
-    with own_server(data_dir) as running:
+def server(data_dir: Path) -> Iterator[PostgresServerProcess]:
+    with run_postgres_server(data_dir) as running:
         yield running
 
 
 @pytest.fixture
-def own(server: OwnServer) -> Iterator[Database]:
+def own(server: PostgresServerProcess) -> Iterator[Database]:
     """The database of that server."""
-    yield from _used(Database.at(server.url))
+    yield from _check_and_close(Database.from_url(server.url))
 
 
 @pytest.fixture
 def proxy(database_url: str) -> Iterator[PostgresProxy]:
-    with proxy_to(database_url) as running:
+    with create_postgres_proxy(database_url) as running:
         yield running
 
 
 @pytest.fixture
-def cut_off(proxy: PostgresProxy, database_url: str) -> Iterator[Database]:
+def proxied_database(proxy: PostgresProxy, database_url: str) -> Iterator[Database]:
     """The test's own database, seen through the proxy."""
-    yield from _used(Database.at(proxy.address_of(database_url)))
+    yield from _check_and_close(Database.from_url(proxy.get_proxied_url(database_url)))
 
 
 @pytest.fixture
 def store(database: Database) -> PostgresIdempotencyStore:
-    return store_in(database)
+    return create_idempotency_store(database)
 
 
 @pytest.fixture
@@ -88,14 +88,14 @@ def log(database: Database) -> PostgresAuditLog:
 
 
 @pytest.fixture
-def far(cut_off: Database) -> PostgresIdempotencyStore:
+def proxied_store(proxied_database: Database) -> PostgresIdempotencyStore:
     """The store behind the proxy, with a connection that is made already."""
-    behind = store_in(cut_off)
+    behind = create_idempotency_store(proxied_database)
     behind.find("k")
     return behind
 
 
-def _used(database: Database) -> Iterator[Database]:
+def _check_and_close(database: Database) -> Iterator[Database]:
     yield database
     assert database.engine.pool.checkedout() == 0  # type: ignore[attr-defined]  # of a QueuePool
     database.close()

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 from sqlalchemy import text
-from support.postgres_proxy import Cut, PostgresProxy
-from support.tile_rows import TILE, known, new_tile, store_in, store_tiles
+from support.proxies import Cut, PostgresProxy
+from support.tile_rows import TILE, create_metadata_store, create_tile, get_tile, store_tiles
 
 from tileferry.adapters.postgres import Database, PostgresBlobIndex, PostgresTileMetadataStore
 from tileferry.domain.errors import DatabaseError
@@ -14,7 +14,7 @@ from tileferry.domain.tiles import VotingStatus
 
 
 def _flush(store: PostgresTileMetadataStore) -> None:
-    store_tiles(store, new_tile(1))
+    store_tiles(store, create_tile(1))
 
 
 def _mark_uploaded(store: PostgresTileMetadataStore) -> None:
@@ -37,62 +37,62 @@ CHANGES = [_flush, _mark_uploaded, _give_up, _increment, _forget]
 Change = Callable[[PostgresTileMetadataStore], None]
 
 
-def _rows(database: Database) -> list[tuple[object, ...]]:
+def _read_rows(database: Database) -> list[tuple[object, ...]]:
     columns = "x, voting_status, uploaded_at IS NULL, upload_attempts"
-    with database.reading() as connection:
+    with database.read_connection() as connection:
         rows = connection.execute(text(f"SELECT {columns} FROM tiles ORDER BY x"))  # noqa: S608
         return [tuple(row) for row in rows]
 
 
-def test_invariant_10_a_commit_that_did_not_arrive_is_an_error_and_changes_nothing(
-    database: Database, cut_off: Database, proxy: PostgresProxy
+def test_invariant_10_lost_commit_raises_and_changes_nothing(
+    database: Database, proxied_database: Database, proxy: PostgresProxy
 ) -> None:
     for change in CHANGES:
-        store = store_in(cut_off)
+        store = create_metadata_store(proxied_database)
         PostgresBlobIndex(database).forget([TILE])
-        store_tiles(store_in(database), new_tile())
-        before = _rows(database)
+        store_tiles(create_metadata_store(database), create_tile())
+        before = _read_rows(database)
         proxy.cut_at_commit(Cut.BEFORE_COMMIT)
         with pytest.raises(DatabaseError, match="the connection was lost"):
             change(store)
-        assert _rows(database) == before
+        assert _read_rows(database) == before
     assert proxy.cuts == len(CHANGES)
 
 
-def test_invariant_10_a_commit_whose_answer_is_lost_counts_exactly_once(
-    database: Database, cut_off: Database, proxy: PostgresProxy
+def test_invariant_10_commit_with_a_lost_response_applies_exactly_once(
+    database: Database, proxied_database: Database, proxy: PostgresProxy
 ) -> None:
-    store, direct = store_in(cut_off), store_in(database)
+    store, direct = create_metadata_store(proxied_database), create_metadata_store(database)
     for change in CHANGES:
         seen = []
         for through in (direct, store):
-            PostgresBlobIndex(database).forget([TILE, new_tile(1).tile_id])
-            store_tiles(direct, new_tile())
+            PostgresBlobIndex(database).forget([TILE, create_tile(1).tile_id])
+            store_tiles(direct, create_tile())
             if through is store:
                 proxy.cut_at_commit(Cut.AFTER_COMMIT)
             change(through)
-            seen.append(_rows(database))
+            seen.append(_read_rows(database))
         assert seen[0] == seen[1]
     assert proxy.cuts == len(CHANGES)
 
 
-def test_invariant_10_a_server_that_has_not_noticed_is_made_to_decide(
-    database: Database, cut_off: Database, proxy: PostgresProxy
+def test_invariant_10_session_still_open_on_the_server_is_terminated(
+    database: Database, proxied_database: Database, proxy: PostgresProxy
 ) -> None:
-    store_tiles(store_in(database), new_tile())
+    store_tiles(create_metadata_store(database), create_tile())
     proxy.cut_at_commit(Cut.UNNOTICED)
     with pytest.raises(DatabaseError, match="the connection was lost"):
-        store_in(cut_off).increment_upload_attempts(TILE)
+        create_metadata_store(proxied_database).increment_upload_attempts(TILE)
     # The row would still be locked, had the other session been left alone.
-    assert store_in(database).increment_upload_attempts(TILE) == 1
+    assert create_metadata_store(database).increment_upload_attempts(TILE) == 1
 
 
-def test_invariant_10_a_commit_that_nobody_can_tell_of_is_neither_success_nor_failure(
+def test_invariant_10_unresolvable_commit_raises_an_unknown_outcome(
     database: Database, proxy: PostgresProxy, database_url: str
 ) -> None:
-    store_tiles(store_in(database), new_tile())
-    cut_off = Database(Database.at(proxy.address_of(database_url)).engine, resolve_s=0.3)
-    store = store_in(cut_off)
+    store_tiles(create_metadata_store(database), create_tile())
+    cut_off = Database(Database.from_url(proxy.get_proxied_url(database_url)).engine, resolve_s=0.3)
+    store = create_metadata_store(cut_off)
     assert store.get_metadata(TILE) is not None
     proxy.cut_at_commit(Cut.AFTER_COMMIT)
     proxy.refuse()
@@ -100,15 +100,15 @@ def test_invariant_10_a_commit_that_nobody_can_tell_of_is_neither_success_nor_fa
         store.increment_upload_attempts(TILE)
     assert "once the server is back" in str(caught.value)
     proxy.refuse(refusing=False)
-    assert known(store).upload_attempts == 1
+    assert get_tile(store).upload_attempts == 1
     cut_off.close()
 
 
-def test_invariant_10_a_server_may_take_its_time_to_come_back(
-    database: Database, cut_off: Database, proxy: PostgresProxy
+def test_invariant_10_commit_is_resolved_once_the_server_is_back(
+    database: Database, proxied_database: Database, proxy: PostgresProxy
 ) -> None:
-    store_tiles(store_in(database), new_tile())
-    store = store_in(cut_off)
+    store_tiles(create_metadata_store(database), create_tile())
+    store = create_metadata_store(proxied_database)
     assert store.get_metadata(TILE) is not None
     proxy.cut_at_commit(Cut.AFTER_COMMIT)
     proxy.refuse()
@@ -118,25 +118,25 @@ def test_invariant_10_a_server_may_take_its_time_to_come_back(
     back.join()
 
 
-def test_invariant_10_a_flush_whose_answer_is_lost_is_not_repeated(
-    database: Database, cut_off: Database, proxy: PostgresProxy
+def test_invariant_10_flush_with_a_lost_response_is_not_repeated(
+    database: Database, proxied_database: Database, proxy: PostgresProxy
 ) -> None:
-    store = store_in(cut_off)
+    store = create_metadata_store(proxied_database)
     proxy.cut_at_commit(Cut.AFTER_COMMIT)
-    store_tiles(store, new_tile())
-    known(store)
+    store_tiles(store, create_tile())
+    get_tile(store)
     PostgresBlobIndex(database).forget([TILE])
     store.flush()
     assert store.get_metadata(TILE) is None
 
 
-def test_invariant_10_a_flush_that_was_cut_succeeds_when_it_is_repeated(
-    cut_off: Database, proxy: PostgresProxy
+def test_invariant_10_interrupted_flush_succeeds_when_repeated(
+    proxied_database: Database, proxy: PostgresProxy
 ) -> None:
-    store, tile = store_in(cut_off), new_tile()
+    store, tile = create_metadata_store(proxied_database), create_tile()
     proxy.cut_at_commit(Cut.BEFORE_COMMIT)
     with pytest.raises(DatabaseError):
         store_tiles(store, tile)
     assert store.get_metadata(TILE) is None
     store.flush()
-    assert known(store).blob == tile.blob
+    assert get_tile(store).blob == tile.blob

@@ -5,11 +5,11 @@ from contextlib import contextmanager
 
 import pytest
 from sqlalchemy import text
-from support.audit_events import attempted, every_kind
-from support.audit_log import check_holds, execute
+from support.audit_events import create_one_event_of_each_type, create_retry_attempted
+from support.audit_log import assert_log_holds, execute
 
 from tileferry.adapters.postgres import Database, PostgresAuditLog
-from tileferry.adapters.postgres.audit_log import append
+from tileferry.adapters.postgres.audit_log import append_events
 from tileferry.domain.audit import GENESIS, ChainProblem, verify_chain
 from tileferry.domain.errors import DatabaseError
 
@@ -30,30 +30,30 @@ CHANGES = [
 ]
 
 
-def test_invariant_21_the_database_refuses_to_change_what_is_written(
+def test_invariant_21_database_refuses_to_change_written_entries(
     database: Database, log: PostgresAuditLog
 ) -> None:
-    log.emit(every_kind())
+    log.emit(create_one_event_of_each_type())
     for statement in CHANGES:
         with pytest.raises(DatabaseError, match="only ever appended to"):
             execute(database, statement)
-    check_holds(log, every_kind())
+    assert_log_holds(log, create_one_event_of_each_type())
 
 
-def test_invariant_21_nobody_appends_by_hand_in_the_shadow_of_the_function(
+def test_invariant_21_manual_append_after_audit_append_is_refused(
     database: Database, log: PostgresAuditLog
 ) -> None:
     """What lets the function write ends with it, not with the transaction that called it."""
 
     def write_more(statement: str) -> None:
         with database.transaction() as connection:
-            append(connection, [attempted(1)])
+            append_events(connection, [create_retry_attempted(1)])
             connection.execute(text(statement))
 
     for statement in CHANGES:
         with pytest.raises(DatabaseError, match="only ever appended to"):
             write_more(statement)
-    assert log.head() == GENESIS
+    assert log.read_head() == GENESIS
 
 
 ODD_ROWS = {
@@ -65,16 +65,16 @@ ODD_ROWS = {
 }
 
 
-def test_invariant_21_without_its_triggers_the_log_still_has_its_constraints(
+def test_invariant_21_constraints_hold_without_triggers(
     database: Database, log: PostgresAuditLog
 ) -> None:
-    log.emit(every_kind())
+    log.emit(create_one_event_of_each_type())
     for table in ("audit_log", "audit_head"):
         execute(database, f"ALTER TABLE {table} DISABLE TRIGGER USER")
     for statement, constraint in ODD_ROWS.items():
         with pytest.raises(DatabaseError, match=constraint):
             execute(database, statement)
-    check_holds(log, every_kind())
+    assert_log_holds(log, create_one_event_of_each_type())
 
 
 EDITS = {
@@ -111,7 +111,7 @@ FALSE_COPIES = [
 
 
 @contextmanager
-def tampered(log: PostgresAuditLog, statement: str) -> Iterator[None]:
+def tamper(log: PostgresAuditLog, statement: str) -> Iterator[None]:
     """Let somebody change the log who may drop its triggers; afterwards it is as it was."""
     guard = "ALTER TABLE audit_log {} TRIGGER USER"
     for step in ("CREATE TABLE kept AS TABLE audit_log", guard.format("DISABLE"), statement):
@@ -120,42 +120,42 @@ def tampered(log: PostgresAuditLog, statement: str) -> Iterator[None]:
     for step in ("TRUNCATE audit_log", "INSERT INTO audit_log TABLE kept", "DROP TABLE kept"):
         execute(log.database, step)
     execute(log.database, guard.format("ENABLE"))
-    check_holds(log, every_kind())
+    assert_log_holds(log, create_one_event_of_each_type())
 
 
-def test_invariant_21_an_edit_behind_the_trigger_is_found(log: PostgresAuditLog) -> None:
-    log.emit(every_kind())
+def test_invariant_21_edit_with_disabled_triggers_is_detected(log: PostgresAuditLog) -> None:
+    log.emit(create_one_event_of_each_type())
     for edit, problem in EDITS.items():
-        with tampered(log, f"UPDATE audit_log SET {edit} WHERE sequence = 3"):  # noqa: S608  # ours
-            report = verify_chain(log.entries(), expected_head=log.head())
+        with tamper(log, f"UPDATE audit_log SET {edit} WHERE sequence = 3"):  # noqa: S608  # ours
+            report = verify_chain(log.iter_entries(), expected_head=log.read_head())
             assert report.problem is problem, edit
             assert report.checked in {2, 3}
 
 
-def test_invariant_21_a_deletion_behind_the_trigger_is_found(log: PostgresAuditLog) -> None:
-    log.emit(every_kind())
+def test_invariant_21_deletion_with_disabled_triggers_is_detected(log: PostgresAuditLog) -> None:
+    log.emit(create_one_event_of_each_type())
     for gone, found in DELETIONS.items():
-        with tampered(log, f"DELETE FROM audit_log WHERE {gone}"):  # noqa: S608  # ours
-            report = verify_chain(log.entries(), expected_head=log.head())
+        with tamper(log, f"DELETE FROM audit_log WHERE {gone}"):  # noqa: S608  # ours
+            report = verify_chain(log.iter_entries(), expected_head=log.read_head())
             assert (report.problem, report.checked) == found, gone
 
 
-def test_invariant_21_a_copy_that_belies_its_body_is_found(log: PostgresAuditLog) -> None:
-    log.emit(every_kind())
+def test_invariant_21_column_that_contradicts_the_body_is_detected(log: PostgresAuditLog) -> None:
+    log.emit(create_one_event_of_each_type())
     for edit in FALSE_COPIES:
-        with tampered(log, f"UPDATE audit_log SET {edit} WHERE sequence = 3"):  # noqa: S608  # ours
-            assert list(log.false_copies()) == [3], edit
-            assert list(log.false_copies(after=3)) == []
+        with tamper(log, f"UPDATE audit_log SET {edit} WHERE sequence = 3"):  # noqa: S608  # ours
+            assert list(log.find_false_copies()) == [3], edit
+            assert list(log.find_false_copies(after=3)) == []
 
 
-def test_without_its_head_a_log_is_neither_read_nor_continued(
+def test_log_without_its_head_cannot_be_read_or_continued(
     database: Database, log: PostgresAuditLog
 ) -> None:
-    log.emit([attempted(1)])
+    log.emit([create_retry_attempted(1)])
     execute(database, "ALTER TABLE audit_head DISABLE TRIGGER USER")
     execute(database, "DELETE FROM audit_head")
     with pytest.raises(DatabaseError, match="the head of the audit log is missing"):
-        log.head()
+        log.read_head()
     with pytest.raises(DatabaseError, match="the chain cannot be continued"):
-        log.emit([attempted(2)])
-    assert len(list(log.entries())) == 1
+        log.emit([create_retry_attempted(2)])
+    assert len(list(log.iter_entries())) == 1

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 from sqlalchemy import insert, text
-from support.tile_rows import NOW, TILE, known, new_tile, store_in, store_tiles
+from support.tile_rows import NOW, TILE, create_metadata_store, create_tile, get_tile, store_tiles
 
 from tileferry.adapters.postgres import Database, PostgresBlobIndex
 from tileferry.adapters.postgres.schema import bound_cache, cache_reservations, metadata, tiles
@@ -64,11 +64,11 @@ def _insert(database: Database, **changes: Any) -> None:
 
 
 def _count(database: Database) -> int:
-    with database.reading() as connection:
+    with database.read_connection() as connection:
         return int(connection.execute(text("SELECT count(*) FROM tiles")).scalar_one())
 
 
-def test_rows_that_make_no_sense_are_refused(database: Database) -> None:
+def test_invalid_tile_rows_are_rejected(database: Database) -> None:
     for constraint, changes in REFUSED:
         with pytest.raises(DatabaseError, match=f'"{constraint}"') as caught:
             _insert(database, **changes)
@@ -81,15 +81,15 @@ def test_rows_that_make_no_sense_are_refused(database: Database) -> None:
     _insert(database)
 
 
-def test_every_check_of_the_tiles_has_been_tried(database: Database) -> None:
+def test_every_check_constraint_of_tiles_is_covered(database: Database) -> None:
     checks = text(
         "SELECT conname FROM pg_constraint WHERE contype = 'c' AND conrelid = 'tiles'::regclass"
     )
-    with database.reading() as connection:
+    with database.read_connection() as connection:
         assert set(connection.execute(checks).scalars()) == {name for name, _ in REFUSED}
 
 
-def test_rows_at_the_edge_of_sense_are_taken(database: Database) -> None:
+def test_boundary_tile_rows_are_accepted(database: Database) -> None:
     edges: list[dict[str, Any]] = [
         {"zoom": 0, "x": 0},
         {"zoom": 21, "x": 2**21 - 1, "y": 2**21 - 1},
@@ -102,7 +102,7 @@ def test_rows_at_the_edge_of_sense_are_taken(database: Database) -> None:
     assert _count(database) == len(edges)
 
 
-def test_two_tiles_cannot_have_the_same_bytes_nor_one_tile_two_rows(database: Database) -> None:
+def test_duplicate_blob_or_duplicate_tile_is_rejected(database: Database) -> None:
     _insert(database)
     with pytest.raises(DatabaseError, match='"tiles_by_blob"'):
         _insert(database, x=6)
@@ -114,7 +114,7 @@ def test_two_tiles_cannot_have_the_same_bytes_nor_one_tile_two_rows(database: Da
     ("changes", "constraint"),
     [({"one_row": False}, "bound_cache_one_row"), ({"cache_id": "../x"}, "bound_cache_id")],
 )
-def test_there_is_one_bound_cache_with_an_id(
+def test_bound_cache_has_one_row_with_a_valid_id(
     database: Database, changes: dict[str, Any], constraint: str
 ) -> None:
     row = {"cache_id": "0" * 32, "place": "/cache", "bound_at": NOW}
@@ -125,7 +125,7 @@ def test_there_is_one_bound_cache_with_an_id(
         connection.execute(insert(bound_cache), {**row, **changes})
 
 
-def test_a_promise_of_less_than_nothing_is_refused(database: Database) -> None:
+def test_negative_reservation_is_rejected(database: Database) -> None:
     row = {"reservation_id": "r", "reserved_bytes": -1, "expires_at": NOW}
     with (
         pytest.raises(DatabaseError, match='"cache_reservations_bytes"'),
@@ -153,11 +153,11 @@ def test_a_promise_of_less_than_nothing_is_refused(database: Database) -> None:
     }, "a new table has constraints to be tried here"
 
 
-def test_a_flush_that_is_refused_shows_nothing_and_can_be_repeated(database: Database) -> None:
-    store = store_in(database)
-    store_tiles(store, new_tile(1))
-    taken = known(store, new_tile(1).tile_id).blob
-    good, bad = new_tile(2), new_tile(3, blob=taken)
+def test_failed_flush_stores_nothing_and_can_be_repeated(database: Database) -> None:
+    store = create_metadata_store(database)
+    store_tiles(store, create_tile(1))
+    taken = get_tile(store, create_tile(1).tile_id).blob
+    good, bad = create_tile(2), create_tile(3, blob=taken)
     store.insert_metadata(good)
     store.insert_metadata(bad)
     for _ in range(2):
@@ -166,44 +166,44 @@ def test_a_flush_that_is_refused_shows_nothing_and_can_be_repeated(database: Dat
         assert store.get_metadata(good.tile_id) is None
         assert store.get_metadata(bad.tile_id) is None
     # What stood in the way goes; what waited has been waiting all along.
-    PostgresBlobIndex(database).forget([new_tile(1).tile_id])
+    PostgresBlobIndex(database).forget([create_tile(1).tile_id])
     store.flush()
-    assert known(store, good.tile_id).blob == good.blob
-    assert known(store, bad.tile_id).blob == bad.blob
+    assert get_tile(store, good.tile_id).blob == good.blob
+    assert get_tile(store, bad.tile_id).blob == bad.blob
 
 
-def test_what_came_during_a_refused_flush_is_still_newer(database: Database) -> None:
-    store = store_in(database)
-    store_tiles(store, new_tile(1))
-    first = new_tile(2, produced_at=NOW)
+def test_tiles_added_during_a_failed_flush_stay_newer(database: Database) -> None:
+    store = create_metadata_store(database)
+    store_tiles(store, create_tile(1))
+    first = create_tile(2, produced_at=NOW)
     store.insert_metadata(first)
-    store.insert_metadata(new_tile(3, blob=known(store, new_tile(1).tile_id).blob))
+    store.insert_metadata(create_tile(3, blob=get_tile(store, create_tile(1).tile_id).blob))
     write = store.detach()
-    later, older = new_tile(2, produced_at=NOW), new_tile(2)
+    later, older = create_tile(2, produced_at=NOW), create_tile(2)
     store.insert_metadata(later)
     store.insert_metadata(older)
     with pytest.raises(DatabaseError):
         write()
-    PostgresBlobIndex(database).forget([new_tile(1).tile_id])
+    PostgresBlobIndex(database).forget([create_tile(1).tile_id])
     store.flush()
-    assert known(store, first.tile_id).blob == later.blob
+    assert get_tile(store, first.tile_id).blob == later.blob
 
 
-def test_a_capture_is_not_lost_to_a_download_in_the_same_group(database: Database) -> None:
-    store = store_in(database)
-    capture = new_tile()
-    download = new_tile(produced_at=NOW, voting_status=VotingStatus.TRUSTED)
+def test_capture_wins_over_a_download_in_the_same_batch(database: Database) -> None:
+    store = create_metadata_store(database)
+    capture = create_tile()
+    download = create_tile(produced_at=NOW, voting_status=VotingStatus.TRUSTED)
     store_tiles(store, capture, download)
-    assert known(store).blob == capture.blob
+    assert get_tile(store).blob == capture.blob
 
 
-def test_a_flush_returns_only_when_the_group_of_another_thread_is_visible(
+def test_flush_waits_for_another_threads_batch(
     database: Database,
 ) -> None:
-    store = store_in(database)
-    store_tiles(store, new_tile())
-    store.insert_metadata(new_tile(produced_at=NOW))
-    store.insert_metadata(new_tile(1))
+    store = create_metadata_store(database)
+    store_tiles(store, create_tile())
+    store.insert_metadata(create_tile(produced_at=NOW))
+    store.insert_metadata(create_tile(1))
     with ThreadPoolExecutor(2) as threads:
         with database.transaction() as holding:
             holding.execute(text("SELECT 1 FROM tiles FOR UPDATE"))
@@ -212,20 +212,20 @@ def test_a_flush_returns_only_when_the_group_of_another_thread_is_visible(
             assert [flush.done() for flush in flushes] == [False, False]
         for flush in flushes:
             flush.result(timeout=10)
-    assert known(store, new_tile(1).tile_id) is not None
+    assert get_tile(store, create_tile(1).tile_id) is not None
 
 
-def test_those_who_change_the_same_tiles_do_not_lock_each_other_out(database: Database) -> None:
+def test_concurrent_changes_to_the_same_tiles_do_not_deadlock(database: Database) -> None:
     ids = [evolve(TILE, x=x) for x in range(60)]
     index, errors = PostgresBlobIndex(database), list[DatabaseError]()
     stop = threading.Event()
 
     def again_and_again(number: int) -> None:
-        store = store_in(database)
+        store = create_metadata_store(database)
         mine = ids if number % 2 else ids[::-1]
         while not stop.is_set():
             try:
-                store_tiles(store, *(new_tile(tile.x) for tile in mine))
+                store_tiles(store, *(create_tile(tile.x) for tile in mine))
                 store.mark_used(mine)
                 places = [(tile, index.locate(tile)) for tile in mine[:9]]
                 index.move([(tile, at, evolve(at, segment=9)) for tile, at in places if at])

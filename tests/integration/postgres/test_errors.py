@@ -10,15 +10,15 @@ import pytest
 from filelock import FileLock
 from sqlalchemy import event, text
 from sqlalchemy.engine import make_url
-from support.tile_rows import TILE, new_tile, store_in, store_tiles
+from support.tile_rows import TILE, create_metadata_store, create_tile, store_tiles
 
-from tileferry.adapters.postgres import Database, schema_status, upgrade
+from tileferry.adapters.postgres import Database, get_schema_status, upgrade
 from tileferry.domain.errors import DatabaseError, InvalidValueError, TileManagerError
 
 CANARY = "c4n4ry"
 
 
-def _refusal(use: Callable[[], object]) -> str:
+def _get_error(use: Callable[[], object]) -> str:
     """What an attempt is refused with; nothing that can be shown of it has the password."""
     with pytest.raises((DatabaseError, InvalidValueError)) as caught:
         use()
@@ -34,7 +34,7 @@ def _refusal(use: Callable[[], object]) -> str:
 
 def _connect(url: str) -> Callable[[], object]:
     def connect() -> None:
-        database = Database.at(url)
+        database = Database.from_url(url)
         assert CANARY not in repr(database)
         try:
             database.check_server()
@@ -44,7 +44,7 @@ def _connect(url: str) -> Callable[[], object]:
     return connect
 
 
-def _changed(url: str, **changes: str) -> str:
+def _change_url(url: str, **changes: str) -> str:
     changed = make_url(url).set(password=CANARY).set(**changes)  # type: ignore[arg-type]  # names of parts
     return changed.render_as_string(hide_password=False)
 
@@ -61,7 +61,7 @@ def guarded_url(database: Database, database_url: str) -> Iterator[str]:
     """The address of a user whom the server asks for a password, which is the canary."""
     user = f"guarded_{make_url(database_url).database}"
     rule = "local all /^guarded scram-sha-256\n"
-    with database.reading() as connection:
+    with database.read_connection() as connection:
         connection.execute(text(f"CREATE ROLE {user} LOGIN PASSWORD '{CANARY}'"))
         rules = Path(connection.execute(text("SHOW hba_file")).scalar_one())
         with FileLock(rules.parent.parent / "rules.lock"):  # the server is everybody's
@@ -69,9 +69,9 @@ def guarded_url(database: Database, database_url: str) -> Iterator[str]:
             if not before.startswith(rule):
                 rules.write_text(rule + before)
         connection.execute(text("SELECT pg_reload_conf()"))
-    _wait_until_refused(_changed(database_url, username=user).replace(CANARY, "wrong"))
-    yield _changed(database_url, username=user)
-    with database.reading() as connection:
+    _wait_until_refused(_change_url(database_url, username=user).replace(CANARY, "wrong"))
+    yield _change_url(database_url, username=user)
+    with database.read_connection() as connection:
         connection.execute(text(f"DROP OWNED BY {user}; DROP ROLE {user}"))
 
 
@@ -86,38 +86,38 @@ def _wait_until_refused(url: str) -> None:
     pytest.fail("the server asks for no password")
 
 
-def test_a_server_that_cannot_be_reached(closed_port: int, tmp_path: Path) -> None:
-    refusal = _refusal(_connect(f"postgresql://u:{CANARY}@127.0.0.1:{closed_port}/db"))
+def test_unreachable_server_is_reported(closed_port: int, tmp_path: Path) -> None:
+    refusal = _get_error(_connect(f"postgresql://u:{CANARY}@127.0.0.1:{closed_port}/db"))
     assert "cannot be reached" in refusal
     assert f"port {closed_port} failed: Connection refused" in refusal
     assert "start the server, or correct TILEFERRY_DATABASE_URL" in refusal
-    refusal = _refusal(_connect(f"postgresql://u:{CANARY}@/db?host={tmp_path}"))
+    refusal = _get_error(_connect(f"postgresql://u:{CANARY}@/db?host={tmp_path}"))
     assert "cannot be reached" in refusal
-    refusal = _refusal(_connect(f"postgresql://u:{CANARY}@no.such.host.invalid/db"))
+    refusal = _get_error(_connect(f"postgresql://u:{CANARY}@no.such.host.invalid/db"))
     assert "failed to resolve host 'no.such.host.invalid'" in refusal
 
 
-def test_a_wrong_password(guarded_url: str) -> None:
+def test_wrong_password_is_reported(guarded_url: str) -> None:
     _connect(guarded_url)()
     for wrong in (f"wrong-{CANARY}", ""):
         url = make_url(guarded_url).set(password=wrong)
-        refusal = _refusal(_connect(url.render_as_string(hide_password=False)))
+        refusal = _get_error(_connect(url.render_as_string(hide_password=False)))
         assert "password" in refusal
         assert refusal.endswith("check the user and password in TILEFERRY_DATABASE_URL")
 
 
-def test_a_password_among_the_options_is_hidden_as_well(guarded_url: str) -> None:
+def test_password_in_url_options_is_redacted(guarded_url: str) -> None:
     url = make_url(guarded_url).set(password=None).update_query_dict({"password": CANARY})
     _connect(url.render_as_string())()
-    assert CANARY not in repr(Database.at(url.render_as_string()).engine)
+    assert CANARY not in repr(Database.from_url(url.render_as_string()).engine)
     wrong = url.update_query_dict({"password": f"wrong-{CANARY}"}).render_as_string()
-    assert "check the user and password" in _refusal(_connect(wrong))
+    assert "check the user and password" in _get_error(_connect(wrong))
 
 
-def test_an_unknown_user_or_database(database_url: str) -> None:
-    refusal = _refusal(_connect(_changed(database_url, username="nobody")))
+def test_unknown_user_or_database_is_reported(database_url: str) -> None:
+    refusal = _get_error(_connect(_change_url(database_url, username="nobody")))
     assert 'role "nobody" does not exist; check the user and password' in refusal
-    refusal = _refusal(_connect(_changed(database_url, database="nowhere")))
+    refusal = _get_error(_connect(_change_url(database_url, database="nowhere")))
     assert 'database "nowhere" does not exist; create the database, or correct' in refusal
 
 
@@ -137,61 +137,61 @@ def test_an_unknown_user_or_database(database_url: str) -> None:
         f"post gresql://u:{CANARY}@host/db",
     ],
 )
-def test_an_address_that_is_none(url: str) -> None:
-    refusal = _refusal(_connect(url))
+def test_invalid_database_url_is_rejected(url: str) -> None:
+    refusal = _get_error(_connect(url))
     assert refusal.startswith("TILEFERRY_DATABASE_URL: is not an address of a database")
     assert "use postgresql://user:password@host:port/database" in refusal
 
 
 @pytest.mark.parametrize("scheme", ["mysql", "sqlite", "postgresql9", "https"])
-def test_an_address_of_another_kind(scheme: str) -> None:
-    refusal = _refusal(_connect(f"{scheme}://u:{CANARY}@host/db"))
+def test_url_of_another_database_type_is_rejected(scheme: str) -> None:
+    refusal = _get_error(_connect(f"{scheme}://u:{CANARY}@host/db"))
     assert f"is not Postgres (got '{scheme}'); use postgresql://" in refusal
 
 
-def test_the_short_name_of_the_scheme_and_other_drivers_are_understood(database_url: str) -> None:
+def test_postgres_scheme_and_other_drivers_are_accepted(database_url: str) -> None:
     for scheme in ("postgres", "postgresql+asyncpg"):
         _connect(database_url.replace("postgresql", scheme, 1))()
 
 
-def test_an_option_that_does_not_exist_or_has_a_bad_value(database_url: str) -> None:
-    refusal = _refusal(_connect(f"{_changed(database_url)}&sslmod={CANARY}"))
+def test_unknown_or_invalid_url_option_is_reported(database_url: str) -> None:
+    refusal = _get_error(_connect(f"{_change_url(database_url)}&sslmod={CANARY}"))
     assert 'invalid connection option "sslmod"; correct TILEFERRY_DATABASE_URL' in refusal
-    refusal = _refusal(_connect(f"{_changed(database_url)}&target_session_attrs=nonsense"))
+    refusal = _get_error(_connect(f"{_change_url(database_url)}&target_session_attrs=nonsense"))
     assert "nonsense" in refusal
 
 
-def test_a_schema_that_is_empty_too_old_or_too_new(empty_database_url: str) -> None:
-    database = Database.at(empty_database_url)
-    check: Callable[[], object] = lambda: schema_status(database).check()  # noqa: E731
-    needed = schema_status(database).needed
-    assert _refusal(check) == (
+def test_empty_outdated_or_newer_schema_is_rejected(empty_database_url: str) -> None:
+    database = Database.from_url(empty_database_url)
+    check: Callable[[], object] = lambda: get_schema_status(database).check()  # noqa: E731
+    needed = get_schema_status(database).needed
+    assert _get_error(check) == (
         f"database: its schema is empty, and this version needs {needed}; run tileferry db upgrade"
     )
-    refusal = _refusal(lambda: store_in(database).get_metadata(TILE))
+    refusal = _get_error(lambda: create_metadata_store(database).get_metadata(TILE))
     assert 'relation "tiles" does not exist; run tileferry db upgrade' in refusal
     upgrade(database, "0001")
-    assert _refusal(check) == (
+    assert _get_error(check) == (
         f"database: its schema is at 0001, and this version needs {needed}; "
         "run tileferry db upgrade"
     )
-    store = store_in(database)
-    store_tiles(store, new_tile())
-    refusal = _refusal(lambda: store.increment_upload_attempts(TILE))
+    store = create_metadata_store(database)
+    store_tiles(store, create_tile())
+    refusal = _get_error(lambda: store.increment_upload_attempts(TILE))
     assert 'column "upload_attempts" does not exist; run tileferry db upgrade' in refusal
     upgrade(database)
     check()
     with database.transaction() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     for use in (check, lambda: upgrade(database)):
-        assert _refusal(use) == (
+        assert _get_error(use) == (
             f"database: its schema is at 9999, this version knows up to {needed}; "
             "use the newer tileferry that upgraded it"
         )
     database.close()
 
 
-def test_a_server_that_is_too_old(database: Database) -> None:
+def test_outdated_server_is_rejected(database: Database) -> None:
     def answer(
         _connection: object, _cursor: object, statement: str, parameters: object, *_: object
     ) -> tuple[str, object]:
@@ -204,35 +204,35 @@ def test_a_server_that_is_too_old(database: Database) -> None:
     assert database.check_server().startswith("18")
     event.listen(database.engine, "before_cursor_execute", answer, retval=True)
     expected = "database: the server is PostgreSQL 14.12; use version 15 or later"
-    assert _refusal(database.check_server) == expected
-    assert _refusal(lambda: upgrade(database)) == expected
+    assert _get_error(database.check_server) == expected
+    assert _get_error(lambda: upgrade(database)) == expected
 
 
-def test_rights_that_are_missing(guarded_url: str, database: Database) -> None:
-    guarded = Database.at(guarded_url)
-    refusal = _refusal(lambda: store_in(guarded).get_metadata(TILE))
+def test_missing_permissions_are_reported(guarded_url: str, database: Database) -> None:
+    guarded = Database.from_url(guarded_url)
+    refusal = _get_error(lambda: create_metadata_store(guarded).get_metadata(TILE))
     assert "permission denied for table tiles; give this user the rights" in refusal
-    with database.reading() as connection:
+    with database.read_connection() as connection:
         connection.execute(text(f"GRANT SELECT ON tiles TO {make_url(guarded_url).username}"))
-    assert store_in(guarded).get_metadata(TILE) is None
+    assert create_metadata_store(guarded).get_metadata(TILE) is None
     guarded.close()
 
 
-def test_a_value_that_the_database_cannot_hold_is_a_defect_and_not_an_outage(
+def test_unstorable_value_is_reported_as_a_defect(
     database: Database,
 ) -> None:
     def ask() -> None:
-        with database.reading() as connection:
+        with database.read_connection() as connection:
             connection.execute(text("SELECT :value"), {"value": "a\x00b"})
 
-    assert "this is a defect" in _refusal(ask)
+    assert "this is a defect" in _get_error(ask)
 
 
-def test_a_pool_that_is_used_up(database: Database) -> None:
+def test_exhausted_connection_pool_is_reported(database: Database) -> None:
     pool = database.engine.pool
     pool._timeout = 0.1  # type: ignore[attr-defined]  # of a QueuePool
     held = [database.engine.connect() for _ in range(18)]
-    refusal = _refusal(lambda: store_in(database).get_metadata(TILE))
+    refusal = _get_error(lambda: create_metadata_store(database).get_metadata(TILE))
     assert refusal == (
         "database: no connection became free in time; "
         "lower the concurrency, or raise the size of the pool"
@@ -241,22 +241,20 @@ def test_a_pool_that_is_used_up(database: Database) -> None:
         connection.close()
 
 
-def test_commits_are_durable_even_where_the_server_is_set_otherwise(
-    database: Database, database_url: str
-) -> None:
+def test_synchronous_commit_is_enforced(database: Database, database_url: str) -> None:
     name = make_url(database_url).database
     for configured, expected in (("off", "on"), ("local", "local")):
-        with database.reading() as connection:
+        with database.read_connection() as connection:
             connection.execute(text(f"ALTER DATABASE {name} SET synchronous_commit = {configured}"))
-        other = Database.at(database_url)
+        other = Database.from_url(database_url)
         with other.transaction() as connection:
             found = connection.execute(text("SHOW synchronous_commit")).scalar_one()
         assert found == expected
         other.close()
 
 
-def test_a_database_that_was_closed_is_not_opened_again(database_url: str) -> None:
-    database = Database.at(database_url)
+def test_closed_database_raises(database_url: str) -> None:
+    database = Database.from_url(database_url)
     assert database.check_server()
     database.close()
-    assert "it was closed" in _refusal(database.check_server)
+    assert "it was closed" in _get_error(database.check_server)

@@ -12,20 +12,20 @@ from attrs import evolve, frozen
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Connection, insert, text
-from support.audit_events import used
-from support.idempotency_rows import (
+from support.audit_events import create_idempotency_used
+from support.postgres_idempotency import (
     CALL,
     LEASE,
-    claimed,
-    logged,
-    make_older,
-    manager_of,
-    wait_until_one_waits,
+    age_records,
+    claim_key,
+    create_idempotency_manager,
+    verify_audit_log,
+    wait_for_blocked_session,
 )
-from support.postgres_proxy import PostgresProxy
+from support.proxies import PostgresProxy
 
 from tileferry.adapters.postgres import Database, PostgresIdempotencyStore
-from tileferry.adapters.postgres.plain_text import escaped, unescaped
+from tileferry.adapters.postgres.encoding import escape_text, unescape_text
 from tileferry.adapters.postgres.schema import idempotency_records
 from tileferry.application.retries.idempotent_call import WhenBusy
 from tileferry.domain.errors import (
@@ -39,7 +39,7 @@ from tileferry.domain.idempotency import Completed, InProgress
 
 
 @frozen
-class Wire:
+class RoundTripCounter:
     """Counts what goes over it."""
 
     proxy: PostgresProxy
@@ -51,51 +51,51 @@ class Wire:
         assert self.proxy.round_trips - before == expected
 
 
-def test_a_first_call_costs_two_round_trips_and_its_event_none(
-    store: PostgresIdempotencyStore, far: PostgresIdempotencyStore, proxy: PostgresProxy
+def test_first_call_takes_two_round_trips_including_its_event(
+    store: PostgresIdempotencyStore, proxied_store: PostgresIdempotencyStore, proxy: PostgresProxy
 ) -> None:
-    with Wire(proxy).counting(2):
-        assert manager_of(far).once(lambda: 5, CALL) == 5
-    assert logged(store) == 1
+    with RoundTripCounter(proxy).counting(2):
+        assert create_idempotency_manager(proxied_store).run_once(lambda: 5, CALL) == 5
+    assert verify_audit_log(store) == 1
 
 
-def test_each_step_of_the_store_costs_one_round_trip(
-    far: PostgresIdempotencyStore, proxy: PostgresProxy
+def test_each_store_operation_takes_one_round_trip(
+    proxied_store: PostgresIdempotencyStore, proxy: PostgresProxy
 ) -> None:
-    wire = Wire(proxy)
+    wire = RoundTripCounter(proxy)
     with wire.counting(1):
-        held = claimed(far)
+        held = claim_key(proxied_store)
     with wire.counting(1), pytest.raises(IdempotencyInProgressError):
-        claimed(far, "you")
+        claim_key(proxied_store, "you")
     with wire.counting(1):
-        far.renew(held, lease=LEASE)
+        proxied_store.renew(held, lease=LEASE)
     with wire.counting(1):
-        far.release(held)
+        proxied_store.release(held)
     with wire.counting(1):
-        held = claimed(far)
+        held = claim_key(proxied_store)
     with wire.counting(1):
-        done = far.complete(held, b"5", keep=None, event=used(1, "k"))
+        done = proxied_store.complete(held, b"5", keep=None, event=create_idempotency_used(1, "k"))
     with wire.counting(1):
-        assert claimed(far, "you") == done
-    other = claimed(far, key="other")
+        assert claim_key(proxied_store, "you") == done
+    other = claim_key(proxied_store, key="other")
     with wire.counting(1):
-        far.fail(other, ValueError("no"), keep=None, event=used(2, "other"))
+        proxied_store.fail(
+            other, ValueError("no"), keep=None, event=create_idempotency_used(2, "other")
+        )
 
 
-def test_a_hit_writes_nothing_and_locks_nothing(
-    database: Database, store: PostgresIdempotencyStore
-) -> None:
-    store.complete(claimed(store), b"5", keep=None)
+def test_hit_neither_writes_nor_locks(database: Database, store: PostgresIdempotencyStore) -> None:
+    store.complete(claim_key(store), b"5", keep=None)
 
     def version() -> tuple[Any, ...]:
-        with database.reading() as connection:
+        with database.read_connection() as connection:
             row = connection.execute(text("SELECT ctid, xmin, xmax FROM idempotency_records")).one()
         return tuple(map(str, row))
 
     before = version()
     assert before[2] == "0"
     for _ in range(10):  # also once the driver has prepared the statement
-        claimed(store, "you")
+        claim_key(store, "you")
     assert version() == before
 
 
@@ -103,13 +103,13 @@ def test_a_hit_writes_nothing_and_locks_nothing(
 
 
 @pytest.mark.parametrize("commits", [True, False])
-def test_a_claim_waits_for_one_that_nobody_can_see_yet(
+def test_claim_waits_for_an_uncommitted_one(
     database: Database, store: PostgresIdempotencyStore, *, commits: bool
 ) -> None:
     with ThreadPoolExecutor(1) as pool, database.engine.connect() as connection:
-        put_completed(connection)
-        claiming = pool.submit(claimed, store)
-        wait_until_one_waits(database)
+        insert_completed(connection)
+        claiming = pool.submit(claim_key, store)
+        wait_for_blocked_session(database)
         if commits:
             connection.commit()
         else:
@@ -119,16 +119,16 @@ def test_a_claim_waits_for_one_that_nobody_can_see_yet(
     assert record.epoch == (7 if commits else 1)
 
 
-def test_a_claim_that_saw_an_ended_lease_finds_that_another_was_faster(
+def test_claim_of_an_expired_lease_loses_to_a_faster_one(
     database: Database, store: PostgresIdempotencyStore
 ) -> None:
-    first = claimed(store)
-    make_older(database, LEASE)
+    first = claim_key(store)
+    age_records(database, LEASE)
     with ThreadPoolExecutor(1) as pool, database.engine.connect() as connection:
         connection.execute(text("UPDATE idempotency_records SET epoch = epoch + 1, owner = 'you'"))
         connection.execute(text("UPDATE idempotency_records SET lease_expires_at = now() + '9 s'"))
-        claiming = pool.submit(claimed, store, "them")
-        wait_until_one_waits(database)
+        claiming = pool.submit(claim_key, store, "them")
+        wait_for_blocked_session(database)
         connection.commit()
         with pytest.raises(IdempotencyInProgressError) as refusal:
             claiming.result(timeout=20)
@@ -137,21 +137,21 @@ def test_a_claim_that_saw_an_ended_lease_finds_that_another_was_faster(
         store.complete(first, b"1", keep=None)
 
 
-def test_a_claim_on_a_record_that_is_just_cleared_makes_a_new_one(
+def test_claim_of_a_record_being_cleared_creates_a_new_one(
     database: Database, store: PostgresIdempotencyStore
 ) -> None:
-    claimed(store)
-    make_older(database, LEASE)
+    claim_key(store)
+    age_records(database, LEASE)
     with ThreadPoolExecutor(1) as pool, database.engine.connect() as connection:
         connection.execute(text("DELETE FROM idempotency_records"))
-        claiming = pool.submit(claimed, store, "you")
-        wait_until_one_waits(database)
+        claiming = pool.submit(claim_key, store, "you")
+        wait_for_blocked_session(database)
         connection.commit()
         record = claiming.result(timeout=20)
     assert (record.owner, record.epoch) == ("you", 1)
 
 
-def put_completed(connection: Connection) -> None:
+def insert_completed(connection: Connection) -> None:
     connection.execute(
         text(
             "INSERT INTO idempotency_records (key_sha256, key, fingerprint, epoch, owner, state,"
@@ -203,7 +203,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def test_a_row_that_makes_no_sense_is_refused_by_name(database: Database) -> None:
+def test_invalid_idempotency_row_is_rejected_by_its_constraint(database: Database) -> None:
     def put(row: dict[str, Any]) -> None:
         with database.transaction() as connection:
             connection.execute(insert(idempotency_records).values(row))
@@ -217,37 +217,37 @@ def test_a_row_that_makes_no_sense_is_refused_by_name(database: Database) -> Non
 
 
 @given(st.text(st.sampled_from("\x00\\0a☁")))
-def test_any_text_comes_back_from_its_escaped_form(odd: str) -> None:
-    assert "\x00" not in escaped(odd)
-    assert unescaped(escaped(odd)) == odd
+def test_escaped_text_round_trips(odd: str) -> None:
+    assert "\x00" not in escape_text(odd)
+    assert unescape_text(escape_text(odd)) == odd
 
 
-def test_sweepers_do_not_wait_for_each_other(
+def test_concurrent_expiry_skips_locked_records(
     database: Database, store: PostgresIdempotencyStore
 ) -> None:
     for number in range(4):
-        store.complete(claimed(store, key=f"{number}"), b"1", keep=LEASE)
-    make_older(database, LEASE)
+        store.complete(claim_key(store, key=f"{number}"), b"1", keep=LEASE)
+    age_records(database, LEASE)
     with database.transaction() as connection:
         connection.execute(text("SELECT 1 FROM idempotency_records WHERE key = '2' FOR UPDATE"))
         assert store.forget_expired(limit=10) == 3
     assert store.forget_expired(limit=10) == 1
 
 
-def test_threads_that_take_turns_on_one_key_do_the_work_once(
+def test_concurrent_calls_with_one_key_run_the_operation_once(
     store: PostgresIdempotencyStore,
 ) -> None:
     effects = threading.Semaphore(0)
-    manager = manager_of(store)
+    manager = create_idempotency_manager(store)
     call = evolve(CALL, when_busy=WhenBusy.WAIT)
 
     def operation() -> str:
         effects.release()
         return "done"
 
-    once: Callable[[int], object] = lambda _: manager.once(operation, call)  # noqa: E731
+    once: Callable[[int], object] = lambda _: manager.run_once(operation, call)  # noqa: E731
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(once, range(16))) == ["done"] * 16
     assert effects.acquire(blocking=False)
     assert not effects.acquire(blocking=False)
-    assert logged(store) == 16  # one record, and a hit for each of the others
+    assert verify_audit_log(store) == 16  # one record, and a hit for each of the others

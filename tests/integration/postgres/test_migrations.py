@@ -15,7 +15,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, TextClause, inspect, text
 
 from tileferry import migrations
-from tileferry.adapters.postgres import Database, downgrade, schema_status, upgrade
+from tileferry.adapters.postgres import Database, downgrade, get_schema_status, upgrade
 from tileferry.adapters.postgres.schema import metadata
 from tileferry.domain.errors import DatabaseError, InvalidValueError
 from tileferry.migrations import LOCATION
@@ -30,8 +30,8 @@ HEAD = REVISIONS[-1]
 
 
 @pytest.fixture
-def empty(empty_database_url: str) -> Iterator[Database]:
-    database = Database.at(empty_database_url)
+def empty_database(empty_database_url: str) -> Iterator[Database]:
+    database = Database.from_url(empty_database_url)
     yield database
     database.close()
 
@@ -73,23 +73,25 @@ PUT = {"0001": _put_rows, "0004": _put_audit}
 """What each revision is given to hold, so that all later ones are tried on data."""
 
 
-def _contents(database: Database) -> dict[str, list[dict[str, Any]]]:
+def _read_contents(database: Database) -> dict[str, list[dict[str, Any]]]:
     """Every row of every table."""
-    with database.reading() as connection:
+    with database.read_connection() as connection:
         return {
             table: sorted(
                 (dict(row) for row in connection.execute(text(f"TABLE {table}")).mappings()),
                 key=repr,
             )
-            for table in _tables(connection)
+            for table in _list_tables(connection)
         }
 
 
-def _tables(connection: Connection) -> list[str]:
+def _list_tables(connection: Connection) -> list[str]:
     return [name for name in inspect(connection).get_table_names() if name != "alembic_version"]
 
 
-def _shared(rows: list[dict[str, Any]], like: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _select_shared_columns(
+    rows: list[dict[str, Any]], like: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
     """The columns of ``rows`` that ``like`` has too."""
     return [
         {key: row[key] for key in row if key in other}
@@ -97,7 +99,7 @@ def _shared(rows: list[dict[str, Any]], like: list[dict[str, Any]]) -> list[dict
     ]
 
 
-def _columns(connection: Connection) -> dict[str, tuple[object, ...]]:
+def _read_columns(connection: Connection) -> dict[str, tuple[object, ...]]:
     query = text(
         """
         SELECT table_name || '.' || column_name, data_type, is_nullable, column_default,
@@ -109,7 +111,7 @@ def _columns(connection: Connection) -> dict[str, tuple[object, ...]]:
     return {row[0]: tuple(row[1:]) for row in connection.execute(query)}
 
 
-def _catalog(database: Database) -> dict[str, object]:
+def _read_catalog(database: Database) -> dict[str, object]:
     """All that the server knows of the schema, in its own words."""
     routines = text(
         """
@@ -118,15 +120,15 @@ def _catalog(database: Database) -> dict[str, object]:
         WHERE pronamespace = 'public'::regnamespace
         """
     )
-    with database.reading() as connection:
-        return {**_table_catalog(connection), **_pairs(connection, routines)}
+    with database.read_connection() as connection:
+        return {**_read_table_catalog(connection), **_read_pairs(connection, routines)}
 
 
-def _pairs(connection: Connection, query: TextClause) -> dict[str, object]:
+def _read_pairs(connection: Connection, query: TextClause) -> dict[str, object]:
     return {row[0]: row[1] for row in connection.execute(query)}
 
 
-def _table_catalog(connection: Connection) -> dict[str, object]:
+def _read_table_catalog(connection: Connection) -> dict[str, object]:
     """What there is of the schema but triggers and functions, which migrations alone make."""
     constraints = text(
         """
@@ -147,15 +149,15 @@ def _table_catalog(connection: Connection) -> dict[str, object]:
         """
     )
     found = {
-        **_columns(connection),
-        **_pairs(connection, constraints),
-        **_pairs(connection, indexes),
-        **_pairs(connection, others),
+        **_read_columns(connection),
+        **_read_pairs(connection, constraints),
+        **_read_pairs(connection, indexes),
+        **_read_pairs(connection, others),
     }
     return {name: found[name] for name in found if "alembic_version" not in name}
 
 
-def test_the_revisions_are_one_line_of_numbers() -> None:
+def test_revisions_form_one_linear_sequence() -> None:
     assert [f"{number:04}" for number in range(1, len(REVISIONS) + 1)] == REVISIONS
     scripts = ScriptDirectory.from_config(_config)
     assert scripts.get_bases() == [REVISIONS[0]]
@@ -172,14 +174,16 @@ def test_migrations_import_nothing_of_the_product() -> None:
             assert not isinstance(node, ast.Import), path
 
 
-def test_spec1_ac8_0002_adds_the_count_and_can_be_taken_back(empty: Database) -> None:
-    upgrade(empty, "0001")
-    _put_rows(empty)
-    before = _catalog(empty)
-    rows = _contents(empty)["tiles"]
+def test_spec1_ac8_0002_adds_upload_attempts_and_can_be_downgraded(
+    empty_database: Database,
+) -> None:
+    upgrade(empty_database, "0001")
+    _put_rows(empty_database)
+    before = _read_catalog(empty_database)
+    rows = _read_contents(empty_database)["tiles"]
     assert len(rows) == 5
-    upgrade(empty, "0002")
-    after = _catalog(empty)
+    upgrade(empty_database, "0002")
+    after = _read_catalog(empty_database)
     added = {name: after[name] for name in after.keys() - before.keys()}
     # Of the column there is nothing but its being NOT NULL, which newer servers list by itself.
     assert added.pop("tiles.tiles_upload_attempts_not_null", "NOT NULL upload_attempts") == (
@@ -189,75 +193,81 @@ def test_spec1_ac8_0002_adds_the_count_and_can_be_taken_back(empty: Database) ->
         "tiles.upload_attempts": ("integer", "NO", "0", None, None, 32, None, "NO", "NEVER")
     }
     assert {name: after[name] for name in before} == before
-    assert _contents(empty)["tiles"] == [{**row, "upload_attempts": 0} for row in rows]
-    _execute(empty, "UPDATE tiles SET upload_attempts = x")
-    downgrade(empty, "0001")
-    assert _catalog(empty) == before
-    assert _contents(empty)["tiles"] == rows
-    assert schema_status(empty).found == "0001"
+    assert _read_contents(empty_database)["tiles"] == [
+        {**row, "upload_attempts": 0} for row in rows
+    ]
+    _execute(empty_database, "UPDATE tiles SET upload_attempts = x")
+    downgrade(empty_database, "0001")
+    assert _read_catalog(empty_database) == before
+    assert _read_contents(empty_database)["tiles"] == rows
+    assert get_schema_status(empty_database).found == "0001"
 
 
-def test_each_step_can_be_taken_back_and_again_and_data_stays(empty: Database) -> None:
-    for earlier, revision in zip(EARLIER, REVISIONS, strict=False):
-        before, data = _catalog(empty), _contents(empty)
-        assert upgrade(empty, revision).found == revision
-        after, upgraded = _catalog(empty), _contents(empty)
-        assert after != before
-        assert {name: _shared(upgraded[name], rows) for name, rows in data.items()} == data
-        downgrade(empty, earlier)
-        assert (_catalog(empty), _contents(empty)) == (before, data)
-        upgrade(empty, revision)
-        assert (_catalog(empty), _contents(empty)) == (after, upgraded)
-        if revision in PUT:
-            PUT[revision](empty)
-    assert [len(_contents(empty)[name]) for name in ("tiles", "audit_log")] == [5, 1]
-    downgrade(empty, "base")
-    assert _catalog(empty) == {}
-
-
-def test_the_newest_is_reached_from_nothing_and_upgrading_again_changes_nothing(
-    empty: Database,
+def test_each_migration_can_be_reverted_and_reapplied_without_data_loss(
+    empty_database: Database,
 ) -> None:
-    assert schema_status(empty).found is None
-    assert upgrade(empty).is_current
-    once = _catalog(empty)
-    status = upgrade(empty)
+    for earlier, revision in zip(EARLIER, REVISIONS, strict=False):
+        before, data = _read_catalog(empty_database), _read_contents(empty_database)
+        assert upgrade(empty_database, revision).found == revision
+        after, upgraded = _read_catalog(empty_database), _read_contents(empty_database)
+        assert after != before
+        assert {
+            name: _select_shared_columns(upgraded[name], rows) for name, rows in data.items()
+        } == data
+        downgrade(empty_database, earlier)
+        assert (_read_catalog(empty_database), _read_contents(empty_database)) == (before, data)
+        upgrade(empty_database, revision)
+        assert (_read_catalog(empty_database), _read_contents(empty_database)) == (after, upgraded)
+        if revision in PUT:
+            PUT[revision](empty_database)
+    assert [len(_read_contents(empty_database)[name]) for name in ("tiles", "audit_log")] == [5, 1]
+    downgrade(empty_database, "base")
+    assert _read_catalog(empty_database) == {}
+
+
+def test_upgrade_from_empty_reaches_head_and_is_idempotent(
+    empty_database: Database,
+) -> None:
+    assert get_schema_status(empty_database).found is None
+    assert upgrade(empty_database).is_current
+    once = _read_catalog(empty_database)
+    status = upgrade(empty_database)
     assert (status.found, status.needed, status.known) == (HEAD, HEAD, tuple(REVISIONS))
-    assert _catalog(empty) == once
+    assert _read_catalog(empty_database) == once
 
 
-def test_the_model_and_the_migrated_schema_are_the_same(empty: Database) -> None:
-    with empty.transaction() as connection:
+def test_model_matches_the_migrated_schema(empty_database: Database) -> None:
+    with empty_database.transaction() as connection:
         metadata.create_all(connection)
-        model = _table_catalog(connection)
+        model = _read_table_catalog(connection)
         metadata.drop_all(connection)
-    upgrade(empty)
-    with empty.reading() as connection:
-        assert _table_catalog(connection) == model
+    upgrade(empty_database)
+    with empty_database.read_connection() as connection:
+        assert _read_table_catalog(connection) == model
     options = {"compare_type": True, "compare_server_default": True}
-    with empty.reading() as connection:
+    with empty_database.read_connection() as connection:
         context = MigrationContext.configure(connection, opts=options)
         assert compare_metadata(context, metadata) == []
 
 
-def test_names_are_ordered_by_their_bytes_on_every_server(database: Database) -> None:
-    with database.reading() as connection:
+def test_id_columns_use_the_c_collation(database: Database) -> None:
+    with database.read_connection() as connection:
         names = {
             name: row[3]
-            for name, row in _columns(connection).items()
+            for name, row in _read_columns(connection).items()
             if name.endswith("_id") and row[0] == "text"
         }
         assert names.keys() >= {"tiles.flight_id", "flight_pins.flight_id"}
-        assert {**names, "source": _columns(connection)["tiles.source"][3]} == dict.fromkeys(
+        assert {**names, "source": _read_columns(connection)["tiles.source"][3]} == dict.fromkeys(
             [*names, "source"], "C"
         )
 
 
-def test_threads_that_upgrade_at_once_take_turns(empty: Database) -> None:
+def test_concurrent_upgrades_in_threads_are_serialized(empty_database: Database) -> None:
     with ThreadPoolExecutor(4) as threads:
-        results = [threads.submit(upgrade, empty) for _ in range(4)]
+        results = [threads.submit(upgrade, empty_database) for _ in range(4)]
         assert all(result.result().is_current for result in results)
-    _put_rows(empty)
+    _put_rows(empty_database)
 
 
 UPGRADE = """
@@ -270,8 +280,8 @@ print(upgrade(database).found)
 """
 
 
-def test_processes_that_upgrade_at_once_take_turns(
-    empty: Database, empty_database_url: str
+def test_concurrent_upgrades_in_processes_are_serialized(
+    empty_database: Database, empty_database_url: str
 ) -> None:
     command = [sys.executable, "-c", UPGRADE, empty_database_url]
     pipe = subprocess.PIPE
@@ -288,20 +298,20 @@ def test_processes_that_upgrade_at_once_take_turns(
         racer.stdin.flush()
     for racer in racers:
         assert (*racer.communicate(timeout=30), racer.returncode) == (f"{HEAD}\n", "", 0)
-    assert schema_status(empty).is_current
+    assert get_schema_status(empty_database).is_current
 
 
-def test_an_upgrade_that_fails_leaves_the_schema_as_it_was(empty: Database) -> None:
-    _execute(empty, "CREATE TABLE flight_pins (something integer)")
-    before = _catalog(empty)
+def test_failed_upgrade_leaves_the_schema_unchanged(empty_database: Database) -> None:
+    _execute(empty_database, "CREATE TABLE flight_pins (something integer)")
+    before = _read_catalog(empty_database)
     with pytest.raises(DatabaseError, match="use a database that holds nothing else"):
-        upgrade(empty)
-    assert _catalog(empty) == before
-    assert schema_status(empty).found is None
+        upgrade(empty_database)
+    assert _read_catalog(empty_database) == before
+    assert get_schema_status(empty_database).found is None
 
 
-def test_a_step_that_does_not_exist_is_refused(database: Database) -> None:
+def test_unknown_revision_is_rejected(database: Database) -> None:
     for change in (upgrade, downgrade):
         with pytest.raises(InvalidValueError, match="this version knows 0001, 0002"):
             change(database, "0815")
-    assert schema_status(database).is_current
+    assert get_schema_status(database).is_current

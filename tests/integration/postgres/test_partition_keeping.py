@@ -5,26 +5,28 @@ from collections.abc import Iterator
 import pytest
 from psycopg.errors import ForeignKeyViolation, UniqueViolation
 from sqlalchemy import text
-from support.partition_books import (
+from support.partition_tables import (
     NEW,
     PENDING,
     REJECTED,
     SUCCESS,
-    Books,
-    books_in,
+    PartitionTables,
+    open_partition_tables,
 )
 
 from tileferry.adapters.postgres import Database
 
 
 @pytest.fixture
-def books(database: Database) -> Iterator[Books]:
-    with books_in(database) as made:
+def partition_tables(database: Database) -> Iterator[PartitionTables]:
+    with open_partition_tables(database) as made:
         yield made
 
 
-def test_invariant_16_a_run_that_sealed_nothing_cannot_speak_for_a_partition(books: Books) -> None:
-    books.refuses(
+def test_invariant_16_run_without_raw_data_cannot_become_current(
+    partition_tables: PartitionTables,
+) -> None:
+    partition_tables.assert_refused(
         "UPDATE partitions SET status = 'success', transition = 'accept', changed_by = 'validator',"
         " active_run_id = NULL, current_run_id = last_run_id,"
         " attempt_count = attempt_count + 1 WHERE logical_date = :day",
@@ -34,10 +36,12 @@ def test_invariant_16_a_run_that_sealed_nothing_cannot_speak_for_a_partition(boo
     )
 
 
-def test_invariant_16_not_even_past_the_rules_does_anothers_run_speak(books: Books) -> None:
-    books.connection.execute(text("ALTER TABLE partitions DISABLE TRIGGER USER"))
-    for run_id in (books.run_of(REJECTED), books.spare, "nowhere"):
-        books.refuses(
+def test_invariant_16_run_of_another_partition_cannot_become_current(
+    partition_tables: PartitionTables,
+) -> None:
+    partition_tables.connection.execute(text("ALTER TABLE partitions DISABLE TRIGGER USER"))
+    for run_id in (partition_tables.get_last_run_id(REJECTED), partition_tables.spare, "nowhere"):
+        partition_tables.assert_refused(
             "UPDATE partitions SET current_run_id = :run WHERE logical_date = :day",
             "partitions_current_run",
             ForeignKeyViolation,
@@ -66,43 +70,49 @@ KEPT = [
 ]
 
 
-def test_invariants_9_16_what_was_sealed_and_judged_stays_as_it_is(books: Books) -> None:
+def test_invariants_9_16_sealed_data_and_verdicts_are_immutable(
+    partition_tables: PartitionTables,
+) -> None:
     for statement in KEPT:
-        books.refuses(statement, "is refused: what is there is kept as it is")
+        partition_tables.assert_refused(statement, "is refused: what is there is kept as it is")
 
 
-def test_invariant_16_a_run_that_left_raw_data_stays(books: Books) -> None:
+def test_invariant_16_run_with_raw_data_cannot_be_deleted(
+    partition_tables: PartitionTables,
+) -> None:
     for wanted in (SUCCESS, REJECTED, PENDING):
-        books.refuses(
+        partition_tables.assert_refused(
             "DELETE FROM runs WHERE run_id = :run",
             "violates foreign key constraint",
             ForeignKeyViolation,
-            run=books.run_of(wanted),
+            run=partition_tables.get_last_run_id(wanted),
         )
 
 
-def test_invariants_9_16_each_run_has_one_raw_partition_and_one_verdict(books: Books) -> None:
-    books.refuses(
+def test_invariants_9_16_run_has_one_raw_partition_and_one_verdict(
+    partition_tables: PartitionTables,
+) -> None:
+    partition_tables.assert_refused(
         "INSERT INTO raw_partitions SELECT run_id, partition_id, 9, 9, manifest_sha256, now()"
         " FROM raw_partitions LIMIT 1",
         "raw_partitions_pkey",
         UniqueViolation,
     )
-    books.refuses(
+    partition_tables.assert_refused(
         "INSERT INTO partition_attempts SELECT partition_id, attempt + 1, run_id, 'passed', NULL,"
         " now() FROM partition_attempts LIMIT 1",
         "partition_attempts_once",
         UniqueViolation,
     )
-    books.refuses(
+    partition_tables.assert_refused(
         "INSERT INTO partition_attempts SELECT partition_id, attempt, :spare, 'passed', NULL,"
         " now() FROM partition_attempts LIMIT 1",
         "partition_attempts_pkey",
         UniqueViolation,
-        spare=books.spare,
+        spare=partition_tables.spare,
     )
-    for run, partition in (("'nowhere'", "1"), (f"'{books.spare}'", "-1")):
-        books.refuses(
+    for run, partition in (("'nowhere'", "1"), (f"'{partition_tables.spare}'", "-1")):
+        partition_tables.assert_refused(
             f"INSERT INTO raw_partitions VALUES ({run}, {partition}, 1, 1,"  # noqa: S608  # as above
             " decode(repeat('ab', 32), 'hex'), now())",
             "violates foreign key constraint",
@@ -110,21 +120,25 @@ def test_invariants_9_16_each_run_has_one_raw_partition_and_one_verdict(books: B
         )
 
 
-def test_two_partitions_never_share_a_key_or_a_run(books: Books) -> None:
+def test_two_partitions_never_share_a_key_or_a_run(partition_tables: PartitionTables) -> None:
     insert = (
         "INSERT INTO partitions (source, customer_id, query_name, logical_date, status,"
         " active_run_id, last_run_id, created_at, updated_at, transition, changed_by) VALUES"
         " ('osm', 'acme', 'city', :day, 'pending', :run, :run, now(), now(), 'enqueue',"
         " 'operator')"
     )
-    books.try_(insert, day=NEW.logical_date, run=books.spare)
-    books.refuses(
-        insert, "partitions_key", UniqueViolation, day=PENDING.logical_date, run=books.spare
+    partition_tables.execute_and_roll_back(insert, day=NEW.logical_date, run=partition_tables.spare)
+    partition_tables.assert_refused(
+        insert,
+        "partitions_key",
+        UniqueViolation,
+        day=PENDING.logical_date,
+        run=partition_tables.spare,
     )
-    books.refuses(
+    partition_tables.assert_refused(
         insert,
         "partitions_by_last_run",
         UniqueViolation,
         day=NEW.logical_date,
-        run=books.run_of(PENDING),
+        run=partition_tables.get_last_run_id(PENDING),
     )

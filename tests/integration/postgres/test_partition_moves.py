@@ -8,27 +8,25 @@ from typing import Any
 import pytest
 from psycopg.errors import RestrictViolation
 from sqlalchemy import text
-from support.partition_books import (
+from support.control_plane import get_partition
+from support.partition_tables import (
     ABANDONED,
     NEW,
     PENDING,
     REJECTED,
     REPROCESSING,
     SUCCESS,
-    Books,
-    books_in,
+    PartitionTables,
+    open_partition_tables,
 )
-from support.partition_desk import known
 
 from tileferry.adapters.postgres import Database
 from tileferry.adapters.postgres.partition_rows import (
     INSERT_PARTITION,
     UPDATE_PARTITION,
     key_values,
-    partition_row,
+    to_partition_row,
 )
-from tileferry.domain.actors import Actor
-from tileferry.domain.change import Change
 from tileferry.domain.partitions import (
     PARTITION_TRANSITIONS,
     Partition,
@@ -43,6 +41,7 @@ from tileferry.domain.partitions import (
     requeue,
 )
 from tileferry.domain.runs import RunId
+from tileferry.domain.state_machine import Actor, Change
 
 DECLARED = {
     (rule.name, before or "absent", after.value, actor.value)
@@ -59,27 +58,27 @@ Take = Callable[[Partition, RunId, Actor], Change[Partition]]
 
 
 @pytest.fixture
-def books(database: Database) -> Iterator[Books]:
-    with books_in(database) as made:
+def partition_tables(database: Database) -> Iterator[PartitionTables]:
+    with open_partition_tables(database) as made:
         yield made
 
 
 TAKE: dict[str, Take] = {
-    "accept": lambda it, _, actor: accept(it, it.last_run_id, actor=actor, now=_later(it)),
+    "accept": lambda it, _, actor: accept(it, it.last_run_id, actor=actor, now=_next_day(it)),
     "reject": lambda it, _, actor: reject(
-        it, it.last_run_id, actor=actor, now=_later(it), error="bad"
+        it, it.last_run_id, actor=actor, now=_next_day(it), error="bad"
     ),
     "requeue": lambda it, run, actor: requeue(
-        it, run, actor=actor, now=_later(it), terminality=TerminalityPolicy(), reason="why"
+        it, run, actor=actor, now=_next_day(it), terminality=TerminalityPolicy(), reason="why"
     ),
     "reprocess": lambda it, run, actor: reprocess(
-        it, run, actor=actor, now=_later(it), reason="why"
+        it, run, actor=actor, now=_next_day(it), reason="why"
     ),
     "abandon": lambda it, _, actor: abandon(
-        it, it.last_run_id, actor=actor, now=_later(it), error="gone"
+        it, it.last_run_id, actor=actor, now=_next_day(it), error="gone"
     ),
     "mark_terminal": lambda it, _, actor: mark_terminal(
-        it, actor=actor, now=_later(it), reason="why"
+        it, actor=actor, now=_next_day(it), reason="why"
     ),
 }
 OF_STATUS = {
@@ -89,38 +88,43 @@ OF_STATUS = {
 }
 
 
-def _later(partition: Partition) -> Any:
+def _next_day(partition: Partition) -> Any:
     return partition.updated_at + LATER
 
 
-def _sample(transition: str, status: str) -> Any:
+def _pick_partition(transition: str, status: str) -> Any:
     """The partition in a status to which only the table can object."""
     by_status = {"pending": PENDING, "success": REPROCESSING, "failed": REJECTED, "absent": NEW}
     return OF_STATUS.get((transition, status), by_status[status])
 
 
-def test_the_declared_moves_are_the_domains(books: Books) -> None:
-    rows = books.connection.execute(text("SELECT * FROM partition_moves"))
+def test_declared_moves_match_the_domain(partition_tables: PartitionTables) -> None:
+    rows = partition_tables.connection.execute(text("SELECT * FROM partition_moves"))
     assert {tuple(row) for row in rows} == DECLARED
 
 
-def test_invariant_15_every_declared_move_passes(books: Books) -> None:
+def test_invariant_15_every_declared_move_is_accepted(partition_tables: PartitionTables) -> None:
     for transition, before, after, actor in sorted(DECLARED):
         if before == "absent":
-            change = enqueue(NEW, books.spare, actor=Actor(actor), now=books.desk.reader.now())
+            change = enqueue(
+                NEW,
+                partition_tables.spare,
+                actor=Actor(actor),
+                now=partition_tables.desk.reader.now(),
+            )
             statement = INSERT_PARTITION
         else:
-            partition = known(books.desk, _sample(transition, before))
-            change = TAKE[transition](partition, books.spare, Actor(actor))
+            partition = get_partition(partition_tables.desk, _pick_partition(transition, before))
+            change = TAKE[transition](partition, partition_tables.spare, Actor(actor))
             statement = UPDATE_PARTITION
         assert (change.transition, change.after.status) == (transition, after)
-        with books.connection.begin_nested() as savepoint:
-            _seal(books, change.after)
-            books.connection.execute(statement, partition_row(change))
+        with partition_tables.connection.begin_nested() as savepoint:
+            _seal(partition_tables, change.after)
+            partition_tables.connection.execute(statement, to_partition_row(change))
             savepoint.rollback()
 
 
-def _seal(books: Books, partition: Partition) -> None:
+def _seal(books: PartitionTables, partition: Partition) -> None:
     """Note a raw partition of the newest run, as far as there is a partition."""
     books.connection.execute(
         text(
@@ -131,30 +135,32 @@ def _seal(books: Books, partition: Partition) -> None:
     )
 
 
-def test_invariant_15_every_move_that_is_not_declared_is_refused(books: Books) -> None:
+def test_invariant_15_every_undeclared_move_is_rejected(partition_tables: PartitionTables) -> None:
     refused = [move for move in MOVES if move not in DECLARED]
     assert (len(MOVES), len(refused)) == (7 * 4 * 3 * 7, 588 - len(DECLARED))
     for transition, before, after, actor in refused:
-        _ask(books, transition, before, after, actor)
+        _assert_move_refused(partition_tables, transition, before, after, actor)
 
 
-def test_invariant_15_moves_actors_and_statuses_that_nobody_knows_are_refused(
-    books: Books,
+def test_invariant_15_unknown_moves_actors_and_statuses_are_rejected(
+    partition_tables: PartitionTables,
 ) -> None:
     statuses = [*PartitionStatus, "terminal"]
     for before, after in product(STATUSES, statuses):
-        _ask(books, "steal", before, after, "operator")
-        _ask(books, "accept", before, after, "nobody")
+        _assert_move_refused(partition_tables, "steal", before, after, "operator")
+        _assert_move_refused(partition_tables, "accept", before, after, "nobody")
     for transition, before, actor in product(TAKE, PartitionStatus, Actor):
-        _ask(books, transition, before, "terminal", actor)
+        _assert_move_refused(partition_tables, transition, before, "terminal", actor)
 
 
-def _ask(books: Books, transition: str, before: str, after: str, actor: str) -> None:
+def _assert_move_refused(
+    books: PartitionTables, transition: str, before: str, after: str, actor: str
+) -> None:
     problem = (
         f"{transition} by {actor} from {before} to {after} is refused: no such move is declared"
     )
     values = {"status": after, "transition": transition, "actor": actor, "run": books.spare}
-    sample = key_values(_sample(transition, before))
+    sample = key_values(_pick_partition(transition, before))
     if before == "absent":
         statement = (
             "INSERT INTO partitions (source, customer_id, query_name, logical_date, status,"
@@ -167,7 +173,7 @@ def _ask(books: Books, transition: str, before: str, after: str, actor: str) -> 
             "UPDATE partitions SET status = :status, transition = :transition,"
             " changed_by = :actor WHERE logical_date = :logical_date"
         )
-    books.refuses(statement, problem, RestrictViolation, **values, **sample)
+    books.assert_refused(statement, problem, RestrictViolation, **values, **sample)
 
 
 # What a declared move may not do beside it
@@ -231,24 +237,31 @@ BESIDE = [
 ]
 
 
-def test_invariants_9_15_16_a_move_changes_what_it_says_and_nothing_else(books: Books) -> None:
+def test_invariants_9_15_16_move_with_unrelated_changes_is_rejected(
+    partition_tables: PartitionTables,
+) -> None:
     for wanted, changes, problem in BESIDE:
-        books.refuses(
+        partition_tables.assert_refused(
             f"UPDATE partitions SET {changes} WHERE logical_date = :day",  # noqa: S608  # as above
             problem,
             day=wanted.logical_date,
-            spare=books.spare,
-            other=books.run_of(REPROCESSING if wanted is SUCCESS else SUCCESS),
+            spare=partition_tables.spare,
+            other=partition_tables.get_last_run_id(REPROCESSING if wanted is SUCCESS else SUCCESS),
         )
 
 
-def test_invariant_15_a_new_partition_has_no_past(books: Books) -> None:
-    for column, value in (("attempt_count", "1"), ("current_run_id", f"'{books.run_of(SUCCESS)}'")):
-        books.refuses(
+def test_invariant_15_new_partition_has_no_attempts_or_current_run(
+    partition_tables: PartitionTables,
+) -> None:
+    for column, value in (
+        ("attempt_count", "1"),
+        ("current_run_id", f"'{partition_tables.get_last_run_id(SUCCESS)}'"),
+    ):
+        partition_tables.assert_refused(
             "INSERT INTO partitions (source, customer_id, query_name, logical_date, status,"  # noqa: S608  # as above
             " active_run_id, last_run_id, created_at, updated_at, transition, changed_by,"
             f" {column}) VALUES ('osm', 'acme', 'city', '2020-01-01', 'pending', :spare, :spare,"
             f" now(), now(), 'enqueue', 'operator', {value})",
             "a new one has no attempts",
-            spare=books.spare,
+            spare=partition_tables.spare,
         )

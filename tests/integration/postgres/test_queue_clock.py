@@ -6,13 +6,12 @@ from collections.abc import Callable
 
 import pytest
 from attrs import define, field
-from support.work_desk import LEASE, W1, W2, Desk, postgres_desk
+from support.control_plane import LEASE, W1, W2, ControlPlane, create_postgres_control_plane
 
 from tileferry.adapters.memory import MemoryIdempotencyStore
 from tileferry.adapters.postgres import Database
 from tileferry.adapters.system import SystemClock, ThreadHeartbeat
-from tileferry.application.control.key_expiry import KeyExpiry
-from tileferry.application.control.worker import Result, Worker, WorkerSettings
+from tileferry.application.control.worker import KeyExpiry, RunResult, Worker, WorkerSettings
 from tileferry.domain.errors import StorageError
 from tileferry.domain.runs import Run, RunKind, RunStatus, Verdict, VerdictOutcome
 
@@ -30,15 +29,15 @@ class JumpyClock(SystemClock):
 
 
 @define
-class Bench:
-    desk: Desk
+class ClockBench:
+    desk: ControlPlane
     clock: JumpyClock = field(factory=JumpyClock)
 
-    def works(self, work: Callable[[Run], None]) -> None:
-        def handle(run: Run, check: Callable[[], None], /) -> Result:
+    def run_worker(self, work: Callable[[Run], None]) -> None:
+        def handle(run: Run, check: Callable[[], None], /) -> RunResult:
             work(run)
             check()
-            return Result(verdict=Verdict(run_id=run.run_id, outcome=VerdictOutcome.PASSED))
+            return RunResult(verdict=Verdict(run_id=run.run_id, outcome=VerdictOutcome.PASSED))
 
         Worker(
             name=W1,
@@ -55,37 +54,39 @@ class Bench:
 
 
 @pytest.fixture
-def bench(database: Database) -> Bench:
-    return Bench(postgres_desk(database))
+def bench(database: Database) -> ClockBench:
+    return ClockBench(create_postgres_control_plane(database))
 
 
 @pytest.mark.parametrize("jump_s", [DAY_S, -DAY_S])
-def test_invariant_14_a_jump_of_the_wall_clock_loses_no_lease(bench: Bench, jump_s: float) -> None:
-    run = bench.desk.submitted()
+def test_invariant_14_wall_clock_jump_loses_no_lease(bench: ClockBench, jump_s: float) -> None:
+    run = bench.desk.submit_run()
 
     def work(_run: Run) -> None:
         bench.clock.off_s = jump_s
         assert bench.desk.control.sweep() == 0
         assert bench.desk.control.get_next_run_to_process(W2, lease=LEASE) is None
 
-    bench.works(work)
-    known = bench.desk.known(run)
+    bench.run_worker(work)
+    known = bench.desk.get_run(run)
     assert (known.status, known.lease_epoch) == (RunStatus.PASSED, 1)
 
 
 @pytest.mark.parametrize("jump_s", [DAY_S, -DAY_S])
-def test_invariant_14_a_retry_is_due_by_the_databases_clock(bench: Bench, jump_s: float) -> None:
-    run = bench.desk.submitted()
+def test_invariant_14_retry_due_time_follows_the_database_clock(
+    bench: ClockBench, jump_s: float
+) -> None:
+    run = bench.desk.submit_run()
     bench.clock.off_s = jump_s
 
     def work(_run: Run) -> None:
         raise StorageError(action="write", path="x", problem="full", remedy="wait")
 
-    bench.works(work)
-    known = bench.desk.known(run)
+    bench.run_worker(work)
+    known = bench.desk.get_run(run)
     assert known.next_retry_at is not None
     wait_s = (known.next_retry_at - bench.desk.reader.now()).total_seconds()
     assert wait_s == pytest.approx(60, abs=5)
     bench.clock.off_s = 0.0
-    bench.works(work)
-    assert bench.desk.known(run).retry_count == 1  # not due, whatever this machine thinks
+    bench.run_worker(work)
+    assert bench.desk.get_run(run).retry_count == 1  # not due, whatever this machine thinks

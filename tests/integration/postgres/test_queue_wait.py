@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from sqlalchemy import text
-from support.work_desk import LEASE, W1, Desk, postgres_desk
+from support.control_plane import LEASE, W1, ControlPlane, create_postgres_control_plane
 
 from tileferry.adapters.postgres import Database, PostgresRunQueue
 from tileferry.domain.errors import InvalidValueError, StorageError
@@ -23,14 +23,14 @@ def queue(database: Database) -> Iterator[PostgresRunQueue]:
 
 
 @pytest.fixture
-def desk(database_url: str) -> Iterator[Desk]:
+def control_plane(database_url: str) -> Iterator[ControlPlane]:
     """Somebody else, with connections of their own."""
-    theirs = Database.at(database_url)
-    yield postgres_desk(theirs)
+    theirs = Database.from_url(database_url)
+    yield create_postgres_control_plane(theirs)
     theirs.close()
 
 
-class Waiting:
+class QueueWaiter:
     """Waits in a thread."""
 
     def __init__(self, queue: PostgresRunQueue) -> None:
@@ -42,51 +42,59 @@ class Waiting:
     def _wait(self) -> None:
         self.told = self.queue.wait(LONG_S)
 
-    def ended(self) -> bool:
+    def join(self) -> bool:
         self.thread.join(SOON_S)
         assert not self.thread.is_alive()
         return self.told
 
 
-def test_a_new_run_wakes_who_waits(queue: PostgresRunQueue, desk: Desk) -> None:
-    waiting = Waiting(queue)
-    desk.submitted()
-    assert waiting.ended()
-
-
-def test_a_run_that_is_made_due_at_once_wakes_too(queue: PostgresRunQueue, desk: Desk) -> None:
-    run = desk.submitted()
-    error = StorageError(action="write", path="x", problem="full", remedy="wait")
-    desk.control.process_error(desk.claimed(), error)
-    waiting = Waiting(queue)
-    desk.control.retry_now(run.run_id, reason="there is room again", by="ann")
-    assert waiting.ended()
-
-
-def test_what_changes_nothing_for_the_queue_wakes_nobody(
-    queue: PostgresRunQueue, desk: Desk
+def test_new_run_wakes_a_waiting_queue(
+    queue: PostgresRunQueue, control_plane: ControlPlane
 ) -> None:
-    desk.submitted()
-    held = desk.claimed()
+    waiting = QueueWaiter(queue)
+    control_plane.submit_run()
+    assert waiting.join()
+
+
+def test_run_retried_now_wakes_a_waiting_queue(
+    queue: PostgresRunQueue, control_plane: ControlPlane
+) -> None:
+    run = control_plane.submit_run()
+    error = StorageError(action="write", path="x", problem="full", remedy="wait")
+    control_plane.control.process_error(control_plane.claim_run(), error)
+    waiting = QueueWaiter(queue)
+    control_plane.control.retry_now(run.run_id, reason="there is room again", by="ann")
+    assert waiting.join()
+
+
+def test_irrelevant_change_does_not_wake_the_queue(
+    queue: PostgresRunQueue, control_plane: ControlPlane
+) -> None:
+    control_plane.submit_run()
+    held = control_plane.claim_run()
     queue.wait(0.01)
-    desk.control.process_error(held, InvalidValueError(field="x", value=1, problem="is wrong"))
+    control_plane.control.process_error(
+        held, InvalidValueError(field="x", value=1, problem="is wrong")
+    )
     assert not queue.wait(0.2)
 
 
-def test_what_was_said_before_is_not_missed(queue: PostgresRunQueue, desk: Desk) -> None:
+def test_notification_sent_before_the_wait_is_not_missed(
+    queue: PostgresRunQueue, control_plane: ControlPlane
+) -> None:
     queue.wait(0.01)
-    desk.submitted()
+    control_plane.submit_run()
     assert queue.wait(LONG_S)
 
 
-def test_a_wait_lasts_as_long_as_it_was_asked_for(queue: PostgresRunQueue) -> None:
+def test_wait_lasts_for_the_requested_time(queue: PostgresRunQueue) -> None:
     started_s = time.monotonic()
     assert not queue.wait(0.3)
     assert 0.25 <= time.monotonic() - started_s < SOON_S
 
 
-def test_who_cannot_listen_still_waits_and_finds_runs_by_looking(
-    queue: PostgresRunQueue, desk: Desk, database: Database
+def test_queue_falls_back_to_polling_when_listen_is_lost(
+    queue: PostgresRunQueue, control_plane: ControlPlane, database: Database
 ) -> None:
     queue.wait(0.01)
     with database.transaction() as connection:
@@ -101,9 +109,9 @@ def test_who_cannot_listen_still_waits_and_finds_runs_by_looking(
         started_s = time.monotonic()
         assert not queue.wait(0.2)
         assert time.monotonic() - started_s >= 0.15
-    desk.submitted()
+    control_plane.submit_run()
     assert queue.claim(W1, limit=1, lease=LEASE)
     queue._not_before_s = 0.0
     queue.wait(0.01)
-    desk.submitted()
+    control_plane.submit_run()
     assert queue.wait(LONG_S)

@@ -9,9 +9,9 @@ import pytest
 from attrs import evolve
 from sqlalchemy import text
 from sqlalchemy.engine import make_url
-from support.audit_events import attempted, used
-from support.idempotency_rows import claimed, store_in
-from support.postgres_proxy import Cut, PostgresProxy
+from support.audit_events import create_idempotency_used, create_retry_attempted
+from support.postgres_idempotency import claim_key, create_idempotency_store
+from support.proxies import Cut, PostgresProxy
 
 from tileferry.adapters.postgres import Database, PostgresAuditLog, downgrade, upgrade
 from tileferry.domain.errors import DatabaseError
@@ -23,24 +23,24 @@ LIMITS = text(
 )
 
 
-def limits_of(database: Database) -> tuple[str, ...]:
+def read_limits(database: Database) -> tuple[str, ...]:
     """Return what holds on a connection of its own, which is then closed."""
-    with database.reading() as connection:
+    with database.read_connection() as connection:
         found = tuple(connection.execute(LIMITS).one())
     database.close()
     return found
 
 
 @pytest.fixture
-def hasty(database_url: str) -> Iterator[Database]:
+def impatient_database(database_url: str) -> Iterator[Database]:
     """The test's own database, for somebody with little patience."""
-    database = Database.at(database_url, lock_timeout_s=0.2, statement_timeout_s=0.8)
+    database = Database.from_url(database_url, lock_timeout_s=0.2, statement_timeout_s=0.8)
     yield database
     database.close()
 
 
 @contextmanager
-def head_held(database: Database) -> Iterator[None]:
+def hold_audit_head(database: Database) -> Iterator[None]:
     """Be a writer that is stuck: it has the head of the audit log, and does not go on."""
     with database.engine.connect() as connection:
         connection.execute(text("SELECT 1 FROM audit_head FOR UPDATE"))
@@ -48,17 +48,17 @@ def head_held(database: Database) -> Iterator[None]:
         connection.rollback()
 
 
-def test_no_transaction_keeps_its_locks_while_its_process_does_nothing(
+def test_idle_transactions_time_out(
     database: Database,
 ) -> None:
-    with database.reading() as connection:
+    with database.read_connection() as connection:
         limit = connection.execute(text("SHOW idle_in_transaction_session_timeout")).scalar_one()
     assert limit == "1min"
 
 
-def test_every_connection_has_its_limits(database: Database, hasty: Database) -> None:
-    assert limits_of(database) == ("30s", "2min", "on")
-    assert limits_of(hasty) == ("200ms", "800ms", "on")
+def test_every_connection_has_timeouts(database: Database, impatient_database: Database) -> None:
+    assert read_limits(database) == ("30s", "2min", "on")
+    assert read_limits(impatient_database) == ("200ms", "800ms", "on")
 
 
 @pytest.mark.parametrize(
@@ -69,30 +69,35 @@ def test_every_connection_has_its_limits(database: Database, hasty: Database) ->
         ("-c statement_timeout=7s -c synchronous_commit=off", ("30s", "7s", "on")),
     ],
 )
-def test_the_options_of_the_address_win(
+def test_url_options_override_the_default_timeouts(
     database_url: str, options: str, expected: tuple[str, ...]
 ) -> None:
     url = make_url(database_url).update_query_dict({"options": options})
-    assert limits_of(Database.at(url.render_as_string(hide_password=False))) == expected
+    assert read_limits(Database.from_url(url.render_as_string(hide_password=False))) == expected
 
 
-def test_what_is_set_for_the_database_wins(database: Database, database_url: str) -> None:
-    name = make_url(database_url).database
-    with database.reading() as connection:
-        connection.execute(text(f"ALTER DATABASE {name} SET lock_timeout = '3s'"))
-    assert limits_of(Database.at(database_url)) == ("3s", "2min", "on")
-
-
-def test_one_stuck_writer_does_not_stop_audit_and_recording_for_ever(
-    database: Database, hasty: Database
+def test_database_settings_override_the_default_timeouts(
+    database: Database, database_url: str
 ) -> None:
-    store, log = store_in(hasty), PostgresAuditLog(database=hasty)
-    held = claimed(store)
+    name = make_url(database_url).database
+    with database.read_connection() as connection:
+        connection.execute(text(f"ALTER DATABASE {name} SET lock_timeout = '3s'"))
+    assert read_limits(Database.from_url(database_url)) == ("3s", "2min", "on")
+
+
+def test_stuck_writer_causes_a_lock_timeout_instead_of_blocking(
+    database: Database, impatient_database: Database
+) -> None:
+    store, log = (
+        create_idempotency_store(impatient_database),
+        PostgresAuditLog(database=impatient_database),
+    )
+    held = claim_key(store)
     calls: list[Callable[[], object]] = [
-        lambda: log.emit([attempted(1)]),
-        lambda: store.complete(held, b"5", keep=None, event=used(1, "k")),
+        lambda: log.emit([create_retry_attempted(1)]),
+        lambda: store.complete(held, b"5", keep=None, event=create_idempotency_used(1, "k")),
     ]
-    with head_held(database):
+    with hold_audit_head(database):
         for call in calls:
             started_s = time.monotonic()
             with pytest.raises(DatabaseError, match="due to lock timeout; another session holds"):
@@ -103,12 +108,12 @@ def test_one_stuck_writer_does_not_stop_audit_and_recording_for_ever(
     assert isinstance(found.state, InProgress)
     for call in calls:  # and both go on as if nothing had been
         call()
-    assert log.head().sequence == 2
+    assert log.read_head().sequence == 2
 
 
-def test_a_statement_that_takes_too_long_is_ended_and_says_so(hasty: Database) -> None:
+def test_slow_statement_times_out(impatient_database: Database) -> None:
     def sleep() -> None:
-        with hasty.reading() as connection:
+        with impatient_database.read_connection() as connection:
             connection.execute(text("SELECT pg_sleep(60)"))
 
     with pytest.raises(DatabaseError, match="due to statement timeout; run again") as ended:
@@ -116,31 +121,33 @@ def test_a_statement_that_takes_too_long_is_ended_and_says_so(hasty: Database) -
     assert "?options=-c%20statement_timeout%3D5min" in str(ended.value)
 
 
-def test_invariant_10_a_lock_that_stays_taken_leaves_open_whether_a_lost_group_counted(
-    database: Database, hasty: Database, proxy: PostgresProxy, database_url: str
+def test_invariant_10_lock_timeout_leaves_a_lost_batch_unresolved(
+    database: Database, impatient_database: Database, proxy: PostgresProxy, database_url: str
 ) -> None:
     """The first try may still be waiting on the server: no lock is no proof that it failed."""
-    far = evolve(Database.at(proxy.address_of(database_url), lock_timeout_s=0.2), resolve_s=0.6)
+    far = evolve(
+        Database.from_url(proxy.get_proxied_url(database_url), lock_timeout_s=0.2), resolve_s=0.6
+    )
     log = PostgresAuditLog(database=far)
-    log.head()
+    log.read_head()
     proxy.cut_at(b"audit_append", Cut.DELIVERED)
     with (
-        head_held(database),
+        hold_audit_head(database),
         pytest.raises(DatabaseError, match="does not say whether it counted"),
     ):
-        log.emit([attempted(1)])
+        log.emit([create_retry_attempted(1)])
     far.close()
-    assert PostgresAuditLog(database=hasty).head().sequence == 0
+    assert PostgresAuditLog(database=impatient_database).read_head().sequence == 0
 
 
-def test_migrations_take_the_time_they_need(hasty: Database, database: Database) -> None:
-    downgrade(hasty, "0003")
+def test_migrations_ignore_the_timeouts(impatient_database: Database, database: Database) -> None:
+    downgrade(impatient_database, "0003")
     with database.engine.connect() as connection:
         connection.execute(text("SELECT pg_advisory_xact_lock(7411223)"))
-        upgrading = threading.Thread(target=upgrade, args=(hasty,))
+        upgrading = threading.Thread(target=upgrade, args=(impatient_database,))
         upgrading.start()
         time.sleep(1.2)  # longer than either limit
         assert upgrading.is_alive()
         connection.rollback()
         upgrading.join(timeout=60)
-    assert PostgresAuditLog(database=hasty).head().sequence == 0
+    assert PostgresAuditLog(database=impatient_database).read_head().sequence == 0

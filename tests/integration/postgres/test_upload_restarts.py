@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from attrs import define
-from support.postgres_server import OwnServer
+from support.cache_upload_env import ON_GROUND, REQUEST, CacheUploadEnv
+from support.postgres_server import PostgresServerProcess
 from support.provider import RunningProvider
-from support.upload_site import LANDED, REQUEST, UploadSite
 
 from tileferry.application.ports.uploads import UploadProvider
 from tileferry.domain.errors import DatabaseError
@@ -22,7 +22,7 @@ def provider(reference_provider: RunningProvider) -> RunningProvider:
 
 
 @define
-class Around:
+class HookedProvider:
     """A provider around whose answers something happens."""
 
     inner: UploadProvider
@@ -42,38 +42,40 @@ class Around:
         return answers
 
 
-def nothing() -> None:
+def do_nothing() -> None:
     """Let it be."""
 
 
-def uploaded(site: UploadSite, *, before: Callable[[], None], after: Callable[[], None]) -> Any:
-    with site.container(upload_batch_tiles=4) as container:
+def upload_flight(
+    site: CacheUploadEnv, *, before: Callable[[], None], after: Callable[[], None]
+) -> Any:
+    with site.open_container(upload_batch_tiles=4) as container:
         # Nothing is signed ahead: which call meets the restart is not left to chance.
-        uploader = container.http_tile_uploader(flight_records=LANDED, background=None)
-        uploader._upload.provider = Around(uploader._upload.provider, before, after)
+        uploader = container.http_tile_uploader(flight_records=ON_GROUND, background=None)
+        uploader._upload.provider = HookedProvider(uploader._upload.provider, before, after)
         return uploader.upload_pending_tiles(REQUEST)
 
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_invariants_7_8_a_restart_around_an_answer_loses_and_repeats_nothing(
-    server: OwnServer, tmp_path: Path, provider: RunningProvider, moment: str, mode: str
+def test_invariants_7_8_restart_around_a_response_loses_and_repeats_nothing(
+    server: PostgresServerProcess, tmp_path: Path, provider: RunningProvider, moment: str, mode: str
 ) -> None:
-    site = UploadSite(tmp_path, server.url, provider)
-    site.captures(12)
-    steps: dict[str, Callable[[], None]] = {"before": nothing, "after": nothing}
-    report = uploaded(site, **{**steps, moment: lambda: server.restart(mode)})
+    site = CacheUploadEnv(tmp_path, server.url, provider)
+    site.capture(12)
+    steps: dict[str, Callable[[], None]] = {"before": do_nothing, "after": do_nothing}
+    report = upload_flight(site, **{**steps, moment: lambda: server.restart(mode)})
     assert report.tiles_acknowledged == 12
-    assert {row.voting_status for row in site.rows().values()} == {VotingStatus.UPLOADED}
-    assert Counter(site.sent()) == Counter(site.places)
+    assert {row.voting_status for row in site.read_rows().values()} == {VotingStatus.UPLOADED}
+    assert Counter(site.list_sent()) == Counter(site.places)
     assert site.posts == 3
 
 
-def test_invariants_7_8_an_answer_that_cannot_be_recorded_is_asked_for_again(
-    server: OwnServer, tmp_path: Path, provider: RunningProvider
+def test_invariants_7_8_unrecorded_response_is_requested_again(
+    server: PostgresServerProcess, tmp_path: Path, provider: RunningProvider
 ) -> None:
-    site = UploadSite(tmp_path, server.url, provider)
-    site.captures(12)
+    site = CacheUploadEnv(tmp_path, server.url, provider)
+    site.capture(12)
     answers: list[Sequence[PerTileStatus]] = []
 
     def stop_at_the_second() -> None:
@@ -82,13 +84,15 @@ def test_invariants_7_8_an_answer_that_cannot_be_recorded_is_asked_for_again(
             server.stop("immediate")
 
     with pytest.raises(DatabaseError):
-        uploaded(site, before=nothing, after=stop_at_the_second)
+        upload_flight(site, before=do_nothing, after=stop_at_the_second)
     server.start()
-    statuses = Counter(row.voting_status for row in site.rows().values())
+    statuses = Counter(row.voting_status for row in site.read_rows().values())
     assert statuses == Counter({VotingStatus.UPLOADED: 4, VotingStatus.PENDING: 8})
-    report = uploaded(site, before=nothing, after=nothing)
+    report = upload_flight(site, before=do_nothing, after=do_nothing)
     assert report.tiles_acknowledged == 8
-    assert Counter(site.sent()) == Counter(site.places)  # the second batch was carried out once
+    assert Counter(site.list_sent()) == Counter(
+        site.places
+    )  # the second batch was carried out once
     keys = [line.idempotency_key for line in provider.requests if line.method == "POST"]
     assert keys[1] == keys[2]
     assert len(keys) == 4

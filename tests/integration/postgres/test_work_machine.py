@@ -16,13 +16,27 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from support.books_pair import Pair, check_books, check_step, clock_of, fresh_pair
-from support.partition_desk import ANN, dates, verdict_on
-from support.work_desk import LEASE, Desk, acquire, download, key, sealed_by
+from support.control_plane import (
+    LEASE,
+    OVERRIDE,
+    ControlPlane,
+    acquire_work,
+    create_backfill_request,
+    create_sealed,
+    create_verdict,
+    download_work,
+    partition_key,
+)
+from support.control_plane_pair import (
+    ControlPlanePair,
+    check_snapshot,
+    check_step,
+    create_pair,
+    open_with_manual_clock,
+)
 
-from tileferry.application.control.work_policies import WorkPolicies
+from tileferry.application.control.policies import WorkPolicies
 from tileferry.application.ports.work import ALL_KINDS
-from tileferry.domain.actors import Actor
 from tileferry.domain.errors import (
     DatabaseError,
     InvalidValueError,
@@ -47,6 +61,7 @@ from tileferry.domain.runs import (
     WorkerId,
     has_ended,
 )
+from tileferry.domain.state_machine import Actor
 from tileferry.domain.tiles.provider_faults import ProviderFault
 
 SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
@@ -70,7 +85,7 @@ ERRORS: Sequence[TileManagerError] = (
     InvalidValueError(field="bbox", value=1, problem="is none"),
 )
 LONGEST_S = 600.0  # no lease, backoff or gate lasts longer
-KEYS = st.sampled_from([key(1), key(2), key(1, source="sat")])
+KEYS = st.sampled_from([partition_key(1), partition_key(2), partition_key(1, source="sat")])
 PRIORITIES = st.sampled_from(RunPriority)
 CLAIMS = st.sampled_from([0, 0, 0, 1, 1, 2, 3, 5])
 """Which of all claims that were ever made: mostly the newest, else one that may be stale."""
@@ -79,32 +94,32 @@ WORKERS = st.sampled_from(["w1", "w2"])
 
 
 class WorkMachine(RuleBasedStateMachine):
-    def __init__(self, pair: Pair) -> None:
+    def __init__(self, pair: ControlPlanePair) -> None:
         super().__init__()
         self.pair = pair
         self.claims: list[Run] = []
         self.plans: list[BackfillPlan] = []
-        self.seen = pair.compared()
+        self.seen = pair.compare_snapshots()
 
-    def step(self, act: Callable[[Desk], object]) -> object:
+    def step(self, act: Callable[[ControlPlane], object]) -> object:
         """Take a step at both books, and check what every step must keep."""
-        outcome = self.pair.both(act)
+        outcome = self.pair.run_on_both(act)
         assert not isinstance(outcome, DatabaseError), outcome
-        before, self.seen = self.seen, self.pair.compared(self.seen)
+        before, self.seen = self.seen, self.pair.compare_snapshots(self.seen)
         if isinstance(outcome, TileManagerError):
             assert self.seen == before  # what was refused has changed nothing
         check_step(before, self.seen)
-        check_books(self.seen)
+        check_snapshot(self.seen)
         return outcome
 
-    def claim_of(self, number: int) -> Run:
+    def pick_claim(self, number: int) -> Run:
         return self.claims[-1 - number % len(self.claims)]
 
-    def partition_of(self, number: int) -> PartitionKey:
+    def pick_partition(self, number: int) -> PartitionKey:
         keys = list(self.seen.partitions)
         return keys[number % len(keys)]
 
-    def claimed(
+    def claim_runs(
         self, worker: str, limit: int, kinds: Sequence[RunKind] = ALL_KINDS
     ) -> Sequence[Run]:
         before = self.seen
@@ -119,7 +134,7 @@ class WorkMachine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.enqueue(key(1), RunPriority.FRESH)
+        self.enqueue(partition_key(1), RunPriority.FRESH)
         self.submit("F1", "sat")
 
     def is_held(self, held: Run) -> bool:
@@ -132,20 +147,20 @@ class WorkMachine(RuleBasedStateMachine):
         return (run.status, run.lease_epoch) == (RunStatus.PASSED, held.lease_epoch)
 
     @rule(seconds=st.sampled_from([1, 30, 59, 61, 400, 7_200]))
-    def time_passes(self, seconds: int) -> None:
+    def pass_time(self, seconds: int) -> None:
         self.pair.pass_time(seconds)
-        self.seen = self.pair.compared(self.seen)
+        self.seen = self.pair.compare_snapshots(self.seen)
 
     # Operators and schedulers
 
     @rule(flight=st.sampled_from(["F1", "F2"]), source=st.sampled_from(["osm", "sat"]))
     def submit(self, flight: str, source: str) -> None:
-        work = download(flight, source)
+        work = download_work(flight, source)
         self.step(lambda desk: desk.control.submit(work, actor=Actor.OPERATOR, by="ann"))
 
     @rule(wanted=KEYS, priority=PRIORITIES)
     def enqueue(self, wanted: PartitionKey, priority: RunPriority) -> None:
-        works = [acquire(wanted)]
+        works = [acquire_work(wanted)]
         self.step(
             lambda desk: desk.partitions.enqueue(works, actor=Actor.SCHEDULER, priority=priority)
         )
@@ -161,17 +176,19 @@ class WorkMachine(RuleBasedStateMachine):
 
     @rule(numbers=st.lists(st.integers(0, 3), min_size=1, max_size=2))
     def retry_partitions(self, numbers: list[int]) -> None:
-        wanted = [self.partition_of(number) for number in numbers]
-        self.step(lambda desk: desk.partitions.retry(wanted, ANN))
+        wanted = [self.pick_partition(number) for number in numbers]
+        self.step(lambda desk: desk.partitions.retry(wanted, OVERRIDE))
 
     @rule(number=st.integers(0, 3))
     def mark_terminal(self, number: int) -> None:
-        wanted = [self.partition_of(number)]
-        self.step(lambda desk: desk.partitions.mark_terminal(wanted, ANN))
+        wanted = [self.pick_partition(number)]
+        self.step(lambda desk: desk.partitions.mark_terminal(wanted, OVERRIDE))
 
     @rule(last=st.integers(1, 3), reprocess=st.booleans(), include_terminal=st.booleans())
     def plan_backfill(self, *, last: int, reprocess: bool, include_terminal: bool) -> None:
-        asked = dates(1, last, reprocess=reprocess, include_terminal=include_terminal)
+        asked = create_backfill_request(
+            1, last, reprocess=reprocess, include_terminal=include_terminal
+        )
         plan = self.step(lambda desk: desk.partitions.plan(asked))
         assert isinstance(plan, BackfillPlan)
         self.plans.append(plan)
@@ -180,64 +197,64 @@ class WorkMachine(RuleBasedStateMachine):
     @rule(number=st.sampled_from([0, 0, 1, 2]))
     def apply_backfill(self, number: int) -> None:
         plan = self.plans[-1 - number % len(self.plans)]
-        self.step(lambda desk: desk.partitions.apply(plan, ANN))
+        self.step(lambda desk: desk.partitions.apply(plan, OVERRIDE))
 
     @precondition(lambda self: any(self.seen.planned.values()))
     @rule(seconds=st.sampled_from([0, 200, 400, 2_400, 30_000]))
     def retry_due(self, seconds: int) -> None:
-        self.time_passes(seconds)
+        self.pass_time(seconds)
         self.step(lambda desk: desk.partitions.retry_due())
 
     # Workers and sweepers
 
     @rule(worker=WORKERS, limit=st.integers(1, 3))
     def claim(self, worker: str, limit: int) -> None:
-        self.claimed(worker, limit)
+        self.claim_runs(worker, limit)
 
     @rule(worker=WORKERS, outcome=OUTCOMES)
     def work(self, worker: str, outcome: VerdictOutcome) -> None:
-        for held in self.claimed(worker, 1):
+        for held in self.claim_runs(worker, 1):
             self.step(partial(finish, held=held, outcome=outcome))
 
     @rule(worker=WORKERS, seconds=st.sampled_from([0, 400, 2_400]))
-    def be_rejected(self, worker: str, seconds: int) -> None:
+    def reject_partition(self, worker: str, seconds: int) -> None:
         """And have the scheduler come by, when the retry may be due."""
-        for held in self.claimed(worker, 1, [RunKind.ACQUIRE_PARTITION]):
+        for held in self.claim_runs(worker, 1, [RunKind.ACQUIRE_PARTITION]):
             self.step(partial(finish, held=held, outcome=VerdictOutcome.FAILED))
             self.retry_due(seconds)
 
     @rule(worker=WORKERS, error=st.sampled_from(ERRORS), seconds=st.sampled_from([0, 30, 60]))
-    def work_in_vain(self, worker: str, error: TileManagerError, seconds: int) -> None:
-        for held in self.claimed(worker, 1):
-            self.step(partial(break_off, held=held, error=error))
-        self.time_passes(seconds)
+    def fail_run(self, worker: str, error: TileManagerError, seconds: int) -> None:
+        for held in self.claim_runs(worker, 1):
+            self.step(partial(report_error, held=held, error=error))
+        self.pass_time(seconds)
 
     @precondition(lambda self: self.claims)
     @rule(number=CLAIMS)
     def renew(self, number: int) -> None:
-        held = self.claim_of(number)
+        held = self.pick_claim(number)
         kept = self.step(lambda desk: desk.queue.renew([held], lease=LEASE))
         assert kept == [] or self.is_held(held)
 
     @precondition(lambda self: self.claims)
     @rule(number=CLAIMS, outcome=OUTCOMES)
     def judge(self, number: int, outcome: VerdictOutcome) -> None:
-        held = self.claim_of(number)
+        held = self.pick_claim(number)
         self.write(held, partial(finish, held=held, outcome=outcome))
 
     @precondition(lambda self: self.claims)
     @rule(number=CLAIMS, error=st.sampled_from(ERRORS))
-    def break_(self, number: int, error: TileManagerError) -> None:
-        held = self.claim_of(number)
-        self.write(held, partial(break_off, held=held, error=error))
+    def report_error(self, number: int, error: TileManagerError) -> None:
+        held = self.pick_claim(number)
+        self.write(held, partial(report_error, held=held, error=error))
 
     @precondition(lambda self: self.claims)
     @rule(number=CLAIMS)
     def give_back(self, number: int) -> None:
-        held = self.claim_of(number)
+        held = self.pick_claim(number)
         self.write(held, partial(give_back, held=held))
 
-    def write(self, held: Run, act: Callable[[Desk], object]) -> None:
+    def write(self, held: Run, act: Callable[[ControlPlane], object]) -> None:
         """Write from a claim: it counts if that is still the newest, and else changes nothing."""
         was_held = self.is_held(held)
         said = self.step(act)
@@ -246,11 +263,11 @@ class WorkMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.claims)
     @rule(worker=WORKERS, numbers=st.lists(CLAIMS, max_size=3))
     def exchange(self, worker: str, numbers: list[int]) -> None:
-        held = {run.run_id: run for run in map(self.claim_of, numbers)}.values()
+        held = {run.run_id: run for run in map(self.pick_claim, numbers)}.values()
         ended = [run for run in held if run.kind is not RunKind.ACQUIRE_PARTITION]
         expected = {run.run_id for run in ended if self.is_held(run) or self.has_passed(run)}
 
-        def act(desk: Desk) -> tuple[set[RunId], list[Run]]:
+        def act(desk: ControlPlane) -> tuple[set[RunId], list[Run]]:
             kept, claimed = desk.queue.exchange(ended, WorkerId(worker), limit=1, lease=LEASE)
             return set(kept), list(claimed)
 
@@ -260,24 +277,26 @@ class WorkMachine(RuleBasedStateMachine):
         self.claims.extend(outcome[1])
 
     @rule(worker=WORKERS, error=st.sampled_from(ERRORS), outcome=OUTCOMES)
-    def come_too_late(self, worker: str, error: TileManagerError, outcome: VerdictOutcome) -> None:
+    def write_after_lease_loss(
+        self, worker: str, error: TileManagerError, outcome: VerdictOutcome
+    ) -> None:
         """Sleep until the run is somebody else's, and then write in every way there is."""
-        for held in self.claimed(worker, 1):
+        for held in self.claim_runs(worker, 1):
             self.sweep(60)
-            self.claimed("w3", 3)
+            self.claim_runs("w3", 3)
             if self.is_held(held):
                 continue
             before = self.seen
             assert self.step(lambda desk: desk.queue.renew([held], lease=LEASE)) == []  # noqa: B023  # called at once
             assert self.step(lambda desk: desk.queue.complete([held])) == []  # noqa: B023  # as above
             self.write(held, partial(finish, held=held, outcome=outcome))
-            self.write(held, partial(break_off, held=held, error=error))
+            self.write(held, partial(report_error, held=held, error=error))
             self.write(held, partial(give_back, held=held))
             assert self.seen == before
 
     @rule(seconds=st.sampled_from([0, 60]))
     def sweep(self, seconds: int) -> None:
-        self.time_passes(seconds)
+        self.pass_time(seconds)
         self.step(lambda desk: desk.control.sweep())
 
     def teardown(self) -> None:
@@ -287,42 +306,42 @@ class WorkMachine(RuleBasedStateMachine):
                 break
             self.pair.pass_time(LONGEST_S)
             self.step(lambda desk: desk.control.sweep())
-            for held in self.claimed("w9", 50):
+            for held in self.claim_runs("w9", 50):
                 self.step(partial(finish, held=held, outcome=VerdictOutcome.PASSED))
         assert all(map(has_ended, self.seen.runs.values()))
         pending = [one for one in self.seen.partitions.values() if one.active_run_id is not None]
         assert pending == []
-        assert self.pair.compared() == self.seen  # nothing has changed unseen
+        assert self.pair.compare_snapshots() == self.seen  # nothing has changed unseen
         self.pair.check_audit()
 
 
-def finish(desk: Desk, held: Run, outcome: VerdictOutcome) -> None:
+def finish(desk: ControlPlane, held: Run, outcome: VerdictOutcome) -> None:
     """Do what a worker does at the end of a run."""
     sealed = None
     if held.kind is RunKind.ACQUIRE_PARTITION:
         logical_date = date.fromisoformat(str(held.payload["logical_date"]))
-        sealed = sealed_by(held, key(logical_date.day, source=held.source))
-    desk.control.process_result(held, verdict_on(held, outcome), sealed=sealed)
+        sealed = create_sealed(held, partition_key(logical_date.day, source=held.source))
+    desk.control.process_result(held, create_verdict(held, outcome), sealed=sealed)
 
 
-def give_back(desk: Desk, held: Run) -> None:
+def give_back(desk: ControlPlane, held: Run) -> None:
     """Do what a worker does when it is stopped."""
-    desk.control.give_back(held)
+    desk.control.release_run(held)
 
 
-def break_off(desk: Desk, held: Run, error: TileManagerError) -> Run:
+def report_error(desk: ControlPlane, held: Run, error: TileManagerError) -> Run:
     """Do what a worker does when a run breaks."""
     return desk.control.process_error(held, error)
 
 
 @pytest.mark.timeout(1_800 if SOAK else 120)
-def test_invariants_9_12_13_15_16_18_both_books_keep_to_the_rules_and_every_run_ends(
+def test_invariants_9_12_13_15_16_18_stores_agree_and_every_run_ends(
     database_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL)  # thousands of lines that nobody reads
-    with clock_of(database_url) as database:
+    with open_with_manual_clock(database_url) as database:
         run_state_machine_as_test(
-            lambda: WorkMachine(fresh_pair(database, policies=POLICIES, budget=BUDGET)),  # type: ignore[arg-type]
+            lambda: WorkMachine(create_pair(database, policies=POLICIES, budget=BUDGET)),  # type: ignore[arg-type]
             settings=settings(
                 database=None,
                 deadline=None,

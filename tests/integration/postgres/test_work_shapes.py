@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Table, insert, text
 from sqlalchemy.exc import IntegrityError
 
 from tileferry.adapters.postgres import Database
-from tileferry.adapters.postgres.run_rows import RUN_COLUMNS, run_from
+from tileferry.adapters.postgres.run_rows import RUN_COLUMNS, run_from_row
 from tileferry.adapters.postgres.work_schema import partitions, runs
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.partitions import Partition, PartitionKey, PartitionStatus
@@ -43,12 +43,12 @@ PARTITION_FIELDS: Mapping[str, tuple[Any, ...]] = {
 }
 
 
-def combined(fields: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
+def combine_fields(fields: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
     for values in product(*fields.values()):
         yield dict(zip(fields, values, strict=True))
 
 
-def accepted(
+def insert_accepted(
     connection: Connection, table: Table, rows: Sequence[Mapping[str, object]]
 ) -> list[int]:
     """Return the numbers of those rows that the table takes, one at a time."""
@@ -82,7 +82,7 @@ def accepted(
 # Runs
 
 
-def run_of(number: int, status: RunStatus, fields: Mapping[str, Any]) -> Run | None:
+def build_run(number: int, status: RunStatus, fields: Mapping[str, Any]) -> Run | None:
     """Return the run with these fields, if there can be one."""
     try:
         return Run(
@@ -97,7 +97,7 @@ def run_of(number: int, status: RunStatus, fields: Mapping[str, Any]) -> Run | N
         return None
 
 
-def run_row(number: int, status: RunStatus, fields: Mapping[str, Any]) -> dict[str, object]:
+def build_run_row(number: int, status: RunStatus, fields: Mapping[str, Any]) -> dict[str, object]:
     """Return the row with these fields; what the domain has no word for is as it should be.
 
     The worker of the newest attempt stays on the row, so of a run that was judged there is one.
@@ -120,22 +120,22 @@ def run_row(number: int, status: RunStatus, fields: Mapping[str, Any]) -> dict[s
     }
 
 
-def test_a_row_of_a_run_is_taken_when_the_domain_can_build_the_run(database: Database) -> None:
+def test_run_row_is_accepted_exactly_when_the_domain_can_build_it(database: Database) -> None:
     offered = [
         (status, fields)
         for status in RunStatus
-        for fields in combined(RUN_FIELDS)
+        for fields in combine_fields(RUN_FIELDS)
         # Whose lease it was, the row of a run that ended says in any case.
         if fields["lease_owner"] is None or status in {RunStatus.DISCOVERED, RunStatus.PROCESSING}
     ]
-    rows = [run_row(number, *offer) for number, offer in enumerate(offered)]
-    built = {number: run_of(number, *offer) for number, offer in enumerate(offered)}
+    rows = [build_run_row(number, *offer) for number, offer in enumerate(offered)]
+    built = {number: build_run(number, *offer) for number, offer in enumerate(offered)}
     possible = [number for number, run in built.items() if run is not None]
     assert {offered[number][0] for number in possible} == set(RunStatus)
     with database.transaction() as connection:
-        assert accepted(connection, runs, rows) == possible
+        assert insert_accepted(connection, runs, rows) == possible
         for row in connection.execute(text(f"SELECT {RUN_COLUMNS} FROM runs")).all():  # noqa: S608  # columns of ours
-            assert run_from(row) == built[int(row.run_id[1:])]
+            assert run_from_row(row) == built[int(row.run_id[1:])]
 
 
 BASE = {name: values[0] for name, values in RUN_FIELDS.items()}
@@ -156,15 +156,15 @@ STANDING: Mapping[str, tuple[RunStatus, Mapping[str, Any]]] = {
 }
 
 
-def standing(name: str) -> dict[str, object]:
+def build_standing_row(name: str) -> dict[str, object]:
     status, fields = STANDING[name]
-    return run_row(0, status, {**BASE, **fields})
+    return build_run_row(0, status, {**BASE, **fields})
 
 
 @pytest.mark.parametrize("name", STANDING)
-def test_a_row_of_a_run_has_what_goes_with_its_status(database: Database, name: str) -> None:
+def test_run_row_columns_must_match_its_status(database: Database, name: str) -> None:
     """What the domain has no word for: when the attempt was, by whom, and whether it competes."""
-    row = standing(name)
+    row = build_standing_row(name)
     wrong: dict[str, list[object]] = {"ready": [not row["ready"]]}
     if name == "discovered":
         wrong |= {"began_at": [NOW], "ended_at": [NOW], "worker": ["w1"]}
@@ -191,13 +191,13 @@ def _insert(connection: Connection, row: Mapping[str, object]) -> None:
 
 
 @pytest.mark.parametrize("name", STANDING)
-def test_a_dedupe_key_is_free_again_when_its_run_has_ended(database: Database, name: str) -> None:
+def test_dedupe_key_is_released_when_its_run_ends(database: Database, name: str) -> None:
     status, fields = STANDING[name]
-    run = run_of(0, status, {**BASE, **fields})
+    run = build_run(0, status, {**BASE, **fields})
     assert run is not None
     with database.engine.connect() as connection:
-        _insert(connection, {**standing(name), "dedupe_key": "k"})
-        again = {**standing("discovered"), "run_id": "r1", "dedupe_key": "k"}
+        _insert(connection, {**build_standing_row(name), "dedupe_key": "k"})
+        again = {**build_standing_row("discovered"), "run_id": "r1", "dedupe_key": "k"}
         if has_ended(run):
             _insert(connection, again)
         else:
@@ -205,20 +205,20 @@ def test_a_dedupe_key_is_free_again_when_its_run_has_ended(database: Database, n
                 _insert(connection, again)
             assert isinstance(caught.value.orig, UniqueViolation)
         for number in (2, 3):  # without a key there is nothing to be the same
-            _insert(connection, {**standing("discovered"), "run_id": f"r{number}"})
+            _insert(connection, {**build_standing_row("discovered"), "run_id": f"r{number}"})
 
 
 # Partitions
 
 
-def test_a_row_of_a_partition_is_taken_when_the_domain_can_build_the_partition(
+def test_partition_row_is_accepted_exactly_when_the_domain_can_build_it(
     database: Database,
 ) -> None:
-    offered = list(product(PartitionStatus, combined(PARTITION_FIELDS), (NOW, LATER)))
+    offered = list(product(PartitionStatus, combine_fields(PARTITION_FIELDS), (NOW, LATER)))
     possible = [
         number
         for number, (status, fields, created_at) in enumerate(offered)
-        if _partition_of(number, status, fields, created_at) is not None
+        if _build_partition(number, status, fields, created_at) is not None
     ]
     assert {offered[number][0] for number in possible} == set(PartitionStatus)
     rows = [
@@ -230,7 +230,7 @@ def test_a_row_of_a_partition_is_taken_when_the_domain_can_build_the_partition(
             "logical_date": DAY,
             "status": status,
             # Each of them has runs of its own, as the index wants it.
-            **{name: _own(fields.get(name, "r1"), number) for name in _RUNS},
+            **{name: _qualify_run_id(fields.get(name, "r1"), number) for name in _RUNS},
             "created_at": created_at,
             "updated_at": NOW,
             "transition": "-",
@@ -241,18 +241,18 @@ def test_a_row_of_a_partition_is_taken_when_the_domain_can_build_the_partition(
     with database.transaction() as connection:
         # Neither moves nor what the runs are tied to: the shape alone.
         connection.execute(text("ALTER TABLE partitions DISABLE TRIGGER ALL"))
-        assert accepted(connection, partitions, rows) == possible
+        assert insert_accepted(connection, partitions, rows) == possible
         connection.execute(text("ALTER TABLE partitions ENABLE TRIGGER ALL"))
 
 
 _RUNS = ("current_run_id", "active_run_id", "last_run_id")
 
 
-def _own(run_id: str | None, number: int) -> str | None:
+def _qualify_run_id(run_id: str | None, number: int) -> str | None:
     return None if run_id is None else f"{run_id}-{number}"
 
 
-def _partition_of(
+def _build_partition(
     number: int, status: PartitionStatus, fields: Mapping[str, Any], created_at: datetime
 ) -> Partition | None:
     key = PartitionKey(source="osm", customer_id="acme", query_name=f"q{number}", logical_date=DAY)

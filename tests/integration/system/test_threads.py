@@ -7,12 +7,12 @@ from contextlib import closing
 
 import pytest
 
-from tileferry.adapters.system import AttentiveClock, SystemClock, ThreadWorkers
+from tileferry.adapters.system import InterruptibleClock, SystemClock, ThreadWorkers
 from tileferry.adapters.system.threads import LEAVE_S
 
 
 @pytest.fixture
-def workers_alive() -> Callable[[], int]:
+def count_live_workers() -> Callable[[], int]:
     """Count the workers that the test has started; others may be left of other tests."""
     before = set(threading.enumerate())
     return lambda: sum(
@@ -20,13 +20,13 @@ def workers_alive() -> Callable[[], int]:
     )
 
 
-def test_every_item_is_worked_on_once(workers_alive: Callable[[], int]) -> None:
+def test_every_item_is_processed_once(count_live_workers: Callable[[], int]) -> None:
     results = ThreadWorkers(4).run(lambda item: item * 2, iter(range(100)), idle_s=1.0)
     assert sorted(result for result in results if result is not None) == [*range(0, 200, 2)]
-    assert workers_alive() == 0
+    assert count_live_workers() == 0
 
 
-def test_items_are_taken_as_they_are_needed() -> None:
+def test_items_are_consumed_lazily() -> None:
     taken: list[int] = []
 
     def items() -> Iterator[int]:
@@ -39,7 +39,7 @@ def test_items_are_taken_as_they_are_needed() -> None:
         assert len(taken) <= 2 * 3
 
 
-def test_while_nothing_comes_it_says_so() -> None:
+def test_none_is_yielded_while_idle() -> None:
     answer = threading.Event()
     with closing(
         ThreadWorkers(1).run(lambda _: answer.wait(10), iter([1]), idle_s=0.02)
@@ -49,13 +49,13 @@ def test_while_nothing_comes_it_says_so() -> None:
         assert [result for result in results if result is not None] == [True]
 
 
-def test_an_error_reaches_the_caller() -> None:
+def test_worker_error_is_raised_to_the_caller() -> None:
     with pytest.raises(ZeroDivisionError):
         list(ThreadWorkers(2).run(lambda item: 1 // item, iter([1, 0, 1]), idle_s=1.0))
 
 
-def test_when_it_is_closed_what_is_nearly_done_ends_and_the_rest_is_left(
-    workers_alive: Callable[[], int],
+def test_close_waits_briefly_and_abandons_stuck_workers(
+    count_live_workers: Callable[[], int],
 ) -> None:
     stuck = threading.Event()
 
@@ -70,13 +70,13 @@ def test_when_it_is_closed_what_is_nearly_done_ends_and_the_rest_is_left(
     begun_s = time.monotonic()
     results.close()
     assert time.monotonic() - begun_s < LEAVE_S + 5
-    assert workers_alive() == 1  # it is a daemon, and does not keep the process alive
+    assert count_live_workers() == 1  # it is a daemon, and does not keep the process alive
     stuck.set()
 
 
-@pytest.mark.parametrize("clock", [SystemClock(), AttentiveClock()], ids=["plain", "attentive"])
-def test_who_waits_by_the_clock_stops_waiting_when_it_is_over(
-    clock: SystemClock, workers_alive: Callable[[], int]
+@pytest.mark.parametrize("clock", [SystemClock(), InterruptibleClock()], ids=["plain", "attentive"])
+def test_close_interrupts_sleeping_workers(
+    clock: SystemClock, count_live_workers: Callable[[], int]
 ) -> None:
     waited: list[int] = []
 
@@ -88,13 +88,13 @@ def test_who_waits_by_the_clock_stops_waiting_when_it_is_over(
 
     results = ThreadWorkers(4).run(work, iter(range(50)), idle_s=0.2)
     assert [next(results), next(results)] == [0, None]
-    assert workers_alive() == 4
+    assert count_live_workers() == 4
     results.close()
-    assert workers_alive() == 0
+    assert count_live_workers() == 0
     assert waited == []
 
 
-def test_within_the_run_a_worker_waits_as_long_as_it_says() -> None:
+def test_worker_sleeps_for_the_full_duration_during_a_run() -> None:
     def work(_item: int) -> float:
         begun_s = time.monotonic()
         SystemClock.sleep(0.05)

@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import CollectorRegistry
-from support.managers import Bench, Script
+from support.managers import RetryBench, ScriptedOperation
 
 from tileferry.adapters.telemetry.counters import PrometheusCounters
 from tileferry.adapters.telemetry.tracing import OpenTelemetry
@@ -21,25 +21,25 @@ CATEGORY = RetryCategory.API_REQUEST
 POLICY = RetryPolicy(max_attempts=3, jitter_enabled=False)
 
 
-def calls(manager: RetryManager) -> None:
+def run_calls(manager: RetryManager) -> None:
     """One success after two failures, one exhaustion, one recorded result that is given back."""
 
-    def execute(script: Script, **options: Any) -> None:
+    def execute(script: ScriptedOperation, **options: Any) -> None:
         manager.execute_with_retry_sync(CATEGORY, "Fetch it", script, POLICY, **options)
 
-    execute(Script(OSError("one"), TimeoutError("two")), correlation_id="corr-456")
+    execute(ScriptedOperation(OSError("one"), TimeoutError("two")), correlation_id="corr-456")
     with pytest.raises(RetryError):
-        execute(Script(*[OSError()] * 3))
-    execute(Script(), idempotency_key="k")
-    execute(Script(), idempotency_key="k")
+        execute(ScriptedOperation(*[OSError()] * 3))
+    execute(ScriptedOperation(), idempotency_key="k")
+    execute(ScriptedOperation(), idempotency_key="k")
 
 
-def test_spans_and_metrics_by_opentelemetry() -> None:
+def test_retries_are_exported_as_opentelemetry_spans_and_metrics() -> None:
     exporter, reader = InMemorySpanExporter(), InMemoryMetricReader()
     tracing, metering = TracerProvider(), MeterProvider(metric_readers=[reader])
     tracing.add_span_processor(SimpleSpanProcessor(exporter))
     telemetry = OpenTelemetry(tracing.get_tracer("test"), metering.get_meter("test"))
-    calls(Bench().manager(telemetry=telemetry))
+    run_calls(RetryBench().create_manager(telemetry=telemetry))
 
     first, second, third, fourth = exporter.get_finished_spans()
     assert first.name == "Fetch it"
@@ -77,9 +77,9 @@ def test_spans_and_metrics_by_opentelemetry() -> None:
     metering.shutdown()
 
 
-def test_counters_by_prometheus() -> None:
+def test_retries_are_counted_in_prometheus() -> None:
     registry = CollectorRegistry()
-    calls(Bench().manager(telemetry=PrometheusCounters(registry)))
+    run_calls(RetryBench().create_manager(telemetry=PrometheusCounters(registry)))
 
     def value(name: str, **labels: str) -> float | None:
         return registry.get_sample_value(f"tileferry_{name}", {"category": CATEGORY, **labels})
@@ -93,9 +93,11 @@ def test_counters_by_prometheus() -> None:
     assert value("idempotency_total", action="hit") == 1
 
 
-def test_two_managers_count_apart() -> None:
+def test_two_managers_use_separate_registries() -> None:
     registries = [CollectorRegistry(), CollectorRegistry()]
-    managers = [Bench().manager(telemetry=PrometheusCounters(each)) for each in registries]
-    managers[0].execute_with_retry_sync(CATEGORY, "x", Script())
+    managers = [
+        RetryBench().create_manager(telemetry=PrometheusCounters(each)) for each in registries
+    ]
+    managers[0].execute_with_retry_sync(CATEGORY, "x", ScriptedOperation())
     name, labels = "tileferry_retry_calls_total", {"category": CATEGORY, "outcome": "succeeded"}
     assert [each.get_sample_value(name, labels) for each in registries] == [1.0, None]

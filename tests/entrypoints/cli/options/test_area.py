@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.entrypoints.cli.options.area import coverage_of
-from tileferry.entrypoints.cli.options.zooms import zooms_of
+from tileferry.entrypoints.cli.area_options import parse_coverage, parse_zooms
 from tileferry.entrypoints.config import Config
 
 BOX = "36.1,49.9,36.4,50.1"
@@ -25,27 +24,27 @@ BOX = "36.1,49.9,36.4,50.1"
         (BOX, "15-", "--zoom: is not a list of zoom levels"),
     ],
 )
-def test_what_is_wrong_is_named(bbox: str, zoom: str, told: str) -> None:
+def test_invalid_bbox_or_zoom_is_rejected_by_option_name(bbox: str, zoom: str, told: str) -> None:
     with pytest.raises(InvalidValueError) as refusal:
-        coverage_of(Config(), bbox, None, zoom)
+        parse_coverage(Config(), bbox, None, zoom)
     assert str(refusal.value).startswith(told)
 
 
-def test_zoom_levels_are_read_in_order_each_once() -> None:
-    assert zooms_of("16,13-15, 14") == (13, 14, 15, 16)
+def test_zoom_levels_are_sorted_and_deduplicated() -> None:
+    assert parse_zooms("16,13-15, 14") == (13, 14, 15, 16)
 
 
-def test_a_name_needs_a_file_that_has_names(
+def test_unknown_area_name_lists_configured_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InvalidValueError) as nowhere:
-        coverage_of(Config(), None, "depot", "15")
+        parse_coverage(Config(), None, "depot", "15")
     assert str(nowhere.value).endswith(
         "names are: none yet; there is no tileferry.toml in this folder"
     )
     Path("tileferry.toml").touch()
     with pytest.raises(InvalidValueError, match=r"names are: none yet$"):
-        coverage_of(Config(), None, "depot", "15")
+        parse_coverage(Config(), None, "depot", "15")
     with pytest.raises(InvalidValueError, match=r"names are: camp$"):
-        coverage_of(Config(areas={"camp": BOX}), None, "depot", "15")
+        parse_coverage(Config(areas={"camp": BOX}), None, "depot", "15")

@@ -4,7 +4,11 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from tileferry.entrypoints.cli.views.times import clock_time, in_seconds, when
+from tileferry.entrypoints.cli.formatting import (
+    format_clock_time,
+    format_duration,
+    format_relative_time,
+)
 
 NOW = datetime(2026, 11, 16, 9, tzinfo=UTC)
 
@@ -22,12 +26,18 @@ NOW = datetime(2026, 11, 16, 9, tzinfo=UTC)
         (100_000, "27.8 h"),
     ],
 )
-def test_a_duration_is_written_short(seconds: float, text: str) -> None:
-    assert in_seconds(seconds) == text
+def test_duration_is_abbreviated(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
 
 
-def test_a_time_is_shown_in_utc_with_how_far_away_it_is() -> None:
+def test_time_is_shown_in_utc_with_relative_offset() -> None:
     tokyo = NOW.astimezone(timezone(timedelta(hours=9)))
-    assert clock_time(tokyo) == "2026-11-16 09:00:00"
-    assert when(tokyo + timedelta(minutes=5), NOW) == "2026-11-16 09:05:00 UTC (in 5 min)"
-    assert when(tokyo - timedelta(seconds=90), NOW) == "2026-11-16 08:58:30 UTC (90 s ago)"
+    assert format_clock_time(tokyo) == "2026-11-16 09:00:00"
+    assert (
+        format_relative_time(tokyo + timedelta(minutes=5), NOW)
+        == "2026-11-16 09:05:00 UTC (in 5 min)"
+    )
+    assert (
+        format_relative_time(tokyo - timedelta(seconds=90), NOW)
+        == "2026-11-16 08:58:30 UTC (90 s ago)"
+    )

@@ -1,0 +1,62 @@
+"""A small file, put in the place of another at once or not at all."""
+
+from pathlib import Path
+
+from atomicwrites import AtomicWriter
+
+from tileferry.adapters.filesystem.files import Directory, FileCalls, OpenFile, translate_os_errors
+from tileferry.domain.errors import StorageError
+
+
+def replace_file(directory: Directory, name: str, content: bytes) -> None:
+    """Make ``content`` the file ``name``, durably.
+
+    After an error the file has either content; no part of one, and no other.
+    """
+    with _DirectoryWriter(directory, name).open() as file:
+        file.write_all(content)
+
+
+class _DirectoryWriter(AtomicWriter):
+    """Write-then-rename as atomicwrites does it, by names below an open directory.
+
+    The library works with paths, and a path can be led astray by a symbolic link on its way.
+    """
+
+    def __init__(self, directory: Directory, name: str) -> None:
+        super().__init__(name, mode="wb", overwrite=True)
+        self._directory = directory
+        self._name = name
+        # One name, not a random one, so that a crash leaves one file behind, not one each time.
+        self._temporary = f"{name}.tmp"
+
+    def get_fileobject(self) -> OpenFile:
+        if self._temporary in self._directory.names():
+            self._directory.unlink(self._temporary)
+        return self._directory.create_file(self._temporary)
+
+    def sync(self, f: OpenFile) -> None:
+        f.fdatasync()
+
+    def commit(self, f: OpenFile) -> None:  # noqa: ARG002  # the library's signature
+        self._directory.rename(self._temporary, self._name)
+        self._directory.sync()
+
+    def rollback(self, f: OpenFile | None) -> None:
+        if f is not None:
+            self._directory.unlink(self._temporary)
+
+
+def write_file_atomically(path: Path, content: bytes) -> None:
+    """Write a file in a folder that is there; an older file of its name goes at once."""
+    with translate_os_errors("write", path):
+        is_there = path.parent.is_dir()
+    if not is_there:
+        raise StorageError(
+            action="write",
+            path=str(path),
+            problem="there is no such folder",
+            remedy="make it, or name another file",
+        )
+    with Directory.open_root(path.parent, FileCalls()) as directory:
+        replace_file(directory, path.name, content)

@@ -1,0 +1,63 @@
+"""Audit events as JSON lines, for whoever reads files."""
+
+import fcntl
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Lock
+
+from attrs import define, field
+
+from tileferry.adapters.filesystem.files import Directory, FileCalls, OpenFile
+from tileferry.domain.audit import AuditEvent
+
+
+@define(kw_only=True, eq=False)
+class JsonLinesAuditSink:
+    """Appends each event's canonical JSON as a line; a group is on the disk when it returns.
+
+    A line that a crash left half is ended by the next process, so it spoils no other. These lines
+    are not chained: an edit is not found. The log in the database is the one that can be verified.
+    """
+
+    path: Path
+    calls: FileCalls = field(factory=FileCalls)
+    name: str = field(default="jsonl", init=False)
+    _file: OpenFile | None = field(default=None, init=False)
+    _guard: Lock = field(factory=Lock, init=False)
+
+    def emit(self, events: Sequence[AuditEvent]) -> None:
+        """Write a group of events in one piece, and wait for the disk."""
+        lines = b"".join(event.canonical_bytes() + b"\n" for event in events)
+        with self._guard:
+            file = self._file or self._open()
+            try:
+                file.write_all(lines)
+                file.fdatasync()
+            except BaseException:
+                file.close()
+                self._file = None  # its end is not known any more: it is looked at again
+                raise
+            self._file = file
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._guard:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+
+    def _open(self) -> OpenFile:
+        with Directory.open_root(self.path.parent, self.calls) as directory:
+            file = directory.open_file(self.path.name, create=True)
+            directory.sync()
+        try:
+            # Several processes may append: each write goes to the end that the file has by then.
+            fcntl.fcntl(file.fd, fcntl.F_SETFL, os.O_APPEND | fcntl.fcntl(file.fd, fcntl.F_GETFL))
+            size = file.size()
+            if size and file.pread(1, size - 1) != b"\n":
+                file.write_all(b"\n")
+        except BaseException:
+            file.close()
+            raise
+        return file

@@ -1,0 +1,77 @@
+"""Checksummed records, one a line, in a file that only grows: ``<length> <crc32> <json>\\n``.
+
+JSON has no raw line break, so a line is where reading starts again behind any damage. What has no
+line break yet is the torn tail of a write that never ended.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from zlib import crc32
+
+from attrs import frozen
+
+from tileferry.adapters.filesystem.files import OpenFile
+
+LINE_BYTES_MAX = 128 * 1024
+"""No record of ours is longer; what is, is junk and is not kept in memory."""
+_CHUNK_BYTES = 128 * 1024
+_FRAME = re.compile(rb"(0|[1-9][0-9]{0,5}) ([0-9a-f]{8}) ")
+
+
+@frozen(kw_only=True)
+class ChecksummedLine:
+    """A whole line: which bytes of the file, and its content unless it is damaged."""
+
+    start: int
+    end: int
+    content: bytes | None
+
+
+def frame_line(content: bytes) -> bytes:
+    """Return ``content`` as a line."""
+    line = b"%d %08x %b\n" % (len(content), crc32(content), content)
+    if len(line) > LINE_BYTES_MAX:  # its writer bounds it; never write what is not read back
+        raise ValueError(f"a record of {len(content)} bytes is too long")
+    return line
+
+
+def read_lines(file: OpenFile) -> Iterator[ChecksummedLine]:
+    """Yield every whole line; a torn tail behind the last of them is left out."""
+    start = offset = 0
+    pending, dropped = b"", False
+    while chunk := file.pread(_CHUNK_BYTES, offset):
+        first, *others = chunk.split(b"\n")
+        pending += first
+        for following in others:
+            end = offset + len(first) + 1
+            yield ChecksummedLine(
+                start=start, end=end, content=None if dropped else _unframe_line(pending)
+            )
+            start = offset = end
+            first = pending = following
+            dropped = False
+        offset += len(first)
+        if len(pending) > LINE_BYTES_MAX:
+            pending, dropped = b"", True
+
+
+def parse_json(content: bytes) -> object:
+    """Return the value of a record's JSON; ``None`` where it is none that we wrote."""
+    try:
+        return json.loads(content.decode("utf-8"), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _unframe_line(line: bytes) -> bytes | None:
+    match = _FRAME.match(line)
+    if match is None:
+        return None
+    content = line[match.end() :]
+    sound = int(match[1]) == len(content) and int(match[2], 16) == crc32(content)
+    return content if sound else None
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is no JSON")

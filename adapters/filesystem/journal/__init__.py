@@ -1,0 +1,1 @@
+"""Download journals on disk."""

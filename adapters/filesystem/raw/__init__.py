@@ -1,0 +1,1 @@
+"""Raw partitions on disk."""

@@ -1,0 +1,293 @@
+"""The rows of a raw partition while it is open: a file of checksummed lines that only grows.
+
+A row is the line that its tile will have in the manifest. In memory there is one bit a tile. A tile
+has several rows when a crash had it fetched again: the last one counts.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from logging import Logger
+from typing import NoReturn
+
+from attrs import define, field, frozen
+
+from tileferry.adapters.filesystem.checksummed_lines import frame_line, read_lines
+from tileferry.adapters.filesystem.files import Directory, OpenFile
+from tileferry.adapters.filesystem.segments.format import record_size
+from tileferry.application.ports.clock import Clock
+from tileferry.domain.errors import InvalidValueError, StorageError
+from tileferry.domain.partitions.manifest import ManifestEntry
+from tileferry.domain.partitions.manifest_format import format_entry, parse_entry
+from tileferry.domain.runs import RunId
+from tileferry.domain.tiles import (
+    BBox,
+    BlobRef,
+    FreshnessLabel,
+    FreshnessRule,
+    NewTile,
+    TileCoverage,
+    TileId,
+    TileMetadata,
+    TileSet,
+    VotingStatus,
+)
+from tileferry.domain.tiles.area import Area
+
+_NAME = "rows"
+
+
+@frozen
+class _Row:
+    start: int
+    end: int
+    entry: ManifestEntry | None
+    """``None`` where the line is damaged."""
+
+
+@define(kw_only=True, eq=False)
+class RawRows:
+    """The file. Whoever makes one loads it first."""
+
+    _directory: Directory
+    _coverage: TileCoverage
+    _segment_sizes: Mapping[int, int]
+    """How many bytes each segment had when the partition was opened."""
+    visible: TileSet = field(init=False)
+    last_segment: int = field(default=0, init=False)
+    """The highest number that any row names, whether or not its bytes are there."""
+    _foreign_segments: int | None = field(default=None, init=False)
+    """Segments up to this one are of earlier tries; unknown until all their rows are read."""
+    _last_rows: dict[TileId, int] = field(factory=dict, init=False)
+    """Where the row that counts begins, for tiles that have several."""
+    _end: int = field(default=0, init=False)
+    _file: OpenFile | None = field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.visible = TileSet(self._coverage)
+
+    def load(self, logger: Logger) -> None:
+        """Read what an earlier try left, and make the file ready to be written to."""
+        lost = 0
+        for row in self._rows():
+            self._end = row.end
+            if row.entry is not None:
+                self.last_segment = max(self.last_segment, row.entry.blob.segment)
+            if row.entry is not None and self._has_bytes(row.entry):
+                self._note(row.entry, row.start)
+            else:
+                lost += 1
+        if lost:
+            logger.warning(
+                "%s: %d rows are damaged or without bytes; their tiles are fetched again",
+                self._directory.path,
+                lost,
+                extra={"kind": "partition.rows_lost", "rows": lost},
+            )
+        self._foreign_segments = max(self.last_segment, *self._segment_sizes, 0)
+        self._file = self._directory.open_file(_NAME, create=True)
+        self._directory.sync()
+        self._file.truncate(self._end)  # a torn tail was never confirmed
+        os.lseek(self._file.fd, self._end, os.SEEK_SET)
+
+    def entries(self) -> Iterator[ManifestEntry]:
+        """Yield each visible tile once, in the order in which they came."""
+        for row in self._rows():
+            entry = row.entry
+            if entry is None or not self._has_bytes(entry):
+                continue
+            if self._last_rows.get(entry.tile_id, row.start) == row.start:
+                yield entry
+
+    def append(self, entries: Sequence[ManifestEntry]) -> None:
+        """Add rows, durably. After an error nobody knows what the file holds: none is taken."""
+        if self._file is None:
+            raise StorageError(
+                action="write to",
+                path=str(self._directory.path / _NAME),
+                problem="it is closed, or an earlier write to it failed",
+                remedy="open the raw partition anew: what was confirmed is kept",
+            )
+        if not entries:
+            return
+        lines = [frame_line(format_entry(entry).removesuffix(b"\n")) for entry in entries]
+        try:
+            self._file.write_vector(lines)
+            self._file.fdatasync()
+        except BaseException:
+            self.close()
+            raise
+        for entry, line in zip(entries, lines, strict=True):
+            self._note(entry, self._end)
+            self._end += len(line)
+
+    def close(self) -> None:
+        """Release the file."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def _rows(self) -> Iterator[_Row]:
+        file = self._directory.find_file(_NAME)
+        if file is None:
+            return
+        with file:
+            for line in read_lines(file):
+                yield _Row(line.start, line.end, self._parse_entry(line.content))
+
+    def _parse_entry(self, content: bytes | None) -> ManifestEntry | None:
+        try:
+            entry = None if content is None else parse_entry(content + b"\n", "row")
+        except InvalidValueError:
+            return None
+        return entry if entry is not None and self._coverage.contains(entry.tile_id) else None
+
+    def _has_bytes(self, entry: ManifestEntry) -> bool:
+        """Tell whether a tile's record lies within its segment, as far as sizes can tell."""
+        blob = entry.blob
+        if self._foreign_segments is not None and blob.segment > self._foreign_segments:
+            return True  # it was written by this try, before its row
+        size = self._segment_sizes.get(blob.segment, 0)
+        return blob.offset + record_size(entry.tile_id, blob) <= size
+
+    def _note(self, entry: ManifestEntry, start: int) -> None:
+        if entry.tile_id in self.visible:
+            self._last_rows[entry.tile_id] = start
+        self.visible.add(entry.tile_id)
+        self.last_segment = max(self.last_segment, entry.blob.segment)
+
+
+@define(kw_only=True, eq=False)
+class RawTileMetadata:
+    """The metadata store and the blob index of one open raw partition."""
+
+    _rows: RawRows
+    _run_id: RunId
+    _area: Area
+    _clock: Clock
+    _freshness: FreshnessRule
+    _waiting: list[ManifestEntry] = field(factory=list, init=False)
+
+    def insert_metadata(self, tile: NewTile) -> FreshnessLabel:
+        """Label a tile and keep it for the next ``flush``."""
+        if tile.voting_status is not VotingStatus.TRUSTED:
+            _refuse("insert_metadata", tile.voting_status, "is not of the provider")
+        if not self._area.coverage.contains(tile.tile_id):
+            _refuse("insert_metadata", str(tile.tile_id), "is not of the run's area")
+        label = self._freshness.judge(
+            tile.tile_id, tile.sector_class, produced_at=tile.produced_at, now=self._now()
+        )
+        entry = ManifestEntry(
+            tile_id=tile.tile_id,
+            blob=tile.blob,
+            resolution_m_per_px=tile.resolution_m_per_px,
+            produced_at=tile.produced_at.astimezone(UTC),
+            freshness=label,
+        )
+        self._waiting.append(entry)
+        return label
+
+    def flush(self) -> None:
+        """Write what waits, durably."""
+        self.detach()()
+
+    def detach(self) -> Callable[[], None]:
+        """Set aside what waits; the result writes it."""
+        group, self._waiting = self._waiting, []
+        return partial(self._rows.append, group)
+
+    def get_metadata(self, tile_id: TileId) -> TileMetadata | None:
+        """Look a tile up."""
+        if tile_id not in self._rows.visible:
+            return None
+        found = (entry for entry in self._rows.entries() if entry.tile_id == tile_id)
+        return next(map(self._to_metadata, found), None)
+
+    def query_by_bbox(
+        self, bbox: BBox, zoom_levels: Sequence[int], *, source: str | None = None
+    ) -> Iterator[TileMetadata]:
+        """Yield the visible tiles of an area, in the order in which they came."""
+        area = TileCoverage(bbox=bbox, zoom_levels=zoom_levels)
+        for entry in self._rows.entries():
+            if area.contains(entry.tile_id) and source in {None, entry.tile_id.source}:
+                yield self._to_metadata(entry)
+
+    def mark_used(self, tile_ids: Sequence[TileId]) -> None:
+        """Do nothing: nothing is ever evicted from a raw partition."""
+
+    def pending_uploads(self, flight_id: str) -> Iterator[TileMetadata]:  # noqa: ARG002  # of none
+        """Yield nothing: all that is here came from the provider."""
+        return iter(())
+
+    def mark_uploaded(self, *tile_ids: TileId) -> None:
+        """Refuse."""
+        _refuse("mark_uploaded", len(tile_ids), "a raw partition is not uploaded")
+
+    def update_voting_status(self, tile_id: TileId, status: VotingStatus) -> None:
+        """Refuse."""
+        _refuse("update_voting_status", f"{tile_id} to {status}", "a raw partition has no votes")
+
+    def increment_upload_attempts(self, tile_id: TileId, attempt: str | None = None) -> int:
+        """Refuse."""
+        value = f"{tile_id}, attempt {attempt}"
+        _refuse("increment_upload_attempts", value, "a raw partition is not uploaded")
+
+    # As the index of the store of bytes
+
+    def locate(self, tile_id: TileId) -> BlobRef | None:
+        """Return where a visible tile's bytes are."""
+        found = self.get_metadata(tile_id)
+        return None if found is None else found.blob
+
+    def get_last_segment(self) -> int:
+        """Return the highest number among the segments that rows name; 0 for none."""
+        return self._rows.last_segment
+
+    def sum_live_bytes(self) -> Sequence[tuple[int, int]]:
+        """Return each segment that has visible blobs, with the sum of their lengths."""
+        sums: dict[int, int] = {}
+        for entry in self._rows.entries():
+            sums[entry.blob.segment] = sums.get(entry.blob.segment, 0) + entry.blob.length
+        return sorted(sums.items())
+
+    def list_blobs(
+        self, segment: int, *, after_offset: int, limit: int
+    ) -> Sequence[tuple[TileId, BlobRef]]:
+        """Return visible blobs of a segment beyond an offset, in the order of their offsets."""
+        found = [
+            (entry.tile_id, entry.blob)
+            for entry in self._rows.entries()
+            if entry.blob.segment == segment and entry.blob.offset > after_offset
+        ]
+        return sorted(found, key=lambda item: item[1].offset)[:limit]
+
+    def forget(self, tile_ids: Sequence[TileId]) -> Sequence[BlobRef]:
+        """Refuse."""
+        _refuse("forget", len(tile_ids), "a raw partition loses no tile")
+
+    def move(self, moves: Sequence[tuple[TileId, BlobRef, BlobRef]]) -> int:
+        """Refuse."""
+        _refuse("move", len(moves), "a raw partition is not compacted")
+
+    def _to_metadata(self, entry: ManifestEntry) -> TileMetadata:
+        now = self._now()
+        return TileMetadata(
+            tile_id=entry.tile_id,
+            flight_id=self._run_id,
+            produced_at=entry.produced_at,
+            resolution_m_per_px=entry.resolution_m_per_px,
+            sector_class=self._area.sector_class,
+            freshness=entry.freshness,
+            blob=entry.blob,
+            voting_status=VotingStatus.TRUSTED,
+            stored_at=now,
+            last_used_at=now,
+        )
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._clock.now(), UTC)
+
+
+def _refuse(action: str, value: object, problem: str) -> NoReturn:
+    raise InvalidValueError(field=action, value=value, problem=problem)

@@ -1,0 +1,1 @@
+"""Tile blobs in append-only segment files."""

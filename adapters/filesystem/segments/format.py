@@ -1,0 +1,88 @@
+"""How segments lie on the disk, version 1; all numbers are little-endian.
+
+A segment is a file header (magic, version, crc32 of both) and then records, one after another. A
+record is its head (magic, length of the tile id, length of the payload, xxh3 and sha256 of the
+payload, crc32 of all this and the tile id), the tile id's text, and the payload. ``BlobRef.offset``
+is where the record starts, ``BlobRef.length`` is the payload's length.
+
+The xxh3 is there because readers check every byte, and sha256 costs more than the read itself.
+"""
+
+import re
+import struct
+import zlib
+from hashlib import sha256
+
+import xxhash
+
+from tileferry.domain.errors import DamagedTileError
+from tileferry.domain.tiles import BlobRef, TileId
+
+SEGMENT_NUMBER_MAX = 999_999_999
+_NAME = re.compile(r"([0-9]{9})\.seg", re.ASCII)
+_FILE = struct.Struct("<8sI")
+_FIELDS = struct.Struct("<4sHIQ32s")
+_CRC = struct.Struct("<I")
+_RECORD_MAGIC = b"TILE"
+_file_fields = _FILE.pack(b"TILEFSEG", 1)
+FILE_HEADER = _file_fields + _CRC.pack(zlib.crc32(_file_fields))
+RECORD_HEAD_BYTES = _FIELDS.size + _CRC.size
+"""Without the tile id."""
+
+
+def segment_name(number: int) -> str:
+    """Return the file name of a segment."""
+    return f"{number:09d}.seg"
+
+
+def parse_segment_number(name: str) -> int | None:
+    """Return the number in a segment's file name; other files have none."""
+    match = _NAME.fullmatch(name)
+    return (int(match[1]) or None) if match else None
+
+
+def encode_record_head(tile: bytes, payload: bytes | bytearray, digest: bytes) -> bytes:
+    """Return what stands before the payload."""
+    fields = _FIELDS.pack(
+        _RECORD_MAGIC, len(tile), len(payload), xxhash.xxh3_64_intdigest(payload), digest
+    )
+    return fields + _CRC.pack(zlib.crc32(tile, zlib.crc32(fields))) + tile
+
+
+def record_size(tile_id: TileId, blob: BlobRef) -> int:
+    """Return how many bytes the record of a tile has."""
+    return RECORD_HEAD_BYTES + len(str(tile_id)) + blob.length
+
+
+def extract_payload(record: bytes, tile: bytes, blob: BlobRef) -> bytes:
+    """Return the payload of what must be the record of ``blob``, or say how it differs."""
+    payload = record[RECORD_HEAD_BYTES + len(tile) :]
+    # All of the head but the xxh3 is known from the row, so one comparison checks every bit.
+    head = encode_record_head(tile, payload, bytes.fromhex(blob.sha256))
+    if len(payload) != blob.length or not record.startswith(head):
+        raise DamagedTileError(tile=tile.decode(), problem=_describe_difference(record, tile, blob))
+    return payload
+
+
+def check_digest(payload: bytes, tile_id: TileId, blob: BlobRef) -> None:
+    """Check the payload by its sha256."""
+    if sha256(payload).hexdigest() != blob.sha256:
+        raise DamagedTileError(tile=str(tile_id), problem="its bytes do not match their sha256")
+
+
+def _describe_difference(record: bytes, tile: bytes, blob: BlobRef) -> str:
+    if len(record) < RECORD_HEAD_BYTES + len(tile) + blob.length:
+        return f"segment {blob.segment} ends before the tile does"
+    magic, tile_bytes, length, _, digest = _FIELDS.unpack_from(record)
+    if magic != _RECORD_MAGIC:
+        return f"no record starts at {blob.offset} in segment {blob.segment}"
+    head = record[: _FIELDS.size]
+    id_text = record[RECORD_HEAD_BYTES : RECORD_HEAD_BYTES + tile_bytes]
+    (crc,) = _CRC.unpack_from(record, _FIELDS.size)
+    if crc != zlib.crc32(id_text, zlib.crc32(head)):
+        return "the head of its record does not match its checksum"
+    if id_text != tile:
+        return f"its row points to the record of {id_text.decode(errors='replace')}"
+    if length != blob.length or digest.hex() != blob.sha256:
+        return "its row points to another version of it"
+    return "its bytes do not match their checksum"

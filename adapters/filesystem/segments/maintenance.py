@@ -1,0 +1,211 @@
+"""Gets dead bytes out of the cache: live records move to the newest segment, the old file goes.
+
+Whatever happens in between, each row names a durable record: copies are durable before rows move,
+rows have moved durably before a file goes.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeAlias
+
+from attrs import define, field, frozen
+
+from tileferry.adapters.filesystem.files import Directory
+from tileferry.adapters.filesystem.segments.format import (
+    FILE_HEADER,
+    parse_segment_number,
+    record_size,
+    segment_name,
+)
+from tileferry.adapters.filesystem.segments.reader import LocationCache, SegmentReader
+from tileferry.adapters.filesystem.segments.writer import SegmentWriter
+from tileferry.application.ports.tiles import BlobIndex
+from tileferry.domain.errors import DamagedTileError, StorageError
+from tileferry.domain.tiles import BlobRef, TileId
+
+_COMPACTION_PAGE = 256
+
+
+@frozen(kw_only=True)
+class CompactedSegment:
+    """What became of one segment."""
+
+    segment: int
+    size_bytes: int
+    removed: bool
+    """A segment with damaged tiles stays: their rows still name it."""
+    moved_tiles: int = 0
+    moved_bytes: int = 0
+    damaged: tuple[DamagedTileError, ...] = field(default=(), eq=False)
+
+
+@define(kw_only=True, eq=False)
+class Compactor:
+    """One pass over the segments that an earlier store left."""
+
+    _directory: Directory
+    _index: BlobIndex
+    _reader: SegmentReader
+    _writer: SegmentWriter
+    _locations: LocationCache
+    _append: Callable[[TileId, bytes], BlobRef]
+
+    def run(self, live_share_min: float) -> list[CompactedSegment]:
+        """Remove the dead segments first, for a full disk has no room to copy anything."""
+        live = dict(self._index.sum_live_bytes())
+        sizes = dict(self._list_sizes())
+        newest = max(sizes, default=0)
+        old = [number for number in sizes if not self._writer.is_own_segment(number)]
+        dead = [number for number in old if number not in live]
+        sparse = [
+            number
+            for number in old
+            if number in live and live[number] < live_share_min * sizes[number]
+        ]
+        done = [self._compact_segment(number, sizes) for number in dead if number != newest]
+        if newest in dead or sparse:
+            # No number may be used twice, so one above the newest is taken before it goes.
+            self._writer.ensure_segment()
+        if newest in dead:
+            done.append(self._compact_segment(newest, sizes))
+        sparse.sort(key=lambda number: live[number])
+        return done + [self._compact_segment(number, sizes) for number in sparse]
+
+    def _list_sizes(self) -> Iterator[tuple[int, int]]:
+        for number in sorted(filter(None, map(parse_segment_number, self._directory.names()))):
+            file = self._directory.find_file(segment_name(number))
+            if file is not None:
+                with file:
+                    yield number, file.size()
+
+    def _compact_segment(self, number: int, sizes: Mapping[int, int]) -> CompactedSegment:
+        moved_tiles = moved_bytes = after = 0
+        damaged: list[DamagedTileError] = []
+        while page := self._index.list_blobs(number, after_offset=after, limit=_COMPACTION_PAGE):
+            after = page[-1][1].offset
+            moves = list(self._copy_live(page, damaged))
+            if not moves:
+                continue
+            self._writer.flush()
+            moved_tiles += self._index.move(moves)
+            moved_bytes += sum(blob.length for _, blob, _ in moves)
+            self._locations.drop(tile_id for tile_id, _, _ in moves)
+        removed = not self._index.list_blobs(number, after_offset=0, limit=1)
+        if removed:
+            self._directory.unlink(segment_name(number))
+            self._directory.sync()
+            self._reader.forget(number)
+        return CompactedSegment(
+            segment=number,
+            size_bytes=sizes[number],
+            removed=removed,
+            moved_tiles=moved_tiles,
+            moved_bytes=moved_bytes,
+            damaged=tuple(damaged),
+        )
+
+    def _copy_live(
+        self, page: Iterable[tuple[TileId, BlobRef]], damaged: list[DamagedTileError]
+    ) -> Iterator[tuple[TileId, BlobRef, BlobRef]]:
+        for tile_id, blob in page:
+            try:
+                payload = self._reader.read_verified(tile_id, blob)
+            except DamagedTileError as error:
+                damaged.append(error)
+            else:
+                yield tile_id, blob, self._append(tile_id, payload)
+
+
+_PAGE = 256
+
+
+@frozen(kw_only=True)
+class DamagedBlob:
+    """A visible tile that cannot be read as it was stored."""
+
+    tile_id: TileId
+    blob: BlobRef
+    problem: str
+
+
+@frozen(kw_only=True)
+class DamagedSegment:
+    """A segment whose file is not as it was made; its tiles are judged one by one."""
+
+    segment: int
+    problem: str
+
+
+@frozen(kw_only=True)
+class SegmentTally:
+    """What a segment holds; dead bytes are of tiles deleted, replaced, or never confirmed."""
+
+    segment: int
+    size_bytes: int
+    live_tiles: int
+    live_bytes: int
+    dead_bytes: int
+
+
+VerificationFinding: TypeAlias = DamagedBlob | DamagedSegment | SegmentTally
+
+
+def verify_segments(
+    *, directory: Directory, index: BlobIndex, read: Callable[[TileId, BlobRef], bytes]
+) -> Iterator[VerificationFinding]:
+    """Yield what is wrong with each segment, then its tally; memory holds one page of rows."""
+    on_disk = set(filter(None, map(parse_segment_number, directory.names())))
+    with_rows = {segment for segment, _ in index.sum_live_bytes()}
+    for segment in sorted(on_disk | with_rows):
+        live_tiles = live_bytes = record_bytes_sum = 0
+        for tile_id, blob in _iter_blobs(index, segment):
+            problem = find_problem(tile_id, blob, read)
+            if problem is None:
+                live_tiles += 1
+                live_bytes += blob.length
+                record_bytes_sum += record_size(tile_id, blob)
+            elif index.locate(tile_id) == blob:  # else it was moved or deleted meanwhile
+                yield DamagedBlob(tile_id=tile_id, blob=blob, problem=problem)
+        try:
+            header, size_bytes = _read_header_and_size(directory, segment)
+        except StorageError as error:
+            yield DamagedSegment(segment=segment, problem=str(error))
+            continue
+        # Without rows it is what a crash leaves of a new segment: dead, not damaged.
+        if segment in with_rows and size_bytes and header != FILE_HEADER:
+            yield DamagedSegment(segment=segment, problem="its file header is damaged")
+        yield SegmentTally(
+            segment=segment,
+            size_bytes=size_bytes,
+            live_tiles=live_tiles,
+            live_bytes=live_bytes,
+            dead_bytes=max(0, size_bytes - len(FILE_HEADER) - record_bytes_sum),
+        )
+
+
+def _iter_blobs(index: BlobIndex, segment: int) -> Iterator[tuple[TileId, BlobRef]]:
+    after = 0
+    while page := index.list_blobs(segment, after_offset=after, limit=_PAGE):
+        yield from page
+        after = page[-1][1].offset
+
+
+def find_problem(
+    tile_id: TileId, blob: BlobRef, read: Callable[[TileId, BlobRef], bytes]
+) -> str | None:
+    """Return why a tile cannot be read as it was stored; ``None`` when it can."""
+    try:
+        read(tile_id, blob)
+    except DamagedTileError as error:
+        return error.problem
+    except StorageError as error:
+        return str(error)
+    return None
+
+
+def _read_header_and_size(directory: Directory, segment: int) -> tuple[bytes, int]:
+    """Return nothing and 0 of a file that is missing: its tiles say so."""
+    file = directory.find_file(segment_name(segment))
+    if file is None:
+        return b"", 0
+    with file:
+        return file.pread(len(FILE_HEADER), 0), file.size()

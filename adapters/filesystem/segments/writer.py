@@ -1,0 +1,174 @@
+"""Appends records to the newest segment, in few large writes, and makes them durable."""
+
+from collections.abc import Callable
+from threading import Lock
+from typing import ParamSpec, TypeVar
+
+from attrs import define, field
+
+from tileferry.adapters.filesystem.files import Directory, OpenFile
+from tileferry.adapters.filesystem.segments.format import (
+    FILE_HEADER,
+    SEGMENT_NUMBER_MAX,
+    parse_segment_number,
+    segment_name,
+)
+from tileferry.domain.errors import StorageError
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+_ROLLED_MAX = 8
+
+
+@define(kw_only=True, eq=False)
+class SegmentWriter:
+    """Writes to segments of its own only, so it need not know how an earlier process ended.
+
+    After a failed write or sync nothing is known about the file any more: the writer refuses
+    everything from then on, and what was not confirmed stays without a row.
+    """
+
+    _directory: Directory
+    _last_segment: Callable[[], int]
+    """Tells the highest number that a row names."""
+    _segment_bytes_max: int
+    _buffer_bytes_max: int
+    segment: int = field(default=0, init=False)
+    written: int = field(default=0, init=False)
+    """How much of the segment was given to the operating system; the rest is in the buffer."""
+    first_segment: int | None = field(default=None, init=False)
+    """From here on the segments are ours."""
+    _file: OpenFile | None = field(default=None, init=False)
+    _parts: list[bytes | bytearray] = field(factory=list, init=False)
+    _buffered: int = field(default=0, init=False)
+    _unsynced: bool = field(default=False, init=False)
+    _unnamed: bool = field(default=False, init=False)
+    _rolled: list[OpenFile] = field(factory=list, init=False)
+    """Full segments that the next flush makes durable and closes."""
+    _failure: BaseException | None = field(default=None, init=False)
+    _state: Lock = field(factory=Lock, init=False)
+    _syncing: Lock = field(factory=Lock, init=False)
+    """Taken before ``_state``; nobody waits for the disk's sync to append to the buffer."""
+
+    def append(self, head: bytes, payload: bytes | bytearray) -> tuple[int, int]:
+        """Take a record; return its segment and offset. It is durable after ``flush``."""
+        if len(self._rolled) >= _ROLLED_MAX:
+            self.flush()
+        return self._apply_change(self._append, head, payload)
+
+    def flush(self) -> None:
+        """Return once every record taken before is durable."""
+        files: list[OpenFile] = []
+        full = 0
+        with self._syncing:
+            try:
+                files, full, unnamed = self._apply_change(self._take_unsynced)
+                for file in files:
+                    file.fdatasync()
+                if unnamed:
+                    self._directory.sync()
+            except BaseException as error:
+                self._failure = self._failure or error
+                raise
+            finally:
+                for file in files[:full]:
+                    file.close()
+
+    def write_out(self) -> None:
+        """Give the buffer to the operating system, for somebody who wants to read it."""
+        self._apply_change(self._write_out)
+
+    def ensure_segment(self) -> None:
+        """Have a segment of our own, durably: its number is higher than all others."""
+        if self._file is None:
+            self._apply_change(self._start_segment)
+        self.flush()
+
+    def is_own_segment(self, segment: int) -> bool:
+        """Tell whether this writer made the segment."""
+        return self.first_segment is not None and segment >= self.first_segment
+
+    def close(self) -> None:
+        """Close the files; what was not flushed is given up."""
+        with self._syncing, self._state:
+            self._failure = self._failure or _ClosedError("it is closed")
+            for file in (*self._rolled, *filter(None, [self._file])):
+                file.close()
+            self._rolled, self._file, self._parts = [], None, []
+
+    def _apply_change(self, change: Callable[_P, _T], *args: _P.args, **named: _P.kwargs) -> _T:
+        """Change the state, alone, and never again after a change that failed."""
+        with self._state:
+            if self._failure is not None:
+                raise StorageError(
+                    action="write to",
+                    path=str(self._directory.path),
+                    problem=f"it is not to be trusted any more: {self._failure}",
+                    remedy="start again: what was confirmed is kept",
+                ) from self._failure
+            try:
+                return change(*args, **named)
+            except BaseException as error:
+                # An interrupt too: how much was written before it is not known.
+                self._failure = error
+                self._parts = []
+                raise
+
+    def _append(self, head: bytes, payload: bytes | bytearray) -> tuple[int, int]:
+        size = len(head) + len(payload)
+        offset = self.written + self._buffered
+        full = len(FILE_HEADER) < offset and self._segment_bytes_max < offset + size
+        if self._file is None or full:
+            self._start_segment()
+            offset = self._buffered
+        self._parts += (head, payload)
+        self._buffered += size
+        if self._buffered >= self._buffer_bytes_max:
+            self._write_out()
+        return self.segment, offset
+
+    def _take_unsynced(self) -> tuple[list[OpenFile], int, bool]:
+        """Return the files to sync, how many of them are full, and whether one has a new name."""
+        self._write_out()
+        full, self._rolled = self._rolled, []
+        current = [self._file] if self._file and self._unsynced else []
+        unnamed = self._unnamed
+        self._unsynced = self._unnamed = False
+        return full + current, len(full), unnamed
+
+    def _write_out(self) -> None:
+        if self._file is not None and self._parts:
+            self._file.write_vector(self._parts)
+            self.written += self._buffered
+            self._parts = []
+            self._buffered = 0
+            self._unsynced = True
+
+    def _start_segment(self) -> None:
+        if self._file is None:
+            # A file may be gone whose rows are still there: its number stays taken.
+            numbers = filter(None, map(parse_segment_number, self._directory.names()))
+            number = max(self._last_segment(), *numbers, 0) + 1
+        else:
+            self._write_out()
+            self._rolled.append(self._file)
+            self._file = None
+            number = self.segment + 1
+        if number > SEGMENT_NUMBER_MAX:
+            raise StorageError(
+                action="add a segment to",
+                path=str(self._directory.path),
+                problem=f"{SEGMENT_NUMBER_MAX} is the last number",
+                remedy="start a new cache",
+            )
+        self._file = self._directory.create_file(segment_name(number))
+        self._unnamed = True
+        self._parts = [FILE_HEADER]
+        self._buffered = len(FILE_HEADER)
+        self.segment = number
+        self.written = 0
+        self.first_segment = self.first_segment or number
+
+
+class _ClosedError(Exception):
+    """Why a closed writer refuses."""

@@ -1,0 +1,74 @@
+"""One request and its answer, read while it is open: bounded, and with no key in its errors."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from hashlib import sha256
+from typing import TypeVar
+
+from attrs import define, field
+
+from tileferry.adapters.http.client import mask_secret
+from tileferry.adapters.http.deadlines import call_within
+from tileferry.adapters.http.errors import call_translating_errors
+from tileferry.adapters.http.responses import (
+    ResponseLimits,
+    check_complete,
+    check_content_type,
+    check_digest,
+    read_body,
+    to_provider_error,
+)
+from tileferry.adapters.http.transport import Transport, TransportResponse
+from tileferry.application.ports.clock import Clock
+
+Result = TypeVar("Result")
+_OK = 200
+_LEEWAY_S = 1.0
+
+
+@define(kw_only=True)
+class ProviderSession:
+    """How a provider is asked, whatever kind of provider it is."""
+
+    clock: Clock
+    limits: ResponseLimits
+    secret: str = field(repr=mask_secret)
+    """The key, which no error may show; empty where there is none."""
+
+    def get(
+        self,
+        lane: Transport,
+        path: str,
+        read: Callable[[TransportResponse, float], Result],
+        *,
+        url: Callable[[], str],
+        query: Mapping[str, str] | None = None,
+    ) -> Result:
+        """Make a request and have its answer read; ``url`` says what errors show of it."""
+
+        def call() -> Result:
+            started_s = self.clock.monotonic()
+            with lane.get(path, query) as answer:
+                if answer.status != _OK:
+                    raise to_provider_error(answer, self.secret, self.clock)
+                return read(answer, started_s)
+
+        bounded = call
+        if lane.waits_for_ever:  # what is merely slow is given up before that, and told so
+            bounded = partial(call_within, self.limits.deadline_s + _LEEWAY_S, call)
+        return call_translating_errors(bounded, url, secret=self.secret)
+
+    def read_body(self, answer: TransportResponse, started_s: float, bytes_max: int) -> bytes:
+        """Return a body, which is never longer, and comes in time."""
+        return read_body(
+            answer, bytes_max=bytes_max, limits=self.limits, clock=self.clock, started_s=started_s
+        )
+
+    def read_tile(self, answer: TransportResponse, started_s: float) -> tuple[bytes, bytes]:
+        """Return a tile's bytes, complete and as they were declared, and their sha256."""
+        check_content_type(answer, family="image/")
+        content = self.read_body(answer, started_s, self.limits.tile_bytes_max)
+        check_complete(answer, content)
+        digest = sha256(content).digest()  # here, where threads do it side by side
+        check_digest(answer, digest)
+        return content, digest

@@ -1,0 +1,206 @@
+"""How a request gets to the provider: through an httpx client, or through a faster one."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from datetime import timedelta
+from http import HTTPStatus
+from typing import Protocol
+
+import httpx
+from attrs import define, field, frozen
+from pyreqwest.client import SyncClient, SyncClientBuilder
+from pyreqwest.response import SyncResponse
+
+from tileferry.adapters.http.client import ProviderAddress, check_address, create_tls_context
+
+Chunk = bytes | memoryview
+
+
+class TransportResponse(Protocol):
+    """An answer whose body is still to be read."""
+
+    @property
+    def status(self) -> int:
+        """The status code."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """What the status means."""
+        ...
+
+    @property
+    def url(self) -> str:
+        """What was asked for, without its query."""
+        ...
+
+    @property
+    def is_framed(self) -> bool:
+        """Whether the body says where it ends; else it ends with the connection, or breaks off."""
+        ...
+
+    def header(self, name: str) -> str | None:
+        """Return a header, whatever its case; of one that is there twice, all with commas."""
+        ...
+
+    def chunks(self) -> Iterable[Chunk]:
+        """Return the body as it comes in, nothing decoded."""
+        ...
+
+
+class Transport(Protocol):
+    """Makes requests. What goes wrong is the library's own error, for ``answered`` to translate."""
+
+    @property
+    def waits_for_ever(self) -> bool:
+        """Whether an answer that comes in little pieces can take any time."""
+        ...
+
+    def get(
+        self, path: str, query: Mapping[str, str] | None = None
+    ) -> AbstractContextManager[TransportResponse]:
+        """Ask for something below the provider's address."""
+        ...
+
+
+@frozen
+class HttpxResponse:
+    """An answer that httpx got."""
+
+    _response: httpx.Response
+
+    @property
+    def status(self) -> int:
+        return self._response.status_code
+
+    @property
+    def reason(self) -> str:
+        return self._response.reason_phrase
+
+    @property
+    def url(self) -> str:
+        return str(self._response.url.copy_with(query=None))
+
+    @property
+    def is_framed(self) -> bool:
+        headers = self._response.headers
+        framed = "content-length" in headers or "transfer-encoding" in headers
+        return framed or self._response.http_version == "HTTP/2"
+
+    def header(self, name: str) -> str | None:
+        value: str | None = self._response.headers.get(name)
+        return value
+
+    def chunks(self) -> Iterable[bytes]:
+        # A transport that is no network may have it all by now.
+        response = self._response
+        return [response.content] if response.is_stream_consumed else response.iter_raw()
+
+
+@define
+class HttpxTransport:
+    """Through a client that knows the address and the key; never beyond its first answer."""
+
+    client: httpx.Client
+    waits_for_ever: bool = field(default=True, init=False)
+
+    @contextmanager
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> Iterator[HttpxResponse]:
+        """Ask by httpx."""
+        request = self.client.build_request(
+            "GET",
+            path,
+            params=None if query is None else dict(query),
+            headers={"Accept-Encoding": "identity"},
+        )
+        response = self.client.send(request, stream=True, follow_redirects=False)
+        try:
+            yield HttpxResponse(response)
+        finally:
+            response.close()
+
+
+_OFF = False
+
+
+@frozen
+class _PyreqwestResponse:
+    _response: SyncResponse
+    url: str
+
+    @property
+    def status(self) -> int:
+        return self._response.status
+
+    @property
+    def reason(self) -> str:
+        try:
+            return HTTPStatus(self.status).phrase
+        except ValueError:
+            return ""
+
+    @property
+    def is_framed(self) -> bool:
+        headers = self._response.headers
+        framed = "content-length" in headers or "transfer-encoding" in headers
+        return framed or not self._response.version.startswith("HTTP/1")
+
+    def header(self, name: str) -> str | None:
+        values = self._response.get_header_all(name)
+        return ", ".join(values) if values else None
+
+    def chunks(self) -> Iterable[Chunk]:
+        reader = self._response.body_reader
+        while (chunk := reader.read_chunk()) is not None:
+            yield memoryview(chunk)  # not a copy: the body is put together from it once
+
+
+@define
+class PyreqwestTransport:
+    """A client of its own, under the same rules as ``new_client``."""
+
+    _address: ProviderAddress
+    waits_for_ever: bool = field(default=False, init=False)
+    _base: str = field(init=False)
+    _client: SyncClient = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        address = self._address
+        check_address(address)
+        timeout = timedelta(seconds=address.timeout_s)
+        builder = (
+            SyncClientBuilder()
+            .default_headers(address.headers)
+            .follow_redirects(_OFF)
+            .no_proxy()
+            .gzip(_OFF)
+            .brotli(_OFF)
+            .zstd(_OFF)
+            .deflate(_OFF)
+            .referer(_OFF)
+            .min_tls_version("TLSv1.2")
+            .connect_timeout(timeout)
+            .read_timeout(timeout)
+            .pool_max_idle_per_host(address.connections)
+        )
+        if address.ca_file is not None:
+            create_tls_context(address)  # says what is wrong with the file, if something is
+            builder = builder.add_root_certificate_pem(address.ca_file.read_bytes())
+        self._base = address.url.rstrip("/")
+        self._client = builder.build()
+
+    @contextmanager
+    def get(
+        self, path: str, query: Mapping[str, str] | None = None
+    ) -> Iterator[_PyreqwestResponse]:
+        """Ask by pyreqwest."""
+        url = f"{self._base}{path}"
+        request = self._client.get(url).streamed_read_buffer_limit(0)  # nothing is read unasked
+        if query is not None:
+            request = request.query(dict(query))
+        with request.build_streamed() as response:
+            yield _PyreqwestResponse(response, url)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()

@@ -1,5 +1,0 @@
-"""Structured logs."""
-
-from tileferry.adapters.logs.audit import LogAuditSink
-
-__all__ = ["LogAuditSink"]

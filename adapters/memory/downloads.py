@@ -1,0 +1,119 @@
+"""Journals that live as long as their store."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from attrs import define, field
+
+from tileferry.application.ports.journal import check_journal_name
+from tileferry.domain.errors import StorageError
+from tileferry.domain.tiles import TileId, TileSet, TileSummary
+
+
+@define(kw_only=True, eq=False)
+class _JournalContent:
+    tiles: list[TileId] = field(factory=list)
+    count: int = 0
+    complete: bool = False
+
+
+@define(kw_only=True, eq=False)
+class MemoryJournal:
+    """The progress of one download."""
+
+    _name: str
+    _content: _JournalContent
+    _closed: bool = field(default=False, init=False)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the download had ended well."""
+        return self._content.complete
+
+    @property
+    def count(self) -> int:
+        """How many tiles it holds."""
+        return self._content.count
+
+    def read_into(self, tiles: TileSet) -> None:
+        """Add every journaled tile to ``tiles``; of a complete journal, none."""
+        self._check_open("read")
+        for tile in self._content.tiles:
+            tiles.add(tile)
+
+    def append(self, tiles: Sequence[TileId]) -> None:
+        """Note tiles."""
+        self._check_open("append to")
+        if not tiles:
+            return
+        if self.complete:
+            self._refuse("append to", problem="it is complete")
+        self._content.tiles.extend(tiles)
+        self._content.count += len(tiles)
+
+    def flush(self) -> None:
+        """Do nothing: memory is as durable as it gets."""
+        self._check_open("flush")
+
+    def finish(self) -> None:
+        """Note that the download ended well, and let go of its tiles."""
+        self._check_open("finish")
+        self._content.complete = True
+        self._content.tiles.clear()
+
+    def close(self) -> None:
+        """Take no more calls."""
+        self._closed = True
+
+    def _check_open(self, action: str) -> None:
+        if self._closed:
+            self._refuse(action, problem="it was closed")
+
+    def _refuse(self, action: str, *, problem: str) -> None:
+        raise StorageError(
+            action=action, path=self._name, problem=problem, remedy="open the journal anew"
+        )
+
+
+@define(eq=False)
+class MemoryJournalStore:
+    """Keeps what its journals hold when they are closed."""
+
+    _contents: dict[str, _JournalContent] = field(factory=dict, init=False)
+
+    def open(self, name: str) -> MemoryJournal:
+        """Open the journal of that name, new or with what was appended before."""
+        content = self._contents.setdefault(check_journal_name(name), _JournalContent())
+        return MemoryJournal(name=name, content=content)
+
+    def discard(self, name: str) -> None:
+        """Forget a journal."""
+        self._contents.pop(check_journal_name(name), None)
+
+    def discard_complete(self) -> None:
+        """Forget every complete journal."""
+        for name in [name for name, content in self._contents.items() if content.complete]:
+            del self._contents[name]
+
+
+@define
+class MemoryListingSpool:
+    """A list of lines."""
+
+    _tiles: list[TileSummary] = field(factory=list, init=False)
+
+    def append(self, tile: TileSummary) -> None:
+        """Add a line."""
+        self._tiles.append(tile)
+
+    def __iter__(self) -> Iterator[TileSummary]:
+        return iter(list(self._tiles))
+
+
+class MemorySpoolStore:
+    """Makes spools."""
+
+    @contextmanager
+    def create(self, source: str) -> Iterator[MemoryListingSpool]:  # noqa: ARG002  # the tiles know it
+        """Make one."""
+        yield MemoryListingSpool()

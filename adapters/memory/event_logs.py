@@ -1,0 +1,97 @@
+"""An audit log that is gone with its process."""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from threading import Lock
+
+from attrs import define, field
+
+from tileferry.application.ports import Clock
+from tileferry.application.ports.fdr import FdrRecord
+from tileferry.domain.audit import (
+    GENESIS,
+    AuditEvent,
+    ChainEntry,
+    ChainHead,
+    build_next_entry,
+    is_about,
+)
+from tileferry.domain.canonical import JsonValue
+
+
+@define(kw_only=True, eq=False)
+class MemoryAuditSink:
+    """Keeps events and their chain; it is the sink and the log."""
+
+    name: str = "memory"
+    _events: list[AuditEvent] = field(factory=list, init=False)
+    _entries: list[ChainEntry] = field(factory=list, init=False)
+    _guard: Lock = field(factory=Lock, init=False)
+
+    def emit(self, events: Sequence[AuditEvent]) -> None:
+        """Append a group."""
+        bodies = [event.canonical_bytes() for event in events]
+        with self._guard:
+            for event, body in zip(events, bodies, strict=True):
+                self._entries.append(build_next_entry(self._head(), body))
+                self._events.append(event)
+
+    @property
+    def events(self) -> Sequence[AuditEvent]:
+        """What was emitted, in order."""
+        with self._guard:
+            return tuple(self._events)
+
+    def read_head(self) -> ChainHead:
+        """Return where the chain stands."""
+        with self._guard:
+            return self._head()
+
+    def iter_entries(self, *, after: int = 0) -> Iterator[ChainEntry]:
+        """Yield what was there when the reading began."""
+        with self._guard:
+            return iter(self._entries[max(after, 0) :])
+
+    def find_entries(self, subject: str) -> Iterator[ChainEntry]:
+        """Yield the entries that tell of something."""
+        return (entry for entry in self.iter_entries() if is_about(entry.body, subject))
+
+    def _head(self) -> ChainHead:
+        return self._entries[-1].head if self._entries else GENESIS
+
+
+@define(kw_only=True, eq=False)
+class MemoryFdrClient:
+    """Keeps the last ``records_max`` events."""
+
+    clock: Clock
+    records_max: int = 10_000
+    _records: deque[FdrRecord] = field(init=False)
+    _sequence: int = field(default=0, init=False)
+    _guard: Lock = field(factory=Lock, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._records = deque(maxlen=self.records_max)
+
+    def record(
+        self,
+        kind: str,
+        payload: Mapping[str, JsonValue],
+        *,
+        durable: bool = False,  # noqa: ARG002  # memory has one durability only
+    ) -> None:
+        """Record an event."""
+        with self._guard:
+            record = FdrRecord(
+                sequence=self._sequence + 1,
+                recorded_at_s=self.clock.now(),
+                kind=kind,
+                payload=payload,
+            )
+            self._records.append(record)
+            self._sequence = record.sequence
+
+    def records(self) -> Iterator[FdrRecord]:
+        """Read back what is there, oldest first."""
+        with self._guard:
+            return iter(tuple(self._records))

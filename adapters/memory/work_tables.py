@@ -1,0 +1,89 @@
+"""What the control plane knows, as dictionaries."""
+
+from copy import copy
+from datetime import datetime
+
+from attrs import define, field, fields
+
+from tileferry.application.ports.work import PartitionAttempt, PlannedRetry
+from tileferry.domain.partitions import Partition, PartitionKey, find_verdict
+from tileferry.domain.partitions.manifest import SealedPartition
+from tileferry.domain.retry import RetryBudget
+from tileferry.domain.runs import (
+    Run,
+    RunAttempt,
+    RunId,
+    RunStatus,
+    SourceGate,
+    WorkerId,
+    build_ended_attempt,
+    has_ended,
+    is_due,
+)
+from tileferry.domain.state_machine import Change
+
+
+@define
+class WorkTables:
+    """All there is; a unit works on a copy, which takes the place of what was when it counts."""
+
+    runs: dict[RunId, Run] = field(factory=dict)
+    ready: set[RunId] = field(factory=set)
+    holders: dict[RunId, tuple[WorkerId, datetime, datetime | None]] = field(factory=dict)
+    """Of each run's newest attempt: by whom, since when, until when."""
+    attempts: dict[RunId, tuple[RunAttempt, ...]] = field(factory=dict)
+    gates: dict[str, SourceGate] = field(factory=dict)
+    budgets: dict[str, RetryBudget] = field(factory=dict)
+    partitions: dict[PartitionKey, Partition] = field(factory=dict)
+    verdicts: dict[PartitionKey, tuple[PartitionAttempt, ...]] = field(factory=dict)
+    retries: dict[PartitionKey, PlannedRetry] = field(factory=dict)
+    raw: dict[RunId, SealedPartition] = field(factory=dict)
+
+    def copy(self) -> "WorkTables":
+        """Return books that can be changed without these."""
+        return WorkTables(
+            **{item.name: copy(getattr(self, item.name)) for item in fields(WorkTables)}
+        )
+
+    def find_unfinished(self, dedupe_key: str) -> Run | None:
+        """Return the run that has not ended and has this key."""
+        for run in self.runs.values():
+            if run.dedupe_key == dedupe_key and not has_ended(run):
+                return run
+        return None
+
+    def apply_run_change(self, change: Change[Run]) -> None:
+        """Take a change of a run, and the attempt that it ended."""
+        run = change.after
+        self.runs[run.run_id] = run
+        if is_due(run, change.at):
+            self.ready.add(run.run_id)
+        else:
+            self.ready.discard(run.run_id)
+        if run.run_id not in self.holders:
+            return
+        worker, began_at, _ = self.holders[run.run_id]
+        attempt = build_ended_attempt(change, began_at)
+        if attempt is not None:
+            self.attempts[run.run_id] = (*self.attempts.get(run.run_id, ()), attempt)
+        if run.status is not RunStatus.PROCESSING:
+            self.holders[run.run_id] = (worker, began_at, change.at)
+
+    def apply_partition_change(self, change: Change[Partition], retry: PlannedRetry | None) -> None:
+        """Take a change of a partition, and the verdict that made it."""
+        partition = change.after
+        key = partition.key
+        self.partitions[key] = partition
+        self.retries.pop(key, None)
+        if retry is not None:
+            self.retries[key] = retry
+        outcome = find_verdict(change)
+        if outcome is not None:
+            verdict = PartitionAttempt(
+                attempt=partition.attempt_count,
+                run_id=partition.last_run_id,
+                outcome=outcome,
+                explanation=change.reason,
+                judged_at=change.at,
+            )
+            self.verdicts[key] = (*self.verdicts.get(key, ()), verdict)

@@ -1,0 +1,104 @@
+"""Any text as a column of Postgres, which holds every character but one."""
+
+import struct
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+from attrs import frozen
+from psycopg.adapt import Dumper
+from psycopg.postgres import types
+from psycopg.pq import Format
+
+_ZERO, _BACKSLASH = "\x00", "\\"
+
+
+def escape_text(text: str) -> str:
+    r"""Write the character zero as ``\0``, and therefore a backslash as two."""
+    return text.replace(_BACKSLASH, _BACKSLASH * 2).replace(_ZERO, r"\0")
+
+
+def unescape_text(text: str) -> str:
+    """Read it back."""
+    if _BACKSLASH not in text:
+        return text
+    parts = [part.replace(r"\0", _ZERO) for part in text.split(_BACKSLASH * 2)]
+    return _BACKSLASH.join(parts)
+
+
+_ABSENT = struct.pack("!i", -1)
+# Postgres counts microseconds from here.
+_ZERO_HOUR = datetime(2000, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+@frozen
+class _Array:
+    content: bytes
+
+
+class ByteaArray(_Array):
+    """For a parameter of the type ``bytea[]``."""
+
+
+class TextArray(_Array):
+    """For a parameter of the type ``text[]``."""
+
+
+class TimestampArray(_Array):
+    """For a parameter of the type ``timestamptz[]``."""
+
+
+def bytea_array(values: Sequence[bytes]) -> ByteaArray:
+    """Return an array of bytes."""
+    return ByteaArray(_pack_array("bytea", values))
+
+
+def text_array(values: Sequence[str | None]) -> TextArray:
+    """Return an array of texts, some of which may be absent."""
+    encoded = [None if value is None else value.encode() for value in values]
+    return TextArray(_pack_array("text", encoded))
+
+
+def timestamp_array(values: Sequence[datetime]) -> TimestampArray:
+    """Return an array of times."""
+    since = ((value - _ZERO_HOUR) // _MICROSECOND for value in values)
+    return TimestampArray(
+        _pack_array("timestamptz", [struct.pack("!q", micros) for micros in since])
+    )
+
+
+def _pack_array(kind: str, members: Sequence[bytes | None]) -> bytes:
+    """Write one dimension that begins at 1: the header, then each member after its length."""
+    header = struct.pack("!iiIii", 1, 1, types[kind].oid, len(members), 1)
+    return b"".join((header, *_iter_length_prefixed(members)))
+
+
+def _iter_length_prefixed(members: Iterable[bytes | None]) -> Iterable[bytes]:
+    for member in members:
+        if member is None:
+            yield _ABSENT
+        else:
+            yield len(member).to_bytes(4, "big")
+            yield member
+
+
+class _ByteaArrayDumper(Dumper):
+    format = Format.BINARY
+    oid = types["bytea"].array_oid
+
+    def dump(self, obj: _Array) -> bytes:
+        return obj.content
+
+
+class _TextArrayDumper(_ByteaArrayDumper):
+    oid = types["text"].array_oid
+
+
+class _TimestampArrayDumper(_ByteaArrayDumper):
+    oid = types["timestamptz"].array_oid
+
+
+psycopg.adapters.register_dumper(ByteaArray, _ByteaArrayDumper)
+psycopg.adapters.register_dumper(TextArray, _TextArrayDumper)
+psycopg.adapters.register_dumper(TimestampArray, _TimestampArrayDumper)

@@ -1,0 +1,262 @@
+"""Tiles as rows: reading them, and writing many at once."""
+
+from collections.abc import Iterable, Sequence
+from sys import intern
+from typing import Any
+
+from attrs import frozen
+from sqlalchemy import RowMapping, and_, func, select, text
+
+from tileferry.adapters.postgres.database import Database
+from tileferry.adapters.postgres.schema import tiles
+from tileferry.domain.tiles import (
+    BlobRef,
+    FreshnessLabel,
+    NewTile,
+    SectorClass,
+    TileId,
+    TileMetadata,
+    VotingStatus,
+)
+
+
+def tile_id_from_row(row: RowMapping) -> TileId:
+    """Read a row's tile id."""
+    # One text for all tiles of a source: a report of an upload keeps the ids of a whole flight.
+    return TileId(source=intern(row["source"]), zoom=row["zoom"], x=row["x"], y=row["y"])
+
+
+def blob_from_row(row: RowMapping) -> BlobRef:
+    """Read where a row's bytes are."""
+    return BlobRef(
+        segment=row["segment"],
+        offset=row["byte_offset"],
+        length=row["byte_length"],
+        sha256=bytes(row["sha256"]).hex(),
+    )
+
+
+def metadata_from_row(row: RowMapping) -> TileMetadata:
+    """Read a row."""
+    return TileMetadata(
+        tile_id=tile_id_from_row(row),
+        flight_id=row["flight_id"],
+        produced_at=row["produced_at"],
+        resolution_m_per_px=row["resolution_m_per_px"],
+        sector_class=SectorClass(row["sector_class"]),
+        freshness=FreshnessLabel(row["freshness"]),
+        blob=blob_from_row(row),
+        voting_status=VotingStatus(row["voting_status"]),
+        upload_attempts=row["upload_attempts"],
+        stored_at=row["stored_at"],
+        last_used_at=row["last_used_at"],
+    )
+
+
+def match_tile(tile_id: TileId) -> Any:
+    """Return the condition that picks one tile's row."""
+    return and_(
+        tiles.c.source == tile_id.source,
+        tiles.c.zoom == tile_id.zoom,
+        tiles.c.x == tile_id.x,
+        tiles.c.y == tile_id.y,
+    )
+
+
+# One statement for a whole group, one array a column: planned once, then the arrays are walked.
+# Which version stays is the domain's rule ``replaces``; the contract suite holds both to it.
+# upload_attempts is absent on purpose: only increment_upload_attempts writes it.
+UPSERT = text(
+    """
+    INSERT INTO tiles (
+        source, zoom, x, y, flight_id, produced_at, resolution_m_per_px, sector_class, freshness,
+        voting_status, segment, byte_offset, byte_length, sha256, stored_at, last_used_at
+    )
+    SELECT new.*, now(), now() FROM unnest(
+        CAST(:source AS text[]), CAST(:zoom AS smallint[]), CAST(:x AS integer[]),
+        CAST(:y AS integer[]), CAST(:flight_id AS text[]), CAST(:produced_at AS timestamptz[]),
+        CAST(:resolution_m_per_px AS double precision[]), CAST(:sector_class AS text[]),
+        CAST(:freshness AS text[]), CAST(:voting_status AS text[]), CAST(:segment AS integer[]),
+        CAST(:byte_offset AS bigint[]), CAST(:byte_length AS integer[]), CAST(:sha256 AS bytea[])
+    ) AS new
+    ON CONFLICT (source, zoom, x, y) DO UPDATE SET
+        flight_id = excluded.flight_id,
+        produced_at = excluded.produced_at,
+        resolution_m_per_px = excluded.resolution_m_per_px,
+        sector_class = excluded.sector_class,
+        freshness = excluded.freshness,
+        voting_status = excluded.voting_status,
+        uploaded_at = NULL,
+        segment = excluded.segment,
+        byte_offset = excluded.byte_offset,
+        byte_length = excluded.byte_length,
+        sha256 = excluded.sha256,
+        stored_at = excluded.stored_at,
+        last_used_at = excluded.last_used_at
+    WHERE (
+          excluded.produced_at >= tiles.produced_at
+          OR tiles.produced_at > tiles.stored_at + INTERVAL '1 day'
+      )
+      AND tiles.voting_status <> 'upload_giveup'
+      AND (
+          CASE WHEN tiles.voting_status = 'pending'
+               THEN excluded.voting_status = 'pending' AND excluded.flight_id = tiles.flight_id
+               ELSE excluded.voting_status <> 'pending' OR excluded.sha256 <> tiles.sha256
+          END
+      )
+    """
+)
+
+
+def upsert_columns(group: Iterable[tuple[NewTile, FreshnessLabel]]) -> dict[str, str]:
+    """Lay a group of tiles out as one array a column; no tile may come twice."""
+    names = (
+        "source", "zoom", "x", "y", "flight_id", "produced_at", "resolution_m_per_px",
+        "sector_class", "freshness", "voting_status", "segment", "byte_offset", "byte_length",
+        "sha256",
+    )  # fmt: skip
+    columns = zip(*(_to_row(tile, label) for tile, label in group), strict=True)
+    return dict(zip(names, map(_to_array_literal, columns), strict=True))
+
+
+def _to_array_literal(values: Iterable[object]) -> str:
+    """Write an array as Postgres reads it. No value has a quote: names, numbers, times, hex.
+
+    The driver looks at each value by itself, which costs more than what the server does with it.
+    """
+    return '{"' + '","'.join(map(str, values)) + '"}'
+
+
+def _to_row(tile: NewTile, label: FreshnessLabel) -> tuple[Any, ...]:
+    tile_id, blob = tile.tile_id, tile.blob
+    return (
+        tile_id.source,
+        tile_id.zoom,
+        tile_id.x,
+        tile_id.y,
+        tile.flight_id,
+        tile.produced_at,
+        tile.resolution_m_per_px,
+        tile.sector_class.value,
+        label.value,
+        tile.voting_status.value,
+        blob.segment,
+        blob.offset,
+        blob.length,
+        rf"\\x{blob.sha256}",  # as text, with the backslash that an array asks for
+    )
+
+
+def id_values(tile_id: TileId) -> dict[str, Any]:
+    """Return a tile id as the parameters of a statement."""
+    return {"source": tile_id.source, "zoom": tile_id.zoom, "x": tile_id.x, "y": tile_id.y}
+
+
+def id_columns(tile_ids: Sequence[TileId]) -> dict[str, list[Any]]:
+    """Lay tile ids out as one array a column."""
+    return {
+        "source": [tile.source for tile in tile_ids],
+        "zoom": [tile.zoom for tile in tile_ids],
+        "x": [tile.x for tile in tile_ids],
+        "y": [tile.y for tile in tile_ids],
+    }
+
+
+def lock_tiles_sql(**more: str) -> str:
+    """Return the beginning of a statement that changes the tiles of ``id_columns``.
+
+    Their rows are ``held``, with further columns by name and type. They are locked in the order of
+    the key, as a flush does it: two that change the same tiles never wait for each other in a ring.
+    """
+    columns = {"source": "text", "zoom": "smallint", "x": "integer", "y": "integer", **more}
+    arrays = ", ".join(f"CAST(:{name} AS {kind}[])" for name, kind in columns.items())
+    return (
+        f"WITH held AS (SELECT wanted.* FROM unnest({arrays}) AS wanted({', '.join(columns)})"  # noqa: S608  # names of ours
+        " JOIN tiles USING (source, zoom, x, y)"
+        " ORDER BY tiles.source, tiles.zoom, tiles.x, tiles.y FOR UPDATE OF tiles) "
+    )
+
+
+IS_HELD = (
+    "tiles.source = held.source AND tiles.zoom = held.zoom"
+    " AND tiles.x = held.x AND tiles.y = held.y"
+)
+FORGET = text(
+    f"{lock_tiles_sql()} DELETE FROM tiles USING held WHERE {IS_HELD}"  # noqa: S608  # as above
+    " RETURNING tiles.segment, tiles.byte_offset, tiles.byte_length, tiles.sha256"
+)
+
+
+_BLOB = (tiles.c.segment, tiles.c.byte_offset, tiles.c.byte_length, tiles.c.sha256)
+_ID = (tiles.c.source, tiles.c.zoom, tiles.c.x, tiles.c.y)
+
+
+@frozen
+class PostgresBlobIndex:
+    """Answers from, and changes, the table of tiles."""
+
+    database: Database
+
+    def locate(self, tile_id: TileId) -> BlobRef | None:
+        """Return where a visible tile's bytes are."""
+        with self.database.read_connection() as connection:
+            row = connection.execute(select(*_BLOB).where(match_tile(tile_id))).mappings().first()
+        return None if row is None else blob_from_row(row)
+
+    def forget(self, tile_ids: Sequence[TileId]) -> Sequence[BlobRef]:
+        """Delete rows, and return the blobs they had."""
+        with self.database.transaction() as connection:
+            rows = connection.execute(FORGET, id_columns(tile_ids)).mappings().all()
+        return [blob_from_row(row) for row in rows]
+
+    def list_blobs(
+        self, segment: int, *, after_offset: int, limit: int
+    ) -> Sequence[tuple[TileId, BlobRef]]:
+        """Return visible blobs of a segment beyond an offset, in the order of their offsets."""
+        query = (
+            select(*_ID, *_BLOB)
+            .where(tiles.c.segment == segment, tiles.c.byte_offset > after_offset)
+            .order_by(tiles.c.byte_offset)
+            .limit(limit)
+        )
+        with self.database.read_connection() as connection:
+            rows = connection.execute(query).mappings().all()
+        return [(tile_id_from_row(row), blob_from_row(row)) for row in rows]
+
+    def get_last_segment(self) -> int:
+        """Return the highest number among the segments that have visible blobs; 0 for none."""
+        query = select(func.coalesce(func.max(tiles.c.segment), 0))
+        with self.database.read_connection() as connection:
+            return int(connection.execute(query).scalar_one())
+
+    def sum_live_bytes(self) -> Sequence[tuple[int, int]]:
+        """Add up the visible bytes of each segment."""
+        query = select(tiles.c.segment, func.sum(tiles.c.byte_length)).group_by(tiles.c.segment)
+        with self.database.read_connection() as connection:
+            return [(segment, int(total)) for segment, total in connection.execute(query)]
+
+    def move(self, moves: Sequence[tuple[TileId, BlobRef, BlobRef]]) -> int:
+        """Point tiles to new places, where they still have the old one."""
+        if not moves:
+            return 0
+        columns = {
+            **id_columns([tile_id for tile_id, _, _ in moves]),
+            "old_segment": [old.segment for _, old, _ in moves],
+            "old_offset": [old.offset for _, old, _ in moves],
+            "new_segment": [new.segment for _, _, new in moves],
+            "new_offset": [new.offset for _, _, new in moves],
+        }
+        with self.database.transaction() as connection:
+            return int(connection.execute(_MOVE, columns).rowcount)
+
+
+_PLACES = {
+    "old_segment": "integer",
+    "old_offset": "bigint",
+    "new_segment": "integer",
+    "new_offset": "bigint",
+}
+_MOVE = text(
+    f"{lock_tiles_sql(**_PLACES)} UPDATE tiles SET segment = new_segment, byte_offset = new_offset"  # noqa: S608  # names of ours
+    f" FROM held WHERE {IS_HELD} AND segment = old_segment AND byte_offset = old_offset"
+)

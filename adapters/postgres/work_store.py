@@ -1,0 +1,257 @@
+"""The control plane's books in Postgres: each unit is a transaction, with its audit events."""
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from attrs import define, field
+from sqlalchemy import Connection, Row, TextClause, text
+
+from tileferry.adapters.postgres.audit_log import append_events
+from tileferry.adapters.postgres.database import Database
+from tileferry.adapters.postgres.partition_rows import (
+    FORGET_RETRY,
+    INSERT_PARTITION,
+    INSERT_RAW,
+    INSERT_VERDICT,
+    PARTITION_COLUMNS,
+    PLAN_RETRY,
+    UPDATE_PARTITION,
+    key_arrays,
+    key_values,
+    partition_from_row,
+    to_partition_row,
+    to_raw_row,
+    to_verdict_row,
+)
+from tileferry.adapters.postgres.run_queue import CHANNEL
+from tileferry.adapters.postgres.run_rows import (
+    INSERT,
+    INSERT_ATTEMPT,
+    OPEN_GATE,
+    RUN_COLUMNS,
+    UPDATE,
+    run_from_row,
+    to_attempt_row,
+    to_insert_row,
+    to_update_row,
+)
+from tileferry.application.audit import build_unit_events
+from tileferry.application.ports.work import PlannedRetry
+from tileferry.domain.partitions import Partition, PartitionKey
+from tileferry.domain.partitions.manifest import SealedPartition
+from tileferry.domain.retry import RetryBudget
+from tileferry.domain.runs import QUEUE_BUDGET, Run, RunId, SourceGate, build_ended_attempt, is_due
+from tileferry.domain.state_machine import Change
+
+
+@define(kw_only=True, eq=False)
+class PostgresWorkStore:
+    """Opens units."""
+
+    database: Database
+    audited: bool = True
+    """Whether the audit log of this database is told; if not, nobody is."""
+    budget: RetryBudget = QUEUE_BUDGET
+
+    @contextmanager
+    def open_unit(self, *, by: str | None = None) -> Iterator["PostgresWorkUnit"]:
+        """Open a unit."""
+        with self.database.transaction() as connection:
+            now = connection.execute(_NOW).scalar_one()
+            unit = PostgresWorkUnit(connection=connection, now=now, tokens=self.budget.tokens)
+            yield unit
+            unit.write()
+            if self.audited:  # last: every other writer of the log waits from here on
+                append_events(
+                    connection, build_unit_events(unit.run_changes, unit.partition_changes, by)
+                )
+
+
+@define(kw_only=True, eq=False)
+class PostgresWorkUnit:
+    """Reads with locks, and writes at its end, in the order that the tables' ties ask for."""
+
+    connection: Connection
+    now: datetime
+    tokens: float
+    """What a new source's retries begin with."""
+    run_changes: list[Change[Run]] = field(factory=list, init=False)
+    partition_changes: list[Change[Partition]] = field(factory=list, init=False)
+    _began: dict[RunId, datetime] = field(factory=dict, init=False)
+    """Of the runs that were read: since when their newest attempt has been under way."""
+    _gates: list[SourceGate] = field(factory=list, init=False)
+    _sealed: list[SealedPartition] = field(factory=list, init=False)
+    _retries: dict[PartitionKey, PlannedRetry | None] = field(factory=dict, init=False)
+
+    # Reading
+
+    def run(self, run_id: RunId) -> Run | None:
+        """Return a run."""
+        return next(iter(self._fetch_runs(_RUN, {"run_id": run_id})), None)
+
+    def get_runs(self, run_ids: Sequence[RunId]) -> Mapping[RunId, Run]:
+        """Return those that there are."""
+        found = self._fetch_runs(_SOME_RUNS, {"run_ids": list(run_ids)})
+        return {run.run_id: run for run in found}
+
+    def find_unfinished(self, dedupe_key: str) -> Run | None:
+        """Return the run that has not ended and has this key."""
+        self._reserve([f"run {dedupe_key}"])
+        return next(iter(self._fetch_runs(_UNFINISHED, {"dedupe_key": dedupe_key})), None)
+
+    def find_overdue(self, *, limit: int) -> Sequence[Run]:
+        """Return runs whose lease ran out, the longest ago first."""
+        return self._fetch_runs(_OVERDUE, {"limit": limit})
+
+    def get_gate(self, source: str) -> SourceGate:
+        """Return the gate of a source."""
+        row = self.connection.execute(_GATE, {"source": source}).first()
+        return SourceGate(source=source, closed_until=None if row is None else row.closed_until)
+
+    def get_partitions(self, keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, Partition]:
+        """Return those that there are."""
+        # One lock a query, whose dates may be many; somebody who wants others of it waits too.
+        self._reserve({f"{key.source}/{key.customer_id}/{key.query_name}" for key in keys})
+        rows = self.connection.execute(_PARTITIONS, key_arrays(keys))
+        return {found.key: found for found in map(partition_from_row, rows)}
+
+    def find_partition_by_run(self, run_id: RunId) -> Partition | None:
+        """Return the partition whose newest run this is."""
+        return self._fetch_partition(_PARTITION_OF, {"run_id": run_id})
+
+    def find_due_partitions(self, *, limit: int) -> Sequence[Partition]:
+        """Return failed partitions whose automatic retry is due."""
+        rows = self.connection.execute(_DUE_PARTITIONS, {"limit": limit})
+        return [partition_from_row(row) for row in rows]
+
+    def find_runs_with_raw(self, run_ids: Sequence[RunId]) -> Container[RunId]:
+        """Return those that left a sealed raw partition."""
+        return set(self.connection.execute(_WITH_RAW, {"run_ids": list(run_ids)}).scalars())
+
+    def _reserve(self, names: Iterable[str]) -> None:
+        """Wait for whoever may just be making what this unit is about to look for.
+
+        What is not there yet has no row that could be locked.
+        """
+        for name in sorted(names):
+            self.connection.execute(_RESERVE, {"name": name})
+
+    def _fetch_runs(self, query: TextClause, values: Mapping[str, object]) -> list[Run]:
+        rows: Sequence[Row[Any]] = self.connection.execute(query, values).all()
+        self._began.update((row.run_id, row.began_at) for row in rows if row.began_at is not None)
+        return [run_from_row(row) for row in rows]
+
+    def _fetch_partition(self, query: TextClause, values: Mapping[str, object]) -> Partition | None:
+        row = self.connection.execute(query, values).first()
+        return None if row is None else partition_from_row(row)
+
+    # Saving
+
+    def save_run(self, change: Change[Run]) -> None:
+        """Take a change of a run."""
+        self.run_changes.append(change)
+
+    def save_partition(
+        self, change: Change[Partition], *, retry: PlannedRetry | None = None
+    ) -> None:
+        """Take a change of a partition."""
+        self.partition_changes.append(change)
+        if change.before is not None:  # of a new one nothing is planned
+            self._retries[change.after.key] = retry
+
+    def plan_retry(self, key: PartitionKey, retry: PlannedRetry | None) -> None:
+        """Plan a partition's automatic retry anew."""
+        self._retries[key] = retry
+
+    def save_gate(self, gate: SourceGate) -> None:
+        """Take a gate."""
+        self._gates.append(gate)
+
+    def save_raw(self, sealed: SealedPartition) -> None:
+        """Note a raw partition that was sealed."""
+        self._sealed.append(sealed)
+
+    def write(self) -> None:
+        """Write all that was saved: runs before partitions, since these point at those."""
+        self._write_runs()
+        made = [change for change in self.partition_changes if change.before is None]
+        moved = [change for change in self.partition_changes if change.before is not None]
+        self._execute(INSERT_PARTITION, [to_partition_row(change) for change in made])
+        self._execute(INSERT_RAW, [to_raw_row(sealed) for sealed in self._sealed])
+        self._execute(UPDATE_PARTITION, [to_partition_row(change) for change in moved])
+        verdicts = (to_verdict_row(change) for change in moved)
+        self._execute(INSERT_VERDICT, [row for row in verdicts if row is not None])
+        forgotten = [key_values(key) for key, retry in self._retries.items() if retry is None]
+        self._execute(FORGET_RETRY, forgotten)
+        self._execute(
+            PLAN_RETRY,
+            [
+                {
+                    **key_values(key),
+                    "next_run_at": retry.next_run_at,
+                    "backoff_strategy": retry.backoff_strategy,
+                }
+                for key, retry in self._retries.items()
+                if retry is not None
+            ],
+        )
+
+    def _write_runs(self) -> None:
+        made = [change for change in self.run_changes if change.before is None]
+        moved = [change for change in self.run_changes if change.before is not None]
+        sources = sorted({change.after.source for change in made})
+        self._execute(OPEN_GATE, [{"source": name, "tokens": self.tokens} for name in sources])
+        self._execute(INSERT, [to_insert_row(change) for change in made])
+        self._execute(UPDATE, [to_update_row(change) for change in moved])
+        ended = (
+            build_ended_attempt(change, self._began[change.after.run_id])
+            for change in moved
+            if change.after.run_id in self._began
+        )
+        self._execute(INSERT_ATTEMPT, [to_attempt_row(one) for one in ended if one is not None])
+        self._execute(
+            _SAVE_GATE,
+            [{"source": gate.source, "closed_until": gate.closed_until} for gate in self._gates],
+        )
+        if any(is_due(change.after, change.at) for change in self.run_changes):
+            self.connection.execute(_NOTIFY)
+
+    def _execute(self, statement: TextClause, rows: Sequence[Mapping[str, object]]) -> None:
+        if rows:
+            self.connection.execute(statement, rows)
+
+
+_NOW = text("SELECT now()")
+_RESERVE = text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))")
+_NOTIFY = text(f"NOTIFY {CHANNEL}")
+_RUNS = f"SELECT {RUN_COLUMNS} FROM runs"  # noqa: S608  # names of ours, here and below
+_RUN = text(f"{_RUNS} WHERE run_id = :run_id FOR UPDATE")
+_SOME_RUNS = text(f"{_RUNS} WHERE run_id = ANY (:run_ids) ORDER BY run_id FOR UPDATE")
+_UNFINISHED = text(
+    f"{_RUNS} WHERE dedupe_key = :dedupe_key"
+    " AND (status IN ('discovered', 'processing') OR next_retry_at IS NOT NULL) FOR UPDATE"
+)
+_OVERDUE = text(
+    f"{_RUNS} WHERE lease_expires_at <= now()"
+    " ORDER BY lease_expires_at, run_id LIMIT :limit FOR UPDATE SKIP LOCKED"
+)
+_GATE = text("SELECT closed_until FROM source_gates WHERE source = :source FOR UPDATE")
+_SAVE_GATE = text("UPDATE source_gates SET closed_until = :closed_until WHERE source = :source")
+_PARTITIONS_FROM = f"SELECT {PARTITION_COLUMNS} FROM partitions"  # noqa: S608
+_PARTITION_OF = text(f"{_PARTITIONS_FROM} WHERE last_run_id = :run_id FOR UPDATE")
+# Locked in one order, so that two who want some of the same do not wait for each other.
+_PARTITIONS = text(
+    f"{_PARTITIONS_FROM} JOIN unnest(CAST(:sources AS text[]), CAST(:customer_ids AS text[]),"
+    " CAST(:query_names AS text[]), CAST(:logical_dates AS date[]))"
+    " AS wanted(source, customer_id, query_name, logical_date)"
+    " USING (source, customer_id, query_name, logical_date)"
+    " ORDER BY id FOR UPDATE OF partitions"
+)
+_DUE_PARTITIONS = text(
+    f"{_PARTITIONS_FROM} JOIN partition_retries ON partition_id = id"
+    " WHERE next_run_at <= now() AND status = 'failed'"
+    " ORDER BY next_run_at, id LIMIT :limit FOR UPDATE OF partitions SKIP LOCKED"
+)
+_WITH_RAW = text("SELECT run_id FROM raw_partitions WHERE run_id = ANY (:run_ids)")

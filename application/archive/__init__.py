@@ -1,0 +1,1 @@
+"""Export the cache to archives and import archives into it."""

@@ -1,0 +1,214 @@
+"""Exporting tiles of the cache to an archive: checked as they are read, and again once written."""
+
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from logging import Logger
+
+from attrs import define, field, frozen
+
+from tileferry.application.cache.bulk_store import BoundedList
+from tileferry.application.ports.archives import ArchivedTile, ArchiveReader, ArchiveTarget
+from tileferry.application.ports.tiles import TileMetadataStore, TileStore
+from tileferry.domain.archives import (
+    ArchiveDescription,
+    ArchiveDescriptionBuilder,
+    ContentDigest,
+    TileFacts,
+    TileOrder,
+    detect_tile_kind,
+    find_block_start,
+    get_block_tiles,
+    zxy_to_number,
+)
+from tileferry.domain.errors import (
+    ArchiveError,
+    DamagedTileError,
+    StorageError,
+    TileNotFoundError,
+)
+from tileferry.domain.tiles import TileCoverage, TileId, TileMetadata, TileRange
+
+
+@frozen(kw_only=True)
+class ExportRequest:
+    """What is to be exported: the tiles of one source in an area."""
+
+    coverage: TileCoverage
+    source: str
+    name: str
+    """What the archive calls itself."""
+    attribution: str | None = None
+
+
+@frozen(kw_only=True)
+class SkippedTile:
+    """A tile that is in the cache and not in the archive."""
+
+    tile: str
+    problem: str
+
+
+@frozen(kw_only=True)
+class ExportReport:
+    """What became of it."""
+
+    about: ArchiveDescription
+    tiles_exported: int
+    bytes_exported: int
+    tiles_damaged: int
+    damaged: tuple[SkippedTile, ...]
+
+
+@define
+class _ExportState:
+    """What was written so far."""
+
+    content: ContentDigest = field(factory=ContentDigest)
+    about: ArchiveDescriptionBuilder = field(factory=ArchiveDescriptionBuilder)
+    size_bytes: int = 0
+    damaged: BoundedList[SkippedTile] = field(factory=BoundedList)
+
+
+@define(kw_only=True)
+class ArchiveExport:
+    """The use case. It changes nothing in the cache and needs no lock: it sees what is visible."""
+
+    tile_store: TileStore
+    tile_metadata_store: TileMetadataStore
+    logger: Logger
+    on_tile: Callable[[], object] = lambda: None
+    """Is called for each tile, when it is written and when it is read again."""
+
+    def export(self, request: ExportRequest, target: ArchiveTarget) -> ExportReport:
+        """Write an archive, compare it with what was read, and only then give it its name."""
+        written = _ExportState()
+        with target.open_draft() as draft:
+            for row in self._iter_rows(request, target.order):
+                tile = self._read_tile(row, written)
+                if tile is not None:
+                    draft.add(tile)
+                    self.on_tile()
+            if not written.content.tiles:
+                raise _empty_archive_error(request, written, target.place)
+            about = written.about.build(name=request.name, attribution=request.attribution)
+            self._verify_archive(draft.seal(about), written.content, request.source, target.place)
+            draft.publish()
+        return ExportReport(
+            about=about,
+            tiles_exported=written.content.tiles,
+            bytes_exported=written.size_bytes,
+            tiles_damaged=written.damaged.count,
+            damaged=written.damaged.named,
+        )
+
+    def _iter_rows(self, request: ExportRequest, order: TileOrder) -> Iterator[TileMetadata]:
+        rows = self._query_area(request.coverage, request.source)
+        return rows if order is TileOrder.COLUMNS else self._sort_along_curve(rows, request)
+
+    def _query_area(self, coverage: TileCoverage, source: str) -> Iterator[TileMetadata]:
+        return self.tile_metadata_store.query_by_bbox(
+            coverage.bbox, coverage.zoom_levels, source=source
+        )
+
+    def _sort_along_curve(
+        self, rows: Iterator[TileMetadata], request: ExportRequest
+    ) -> Iterator[TileMetadata]:
+        """Yield rows in another order, without holding more than one block of them.
+
+        The first pass notes which blocks have any tile, the second goes through these.
+        """
+        starts = {find_block_start(row.tile_id.zoom, row.tile_id.x, row.tile_id.y) for row in rows}
+        for start in sorted(starts):
+            zoom, columns, lines = get_block_tiles(start)
+            block = TileRange(
+                zoom=zoom, x_min=columns[0], x_max=columns[-1], y_min=lines[0], y_max=lines[-1]
+            )
+            area = TileCoverage(bbox=block.bounds, zoom_levels=[zoom])
+            found = (
+                row
+                for row in self._query_area(area, request.source)
+                if block.contains(row.tile_id) and request.coverage.contains(row.tile_id)
+            )
+            yield from sorted(found, key=_curve_position)
+
+    def _read_tile(self, row: TileMetadata, written: _ExportState) -> ArchivedTile | None:
+        """Read a tile; one that is damaged is named, and one that is gone by now is no part."""
+        try:
+            found = self._read_verified(row)
+        except DamagedTileError as error:
+            self._skip_damaged(row.tile_id, error, written)
+            return None
+        if found is None:
+            return None
+        row, content, digest = found
+        written.content.add(row.tile_id, digest)
+        written.about.add(row.tile_id, detect_tile_kind(content))
+        written.size_bytes += len(content)
+        return ArchivedTile(
+            tile_id=row.tile_id, content=content, facts=TileFacts.from_metadata(row)
+        )
+
+    def _read_verified(self, row: TileMetadata) -> tuple[TileMetadata, bytes, bytes] | None:
+        """Return a tile's row and bytes, and their digest, which are of one version of it."""
+        try:
+            content = self.tile_store.read_tile(row.tile_id, blob=row.blob)
+        except TileNotFoundError:
+            return None
+        digest = sha256(content).digest()
+        current: TileMetadata | None = row
+        if digest.hex() != row.blob.sha256:  # a download may have brought another version
+            current = self.tile_metadata_store.get_metadata(row.tile_id)
+        if current is None:
+            return None
+        if digest.hex() != current.blob.sha256:
+            raise DamagedTileError(tile=str(row.tile_id), problem="its sha256 is another")
+        if not content:
+            raise DamagedTileError(tile=str(row.tile_id), problem="it has no bytes")
+        return current, content, digest
+
+    def _skip_damaged(
+        self, tile_id: TileId, error: DamagedTileError, written: _ExportState
+    ) -> None:
+        self.logger.warning(
+            "tile %s is not exported: %s",
+            tile_id,
+            error.problem,
+            extra={"kind": "c6.export.damaged", "tile_id": str(tile_id)},
+        )
+        written.damaged.add(SkippedTile(tile=str(tile_id), problem=error.problem))
+
+    def _verify_archive(
+        self, archive: ArchiveReader, expected: ContentDigest, source: str, place: str
+    ) -> None:
+        """Read the archive and hold each tile to what the cache gave."""
+        found = ContentDigest()
+        for item in archive.tiles(source):
+            if isinstance(item, ArchivedTile):
+                found.add(item.tile_id, sha256(item.content).digest())
+                self.on_tile()
+        if found != expected:
+            raise StorageError(
+                action="verify the archive",
+                path=place,
+                problem=f"of {expected.tiles} tiles that were written, {found.tiles} were read "
+                "back, not all with the same bytes",
+                remedy="check the disk, then run again: the archive was not kept",
+            )
+
+
+def _curve_position(row: TileMetadata) -> int:
+    return zxy_to_number(row.tile_id.zoom, row.tile_id.x, row.tile_id.y)
+
+
+def _empty_archive_error(request: ExportRequest, written: _ExportState, place: str) -> ArchiveError:
+    if written.damaged.count:
+        return ArchiveError(
+            path=place,
+            problem=f"all {written.damaged.count} tiles that it would have are damaged",
+            remedy="run cache verify, then download the area again",
+        )
+    return ArchiveError(
+        path=place,
+        problem=f"the cache has no tile of source {request.source} there",
+        remedy="check the area, the zoom levels and --source, or download the area first",
+    )

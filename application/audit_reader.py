@@ -1,0 +1,249 @@
+"""Reading the audit log: its newest entries, a stretch of time, one subject, and whether it holds.
+
+What is held in memory is a page of the log, or what was asked for: so many of the newest entries,
+or all about one subject. A page that cannot be read is read again, as the policy of
+REPLAY_VALIDATION says.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import chain, islice
+from typing import TypeVar
+
+from attrs import define, field, frozen
+
+from tileferry.application.ports.audit import AuditLog
+from tileferry.application.retries.manager import RetryManager
+from tileferry.domain.audit import (
+    GENESIS,
+    AuditEvent,
+    ChainEntry,
+    ChainHead,
+    ChainProblem,
+    ChainReport,
+    event_from_bytes,
+    verify_chain,
+)
+from tileferry.domain.errors import DatabaseError, InvalidValueError, MessagingError
+from tileferry.domain.retry import (
+    DecisionDifference,
+    DecisionRecord,
+    ErrorClass,
+    Final,
+    Retryable,
+    RetryCategory,
+    replay_decision,
+)
+from tileferry.domain.text import format_error
+
+PAGE = 1_000
+CLOCK_SKEW = timedelta(hours=1)
+"""Entries stand in the order they were written in; writers' clocks may differ by this much."""
+_DAMAGE_SHOWN_MAX = 20
+_SEQUENCE_DIGITS_MAX = 18
+Result = TypeVar("Result")
+EventFilter = Callable[[AuditEvent], bool]
+
+
+@frozen(kw_only=True)
+class DecodedEntry:
+    """An entry with the event in it, or why there is none."""
+
+    entry: ChainEntry
+    event: AuditEvent | None
+    problem: str | None = None
+
+    @classmethod
+    def from_entry(cls, entry: ChainEntry) -> "DecodedEntry":
+        """Read the event of an entry."""
+        try:
+            return cls(entry=entry, event=event_from_bytes(entry.body))
+        except InvalidValueError as error:
+            return cls(entry=entry, event=None, problem=format_error(error))
+
+    @property
+    def record(self) -> DecisionRecord | None:
+        """The retry decision that it tells of, if it does."""
+        record: DecisionRecord | None = getattr(self.event, "decision_record", None)
+        return record
+
+    @property
+    def difference(self) -> DecisionDifference | None:
+        """How its decision comes out when it is made again, if not as recorded."""
+        return None if self.record is None else replay_decision(self.record)
+
+
+@define
+class AuditVerification:
+    """What became of a verification."""
+
+    chain: ChainReport
+    broken_at: int | None = None
+    """The sequence number of the first entry that is not sound, as it is stored."""
+    unreadable: int = 0
+    """Entries of the sound part that hold no event this version can read."""
+    damage: list[DecodedEntry] = field(factory=list)
+    """The first of them."""
+    misfiled: list[int] = field(factory=list)
+    """Sound entries that are found by something they do not say; the first of them."""
+
+    @property
+    def intact(self) -> bool:
+        """Whether all entries are sound and can be read."""
+        return self.chain.intact and not (self.unreadable or self.misfiled)
+
+
+@frozen(kw_only=True)
+class AuditReader:
+    """Reads an audit log for people."""
+
+    log: AuditLog
+    retries: RetryManager
+    false_copies: Callable[[], Iterable[int]] | None = None
+    """Yields the numbers of entries that the log would find by something they do not say."""
+
+    def iter_entries(self, *, after: int = 0) -> Iterator[ChainEntry]:
+        """Yield the entries beyond a sequence number."""
+        while page := self._read_page(after, PAGE):
+            yield from page
+            if len(page) < PAGE or page[-1].sequence <= after:
+                return
+            after = page[-1].sequence
+
+    def read_newest(
+        self, count: int, wanted: EventFilter | None = None, *, holding: Sequence[str] = ()
+    ) -> Sequence[DecodedEntry]:
+        """Return the last ``count`` entries, or the last ones that are wanted, oldest first.
+
+        What cannot be read is shown to who wants everything. Entries without a value of
+        ``holding`` are passed over unread.
+        """
+        found: deque[DecodedEntry] = deque()
+        end, size = self._read_head().sequence, max(count, PAGE)
+        while end > 0 and len(found) < count:
+            start = max(0, end - size)
+            block = map(
+                DecodedEntry.from_entry,
+                _filter_by_values(holding, _take_up_to(end, self.iter_entries(after=start))),
+            )
+            chosen = (read for read in block if _is_wanted(read, wanted))
+            found.extendleft(reversed(deque(chosen, maxlen=count - len(found))))
+            end, size = start, size * 2
+        return tuple(found)
+
+    def read_since(
+        self, moment: datetime | None, *, holding: Sequence[str] = ()
+    ) -> Iterator[DecodedEntry]:
+        """Yield the entries from a moment on; some that are a little older come along.
+
+        Entries without a value of ``holding`` are passed over unread.
+        """
+        start = 0 if moment is None else self._find_position(moment - CLOCK_SKEW)
+        return map(
+            DecodedEntry.from_entry, _filter_by_values(holding, self.iter_entries(after=start))
+        )
+
+    def find_about(self, name: str) -> Iterator[DecodedEntry]:
+        """Yield the entry with a sequence number, or those about an id, a key or a subject."""
+        if name.isascii() and name.isdecimal() and len(name) <= _SEQUENCE_DIGITS_MAX:
+            sequence = int(name)
+            for entry in self._read_page(sequence - 1, 1):
+                if entry.sequence == sequence:
+                    return iter([DecodedEntry.from_entry(entry)])
+        return map(DecodedEntry.from_entry, self._read(lambda: list(self.log.find_entries(name))))
+
+    def verify(self, noted: ChainHead | None = None) -> AuditVerification:
+        """Walk the whole chain. It must pass ``noted``, and end at the head that the log claims."""
+        result = AuditVerification(ChainReport(checked=0, head=GENESIS))
+        claimed, last = GENESIS, 0
+
+        def all_there_is() -> Iterator[ChainEntry]:
+            nonlocal claimed
+            yield from self.iter_entries()
+            claimed = self._read_head()
+            # What was appended since the last page was read.
+            yield from _take_up_to(claimed.sequence, self.iter_entries(after=last))
+
+        def watched() -> Iterator[ChainEntry]:
+            nonlocal last
+            for entry in all_there_is():
+                last = entry.sequence
+                yield entry
+                # Only a sound entry is followed by a request for the next.
+                _note_unreadable(result, entry)
+
+        walked = verify_chain(watched(), expected_head=noted)
+        result.chain = walked.compare_head(claimed)
+        if walked.problem not in {None, ChainProblem.CUT_OFF}:
+            result.broken_at = last
+        if self.false_copies is not None:
+            result.misfiled = self._read(partial(_take_first, self.false_copies))
+        return result
+
+    def _find_position(self, moment: datetime) -> int:
+        """Return a sequence number up to which all entries are older, by halving the log."""
+        low, high = 0, self._read_head().sequence
+        while high - low > PAGE:
+            middle = (low + high) // 2
+            at = next(self._iter_times(after=middle), None)
+            if at is not None and at < moment:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def _iter_times(self, *, after: int) -> Iterator[datetime]:
+        # One row tells the time, unless somebody spoiled it; then a neighbour does.
+        entries = chain(self._read_page(after, 1), self.iter_entries(after=after + 1))
+        events = (DecodedEntry.from_entry(entry).event for entry in entries)
+        return (event.timestamp for event in events if event is not None)
+
+    def _read_head(self) -> ChainHead:
+        return self._read(self.log.read_head)
+
+    def _read_page(self, after: int, size: int) -> Sequence[ChainEntry]:
+        return self._read(partial(_list_page, self.log, after, size))
+
+    def _read(self, call: Callable[[], Result]) -> Result:
+        return self.retries.execute_with_retry_sync(
+            RetryCategory.REPLAY_VALIDATION, "Read the audit log", call, classifier=_classify_error
+        )
+
+
+def _list_page(log: AuditLog, after: int, size: int) -> Sequence[ChainEntry]:
+    return list(islice(log.iter_entries(after=after), size))
+
+
+def _take_first(numbers: Callable[[], Iterable[int]]) -> list[int]:
+    return list(islice(numbers(), _DAMAGE_SHOWN_MAX))
+
+
+def _classify_error(error: BaseException) -> ErrorClass:
+    return Retryable() if isinstance(error, DatabaseError | MessagingError) else Final()
+
+
+def _take_up_to(last: int, entries: Iterator[ChainEntry]) -> Iterator[ChainEntry]:
+    for entry in entries:
+        if entry.sequence > last:
+            return
+        yield entry
+
+
+def _is_wanted(read: DecodedEntry, wanted: EventFilter | None) -> bool:
+    return wanted is None or (read.event is not None and wanted(read.event))
+
+
+def _note_unreadable(result: AuditVerification, entry: ChainEntry) -> None:
+    read = DecodedEntry.from_entry(entry)
+    if read.event is None:
+        result.unreadable += 1
+        if len(result.damage) < _DAMAGE_SHOWN_MAX:
+            result.damage.append(read)
+
+
+def _filter_by_values(values: Sequence[str], entries: Iterator[ChainEntry]) -> Iterator[ChainEntry]:
+    """Yield the entries whose bodies have all of these values, which are plain, somewhere."""
+    marks = [f'"{value}"'.encode() for value in values]
+    return (entry for entry in entries if all(mark in entry.body for mark in marks))

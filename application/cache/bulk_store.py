@@ -1,0 +1,115 @@
+"""Many tiles brought into the cache at once, from an archive or from an aircraft's card."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from logging import Logger
+from typing import Generic, TypeVar
+
+from attrs import define, evolve, field
+
+from tileferry.application.cache.group_commit import GroupCommit, GroupLimits
+from tileferry.application.cache.tile_lookup import StoredTiles, lookup_metadata
+from tileferry.application.ports.cache import CacheBudgetEnforcer, CacheLock
+from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.tiles import TileMetadataStore, TileStore
+from tileferry.domain.tiles import BlobRef, FreshnessLabel, NewTile, TileId
+
+
+class _NullJournal:
+    """The cache itself remembers what was taken in: what it has is skipped the next time."""
+
+    def append(self, tiles: Sequence[TileId]) -> None: ...
+    def flush(self) -> None: ...
+
+
+@define(kw_only=True)
+class BulkStore:
+    """What such a use case needs and does, whatever its tiles come from."""
+
+    tile_store: TileStore
+    tile_metadata_store: TileMetadataStore
+    budget_enforcer: CacheBudgetEnforcer
+    lock: CacheLock
+    clock: Clock
+    logger: Logger
+    group: GroupLimits = field(factory=GroupLimits)
+    on_tile: Callable[[], object] = lambda: None
+
+    @contextmanager
+    def open_commit(
+        self, source: str, sizes: Iterable[tuple[TileId, int]]
+    ) -> Iterator[GroupCommit]:
+        """Make room, and give what takes the tiles in; an interrupt finds them made safe."""
+        self.budget_enforcer.release_headroom()  # what a process promised itself that died
+        self._reserve(source, sizes)
+        try:
+            with GroupCommit(
+                tile_store=self.tile_store,
+                metadata_store=self.tile_metadata_store,
+                journal=_NullJournal(),
+                clock=self.clock,
+                limits=self.group,
+            ) as commit:
+                try:
+                    yield commit
+                except KeyboardInterrupt:
+                    commit.flush()
+                    raise
+        finally:
+            self.budget_enforcer.release_headroom()
+
+    def _reserve(self, source: str, sizes: Iterable[tuple[TileId, int]]) -> None:
+        """Make room for what is not there yet; what an earlier run stored stays where it is."""
+        stored, needed = StoredTiles(source), 0
+        for (tile_id, size), known in lookup_metadata(
+            sizes, self.tile_metadata_store, get_tile=lambda item: item[0]
+        ):
+            if known is not None and known.blob.length == size:
+                stored.add(tile_id)
+            else:
+                needed += size
+        stored.sort()
+        result = self.budget_enforcer.reserve_headroom(needed, keep=stored)
+        if result.insufficient:
+            raise result.build_error()
+
+
+def make_placeholder_blob(content: bytes, digest: bytes) -> BlobRef:
+    """Return what is known of bytes that have no place in the cache yet."""
+    return BlobRef(segment=1, offset=0, length=len(content), sha256=digest.hex())
+
+
+def add_tile(commit: GroupCommit, tile: NewTile, content: bytes) -> FreshnessLabel:
+    """Take a tile in whose blob was ``unplaced`` until now."""
+    digest = bytes.fromhex(tile.blob.sha256)
+    return commit.add(tile.tile_id, content, partial(_set_blob, tile), digest=digest)
+
+
+def _set_blob(tile: NewTile, blob: BlobRef) -> NewTile:
+    return evolve(tile, blob=blob)
+
+
+NAMED_MAX = 1_000
+Item = TypeVar("Item")
+
+
+@define
+class BoundedList(Generic[Item]):
+    """A list that ends growing, and goes on counting."""
+
+    count: int = field(default=0, init=False)
+    _named: list[Item] = field(factory=list, init=False)
+
+    @property
+    def named(self) -> tuple[Item, ...]:
+        """Those that are kept."""
+        return tuple(self._named)
+
+    def add(self, item: Item) -> bool:
+        """Count one, and return whether it is kept."""
+        self.count += 1
+        is_kept = len(self._named) < NAMED_MAX
+        if is_kept:
+            self._named.append(item)
+        return is_kept

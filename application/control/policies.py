@@ -1,0 +1,32 @@
+"""What the operator allows runs and partitions."""
+
+from attrs import field, frozen
+
+from tileferry.application.ports.work import PlannedRetry, WorkUnit
+from tileferry.domain.partitions import Partition, TerminalityPolicy, find_next_automatic_retry
+from tileferry.domain.retry import PARTITION_POLICY, RUN_POLICY, RetryPolicy
+from tileferry.domain.runs import MAX_RESCUES
+
+
+@frozen(kw_only=True)
+class WorkPolicies:
+    """What the operator allows runs and partitions."""
+
+    run: RetryPolicy = RUN_POLICY
+    partition: RetryPolicy = PARTITION_POLICY
+    terminality: TerminalityPolicy = field(factory=TerminalityPolicy)
+    max_rescues: int = MAX_RESCUES
+
+    def plan_retry(self, partition: Partition, unit: WorkUnit) -> PlannedRetry | None:
+        """Return when automation may try a partition again, if it may."""
+        when = find_next_automatic_retry(
+            partition, now=unit.now, terminality=self.terminality, policy=self.partition
+        )
+        if when is None:
+            return None
+        policy = self.partition
+        strategy = (
+            f"{policy.base_delay:g} s, times {policy.backoff_multiplier:g}, at most"
+            f" {policy.max_delay:g} s"
+        )
+        return PlannedRetry(next_run_at=when, backoff_strategy=strategy)

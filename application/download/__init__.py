@@ -1,0 +1,1 @@
+"""Download the tiles of an area into the cache."""

@@ -1,0 +1,166 @@
+"""Downloading an area: list, make room, fetch, gate, store; and go on where a crash ended it."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from logging import Logger
+
+from attrs import asdict, define, field
+
+from tileferry.application.download.download_run import DownloadRun, DownloadSettings
+from tileferry.application.download.provider_calls import ProviderCalls
+from tileferry.application.download.resume import ResumePoint
+from tileferry.application.ports.background import Background
+from tileferry.application.ports.cache import CacheBudgetEnforcer, CacheLock
+from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.downloads import (
+    DownloadObserver,
+    SpoolStore,
+    TileFate,
+    Workers,
+)
+from tileferry.application.ports.journal import JournalStore
+from tileferry.application.ports.provider import TileProvider
+from tileferry.application.ports.tiles import TileMetadataStore, TileStore
+from tileferry.application.retries.manager import RetryManager
+from tileferry.domain.errors import (
+    CacheBudgetExceededError,
+    RateLimitedError,
+    SatelliteProviderError,
+    TileManagerError,
+)
+from tileferry.domain.tiles import (
+    BBox,
+    DownloadBatchReport,
+    DownloadOutcome,
+    DownloadRequest,
+    TileCoverage,
+    TileSummary,
+)
+
+
+class _NullDownloadObserver:
+    """An observer for when nobody looks."""
+
+    def on_listing(self, tiles: int) -> None: ...
+    def on_begin(self, *, tiles: int, already_stored: int, estimated_bytes: int) -> None: ...
+    def on_tile(self, fate: TileFate, size_bytes: int) -> None: ...
+    def on_durable(self, tiles: int) -> None: ...
+    def on_end(self, report: DownloadBatchReport) -> None: ...
+
+
+NULL_OBSERVER: DownloadObserver = _NullDownloadObserver()
+
+
+@define(kw_only=True)
+class AreaDownload:
+    """The use case. Needs the cache's lock, and keeps to the order that a crash cannot spoil."""
+
+    provider: TileProvider
+    tile_store: TileStore
+    tile_metadata_store: TileMetadataStore
+    budget_enforcer: CacheBudgetEnforcer
+    journals: JournalStore
+    spools: SpoolStore
+    workers: Workers
+    lock: CacheLock
+    retry: RetryManager
+    clock: Clock
+    logger: Logger
+    settings: DownloadSettings = field(factory=DownloadSettings)
+    background: Background | None = None
+    observer: DownloadObserver = NULL_OBSERVER
+    marks_complete: bool = True
+    """Whether a request that was carried out is a no-op from then on."""
+
+    def enumerate_remote_coverage(
+        self, bbox: BBox, zoom_levels: Sequence[int]
+    ) -> list[TileSummary]:
+        """Return what the provider has in an area."""
+        coverage = TileCoverage(bbox=bbox, zoom_levels=zoom_levels)
+        calls = self.create_calls(f"coverage {bbox}")
+        return [tile for page in calls.iter_pages(coverage, self.settings.listing) for tile in page]
+
+    def download_tiles_for_area(self, request: DownloadRequest) -> DownloadBatchReport:
+        """Fetch what of the area is not in the cache yet, and say what became of it."""
+        self.lock.check_held()
+        # Who has the lock is the only one that may be promised space: an older promise is of a
+        # process that died, and would be in our way for a day.
+        self.budget_enforcer.release_headroom()
+        request_hash = request.request_hash(self.provider.key_hash)
+        journal, done = self._find_resume_point(request).resume(self.logger)
+        with closing(journal):
+            if journal.complete:
+                report = DownloadBatchReport.for_no_op(
+                    flight_id=request.flight_id,
+                    request_hash=request_hash,
+                    tiles_journaled=journal.count,
+                )
+                self._log_end(report)
+                return report
+            run = DownloadRun(self, request, request_hash, journal, done)
+            try:
+                report = run.execute()
+            except BaseException as error:
+                self._log_failure(run.build_report(aborted=True), error)
+                raise
+            # What lists nothing may list something tomorrow: that is not to be remembered as done.
+            finished = report.outcome is DownloadOutcome.SUCCESS and report.tiles_requested > 0
+            if finished and self.marks_complete:
+                journal.finish()
+            self._log_end(report)
+            return report
+
+    def start_over(self, request: DownloadRequest) -> None:
+        """Forget that a request was carried out, so that all of it is fetched again."""
+        self.lock.check_held()
+        self.journals.discard(request.journal_name(self.provider.key_hash))
+
+    def _find_resume_point(self, request: DownloadRequest) -> ResumePoint:
+        return ResumePoint(
+            journals=self.journals,
+            name=request.journal_name(self.provider.key_hash),
+            coverage=request.coverage,
+            tile_metadata_store=self.tile_metadata_store,
+            source=self.provider.source,
+        )
+
+    def create_calls(self, correlation_id: str) -> ProviderCalls:
+        """Return the calls of one download, or of one look at what there is."""
+        return ProviderCalls(
+            provider=self.provider,
+            retry=self.retry,
+            clock=self.clock,
+            policy=self.settings.policy,
+            correlation_id=correlation_id,
+        )
+
+    def _log_end(self, report: DownloadBatchReport) -> None:
+        counts = {**asdict(report.tally), "tiles_requested": report.tiles_requested}
+        self.logger.info(
+            "download for flight %s ended: %s",
+            report.flight_id,
+            report.outcome.value,
+            extra={
+                "kind": "c11.download.session.end",
+                "flight_id": report.flight_id,
+                "outcome": report.outcome.value,
+                **counts,
+            },
+        )
+        self.observer.on_end(report)
+
+    def _log_failure(self, report: DownloadBatchReport, error: BaseException) -> None:
+        kind = "c11.download.interrupted"
+        if isinstance(error, CacheBudgetExceededError):
+            kind = "c11.download.budget_exceeded"
+        elif isinstance(error, SatelliteProviderError | RateLimitedError):
+            kind = "c11.download.provider_failed"
+        elif isinstance(error, Exception):
+            kind = "c11.download.failed"
+        self.logger.error(
+            "download for flight %s: %s",
+            report.flight_id,
+            error if isinstance(error, TileManagerError) else type(error).__name__,
+            extra={"kind": kind, "flight_id": report.flight_id},
+        )
+        self._log_end(report)

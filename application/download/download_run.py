@@ -1,0 +1,333 @@
+"""One download of an area, from its listing to its last tile."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING
+
+from attrs import define, field, frozen, validators
+
+from tileferry.application.cache.group_commit import GroupCommit, GroupLimits
+from tileferry.application.download.provider_calls import ProviderCalls, TileFetch
+from tileferry.application.ports.downloads import ListingSpool, TileFate
+from tileferry.application.ports.journal import Journal
+from tileferry.application.ports.provider import FetchedTile
+from tileferry.domain.errors import (
+    FreshnessRejectionError,
+    RateLimitedError,
+    SatelliteProviderError,
+)
+from tileferry.domain.retry import DOWNLOAD_POLICY, RUN_POLICY, RetryPolicy
+from tileferry.domain.tiles import (
+    BlobRef,
+    DownloadBatchReport,
+    DownloadRequest,
+    DownloadTally,
+    FreshnessLabel,
+    ListingLimits,
+    NewTile,
+    ResolutionGate,
+    ResolutionVerdict,
+    TileSet,
+    TileSummary,
+    should_abort_download,
+)
+from tileferry.domain.validation import number
+
+if TYPE_CHECKING:
+    from tileferry.application.download.area_download import AreaDownload
+
+
+@frozen(kw_only=True)
+class DownloadSettings:
+    """What an operator may set."""
+
+    policy: RetryPolicy = DOWNLOAD_POLICY
+    gate: ResolutionGate = field(factory=ResolutionGate)
+    listing: ListingLimits = field(factory=ListingLimits)
+    group: GroupLimits = field(factory=GroupLimits)
+    max_failures_share: float | None = field(
+        default=None, validator=validators.optional(number(0, 1))
+    )
+    """Of all tiles, how many may fail before the run ends; ``None``: an outage ends it at once."""
+
+
+@define
+class DownloadRun:
+    """One request being carried out."""
+
+    deps: "AreaDownload"
+    request: DownloadRequest
+    request_hash: str
+    journal: Journal
+    done: TileSet
+    """What is in the cache already, of an earlier run."""
+    requested: int = field(default=0, init=False)
+    fates: Counter[TileFate] = field(factory=Counter, init=False)
+    already_stored: int = field(default=0, init=False)
+    bytes_downloaded: int = field(default=0, init=False)
+    retries: int = field(default=0, init=False)
+    durable: int | None = field(default=None, init=False)
+    """How many tiles of this run are safe, once it has come to fetching."""
+    failure: Exception | None = field(default=None, init=False)
+    """What ends the run, once that is known."""
+
+    def execute(self) -> DownloadBatchReport:
+        """Carry it out, or raise what ended it; either way ``report`` tells how far it got."""
+        uses = self.deps
+        calls = uses.create_calls(f"{self.request.flight_id}/{self.request_hash}")
+        with uses.spools.create(uses.provider.source) as listed:
+            estimated_bytes = self._list(calls, listed)
+            self._begin(estimated_bytes)
+            self._reserve(estimated_bytes)
+            try:
+                self._fetch(calls, listed)
+            finally:
+                uses.budget_enforcer.release_headroom()
+        self._warn_of_stale_tiles()
+        if self.failure is not None:
+            raise self.failure
+        return self.build_report()
+
+    def build_report(self, *, aborted: bool = False) -> DownloadBatchReport:
+        """Add up what became of the tiles. After an error only those count that are safe."""
+        fates = self.fates
+        stored = fates[TileFate.STORED] + fates[TileFate.DOWNGRADED]
+        if aborted and self.durable is not None:
+            stored = min(stored, self.durable)
+        tally = DownloadTally(
+            tiles_downloaded=self.already_stored + stored,
+            tiles_rejected_resolution=fates[TileFate.REJECTED_RESOLUTION],
+            tiles_rejected_freshness=fates[TileFate.REJECTED_FRESHNESS],
+            tiles_downgraded=min(fates[TileFate.DOWNGRADED], stored),
+            tiles_missing=fates[TileFate.MISSING],
+            tiles_failed=fates[TileFate.FAILED],
+            bytes_downloaded=self.bytes_downloaded,
+            retry_count=self.retries,
+        )
+        done = not aborted and tally.is_complete(self.requested)
+        return DownloadBatchReport.from_tally(
+            tally,
+            flight_id=self.request.flight_id,
+            request_hash=self.request_hash,
+            tiles_requested=self.requested,
+            aborted=aborted,
+            next_retry_at_s=None if done else self._compute_next_retry_at_s(),
+        )
+
+    # The steps
+
+    def _list(self, calls: ProviderCalls, listed: ListingSpool) -> int:
+        """Spool the listing, and return how many bytes are still to come."""
+        estimated_bytes = 0
+        for page in calls.iter_pages(self.request.coverage, self.deps.settings.listing):
+            for tile in page:
+                self.requested += 1  # first: an error at any moment finds counts that add up
+                if tile.tile_id in self.done:
+                    self.already_stored += 1
+                else:
+                    estimated_bytes += tile.estimated_bytes
+                listed.append(tile)
+            self.deps.observer.on_listing(self.requested)
+        return estimated_bytes
+
+    def _begin(self, estimated_bytes: int) -> None:
+        self.deps.observer.on_begin(
+            tiles=self.requested,
+            already_stored=self.already_stored,
+            estimated_bytes=estimated_bytes,
+        )
+        self.deps.logger.info(
+            "download for flight %s: %d tiles, %d of them stored before",
+            self.request.flight_id,
+            self.requested,
+            self.already_stored,
+            extra={
+                "kind": "c11.download.session.start",
+                "flight_id": self.request.flight_id,
+                "tiles_requested": self.requested,
+                "already_stored": self.already_stored,
+                "estimated_bytes": estimated_bytes,
+            },
+        )
+
+    def _reserve(self, estimated_bytes: int) -> None:
+        result = self.deps.budget_enforcer.reserve_headroom(estimated_bytes, keep=self.done)
+        if result.insufficient:
+            raise result.build_error()
+
+    def _fetch(self, calls: ProviderCalls, listed: ListingSpool) -> None:
+        uses = self.deps
+        commit = GroupCommit(
+            tile_store=uses.tile_store,
+            metadata_store=uses.tile_metadata_store,
+            journal=self.journal,
+            clock=uses.clock,
+            limits=uses.settings.group,
+            background=uses.background,
+        )
+        wanted = self._filter_by_resolution(
+            tile for tile in listed if tile.tile_id not in self.done
+        )
+        idle_s = uses.settings.group.age_ms_max / 1_000
+        try:
+            with (
+                commit,
+                closing(
+                    uses.workers.run(partial(_try_fetch, calls), wanted, idle_s=idle_s)
+                ) as results,
+                closing(calls),  # before the workers: what they hear from now on is for nobody
+            ):
+                self._store_all(results, commit)
+        finally:
+            self.durable = commit.durable
+            uses.observer.on_durable(commit.durable)
+
+    def _store_all(self, results: "Iterable[_FetchResult | None]", commit: GroupCommit) -> None:
+        """Take results as they come. Who interrupts it gets what was taken made safe first."""
+        try:
+            for result in results:
+                if result is None:  # nothing comes in: what is there becomes safe meanwhile
+                    commit.flush()
+                else:
+                    self._store_result(result, commit)
+                self.deps.observer.on_durable(commit.durable)
+                if self.failure is not None:
+                    break
+        except KeyboardInterrupt:
+            commit.flush()
+            raise
+
+    def _filter_by_resolution(self, tiles: Iterator[TileSummary]) -> Iterator[TileSummary]:
+        """Leave out what the listing says is of no use: it need not be fetched to be refused."""
+        for tile in tiles:
+            if self._check_resolution(tile, tile.resolution_m_per_px):
+                yield tile
+
+    def _store_result(self, result: "_FetchResult", commit: GroupCommit) -> None:
+        """Store a tile that came, unless a gate refuses it; count what became of it."""
+        listed, outcome = result.listed, result.outcome
+        if isinstance(outcome, Exception):
+            self._record_failure(outcome)
+            return
+        self.retries += outcome.retries
+        tile = outcome.tile
+        resolution = tile.resolution_m_per_px
+        if resolution is None:
+            resolution = listed.resolution_m_per_px
+        elif not self._check_resolution(listed, resolution):
+            return
+        try:
+            label = commit.add(
+                tile.tile_id,
+                tile.content,
+                partial(self._describe, tile, listed, resolution),
+                digest=tile.sha256,
+            )
+        except FreshnessRejectionError:
+            self._count(TileFate.REJECTED_FRESHNESS)
+            return
+        self.bytes_downloaded += len(tile.content)
+        fresh = label is FreshnessLabel.FRESH
+        self._count(TileFate.STORED if fresh else TileFate.DOWNGRADED, len(tile.content))
+
+    def _describe(
+        self, tile: FetchedTile, listed: TileSummary, resolution: float, blob: BlobRef
+    ) -> NewTile:
+        return NewTile(
+            tile_id=tile.tile_id,
+            flight_id=self.request.flight_id,
+            produced_at=tile.produced_at or listed.produced_at,
+            resolution_m_per_px=resolution,
+            sector_class=self.request.sector_class,
+            blob=blob,
+        )
+
+    def _check_resolution(self, tile: TileSummary, resolution_m_per_px: float) -> bool:
+        verdict = self.deps.settings.gate.judge(resolution_m_per_px)
+        if verdict is ResolutionVerdict.ACCEPTED:
+            return True
+        self._count(TileFate.REJECTED_RESOLUTION)
+        self.deps.logger.warning(
+            "tile %s is refused: %s m/px is %s",
+            tile.tile_id,
+            resolution_m_per_px,
+            verdict.value.replace("_", " "),
+            extra={
+                "kind": "c11.download.resolution_rejected",
+                "tile_id": str(tile.tile_id),
+                "resolution_m_per_px": resolution_m_per_px,
+            },
+        )
+        return False
+
+    def _record_failure(self, error: Exception) -> None:
+        """Count a tile that did not come, and end the run where that is due."""
+        if not isinstance(error, SatelliteProviderError | RateLimitedError):
+            self.failure = error
+            return
+        self.retries += error.attempts - 1
+        fault = error.fault if isinstance(error, SatelliteProviderError) else None
+        if fault is not None and fault.is_missing_tile:
+            self._count(TileFate.MISSING)
+            return
+        self._count(TileFate.FAILED)
+        if should_abort_download(
+            fault,
+            tiles_failed=self.fates[TileFate.FAILED],
+            tiles_requested=self.requested,
+            max_failures_share=self.deps.settings.max_failures_share,
+        ):
+            self.failure = error
+        else:
+            self._warn_of_failed_tile(error)
+
+    def _warn_of_failed_tile(self, error: SatelliteProviderError | RateLimitedError) -> None:
+        """Say why: a tile that fails by itself ends no run, so no error tells of it."""
+        self.deps.logger.warning(
+            "a tile failed: %s",
+            error,
+            extra={"kind": "c11.download.tile_failed", "flight_id": self.request.flight_id},
+        )
+
+    def _count(self, fate: TileFate, size_bytes: int = 0) -> None:
+        self.fates[fate] += 1
+        self.deps.observer.on_tile(fate, size_bytes)
+
+    def _warn_of_stale_tiles(self) -> None:
+        refused = self.fates[TileFate.REJECTED_FRESHNESS]
+        if refused:
+            self.deps.logger.warning(
+                "%d tiles are too old for sector %s",
+                refused,
+                self.request.sector_class.value,
+                extra={
+                    "kind": "c11.download.freshness_rejected",
+                    "flight_id": self.request.flight_id,
+                    "tiles_rejected_freshness": refused,
+                },
+            )
+
+    def _compute_next_retry_at_s(self) -> float:
+        """When coming back makes sense: as the provider said, or as a queued run would."""
+        wait_s = None
+        if isinstance(self.failure, RateLimitedError):
+            wait_s = self.failure.retry_after_s
+        return self.deps.clock.now() + (RUN_POLICY.base_delay if wait_s is None else wait_s)
+
+
+@frozen
+class _FetchResult:
+    """What came of asking for a tile."""
+
+    listed: TileSummary
+    outcome: TileFetch | Exception
+
+
+def _try_fetch(calls: ProviderCalls, tile: TileSummary) -> _FetchResult:
+    """Ask for a tile; in a worker's thread, so an error is a result as well."""
+    try:
+        return _FetchResult(tile, calls.fetch_tile(tile.tile_id))
+    except Exception as error:  # noqa: BLE001  # decided on by whoever takes the result
+        return _FetchResult(tile, error)

@@ -1,0 +1,157 @@
+"""Calls to the provider, each tried as its policy says, and all of them held up by one gate."""
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from attrs import define, evolve, field, frozen
+
+from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.downloads import WorkCancelled
+from tileferry.application.ports.provider import FetchedTile, TileProvider
+from tileferry.application.retries.manager import RetryManager
+from tileferry.domain.errors import (
+    InvalidValueError,
+    RateLimitedError,
+    ResponseSchemaError,
+    RetryError,
+    SatelliteProviderError,
+)
+from tileferry.domain.retry import (
+    ErrorClass,
+    RateLimited,
+    RetryCategory,
+    RetryPolicy,
+    cap_retry_after,
+)
+from tileferry.domain.tiles import (
+    ListingLimits,
+    ListingProgress,
+    ProviderFault,
+    TileCoverage,
+    TileId,
+    TileSummary,
+    classify_provider_error,
+)
+
+Result = TypeVar("Result")
+
+
+@frozen
+class TileFetch:
+    """A tile, and how often it was asked for again."""
+
+    tile: FetchedTile
+    retries: int
+
+
+@define(kw_only=True)
+class ProviderCalls:
+    """What one download asks of the provider. A provider that limits our rate limits all calls.
+
+    Whoever is still inside a call when it is closed finds it over: nothing is tried again, and
+    nothing is told of it.
+    """
+
+    provider: TileProvider
+    retry: RetryManager
+    clock: Clock
+    policy: RetryPolicy
+    correlation_id: str
+    _opens_at_s: float = field(default=0.0, init=False)
+    _closed: bool = field(default=False, init=False)
+
+    def close(self) -> None:
+        """Let no call go on."""
+        self._closed = True
+
+    def iter_pages(
+        self, coverage: TileCoverage, limits: ListingLimits
+    ) -> Iterator[list[TileSummary]]:
+        """Yield what the provider lists for an area, a page at a time, each tile once."""
+        progress = ListingProgress(coverage=coverage, limits=limits)
+        cursor: str | None = None
+        while True:
+            page, _ = self._call_with_retry(
+                "GET listing",
+                lambda: self.provider.fetch_listing_page(
+                    coverage.bbox,
+                    coverage.zoom_levels,
+                    cursor,  # noqa: B023  # called at once
+                ),
+            )
+            try:
+                yield progress.add_page(page)
+            except InvalidValueError as error:
+                raise to_schema_error(error) from error
+            cursor = page.next
+            if cursor is None:
+                return
+
+    def fetch_tile(self, tile_id: TileId) -> TileFetch:
+        """Return a tile, or raise what the last attempt came to."""
+        tile, retries = self._call_with_retry(
+            f"GET tile {tile_id}", lambda: self.provider.fetch_tile(tile_id)
+        )
+        return TileFetch(tile, retries)
+
+    def _call_with_retry(self, operation: str, call: Callable[[], Result]) -> tuple[Result, int]:
+        attempts = 0
+
+        def attempt() -> Result:
+            nonlocal attempts
+            attempts += 1
+            self._await_gate()
+            try:
+                return call()
+            finally:
+                self._check_open()
+
+        try:
+            result = self.retry.execute_with_retry_sync(
+                RetryCategory.API_REQUEST,
+                operation,
+                attempt,
+                self.policy,
+                correlation_id=self.correlation_id,
+                classifier=self._classify_error,
+            )
+        except RetryError as error:
+            raise unwrap_retry_error(error) from error
+        return result, attempts - 1
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise WorkCancelled
+
+    def _classify_error(self, error: BaseException) -> ErrorClass:
+        found = classify_provider_error(error)
+        if isinstance(found, RateLimited) and found.retry_after_s is not None:
+            wait_s = cap_retry_after(found.retry_after_s, self.policy)
+            self._opens_at_s = max(self._opens_at_s, self.clock.monotonic() + wait_s)
+        return found
+
+    def _await_gate(self) -> None:
+        """Wait while the provider has asked for patience, whoever it was said to."""
+        wait_s = self._opens_at_s - self.clock.monotonic()
+        if wait_s > 0:
+            self.clock.sleep(wait_s)
+
+
+def to_schema_error(error: InvalidValueError) -> ResponseSchemaError:
+    """Return what it means that the provider sent something else than agreed."""
+    return ResponseSchemaError(
+        reason=f"response schema mismatch: {error.problem}",
+        field=error.field,
+        fault=ProviderFault.SCHEMA,
+    )
+
+
+def unwrap_retry_error(error: RetryError) -> Exception:
+    """Return what the last attempt raised, and how many there were."""
+    cause = error.__cause__
+    assert isinstance(cause, SatelliteProviderError)  # noqa: S101  # nothing else is tried again
+    if cause.fault is ProviderFault.RATE_LIMITED:
+        return RateLimitedError(
+            url=cause.url or "", attempts=error.attempts, retry_after_s=cause.retry_after_s
+        )
+    return evolve(cause, attempts=error.attempts)

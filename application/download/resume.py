@@ -1,0 +1,100 @@
+"""What an earlier run of a download left: its journal, as far as the cache bears it out.
+
+A journaled tile may be gone by now: evicted for another area, or with a database that was replaced.
+Whoever goes on must fetch it again, so the cache is asked and not only the journal.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from logging import Logger
+
+from attrs import define
+
+from tileferry.application.ports.journal import Journal, JournalStore
+from tileferry.application.ports.tiles import TileMetadataStore
+from tileferry.domain.tiles import TileCoverage, TileId, TileMetadata, TileSet
+
+_GROUP_TILES = 4_096
+_USED_TILES = 1_000
+
+
+@define(kw_only=True)
+class ResumePoint:
+    """The journal of one request, by its name, beside what the cache has of its area."""
+
+    journals: JournalStore
+    name: str
+    coverage: TileCoverage
+    tile_metadata_store: TileMetadataStore
+    source: str
+
+    def is_confirmed_by_cache(self, journal: Journal) -> bool:
+        """Tell whether a complete journal may be believed.
+
+        Eviction discards complete journals, so a look at the first tile will do: it finds a cache
+        or a database that is not the one the journal was written for.
+        """
+        return journal.count == 0 or any(True for _ in islice(self._query_cached(), 1))
+
+    def find_stored(self, journal: Journal, *, to_be_used: bool = False) -> TileSet:
+        """Return the journaled tiles that the cache has; whoever goes on with them uses them."""
+        journaled, found = TileSet(self.coverage), TileSet(self.coverage)
+        journal.read_into(journaled)
+        if len(journaled):  # most downloads are new: nobody is asked then
+            rows = (row for row in self._query_cached() if row.tile_id in journaled)
+            for row in _mark_used(rows, self.tile_metadata_store) if to_be_used else rows:
+                found.add(row.tile_id)
+        return found
+
+    def resume(self, logger: Logger) -> tuple[Journal, TileSet]:
+        """Open the journal, and return it with the tiles that need not be fetched again.
+
+        One that says more than the cache has is written anew, so that its count is true.
+        """
+        journal = self.journals.open(self.name)
+        try:
+            if journal.complete and self.is_confirmed_by_cache(journal):
+                return journal, TileSet(self.coverage)
+            found = self.find_stored(journal, to_be_used=True)
+            gone = journal.count - len(found)
+        except BaseException:
+            journal.close()
+            raise
+        if not gone:
+            return journal, found
+        journal.close()
+        logger.warning(
+            "journal %s: %d of its tiles are not in the cache any more; they are fetched again",
+            self.name,
+            gone,
+            extra={"kind": "c11.journal.tiles_gone", "journal": self.name, "tiles": gone},
+        )
+        return self._rewrite(found), found
+
+    def _rewrite(self, found: TileSet) -> Journal:
+        self.journals.discard(self.name)
+        journal = self.journals.open(self.name)
+        tiles = (tile for tile in self.coverage.tiles(self.source) if tile in found)
+        while group := list(islice(tiles, _GROUP_TILES)):
+            journal.append(group)
+        journal.flush()
+        return journal
+
+    def _query_cached(self) -> Iterator[TileMetadata]:
+        coverage = self.coverage
+        return self.tile_metadata_store.query_by_bbox(
+            coverage.bbox, coverage.zoom_levels, source=self.source
+        )
+
+
+def _mark_used(tiles: Iterable[TileMetadata], store: TileMetadataStore) -> Iterator[TileMetadata]:
+    """Yield tiles as they come, and note that they were used, a group at a time."""
+    group: list[TileId] = []
+    for tile in tiles:
+        group.append(tile.tile_id)
+        yield tile
+        if len(group) >= _USED_TILES:
+            store.mark_used(group)
+            group = []
+    if group:
+        store.mark_used(group)

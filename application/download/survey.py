@@ -1,0 +1,308 @@
+"""Looking before downloading: what a provider has in an area, and what fetching it comes to."""
+
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Protocol
+
+from attrs import define, evolve, field, frozen
+
+from tileferry.application.download.download_run import DownloadSettings
+from tileferry.application.download.provider_calls import ProviderCalls
+from tileferry.application.download.resume import ResumePoint
+from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.downloads import Workers
+from tileferry.application.ports.journal import JournalStore
+from tileferry.application.ports.tiles import TileMetadataStore
+from tileferry.domain.errors import (
+    FreshnessRejectionError,
+    RateLimitedError,
+    SatelliteProviderError,
+)
+from tileferry.domain.tiles import (
+    DownloadRequest,
+    EvictionResult,
+    FreshnessLabel,
+    FreshnessRule,
+    ResolutionGate,
+    ResolutionVerdict,
+    SectorClass,
+    TileCoverage,
+    TileId,
+    TileSet,
+    TileSummary,
+)
+
+PROBE_TILES_MAX = 16
+"""What a measurement fetches: enough for every worker to have a turn or two."""
+
+
+@frozen(kw_only=True)
+class TileGates:
+    """What tiles must pass, at one moment."""
+
+    resolution: ResolutionGate
+    freshness: FreshnessRule
+    now: datetime
+
+    def accepts(self, tile: TileSummary) -> bool:
+        """Tell whether a tile's resolution will do."""
+        verdict = self.resolution.judge(tile.resolution_m_per_px)
+        return verdict is ResolutionVerdict.ACCEPTED
+
+    def is_stale(self, tile: TileSummary, sector: SectorClass) -> bool:
+        """Tell whether a tile is too old for a sector, which then refuses or downgrades it."""
+        try:
+            label = self.freshness.judge(
+                tile.tile_id, sector, produced_at=tile.produced_at, now=self.now
+            )
+        except FreshnessRejectionError:
+            return True
+        return label is not FreshnessLabel.FRESH
+
+
+@define
+class ListingSummary:
+    """The tiles of one zoom level, or of all, added up as they come."""
+
+    tiles: int = 0
+    size_bytes: int = 0
+    oldest: datetime | None = None
+    newest: datetime | None = None
+    finest_m_per_px: float | None = None
+    coarsest_m_per_px: float | None = None
+    refused_resolution: int = 0
+    stale: Counter[SectorClass] = field(factory=Counter)
+
+    def add(self, tile: TileSummary, gates: TileGates) -> None:
+        """Take one line of a listing in."""
+        self.tiles += 1
+        self.size_bytes += tile.estimated_bytes
+        made, resolution = tile.produced_at, tile.resolution_m_per_px
+        self.oldest = made if self.oldest is None else min(self.oldest, made)
+        self.newest = made if self.newest is None else max(self.newest, made)
+        finest, coarsest = self.finest_m_per_px, self.coarsest_m_per_px
+        self.finest_m_per_px = resolution if finest is None else min(finest, resolution)
+        self.coarsest_m_per_px = resolution if coarsest is None else max(coarsest, resolution)
+        self.refused_resolution += not gates.accepts(tile)
+        for sector in SectorClass:
+            self.stale[sector] += gates.is_stale(tile, sector)
+
+
+def summarize_listing(
+    pages: Iterable[list[TileSummary]], coverage: TileCoverage, gates: TileGates
+) -> dict[int, ListingSummary]:
+    """Add up a listing by zoom level; no line of it is kept."""
+    found = {zoom: ListingSummary() for zoom in coverage.zoom_levels}
+    for page in pages:
+        for tile in page:
+            found[tile.tile_id.zoom].add(tile, gates)
+    return found
+
+
+class HeadroomPreview(Protocol):
+    """Says what making room would come to."""
+
+    def preview_headroom(
+        self, estimated_bytes: int, *, keep: Container[TileId] = ()
+    ) -> EvictionResult:
+        """Return what would be evicted; nothing changes."""
+        ...
+
+
+@frozen(kw_only=True)
+class DownloadPlan:
+    """What a download of an area would do now."""
+
+    complete: bool
+    """Whether an earlier run has done it all: then the provider is not even asked."""
+    tiles_listed: int = 0
+    tiles_stored: int = 0
+    """Of an earlier run of the same request: not fetched again."""
+    tiles_refused_resolution: int = 0
+    tiles_stale: int = 0
+    """Too old for the sector: fetched, and then refused or downgraded."""
+    tiles_to_fetch: int = 0
+    bytes_to_fetch: int = 0
+    eviction: EvictionResult
+    sample: tuple[TileSummary, ...] = ()
+    """Some of the tiles to fetch."""
+
+
+@define(kw_only=True)
+class DownloadPlanner:
+    """Plans downloads as ``AreaDownload`` would carry them out, and changes nothing."""
+
+    calls: ProviderCalls
+    journals: JournalStore
+    tile_metadata_store: TileMetadataStore
+    headroom: HeadroomPreview
+    settings: DownloadSettings
+    freshness: FreshnessRule
+    clock: Clock
+
+    def plan(self, request: DownloadRequest) -> DownloadPlan:
+        """Go through the listing once."""
+        provider = self.calls.provider
+        earlier = ResumePoint(
+            journals=self.journals,
+            name=request.journal_name(provider.key_hash),
+            coverage=request.coverage,
+            tile_metadata_store=self.tile_metadata_store,
+            source=provider.source,
+        )
+        with closing(self.journals.open(earlier.name)) as journal:
+            if journal.complete and earlier.is_confirmed_by_cache(journal):
+                return DownloadPlan(
+                    complete=True,
+                    tiles_stored=journal.count,
+                    eviction=self.headroom.preview_headroom(0),
+                )
+            done = earlier.find_stored(journal)
+        return self._add_up(request, done)
+
+    def _add_up(self, request: DownloadRequest, done: TileSet) -> DownloadPlan:
+        gates = TileGates(
+            resolution=self.settings.gate,
+            freshness=self.freshness,
+            now=datetime.fromtimestamp(self.clock.now(), UTC),
+        )
+        counts: Counter[str] = Counter()
+        sample: list[TileSummary] = []
+        reserved_bytes = 0
+        for tile in self._iter_listing(request):
+            counts["tiles_listed"] += 1
+            if tile.tile_id in done:
+                counts["tiles_stored"] += 1
+                continue
+            reserved_bytes += tile.estimated_bytes  # as the download will ask for it
+            if not gates.accepts(tile):
+                counts["tiles_refused_resolution"] += 1
+                continue
+            counts["tiles_stale"] += gates.is_stale(tile, request.sector_class)
+            counts["tiles_to_fetch"] += 1
+            counts["bytes_to_fetch"] += tile.estimated_bytes
+            if len(sample) < PROBE_TILES_MAX:
+                sample.append(tile)
+        return DownloadPlan(
+            complete=False,
+            eviction=self.headroom.preview_headroom(reserved_bytes, keep=done),
+            sample=tuple(sample),
+            **counts,
+        )
+
+    def _iter_listing(self, request: DownloadRequest) -> Iterator[TileSummary]:
+        for page in self.calls.iter_pages(request.coverage, self.settings.listing):
+            yield from page
+
+
+@frozen(kw_only=True)
+class Throughput:
+    """How fast some tiles came."""
+
+    tiles: int
+    size_bytes: int
+    seconds: float
+
+    def estimate_seconds(self, tiles: int) -> float:
+        """Return how long so many would take."""
+        return self.seconds * tiles / self.tiles
+
+
+class EstimateBasis(StrEnum):
+    """What an estimate rests on."""
+
+    NOTHING_TO_FETCH = "nothing_to_fetch"
+    GIVEN_RATE = "given_rate"
+    ALLOWED_PACE = "allowed_pace"
+    """How often the server may be asked: slower than the link."""
+    DOES_NOT_FIT = "does_not_fit"
+    MEASURED = "measured"
+    NOT_MEASURED = "not_measured"
+
+
+@frozen(kw_only=True)
+class DurationEstimate:
+    """How long a download would take, and how that is known."""
+
+    seconds: float | None
+    basis: EstimateBasis
+    rate_bytes_s: float = 0.0
+    """As given or measured."""
+    requests_per_s: float = 0.0
+    """As allowed."""
+    tiles_measured: int = 0
+    problem: Exception | None = None
+    """Why nothing could be measured."""
+
+
+def estimate_duration(
+    plan: DownloadPlan,
+    *,
+    rate_bytes_s: float | None,
+    requests_per_s: float | None,
+    measure: Callable[[], Throughput | Exception | None],
+) -> DurationEstimate:
+    """Reckon with the rate that is given, else with what can be measured, if it is of use.
+
+    ``requests_per_s`` is how often the server may be asked; a measurement goes no faster either.
+    """
+    if not plan.tiles_to_fetch:
+        return DurationEstimate(seconds=0.0, basis=EstimateBasis.NOTHING_TO_FETCH)
+    if rate_bytes_s is not None:
+        by_bytes_s = plan.bytes_to_fetch / rate_bytes_s
+        if requests_per_s is not None and plan.tiles_to_fetch / requests_per_s > by_bytes_s:
+            return DurationEstimate(
+                seconds=plan.tiles_to_fetch / requests_per_s,
+                basis=EstimateBasis.ALLOWED_PACE,
+                requests_per_s=requests_per_s,
+            )
+        return DurationEstimate(
+            seconds=by_bytes_s, basis=EstimateBasis.GIVEN_RATE, rate_bytes_s=rate_bytes_s
+        )
+    if plan.eviction.insufficient:
+        return DurationEstimate(seconds=None, basis=EstimateBasis.DOES_NOT_FIT)
+    measured = measure()
+    if isinstance(measured, Throughput):
+        return DurationEstimate(
+            seconds=measured.estimate_seconds(plan.tiles_to_fetch),
+            basis=EstimateBasis.MEASURED,
+            rate_bytes_s=measured.size_bytes / measured.seconds,
+            tiles_measured=measured.tiles,
+        )
+    return DurationEstimate(seconds=None, basis=EstimateBasis.NOT_MEASURED, problem=measured)
+
+
+def measure_throughput(
+    calls: ProviderCalls, sample: Iterable[TileSummary], workers: Workers, clock: Clock
+) -> Throughput | Exception | None:
+    """Fetch some tiles, keep none, and return how fast that went.
+
+    No tile is tried twice: this is to take a moment, not to wait for a provider that fails. When
+    none came, the error of one is returned; ``None`` when there was none to fetch.
+    """
+    once = evolve(calls.policy, max_attempts=1, max_rate_limited=0, max_retry_after_s=0.0)
+    hasty = evolve(calls, policy=once)
+    started_s = clock.monotonic()
+    sizes: list[int] = []
+    problem: Exception | None = None
+    attempts = workers.run(lambda tile: _fetch_size(hasty, tile), iter(sample), idle_s=1.0)
+    with closing(attempts) as results:
+        for result in results:
+            if isinstance(result, Exception):
+                problem = result
+            elif result is not None:
+                sizes.append(result)
+    if not sizes:
+        return problem
+    seconds = clock.monotonic() - started_s
+    return Throughput(tiles=len(sizes), size_bytes=sum(sizes), seconds=seconds)
+
+
+def _fetch_size(calls: ProviderCalls, tile: TileSummary) -> int | Exception:
+    try:
+        return len(calls.fetch_tile(tile.tile_id).tile.content)
+    except (SatelliteProviderError, RateLimitedError) as error:
+        return error

@@ -1,0 +1,206 @@
+"""Taking in what a flight captured: each good tile becomes pending, once; the rest is named."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from hashlib import sha256
+
+from attrs import define, evolve, field, frozen
+
+from tileferry.application.cache.bulk_store import (
+    BoundedList,
+    BulkStore,
+    add_tile,
+    make_placeholder_blob,
+)
+from tileferry.application.cache.group_commit import GroupCommit
+from tileferry.application.cache.tile_lookup import RecentDigests, is_readable, lookup_metadata
+from tileferry.application.ports.captures import CaptureFile, CaptureFolder
+from tileferry.domain.errors import FreshnessRejectionError, InvalidValueError
+from tileferry.domain.tiles import (
+    TILE_BYTES_MAX,
+    CaptureFacts,
+    NewTile,
+    SectorClass,
+    TileId,
+    TileMetadata,
+    VotingStatus,
+    build_capture_source,
+    check_captured_at,
+    compute_ground_resolution,
+    detect_image_kind,
+    parse_captured_tile,
+    replaces,
+)
+
+
+@frozen(kw_only=True)
+class RefusedFile:
+    """A file that was not taken in."""
+
+    path: str
+    problem: str
+
+
+@frozen(kw_only=True)
+class IngestReport:
+    """What became of a folder."""
+
+    flight_id: str
+    tiles_ingested: int
+    tiles_unchanged: int
+    """In the cache already, to the byte."""
+    files_refused: int
+    refused: tuple[RefusedFile, ...]
+    """The first of them."""
+
+
+@define(kw_only=True)
+class CaptureIngest(BulkStore):
+    """The use case. Needs the cache's lock."""
+
+    def ingest(self, flight_id: str, folder: CaptureFolder) -> IngestReport:
+        """Take a folder in; run again, it takes in what is new and changes nothing else."""
+        self.lock.check_held()
+        facts = CaptureFacts.parse(folder.read_facts() or b"{}")
+        run = _IngestRun(self, flight_id, folder, facts)
+        with self.open_commit(build_capture_source(flight_id), run.iter_sizes()) as commit:
+            run.ingest_all(commit)
+        return run.build_report()
+
+
+@define
+class _IngestRun:
+    """One folder being taken in."""
+
+    deps: CaptureIngest
+    flight_id: str
+    folder: CaptureFolder
+    facts: CaptureFacts
+    ingested: int = field(default=0, init=False)
+    unchanged: int = field(default=0, init=False)
+    refused: BoundedList[RefusedFile] = field(factory=BoundedList, init=False)
+    _seen: RecentDigests = field(init=False)
+    """What the folder had of a tile, new or not: two files of one tile lie beside each other."""
+
+    def __attrs_post_init__(self) -> None:
+        self._seen = RecentDigests(self.deps.group.tiles_max)
+
+    def build_report(self) -> IngestReport:
+        """Say what became of it."""
+        return IngestReport(
+            flight_id=self.flight_id,
+            tiles_ingested=self.ingested,
+            tiles_unchanged=self.unchanged,
+            files_refused=self.refused.count,
+            refused=self.refused.named,
+        )
+
+    def iter_sizes(self) -> Iterator[tuple[TileId, int]]:
+        """Yield what each file would take that may be a tile, by its name."""
+        for file in self.folder.iter_files():
+            tile_id = self._parse_tile_id(file)
+            if isinstance(tile_id, TileId):
+                yield tile_id, file.size_bytes
+
+    def ingest_all(self, commit: GroupCommit) -> None:
+        """Take the files one by one."""
+        for (file, tile_id), known in lookup_metadata(
+            self._iter_tiles(), self.deps.tile_metadata_store, get_tile=lambda item: item[1]
+        ):
+            try:
+                self._ingest_file(file, tile_id, known, commit)
+            except (InvalidValueError, FreshnessRejectionError) as error:
+                self._refuse(file, error)
+
+    def _iter_tiles(self) -> Iterator[tuple[CaptureFile, TileId]]:
+        for file in self.folder.iter_files():
+            tile_id = self._parse_tile_id(file)
+            if isinstance(tile_id, TileId):
+                yield file, tile_id
+            else:
+                self._refuse(file, tile_id)
+            self.deps.on_tile()
+
+    def _parse_tile_id(self, file: CaptureFile) -> TileId | InvalidValueError:
+        try:
+            return parse_captured_tile(file.parts, self.flight_id)
+        except InvalidValueError as error:
+            return error
+
+    def _ingest_file(
+        self, file: CaptureFile, tile_id: TileId, known: TileMetadata | None, commit: GroupCommit
+    ) -> None:
+        """Store a tile and make it pending, unless it is there."""
+        content = self.folder.read(file, bytes_max=TILE_BYTES_MAX)
+        detect_image_kind(content)
+        new = self._describe(file, tile_id, content)
+        is_there = self._is_stored(new, known)
+        if not is_there:
+            add_tile(commit, _keep_date(known, new), content)
+        self._seen.add(tile_id, new.blob.sha256)
+        self.ingested += not is_there
+        self.unchanged += is_there
+
+    def _describe(self, file: CaptureFile, tile_id: TileId, content: bytes) -> NewTile:
+        facts = self.facts
+        captured_at = (facts.captured_at or file.changed_at).astimezone(UTC)
+        check_captured_at(captured_at, now=datetime.fromtimestamp(self.deps.clock.now(), UTC))
+        return NewTile(
+            tile_id=tile_id,
+            flight_id=self.flight_id,
+            produced_at=captured_at,
+            resolution_m_per_px=facts.resolution_m_per_px or compute_ground_resolution(tile_id),
+            sector_class=SectorClass.STABLE_REAR,
+            blob=make_placeholder_blob(content, sha256(content).digest()),
+            voting_status=VotingStatus.PENDING,
+        )
+
+    def _is_stored(self, new: NewTile, known: TileMetadata | None) -> bool:
+        """Tell whether the cache has it; what may not take its place there is refused."""
+        first = self._seen.get_digest(new.tile_id)
+        if first is not None and first != new.blob.sha256:
+            raise InvalidValueError(
+                field=str(new.tile_id),
+                value=new.blob.sha256,
+                problem="is in the folder twice, with other bytes: the first file stays",
+                remedy="find out which is right, and remove the other",
+            )
+        if first is not None:
+            return True
+        if known is None:
+            return False
+        if known.blob.sha256 == new.blob.sha256 and self._is_intact(known):
+            return True
+        if not replaces(_keep_date(known, new), known):
+            raise InvalidValueError(
+                field=str(new.tile_id),
+                value=known.voting_status.value,
+                problem="is in the cache with other bytes, which stay: they are newer, or given up",
+            )
+        return False
+
+    def _is_intact(self, known: TileMetadata) -> bool:
+        """Look whether a tile that waits can be sent; what was delivered is not needed any more."""
+        if known.voting_status is not VotingStatus.PENDING:
+            return True
+        return is_readable(self.deps.tile_store, known)
+
+    def _refuse(self, file: CaptureFile, error: Exception) -> None:
+        if self.refused.add(RefusedFile(path=file.path, problem=str(error))):
+            self.deps.logger.warning(
+                "%s is not taken in: %s",
+                file.path,
+                error,
+                extra={
+                    "kind": "c11.ingest.refused",
+                    "flight_id": self.flight_id,
+                    "path": file.path,
+                },
+            )
+
+
+def _keep_date(known: TileMetadata | None, new: NewTile) -> NewTile:
+    """Date the same bytes as before: no copy of a file with an older date may fail to mend them."""
+    if known is None or known.blob.sha256 != new.blob.sha256 or known.is_dated_ahead:
+        return new
+    return evolve(new, produced_at=max(new.produced_at, known.produced_at))

@@ -1,0 +1,323 @@
+"""The retry manager: policies by category, idempotency, audit and telemetry around one loop."""
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar, cast, get_type_hints
+
+from attrs import define, evolve, frozen
+
+from tileferry.application.audit import AuditTrail
+from tileferry.application.ports.clock import AsyncSleep, Clock, Offload
+from tileferry.application.ports.retries import RetryTokens, Telemetry
+from tileferry.application.retries.attempts import Attempts
+from tileferry.application.retries.driver import not_callable_error, reject_awaitable
+from tileferry.application.retries.idempotency import IdempotencyManager
+from tileferry.application.retries.idempotent_call import WhenBusy
+from tileferry.application.retries.managed_call import Context, ManagedCall, to_idempotent_call
+from tileferry.domain.canonical import JsonValue
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.retry import POLICY_MATRIX, Classifier, RetryCategory, RetryPolicy
+
+
+def check_decorable(function: Any, idempotency_key: Any) -> None:
+    """Refuse what would look retried and would not be: its work happens after it returned."""
+    plain = _unwrap(function)
+    if inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain):
+        raise InvalidValueError(
+            field="function",
+            value=getattr(plain, "__qualname__", plain),
+            problem="is a generator, whose work begins after the call",
+            remedy="decorate a function that does the work, or use attempts() inside it",
+        )
+    for name, value in (("function", function), ("idempotency_key", idempotency_key)):
+        if value is not None and not callable(value):
+            raise InvalidValueError(field=name, value=value, problem="must be a function")
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Tell whether its results are to be awaited."""
+    return inspect.iscoroutinefunction(_unwrap(function))
+
+
+def get_return_type(function: Callable[..., Any]) -> Any:
+    """Return the declared type of the results; ``Any`` where none is, or it cannot be looked up."""
+    try:
+        return get_type_hints(_unwrap(function)).get("return", Any)
+    except (NameError, TypeError):
+        return Any
+
+
+def _unwrap(function: Any) -> Any:
+    while isinstance(function, partial):
+        function = function.func
+    return function
+
+
+Result = TypeVar("Result")
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+async def _refuse_sleep(_seconds: float) -> None:
+    raise InvalidValueError(
+        field="RetryManager.sleep",
+        value=None,
+        problem="is needed for the asynchronous form",
+        remedy="give asyncio.sleep",
+    )
+
+
+@define(kw_only=True)
+class RetryManager:
+    """Carries operations out as their category's policy says, and leaves a trace of every retry.
+
+    The asynchronous form is ``execute_with_retry``, the synchronous one
+    ``execute_with_retry_sync``; ``retries`` decorates either kind of function, ``attempts`` is for
+    loops. All ask one loop. A final error is raised as it is, exhaustion raises ``RetryError``;
+    interrupts and cancellations are never retried.
+    """
+
+    clock: Clock
+    new_id: Callable[[], str]
+    """Makes a name that no other call has; the jitter of a call without a key comes from it."""
+    audit: AuditTrail
+    sleep: AsyncSleep = _refuse_sleep
+    """For the asynchronous forms."""
+    offload: Offload | None = None
+    """Where audit sinks and idempotency stores are waited for, off the event loop."""
+    policies: Mapping[RetryCategory, RetryPolicy] = POLICY_MATRIX
+    idempotency_manager: IdempotencyManager | None = None
+    telemetry: Telemetry | None = None
+    tokens: RetryTokens | None = None
+    """What retries are paid from, so that an outage is not made worse; ``None`` for no limit."""
+
+    def get_policy(self, category: RetryCategory | str) -> RetryPolicy:
+        """Return the policy of a category, by itself, by its code or by its name."""
+        try:
+            return self.policies[category]  # type: ignore[index]  # a code is equal to its member
+        except (KeyError, TypeError):
+            return self.policies[RetryCategory.parse(category)]
+
+    def without_waiting(self) -> "RetryManager":
+        """Return a manager that decides the same and waits for nothing: for tests."""
+        keys = self.idempotency_manager
+        clock = _NoWaitClock(self.clock)
+        return evolve(
+            self,
+            clock=clock,
+            sleep=_skip_sleep,
+            idempotency_manager=None
+            if keys is None
+            else evolve(keys, clock=clock, sleep=_skip_sleep),
+        )
+
+    async def execute_with_retry(  # noqa: PLR0917  # the signature that callers know
+        self,
+        category: RetryCategory | str,
+        operation: str,
+        coro: Callable[[], Awaitable[Result]],
+        policy: RetryPolicy | None = None,
+        idempotency_key: str | None = None,
+        tenant_id: str | None = None,
+        correlation_id: str | None = None,
+        trace_id: str | None = None,
+        additional_context: Context | None = None,
+        *,
+        classifier: Classifier | None = None,
+        payload: JsonValue | bytes = None,
+        when_busy: WhenBusy = WhenBusy.WAIT,
+        result_type: Any = Any,
+    ) -> Result:
+        """Await what ``coro`` returns, a new awaitable each time, until one succeeds.
+
+        With a key the result is recorded, and given back to whoever comes with the same key.
+        ``payload`` is what the key stands for; the same key with another payload is refused.
+        """
+        chosen = self._choose_policy(policy, category)
+        # Nearly every call succeeds at once and needs nothing of what follows.
+        failure, started_s = None, self.clock.monotonic()
+        if idempotency_key is None and self.telemetry is None and callable(coro):
+            if self.tokens is not None:
+                self.tokens.note_first_attempt()
+            try:
+                pending = coro()
+                if hasattr(type(pending), "__await__"):
+                    return await pending
+            except Exception as error:  # noqa: BLE001  # the policy says which errors count
+                failure = error
+            else:
+                raise not_callable_error(pending)
+        call = ManagedCall(
+            self, category, operation, chosen, idempotency_key,
+            tenant_id, correlation_id, trace_id, additional_context, classifier,
+        )  # fmt: skip
+        if failure is not None:
+            return await call.keep_trying_async(coro, failure, started_s)
+        once = partial(
+            to_idempotent_call, payload=payload, when_busy=when_busy, result_type=result_type
+        )
+        return cast("Result", await call.run_observed_async(coro, once))
+
+    def execute_with_retry_sync(  # noqa: PLR0917  # as above
+        self,
+        category: RetryCategory | str,
+        operation: str,
+        call: Callable[[], Result],
+        policy: RetryPolicy | None = None,
+        idempotency_key: str | None = None,
+        tenant_id: str | None = None,
+        correlation_id: str | None = None,
+        trace_id: str | None = None,
+        additional_context: Context | None = None,
+        *,
+        classifier: Classifier | None = None,
+        payload: JsonValue | bytes = None,
+        when_busy: WhenBusy = WhenBusy.WAIT,
+        result_type: Any = Any,
+    ) -> Result:
+        """Do what ``execute_with_retry`` does, for a plain function."""
+        chosen = self._choose_policy(policy, category)
+        failure, started_s = None, self.clock.monotonic()
+        if idempotency_key is None and self.telemetry is None and callable(call):
+            if self.tokens is not None:
+                self.tokens.note_first_attempt()
+            try:
+                result = call()
+            except Exception as error:  # noqa: BLE001  # the policy says which errors count
+                failure = error
+            else:
+                return reject_awaitable(result)
+        this = ManagedCall(
+            self, category, operation, chosen, idempotency_key,
+            tenant_id, correlation_id, trace_id, additional_context, classifier,
+        )  # fmt: skip
+        if failure is not None:
+            return this.keep_trying(call, failure, started_s)
+        once = partial(
+            to_idempotent_call, payload=payload, when_busy=when_busy, result_type=result_type
+        )
+        return cast("Result", this.run_observed(call, once))
+
+    def retries(
+        self,
+        category: RetryCategory | str,
+        *,
+        operation: str | None = None,
+        policy: RetryPolicy | None = None,
+        classifier: Classifier | None = None,
+        idempotency_key: Callable[..., str] | None = None,
+    ) -> Callable[[Function], Function]:
+        """Decorate a function, plain or ``async``, so that each call of it is retried.
+
+        ``idempotency_key`` is given the call's arguments and returns its key. Then the function's
+        return type is checked now: one whose values cannot be kept is refused here.
+        """
+        chosen = self._choose_policy(policy, category)
+
+        def decorate(function: Function) -> Function:
+            name = operation or getattr(function, "__qualname__", type(function).__name__)
+            check_decorable(function, idempotency_key)
+            result_type = Any
+            if idempotency_key is not None:
+                result_type = get_return_type(function)
+                self.get_idempotency_manager().codec.check_type(result_type)
+
+            @functools.wraps(function)
+            def retried(*args: Any, **kwargs: Any) -> Any:
+                key = None if idempotency_key is None else idempotency_key(*args, **kwargs)
+                call = partial(function, *args, **kwargs)
+                return execute(
+                    category,
+                    name,
+                    call,
+                    chosen,
+                    key,
+                    classifier=classifier,
+                    result_type=result_type,
+                )
+
+            if not is_async(function):
+                execute: Callable[..., Any] = self.execute_with_retry_sync
+                return cast("Function", retried)
+            execute = self.execute_with_retry
+
+            @functools.wraps(function)
+            async def retried_async(*args: Any, **kwargs: Any) -> Any:
+                return await retried(*args, **kwargs)
+
+            return cast("Function", retried_async)
+
+        return decorate
+
+    def attempts(
+        self,
+        category: RetryCategory | str,
+        operation: str,
+        policy: RetryPolicy | None = None,
+        *,
+        tenant_id: str | None = None,
+        correlation_id: str | None = None,
+        trace_id: str | None = None,
+        additional_context: Context | None = None,
+        classifier: Classifier | None = None,
+    ) -> Attempts:
+        """Return attempts to go through with ``for`` or ``async for``, each a context manager."""
+        call = ManagedCall(
+            self, category, operation, self._choose_policy(policy, category), None,
+            tenant_id, correlation_id, trace_id, additional_context, classifier,
+        )  # fmt: skip
+        return Attempts(
+            policy=call.policy,
+            key=self.new_id,
+            category=category,
+            operation=operation,
+            clock=self.clock,
+            sleep=self.sleep,
+            offload=self.offload,
+            classifier=classifier,
+            observer=call.create_observer,
+            tokens=self.tokens,
+            begin=call.begin_watch,
+            end=call.end_watch,
+        )
+
+    def _choose_policy(
+        self, policy: RetryPolicy | None, category: RetryCategory | str
+    ) -> RetryPolicy:
+        if policy is None:
+            return self.get_policy(category)
+        if not isinstance(policy, RetryPolicy):
+            raise InvalidValueError(field="policy", value=policy, problem="must be a RetryPolicy")
+        return policy
+
+    def get_idempotency_manager(self) -> IdempotencyManager:
+        """Return the manager of keys, or say that there is none."""
+        if self.idempotency_manager is None:
+            raise InvalidValueError(
+                field="RetryManager.idempotency_manager",
+                value=None,
+                problem="is needed for an operation with an idempotency key",
+                remedy="give one, with a store that all callers share",
+            )
+        return self.idempotency_manager
+
+
+@frozen
+class _NoWaitClock:
+    """A clock that tells the time and waits for nothing."""
+
+    _clock: Clock
+
+    def now(self) -> float:
+        return self._clock.now()
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Return at once."""
+
+
+async def _skip_sleep(seconds: float) -> None:
+    """Return at once."""

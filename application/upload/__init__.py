@@ -1,0 +1,1 @@
+"""Upload the captured tiles of a flight."""

@@ -1,0 +1,339 @@
+"""Uploading a flight: signed batches, each kept until its answer is recorded.
+
+The order makes a crash harmless. An envelope is durable before its first byte is sent; each answer
+is recorded before the envelope is forgotten. What a crash leaves open is sent again as it was, with
+the same key, bytes and signature, and the provider answers the same.
+"""
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from hashlib import sha256
+from logging import Logger
+from typing import TypeVar
+
+from attrs import define, evolve, field, frozen, validators
+
+from tileferry.application.cache.tile_lookup import is_readable
+from tileferry.application.download.provider_calls import unwrap_retry_error
+from tileferry.application.ports.background import Background, Task
+from tileferry.application.ports.cache import CacheLock
+from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.tiles import TileMetadataStore, TileStore
+from tileferry.application.ports.uploads import (
+    EnvelopeStore,
+    FlightRecords,
+    SigningKeys,
+    SigningSession,
+    UploadObserver,
+    UploadProvider,
+)
+from tileferry.application.retries.manager import RetryManager
+from tileferry.domain.errors import DamagedTileError, RetryError, TileNotFoundError
+from tileferry.domain.idempotency import compute_idempotency_key
+from tileferry.domain.retry import RetryCategory
+from tileferry.domain.tiles import (
+    BATCH_TILES_MAX,
+    Batch,
+    EnvelopeTile,
+    PerTileStatus,
+    SignedEnvelope,
+    TileId,
+    TileMetadata,
+    TileUploadStatus,
+    UploadBatchReport,
+    UploadRequest,
+    VotingStatus,
+    build_signing_input,
+    classify_provider_error,
+)
+from tileferry.domain.validation import integer
+
+Item = TypeVar("Item")
+
+
+def prefetch_one(
+    items: Iterator[Item], background: Background | None
+) -> Generator[Item, None, None]:
+    """Yield items; with a ``background`` each is made there while the one before is used.
+
+    One is ahead, never more. What goes wrong with an item is raised when its turn comes. Whoever
+    stops early closes this: when that returns, nothing goes on in the background any more.
+    """
+    if background is None:
+        yield from items
+        return
+    made, task = _begin_next(items, background)
+    try:
+        while True:
+            error = task.exception()
+            if error is not None:
+                raise error
+            if not made:
+                return
+            item = made.pop()
+            made, task = _begin_next(items, background)
+            yield item
+    finally:
+        task.exception()
+
+
+def _begin_next(items: Iterator[Item], background: Background) -> tuple[list[Item], Task]:
+    made: list[Item] = []
+
+    def make() -> None:
+        for item in items:
+            made.append(item)
+            return
+
+    return made, background.submit(make)
+
+
+class _NullUploadObserver:
+    """An observer for when nobody looks."""
+
+    def on_answers(self, answers: Sequence[PerTileStatus], size_bytes: int) -> None: ...
+
+
+NULL_OBSERVER: UploadObserver = _NullUploadObserver()
+KEPT_BYTES_MAX = 16 * 1024 * 1024
+"""Up to this size a batch stays in memory from its signing until its answer."""
+UNREADABLE = "not sent: its bytes in the cache are damaged; ingest it again"
+NOT_COUNTED = "rejected before a crash, which took the reason with it"
+
+
+@frozen(kw_only=True)
+class UploadSettings:
+    """How large a batch may be."""
+
+    batch_tiles_max: int = field(default=100, validator=integer(1, BATCH_TILES_MAX))
+    batch_bytes_max: int = field(default=16 * 1024 * 1024, validator=integer(1))
+    attempts_max: int | None = field(default=None, validator=validators.optional(integer(1)))
+    """How often a tile may be rejected, where somebody counts that and says when it is done."""
+
+
+@define(kw_only=True)
+class FlightUpload:
+    """The use case. Needs the cache's lock: two at once would send the same tiles."""
+
+    provider: UploadProvider
+    tile_store: TileStore
+    tile_metadata_store: TileMetadataStore
+    envelopes: EnvelopeStore
+    flight_records: FlightRecords
+    keys: SigningKeys
+    lock: CacheLock
+    retry: RetryManager
+    clock: Clock
+    logger: Logger
+    settings: UploadSettings = field(factory=UploadSettings)
+    observer: UploadObserver = NULL_OBSERVER
+    background: Background | None = None
+    """Where the next batch is signed and kept while the one before is sent."""
+    _uncounted: list[SignedEnvelope] = field(factory=list, init=False)
+    """Answered, with rejections that are not counted yet; a crash finds them in the store."""
+
+    def confirm_flight_state(self) -> None:
+        """Refuse unless the aircraft is on the ground."""
+        self.flight_records.get_current().check_on_ground()
+
+    def enumerate_pending_tiles(self, flight_id: str) -> Iterator[TileMetadata]:
+        """Yield what waits, without sending any of it."""
+        return self.tile_metadata_store.pending_uploads(flight_id)
+
+    def upload_pending_tiles(self, request: UploadRequest) -> UploadBatchReport:
+        """Send what waits; what an earlier run left open comes first, as it was signed then."""
+        self.lock.check_held()
+        flight_id = request.flight_id
+        self.flight_records.get_current().check_on_ground(flight_id)
+        repeated: dict[TileId, PerTileStatus] = {}
+        for envelope in self.envelopes.list_open_envelopes(flight_id):
+            repeated |= {answer.tile_id: answer for answer in self._repeat(envelope)}
+        refused = {tile for tile, answer in repeated.items() if not answer.status.acknowledged}
+        # What was repeated is refused, or waits no more: no tile comes twice.
+        statuses = list(repeated.values())
+        unreadable: list[PerTileStatus] = []
+        with self.keys.open_session() as key:
+            outgoing = self._prepare_batches(flight_id, refused, key, unreadable)
+            with closing(prefetch_one(outgoing, self.background)) as batches:
+                for envelope, contents in batches:
+                    statuses += self._send(envelope, contents)
+        return UploadBatchReport.from_statuses(flight_id, [*statuses, *unreadable])
+
+    def close_counted(self) -> None:
+        """Forget what was kept until its rejections were counted: they are."""
+        while self._uncounted:
+            self.envelopes.close(self._uncounted.pop())
+
+    # The steps
+
+    def _prepare_batches(
+        self,
+        flight_id: str,
+        refused: set[TileId],
+        session: SigningSession,
+        unreadable: list[PerTileStatus],
+    ) -> Iterator[tuple[SignedEnvelope, Sequence[bytes] | None]]:
+        """Yield what waits as batches, each signed and kept; not what was just refused.
+
+        A tile that cannot be read must not keep the others waiting; it waits on, and no try of it
+        is spent.
+        """
+        for tiles in self._split_batches(flight_id):
+            fresh = [tile for tile in tiles if tile.tile_id not in refused]
+            try:
+                signed = self._sign(flight_id, fresh, session) if fresh else None
+            except (TileNotFoundError, DamagedTileError):
+                sound = [tile for tile in fresh if is_readable(self.tile_store, tile)]
+                unreadable += [
+                    _build_unreadable(tile.tile_id) for tile in fresh if tile not in sound
+                ]
+                signed = self._sign(flight_id, sound, session) if sound else None
+            if signed is not None:
+                yield signed
+
+    def _split_batches(self, flight_id: str) -> Iterator[list[TileMetadata]]:
+        """Part what waits into batches, each within its bounds; every tile comes once."""
+        batch: list[TileMetadata] = []
+        size = 0
+        for tile in self.tile_metadata_store.pending_uploads(flight_id):
+            length = tile.blob.length
+            full = len(batch) >= self.settings.batch_tiles_max
+            if batch and (full or size + length > self.settings.batch_bytes_max):
+                yield batch
+                batch, size = [], 0
+            batch.append(tile)
+            size += length
+        if batch:
+            yield batch
+
+    def _sign(
+        self, flight_id: str, tiles: list[TileMetadata], session: SigningSession
+    ) -> tuple[SignedEnvelope, Sequence[bytes] | None]:
+        """Sign a batch, and keep it before any of it is sent; return its tiles too, if they fit."""
+        key = compute_idempotency_key(
+            "upload_batch",
+            correlation_id=flight_id,
+            additional_params={"session": self.retry.new_id()},
+        )
+        batch = Batch(key=key, flight_id=flight_id, tiles=map(EnvelopeTile.from_metadata, tiles))
+        contents: Iterable[bytes] = (
+            self.tile_store.read_tile(tile.tile_id, blob=tile.blob) for tile in tiles
+        )
+        kept = None
+        if sum(tile.blob.length for tile in tiles) <= KEPT_BYTES_MAX:
+            contents = kept = list(contents)
+        timestamp = datetime.fromtimestamp(self.clock.now(), UTC).isoformat()
+        body_sha256 = _hash_pieces(batch.iter_body(contents))
+        message = build_signing_input(
+            method="POST",
+            path=self.provider.path,
+            body_sha256=body_sha256,
+            key=key,
+            timestamp=timestamp,
+            flight_id=flight_id,
+        )
+        envelope = SignedEnvelope(
+            batch=batch,
+            body_sha256=body_sha256,
+            timestamp=timestamp,
+            public_key=session.public_key,
+            signature=session.sign(message),
+        )
+        self.envelopes.save(envelope)
+        return envelope, kept
+
+    def _send(
+        self, envelope: SignedEnvelope, kept: Sequence[bytes] | None = None
+    ) -> tuple[PerTileStatus, ...]:
+        """Send an envelope, record every answer, and only then forget the envelope."""
+        try:
+            answers = self.retry.execute_with_retry_sync(
+                RetryCategory.API_REQUEST,
+                f"POST {len(envelope.batch.tiles)} tiles of flight {envelope.batch.flight_id}",
+                lambda: self.provider.post_batch(
+                    envelope, kept or self._read_contents(envelope.batch)
+                ),
+                correlation_id=envelope.batch.flight_id,
+                classifier=classify_provider_error,
+            )
+        except RetryError as error:
+            raise unwrap_retry_error(error) from error
+        # Together: were only some recorded when we crash, the envelope could neither be sent again
+        # (some of its tiles are acknowledged) nor be left (of others nothing is known).
+        acknowledged = [answer.tile_id for answer in answers if answer.status.acknowledged]
+        self.tile_metadata_store.mark_uploaded(*acknowledged)
+        self._close_when_counted(envelope, is_clean=len(acknowledged) == len(answers))
+        self.observer.on_answers(answers, sum(tile.size for tile in envelope.batch.tiles))
+        key = envelope.batch.key
+        return tuple(
+            answer if answer.status.acknowledged else evolve(answer, attempt=key)
+            for answer in answers
+        )
+
+    def _close_when_counted(self, envelope: SignedEnvelope, *, is_clean: bool) -> None:
+        if is_clean or self.settings.attempts_max is None:
+            self.envelopes.close(envelope)
+        else:
+            self._uncounted.append(envelope)
+
+    def _repeat(self, envelope: SignedEnvelope) -> tuple[PerTileStatus, ...]:
+        """Send again what an earlier run left open, if its bytes are still what was signed.
+
+        Where an acknowledgement is recorded the answer had come: what still waits was rejected, and
+        may not be counted. A tile that was replaced or is gone makes other bytes: they must not go
+        out under this key. Then the envelope is dropped, and what waits is signed anew.
+        """
+        rows = [
+            self.tile_metadata_store.get_metadata(tile.tile_id) for tile in envelope.batch.tiles
+        ]
+        if any(row is not None and row.voting_status is not VotingStatus.PENDING for row in rows):
+            return self._report_earlier_rejections(envelope, rows)
+        try:
+            body = envelope.batch.iter_body(self._read_contents(envelope.batch))
+            is_same = _hash_pieces(body) == envelope.body_sha256
+        except (TileNotFoundError, DamagedTileError):
+            is_same = False
+        if is_same:
+            return self._send(envelope)
+        self.logger.warning(
+            "an upload of flight %s that was left open cannot be repeated: its tiles have changed",
+            envelope.batch.flight_id,
+            extra={"kind": "c11.upload.envelope_dropped", "flight_id": envelope.batch.flight_id},
+        )
+        self.envelopes.close(envelope)
+        return ()
+
+    def _report_earlier_rejections(
+        self, envelope: SignedEnvelope, rows: Sequence[TileMetadata | None]
+    ) -> tuple[PerTileStatus, ...]:
+        """Return what was rejected when the answer came; sent is none of it."""
+        rejected = tuple(
+            _build_rejected(row.tile_id, NOT_COUNTED, envelope.batch.key)
+            for row, tile in zip(rows, envelope.batch.tiles, strict=True)
+            if row is not None
+            and row.voting_status is VotingStatus.PENDING
+            and row.blob.sha256 == tile.sha256
+        )
+        self._close_when_counted(envelope, is_clean=not rejected)
+        return rejected if self.settings.attempts_max is not None else ()
+
+    def _read_contents(self, batch: Batch) -> Iterator[bytes]:
+        return (self.tile_store.read_tile(tile.tile_id) for tile in batch.tiles)
+
+
+def _build_rejected(tile_id: TileId, reason: str, attempt: str) -> PerTileStatus:
+    return PerTileStatus(
+        tile_id=tile_id, status=TileUploadStatus.REJECTED, reason=reason, attempt=attempt
+    )
+
+
+def _build_unreadable(tile_id: TileId) -> PerTileStatus:
+    return PerTileStatus(tile_id=tile_id, status=TileUploadStatus.UNREADABLE, reason=UNREADABLE)
+
+
+def _hash_pieces(pieces: Iterable[bytes]) -> str:
+    digest = sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()

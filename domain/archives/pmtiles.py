@@ -1,0 +1,253 @@
+"""The order of tiles in a PMTiles archive: level by level, each along a Hilbert curve."""
+
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+
+from attrs import frozen
+
+from tileferry.domain.archives.archive import ArchiveDescription
+from tileferry.domain.errors import InvalidValueError
+
+BLOCK_LEVELS = 5
+"""A block is 32 by 32 tiles, or a whole level that has fewer: a stretch without gaps."""
+
+
+def get_level_start(zoom: int) -> int:
+    """Return the first number of a level: how many tiles all levels above it have."""
+    return ((1 << 2 * zoom) - 1) // 3
+
+
+def zxy_to_number(zoom: int, x: int, y: int) -> int:
+    """Return a tile's number."""
+    position = 0
+    for bit in range(zoom - 1, -1, -1):
+        right, low = x >> bit & 1, y >> bit & 1
+        position = position << 2 | (3 * right ^ low)
+        if not low:  # the curve is turned in the upper quadrants; only lower bits are looked at
+            x, y = (~y, ~x) if right else (y, x)
+    return get_level_start(zoom) + position
+
+
+def number_to_zxy(number: int) -> tuple[int, int, int]:
+    """Return the level, column and row of a number."""
+    zoom = ((3 * number + 1).bit_length() - 1) // 2
+    position = number - get_level_start(zoom)
+    x = y = 0
+    for bit in range(zoom):
+        quadrant = position >> 2 * bit & 3
+        right = quadrant >> 1
+        low = quadrant & 1 ^ right
+        if not low:
+            last = (1 << bit) - 1
+            x, y = (last - y, last - x) if right else (y, x)
+        x |= right << bit
+        y |= low << bit
+    return zoom, x, y
+
+
+def find_block_start(zoom: int, x: int, y: int) -> int:
+    """Return the first number of the block that a tile is in."""
+    levels = min(zoom, BLOCK_LEVELS)
+    number = zxy_to_number(zoom - levels, x >> levels, y >> levels) - get_level_start(zoom - levels)
+    return get_level_start(zoom) + (number << 2 * levels)
+
+
+def get_block_tiles(start: int) -> tuple[int, range, range]:
+    """Return the level, the columns and the rows of the block that begins at a number."""
+    zoom, x, y = number_to_zxy(start)
+    side = 1 << min(zoom, BLOCK_LEVELS)
+    x, y = x - x % side, y - y % side
+    return zoom, range(x, x + side), range(y, y + side)
+
+
+ROOT_END = 16_384
+"""Header and root directory lie before this byte, so that one read of a reader gets both."""
+LEAF_ENTRIES = 4_096
+LEAVES_A_STEP = 200
+_GZIP = 31
+_VARINT_BITS_MAX = 63
+_DIRECTORY_BYTES_MAX = 64 * 1024 * 1024
+
+
+@frozen
+class DirectoryEntry:
+    """Where the content of some tiles in a row is; a run of none points to a leaf directory."""
+
+    number: int
+    offset: int
+    length: int
+    run: int
+
+
+def compute_leaf_entries(leaves_before: int) -> int:
+    """Return how many entries the next leaf directory takes.
+
+    They double every 200 leaves. So a small archive has small leaves, a writer need not know how
+    much is to come, and 50 million tiles make 1,200 leaves: at 13 bytes each (number 7, run 1,
+    length 4, offset 1) the root directory fits before ``ROOT_END``, even where nothing of it can
+    be compressed.
+    """
+    return LEAF_ENTRIES << leaves_before // LEAVES_A_STEP
+
+
+def encode_directory(entries: Sequence[DirectoryEntry]) -> bytes:
+    """Write a directory: a column at a time, numbers as differences, all of it gzipped."""
+    return gzip_compress(b"".join(_encode_columns(entries)))
+
+
+def _encode_columns(entries: Sequence[DirectoryEntry]) -> Iterator[bytes]:
+    yield _encode_varints([len(entries)])
+    before = [0, *(entry.number for entry in entries)]
+    yield _encode_varints(entry.number - last for entry, last in zip(entries, before, strict=False))
+    yield _encode_varints(entry.run for entry in entries)
+    yield _encode_varints(entry.length for entry in entries)
+    yield _encode_varints(_encode_offsets(entries))
+
+
+def _encode_offsets(entries: Sequence[DirectoryEntry]) -> Iterator[int]:
+    """Yield 0 for what follows the entry before it, and otherwise one more than the offset."""
+    end = None
+    for entry in entries:
+        yield 0 if entry.offset == end else entry.offset + 1
+        end = entry.offset + entry.length
+
+
+def decode_directory(content: bytes) -> list[DirectoryEntry]:
+    """Read a directory; what is none is refused."""
+    count, *numbers = _decode_varints(gzip_decompress(content)) or [0]
+    if count == 0 or len(numbers) != 4 * count:
+        raise _build_error("does not have the entries that it says")
+    columns = [numbers[count * column : count * (column + 1)] for column in range(4)]
+    entries: list[DirectoryEntry] = []
+    number = end = 0
+    for difference, run, length, place in zip(*columns, strict=True):
+        number += difference
+        offset = place - 1 if place else end
+        if length == 0 or offset < 0 or (entries and difference == 0):
+            raise _build_error("has an entry that cannot be")
+        entries.append(DirectoryEntry(number, offset, length, run))
+        end = offset + length
+    return entries
+
+
+def gzip_compress(content: bytes) -> bytes:
+    """Compress; the same content gives the same bytes at any time."""
+    compressor = zlib.compressobj(wbits=_GZIP)
+    return compressor.compress(content) + compressor.flush()
+
+
+def gzip_decompress(content: bytes, *, bytes_max: int = _DIRECTORY_BYTES_MAX) -> bytes:
+    """Decompress, within bounds."""
+    reader = zlib.decompressobj(wbits=_GZIP)
+    try:
+        plain = reader.decompress(content, bytes_max)
+    except zlib.error as error:
+        raise _build_error("is not compressed as it should be") from error
+    if not reader.eof:
+        raise _build_error("is cut off, or too large")
+    return plain
+
+
+def _encode_varints(numbers: Iterable[int]) -> bytes:
+    """Write numbers seven bits at a time, the lowest first; all but the last byte are marked."""
+    written = bytearray()
+    for number in numbers:
+        rest = number
+        while rest > 0x7F:  # noqa: PLR2004  # seven bits
+            written.append(rest & 0x7F | 0x80)
+            rest >>= 7
+        written.append(rest)
+    return bytes(written)
+
+
+def _decode_varints(content: bytes) -> list[int]:
+    numbers = []
+    number = shift = 0
+    for byte in content:
+        if shift > _VARINT_BITS_MAX:
+            raise _build_error("has a number without an end")
+        number |= (byte & 0x7F) << shift
+        if byte & 0x80:
+            shift += 7
+        else:
+            numbers.append(number)
+            number = shift = 0
+    if shift:
+        raise _build_error("ends within a number")
+    return numbers
+
+
+def _build_error(problem: str) -> InvalidValueError:
+    return InvalidValueError(field="PMTiles directory", value=None, problem=problem)
+
+
+HEADER_BYTES = 127
+MAGIC = b"PMTiles\x03"
+_LAYOUT = struct.Struct("<8s11Q6B4iB2i")
+_GZIPPED, _PLAIN = 2, 1
+_KINDS = {"png": 2, "jpg": 3, "webp": 4}
+_MIXED = 0
+_E7 = 10_000_000
+
+
+@frozen
+class FileSection:
+    """A stretch of the file."""
+
+    offset: int
+    length: int
+
+
+@frozen(kw_only=True)
+class FileLayout:
+    """Where everything is."""
+
+    root: FileSection
+    metadata: FileSection
+    leaves: FileSection
+    tiles: FileSection
+
+
+@frozen(kw_only=True)
+class ArchiveCounts:
+    """How much there is of it."""
+
+    tiles: int
+    entries: int
+    contents: int
+
+
+def encode_header(sections: FileLayout, counts: ArchiveCounts, about: ArchiveDescription) -> bytes:
+    """Write the header; the tiles lie in the order of their numbers."""
+    box, (lon, lat, zoom) = about.bounds, about.center
+    parts = (sections.root, sections.metadata, sections.leaves, sections.tiles)
+    kind = about.only_kind
+    return _LAYOUT.pack(
+        MAGIC,
+        *(number for part in parts for number in (part.offset, part.length)),
+        *(counts.tiles, counts.entries, counts.contents),
+        *(True, _GZIPPED, _PLAIN, _KINDS.get(kind or "", _MIXED)),
+        *(about.zoom_min, about.zoom_max),
+        *(round(edge * _E7) for edge in (box.west, box.south, box.east, box.north)),
+        zoom,
+        *(round(lon * _E7), round(lat * _E7)),
+    )
+
+
+def decode_header(content: bytes) -> tuple[FileLayout, ArchiveCounts]:
+    """Read where everything is; what is no archive of this kind is refused."""
+    if len(content) < HEADER_BYTES or not content.startswith(MAGIC):
+        raise InvalidValueError(
+            field="PMTiles header", value=content[:8], problem="is not of a PMTiles archive, v3"
+        )
+    fields = _LAYOUT.unpack(content[:HEADER_BYTES])
+    if fields[13] != _GZIPPED:
+        raise InvalidValueError(
+            field="PMTiles header", value=fields[13], problem="names a compression that is not gzip"
+        )
+    root, metadata, leaves, tiles = (FileSection(*fields[at : at + 2]) for at in (1, 3, 5, 7))
+    return (
+        FileLayout(root=root, metadata=metadata, leaves=leaves, tiles=tiles),
+        ArchiveCounts(tiles=fields[9], entries=fields[10], contents=fields[11]),
+    )

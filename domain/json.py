@@ -1,0 +1,215 @@
+"""JSON from somebody else: read whole or refused by the field that is wrong.
+
+Python's own reader takes what JSON does not have (NaN), drops one of two equal keys, and passes on
+text that cannot be written again. Here each of these is an error, and it names its place.
+"""
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import date, datetime
+from enum import StrEnum
+from typing import Any, NoReturn, TypeVar
+
+from attrs import frozen
+
+from tileferry.domain.canonical import DEPTH_MAX, JsonValue
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.validation import parse_date, parse_datetime
+
+_INTEGER_DIGITS_MAX = 20
+_PLAIN = frozenset({int, float, bool, type(None)})
+
+
+@frozen
+class _Invalid:
+    """Stands where something was that is no JSON, until it is known where that is."""
+
+    problem: str
+
+
+def parse_json(content: bytes, *, field: str, bytes_max: int) -> JsonValue:
+    """Return the value of ``content``; an ``InvalidValueError`` names the place below ``field``."""
+    if len(content) > bytes_max:
+        _refuse(field, f"{len(content)} bytes", f"is longer than {bytes_max} bytes")
+    try:
+        value = json.loads(
+            content.decode("utf-8"),
+            parse_constant=_parse_constant,
+            parse_int=_parse_integer,
+            parse_float=_parse_number,
+            object_pairs_hook=_build_object,
+        )
+    except UnicodeDecodeError:
+        _refuse(field, f"{len(content)} bytes", "is not UTF-8")
+    except RecursionError:
+        _refuse(field, f"{len(content)} bytes", f"is nested over {DEPTH_MAX} deep")
+    except ValueError as error:
+        _refuse(field, f"{len(content)} bytes", f"is not JSON: {error}")
+    _check(value, field, 0)
+    return value  # type: ignore[no-any-return]  # all that is left is JSON
+
+
+def _check(value: Any, path: str, depth: int) -> None:
+    """Go through a value and refuse the first thing that is wrong, by its path."""
+    if depth > DEPTH_MAX:
+        _refuse(path, "…", f"is nested over {DEPTH_MAX} deep")
+    if isinstance(value, _Invalid):
+        _refuse(path, "…", value.problem)
+    if isinstance(value, str):
+        _check_text(value, path)
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            _check_text(key, path)
+            # A listing has millions of plain numbers: no path is written for those.
+            if type(item) not in _PLAIN or depth == DEPTH_MAX:
+                _check(item, f"{path}.{key}", depth + 1)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _check(item, f"{path}[{index}]", depth + 1)
+
+
+def _check_text(value: str, path: str) -> None:
+    if "\0" in value:
+        _refuse(path, value, "holds a NUL character")
+    if value.isascii():
+        return
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        _refuse(path, value, "is not valid Unicode")
+
+
+def _parse_constant(name: str) -> _Invalid:
+    return _Invalid(f"is {name}, which JSON does not have")
+
+
+def _parse_integer(text: str) -> int | _Invalid:
+    if len(text) > _INTEGER_DIGITS_MAX:
+        return _Invalid(f"is a whole number of {len(text)} digits")
+    return int(text)
+
+
+def _parse_number(text: str) -> float | _Invalid:
+    value = float(text)
+    return _Invalid("is beyond what a number can be") if value in _INFINITIES else value
+
+
+_INFINITIES = (float("inf"), float("-inf"))
+
+
+def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any] | _Invalid:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in found if names.count(name) > 1)
+        return _Invalid(f"has the key {twice!r} twice")
+    return found
+
+
+def _refuse(field: str, value: object, problem: str) -> NoReturn:
+    raise InvalidValueError(field=field, value=value, problem=problem)
+
+
+Kind = TypeVar("Kind", str, int, bool)
+Member = TypeVar("Member", bound=StrEnum)
+_NAMES = {str: "text", int: "a whole number", bool: "true or false"}
+
+
+@frozen
+class JsonObject:
+    """Some fields at a place; each is asked for as what it has to be."""
+
+    path: str
+    fields: Mapping[str, JsonValue]
+
+    @classmethod
+    def from_value(cls, value: JsonValue, path: str) -> "JsonObject":
+        """Refuse what is no object."""
+        if not isinstance(value, Mapping):
+            raise InvalidValueError(
+                field=path, value=type(value).__name__, problem="must be an object"
+            )
+        return cls(path, value)
+
+    def check_version(self, version: int, *, remedy: str) -> None:
+        """Refuse another version than the one that is known, before anything else is read."""
+        found = self.get("version", int)
+        if found != version:
+            raise InvalidValueError(
+                field=f"{self.path}.version",
+                value=found,
+                problem=f"is not known: this release reads version {version}",
+                remedy=remedy,
+            )
+
+    def check_names(self, names: Collection[str], *, optional: Collection[str] = ()) -> None:
+        """Refuse a field that is missing, and one that is not known: it may be a misspelt one."""
+        for name in names:
+            if name not in self.fields:
+                raise self.build_error(name, "is missing")
+        for name in self.fields:
+            if name not in names and name not in optional:
+                raise self.build_error(name, "is not known")
+
+    def get(self, name: str, kind: type[Kind]) -> Kind:
+        """Return a field of the kind that it must be; ``True`` is not a number."""
+        value = self.fields.get(name)
+        if type(value) is not kind:
+            raise self.build_error(name, f"must be {_NAMES[kind]}")
+        return value
+
+    def get_list(self, name: str) -> Sequence[JsonValue]:
+        """Return a field that must be a list."""
+        value = self.fields.get(name)
+        if not isinstance(value, list | tuple):
+            raise self.build_error(name, "must be a list")
+        return value
+
+    def get_number(self, name: str) -> float:
+        """Return a field that must be a number, whole or not."""
+        value = self.fields.get(name)
+        if type(value) not in {int, float}:
+            raise self.build_error(name, "must be a number")
+        return float(value)  # type: ignore[arg-type]  # it is one of the two
+
+    def get_enum(self, name: str, kind: type[Member]) -> Member:
+        """Return a field that must be one of a few words."""
+        value = self.fields.get(name)
+        if value not in list(kind):
+            raise self.build_error(name, f"must be one of {', '.join(kind)}")
+        return kind(value)
+
+    def get_datetime(self, name: str) -> datetime:
+        """Return a field that must be a time with its zone."""
+        return parse_datetime(self.get(name, str), field=f"{self.path}.{name}")
+
+    def get_date(self, name: str) -> date:
+        """Return a field that must be a date, in the one form in which dates are written."""
+        found = parse_date(self.get(name, str))
+        if found is None:
+            raise self.build_error(name, "must be a date, such as 2024-01-31")
+        return found
+
+    def build_error(self, name: str, problem: str) -> InvalidValueError:
+        """Return the error about one field."""
+        return InvalidValueError(
+            field=f"{self.path}.{name}", value=self.fields.get(name), problem=problem
+        )
+
+    @contextmanager
+    def locate_errors(self, name: str | None = None) -> Iterator[None]:
+        """Let what a value says of its own fields be said of the field it was made from."""
+        path = self.path if name is None else f"{self.path}.{name}"
+        try:
+            yield
+        except InvalidValueError as error:
+            if error.field.startswith(self.path):
+                raise
+            _, _, part = error.field.partition(".")
+            raise InvalidValueError(
+                field=f"{path}.{part}" if part else path,
+                value=error.value,
+                problem=error.problem,
+                remedy=error.remedy,
+            ) from error

@@ -1,0 +1,307 @@
+"""Single lines of a manifest: each is one JSON object, read whole or refused by its wrong field.
+
+====== ==========================================================================
+first  whose it is, its area, what the downloader counted, when it was sealed
+tile   its id, where its bytes are, their digest, resolution, date and freshness
+last   how many tiles and bytes that is, and the sha256 of every line before it
+====== ==========================================================================
+"""
+
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, NoReturn
+
+from attrs import asdict, define, field, fields, frozen
+
+from tileferry.domain.canonical import JsonValue
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.json import JsonObject, parse_json
+from tileferry.domain.partitions.manifest import ManifestEntry, PartitionHeader, SealedPartition
+from tileferry.domain.partitions.partition import KEY_FIELDS, parse_partition_key
+from tileferry.domain.runs import RunId
+from tileferry.domain.tiles import BlobRef, DownloadTally, FreshnessLabel, TileId
+from tileferry.domain.tiles.area import AREA_FIELDS, area_to_json, parse_area
+from tileferry.domain.validation import integer, sha256_hex
+
+VERSION = 1
+LINE_BYTES_MAX = 4_096
+"""With its line break. Our longest line, the first, stays well below."""
+
+_NEWER = "read it with the release that wrote it"
+_HEADER = ("version", "partition", "run_id", "area", "tiles_listed", "tally", "sealed_at")
+_TALLY = tuple(item.name for item in fields(DownloadTally))
+_ENTRY = (
+    *("tile", "segment", "offset", "length", "sha256"),
+    *("resolution_m_per_px", "produced_at", "freshness"),
+)
+_END = ("tiles", "size_bytes", "sha256")
+_LABELS = {label.value.encode(): label for label in FreshnessLabel}
+_ENTRY_PATTERN = re.compile(
+    rb'\{"tile":"([a-z0-9./_-]{1,100})","segment":([1-9][0-9]{0,9}),'
+    rb'"offset":(0|[1-9][0-9]{0,19}),'
+    rb'"length":(0|[1-9][0-9]{0,8}),"sha256":"([0-9a-f]{64})","resolution_m_per_px":([0-9.e+-]{1,25}),'
+    rb'"produced_at":"([0-9T:.-]{19,26}\+00:00)","freshness":"([a-z]{1,20})"\}\n'
+)
+"""The form in which we write a tile: what has it is read fast, and the rest by the field."""
+
+
+@frozen(kw_only=True)
+class ManifestEnd:
+    """The last line: what all before it come to."""
+
+    tiles: int = field(validator=integer(0))
+    size_bytes: int = field(validator=integer(0))
+    sha256: str = field(validator=sha256_hex)
+
+
+def format_header(header: PartitionHeader) -> bytes:
+    """Return the first line."""
+    key = header.key
+    return _format_line(
+        {
+            "version": VERSION,
+            "partition": {**asdict(key), "logical_date": key.logical_date.isoformat()},
+            "run_id": header.run_id,
+            "area": area_to_json(header.area),
+            "tiles_listed": header.tiles_listed,
+            "tally": asdict(header.tally),
+            "sealed_at": header.sealed_at.isoformat(),
+        }
+    )
+
+
+def format_entry(entry: ManifestEntry) -> bytes:
+    """Return the line of a tile."""
+    blob = entry.blob
+    # Written out, since there are millions: no value in it has a character that JSON escapes.
+    return (
+        f'{{"tile":"{entry.tile_id}","segment":{blob.segment},"offset":{blob.offset},'
+        f'"length":{blob.length},"sha256":"{blob.sha256}",'
+        f'"resolution_m_per_px":{entry.resolution_m_per_px!r},'
+        f'"produced_at":"{entry.produced_at.isoformat()}",'
+        f'"freshness":"{entry.freshness.value}"}}\n'
+    ).encode("ascii")
+
+
+def format_end(end: ManifestEnd) -> bytes:
+    """Return the last line."""
+    return _format_line({"end": asdict(end)})
+
+
+def is_end_line(line: bytes) -> bool:
+    """Tell whether a line means to be the last one."""
+    return line.startswith(b'{"end":')
+
+
+def parse_header(line: bytes, path: str) -> PartitionHeader:
+    """Read the first line; ``path`` is how errors name it."""
+    data = JsonObject.from_value(_parse_line(line, path), path)
+    data.check_version(VERSION, remedy=_NEWER)
+    data.check_names(_HEADER)
+    key = parse_partition_key(_get_object(data, "partition", KEY_FIELDS))
+    area = parse_area(_get_object(data, "area", AREA_FIELDS))
+    tally = _parse_tally(_get_object(data, "tally", _TALLY))
+    with data.locate_errors():
+        return PartitionHeader(
+            key=key,
+            run_id=RunId(data.get("run_id", str)),
+            area=area,
+            tiles_listed=data.get("tiles_listed", int),
+            tally=tally,
+            sealed_at=data.get_datetime("sealed_at"),
+        )
+
+
+def _parse_tally(data: JsonObject) -> DownloadTally:
+    with data.locate_errors():
+        return DownloadTally(**{name: data.get(name, int) for name in _TALLY})
+
+
+def parse_entry(line: bytes, path: str) -> ManifestEntry:
+    """Read the line of a tile."""
+    written = _ENTRY_PATTERN.fullmatch(line)
+    if written is None:
+        return _parse_entry_by_field(line, path)
+    tile, segment, offset, length, digest, resolution, produced_at, freshness = written.groups()
+    try:
+        return ManifestEntry(
+            tile_id=TileId.parse(tile.decode()),
+            blob=BlobRef(
+                segment=int(segment),
+                offset=int(offset),
+                length=int(length),
+                sha256=digest.decode(),
+            ),
+            resolution_m_per_px=float(resolution),
+            produced_at=datetime.fromisoformat(produced_at.decode()),
+            freshness=_LABELS[freshness],
+        )
+    except (LookupError, ValueError):
+        return _parse_entry_by_field(line, path)
+
+
+def _parse_entry_by_field(line: bytes, path: str) -> ManifestEntry:
+    """Read a line that is not as we write it, to refuse it by its field."""
+    data = JsonObject.from_value(_parse_line(line, path), path)
+    data.check_names(_ENTRY)
+    freshness = data.get_enum("freshness", FreshnessLabel)
+    with data.locate_errors("tile"):
+        tile_id = TileId.parse(data.get("tile", str))
+    with data.locate_errors():
+        return ManifestEntry(
+            tile_id=tile_id,
+            blob=BlobRef(
+                segment=data.get("segment", int),
+                offset=data.get("offset", int),
+                length=data.get("length", int),
+                sha256=data.get("sha256", str),
+            ),
+            resolution_m_per_px=data.fields["resolution_m_per_px"],
+            produced_at=data.get_datetime("produced_at"),
+            freshness=freshness,
+        )
+
+
+def parse_end(line: bytes, path: str) -> ManifestEnd:
+    """Read the last line."""
+    outer = JsonObject.from_value(_parse_line(line, path), path)
+    outer.check_names(("end",))
+    data = _get_object(outer, "end", _END)
+    with data.locate_errors():
+        return ManifestEnd(
+            tiles=data.get("tiles", int),
+            size_bytes=data.get("size_bytes", int),
+            sha256=data.get("sha256", str),
+        )
+
+
+def _get_object(data: JsonObject, name: str, names: Collection[str]) -> JsonObject:
+    found = JsonObject.from_value(data.fields[name], f"{data.path}.{name}")
+    found.check_names(names)
+    return found
+
+
+def _parse_line(line: bytes, path: str) -> JsonValue:
+    return parse_json(line, field=path, bytes_max=LINE_BYTES_MAX)
+
+
+def _format_line(data: Mapping[str, JsonValue]) -> bytes:
+    # Plain JSON: its digest is of the bytes as they are, and the canonical form costs each field.
+    return json.dumps(data, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
+
+
+def format_manifest(header: PartitionHeader, entries: Iterable[ManifestEntry]) -> Iterator[bytes]:
+    """Yield the lines of a manifest, with their line breaks."""
+    sums = _RunningTotals()
+    yield sums.add_line(format_header(header))
+    for entry in entries:
+        yield sums.add_line(format_entry(entry), entry)
+    yield format_end(sums.end)
+
+
+@frozen
+class ManifestReader:
+    """Reads a manifest from its chunks, which go through it once."""
+
+    header: PartitionHeader
+    _lines: Iterator[bytes]
+    _sums: "_RunningTotals"
+    _name: str
+
+    @classmethod
+    def from_chunks(cls, chunks: Iterable[bytes], *, name: str = "manifest") -> "ManifestReader":
+        """Begin to read; ``name`` is how errors call the manifest."""
+        lines, sums = _split_lines(chunks, name), _RunningTotals()
+        first = next(lines, b"")
+        header = parse_header(sums.add_line(first), f"{name}.header")
+        return cls(header, lines, sums, name)
+
+    def entries(self) -> Iterator[ManifestEntry]:
+        """Yield the tiles; when this has come to its end, all of it is as it was written."""
+        for line in self._lines:
+            if is_end_line(line):
+                self._check_end(parse_end(line, self._name))
+                return
+            entry = parse_entry(line, f"{self._name}.tiles[{self._sums.tiles}]")
+            self._sums.add_line(line, entry)
+            yield entry
+        _refuse(f"{self._name}.end", "is missing: the manifest is torn")
+
+    def _check_end(self, said: ManifestEnd) -> None:
+        found = self._sums.end
+        for name in ("tiles", "size_bytes", "sha256"):
+            if getattr(said, name) != getattr(found, name):
+                _refuse(
+                    f"{self._name}.end.{name}",
+                    f"is not what the lines before it come to, {getattr(found, name)}",
+                    getattr(said, name),
+                )
+        if next(self._lines, None) is not None:
+            _refuse(f"{self._name}.end", "is not the last line")
+
+
+def parse_sealed_partition(head: bytes, tail: bytes, *, name: str = "manifest") -> SealedPartition:
+    """Return what both ends of a manifest say, up to ``LINE_BYTES_MAX`` bytes of each.
+
+    That is cheap, and it believes the manifest: who reads all of it finds out.
+    """
+    first, ended, _ = head.partition(b"\n")
+    header = parse_header(first + ended, f"{name}.header")
+    if not tail.endswith(b"\n"):
+        _refuse(f"{name}.end", "has no line break: the manifest is torn")
+    end = parse_end(tail[:-1].rpartition(b"\n")[2], name)
+    return SealedPartition(
+        key=header.key,
+        run_id=header.run_id,
+        tiles=end.tiles,
+        size_bytes=end.size_bytes,
+        manifest_sha256=end.sha256,
+        sealed_at=header.sealed_at,
+    )
+
+
+@define
+class _RunningTotals:
+    """What the lines so far come to."""
+
+    tiles: int = 0
+    size_bytes: int = 0
+    _digest: Any = field(factory=sha256, init=False)  # hashlib names no class for it
+
+    def add_line(self, line: bytes, entry: ManifestEntry | None = None) -> bytes:
+        self._digest.update(line)
+        if entry is not None:
+            self.tiles += 1
+            self.size_bytes += entry.blob.length
+        return line
+
+    @property
+    def end(self) -> ManifestEnd:
+        return ManifestEnd(
+            tiles=self.tiles, size_bytes=self.size_bytes, sha256=self._digest.hexdigest()
+        )
+
+
+def _split_lines(chunks: Iterable[bytes], name: str) -> Iterator[bytes]:
+    """Yield whole lines, with their line breaks."""
+    pending = b""
+    for chunk in chunks:
+        *whole, pending = (pending + chunk).split(b"\n")
+        for line in whole:
+            yield line + b"\n"
+        if len(pending) > LINE_BYTES_MAX:
+            _refuse(name, f"has a line of over {LINE_BYTES_MAX} bytes")
+    if pending:
+        _refuse(name, "ends within a line: it is torn")
+
+
+def _refuse(field: str, problem: str, value: object = None) -> NoReturn:
+    raise InvalidValueError(
+        field=field,
+        value=value,
+        problem=problem,
+        remedy="a raw partition is never mended: start a new run of its partition",
+    )

@@ -1,0 +1,137 @@
+"""What breaks a run's way, and what mends it: errors, lost workers, and the operator."""
+
+from datetime import datetime, timedelta
+
+from attrs import evolve
+
+from tileferry.domain.retry import (
+    RUN_POLICY,
+    DecisionRecord,
+    ErrorClass,
+    Failure,
+    Final,
+    Retryable,
+    RetryAt,
+    RetryPolicy,
+    decide,
+)
+from tileferry.domain.runs.run import Run, RunKind, RunStatus, WorkerId, is_permanent
+from tileferry.domain.runs.transitions import (
+    CANCEL,
+    RECORD_ERROR,
+    RELEASE,
+    RESCUE,
+    RETRY_NOW,
+    build_transition_error,
+    check_lease_holder,
+    is_lease_expired,
+)
+from tileferry.domain.state_machine import Actor, Change
+from tileferry.domain.text import format_utc, printable
+
+MAX_RESCUES = 5
+_PARTITION_FIRST = (
+    "its partition failed with it, and needs a new run: use tileferry state retry, or tileferry"
+    " backfill plan and apply if it left no raw partition"
+)
+
+
+def record_error(
+    run: Run,
+    error: ErrorClass,
+    message: str,
+    *,
+    actor: Actor,
+    owner: WorkerId,
+    epoch: int,
+    now: datetime,
+    policy: RetryPolicy = RUN_POLICY,
+) -> Change[Run]:
+    """End an attempt that broke: the run waits for its next one, or is given up."""
+    RECORD_ERROR.permit(run.subject, run.status, actor, now)
+    check_lease_holder(RECORD_ERROR, run, actor, owner, epoch)
+    failure = Failure(
+        key=run.run_id,
+        attempt=run.retry_count + 1,
+        error=error,
+        rate_limited=run.rate_limited_count,
+        elapsed_s=max(0.0, (now - run.submitted_date).total_seconds()),
+    )
+    decision = decide(policy, failure)
+    # Many exceptions have no text, and some have any bytes: recording one must not be what fails.
+    after = _end_attempt(run, error.code, printable(message) or error.code)
+    if isinstance(decision, RetryAt):
+        after = evolve(
+            after,
+            next_retry_at=now + timedelta(seconds=decision.delay_s),
+            retry_count=decision.attempt - 1,
+            rate_limited_count=decision.rate_limited,
+        )
+    return RECORD_ERROR.change(
+        run,
+        after,
+        actor=actor,
+        at=now,
+        reason=after.error_message,
+        record=DecisionRecord(policy=policy, failure=failure, decision=decision),
+    )
+
+
+def rescue(run: Run, *, actor: Actor, now: datetime, max_rescues: int = MAX_RESCUES) -> Change[Run]:
+    """Take a run from a worker that has gone: due at once, and no attempt is charged.
+
+    A run that loses its workers again and again is taken for what kills them, and given up.
+    """
+    RESCUE.permit(run.subject, run.status, actor, now)
+    if not is_lease_expired(run, now):
+        raise build_transition_error(
+            RESCUE, run, actor, f"its lease runs until {format_utc(run.lease_expires_at)}"
+        )
+    lost = f"worker {run.lease_owner} let the lease run out at {format_utc(run.lease_expires_at)}"
+    workers = run.rescues + 1
+    if run.rescues < max_rescues:
+        broken = _end_attempt(run, Retryable.code, lost)
+        after = evolve(broken, next_retry_at=now, rescues=workers)
+    else:
+        count = "1 worker" if workers == 1 else f"{workers} workers"
+        message = f"put aside after it lost {count}: {lost}"
+        after = evolve(_end_attempt(run, Final.code, message), rescues=workers)
+    return RESCUE.change(run, after, actor=actor, at=now, reason=after.error_message)
+
+
+def release(run: Run, *, actor: Actor, owner: WorkerId, epoch: int, now: datetime) -> Change[Run]:
+    """Give a run back that its worker was stopped from finishing: due at once, and uncharged."""
+    RELEASE.permit(run.subject, run.status, actor, now)
+    check_lease_holder(RELEASE, run, actor, owner, epoch)
+    broken = _end_attempt(run, Retryable.code, f"given back by worker {owner}, which was stopped")
+    after = evolve(broken, next_retry_at=now)
+    return RELEASE.change(run, after, actor=actor, at=now, reason=after.error_message)
+
+
+def cancel(run: Run, *, actor: Actor, now: datetime, reason: str) -> Change[Run]:
+    """Give up a run that is waiting."""
+    CANCEL.permit(run.subject, run.status, actor, now, reason)
+    if is_permanent(run):
+        raise build_transition_error(CANCEL, run, actor, "it has been given up already")
+    after = evolve(_end_attempt(run, Final.code, f"cancelled: {reason}"), next_retry_at=None)
+    return CANCEL.change(run, after, actor=actor, at=now, reason=reason)
+
+
+def retry_now(run: Run, *, actor: Actor, now: datetime, reason: str) -> Change[Run]:
+    """Make a run in error due at once; its counts stay, so a spent run gets one more try."""
+    RETRY_NOW.permit(run.subject, run.status, actor, now, reason)
+    # The partition failed together with its run, and only a new run can take it further.
+    if is_permanent(run) and run.kind is RunKind.ACQUIRE_PARTITION:
+        raise build_transition_error(RETRY_NOW, run, actor, _PARTITION_FIRST)
+    return RETRY_NOW.change(run, evolve(run, next_retry_at=now), actor=actor, at=now, reason=reason)
+
+
+def _end_attempt(run: Run, code: str, message: str) -> Run:
+    return evolve(
+        run,
+        status=RunStatus.ERROR,
+        error_class=code,
+        error_message=message,
+        lease_owner=None,
+        lease_expires_at=None,
+    )

@@ -1,0 +1,261 @@
+"""What an operator asks to be downloaded, and what the provider lists for it."""
+
+import math
+import re
+from datetime import UTC, datetime
+from enum import StrEnum
+from hashlib import sha256
+from pathlib import PurePath
+from typing import Any
+
+from attrs import Attribute, asdict, field, fields, frozen, validators
+
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles.bbox import BBox
+from tileferry.domain.tiles.coverage import TileCoverage
+from tileferry.domain.tiles.gates import SectorClass
+from tileferry.domain.tiles.metadata import TILE_BYTES_MAX
+from tileferry.domain.tiles.tile_id import TileId, normalize_zooms
+from tileferry.domain.validation import (
+    as_float,
+    aware,
+    check_fields,
+    format_field_name,
+    instance,
+    integer,
+    is_unicode,
+    name,
+    number,
+    positive,
+)
+
+REQUEST_HASH_DIGITS = 16
+
+
+@frozen(kw_only=True)
+class DownloadRequest:
+    """An area for a flight; the order in which its zoom levels were given does not matter."""
+
+    flight_id: str = field(validator=name)
+    bbox: BBox = field(validator=instance(BBox))
+    zoom_levels: tuple[int, ...] = field(converter=normalize_zooms)
+    sector_class: SectorClass = field(validator=instance(SectorClass))
+    cache_root: PurePath = field(validator=instance(PurePath))
+
+    @property
+    def coverage(self) -> TileCoverage:
+        """The tiles that the area consists of."""
+        return TileCoverage(bbox=self.bbox, zoom_levels=self.zoom_levels)
+
+    def request_hash(self, service_api_key_hash: str) -> str:
+        """Return what tells requests of one flight apart; the key's hash, never the key, goes in.
+
+        The form must not change: a journal is found by this hash.
+        """
+        if not (service_api_key_hash and is_unicode(service_api_key_hash)):
+            raise InvalidValueError(
+                field="service_api_key_hash",
+                value=type(service_api_key_hash).__name__,  # the value may be the key itself
+                problem="must be non-empty text",
+            )
+        zooms = ",".join(str(zoom) for zoom in self.zoom_levels)
+        identity = f"{self.bbox}|{zooms}|{self.sector_class.value}|{service_api_key_hash}"
+        return sha256(identity.encode("utf-8")).hexdigest()[:REQUEST_HASH_DIGITS]
+
+    def journal_name(self, service_api_key_hash: str) -> str:
+        """Return the file name of this request's journal."""
+        return f"{self.flight_id}__{self.request_hash(service_api_key_hash)}.json"
+
+
+@frozen(kw_only=True)
+class TileSummary:
+    """One line of the provider's listing."""
+
+    tile_id: TileId
+    produced_at: datetime
+    resolution_m_per_px: float = field(converter=as_float)
+    estimated_bytes: int
+
+    def __attrs_post_init__(self) -> None:
+        if not (
+            type(self.tile_id) is TileId
+            and type(self.produced_at) is datetime
+            and self.produced_at.tzinfo is UTC
+            and type(self.resolution_m_per_px) is float
+            and 0.0 < self.resolution_m_per_px < math.inf
+            and type(self.estimated_bytes) is int
+            and 0 <= self.estimated_bytes <= TILE_BYTES_MAX
+        ):
+            check_fields(self, _SUMMARY_CHECKS)
+
+
+_SUMMARY_CHECKS = {
+    "tile_id": instance(TileId),
+    "produced_at": aware,
+    "resolution_m_per_px": positive,
+    "estimated_bytes": integer(0, TILE_BYTES_MAX),
+}
+
+
+_REQUEST_HASH = re.compile(rf"[0-9a-f]{{{REQUEST_HASH_DIGITS}}}", re.ASCII)
+
+
+class DownloadOutcome(StrEnum):
+    """How a download ended."""
+
+    SUCCESS = "success"
+    PARTIAL = "partial"
+    FAILURE = "failure"
+    IDEMPOTENT_NO_OP = "idempotent_no_op"
+
+
+@frozen(kw_only=True)
+class DownloadTally:
+    """Counts of some tiles of a batch; tallies of disjoint groups add up to the batch's."""
+
+    tiles_downloaded: int = field(default=0, validator=integer(0))
+    """Stored, the downgraded ones among them."""
+    tiles_rejected_resolution: int = field(default=0, validator=integer(0))
+    tiles_rejected_freshness: int = field(default=0, validator=integer(0))
+    tiles_downgraded: int = field(default=0, validator=integer(0))
+    tiles_missing: int = field(default=0, validator=integer(0))
+    """Listed by the provider, and then not there."""
+    tiles_failed: int = field(default=0, validator=integer(0))
+    bytes_downloaded: int = field(default=0, validator=integer(0))
+    retry_count: int = field(default=0, validator=integer(0))
+
+    def __attrs_post_init__(self) -> None:
+        if self.tiles_downgraded > self.tiles_downloaded:
+            raise InvalidValueError(
+                field="DownloadTally.tiles_downgraded",
+                value=self.tiles_downgraded,
+                problem=f"exceeds tiles_downloaded, {self.tiles_downloaded}, which includes them",
+            )
+
+    def __add__(self, other: "DownloadTally") -> "DownloadTally":
+        if not isinstance(other, DownloadTally):
+            return NotImplemented
+        return DownloadTally(
+            **{
+                item.name: getattr(self, item.name) + getattr(other, item.name)
+                for item in fields(DownloadTally)
+            }
+        )
+
+    @property
+    def tiles_accounted(self) -> int:
+        """How many tiles an answer was found for."""
+        rejected = self.tiles_rejected_resolution + self.tiles_rejected_freshness
+        return self.tiles_downloaded + rejected + self.tiles_missing + self.tiles_failed
+
+    def is_complete(self, tiles_requested: int) -> bool:
+        """Tell whether every tile was stored or turned down by a gate."""
+        return (
+            self.tiles_accounted == tiles_requested
+            and self.tiles_missing == 0
+            and self.tiles_failed == 0
+        )
+
+
+def determine_download_outcome(
+    tally: DownloadTally, tiles_requested: int, *, aborted: bool = False
+) -> DownloadOutcome:
+    """Return the outcome of a batch.
+
+    Success: each tile is stored or was turned down by a gate, which is a decision and no failure.
+    Failure: an error ended the run (``aborted``), or every tile that was got to failed.
+    Partial: the rest; something failed, was missing or was not reached, and can be asked for again.
+    """
+    if aborted:
+        return DownloadOutcome.FAILURE
+    if tally.is_complete(tiles_requested):
+        return DownloadOutcome.SUCCESS
+    answered = tally.tiles_accounted - tally.tiles_failed
+    return DownloadOutcome.PARTIAL if answered else DownloadOutcome.FAILURE
+
+
+def _check_request_hash(instance: object, attribute: "Attribute[Any]", value: object) -> None:
+    if not (isinstance(value, str) and _REQUEST_HASH.fullmatch(value)):
+        raise InvalidValueError(
+            field=format_field_name(instance, attribute),
+            value=value,
+            problem=f"must be {REQUEST_HASH_DIGITS} lower-case hex digits",
+        )
+
+
+@frozen(kw_only=True)
+class DownloadBatchReport:
+    """The result of one download, field by field as operators get it."""
+
+    outcome: DownloadOutcome = field(validator=instance(DownloadOutcome))
+    flight_id: str = field(validator=name)
+    request_hash: str = field(validator=_check_request_hash)
+    tiles_requested: int = field(default=0, validator=integer(0))
+    tiles_downloaded: int = 0
+    tiles_rejected_resolution: int = 0
+    tiles_rejected_freshness: int = 0
+    tiles_downgraded: int = 0
+    tiles_missing: int = 0
+    tiles_failed: int = 0
+    bytes_downloaded: int = 0
+    retry_count: int = 0
+    next_retry_at_s: float | None = field(default=None, validator=validators.optional(number(0)))
+
+    def __attrs_post_init__(self) -> None:
+        tally = self.tally  # refuses impossible counts
+        if self.outcome is DownloadOutcome.IDEMPOTENT_NO_OP:
+            if self.tiles_requested or tally != DownloadTally(
+                tiles_downloaded=self.tiles_downloaded
+            ):
+                self._refuse("reports work, but a no-op does none")
+        elif tally.tiles_accounted > self.tiles_requested:
+            self._refuse(f"accounts for more than the {self.tiles_requested} tiles requested")
+        elif self.outcome is DownloadOutcome.SUCCESS and not tally.is_complete(
+            self.tiles_requested
+        ):
+            self._refuse("is no success: tiles failed, are missing or were not reached")
+        elif self.outcome is DownloadOutcome.PARTIAL and tally.is_complete(self.tiles_requested):
+            self._refuse("is more than partial: nothing is left to do")
+
+    @property
+    def tally(self) -> DownloadTally:
+        """The counts by themselves."""
+        return DownloadTally(
+            **{item.name: getattr(self, item.name) for item in fields(DownloadTally)}
+        )
+
+    @classmethod
+    def from_tally(
+        cls,
+        tally: DownloadTally,
+        *,
+        flight_id: str,
+        request_hash: str,
+        tiles_requested: int,
+        aborted: bool = False,
+        next_retry_at_s: float | None = None,
+    ) -> "DownloadBatchReport":
+        """Report a run; the outcome follows from the counts, see ``download_outcome``."""
+        return cls(
+            outcome=determine_download_outcome(tally, tiles_requested, aborted=aborted),
+            flight_id=flight_id,
+            request_hash=request_hash,
+            tiles_requested=tiles_requested,
+            next_retry_at_s=next_retry_at_s,
+            **asdict(tally),
+        )
+
+    @classmethod
+    def for_no_op(
+        cls, *, flight_id: str, request_hash: str, tiles_journaled: int
+    ) -> "DownloadBatchReport":
+        """Report that the journal already holds the whole request."""
+        return cls(
+            outcome=DownloadOutcome.IDEMPOTENT_NO_OP,
+            flight_id=flight_id,
+            request_hash=request_hash,
+            tiles_downloaded=tiles_journaled,
+        )
+
+    def _refuse(self, problem: str) -> None:
+        raise InvalidValueError(field="DownloadBatchReport", value=self.tally, problem=problem)

@@ -1,0 +1,125 @@
+"""The resolution gate: which ground sampling an operator accepts."""
+
+import math
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import assert_never
+
+from attrs import converters, field, frozen, validators
+
+from tileferry.domain.errors import FreshnessRejectionError, InvalidValueError
+from tileferry.domain.tiles.tile_id import TileId
+from tileferry.domain.validation import as_float, check_aware, number, positive
+
+MIN_M_PER_PX = 0.5
+
+
+class ResolutionVerdict(StrEnum):
+    """What the gate says about one tile."""
+
+    ACCEPTED = "accepted"
+    BELOW_MINIMUM = "below_minimum"
+    ABOVE_MAXIMUM = "above_maximum"
+    UNREADABLE = "unreadable"
+
+
+@frozen(kw_only=True)
+class ResolutionGate:
+    """Accepts metres per pixel from the minimum to the optional maximum, both included."""
+
+    min_m_per_px: float = field(default=MIN_M_PER_PX, converter=as_float, validator=positive)
+    max_m_per_px: float | None = field(
+        default=None,
+        converter=converters.optional(as_float),
+        validator=validators.optional(positive),
+    )
+
+    def __attrs_post_init__(self) -> None:
+        if self.max_m_per_px is not None and self.max_m_per_px < self.min_m_per_px:
+            raise InvalidValueError(
+                field="ResolutionGate.max_m_per_px",
+                value=self.max_m_per_px,
+                problem=f"is below min_m_per_px, {self.min_m_per_px!r}",
+            )
+
+    def judge(self, resolution_m_per_px: float) -> ResolutionVerdict:
+        """Judge one tile's resolution; what cannot be one is unreadable, and never accepted."""
+        if type(resolution_m_per_px) not in {int, float}:
+            return ResolutionVerdict.UNREADABLE
+        if not 0.0 < resolution_m_per_px < math.inf:  # false for NaN
+            return ResolutionVerdict.UNREADABLE
+        if resolution_m_per_px < self.min_m_per_px:
+            return ResolutionVerdict.BELOW_MINIMUM
+        if self.max_m_per_px is not None and resolution_m_per_px > self.max_m_per_px:
+            return ResolutionVerdict.ABOVE_MAXIMUM
+        return ResolutionVerdict.ACCEPTED
+
+
+FUTURE_TOLERANCE = timedelta(days=1)
+"""How far a date may be ahead of us: clocks differ, and so do zones."""
+_DAYS_MAX = 36_525.0  # a century; keeps the arithmetic within what timedelta holds
+
+
+class SectorClass(StrEnum):
+    """How fast the ground truth changes where the tiles lie."""
+
+    ACTIVE_CONFLICT = "active_conflict"
+    STABLE_REAR = "stable_rear"
+
+
+class FreshnessLabel(StrEnum):
+    """What a stored tile is worth."""
+
+    FRESH = "fresh"
+    DOWNGRADED = "downgraded"
+
+
+@frozen(kw_only=True)
+class FreshnessRule:
+    """The age at which imagery becomes stale, by sector, and how far a date may be ahead of us."""
+
+    active_conflict_max_age_days: float = field(
+        default=183.0, converter=as_float, validator=number(0, _DAYS_MAX)
+    )
+    stable_rear_max_age_days: float = field(
+        default=365.0, converter=as_float, validator=number(0, _DAYS_MAX)
+    )
+    future_tolerance_days: float = field(
+        default=FUTURE_TOLERANCE / timedelta(days=1),
+        converter=as_float,
+        validator=number(0, _DAYS_MAX),
+    )
+
+    def max_age_days(self, sector: SectorClass) -> float:
+        """Return the age up to which a tile of this sector is fresh."""
+        match sector:
+            case SectorClass.ACTIVE_CONFLICT:
+                return self.active_conflict_max_age_days
+            case SectorClass.STABLE_REAR:
+                return self.stable_rear_max_age_days
+            case _:
+                assert_never(sector)
+
+    def judge(
+        self, tile: TileId, sector: SectorClass, *, produced_at: datetime, now: datetime
+    ) -> FreshnessLabel:
+        """Label a tile; a stale one is refused in active conflict and downgraded in the rear.
+
+        A date further ahead than the tolerance cannot be true, so it proves no freshness: stale.
+        """
+        check_aware(produced_at, field="produced_at")
+        check_aware(now)
+        if not isinstance(sector, SectorClass):  # its text would pass some checks and not others
+            raise InvalidValueError(field="sector", value=sector, problem="must be a SectorClass")
+        max_age_days = self.max_age_days(sector)
+        earliest_age = timedelta(days=-self.future_tolerance_days)
+        if earliest_age <= now - produced_at <= timedelta(days=max_age_days):
+            return FreshnessLabel.FRESH
+        if sector is SectorClass.STABLE_REAR:
+            return FreshnessLabel.DOWNGRADED
+        raise FreshnessRejectionError(
+            tile=str(tile),
+            sector_class=sector.value,
+            produced_at=produced_at,
+            max_age_days=max_age_days,
+        )

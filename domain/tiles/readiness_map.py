@@ -1,0 +1,211 @@
+"""What is wrong where in an area: one byte a tile, whatever there is to say about it."""
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from attrs import define, field, frozen
+
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles.coverage import TileCoverage, TileRange, check_area_size
+from tileferry.domain.tiles.readiness import NO_TILES, Flaw, ReadinessCount
+from tileferry.domain.tiles.tile_id import TileId
+
+REGIONS_MIN = 2  # what crosses the antimeridian has two parts, and they cannot be one rectangle
+_PRESENT = 1
+_BITS = {Flaw.DAMAGED: 2, Flaw.STALE: 4, Flaw.SUB_SPEC: 8, Flaw.DOWNGRADED: 16}
+_MARKS = [0, *range(_PRESENT, 32, 2)]
+"""Every mark a tile can have: none for a hole, or present and any of the bits."""
+_RUN = re.compile(rb"\x01+")
+
+
+def _has_flaw(mark: int, flaw: Flaw) -> bool:
+    return not mark if flaw is Flaw.HOLE else bool(mark & _BITS[flaw])
+
+
+def _rank(mark: int) -> int:
+    """Return how bad the worst is that a mark says; 0 for nothing."""
+    return max((len(Flaw) - n for n, flaw in enumerate(Flaw) if _has_flaw(mark, flaw)), default=0)
+
+
+_HAS = {flaw: bytes(_has_flaw(mark, flaw) for mark in range(256)) for flaw in Flaw}
+_RANKS = bytes(map(_rank, range(256)))
+_FLAW_BY_RANK = (None, *reversed(Flaw))
+
+
+@frozen(kw_only=True)
+class FlawRegion:
+    """A rectangle with a flaw: all of its tiles have it, or when drawn coarsely some of them."""
+
+    flaw: Flaw
+    tiles: TileRange
+    flawed: int
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every tile in it has the flaw."""
+        return self.flawed == self.tiles.count
+
+
+@frozen(kw_only=True)
+class MapPreview:
+    """A zoom level in few cells, north up and west left; a cell shows the worst of its tiles."""
+
+    zoom: int
+    side: int
+    """How many tiles a cell is wide and high."""
+    rows: tuple[tuple[Flaw | None, ...], ...]
+
+
+@frozen
+class _Grid:
+    """The marks of one rectangle of tiles, column by column."""
+
+    tiles: TileRange
+    marks: bytearray
+
+    @property
+    def height(self) -> int:
+        return self.tiles.y_max - self.tiles.y_min + 1
+
+    @property
+    def width(self) -> int:
+        return self.tiles.x_max - self.tiles.x_min + 1
+
+    def index(self, tile: TileId) -> int:
+        return (tile.x - self.tiles.x_min) * self.height + tile.y - self.tiles.y_min
+
+    def column(self, x: int) -> bytearray:
+        start = (x - self.tiles.x_min) * self.height
+        return self.marks[start : start + self.height]
+
+    def columns(self, x: int, side: int) -> Iterator[bytearray]:
+        return map(self.column, range(x, min(x + side, self.tiles.x_max + 1)))
+
+    def count(self) -> ReadinessCount:
+        of_mark = [(mark, self.marks.count(mark)) for mark in _MARKS]
+        return ReadinessCount(
+            tiles=self.tiles.count,
+            flaws={flaw: sum(n for mark, n in of_mark if _has_flaw(mark, flaw)) for flaw in Flaw},
+        )
+
+    def find_regions(self, flaw: Flaw, side: int) -> Iterator[FlawRegion]:
+        """Yield rectangles of blocks that have the flaw, each as wide as it goes."""
+        begun: dict[tuple[int, int], int] = {}
+        for x in range(self.tiles.x_min, self.tiles.x_max + 1, side):
+            spans = self._find_spans(flaw, x, side)
+            for span in sorted(begun.keys() - spans):
+                yield self._build_region(flaw, begun.pop(span), x - 1, span)
+            for span in spans:
+                begun.setdefault(span, x)
+        for span, x in begun.items():
+            yield self._build_region(flaw, x, self.tiles.x_max, span)
+
+    def _find_spans(self, flaw: Flaw, x: int, side: int) -> list[tuple[int, int]]:
+        """Return from where to where, in rows, a column of blocks has the flaw."""
+        merged = 0
+        for column in self.columns(x, side):
+            merged |= int.from_bytes(column.translate(_HAS[flaw]), "big")
+        spans: list[tuple[int, int]] = []
+        for run in _RUN.finditer(merged.to_bytes(self.height, "big")):
+            begin = run.start() // side * side
+            end = min(-(-run.end() // side) * side, self.height)
+            if spans and begin <= spans[-1][1]:  # they share a block, or their blocks touch
+                begin, _ = spans.pop()
+            spans.append((begin, end))
+        return spans
+
+    def _build_region(
+        self, flaw: Flaw, x_min: int, x_max: int, span: tuple[int, int]
+    ) -> FlawRegion:
+        begin, end = span
+        columns = self.columns(x_min, x_max - x_min + 1)
+        north = self.tiles.y_min
+        return FlawRegion(
+            flaw=flaw,
+            tiles=TileRange(
+                zoom=self.tiles.zoom,
+                x_min=x_min,
+                x_max=x_max,
+                y_min=north + begin,
+                y_max=north + end - 1,
+            ),
+            flawed=sum(column[begin:end].translate(_HAS[flaw]).count(1) for column in columns),
+        )
+
+    def build_cells(self, side: int) -> list[list[Flaw | None]]:
+        """Return columns of cells, each with the worst of its tiles."""
+        return [
+            self._build_cell_column(x, side)
+            for x in range(self.tiles.x_min, self.tiles.x_max + 1, side)
+        ]
+
+    def _build_cell_column(self, x: int, side: int) -> list[Flaw | None]:
+        rows = range(0, self.height, side)
+        ranks = [0] * len(rows)
+        for column in self.columns(x, side):
+            ranked = column.translate(_RANKS)
+            ranks = [max(rank, *ranked[y : y + side]) for rank, y in zip(ranks, rows, strict=True)]
+        return [_FLAW_BY_RANK[rank] for rank in ranks]
+
+
+@define
+class ReadinessMap:
+    """What was found of each tile of an area, of one source. A tile never marked is a hole."""
+
+    coverage: TileCoverage
+    _grids: dict[int, list[_Grid]] = field(factory=dict, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        check_area_size(self.coverage)
+        for tiles in self.coverage.ranges:
+            self._grids.setdefault(tiles.zoom, []).append(_Grid(tiles, bytearray(tiles.count)))
+
+    def mark(self, tile: TileId, flaws: Iterable[Flaw]) -> bool:
+        """Note that a tile is there, and what is wrong with it; tell whether it is of the area."""
+        for grid in self._grids.get(tile.zoom, ()):
+            if grid.tiles.contains(tile):
+                grid.marks[grid.index(tile)] |= _PRESENT
+                for flaw in flaws:
+                    grid.marks[grid.index(tile)] |= _BITS[flaw]
+                return True
+        return False
+
+    def count_by_zoom(self) -> dict[int, ReadinessCount]:
+        """Return how many tiles each zoom level has, and how many have which flaw."""
+        return {
+            zoom: sum((grid.count() for grid in grids), NO_TILES)
+            for zoom, grids in self._grids.items()
+        }
+
+    def find_regions(self, zoom: int, flaw: Flaw, *, limit: int) -> list[FlawRegion]:
+        """Return where a flaw is, in at most ``limit`` rectangles.
+
+        When there would be more, neighbours within ever larger blocks are drawn as one: the result
+        covers every flawed tile, and says how many it really has.
+        """
+        if limit < REGIONS_MIN:
+            raise InvalidValueError(
+                field="limit", value=limit, problem=f"must be at least {REGIONS_MIN}"
+            )
+        side = 1
+        while True:
+            every = (patch for grid in self._grids[zoom] for patch in grid.find_regions(flaw, side))
+            found = list(islice(every, limit + 1))
+            if len(found) <= limit:
+                return found
+            side *= 2
+
+    def draw_preview(self, zoom: int, *, columns_max: int, rows_max: int) -> MapPreview:
+        """Draw a zoom level in so few cells."""
+        grids = self._grids[zoom]
+        if self.coverage.bbox.crosses_antimeridian:
+            grids = grids[::-1]  # the part that ends at 180 degrees lies west of the other
+        side = 1
+        while (
+            sum(-(-grid.width // side) for grid in grids) > max(columns_max, len(grids))
+            or -(-grids[0].height // side) > rows_max
+        ):
+            side += 1
+        columns = [column for grid in grids for column in grid.build_cells(side)]
+        return MapPreview(zoom=zoom, side=side, rows=tuple(zip(*columns, strict=True)))

@@ -1,0 +1,220 @@
+"""One entry of the audit log, on one line for people."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from attrs import evolve, frozen
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from tileferry.application.audit_reader import DecodedEntry
+from tileferry.domain.audit import (
+    AuditEvent,
+    IdempotencyUsed,
+    RetryAttempted,
+    RetryExhausted,
+    RetrySucceeded,
+    StateChanged,
+    TileGivenUp,
+)
+from tileferry.domain.retry import (
+    BackoffKind,
+    Decision,
+    DecisionRecord,
+    GiveUp,
+    RateLimited,
+    RetryPolicy,
+    RetryReason,
+)
+from tileferry.domain.text import printable
+from tileferry.entrypoints.cli.formatting import format_clock_time, format_duration
+
+
+@frozen
+class _EntryLine:
+    what: str
+    style: str
+    attempt: str
+    delay: str
+    about: str
+
+
+def shorten_category(code: str) -> str:
+    """Leave out of a category's code what all of them begin with."""
+    return printable(code.removeprefix("RETRY_").removeprefix("REPLAY_"))
+
+
+def format_entry(read: DecodedEntry) -> Text:
+    """Lay an entry out: time, number, what happened, attempt, wait, and what it is about."""
+    event = read.event
+    if event is None:
+        when, line = "-", _EntryLine("unreadable", "bold red", "", "", read.problem or "")
+    else:
+        when, line = format_clock_time(event.timestamp), _describe_event(event)
+    text = Text(f"{when:<19} {read.entry.sequence:>6} ")
+    text.append(f"{line.what:<10}", line.style)
+    if line.attempt or line.delay:
+        text.append(f" {line.attempt:>4} {line.delay:>7} ")
+    text.append(f" {printable(line.about)}")
+    return text
+
+
+def _describe_event(event: AuditEvent) -> _EntryLine:  # noqa: PLR0911  # one for each kind
+    match event:
+        case RetryAttempted():
+            attempt = f"{event.attempt_number}/{event.max_attempts}"
+            error = _format_error(event.exception_type, event.exception_message)
+            return _EntryLine(
+                "retry",
+                "yellow",
+                attempt,
+                format_duration(event.delay_seconds),
+                _format_call(event, error),
+            )
+        case RetryExhausted():
+            attempt = f"{event.total_attempts}/{event.decision_record.policy.max_attempts}"
+            error = _format_error(event.final_exception_type, event.final_exception_message)
+            return _EntryLine("gave up", "bold red", attempt, "", _format_call(event, error))
+        case RetrySucceeded():
+            waited = format_duration(event.total_delay_seconds)
+            return _EntryLine(
+                "succeeded", "green", str(event.total_attempts), waited, _format_call(event, "")
+            )
+        case IdempotencyUsed():
+            return _EntryLine(
+                f"key {event.action}", "cyan", "", "", _format_call(event, event.idempotency_key)
+            )
+        case StateChanged():
+            reason = f": {event.reason}" if event.reason else ""
+            # First what happened: a narrow terminal cuts the end.
+            move = f"{event.from_status or 'new'} → {event.to_status}: {event.subject}"
+            actor = " ".join([event.actor, *_get_person(event)])
+            return _EntryLine(
+                "state", "blue", "", "", f"{move} ({event.transition} by {actor}){reason}"
+            )
+        case TileGivenUp():
+            reason = f": {event.last_rejection_reason}" if event.last_rejection_reason else ""
+            about = f"tile {event.tile_id} of flight {event.flight_id}{reason}"
+            return _EntryLine("giveup", "bold red", str(event.attempts), "", about)
+        case _:  # a kind that is new
+            return _EntryLine(event.event_type, "", "", "", "")
+
+
+def _get_person(event: StateChanged) -> list[str]:
+    """Return who it was, where that was said."""
+    by = (event.additional_context or {}).get("by")
+    return [by] if isinstance(by, str) else []
+
+
+def _format_call(
+    event: RetryAttempted | RetryExhausted | RetrySucceeded | IdempotencyUsed, detail: str
+) -> str:
+    about = f"{shorten_category(event.retry_category)} {event.operation}"
+    return f"{about}: {detail}" if detail else about
+
+
+def _format_error(kind: str, message: str) -> str:
+    return f"{kind}: {message}" if message else kind
+
+
+def entry_to_json(read: DecodedEntry) -> dict[str, Any]:
+    """Return an entry for scripts."""
+    return {
+        "sequence": read.entry.sequence,
+        "hash": read.entry.hash,
+        "event": None if read.event is None else read.event.as_json(),
+        "problem": read.problem,
+    }
+
+
+_DELAY_DIGITS = 3
+
+
+def replay_to_json(entries: Sequence[DecodedEntry]) -> dict[str, Any]:
+    """Return every entry with its decision, as recorded and as made again."""
+    return {
+        "same": all(read.event is not None and read.difference is None for read in entries),
+        "decisions": sum(read.record is not None for read in entries),
+        "entries": [_replay_entry_to_json(read) for read in entries],
+    }
+
+
+def _replay_entry_to_json(read: DecodedEntry) -> dict[str, Any]:
+    record = read.record
+    if record is None:
+        return {**entry_to_json(read), "same": None, "recomputed": None}
+    again = evolve(record, decision=record.recompute())
+    same = read.difference is None
+    return {**entry_to_json(read), "same": same, "recomputed": again.as_json()["decision"]}
+
+
+def render_replay(entries: Sequence[DecodedEntry]) -> RenderableType:
+    """Lay out every entry, its decision below it, and the verdict at the end."""
+    lines = [line for read in entries for line in _render_entry(read)]
+    decisions = [read for read in entries if read.record is not None]
+    differing = [read.entry.sequence for read in decisions if read.difference is not None]
+    unreadable = [read.entry.sequence for read in entries if read.event is None]
+    count = f"{len(decisions)} decision{'' if len(decisions) == 1 else 's'}"
+    if differing:
+        numbers = ", ".join(map(str, differing))
+        lines.append(Text(f"{count} made again, and not the same: {numbers}", "bold red"))
+    else:
+        lines.append(Text(f"{count} made again, all the same to the byte", "green"))
+    if unreadable:
+        numbers = ", ".join(map(str, unreadable))
+        lines.append(Text(f"could not be read: {numbers}", "bold red"))
+    return Group(*lines)
+
+
+def _render_entry(read: DecodedEntry) -> list[Text]:
+    lines = [format_entry(read)]
+    record = read.record
+    if record is None:
+        return lines
+    lines.append(Text(f"    from      {_describe_failure(record)}", "dim"))
+    lines.append(Text(f"    policy    {describe_policy(record.policy)}", "dim"))
+    difference = read.difference
+    decided = describe_decision(record.decision, exactly=difference is not None)
+    lines.append(Text(f"    decided   {decided}"))
+    if difference is not None:
+        again = describe_decision(difference.recomputed, exactly=True)
+        lines.append(Text(f"    differs   it comes out as: {again}", "bold red"))
+    return lines
+
+
+def _describe_failure(record: DecisionRecord) -> str:
+    failure = record.failure
+    parts = [f"attempt {failure.attempt}", failure.error.code.replace("_", " ")]
+    if isinstance(failure.error, RateLimited) and failure.error.retry_after_s is not None:
+        parts[-1] += f", told to come back in {format_duration(failure.error.retry_after_s)}"
+    if failure.rate_limited:
+        parts.append(f"rate limited before: {failure.rate_limited}")
+    parts.append(f"{format_duration(failure.elapsed_s)} after the start")
+    if failure.budget_tokens is not None:
+        parts.append(f"budget {failure.budget_tokens:g}")
+    parts.append(f"key {printable(failure.key, limit=40)}")
+    return ", ".join(parts)
+
+
+def describe_policy(policy: RetryPolicy) -> str:
+    """Say what a policy allows, on one line."""
+    power = policy.backoff is BackoffKind.POWER
+    growth = "to the power" if power else f"x{policy.backoff_multiplier:g}"
+    jitter = f"±{policy.jitter_factor:.0%}" if policy.jitter_enabled else "no jitter"
+    deadline = (
+        "" if policy.deadline_s is None else f", deadline {format_duration(policy.deadline_s)}"
+    )
+    return (
+        f"{policy.max_attempts} attempts, {format_duration(policy.base_delay)} {growth}"
+        f" up to {format_duration(policy.max_delay)}, {jitter}{deadline}"
+    )
+
+
+def describe_decision(decision: Decision, *, exactly: bool = False) -> str:
+    """Say what was decided; delays are rounded, though a replay is held to their last digit."""
+    if isinstance(decision, GiveUp):
+        return f"give up after attempt {decision.attempts}: {decision.reason.explanation}"
+    delay_s = decision.delay_s if exactly else round(decision.delay_s, _DELAY_DIGITS)
+    if decision.reason is RetryReason.RETRY_AFTER:
+        return f"wait {delay_s} s as it asked, at no charge"
+    return f"wait {delay_s} s, then attempt {decision.attempt}"

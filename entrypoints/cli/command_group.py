@@ -1,0 +1,89 @@
+"""How commands are declared, and the options that all of them have.
+
+What is declared is all that ``--help`` and the shell's completion need, so a module that declares
+commands imports nothing heavy: what a command does is in ``running``, imported when it is run.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+_EXAMPLE_CHARS_MAX = 70
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object for scripts.")]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", metavar="FILE", help="The configuration file.", dir_okay=False, exists=True
+    ),
+]
+
+
+class HelpGroup(TyperGroup):
+    """Gives its flags a default: to make sense of none, typer would import all of pydantic."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the flags; a group has no other options."""
+        flags = super().get_params(ctx)
+        for flag in flags:
+            flag.default = False
+        return flags
+
+
+class HelpCommand(TyperCommand):
+    """Shows its arguments as they are typed, without braces and types."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return what stands behind the command's name."""
+        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write what each argument and each option means."""
+        rows: dict[str, list[tuple[str, str]]] = {"argument": [], "option": []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                rows[parameter.param_type_name].append((record[0].split(" <")[0], record[1]))
+        for kind, described in rows.items():
+            if described:
+                with formatter.section(f"{kind.title()}s"):
+                    formatter.write_dl(described)
+
+
+class CommandGroup(typer.Typer):
+    """Declares commands that explain themselves in the house's way."""
+
+    def command(self, name: str | None = None, **settings: Any) -> Any:
+        """Return what makes a function a command."""
+        return super().command(name, cls=HelpCommand, **settings)
+
+
+def declare_group(text: str) -> typer.Typer:
+    """Return a noun that takes verbs."""
+    return CommandGroup(
+        help=text, cls=HelpGroup, no_args_is_help=True, add_completion=False, rich_markup_mode=None
+    )
+
+
+def declare_command() -> typer.Typer:
+    """Return a noun that is a command by itself."""
+    return CommandGroup(add_completion=False, rich_markup_mode=None)
+
+
+def format_examples(*lines: str) -> str:
+    """Return what stands below a command's help: lines that can be typed as they are."""
+    title = "Examples:" if len(lines) > 1 else "Example:"
+    return "\n".join(["\b", title, *(f"  {_fold_line(line)}" for line in lines)])
+
+
+def _fold_line(line: str) -> str:
+    """Break a long line before its options, in a way that a shell takes: help has 80 columns."""
+    begin, *options = line.split(" --")
+    rows = [begin]
+    for option in options:
+        if len(rows[-1]) + len(option) > _EXAMPLE_CHARS_MAX:
+            rows.append(f"  --{option}")
+        else:
+            rows[-1] += f" --{option}"
+    return " \\\n  ".join(rows)

@@ -1,1 +1,0 @@
-"""What an operator types: one module a noun."""

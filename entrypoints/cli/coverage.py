@@ -1,0 +1,179 @@
+"""``tileferry coverage``: what the provider has in an area."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from tileferry.adapters.postgres import get_schema_status
+from tileferry.application.download.provider_calls import ProviderCalls
+from tileferry.application.download.survey import ListingSummary, TileGates, summarize_listing
+from tileferry.domain.text import format_bytes
+from tileferry.domain.tiles import SectorClass, TileCoverage
+from tileferry.entrypoints.cli.area_options import parse_coverage
+from tileferry.entrypoints.cli.command_group import (
+    ConfigFile,
+    JsonFlag,
+    declare_command,
+    format_examples,
+)
+from tileferry.entrypoints.cli.formatting import bbox_to_json, time_to_json
+from tileferry.entrypoints.cli.option_types import AreaOption, BboxOption, ZoomOption
+from tileferry.entrypoints.cli.output import open_container, print_json, stderr, stdout
+from tileferry.entrypoints.cli.progress_view import WaitPrinter
+from tileferry.entrypoints.container import Container
+from tileferry.entrypoints.tile_source import format_credits, get_credits
+
+app = declare_command()
+
+
+@app.command(
+    "coverage",
+    epilog=format_examples(
+        "tileferry coverage --bbox 36.1,49.9,36.4,50.1 --zoom 13-15",
+        "tileferry coverage --bbox 36.1,49.9,36.4,50.1 --zoom 15 --json",
+    ),
+)
+def coverage_command(
+    *,
+    bbox: BboxOption = None,
+    area: AreaOption = None,
+    zoom: ZoomOption,
+    config: ConfigFile = None,
+    json: JsonFlag = False,
+) -> None:
+    """Show what the provider has in an area, without fetching any of it.
+
+    By zoom level: how many tiles, how large, how old and how fine. Stale tiles are refused in
+    sector active_conflict, and downgraded in stable_rear.
+    """
+    from tileferry.entrypoints.cli import coverage
+
+    coverage.show_coverage(config, bbox=bbox, area=area, zoom=zoom, json=json)
+
+
+def listing_to_json(listed: ListingSummary) -> dict[str, Any]:
+    """Return what was added up, for scripts."""
+    return {
+        "tiles": listed.tiles,
+        "size_bytes": listed.size_bytes,
+        "oldest_produced_at": time_to_json(listed.oldest),
+        "newest_produced_at": time_to_json(listed.newest),
+        "finest_m_per_px": listed.finest_m_per_px,
+        "coarsest_m_per_px": listed.coarsest_m_per_px,
+        "refused_resolution": listed.refused_resolution,
+        "stale": {sector.value: listed.stale[sector] for sector in SectorClass},
+    }
+
+
+def build_coverage_table(coverage: TileCoverage, found: dict[int, ListingSummary]) -> Table:
+    """Lay out what was found, a line for each zoom level; all of it fits into 80 columns.
+
+    What is refused or stale has a column if there is any. Long cells are folded at their spaces.
+    """
+    table = Table(
+        title=f"Imagery in {coverage.bbox}",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),  # so that it fits into 80 columns
+    )
+    rows = {
+        "zoom": [str(zoom) for zoom in found],
+        "tiles": [
+            f"{listed.tiles:,} of {_count_tiles(coverage, zoom):,}"
+            for zoom, listed in found.items()
+        ],
+        "size": [format_bytes(listed.size_bytes) for listed in found.values()],
+        "produced": [*map(_format_dates, found.values())],
+        "m/px": [*map(_format_resolutions, found.values())],
+    }
+    sectors = " / ".join(sector.value for sector in SectorClass)
+    captions = []
+    if any(listed.refused_resolution for listed in found.values()):
+        rows["refused"] = [f"{listed.refused_resolution:,}" for listed in found.values()]
+        captions.append("refused: for their resolution")
+    if any(any(listed.stale.values()) for listed in found.values()):
+        rows["stale"] = [*map(_format_stale, found.values())]
+        captions.append(f"stale: in {sectors}")
+    for name in rows:
+        table.add_column(name, justify="right")
+    for row in zip(*rows.values(), strict=True):
+        table.add_row(*row)
+    table.caption = (
+        "; ".join(captions) or f"none refused for their resolution, none stale in {sectors}"
+    )
+    table.caption_justify = "left"
+    return table
+
+
+def _count_tiles(coverage: TileCoverage, zoom: int) -> int:
+    return sum(part.count for part in coverage.ranges if part.zoom == zoom)
+
+
+def _format_dates(listed: ListingSummary) -> str:
+    if listed.oldest is None or listed.newest is None:
+        return "-"
+    return _format_span(listed.oldest.date().isoformat(), listed.newest.date().isoformat())
+
+
+def _format_resolutions(listed: ListingSummary) -> str:
+    finest, coarsest = listed.finest_m_per_px, listed.coarsest_m_per_px
+    if finest is None or coarsest is None:
+        return "-"
+    return _format_span(f"{finest:.3g}", f"{coarsest:.3g}")
+
+
+def _format_stale(listed: ListingSummary) -> str:
+    return " / ".join(f"{listed.stale[sector]:,}" for sector in SectorClass)
+
+
+def _format_span(least: str, most: str) -> str:
+    return least if least == most else f"{least} to {most}"
+
+
+def build_provider_calls(container: Container, purpose: str) -> ProviderCalls:
+    """Return calls to the provider; their retries are told, and go to the audit log."""
+    provider = container.provider()  # what is wrong with its settings is said first
+    get_schema_status(container.database()).check()
+    trail = container.audit_trail()
+    trail.sinks = [WaitPrinter(stderr), *trail.sinks]
+    return ProviderCalls(
+        provider=provider,
+        retry=container.provider_retry(),
+        clock=container.clock(),
+        policy=container.download_settings().policy,
+        correlation_id=purpose,
+    )
+
+
+SCHEMA = "tileferry.coverage.v1"
+
+
+def show_coverage(
+    config: Path | None, *, bbox: str | None, area: str | None, zoom: str, json: bool
+) -> None:
+    """Read the listing to its end, and show what it adds up to."""
+    with open_container(config) as container:
+        settings = container.config()
+        coverage = parse_coverage(settings, bbox, area, zoom)
+        calls = build_provider_calls(container, f"coverage {coverage.bbox}")
+        wanted = container.download_settings()
+        gates = TileGates(
+            resolution=wanted.gate,
+            freshness=container.metadata_store().freshness,
+            now=datetime.fromtimestamp(container.clock().now(), UTC),
+        )
+        found = summarize_listing(calls.iter_pages(coverage, wanted.listing), coverage, gates)
+    if json:
+        lines = [{"zoom": zoom, **listing_to_json(tiles)} for zoom, tiles in found.items()]
+        print_json(
+            SCHEMA, {"bbox": bbox_to_json(coverage.bbox), "zooms": lines, **get_credits(settings)}
+        )
+        return
+    stdout.print(build_coverage_table(coverage, found))
+    if (named := format_credits(settings)) is not None:
+        stdout.print(named, markup=False, soft_wrap=True)
+    if not any(tiles.tiles for tiles in found.values()):
+        stderr.print("The provider has nothing there; check the area, and its zoom levels.")

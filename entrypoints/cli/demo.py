@@ -1,0 +1,78 @@
+"""``tileferry demo``: an operator's day, played with real commands."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from tileferry.adapters.filesystem import write_file_atomically
+from tileferry.domain.errors import StorageError
+from tileferry.entrypoints.cli.command_group import JsonFlag, declare_command, format_examples
+from tileferry.entrypoints.cli.output import print_json, stdout
+from tileferry.entrypoints.demo.report.page import render_report
+from tileferry.entrypoints.demo.scenario import SMALL, WHOLE
+from tileferry.entrypoints.demo.story import run_demo
+
+app = declare_command()
+
+
+@app.command(
+    "demo", epilog=format_examples("tileferry demo", "tileferry demo --small --report day.html")
+)
+def demo_command(
+    *,
+    small: Annotated[
+        bool, typer.Option("--small", help="Download fewer tiles; the story is the same.")
+    ] = False,
+    report: Annotated[
+        Path,
+        typer.Option(
+            "--report", metavar="FILE", help="Where the page about it goes.", dir_okay=False
+        ),
+    ] = Path("build/demo-report.html"),
+    json: JsonFlag = False,
+) -> None:
+    """Play an operator's day: a bad provider, a lost laptop, and not one lost tile.
+
+    It takes about two minutes and leaves one HTML page, which opens offline. Everything else lives
+    in a temporary folder: nothing is read from your configuration, and nothing of yours is touched.
+
+    With --json, the story goes to stderr.
+    """
+    from tileferry.entrypoints.cli.extras import require_extra
+
+    with require_extra("web,embedded", needed_by="demo"):
+        from tileferry.entrypoints.cli import demo
+
+    demo.play_demo(report, small=small, json=json)
+
+
+SCHEMA = "tileferry.demo.v1"
+
+
+def play_demo(report: Path, *, small: bool, json: bool) -> None:
+    """Play it, write the page, and say where it is."""
+    _create_report_folder(report)
+    console = Console(stderr=True, highlight=False) if json else stdout
+    found = run_demo(SMALL if small else WHOLE, console, sys.stderr if json else sys.stdout)
+    write_file_atomically(report.absolute(), render_report(found).encode())
+    if json:
+        print_json(SCHEMA, {**found.to_json(), "report": str(report)})
+        return
+    stdout.print(f"\nThat took {found.seconds:.0f} seconds. The whole story, with maps and plots:")
+    stdout.print(str(report), markup=False, soft_wrap=True)
+
+
+def _create_report_folder(report: Path) -> None:
+    """Find out before the story, not after it, that its page cannot be written."""
+    try:
+        report.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(
+            action="make the folder",
+            path=str(report.parent),
+            problem=error.strerror or type(error).__name__,
+            remedy="give --report another file",
+        ) from error

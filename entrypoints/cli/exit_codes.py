@@ -1,0 +1,69 @@
+"""Exit codes, and which error leads to which: one table."""
+
+from enum import IntEnum
+
+from tileferry.domain.errors import (
+    AlreadyThereError,
+    ArchiveError,
+    CacheBudgetExceededError,
+    CacheLockError,
+    ConfirmationNeededError,
+    FlightStateNotOnGroundError,
+    ForeignCacheError,
+    IllegalTransitionError,
+    IncompleteWorkError,
+    InvalidValueError,
+    LeaseLostError,
+    NoRawPartitionError,
+    NothingToResumeError,
+    NotPermittedError,
+    PlanDriftedError,
+    RateLimitedError,
+    SatelliteProviderError,
+    TileManagerError,
+)
+
+
+class ExitCode(IntEnum):
+    """What a command's end means to a script."""
+
+    DONE = 0
+    USAGE = 2
+    PARTIAL = 3
+    REFUSED = 4
+    PROVIDER_FAILED = 5
+    AUTHENTICATION = 6
+    FATAL = 7
+    INTERRUPTED = 130
+
+
+_CODES: tuple[tuple[type[TileManagerError], ExitCode], ...] = (
+    (InvalidValueError, ExitCode.USAGE),
+    (AlreadyThereError, ExitCode.REFUSED),
+    (ArchiveError, ExitCode.REFUSED),
+    (CacheLockError, ExitCode.REFUSED),
+    (CacheBudgetExceededError, ExitCode.REFUSED),
+    (FlightStateNotOnGroundError, ExitCode.REFUSED),
+    (ForeignCacheError, ExitCode.REFUSED),
+    (IllegalTransitionError, ExitCode.REFUSED),
+    (IncompleteWorkError, ExitCode.PARTIAL),
+    (LeaseLostError, ExitCode.REFUSED),
+    (PlanDriftedError, ExitCode.REFUSED),
+    (NothingToResumeError, ExitCode.REFUSED),
+    (ConfirmationNeededError, ExitCode.REFUSED),
+    (NoRawPartitionError, ExitCode.REFUSED),
+    (NotPermittedError, ExitCode.REFUSED),
+    (SatelliteProviderError, ExitCode.PROVIDER_FAILED),
+    (RateLimitedError, ExitCode.PROVIDER_FAILED),
+)
+
+
+def get_exit_code(error: TileManagerError) -> ExitCode:
+    """Return how a command ends that met ``error``."""
+    fault = error.fault if isinstance(error, SatelliteProviderError) else None
+    if fault is not None and fault.is_authentication:
+        return ExitCode.AUTHENTICATION
+    for kind, code in _CODES:
+        if isinstance(error, kind):
+            return code
+    return ExitCode.FATAL

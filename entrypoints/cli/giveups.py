@@ -1,0 +1,180 @@
+"""``tileferry giveups``: tiles that the provider would not take, for a human to decide on."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from tileferry.adapters.postgres import build_reopen_sql
+from tileferry.application.upload.upload_retry import Giveup
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.text import format_bytes, format_utc
+from tileferry.domain.tiles import TileId, TileMetadata, VotingStatus
+from tileferry.entrypoints.cli.command_group import (
+    ConfigFile,
+    JsonFlag,
+    declare_group,
+    format_examples,
+)
+from tileferry.entrypoints.cli.formatting import time_to_json
+from tileferry.entrypoints.cli.output import (
+    blame_option,
+    build_facts_table,
+    open_checked,
+    print_json,
+    stderr,
+    stdout,
+)
+from tileferry.entrypoints.container import Container
+
+app = declare_group("Tiles whose upload was given up: a human decides about them.")
+
+
+@app.command(
+    "list", epilog=format_examples("tileferry giveups list", "tileferry giveups list --flight F7")
+)
+def list_command(
+    *,
+    flight: Annotated[
+        str | None, typer.Option("--flight", metavar="FLIGHT", help="Only of this flight.")
+    ] = None,
+    config: ConfigFile = None,
+    json: JsonFlag = False,
+) -> None:
+    """List the tiles that wait for a human, and what the provider said."""
+    from tileferry.entrypoints.cli import giveups
+
+    giveups.list_giveups(config, flight=flight, json=json)
+
+
+@app.command(
+    "show", epilog=format_examples("tileferry giveups show flight-f7-d96b6ec7/16/39000/22000")
+)
+def show_command(
+    *,
+    tile: Annotated[
+        str, typer.Argument(metavar="TILE", help="The tile, as the list has it: source/z/x/y.")
+    ],
+    config: ConfigFile = None,
+    json: JsonFlag = False,
+) -> None:
+    """Show why a tile was given up, and how to give it another try.
+
+    Its picture is taken out of the cache, into a file that can be looked at.
+    """
+    from tileferry.entrypoints.cli import giveups
+
+    giveups.show_giveup(config, tile=tile, json=json)
+
+
+LIST_SCHEMA = "tileferry.giveups.list.v1"
+SHOW_SCHEMA = "tileferry.giveups.show.v1"
+
+
+# list
+
+
+def list_giveups(config: Path | None, *, flight: str | None, json: bool) -> None:
+    """List all that wait, or those of a flight."""
+    with open_checked(config) as container:
+        tiles = container.metadata_store().find_given_up(flight)
+        found = list(container.giveup_reader().iter_giveups(tiles))
+    if json:
+        print_json(LIST_SCHEMA, {"giveups": [_giveup_to_json(giveup) for giveup in found]})
+    elif not found:
+        stdout.print("No tile is given up.")
+    else:
+        stdout.print(_build_table(found))
+        stderr.print("To look at one: tileferry giveups show TILE")
+
+
+def _build_table(found: list[Giveup]) -> Table:
+    table = Table(box=box.SIMPLE)
+    table.add_column("tile", no_wrap=True)  # in one piece, to be copied
+    for title in ("attempts", "given up", "what the provider said last"):
+        table.add_column(title, overflow="fold")
+    for giveup in found:
+        table.add_row(
+            Text(str(giveup.tile.tile_id)),
+            str(giveup.tile.upload_attempts),
+            _format_giveup_time(giveup),
+            Text(giveup.reason or "not recorded any more"),
+        )
+    return table
+
+
+# show
+
+
+def show_giveup(config: Path | None, *, tile: str, json: bool) -> None:
+    """Show one tile and take its picture out of the cache, to be looked at."""
+    with blame_option("TILE"):
+        tile_id = TileId.parse(tile)
+    with open_checked(config) as container:
+        known = _find_giveup(container, tile_id)
+        (giveup,) = container.giveup_reader().iter_giveups([known])
+        picture = container.pictures().extract(tile_id, container.tile_store().read_tile(tile_id))
+    if json:
+        print_json(SHOW_SCHEMA, {**_giveup_to_json(giveup), "picture": str(picture)})
+        return
+    stdout.print(build_facts_table(f"Tile {tile_id}, given up", _build_rows(giveup, picture)))
+    stderr.print("If you have mended the cause, this gives it one more try (in psql):")
+    stderr.print(f"  {build_reopen_sql(tile_id)}")
+
+
+def _find_giveup(container: Container, tile_id: TileId) -> TileMetadata:
+    known = container.metadata_store().get_metadata(tile_id)
+    if known is None or known.voting_status is not VotingStatus.UPLOAD_GIVEUP:
+        raise InvalidValueError(
+            field="TILE",
+            value=str(tile_id),
+            problem="is not given up" if known else "is not in the cache",
+            remedy="see tileferry giveups list",
+        )
+    return known
+
+
+def _build_rows(giveup: Giveup, picture: Path) -> dict[str, object]:
+    tile = giveup.tile
+    return {
+        "flight": tile.flight_id,
+        "attempts": tile.upload_attempts,
+        "given up": _format_giveup_time(giveup),
+        "the provider said": giveup.reason or "not recorded any more",
+        "captured": format_utc(tile.produced_at),
+        "size": format_bytes(tile.blob.length),
+        "sha256": tile.blob.sha256,
+        "picture": picture,
+    }
+
+
+# both
+
+
+def _get_giveup_time(giveup: Giveup) -> datetime | None:
+    at_s = giveup.given_up_at_s
+    return None if at_s is None else datetime.fromtimestamp(at_s, UTC)
+
+
+def _format_giveup_time(giveup: Giveup) -> str:
+    at = _get_giveup_time(giveup)
+    return "" if at is None else format_utc(at)
+
+
+def _giveup_to_json(giveup: Giveup) -> dict[str, Any]:
+    tile = giveup.tile
+    return {
+        "tile_id": str(tile.tile_id),
+        "flight_id": tile.flight_id,
+        "attempts": tile.upload_attempts,
+        "last_rejection_reason": giveup.reason,
+        "given_up_at": time_to_json(_get_giveup_time(giveup)),
+        "captured_at": time_to_json(tile.produced_at),
+        "size_bytes": tile.blob.length,
+        "sha256": tile.blob.sha256,
+        "reopening_sql": build_reopen_sql(tile.tile_id),
+    }

@@ -1,1 +1,0 @@
-"""What commands read from their options."""

@@ -1,0 +1,104 @@
+"""Times and durations as operators write them."""
+
+import re
+from datetime import UTC, date, datetime, time, timedelta
+
+from attrs import evolve
+
+from tileferry.domain.audit import AlertThresholds
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.validation import DURATION_MAX, parse_date, parse_datetime
+
+_DURATION_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([smhdw])")
+_ALL = "all"
+_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def parse_since(text: str, *, now: datetime) -> datetime | None:
+    """Return where a stretch of time begins: ``24h`` ago, at a time, or ``None`` for ``all``."""
+    asked = text.strip().lower()
+    if asked == _ALL:
+        return None
+    match = _DURATION.fullmatch(asked)
+    if match:
+        seconds = float(match[1]) * _DURATION_UNITS[match[2]]
+        return now - timedelta(seconds=min(seconds, DURATION_MAX.total_seconds()))
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise _build_since_error(text, "is neither a duration nor a time")
+    if moment < _EARLIEST:
+        raise _build_since_error(text, "is before anything can have been logged")
+    if moment > now:
+        raise _build_since_error(text, "is in the future")
+    return moment
+
+
+def _build_since_error(text: str, problem: str) -> InvalidValueError:
+    return InvalidValueError(
+        field="--since",
+        value=text,
+        problem=problem,
+        remedy="use 90s, 15m, 24h, 7d or 2w, all, or a time with its zone such as"
+        " 2026-11-16T08:00:00Z",
+    )
+
+
+def parse_day(text: str, *, option: str) -> date:
+    """Read a date that was given for an option."""
+    day = parse_date(text)
+    if day is None:
+        raise InvalidValueError(
+            field=option,
+            value=text,
+            problem="is not a date",
+            remedy="give year, month and day, such as 2024-01-31",
+        )
+    return day
+
+
+def parse_day_or_time(text: str, *, option: str) -> datetime:
+    """Read a date, of which the beginning counts, or a time with its zone."""
+    day = parse_date(text)
+    if day is not None:
+        return datetime.combine(day, time.min, UTC)
+    try:
+        return parse_datetime(text, field=option)
+    except InvalidValueError as error:
+        remedy = "write it as 2026-11-01, or as 2026-11-01T12:00:00Z with its zone"
+        raise evolve(error, remedy=remedy) from None
+
+
+_RATE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?) *([kMG]?)B?(?:/s)?")
+_RATE_UNITS = {"": 1, "k": 1_000, "M": 1_000_000, "G": 1_000_000_000}
+
+
+def parse_rate(text: str) -> float:
+    """Return the bytes a second that ``--rate`` gives, such as ``2.5M``."""
+    match = _RATE.fullmatch(text.strip())
+    rate = float(match[1]) * _RATE_UNITS[match[2]] if match else 0.0
+    if rate <= 0:
+        raise InvalidValueError(
+            field="--rate",
+            value=text,
+            problem="is no rate in bytes a second",
+            remedy="write it as 500k, 2M or 2.5M",
+        )
+    return rate
+
+
+def parse_alert_rate(text: str) -> AlertThresholds:
+    """Return the limit for all categories that ``--alert-rate`` gives, such as ``10/min``."""
+    try:
+        rate = float(text.strip().lower().removesuffix("/min"))
+        return AlertThresholds(retries_per_minute=rate)
+    except (ValueError, InvalidValueError):
+        raise InvalidValueError(
+            field="--alert-rate",
+            value=text,
+            problem="is not a rate",
+            remedy="give retries per minute, such as 10/min",
+        ) from None

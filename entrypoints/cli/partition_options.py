@@ -1,0 +1,137 @@
+"""Which partitions a command is about: one by its key, or those that a filter takes."""
+
+import getpass
+import os
+import socket
+import sys
+from datetime import date
+from typing import overload
+
+import typer
+from attrs import define
+
+from tileferry.application.control.partition_control import OperatorOverride
+from tileferry.application.ports.work import PartitionFilter
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.partitions import LARGE_RANGE, PartitionKey, PartitionStatus
+from tileferry.domain.text import printable
+from tileferry.domain.validation import is_name, is_unicode
+from tileferry.entrypoints.cli.output import blame_option, stderr
+from tileferry.entrypoints.cli.parsing import parse_day
+
+
+@define(kw_only=True)
+class PartitionOptions:
+    """What the options of a command say about partitions."""
+
+    partition: str | None = None
+    source: str | None = None
+    customer_id: str | None = None
+    query: str | None = None
+    date: str | None = None
+    first: str | None = None
+    last: str | None = None
+
+    def to_key(self, own_source: str) -> PartitionKey | None:
+        """Return the one partition that is meant, if one is; the source may be left out."""
+        named = [self.source, self.customer_id, self.query, self.date]
+        span = [self.first, self.last]
+        if self.partition is not None:
+            if any(value is not None for value in (*named, *span)):
+                raise typer.BadParameter("give a partition either as PARTITION or by options")
+            with blame_option("PARTITION"):
+                return PartitionKey.parse(self.partition)
+        if self.date is None:
+            return None
+        if any(value is not None for value in span):
+            raise typer.BadParameter("give either --date or a range with --from and --to")
+        if self.customer_id is None or self.query is None:
+            raise typer.BadParameter("--date names a partition with --customer-id and --query")
+        self._check_names()
+        return PartitionKey(
+            source=self.source or own_source,
+            customer_id=self.customer_id,
+            query_name=self.query,
+            logical_date=parse_day(self.date, option="--date"),
+        )
+
+    def to_filter(self, *statuses: PartitionStatus, after: str | None = None) -> PartitionFilter:
+        """Return what takes the partitions that are meant."""
+        self._check_names()
+        first, last = parse_days(self.first, self.last)
+        with blame_option("--after"):
+            beyond = None if after is None else PartitionKey.parse(after)
+        return PartitionFilter(
+            source=self.source,
+            customer_id=self.customer_id,
+            query_name=self.query,
+            first=first,
+            last=last,
+            statuses=statuses,
+            after=beyond,
+        )
+
+    def _check_names(self) -> None:
+        check_name(self.source, "--source")
+        check_name(self.customer_id, "--customer-id")
+        check_name(self.query, "--query")
+
+
+@overload
+def parse_days(first: str, last: str) -> tuple[date, date]: ...
+
+
+@overload
+def parse_days(first: str | None, last: str | None) -> tuple[date | None, date | None]: ...
+
+
+def parse_days(first: str | None, last: str | None) -> tuple[date | None, date | None]:
+    """Read the two ends of a range, as far as they were given."""
+    begin = None if first is None else parse_day(first, option="--from")
+    end = None if last is None else parse_day(last, option="--to")
+    if begin is not None and end is not None and begin > end:
+        raise InvalidValueError(field="--from", value=first, problem=f"is after --to, {end}")
+    return begin, end
+
+
+def check_name(value: str | None, given_as: str) -> None:
+    """Refuse what no source, customer, query or run can be called."""
+    if value is not None and not is_name(value):
+        raise InvalidValueError(field=given_as, value=value, problem="is not a plain name")
+
+
+def get_operator_name() -> str:
+    """Say who is at the keyboard: user@host."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user without a name, as in many containers
+        user = f"uid-{os.getuid()}"
+    return printable(f"{user}@{socket.gethostname()}")
+
+
+def parse_reason(reason: str) -> str:
+    """Refuse what tells nobody anything."""
+    if not (reason.strip() and is_unicode(reason)):
+        raise InvalidValueError(
+            field="--reason",
+            value=reason,
+            problem="must be text that says why",
+            remedy="whoever reads the audit log later will want to know",
+        )
+    return reason.strip()
+
+
+def build_override(count: int, *, what: str, reason: str, confirm: int | None) -> OperatorOverride:
+    """Return the operator's word on an action that touches ``count`` partitions.
+
+    At a terminal the number of a large range is asked for; whether it is right is not judged here.
+    """
+    if confirm is None and count >= LARGE_RANGE and sys.stdin.isatty():
+        confirm = _ask_count(f"This will {what} {count} partitions. Type the count to go on: ")
+    return OperatorOverride(by=get_operator_name(), reason=parse_reason(reason), confirmed=confirm)
+
+
+def _ask_count(question: str) -> int | None:
+    stderr.print(question, end="")
+    answer = sys.stdin.readline().strip()
+    return int(answer) if answer.isascii() and answer.isdecimal() else None

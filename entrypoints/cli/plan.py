@@ -1,0 +1,229 @@
+"""``tileferry plan``: what a download would do, before it does it."""
+
+from pathlib import Path
+from typing import Annotated, assert_never
+
+import typer
+
+from tileferry.application.download.survey import (
+    DownloadPlan,
+    DownloadPlanner,
+    DurationEstimate,
+    EstimateBasis,
+    estimate_duration,
+    measure_throughput,
+)
+from tileferry.domain.text import format_bytes, format_error
+from tileferry.domain.tiles import BBox, DownloadRequest, SectorClass
+from tileferry.entrypoints.cache_session import make_folder
+from tileferry.entrypoints.cli.area_options import build_download_request, parse_coverage
+from tileferry.entrypoints.cli.command_group import (
+    ConfigFile,
+    JsonFlag,
+    declare_command,
+    format_examples,
+)
+from tileferry.entrypoints.cli.coverage import build_provider_calls
+from tileferry.entrypoints.cli.exit_codes import get_exit_code
+from tileferry.entrypoints.cli.formatting import format_duration
+from tileferry.entrypoints.cli.option_types import (
+    AreaOption,
+    BboxOption,
+    FlightOption,
+    SectorOption,
+    ZoomOption,
+)
+from tileferry.entrypoints.cli.output import (
+    build_facts_table,
+    open_container,
+    print_json,
+    stderr,
+    stdout,
+)
+from tileferry.entrypoints.cli.parsing import parse_rate
+from tileferry.entrypoints.container import Container
+from tileferry.entrypoints.tile_source import format_credits, get_credits, get_max_requests_per_s
+
+app = declare_command()
+RateOption = Annotated[
+    str | None,
+    typer.Option(
+        "--rate",
+        metavar="BYTES",
+        help="Bytes a second that the link carries, such as 2M; by default measured.",
+    ),
+]
+
+
+@app.command(
+    "plan",
+    epilog=format_examples(
+        "tileferry plan --bbox 36.1,49.9,36.4,50.1 --zoom 13-15 --flight F7 --sector stable_rear",
+    ),
+)
+def plan_command(
+    *,
+    bbox: BboxOption = None,
+    area: AreaOption = None,
+    zoom: ZoomOption,
+    flight: FlightOption,
+    sector: SectorOption,
+    rate: RateOption = None,
+    config: ConfigFile = None,
+    json: JsonFlag = False,
+) -> None:
+    """Say what a download would fetch, take and evict, and whether it fits.
+
+    Nothing is stored and nothing evicted. Without --rate a few tiles are fetched, to measure how
+    long it would take. Exit code 4 when the area does not fit into the cache.
+    """
+    from tileferry.entrypoints.cli import plan
+
+    plan.plan_download(
+        config,
+        bbox=bbox,
+        area=area,
+        zoom=zoom,
+        flight=flight,
+        sector=sector,
+        rate=rate,
+        json=json,
+    )
+
+
+EXAMPLES_MAX = 5
+
+
+def build_plan_rows(plan: DownloadPlan, estimate: DurationEstimate, box: BBox) -> dict[str, object]:
+    """Return the facts that matter to people; what is zero is left out."""
+    area = {"area": box.in_words}
+    if plan.complete:
+        done = f"nothing: all {plan.tiles_stored:,} tiles were downloaded before"
+        return {**area, "to do": done}
+    eviction = plan.eviction
+    rows: dict[str, object] = {
+        **area,
+        "tiles listed": f"{plan.tiles_listed:,}",
+        "stored already": f"{plan.tiles_stored:,}",
+        "refused for their resolution": plan.tiles_refused_resolution,
+        "to fetch": f"{plan.tiles_to_fetch:,} tiles, {format_bytes(plan.bytes_to_fetch)}",
+        "of them too old for the sector": plan.tiles_stale,
+        "time": f"{_format_estimate(estimate.seconds)}; {_explain_estimate(estimate)}",
+        "room in the cache": format_bytes(max(0, eviction.available_bytes - eviction.freed_bytes)),
+        "to be evicted": "nothing",
+    }
+    if eviction.evicted:
+        rows["to be evicted"] = (
+            f"{eviction.evicted_count:,} tiles, {format_bytes(eviction.freed_bytes)}, "
+            "those downloaded longest ago"
+        )
+    if eviction.insufficient:
+        rows["to be evicted"] = "it does not fit, whatever is evicted"
+    return {name: value for name, value in rows.items() if value != 0}
+
+
+def _format_estimate(seconds: float | None) -> str:
+    return "unknown" if seconds is None else f"about {format_duration(seconds)}"
+
+
+def _explain_estimate(estimate: DurationEstimate) -> str:
+    """Say how a time is known."""
+    rate = f"{format_bytes(int(estimate.rate_bytes_s))}/s"
+    match estimate.basis:
+        case EstimateBasis.NOTHING_TO_FETCH:
+            return "nothing to fetch"
+        case EstimateBasis.GIVEN_RATE:
+            return f"at {rate}, as given"
+        case EstimateBasis.ALLOWED_PACE:
+            return f"at {estimate.requests_per_s:g} requests a second, as set"
+        case EstimateBasis.DOES_NOT_FIT:
+            return "it does not fit"
+        case EstimateBasis.MEASURED:
+            return f"as fast as {estimate.tiles_measured} tiles came just now, {rate}"
+        case EstimateBasis.NOT_MEASURED:
+            problem = "" if estimate.problem is None else format_error(estimate.problem)
+            return f"no tile could be fetched to measure: {problem}"
+        case _:
+            assert_never(estimate.basis)
+
+
+def plan_to_json(plan: DownloadPlan, estimate: DurationEstimate) -> dict[str, object]:
+    """Return all of it, for scripts."""
+    eviction = plan.eviction
+    return {
+        "complete": plan.complete,
+        "fits": not eviction.insufficient,
+        "tiles_listed": plan.tiles_listed,
+        "tiles_stored": plan.tiles_stored,
+        "tiles_refused_resolution": plan.tiles_refused_resolution,
+        "tiles_stale": plan.tiles_stale,
+        "tiles_to_fetch": plan.tiles_to_fetch,
+        "bytes_to_fetch": plan.bytes_to_fetch,
+        "estimated_s": estimate.seconds,
+        "estimate_basis": _explain_estimate(estimate),
+        "reserved_bytes": eviction.requested_bytes,
+        "available_bytes": eviction.available_bytes,
+        "shortfall_bytes": eviction.shortfall_bytes,
+        "evicted_tiles": eviction.evicted_count,
+        "evicted_bytes": eviction.freed_bytes,
+        "evicted_examples": [str(tile) for tile in eviction.evicted[:EXAMPLES_MAX]],
+    }
+
+
+SCHEMA = "tileferry.plan.v1"
+
+
+def plan_download(
+    config: Path | None,
+    *,
+    bbox: str | None,
+    area: str | None,
+    zoom: str,
+    flight: str,
+    sector: str,
+    rate: str | None,
+    json: bool,
+) -> None:
+    """Show the plan; one that does not fit ends as the download would."""
+    rate_bytes_s = None if rate is None else parse_rate(rate)
+    with open_container(config) as container:
+        settings = container.config()
+        coverage = parse_coverage(settings, bbox, area, zoom)
+        request = build_download_request(settings, coverage, flight, SectorClass(sector))
+        plan, reckoned = _make_plan(container, request, rate_bytes_s)
+    if json:
+        print_json(SCHEMA, {**plan_to_json(plan, reckoned), **get_credits(settings)})
+    else:
+        rows = build_plan_rows(plan, reckoned, coverage.bbox)
+        stdout.print(build_facts_table(f"Plan for flight {flight}", rows))
+        if (named := format_credits(settings)) is not None:
+            stdout.print(named, markup=False, soft_wrap=True)
+    eviction = plan.eviction
+    if eviction.insufficient:
+        error = eviction.build_error()
+        stderr.print(f"tileferry: {error}")
+        raise typer.Exit(get_exit_code(error))
+
+
+def _make_plan(
+    container: Container, request: DownloadRequest, rate_bytes_s: float | None
+) -> tuple[DownloadPlan, DurationEstimate]:
+    make_folder(Path(request.cache_root))
+    calls = build_provider_calls(container, f"plan {request.flight_id}")
+    plan = DownloadPlanner(
+        calls=calls,
+        journals=container.journals(),
+        tile_metadata_store=container.metadata_store(),
+        headroom=container.budget_enforcer(),
+        settings=container.download_settings(),
+        freshness=container.metadata_store().freshness,
+        clock=container.clock(),
+    ).plan(request)
+    return plan, estimate_duration(
+        plan,
+        rate_bytes_s=rate_bytes_s,
+        requests_per_s=get_max_requests_per_s(container.config()),
+        measure=lambda: measure_throughput(
+            calls, plan.sample, container.workers(), container.clock()
+        ),
+    )

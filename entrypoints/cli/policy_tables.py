@@ -1,0 +1,194 @@
+"""``tileferry policy`` for people."""
+
+from collections.abc import Iterable, Sequence
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tileferry.domain.audit import CallCollector
+from tileferry.domain.retry import (
+    BackoffKind,
+    ErrorClass,
+    RateLimited,
+    Retryable,
+    RetryPolicy,
+    RetrySchedule,
+    ScheduledWait,
+    WhatIfSummary,
+    build_schedule,
+)
+from tileferry.entrypoints.cli.audit_entries import describe_policy
+from tileferry.entrypoints.cli.formatting import format_duration
+from tileferry.entrypoints.config.policies import NamedPolicy
+
+_WAITS_SHOWN_MAX = 12
+
+
+def _build_table(title: str | None) -> Table:
+    return Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        caption_justify="left",
+    )
+
+
+# show
+
+
+def render_policies(policies: Iterable[NamedPolicy]) -> RenderableType:
+    """Lay out every policy; what is not the product's own has a star, and is told below."""
+    table = _build_table("Retry policies")
+    table.add_column("category", no_wrap=True)
+    for heading in ("tries", "first", "cap", "growth", "jitter", "in all"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    notes = []
+    for named in policies:
+        marked = [
+            Text(f"{one}*", "bold yellow") if one != other else Text(one)
+            for one, other in zip(
+                _format_policy(named.policy), _format_policy(named.usual), strict=True
+            )
+        ]
+        table.add_row(f"{named.name}*" if named.changed_fields else named.name, *marked)
+        notes += [
+            Text(
+                f"* {named.table}: {named.name.lower()} has {name}"
+                f" {getattr(named.policy, name)}, usually {getattr(named.usual, name)}"
+                if named.operations
+                else f"* {named.table}.{name} is {getattr(named.policy, name)},"
+                f" usually {getattr(named.usual, name)}"
+            )
+            for name in named.changed_fields
+        ]
+    notes.append(
+        Text(
+            "DOWNLOAD is for listings and tiles, UPLOAD for rejected tiles; both are set in c11."
+            " RUN is for queued runs (worker), PARTITION for rejected partitions (partitions)."
+        )
+    )
+    return Group(table, *notes)
+
+
+def _format_policy(policy: RetryPolicy) -> tuple[str, ...]:
+    power = policy.backoff is BackoffKind.POWER
+    plan = build_schedule(policy, Retryable())
+    return (
+        str(policy.max_attempts),
+        format_duration(policy.base_delay),
+        format_duration(policy.max_delay),
+        "power" if power else f"x{policy.backoff_multiplier:g}",
+        f"±{policy.jitter_factor:.0%}" if policy.jitter_enabled else "-",
+        format_duration(plan.worst_case_s) if plan.waits else "-",
+    )
+
+
+# explain
+
+
+def render_explanation(
+    name: str, policy: RetryPolicy, error: ErrorClass, plan: RetrySchedule
+) -> RenderableType:
+    """Lay out the schedule, and say in words what it comes to."""
+    kind = error.code.replace("_", " ")
+    if isinstance(error, RateLimited) and error.retry_after_s is not None:
+        kind += f", come back in {format_duration(error.retry_after_s)}"
+    parts: list[RenderableType] = [
+        Text(f"{name}: {describe_policy(policy)}", "bold"),
+        Text(f"Every call ends in the same error: {kind}."),
+    ]
+    if plan.waits:
+        parts.append(_build_waits_table(plan.waits))
+    calls = "the first call" if plan.calls == 1 else f"call {plan.calls}"
+    parts.append(Text(f"It gives up after {calls}: {plan.ends_by.explanation}."))
+    if plan.waits:
+        parts.append(
+            Text(
+                f"Waiting adds {format_duration(plan.worst_case_s)} at most;"
+                " the time that the calls need comes on top."
+            )
+        )
+    return Group(*parts)
+
+
+def _build_waits_table(waits: Sequence[ScheduledWait]) -> Table:
+    table = _build_table(None)
+    for heading in ("call", "attempt", "then wait", "at least", "at most", "in all at most"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    shown = waits if len(waits) <= _WAITS_SHOWN_MAX else waits[: _WAITS_SHOWN_MAX - 1]
+    for wait in shown:
+        _add_wait(table, wait)
+    if shown is not waits:
+        table.add_row("…", "…", "…", "…", "…", "…")
+        _add_wait(table, waits[-1])
+    return table
+
+
+def _add_wait(table: Table, wait: ScheduledWait) -> None:
+    seconds = (wait.delay_s, wait.delay_s_min, wait.delay_s_max, wait.total_s_max)
+    table.add_row(str(wait.call), str(wait.attempt), *(format_duration(value) for value in seconds))
+
+
+# simulate
+
+
+def render_simulation(
+    name: str, current: RetryPolicy, result: WhatIfSummary, collector: CallCollector
+) -> RenderableType:
+    """Lay out what was, what would have been, and what nobody knows."""
+    head = [
+        Text(f"{name} under another policy", "bold"),
+        Text(f"set now   {describe_policy(current)}"),
+        Text(f"what if   {describe_policy(result.policy)}"),
+    ]
+    if not result.calls:
+        return Group(*head, Text("The audit log tells of no such call in that time."))
+    table = _build_table(None)
+    table.add_column("", no_wrap=True)
+    for heading in ("as it was", "what if", "change"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    _add_counts(table, "succeeded after retries", result.succeeded, result.still_succeed)
+    _add_counts(table, "given up", result.given_up, result.still_given_up + result.lost)
+    table.add_row("nobody knows", "", str(result.unknown), "")
+    change_s = result.would_wait_s - result.waited_s
+    table.add_row(
+        "waiting in all",
+        format_duration(result.waited_s),
+        format_duration(result.would_wait_s),
+        f"{'-' if change_s < 0 else '+'}{format_duration(abs(change_s))}",
+    )
+    return Group(*head, table, *(Text(line) for line in _explain_simulation(result, collector)))
+
+
+def _add_counts(table: Table, name: str, before: int, after: int) -> None:
+    table.add_row(name, str(before), str(after), f"{after - before:+d}")
+
+
+def _explain_simulation(result: WhatIfSummary, collector: CallCollector) -> list[str]:
+    lines = [f"{_format_calls(result.calls)} that failed at least once."]
+    if result.lost:
+        lines.append(
+            f"{_format_calls(result.lost)} succeeded, and would have been given up before that."
+        )
+    if result.unknown:
+        lines.append(
+            f"{_format_calls(result.unknown)} given up would have been tried again;"
+            " whether that helps is not known."
+        )
+    if not result.lost and not result.unknown:
+        lines.append("Every call would have ended as it did.")
+    left_out = collector.unfinished + collector.incomplete
+    if left_out:
+        lines.append(
+            f"Left out: {_format_calls(left_out)} whose beginning or end is not in that time."
+        )
+    return lines
+
+
+def _format_calls(count: int) -> str:
+    return "1 call" if count == 1 else f"{count} calls"

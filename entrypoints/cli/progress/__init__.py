@@ -1,1 +1,0 @@
-"""What is shown while something takes long."""

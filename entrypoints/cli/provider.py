@@ -1,0 +1,252 @@
+"""``tileferry provider``: a provider to download from and upload to, for the demo and for tests."""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from attrs import frozen
+from rich.table import Table
+
+from tileferry.domain.errors import InvalidValueError
+from tileferry.entrypoints.cli.command_group import JsonFlag, declare_group, format_examples
+from tileferry.entrypoints.cli.output import print_json, stdout
+from tileferry.entrypoints.cli.parsing import parse_day_or_time
+from tileferry.entrypoints.config.loader import read_key_file
+from tileferry.entrypoints.config.setting_names import PROVIDER_KEY_VARIABLE
+from tileferry.entrypoints.provider.app import XYZ_ROUTE, ProviderSettings, get_default_produced_at
+from tileferry.entrypoints.provider.faults import FAULTS
+from tileferry.entrypoints.provider.faults.rules import parse_flag, read_script
+from tileferry.entrypoints.provider.server import ListenAddress, ProviderServer
+
+app = declare_group("The reference provider: serves tiles, and misbehaves when told to.")
+
+
+# serve
+
+
+@app.command(
+    "serve",
+    epilog=format_examples(
+        "tileferry provider serve --demo",
+        "tileferry provider serve --demo --fault 503=0.02 --fault stall=0.01",
+    ),
+)
+def serve_command(
+    *,
+    host: Annotated[
+        str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", metavar="N", help="The port; 0 takes any that is free.")
+    ] = 8_460,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Without a key, use 'demo'; loopback only.")
+    ] = False,
+    api_key_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--api-key-file",
+            metavar="FILE",
+            help="A file of mode 0600 with the API key; else TILEFERRY_PROVIDER_API_KEY is read.",
+        ),
+    ] = None,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option("--tls-cert", metavar="FILE", help="A PEM certificate; serves https."),
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's PEM key.")
+    ] = None,
+    page_size: Annotated[
+        int, typer.Option("--page-size", metavar="N", help="Tiles on a page of the listing.")
+    ] = 1_000,
+    resolution: Annotated[
+        str,
+        typer.Option(
+            "--resolution",
+            metavar="M",
+            help="Metres a pixel of every tile, or 'ground' for the true ones.",
+        ),
+    ] = "0.6",
+    produced_at: Annotated[
+        str | None,
+        typer.Option(
+            "--produced-at",
+            metavar="DATE",
+            help="When the tiles were produced; by default 30 days ago.",
+        ),
+    ] = None,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fault",
+            metavar="NAME=RATE",
+            help="What goes wrong and how often, such as 503=0.1; `tileferry provider faults`"
+            " lists all. May be repeated.",
+        ),
+    ] = None,
+    faults_file: Annotated[
+        Path | None,
+        typer.Option("--faults-file", metavar="FILE", help="A JSON list of fault rules."),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", help="Changes which requests the rates hit.")
+    ] = 0,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            "--record", metavar="FILE", help="Append every request to this file, as JSON lines."
+        ),
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Serve tiles until Ctrl-C. Prints its address once it accepts connections.
+
+    Nothing is read from the configuration: it is the other side.
+    """
+    from tileferry.entrypoints.cli.extras import require_extra
+
+    with require_extra("web", needed_by="provider"):
+        from tileferry.entrypoints.cli import provider
+
+    asked = provider.ServeOptions(
+        host=host,
+        port=port,
+        api_key_file=api_key_file,
+        demo=demo,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        page_size=page_size,
+        resolution=resolution,
+        produced_at=produced_at,
+        faults=fault or (),
+        faults_file=faults_file,
+        seed=seed,
+        record=record,
+    )
+    provider.serve_provider(asked, json=json)
+
+
+# faults
+
+
+@app.command(
+    "faults",
+    epilog=format_examples("tileferry provider faults", "tileferry provider faults --json"),
+)
+def faults_command(*, json: JsonFlag = False) -> None:
+    """List what the provider can be told to do wrong."""
+    from tileferry.entrypoints.cli.extras import require_extra
+
+    with require_extra("web", needed_by="provider"):
+        from tileferry.entrypoints.cli import provider
+
+    provider.list_faults(json=json)
+
+
+DEMO_KEY = "demo"
+
+
+# serve
+
+
+@frozen(kw_only=True)
+class ServeOptions:
+    """What the operator wants to be served, where, and what shall go wrong."""
+
+    host: str
+    port: int
+    api_key_file: Path | None
+    demo: bool
+    tls_cert: Path | None
+    tls_key: Path | None
+    page_size: int
+    resolution: str
+    produced_at: str | None
+    faults: Sequence[str]
+    faults_file: Path | None
+    seed: int
+    record: Path | None
+
+
+def serve_provider(asked: ServeOptions, *, json: bool) -> None:
+    """Serve until somebody interrupts; the address is printed once it accepts connections."""
+    address = ListenAddress(
+        host=asked.host, port=asked.port, tls_cert=asked.tls_cert, tls_key=asked.tls_key
+    )
+    scripted = [] if asked.faults_file is None else read_script(asked.faults_file)
+    settings = ProviderSettings(
+        api_key=_read_api_key(asked.api_key_file, demo=asked.demo, is_loopback=address.is_loopback),
+        resolution_m_per_px=_parse_resolution(asked.resolution),
+        produced_at=get_default_produced_at()
+        if asked.produced_at is None
+        else parse_day_or_time(asked.produced_at, option="--produced-at"),
+        page_size=asked.page_size,
+        rules=(*scripted, *(parse_flag(text) for text in asked.faults)),
+        seed=asked.seed,
+        record=asked.record,
+    )
+
+    def announce(url: str) -> None:
+        plain = f"{url}{XYZ_ROUTE}"
+        if json:
+            told = {"url": url, "xyz_url_template": plain, "pid": os.getpid()}
+            print_json("tileferry.provider.serve.v1", told)
+        else:
+            typer.echo(url)
+            typer.echo(f"Serving, also as a plain tile server: {plain}", err=True)
+            typer.echo("Ctrl-C stops it.", err=True)
+        sys.stdout.flush()
+
+    ProviderServer(settings, address, announce).run()
+
+
+def _read_api_key(file: Path | None, *, demo: bool, is_loopback: bool) -> str:
+    if file is not None:
+        return read_key_file(file, field="--api-key-file")
+    key = os.environ.get(PROVIDER_KEY_VARIABLE, "")
+    if key:
+        return key
+    if demo and is_loopback:
+        return DEMO_KEY
+    problem = "is not set" if is_loopback else "must be set when others can reach the provider"
+    raise InvalidValueError(
+        field=PROVIDER_KEY_VARIABLE,
+        value="",
+        problem=problem,
+        remedy="set it, give --api-key-file, or use --demo on loopback",
+    )
+
+
+def _parse_resolution(text: str) -> float | None:
+    if text == "ground":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidValueError(
+            field="--resolution",
+            value=text,
+            problem="is neither a number of metres nor 'ground'",
+        ) from None
+
+
+# faults
+
+
+def list_faults(*, json: bool) -> None:
+    """List what it can be told to do wrong."""
+    if json:
+        faults = [
+            {"name": fault.name, "calls": sorted(fault.calls), "says": fault.says}
+            for fault in FAULTS.values()
+        ]
+        print_json("tileferry.provider.faults.v1", {"faults": faults})
+        return
+    table = Table("fault", "happens to", "what it does", title="Faults", title_justify="left")
+    for fault in FAULTS.values():
+        table.add_row(fault.name, ", ".join(sorted(fault.calls)), fault.says)
+    stdout.print(table)

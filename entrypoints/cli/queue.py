@@ -1,0 +1,86 @@
+"""``tileferry queue``: how the sources of the queue stand."""
+
+from datetime import datetime
+from pathlib import Path
+
+from rich.console import Group
+from rich.text import Text
+
+from tileferry.application.control.queries import SourceDetails
+from tileferry.domain.runs import SourceGate
+from tileferry.entrypoints.cli.command_group import (
+    ConfigFile,
+    JsonFlag,
+    declare_group,
+    format_examples,
+)
+from tileferry.entrypoints.cli.formatting import format_relative_time, record_to_json, time_to_json
+from tileferry.entrypoints.cli.output import open_checked, print_json, stdout
+from tileferry.entrypoints.cli.work_lines import build_block
+
+app = declare_group("The queue of runs, source by source.")
+
+
+@app.callback()
+def _declare_verbs() -> None:
+    """Have a verb, although there is only one so far."""
+
+
+@app.command(
+    "gates", epilog=format_examples("tileferry queue gates", "tileferry queue gates --json")
+)
+def gates_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
+    """Show of each source whether its runs may start, and what waits.
+
+    A source that answers "too many requests" closes its gate for all of its runs; waiting there
+    costs them nothing. Tokens are what retries are paid from: they come back by themselves.
+    """
+    from tileferry.entrypoints.cli import queue
+
+    queue.show_gates(config, json=json)
+
+
+SCHEMA = "tileferry.queue.gates.v1"
+
+
+def show_gates(config: Path | None, *, json: bool) -> None:
+    """Show of each source its gate, its tokens for retries, and what waits."""
+    with open_checked(config) as container:
+        now = container.work_reader().now()
+        sources = container.inspection().list_sources()
+    if json:
+        listed = [_source_to_json(one, is_open=one.gate.is_open(now)) for one in sources]
+        print_json(SCHEMA, {"now": time_to_json(now), "sources": listed})
+        return
+    if not sources:
+        stdout.print("No run was ever submitted.")
+        return
+    for one in sources:
+        stdout.print(_format_source(one, now))
+
+
+def _format_source(one: SourceDetails, now: datetime) -> Group:
+    load = one.load
+    waiting = f"{load.waiting:,} waiting"
+    if load.next_retry_at is not None:
+        waiting += f", the next due {format_relative_time(load.next_retry_at, now)}"
+    counts = f"{load.ready:,} ready, {load.under_way:,} under way, {waiting}"
+    head = Text(one.gate.source, "bold")
+    return build_block(
+        head, [_describe_gate(one.gate, now), counts, f"{one.tokens:.0f} tokens for retries"]
+    )
+
+
+def _describe_gate(gate: SourceGate, now: datetime) -> str:
+    if gate.closed_until is None or gate.is_open(now):
+        return "open"
+    return f"closed until {format_relative_time(gate.closed_until, now)}"
+
+
+def _source_to_json(one: SourceDetails, *, is_open: bool) -> dict[str, object]:
+    return {
+        **record_to_json(one.gate),
+        "open": is_open,
+        "tokens": round(one.tokens, 3),
+        **record_to_json(one.load),
+    }

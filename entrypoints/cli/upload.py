@@ -1,0 +1,225 @@
+"""``tileferry upload``: brings what a flight captured to the provider."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from attrs import asdict
+
+from tileferry.application.ports.uploads import FlightRecords
+from tileferry.domain.errors import TileManagerError
+from tileferry.domain.text import format_utc, printable
+from tileferry.domain.tiles import (
+    TileUploadStatus,
+    UploadBatchReport,
+    UploadOutcome,
+    UploadRequest,
+    VotingStatus,
+)
+from tileferry.entrypoints.cache_session import lock_cache
+from tileferry.entrypoints.cli.command_group import (
+    ConfigFile,
+    JsonFlag,
+    declare_command,
+    format_examples,
+)
+from tileferry.entrypoints.cli.exit_codes import ExitCode, get_exit_code
+from tileferry.entrypoints.cli.failures import error_to_json
+from tileferry.entrypoints.cli.option_types import CapturedOption
+from tileferry.entrypoints.cli.output import (
+    blame_option,
+    build_facts_table,
+    open_container,
+    print_json,
+    print_refusals,
+    stderr,
+    stdout,
+)
+from tileferry.entrypoints.cli.progress_view import ProgressView
+from tileferry.entrypoints.cli.signals import StoppableClock, StopSignals
+from tileferry.entrypoints.cli.transfer_progress import UploadProgress
+from tileferry.entrypoints.container import Container, make_tile_uploader
+from tileferry.entrypoints.flight_record_source import select_flight_records
+
+app = declare_command()
+
+
+@app.command(
+    "upload",
+    epilog=format_examples(
+        "tileferry upload --flight F7 --on-ground",
+        "tileferry upload --flight F7 --flight-record record.json",
+    ),
+)
+def upload_command(
+    *,
+    flight: CapturedOption,
+    on_ground: Annotated[
+        bool, typer.Option("--on-ground", help="Confirm that the aircraft has landed.")
+    ] = False,
+    flight_record: Annotated[
+        Path | None,
+        typer.Option(
+            "--flight-record",
+            metavar="FILE",
+            help="A flight record that says so; by default c11.flight_record_file.",
+            dir_okay=False,
+            exists=True,
+        ),
+    ] = None,
+    config: ConfigFile = None,
+    json: JsonFlag = False,
+) -> None:
+    """Upload what a flight captured. Run again, it sends what is left.
+
+    It begins only once the aircraft is known to be on the ground.
+
+    Exit codes: 0 done, also when nothing was left to do; 3 the provider rejected some tiles; 4
+    refused (not on the ground, or the cache is in use); 5 the provider failed; 6 key or
+    certificate; 130 stopped.
+    """
+    from tileferry.entrypoints.cli import upload
+
+    upload.upload_flight(
+        config, flight=flight, on_ground=on_ground, flight_record=flight_record, json=json
+    )
+
+
+SCHEMA = "tileferry.upload.v1"
+
+_STOPPED = ExitCode.INTERRUPTED
+_OUTCOMES = {
+    UploadOutcome.SUCCESS: "done",
+    UploadOutcome.PARTIAL: "partial: some tiles are not delivered",
+    UploadOutcome.FAILURE: "failed",
+}
+_CODES = {
+    UploadOutcome.SUCCESS: ExitCode.DONE,
+    UploadOutcome.PARTIAL: ExitCode.PARTIAL,
+    UploadOutcome.FAILURE: ExitCode.PROVIDER_FAILED,
+}
+
+
+def upload_flight(
+    config: Path | None, *, flight: str, on_ground: bool, flight_record: Path | None, json: bool
+) -> None:
+    """Upload what waits, once the aircraft is on the ground."""
+    if on_ground and flight_record is not None:
+        raise typer.BadParameter("give either --on-ground or --flight-record")
+    with blame_option("--flight"):
+        request = UploadRequest(flight_id=flight)
+    with StopSignals() as stop, open_container(config) as container:
+        container.clock.override(StoppableClock(stop))
+        stop.grace_s = container.config().c11.stop_grace_s
+        progress = UploadProgress(stop)
+        records = select_flight_records(container, flight, flight_record, on_ground=on_ground)
+        report, error = _run_upload(container, request, records, progress)
+        if error is None and not report.per_tile_status:
+            _explain_nothing_to_do(container, flight)
+        _report_result(report, error, json=json)
+
+
+def _run_upload(
+    container: Container,
+    request: UploadRequest,
+    records: FlightRecords | None,
+    progress: UploadProgress,
+) -> tuple[UploadBatchReport, TileManagerError | KeyboardInterrupt | None]:
+    """Carry it out; errors come back as well, with how far it got."""
+    try:
+        with lock_cache(container):
+            progress.tiles = container.metadata_store().count_pending(request.flight_id)
+            trail = container.audit_trail()
+            trail.sinks = [progress, *trail.sinks]
+            uploader = make_tile_uploader(container, flight_records=records, observer=progress)
+            with ProgressView(progress, stderr):
+                return uploader.upload_pending_tiles(request), None
+    except (TileManagerError, KeyboardInterrupt) as error:
+        return progress.report(request.flight_id), error
+
+
+def _explain_nothing_to_do(container: Container, flight: str) -> None:
+    """Say why no tile waits, where that may surprise."""
+    captured = container.metadata_store().count_captured(flight)
+    given_up = captured.get(VotingStatus.UPLOAD_GIVEUP, 0)
+    if not captured:
+        stderr.print(f"The cache has no tile that was captured on flight {printable(flight)}.")
+    if given_up:
+        tiles = "1 tile is" if given_up == 1 else f"{given_up:,} tiles are"
+        stderr.print(f"{tiles} given up: tileferry giveups list --flight {printable(flight)}")
+
+
+def _report_result(
+    report: UploadBatchReport, error: TileManagerError | KeyboardInterrupt | None, *, json: bool
+) -> None:
+    """Report, say what to do next, and end with the right code."""
+    stopped = isinstance(error, KeyboardInterrupt)
+    if json:
+        body = _report_to_json(report)
+        if error is not None:
+            code = get_exit_code(error) if isinstance(error, TileManagerError) else _STOPPED
+            body["error"] = error_to_json(error, code)
+        print_json(SCHEMA, body)
+    elif error is None:
+        _print_report(report)
+    safe = f"{report.tiles_acknowledged:,} tiles are delivered and recorded"
+    if isinstance(error, TileManagerError):
+        stderr.print(f"tileferry: {error}")
+        if report.per_tile_status:
+            stderr.print(f"{safe}; run the same command to go on.")
+        raise typer.Exit(get_exit_code(error))
+    if stopped:
+        stderr.print(f"Stopped. {safe}; run the same command to go on.")
+        raise typer.Exit(_STOPPED)
+    if report.tiles_given_up:
+        stderr.print(f"A human has to decide: tileferry giveups list --flight {report.flight_id}")
+    if report.tiles_unreadable:
+        stderr.print(
+            f"The cache cannot read {report.tiles_unreadable:,} of the tiles: run tileferry ingest "
+            "on the folder they came from, then the same command."
+        )
+    if report.next_retry_at_s is not None:
+        moment = datetime.fromtimestamp(report.next_retry_at_s, UTC)
+        stderr.print(f"Come back at {format_utc(moment)}; run the same command to go on.")
+    raise typer.Exit(_CODES[report.outcome])
+
+
+def _report_to_json(report: UploadBatchReport) -> dict[str, Any]:
+    return {
+        **asdict(report, recurse=False),
+        "per_tile_status": [
+            {"tile_id": str(entry.tile_id), "status": entry.status, "reason": entry.reason}
+            for entry in report.per_tile_status
+        ],
+        "tiles_acknowledged": report.tiles_acknowledged,
+        "tiles_rejected": report.tiles_rejected,
+        "tiles_unreadable": report.tiles_unreadable,
+    }
+
+
+def _print_report(report: UploadBatchReport) -> None:
+    rows: dict[str, object] = {
+        "outcome": _OUTCOMES[report.outcome],
+        "delivered": f"{report.tiles_acknowledged:,}",
+        "rejected": report.tiles_rejected,
+        "not readable": report.tiles_unreadable,
+        "given up by this": report.tiles_given_up,
+        "retries": report.retry_count,
+    }
+    if not report.per_tile_status:
+        rows = {"outcome": "nothing was waiting"}
+    shown = {name: value for name, value in rows.items() if value}
+    stdout.print(build_facts_table(f"Upload of flight {report.flight_id}", shown))
+    rejected = _select_by_status(report, TileUploadStatus.REJECTED)
+    print_refusals("rejected tile", "what the provider said", rejected)
+    unreadable = _select_by_status(report, TileUploadStatus.UNREADABLE)
+    print_refusals("tile of the cache", "why it was not sent", unreadable)
+
+
+def _select_by_status(report: UploadBatchReport, status: TileUploadStatus) -> list[tuple[str, str]]:
+    return [
+        (str(entry.tile_id), entry.reason or "")
+        for entry in report.per_tile_status
+        if entry.status is status
+    ]

@@ -1,0 +1,249 @@
+"""Runs, attempts and verdicts as lines for people; each fits a terminal of 80 columns."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from tileferry.application.audit_reader import DecodedEntry
+from tileferry.application.control.queries import PartitionDetails
+from tileferry.application.ports.work import PartitionAttempt
+from tileferry.domain.partitions import Partition, PartitionGiveUpReason, PartitionStatus
+from tileferry.domain.runs import AttemptOutcome, Run, RunAttempt, RunStatus, is_permanent
+from tileferry.domain.text import format_utc, printable
+from tileferry.entrypoints.cli.audit_entries import format_entry, render_replay
+from tileferry.entrypoints.cli.formatting import (
+    format_clock_time,
+    format_duration,
+    format_relative_time,
+)
+from tileferry.entrypoints.cli.output import build_facts_table, stdout
+
+_INDENT = 13
+_AUDIT_SHOWN_MAX = 20
+_RUN_STYLES = {
+    "passed": "green",
+    "needs_review": "yellow",
+    "failed": "bold red",
+    "error": "red",
+    "lost": "red",
+    "processing": "cyan",
+    "under_way": "cyan",
+}
+
+
+def format_run(run: Run, now: datetime) -> Group:
+    """Lay a run of a list out: its status and its name in one piece, what it does, and how."""
+    status = "given up" if is_permanent(run) else run.status.value
+    head = build_heading(status, run.run_id, _RUN_STYLES.get(run.status.value, ""))
+    below = [f"{describe_work(run)}, submitted {format_clock_time(run.submitted_date)}"]
+    if run.next_retry_at is not None:
+        due = format_next_try(run.next_retry_at, now)
+        below.append(due if run.next_retry_at <= now else f"retry {run.retry_count} at {due}")
+    if run.status is RunStatus.PROCESSING:
+        below.append(f"worker {printable(run.lease_owner or '')}")
+    if run.error_message is not None:
+        below.append(printable(run.error_message))
+    return build_block(head, below)
+
+
+def format_next_try(at: datetime, now: datetime) -> str:
+    """Say when a run is tried again; one that was rescued or given back is due at once."""
+    return format_relative_time(at, now) if at > now else "due now, waits for a worker"
+
+
+def format_attempts(attempts: Sequence[RunAttempt]) -> Group:
+    """Lay out a run's attempts, the first one first."""
+    blocks = []
+    for number, attempt in enumerate(attempts, start=1):
+        head = Text(f"{f'attempt {number}':<{_INDENT}}")
+        head.append(
+            attempt.outcome.value.replace("_", " "), _RUN_STYLES.get(attempt.outcome.value, "")
+        )
+        if attempt.error_class is not None:
+            head.append(f" ({attempt.error_class.replace('_', ' ')})")
+        head.append(_describe_next_try(attempt))
+        below = [f"{_format_span(attempt)}, worker {printable(attempt.worker)}"]
+        if attempt.error_message is not None:
+            below.append(printable(attempt.error_message))
+        blocks.append(build_block(head, below))
+    return Group(*blocks)
+
+
+def format_verdicts(verdicts: Sequence[PartitionAttempt]) -> Group:
+    """Lay out the validator's verdicts, the first one first."""
+    blocks = []
+    for verdict in verdicts:
+        head = Text(f"{f'verdict {verdict.attempt}':<{_INDENT}}")
+        head.append(
+            verdict.outcome.value.replace("_", " "), _RUN_STYLES.get(verdict.outcome.value, "")
+        )
+        head.append(f", {format_utc(verdict.judged_at)}")
+        below = [f"run {verdict.run_id}"]
+        if verdict.explanation is not None:
+            below.append(printable(verdict.explanation))
+        blocks.append(build_block(head, below))
+    return Group(*blocks)
+
+
+def format_sentences(story: Sequence[str]) -> Table:
+    """Lay out sentences, one below the other."""
+    lines = Table.grid(padding=(0, 1))
+    lines.add_column()
+    lines.add_column(overflow="fold")
+    for sentence in story:
+        lines.add_row("-", Text(sentence))
+    return lines
+
+
+def render_audit_entries(entries: Sequence[DecodedEntry]) -> RenderableType:
+    """Lay out what the audit log tells; decisions are made again."""
+    shown = entries[-_AUDIT_SHOWN_MAX:]
+    if any(read.record is not None for read in shown):
+        return render_replay(shown)
+    return Group(*map(format_entry, shown))
+
+
+def describe_work(run: Run) -> str:
+    """Say what a run does, from the names in its payload; its worker looks more closely."""
+    names = ("customer_id", "query_name", "logical_date", "flight_id")
+    parts = [str(run.payload[name]) for name in names if name in run.payload]
+    what, _, _ = run.kind.value.partition("_")
+    return printable(f"{what} {'/'.join([run.source, *parts])}")
+
+
+def _describe_next_try(attempt: RunAttempt) -> str:
+    if attempt.outcome not in {AttemptOutcome.ERROR, AttemptOutcome.LOST, AttemptOutcome.RELEASED}:
+        return ""
+    if attempt.delay_s is None:
+        return ", given up"
+    return (
+        f", next try after {format_duration(attempt.delay_s)}"
+        if attempt.delay_s
+        else ", due at once"
+    )
+
+
+def _format_span(attempt: RunAttempt) -> str:
+    began = format_utc(attempt.began_at)
+    if attempt.ended_at is None:
+        return f"{began}, still at it"
+    return f"{began}, {format_duration((attempt.ended_at - attempt.began_at).total_seconds())}"
+
+
+def build_heading(first: str, name: str, style: str = "") -> Text:
+    """Begin a block: a word, and the name of what it is about in one piece."""
+    head = Text(f"{first:<{_INDENT - 1}} ", style)
+    head.append(name, "bold")
+    return head
+
+
+def build_block(head: Text, below: Sequence[str]) -> Group:
+    """Lay lines out below their head; what is too long is folded, and nothing is cut off."""
+    head.overflow = "fold"
+    return Group(head, *(Padding(Text(line), (0, 0, 0, _INDENT), expand=False) for line in below))
+
+
+_TOUCHED_SHOWN_MAX = 20
+_PARTITION_STYLES = {
+    PartitionStatus.PENDING: "cyan",
+    PartitionStatus.SUCCESS: "green",
+    PartitionStatus.FAILED: "red",
+}
+_TERMINAL_REASONS = {
+    PartitionGiveUpReason.MARKED: "marked",
+    PartitionGiveUpReason.ATTEMPTS_USED_UP: "attempts used up",
+    PartitionGiveUpReason.TOO_OLD: "too old",
+    PartitionGiveUpReason.ABANDONED: "abandoned: its run was given up",
+}
+
+
+def render_partition(found: PartitionDetails) -> RenderableType:
+    """Lay out all that is known of a partition."""
+    partition, planned = found.partition, found.planned
+    rows: dict[str, object] = {
+        "status": partition.status + (", to be reviewed" if partition.needs_review else ""),
+        "attempts": partition.attempt_count,
+        "current run": partition.current_run_id,
+        "active run": partition.active_run_id,
+        "newest run": f"{partition.last_run_id}, {_describe_newest_run(found)}",
+        "error": None if partition.error_message is None else printable(partition.error_message),
+        "terminal": None if found.terminal is None else _TERMINAL_REASONS[found.terminal],
+        "marked": None
+        if partition.terminal_marker is None
+        else printable(partition.terminal_marker),
+        "next retry": "none planned"
+        if planned is None
+        else f"{format_relative_time(planned.next_run_at, found.now)}: {planned.backoff_strategy}",
+        "created": format_utc(partition.created_at),
+        "updated": format_utc(partition.updated_at),
+    }
+    if partition.status is not PartitionStatus.FAILED:
+        del rows["next retry"]
+    parts: list[RenderableType] = [
+        build_facts_table(
+            f"Partition {partition.key}",
+            {name: value for name, value in rows.items() if value is not None},
+        )
+    ]
+    if found.verdicts:
+        parts += [format_verdicts(found.verdicts), ""]
+    if found.newest.attempts:
+        parts += [f"Run {partition.last_run_id}:", format_attempts(found.newest.attempts), ""]
+    return Group(*parts)
+
+
+def _describe_newest_run(found: PartitionDetails) -> str:
+    raw = "with" if found.has_raw else "without"
+    return f"{found.newest.run.status.value.replace('_', ' ')}, {raw} a raw partition"
+
+
+def format_partition(one: Partition) -> Group:
+    """Lay a partition of a list out: its status and its key in one piece, and how it went."""
+    below = []
+    if one.active_run_id is not None:
+        below.append(f"{_describe_run_role(one)} run {one.active_run_id}")
+    if one.attempt_count or one.error_message is not None:
+        below.append(_describe_attempts(one))
+    return build_block(
+        build_heading(one.status, str(one.key), _PARTITION_STYLES[one.status]), below
+    )
+
+
+def format_terminal(one: Partition, reason: PartitionGiveUpReason) -> Group:
+    """Lay out a failure that nothing tries again by itself, and why."""
+    why = _TERMINAL_REASONS[reason]
+    if one.terminal_marker is not None:
+        why += f": {printable(one.terminal_marker)}"
+    return build_block(
+        build_heading(one.status, str(one.key), _PARTITION_STYLES[one.status]),
+        [why, _describe_attempts(one)],
+    )
+
+
+def print_changed(touched: Sequence[Partition], done: str) -> None:
+    """Say what was done to partitions, and show the first few."""
+    if not touched:
+        stdout.print("No failed partition is in that range; nothing was changed.")
+        return
+    count = f"{len(touched):,} partition{'' if len(touched) == 1 else 's'}"
+    stdout.print(f"{count} {done}.")
+    for one in touched[:_TOUCHED_SHOWN_MAX]:
+        head = build_heading(one.status, str(one.key), _PARTITION_STYLES[one.status])
+        stdout.print(build_block(head, [f"{_describe_run_role(one)} run {one.last_run_id}"]))
+    if len(touched) > _TOUCHED_SHOWN_MAX:
+        stdout.print(f"… and {len(touched) - _TOUCHED_SHOWN_MAX:,} more; --json has them all.")
+
+
+def _describe_run_role(one: Partition) -> str:
+    if one.active_run_id is None:
+        return "newest"
+    return "reprocessed by" if one.status is PartitionStatus.SUCCESS else "waits for"
+
+
+def _describe_attempts(one: Partition) -> str:
+    count = f"{one.attempt_count} attempt{'' if one.attempt_count == 1 else 's'}"
+    return count if one.error_message is None else f"{count}: {printable(one.error_message)}"

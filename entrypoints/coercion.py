@@ -1,0 +1,42 @@
+"""What a program gives, in the forms that are handy there."""
+
+from pathlib import Path
+
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles import BBox, SectorClass
+
+BBoxLike = BBox | str
+SectorLike = SectorClass | str
+
+
+def to_bbox(bbox: BBoxLike) -> BBox:
+    """Return a box that may be written as ``W,S,E,N``."""
+    return BBox.parse(bbox) if isinstance(bbox, str) else bbox
+
+
+def to_sector(sector: SectorLike) -> SectorClass:
+    """Return a sector that may be given by its name."""
+    try:
+        return SectorClass(sector)
+    except ValueError:
+        raise InvalidValueError(
+            field="sector",
+            value=sector,
+            problem="is no sector class",
+            remedy=f"use one of {', '.join(SectorClass)}",
+        ) from None
+
+
+def check_one_landing_source(record: Path | None, *, on_ground: bool) -> None:
+    """Refuse two answers to the question whether the aircraft has landed."""
+    if not isinstance(on_ground, bool):  # any word is true to Python, "no" as well
+        raise InvalidValueError(
+            field="on_ground", value=on_ground, problem="must be True or False: it is your word"
+        )
+    if on_ground and record is not None:
+        raise InvalidValueError(
+            field="flight_record",
+            value=str(record),
+            problem="and on_ground are two answers to one question",
+            remedy="give one of them",
+        )

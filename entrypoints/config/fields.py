@@ -1,0 +1,67 @@
+"""What settings are for, said where they are declared."""
+
+from typing import TYPE_CHECKING, Any
+
+import typed_settings as ts
+
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles import BBox
+from tileferry.domain.tiles.tile_id import check_source
+from tileferry.domain.validation import as_float, positive
+
+if TYPE_CHECKING:
+    from attrs import Attribute
+
+
+ABOUT = "about"
+EXAMPLE = "example"
+
+
+def doc(text: str, example: float | str | None = None) -> dict[str, object]:
+    """Say what a setting is for, and what it may look like where it has no default.
+
+    ``config init`` writes it down.
+    """
+    return {ABOUT: text, EXAMPLE: example}
+
+
+def to_secret(value: str | ts.Secret[str] | None) -> ts.Secret[str] | None:
+    """Hide a text, unless it is hidden already; a program may give it either way."""
+    match value:
+        case None | ts.Secret():
+            return value
+        case str():
+            return ts.Secret(value)
+    raise InvalidValueError(field="a secret", value=type(value).__name__, problem="is no text")
+
+
+def source_name(_instance: object, _attribute: object, source: str) -> None:
+    """Refuse a name that no tile can have."""
+    check_source(source, field="c11.source")
+
+
+def above_zero(instance: object, attribute: "Attribute[Any]", value: object) -> None:
+    """Refuse what is no number above zero, however it is written."""
+    positive(instance, attribute, as_float(value))
+
+
+def check_order(table: object, smaller: str, larger: str) -> None:
+    """Refuse a table whose maximum is below its minimum."""
+    least, most = getattr(table, smaller), getattr(table, larger)
+    if most is not None and most < least:
+        raise InvalidValueError(
+            field=f"{type(table).__name__}.{larger}",
+            value=most,
+            problem=f"is below {smaller}, {least:g}",
+        )
+
+
+def check_areas(_instance: object, _attribute: object, areas: dict[str, str]) -> None:
+    """Refuse what is no box, by the name of its area."""
+    for area, box in areas.items():
+        try:
+            BBox.parse(box)
+        except InvalidValueError as error:
+            raise InvalidValueError(
+                field=f"areas.{area}", value=box, problem=f"is no box: {error.problem}"
+            ) from None

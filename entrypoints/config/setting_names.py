@@ -1,0 +1,158 @@
+"""The names of settings: paths, variables, which are secret, and what a wrong one may mean."""
+
+import ast
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import get_args, get_origin
+
+import attrs
+import typed_settings as ts
+
+from tileferry.domain.errors import InvalidValueError
+
+ENV_PREFIX = "TILEFERRY_"
+PROVIDER_KEY_VARIABLE = "TILEFERRY_PROVIDER_API_KEY"
+"""The key of the reference provider: read from the environment without being a setting."""
+_ALIKE_MIN = 0.6
+_HIDDEN = "***"
+
+
+def to_variable_name(path: str) -> str:
+    """Return a setting's name in the environment."""
+    return ENV_PREFIX + path.upper().replace(".", "_")
+
+
+def find_unknown_variables(
+    environment: Iterable[str], paths: Iterable[str]
+) -> Mapping[str, str | None]:
+    """Return the variables that look like ours and are read by nobody, each with what was meant.
+
+    The paths are those of all settings.
+    """
+    known = [
+        name.removeprefix(ENV_PREFIX)
+        for name in (*map(to_variable_name, paths), PROVIDER_KEY_VARIABLE)
+    ]
+    found: dict[str, str | None] = {}
+    for name in sorted(environment):
+        own = name.removeprefix(ENV_PREFIX)
+        if name.startswith(ENV_PREFIX) and own not in known:
+            alike = get_close_matches(own.upper(), known, n=1, cutoff=_ALIKE_MIN)
+            found[name] = f"{ENV_PREFIX}{alike[0]}" if alike else None
+    return found
+
+
+def explain_unknown_setting(path: str, config: type[attrs.AttrsInstance]) -> InvalidValueError:
+    """Say of a setting, by its path such as ``c6.budgt``, what it may have been meant to be."""
+    table, names = _find_nearest_table(path.split("."), config)
+    wrong = path.removeprefix(f"{table}.").split(".")[0]
+    alike = get_close_matches(wrong, names, n=1, cutoff=_ALIKE_MIN)
+    meant = f"did you mean {alike[0]}? " if alike else ""
+    return InvalidValueError(
+        field=path,
+        value=wrong,
+        problem="is not a setting",
+        remedy=f"{meant}{table or 'the configuration'} has {', '.join(names)}",
+    )
+
+
+def explain_misplaced_setting(
+    name: str, value: object, config: type[attrs.AttrsInstance], *, app: str, file: str
+) -> InvalidValueError:
+    """Say of what stands beside the one table of ours, not in it, where it belongs."""
+    field, remedy = name, f"write it below [{app}], or below the table that has it"
+    if isinstance(value, Mapping):
+        field, remedy = f"[{name}]", _suggest_table(name, value, _list_tables(config), app)
+    return InvalidValueError(
+        field=field, value=None, problem=f"is in {file}, and nothing reads it", remedy=remedy
+    )
+
+
+def _suggest_table(name: str, value: Iterable[str], tables: Sequence[str], app: str) -> str:
+    match get_close_matches(name, [app, *tables], n=1, cutoff=_ALIKE_MIN):
+        case []:
+            return f"the tables are {', '.join(f'[{app}.{table}]' for table in tables)}"
+        case [found] if found != app:
+            return f"write [{app}.{found}]"
+        case _:
+            inner = next((f".{table}" for table in value if table in tables), "")
+            return f"write [{app}{inner}]"
+
+
+def _list_tables(config: type[attrs.AttrsInstance]) -> Sequence[str]:
+    kinds = {item.name: item.type for item in attrs.fields(config)}
+    return [
+        name
+        for name, kind in kinds.items()
+        if get_origin(kind) is dict or (isinstance(kind, type) and attrs.has(kind))
+    ]
+
+
+def explain_invalid_setting(
+    text: str, config: type[attrs.AttrsInstance], remedy: str
+) -> InvalidValueError:
+    """Say which setting has a value that cannot be, and which value, unless it is a secret.
+
+    The library hands on texts only: of a value that it could not convert, and of a refusal by one
+    of our validators.
+    """
+    named = re.search(r"option '([^']+)'|field='([^']+)'", text)
+    given = re.search(r"convert value (.+) for option '|value=(.+), problem='", text, re.DOTALL)
+    problem = re.search(r"problem='([^']+)'", text)
+    path = (
+        _to_setting_path(next(filter(None, named.groups())), config)
+        if named
+        else "the configuration"
+    )
+    return InvalidValueError(
+        field=path,
+        value=_parse_value(given) if given and is_plain_setting(path, config) else _HIDDEN,
+        problem=problem.group(1) if problem else "cannot be read as what it should be",
+        remedy=remedy,
+    )
+
+
+def _parse_value(given: re.Match[str]) -> object:
+    """Return a value from how the library shows it; what is no plain one is not shown."""
+    try:
+        return ast.literal_eval(next(filter(None, given.groups())))
+    except (ValueError, SyntaxError):
+        return _HIDDEN
+
+
+def _to_setting_path(name: str, config: type[attrs.AttrsInstance]) -> str:
+    """Return a setting's path, where a validator named it by its class: ``C6Config.budget``."""
+    table, _, rest = name.partition(".")
+    for item in attrs.fields(config):
+        if getattr(item.type, "__name__", None) == table:
+            return f"{item.name}.{rest}"
+    return name
+
+
+def is_plain_setting(path: str, config: type[attrs.AttrsInstance]) -> bool:
+    """Tell whether what was given for a setting may be shown: it is known, and no secret."""
+    kind: object = config
+    for part in path.split("."):
+        if not (isinstance(kind, type) and attrs.has(kind)):
+            break  # an entry of a table whose names are free
+        kind = {item.name: item.type for item in attrs.fields(kind)}.get(part)
+    kinds = (kind, *get_args(kind))
+    if kind is None or (isinstance(kind, type) and attrs.has(kind)):
+        return False  # a whole table may hold a secret
+    return not any(ts.Secret in (one, get_origin(one)) for one in kinds)
+
+
+def _find_nearest_table(
+    parts: Sequence[str], config: type[attrs.AttrsInstance]
+) -> tuple[str, Sequence[str]]:
+    """Follow a path as far as it goes; return where that is, and what is there."""
+    followed: list[str] = []
+    for part in parts:
+        kinds = {item.name: item.type for item in attrs.fields(config)}
+        inner = kinds.get(part)
+        if not (isinstance(inner, type) and attrs.has(inner)):
+            break
+        config = inner
+        followed.append(part)
+    return ".".join(followed), [item.name for item in attrs.fields(config)]

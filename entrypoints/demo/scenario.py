@@ -1,0 +1,104 @@
+"""What the demo plays with: the operator's settings, the area, and a provider told to misbehave."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from tileferry.entrypoints.provider.imagery import draw_tile
+
+FLIGHT = "derkachi-07"
+AREA = "derkachi"
+BBOX = "36.20,49.90,36.42,50.04"
+SECTOR = "stable_rear"
+CARD = "card"
+"""The folder of what the aircraft captured."""
+CAPTURED_ZOOM = 16
+CAPTURED = [(39_370 + column, 22_230 + row) for column in range(8) for row in range(6)]
+POISONED = {
+    "16/39371/22233": "clouds: 93 % of the picture",
+    "16/39374/22231": "blurred: sharpness 0.11",
+    "16/39376/22234": "blurred: sharpness 0.09",
+}
+PARTITION_ZOOM = 13
+QUERY = ("--customer-id", "acme", "--query", "fields")
+DAYS = ("2026-03-01", "2026-03-03")
+FAILING = f"satellite/acme/fields/{DAYS[0]}"
+"""The partition whose imagery is bad on the first try: runs are taken by their dates."""
+SEED = "7"
+
+
+@frozen(kw_only=True)
+class DemoSize:
+    """How much is downloaded, and after how many requests for tiles the power goes."""
+
+    zoom: str
+    kill_after: int
+
+
+WHOLE = DemoSize(zoom="14-15", kill_after=300)
+SMALL = DemoSize(zoom="14", kill_after=80)
+"""For whoever is in a hurry."""
+
+
+FAULTS: list[dict[str, Any]] = [
+    # A strip of the first partition is not there yet; whoever asks later gets it.
+    {"fault": "404", "tile": f"{PARTITION_ZOOM}/4921/*", "times": 6},
+    {"fault": "503", "tile": f"{PARTITION_ZOOM}/4923/2776", "times": 1},
+    # A stubborn tile, and one that is asked for patience.
+    {"fault": "503", "tile": "14/9848/5555", "times": 3},
+    {"fault": "429", "tile": "14/9847/5556", "times": 1, "retry_after": 3},
+    # An old corner: good enough for this sector, with a warning.
+    {"fault": "stale", "tile": "14/984[89]/556[1-3]"},
+    {"fault": "stale", "tile": "15/1969[6-9]/1112[2-7]"},
+    {"fault": "503", "call": "tile", "rate": 0.03},
+    {"fault": "429", "call": "tile", "rate": 0.006},
+    {"fault": "truncate", "call": "tile", "rate": 0.012},
+    {"fault": "wrong-digest", "rate": 0.008},
+    {"fault": "reset", "call": "tile", "rate": 0.012},
+    # Of the first upload the answer is lost, the second meets an outage.
+    {"fault": "lost-answer", "attempts": [1], "times": 1},
+    {"fault": "503", "call": "upload", "attempts": [1], "times": 1},
+    *({"fault": "poison", "tile": tile, "reason": said} for tile, said in POISONED.items()),
+]
+
+
+def render_config(home: Path, provider_url: str) -> str:
+    """Return the operator's ``tileferry.toml``; a path in it is quoted as JSON quotes, too."""
+
+    def quoted(name: str) -> str:
+        return json.dumps(str(home / name))
+
+    return f"""\
+[tileferry]
+data_dir = {quoted("postgres")}
+
+[tileferry.c11]
+satellite_provider_url = "{provider_url}"
+cache_root = {quoted("cache")}
+upload_batch_tiles = 12
+# Nobody who looks at a demo wants to wait for 2, 4 and 8 seconds.
+backoff_base_s = 1.3
+backoff_cap_s = 5
+
+[tileferry.partitions]
+raw_root = {quoted("raw")}
+
+[tileferry.log]
+file = {quoted("tileferry.log")}
+
+[tileferry.areas]
+{AREA} = "{BBOX}"
+"""
+
+
+def write_captures(card: Path) -> None:
+    """Write the pictures that an aircraft brings home."""
+    for x, y in CAPTURED:
+        picture = card / str(CAPTURED_ZOOM) / str(x) / f"{y}.jpg"
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        picture.write_bytes(draw_tile(CAPTURED_ZOOM, x, y))
+    facts = {"captured_at": datetime.now(UTC).isoformat(), "resolution_m_per_px": 0.6}
+    (card / "metadata.json").write_text(json.dumps(facts), encoding="utf-8")

@@ -1,0 +1,197 @@
+"""Before the flight: a new laptop, a plan, a download that loses its power, and the verdict."""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from rich.console import Console
+
+from tileferry.entrypoints.config import CONFIG_FILE, ENV_PREFIX
+from tileferry.entrypoints.demo.findings import (
+    DemoNotes,
+    Findings,
+    collect_findings,
+    count_download,
+    find_failed_run,
+    find_instructive_entry,
+)
+from tileferry.entrypoints.demo.query_process import start_query_process
+from tileferry.entrypoints.demo.scenario import (
+    AREA,
+    CARD,
+    DAYS,
+    FAILING,
+    FLIGHT,
+    PARTITION_ZOOM,
+    POISONED,
+    QUERY,
+    SECTOR,
+    DemoSize,
+    render_config,
+    write_captures,
+)
+from tileferry.entrypoints.demo.session import DemoError, DemoSession, run_faulty_provider
+
+
+def prepare_laptop(session: DemoSession) -> None:
+    """Find out what is missing, and mend it."""
+    session.begin_chapter("A new laptop")
+    session.say("Is it fit for work? Not yet, and each finding says what to do.")
+    session.run("doctor", ends_with=7)
+    session.say("The database is made, from nothing.")
+    session.run("db", "upgrade")
+
+
+def plan_download(session: DemoSession, size: DemoSize) -> None:
+    """Ask first."""
+    session.begin_chapter("What would it take?")
+    session.run("plan", *_area_options(size))
+
+
+def download_with_kill(session: DemoSession, size: DemoSize, notes: DemoNotes) -> None:
+    """Lose power on the way, go on, and count what the provider was asked for."""
+    download = ("download", *_area_options(size))
+    session.begin_chapter("The download, and a laptop that dies")
+    session.say(
+        "The provider fails and throttles now and then; some of what it sends is damaged.",
+        "In the middle of it all the laptop loses its power.",
+    )
+    notes.before_download = len(session.read_record())
+    session.run_and_kill(*download, after_requests=size.kill_after)
+    session.say("Could it fly like this? There are holes.")
+    notes.killed = _verify_area(session, size, ends_with=3)
+    # By now the provider has written down what the dead had asked for with their last breath.
+    notes.before_resuming = len(session.read_record())
+    session.say("The same command goes on where it was.")
+    session.run(*download)
+    notes.after_download = len(session.read_record())
+    count = count_download(session.read_record(), notes)
+    session.say(
+        f"By the provider's own record: {len(count.tiles)} tiles, {count.requests} requests.",
+        f"{count.failed} answers were bad and {count.in_the_air} were lost with the power:"
+        " those were asked for again.",
+        f"Of {len(count.safe)} tiles that were safe by then, {count.twice} were fetched twice.",
+    )
+
+
+def verify_before_flight(session: DemoSession, size: DemoSize, notes: DemoNotes) -> None:
+    """Ask whether to fly."""
+    session.begin_chapter("Go or no-go?")
+    notes.ready = _verify_area(session, size, ends_with=0)
+
+
+def _area_options(size: DemoSize) -> tuple[str, ...]:
+    return "--area", AREA, "--zoom", size.zoom, "--sector", SECTOR, "--flight", FLIGHT
+
+
+def _verify_area(session: DemoSession, size: DemoSize, *, ends_with: int) -> dict[str, Any]:
+    """Have an area judged; what it draws for map programs is read back."""
+    file = "map.geojson"
+    session.run("cache", "verify", *_area_options(size), "--geojson", file, ends_with=ends_with)
+    drawn: dict[str, Any] = json.loads(Path(session.home, file).read_text(encoding="utf-8"))
+    return drawn
+
+
+def ingest_captures(session: DemoSession) -> None:
+    """Take in what the aircraft captured."""
+    session.begin_chapter("The aircraft is back")
+    write_captures(session.home / CARD)
+    session.run("ingest", "--flight", FLIGHT, CARD)
+
+
+def upload_captures(session: DemoSession) -> None:
+    """Upload it twice over; in the end some tiles are given up."""
+    upload = ("upload", "--flight", FLIGHT, "--on-ground")
+    session.begin_chapter("The upload, and what the provider does not want")
+    session.say(
+        "One answer is lost on the way, one upload meets a 503: both are repeated to the",
+        f"byte. {len(POISONED)} pictures are rejected, however often they are tried.",
+    )
+    session.run(*upload, ends_with=3)
+    session.say(f"Later again: only those {len(POISONED)} are sent, and their budget is spent.")
+    session.run(*upload, ends_with=3)
+    session.say("A human decides what becomes of them.")
+    session.run("giveups", "list")
+
+
+_PLAN = "march.plan"
+
+
+def reprocess_partition(session: DemoSession) -> None:
+    """Plan a backfill, apply it, and mend what failed."""
+    session.begin_chapter("A partition that fails, and is done again")
+    session.say("Three days are asked for: first a plan, then exactly that.")
+    first, last = DAYS
+    area = ("--area", AREA, "--zoom", str(PARTITION_ZOOM), "--sector", SECTOR)
+    session.run("backfill", "plan", *QUERY, "--from", first, "--to", last, *area, "--out", _PLAN)
+    session.run("backfill", "apply", _PLAN, "--reason", "a new customer")
+    session.run("worker", "--until-idle")
+    session.say("On the first day a strip of the imagery was not there. The validator saw it.")
+    session.run("state", "inspect", *QUERY)
+    session.say("The policy would try it again later. The operator does not wait, and says why.")
+    session.run("state", "retry", FAILING, "--reason", "the mosaic is mended")
+    session.run("worker", "--until-idle")
+    session.run("state", "inspect", FAILING)
+
+
+def explain_decisions(session: DemoSession) -> None:
+    """Ask for the reasons, make a decision again, and walk the chain of the audit log."""
+    session.begin_chapter("Why?")
+    session.say("Why did that first run fail?")
+    session.run("runs", "why", find_failed_run(session.clerk.query("state", "inspect", FAILING)))
+    session.say("What is tried again, and when, is decided in one place, by a policy.")
+    session.run("policy", "explain", "--category", "DOWNLOAD", "--error", "503")
+    session.say("Every decision is kept with its inputs, and can be made again.")
+    entry = find_instructive_entry(session.clerk.query("audit", "tail", "--limit", "100000"))
+    if entry is None:
+        raise DemoError("the audit log has no retry")
+    session.run("audit", "replay", str(entry))
+    session.run("audit", "stats", "--since", "15m")
+    session.say("And nobody has touched the log since.")
+    session.run("audit", "verify")
+
+
+def run_demo(size: DemoSize, console: Console, out: IO[str]) -> Findings:
+    """Play all chapters; words go to the console, the commands' data to ``out``."""
+    notes = DemoNotes()
+    with open_demo_session(console, out) as stage:
+        prepare_laptop(stage)
+        plan_download(stage, size)
+        download_with_kill(stage, size, notes)
+        verify_before_flight(stage, size, notes)
+        ingest_captures(stage)
+        upload_captures(stage)
+        reprocess_partition(stage)
+        explain_decisions(stage)
+        return collect_findings(stage, notes)
+
+
+@contextmanager
+def open_demo_session(console: Console, out: IO[str]) -> Iterator[DemoSession]:
+    """Make a folder, a provider and a clerk, for as long as the story lasts."""
+    with tempfile.TemporaryDirectory(prefix="tileferry-demo-") as folder:
+        home = Path(folder).resolve()
+        record, environment = home / "requests.jsonl", _build_environment()
+        with (
+            run_faulty_provider(home, record, environment) as url,
+            start_query_process(home, environment) as clerk,
+        ):
+            (home / CONFIG_FILE).write_text(render_config(home, url), encoding="utf-8")
+            yield DemoSession(
+                home=home,
+                console=console,
+                out=out,
+                environment=environment,
+                record=record,
+                clerk=clerk,
+            )
+
+
+def _build_environment() -> Mapping[str, str]:
+    """Return what commands find set: nothing of another installation of the shell's owner."""
+    mine = {name: text for name, text in os.environ.items() if not name.startswith(ENV_PREFIX)}
+    return {**mine, f"{ENV_PREFIX}C11_SERVICE_API_KEY": "demo"}

@@ -1,0 +1,267 @@
+"""Parts of the product, made from the configuration; the container puts them together."""
+
+import logging
+import socket
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import httpx
+
+from tileferry.adapters.filesystem import (
+    FileFdrClient,
+    FileJournalStore,
+    JsonLinesAuditSink,
+    SegmentTileStore,
+)
+from tileferry.adapters.http import ProviderAddress, PyreqwestTransport, ResponseLimits, new_client
+from tileferry.adapters.postgres import (
+    Database,
+    PostgresAuditLog,
+    PostgresBlobIndex,
+    PostgresCacheLedger,
+    PostgresIdempotencyStore,
+    PostgresRunQueue,
+    PostgresWorkStore,
+    start_embedded,
+)
+from tileferry.adapters.system import (
+    SystemClock,
+    SystemDisk,
+)
+from tileferry.adapters.telemetry.log_audit import LogAuditSink
+from tileferry.application import (
+    AuditTrail,
+    C11RetryConfig,
+    CacheBudget,
+    DownloadSettings,
+    UploadSettings,
+)
+from tileferry.application.control.policies import WorkPolicies
+from tileferry.application.control.worker import WorkerSettings
+from tileferry.application.ports import AuditSink
+from tileferry.domain.partitions import TerminalityPolicy
+from tileferry.domain.partitions.validator import ValidationRules
+from tileferry.domain.retry import RetryCategory, RetryPolicy, limit_to_run
+from tileferry.domain.tiles import (
+    ResolutionGate,
+    compute_default_budget_bytes,
+    compute_default_reserve_bytes,
+)
+from tileferry.entrypoints.config import Config, SinkName
+from tileferry.entrypoints.config.policies import (
+    build_download_policy,
+    build_partition_policy,
+    build_run_policy,
+)
+from tileferry.entrypoints.config.retry_overrides import build_category_policies
+from tileferry.entrypoints.logs import get_structured_logger
+
+
+def open_database(config: Config) -> Iterator[Database]:
+    """Connect to the configured database, or to the embedded one, which is started."""
+    url = config.database_url
+    address = start_embedded(config.data_dir) if url is None else url.get_secret_value()
+    database = Database.from_url(address)
+    yield database
+    database.close()
+
+
+def open_tile_store(root: Path, index: PostgresBlobIndex) -> Iterator[SegmentTileStore]:
+    """Open the segments below a cache root."""
+    with SegmentTileStore(root=root, index=index) as store:
+        yield store
+
+
+def build_cache_budget(
+    config: Config,
+    ledger: PostgresCacheLedger,
+    disk: SystemDisk,
+    store: SegmentTileStore,
+    journals: FileJournalStore,
+) -> CacheBudget:
+    """Set the limits that a cache of this size has."""
+
+    def reclaim() -> None:
+        store.forget_locations()
+        store.compact()
+
+    return CacheBudget(
+        ledger=ledger,
+        disk=disk,
+        reclaim=reclaim,
+        before_eviction=journals.discard_complete,
+        # One process at a time has the cache's lock, so a promise by this name that is found there
+        # was made by one that died.
+        reservation_id=f"{socket.gethostname()}:{config.c11.cache_root}",
+        budget_bytes=get_budget_bytes(config, disk),
+        free_space_reserve_bytes=get_reserve_bytes(config, disk),
+    )
+
+
+def open_http_client(address: ProviderAddress) -> Iterator[httpx.Client]:
+    """Open a client for the provider."""
+    with new_client(address) as client:
+        yield client
+
+
+def open_transport(address: ProviderAddress) -> Iterator[PyreqwestTransport]:
+    """Open the connections that tiles are fetched by."""
+    lane = PyreqwestTransport(address)
+    yield lane
+    lane.close()
+
+
+def build_download_settings(config: Config, *, in_run: bool) -> DownloadSettings:
+    """Set the policy and the gate of downloads."""
+    c11, policy = config.c11, build_download_policy(config.c11)
+    return DownloadSettings(
+        policy=limit_to_run(policy) if in_run else policy,
+        gate=ResolutionGate(
+            min_m_per_px=c11.min_resolution_m_per_px, max_m_per_px=c11.max_resolution_m_per_px
+        ),
+    )
+
+
+def open_fdr(root: Path, clock: SystemClock) -> Iterator[FileFdrClient]:
+    """Open the recorder."""
+    recorder = FileFdrClient(root=root, clock=clock)
+    yield recorder
+    recorder.close()
+
+
+def build_retry_config(config: Config) -> C11RetryConfig:
+    """Set the bounds of upload retries."""
+    c11 = config.c11
+    return C11RetryConfig(
+        max_in_call_retries=c11.max_in_call_retries,
+        max_per_tile_attempts=c11.max_per_tile_attempts,
+        backoff_base_s=c11.backoff_base_s,
+        backoff_cap_s=c11.backoff_cap_s,
+    )
+
+
+def build_upload_settings(config: Config) -> UploadSettings:
+    """Set how large batches are, and who counts rejections."""
+    c11 = config.c11
+    return UploadSettings(
+        batch_tiles_max=c11.upload_batch_tiles,
+        batch_bytes_max=c11.upload_batch_bytes,
+        attempts_max=None if c11.disable_retry_decorator else c11.max_per_tile_attempts,
+    )
+
+
+def build_response_limits(config: Config) -> ResponseLimits:
+    """Set how large and how slow an answer may be."""
+    c11 = config.c11
+    return ResponseLimits(tile_bytes_max=c11.max_tile_bytes, deadline_s=c11.response_deadline_s)
+
+
+def open_background_executor() -> Iterator[ThreadPoolExecutor]:
+    """Start the one thread that commits beside the work."""
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="tileferry-commit") as executor:
+        yield executor
+
+
+def open_audit_trail(config: Config, audit_log: Callable[[], AuditSink]) -> Iterator[AuditTrail]:
+    """Open the sinks that are configured."""
+    with ExitStack() as closing:
+        makers: dict[SinkName, Callable[[], AuditSink]] = {
+            SinkName.POSTGRES: audit_log,
+            SinkName.JSONL: partial(_open_jsonl_sink, config.audit.jsonl_path, closing),
+            SinkName.LOG: lambda: LogAuditSink(logger=get_structured_logger("tileferry.audit")),
+        }
+        yield AuditTrail(
+            logger=logging.getLogger("tileferry.audit"),
+            sinks=[makers[name]() for name in dict.fromkeys(config.audit.sinks)],
+            fail_closed=config.audit.fail_closed,
+        )
+
+
+def _open_jsonl_sink(path: Path, closing: ExitStack) -> JsonLinesAuditSink:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    sink = JsonLinesAuditSink(path=path)
+    closing.callback(sink.close)
+    return sink
+
+
+def build_idempotency_store(
+    config: Config, database: Database, audit_log: Callable[[], PostgresAuditLog]
+) -> PostgresIdempotencyStore:
+    """Have outcomes and their events committed together where the audit is in Postgres."""
+    chained = SinkName.POSTGRES in config.audit.sinks
+    return PostgresIdempotencyStore(database=database, audit_sink=audit_log() if chained else None)
+
+
+def build_retry_policies(
+    config: Config, *, in_run: bool = False
+) -> dict[RetryCategory, RetryPolicy]:
+    """Return the policy of each category as it is set."""
+    found = dict(build_category_policies(config.retry))
+    if in_run:
+        found[RetryCategory.API_REQUEST] = limit_to_run(found[RetryCategory.API_REQUEST])
+    return found
+
+
+def build_work_policies(config: Config) -> WorkPolicies:
+    """Say what runs and partitions are allowed."""
+    partitions = config.partitions
+    age = partitions.max_age_days
+    return WorkPolicies(
+        run=build_run_policy(config.worker),
+        partition=build_partition_policy(partitions),
+        terminality=TerminalityPolicy(
+            max_attempts=partitions.max_attempts,
+            max_age=None if age is None else timedelta(days=age),
+        ),
+        max_rescues=config.worker.max_rescues,
+    )
+
+
+def build_work_store(config: Config, opened: Database) -> PostgresWorkStore:
+    """Have changes and their events committed together where the audit is in Postgres."""
+    return PostgresWorkStore(database=opened, audited=SinkName.POSTGRES in config.audit.sinks)
+
+
+def open_run_queue(opened: Database) -> Iterator[PostgresRunQueue]:
+    """Open the queue; it listens on a connection of its own once somebody waits."""
+    queue = PostgresRunQueue(database=opened)
+    yield queue
+    queue.close()
+
+
+def build_validation_rules(config: Config, settings: DownloadSettings) -> ValidationRules:
+    """Say what the validator accepts."""
+    partitions = config.partitions
+    return ValidationRules(
+        max_missing_share=partitions.max_missing_share,
+        max_rejected_share=partitions.max_rejected_share,
+        max_downgraded_share=partitions.max_downgraded_share,
+        resolution=settings.gate,
+    )
+
+
+def get_budget_bytes(config: Config, disk: SystemDisk) -> int:
+    """Say how large the cache may grow."""
+    limit = config.c6.budget_bytes
+    return compute_default_budget_bytes(disk.total_bytes()) if limit is None else limit
+
+
+def get_reserve_bytes(config: Config, disk: SystemDisk) -> int:
+    """Say how much of a disk stays free."""
+    reserve = config.c6.free_space_reserve_bytes
+    return compute_default_reserve_bytes(disk.total_bytes()) if reserve is None else reserve
+
+
+def build_worker_settings(config: Config) -> WorkerSettings:
+    """Set how a worker goes about it."""
+    worker = config.worker
+    return WorkerSettings(
+        lease_s=worker.lease_s,
+        batch=worker.batch,
+        poll_s=worker.poll_s,
+        sweep_s=worker.sweep_s,
+    )

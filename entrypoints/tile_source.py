@@ -1,0 +1,142 @@
+"""Where tiles come from: a satellite-provider, or a plain tile server, as it is configured."""
+
+import httpx
+from attrs import evolve
+
+from tileferry.adapters.http import (
+    HttpTileProvider,
+    ProviderAddress,
+    PyreqwestTransport,
+    ResponseLimits,
+    XyzTileProvider,
+    build_user_agent,
+)
+from tileferry.adapters.http.client import check_key
+from tileferry.adapters.system import SystemClock
+from tileferry.application.ports.provider import TileProvider
+from tileferry.domain.errors import InvalidValueError, NotPermittedError
+from tileferry.domain.text import printable
+from tileferry.domain.tiles import TileServer, TileTemplate
+from tileferry.entrypoints.config import Config
+from tileferry.entrypoints.config.loader import read_service_api_key
+from tileferry.entrypoints.config.xyz import build_tile_server
+
+
+def find_tile_server(config: Config) -> TileServer | None:
+    """Return the plain tile server, if that is where tiles come from; it may be asked for many."""
+    if config.xyz.url_template is None:
+        return None
+    if config.c11.satellite_provider_url is not None:
+        raise InvalidValueError(
+            field="xyz.url_template",
+            value=None,
+            problem="is set, and so is c11.satellite_provider_url",
+            remedy="tiles come from one place: set one of the two",
+        )
+    server = build_tile_server(config.xyz)
+    server.check_permitted()
+    return server
+
+
+def build_provider_address(config: Config) -> ProviderAddress:
+    """Say where tiles come from, and which key goes with every request."""
+    c11, server = config.c11, find_tile_server(config)
+    if server is not None:
+        return ProviderAddress(
+            url=server.template.origin,
+            service_api_key=None,
+            ca_file=c11.ca_file,
+            timeout_s=c11.http_timeout_s,
+            connections=c11.max_concurrent_requests,
+            user_agent=build_user_agent(config.xyz.user_agent_contact),
+        )
+    if c11.satellite_provider_url is None:
+        raise InvalidValueError(
+            field="c11.satellite_provider_url",
+            value=None,
+            problem="is not set",
+            remedy="set it in tileferry.toml, or in TILEFERRY_C11_SATELLITE_PROVIDER_URL; or set "
+            "xyz.url_template, for a plain tile server",
+        )
+    return ProviderAddress(
+        url=c11.satellite_provider_url,
+        service_api_key=read_service_api_key(c11),
+        ca_file=c11.ca_file,
+        timeout_s=c11.http_timeout_s,
+        connections=c11.max_concurrent_requests,
+    )
+
+
+def build_tile_provider(
+    config: Config,
+    client: httpx.Client,
+    lane: PyreqwestTransport,
+    clock: SystemClock,
+    limits: ResponseLimits,
+) -> TileProvider:
+    """Return what asks for tiles."""
+    source, server = config.source, find_tile_server(config)
+    if server is None:
+        return HttpTileProvider(client=client, lane=lane, clock=clock, source=source, limits=limits)
+    return XyzTileProvider(
+        server=server,
+        lane=lane,
+        clock=clock,
+        api_key=read_service_api_key(config.c11) if needs_key(config) else "",
+        source=source,
+        limits=limits,
+    )
+
+
+def needs_key(config: Config) -> bool:
+    """Tell whether there must be a key: a provider wants one, a tile server only in its address."""
+    template = config.xyz.url_template
+    return template is None or TileTemplate(template).has_key
+
+
+def check_configured_key(config: Config) -> None:
+    """Refuse a key that cannot be sent, before it is; the refusal names where it came from."""
+    key, template, file = (
+        read_service_api_key(config.c11),
+        config.xyz.url_template,
+        config.c11.service_api_key_file,
+    )
+    try:
+        check_key(key)
+        if template is not None:
+            TileTemplate(template).check_key(key)
+    except InvalidValueError as error:
+        if file is None:
+            raise
+        raise evolve(
+            error, field="c11.service_api_key_file", remedy=f"write the key into {file}"
+        ) from None
+
+
+def check_accepts_uploads(config: Config) -> None:
+    """Refuse to upload to a server that only serves."""
+    if config.xyz.url_template is not None:
+        raise NotPermittedError(
+            what="uploading to a plain tile server",
+            problem="it serves pictures and takes none",
+            remedy="to upload, set c11.satellite_provider_url instead of xyz.url_template",
+        )
+
+
+def get_max_requests_per_s(config: Config) -> float | None:
+    """Return how often tiles may be asked for; ``None`` where nobody has said."""
+    return None if config.xyz.url_template is None else config.xyz.max_requests_per_second
+
+
+def get_credits(config: Config) -> dict[str, str | None]:
+    """Return whom to name for the pictures, and their licence; ``None`` where nobody has said."""
+    xyz = config.xyz
+    if xyz.url_template is None:
+        return {"attribution": None, "licence": None}
+    return {"attribution": xyz.attribution, "licence": xyz.licence}
+
+
+def format_credits(config: Config) -> str | None:
+    """Return the same for people, if there is anything to say."""
+    said = [printable(text) for text in get_credits(config).values() if text]
+    return f"Pictures: {', '.join(said)}" if said else None
