@@ -206,7 +206,7 @@ def test_duplicate_candidate_is_rejected() -> None:
         tile_id=TileId(source="sat", zoom=1, x=0, y=0), size_bytes=10, last_used_at=used
     )
     full = CacheSpace(budget_bytes=100, used_bytes=100, free_disk_bytes=1_000)
-    with pytest.raises(MisuseError, match="candidates: tile .* is listed twice"):
+    with pytest.raises(MisuseError, match=r"candidates: tile .* is listed twice"):
         plan_eviction(20, full, [tile, tile])
 
 
