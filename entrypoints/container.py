@@ -56,6 +56,7 @@ from tileferry.application.control.queries import PartitionDataReader, WorkInspe
 from tileferry.application.control.run_control import RunControl
 from tileferry.application.control.worker import KeyExpiry, Worker
 from tileferry.application.ports import Clock, TileDownloader, TileUploader
+from tileferry.application.ports.progress import ProgressListener
 from tileferry.application.upload.upload_retry import GiveupReader
 from tileferry.entrypoints import factories, tile_source
 from tileferry.entrypoints.cache_session import CacheSession
@@ -69,8 +70,12 @@ class Container(containers.DeclarativeContainer):
     """Builds each part once, on first use, and closes what it opened."""
 
     config = providers.Dependency(instance_of=Config)
-    clock = providers.Dependency(instance_of=Clock, default=providers.Singleton(SystemClock))
-    listener = providers.Dependency(default=providers.Object(None))
+    clock: providers.Dependency[Clock] = providers.Dependency(
+        default=providers.Singleton(SystemClock)
+    )
+    listener: providers.Dependency[ProgressListener | None] = providers.Dependency(
+        default=providers.Object(None)
+    )
     """Receives the waits of retries as progress events; ``None`` for no listener."""
     in_run = providers.Dependency(instance_of=bool, default=providers.Object(False))  # noqa: FBT003  # a provider, not a flag
     """Whether calls belong to queued runs: then the queue waits for a source, not the call."""
@@ -103,7 +108,9 @@ class Container(containers.DeclarativeContainer):
         factories.build_cache_budget, config, cache_ledger, disk, tile_store, journals
     )
     audit_log = providers.Singleton(PostgresAuditLog, database=database)
-    audit_trail = providers.Resource(factories.open_audit_trail, config, audit_log.provider, listener)
+    audit_trail = providers.Resource(
+        factories.open_audit_trail, config, audit_log.provider, listener
+    )
     idempotency_store = providers.Singleton(
         factories.build_idempotency_store, config, database, audit_log.provider
     )

@@ -27,7 +27,6 @@ from tileferry.application.ports.progress import ProgressEvent, ProgressListener
 from tileferry.application.ports.uploads import FlightRecords
 from tileferry.application.ports.work import ALL_KINDS
 from tileferry.application.progress import ProgressObserver
-from tileferry.domain import validation
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.runs import RunKind, WorkerId
 from tileferry.entrypoints.cache_session import make_folder
@@ -187,7 +186,7 @@ class Installation:
             in_run=True,
         )
         with own:
-            container = own._checked  # noqa: SLF001  # of this class
+            container = own._checked  # of this class
             make_folder(self.config.partitions.raw_root, setting="partitions.raw_root")
             if not KINDS_IN_CACHE.isdisjoint(kinds):
                 container.cache_identity().check()
