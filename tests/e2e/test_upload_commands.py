@@ -95,7 +95,7 @@ def test_giveups_are_listed_shown_and_final(
     first = operator.run_in_process(*UPLOAD, "--on-ground")
     assert first.code == 3
     assert "the image cannot be ingested" in first.out
-    assert "Come back at" in first.err
+    assert "Re-run at" in first.err
     assert "No tile is given up" in operator.run_in_process("giveups", "list").out
     second = operator.run_in_process(*UPLOAD, "--on-ground")
     assert (second.code, "given up by this   1" in second.out) == (3, True)
@@ -217,7 +217,7 @@ def test_interrupt_during_backoff_loses_nothing(
         command.send_signal(signal.SIGINT)
         ran = command.wait()
     assert (ran.code, ran.json["error"]["message"]) == (130, "interrupted")
-    assert "6 tiles are delivered and recorded; run the same command" in ran.err
+    assert "6 tiles are delivered and recorded; re-run to resume" in ran.err
     provider.set_faults()
     operator.settings["TILEFERRY_C11_BACKOFF_BASE_S"] = "0.01"
     again = operator.run_in_process(*UPLOAD, "--on-ground", "--json")
