@@ -138,7 +138,7 @@ def test_unreadable_tile_is_not_blamed_on_provider(
     assert "why it was not sent" in ran.out
     assert "not readable   1" in ran.out
     assert "The cache cannot read 1 of the tiles: run tileferry ingest" in ran.err
-    assert "Come back" not in ran.err
+    assert "Re-run" not in ran.err
     assert operator.run_in_process("ingest", "--flight", "F1", "card", "--json").json == {
         "schema": "tileferry.ingest.v1", "flight_id": "F1", "tiles_ingested": 1,
         "tiles_unchanged": len(places) - 1, "files_refused": 0, "refused": [],
