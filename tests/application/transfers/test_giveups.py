@@ -2,34 +2,62 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import PurePath
 
 import pytest
 
 from tileferry.adapters.memory import ManualClock, MemoryFdrClient, MemoryTileMetadataStore
-from tileferry.application.upload.upload_retry import GIVEUP_KIND, Giveup, GiveupReader
+from tileferry.adapters.memory.tiles import MemoryBlobIndex, MemoryTileStore
+from tileferry.application.upload.giveups import Giveup, GiveupReview
+from tileferry.application.upload.upload_retry import GIVEUP_KIND
 from tileferry.domain.canonical import JsonValue
-from tileferry.domain.tiles import BlobRef, NewTile, SectorClass, TileId, TileMetadata, VotingStatus
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles import NewTile, SectorClass, TileId, VotingStatus
 
 TILE = TileId(source="cam", zoom=15, x=100, y=200)
 
 
-def given_up_tile() -> TileMetadata:
-    store = MemoryTileMetadataStore(clock=ManualClock())
-    store.insert_metadata(
-        NewTile(
-            tile_id=TILE,
-            flight_id="F1",
-            produced_at=datetime(2025, 6, 1, tzinfo=UTC),
-            resolution_m_per_px=0.6,
-            sector_class=SectorClass.STABLE_REAR,
-            blob=BlobRef(location=(1, 0), length=10, sha256="ab" * 32),
-            voting_status=VotingStatus.PENDING,
+OTHER = TileId(source="cam", zoom=15, x=100, y=201)
+
+
+class FakeImages:
+    """Names the file, and writes none."""
+
+    def extract(self, tile_id: TileId, content: bytes) -> PurePath:
+        return PurePath(f"{tile_id.y}-{content.decode()}")
+
+
+def build_review(recorder: MemoryFdrClient) -> GiveupReview:
+    index = MemoryBlobIndex()
+    store = MemoryTileStore(index)
+    rows = MemoryTileMetadataStore(clock=ManualClock(), index=index)
+    for tile_id in (TILE, OTHER):
+        rows.insert_metadata(
+            NewTile(
+                tile_id=tile_id,
+                flight_id="F1",
+                produced_at=datetime(2025, 6, 1, tzinfo=UTC),
+                resolution_m_per_px=0.6,
+                sector_class=SectorClass.STABLE_REAR,
+                blob=store.write_tile(tile_id, b"image"),
+                voting_status=VotingStatus.PENDING,
+            )
         )
+    rows.flush()
+    rows.update_voting_status(TILE, VotingStatus.UPLOAD_GIVEUP)
+    return GiveupReview(
+        tiles=rows,
+        tile_metadata_store=rows,
+        tile_store=lambda: store,
+        images=FakeImages(),
+        fdr_client=recorder,
+        build_reopening_sql=lambda tile_id: f"reopen {tile_id}",
     )
-    store.flush()
-    store.update_voting_status(TILE, VotingStatus.UPLOAD_GIVEUP)
-    (row,) = store.all_tiles()
-    return row
+
+
+@pytest.fixture
+def review() -> GiveupReview:
+    return build_review(MemoryFdrClient(clock=ManualClock()))
 
 
 def read_giveup(*recorded: tuple[str, Mapping[str, JsonValue]]) -> Giveup:
@@ -38,8 +66,26 @@ def read_giveup(*recorded: tuple[str, Mapping[str, JsonValue]]) -> Giveup:
     for kind, payload in recorded:
         recorder.record(kind, payload)
         clock.advance(1)
-    (giveup,) = GiveupReader(fdr_client=recorder).iter_giveups([given_up_tile()])
+    (giveup,) = build_review(recorder).iter_giveups()
     return giveup
+
+
+def test_giveup_carries_its_reopening_statement(review: GiveupReview) -> None:
+    giveup = review.get_giveup(TILE)
+    assert (giveup.tile.tile_id, giveup.reopening_sql) == (TILE, f"reopen {TILE}")
+    assert [*review.iter_giveups("F1")] == [giveup]
+    assert [*review.iter_giveups("F2")] == []
+
+
+def test_tile_that_is_not_given_up_is_refused(review: GiveupReview) -> None:
+    with pytest.raises(InvalidValueError, match="tile_id: is not given up"):
+        review.get_giveup(OTHER)
+    with pytest.raises(InvalidValueError, match="tile_id: is not in the cache"):
+        review.get_giveup(TileId(source="cam", zoom=1, x=0, y=0))
+
+
+def test_image_is_extracted_from_the_cache(review: GiveupReview) -> None:
+    assert review.extract_image(TILE) == PurePath("200-image")
 
 
 def test_giveup_has_last_rejection_reason() -> None:
