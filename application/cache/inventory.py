@@ -58,6 +58,11 @@ class CacheInventory:
             pinned_flights=tuple(self.ledger.list_pinned_flights()),
         )
 
+    def sum_committed_bytes(self) -> int:
+        """Return the bytes of stored tiles and of reservations."""
+        with self.ledger.begin_transaction() as books:
+            return books.sum_used_bytes() + books.sum_reserved_bytes()
+
     def pin(self, flight_id: str) -> FlightPin:
         """Keep a flight's tiles until it is unpinned; pinning again changes nothing."""
         self.ledger.pin_flight(_check_flight(flight_id))

@@ -61,6 +61,7 @@ def test_stats_show_contents_beside_limits(inventory: CacheInventory) -> None:
         free_space_reserve_bytes=100,
         pinned_flights=("F2",),
     )
+    assert inventory.sum_committed_bytes() == 37
 
 
 def test_pin_and_unpin_report_the_flights_tiles(inventory: CacheInventory) -> None:
