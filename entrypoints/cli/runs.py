@@ -217,13 +217,7 @@ def submit_download_command(
         settings = installation.config
         coverage = parse_coverage(settings, bbox, area, zoom)
         request = build_download_request(settings, coverage, flight, SectorClass(sector))
-        work = DownloadArea(
-            source=settings.source,
-            flight_id=request.flight_id,
-            bbox=request.bbox,
-            zoom_levels=request.zoom_levels,
-            sector_class=request.sector_class,
-        )
+        work = DownloadArea(source=settings.source, flight_id=request.flight_id, area=request.area)
         _submit_work(installation, work, json=json)
 
 

@@ -305,12 +305,12 @@ def test_download_is_queued_once(control_plane: ControlPlane, operator: WorkOper
     assert first.code == 0
     again = operator.run(*submit)
     assert (again.code, again.out) == (0, first.out)
-    assert "This work is queued already, and is discovered" in again.err
+    assert "Already queued as run" in again.err
     run = control_plane.claim_run()
     assert (run.run_id, run.source, run.status) == (run_id, "osm", RunStatus.PROCESSING)
     work = parse_work(run.kind, run.payload)
     assert isinstance(work, DownloadArea)
-    assert (work.flight_id, work.zoom_levels) == ("F1", (15,))
+    assert (work.flight_id, work.area.zoom_levels) == ("F1", (15,))
     body = operator.run(*submit, "--json").json
     assert (body["schema"], body["new"], body["run_id"]) == (
         "tileferry.runs.submit.v1",
