@@ -57,8 +57,8 @@ from tileferry.application.control.queries import PartitionDataReader, WorkInspe
 from tileferry.application.control.run_control import RunControl
 from tileferry.application.control.worker import KeyExpiry, Worker
 from tileferry.application.ports import TileDownloader, TileUploader
-from tileferry.application.ports.uploads import FlightRecords, UploadObserver
-from tileferry.application.upload.flight_upload import NULL_OBSERVER
+from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
+from tileferry.application.ports.uploads import FlightRecords
 from tileferry.application.upload.upload_retry import GiveupReader
 from tileferry.entrypoints import factories, tile_source
 from tileferry.entrypoints.config import Config
@@ -71,6 +71,8 @@ class Container(containers.DeclarativeContainer):
 
     config = providers.Dependency(instance_of=Config)
     clock = providers.Singleton(SystemClock)
+    listener: providers.Provider[ProgressListener] = providers.Dependency(default=NULL_LISTENER)
+    """Receives the progress events of everything that is made."""
     in_run = providers.Object(False)  # noqa: FBT003  # a provider, not a flag
     """Whether what is made works on queued runs, so that the queue waits for a source."""
     database = providers.Resource(factories.open_database, config)
@@ -118,6 +120,7 @@ class Container(containers.DeclarativeContainer):
         offload=providers.Object(offload),
         policies=providers.Singleton(factories.build_retry_policies, config),
         idempotency_manager=idempotency_manager,
+        progress=listener,
     )
     provider_address = providers.Singleton(tile_source.build_provider_address, config)
     http_client = providers.Resource(factories.open_http_client, provider_address)
@@ -133,6 +136,7 @@ class Container(containers.DeclarativeContainer):
         audit=audit_trail,
         policies=providers.Singleton(factories.build_retry_policies, config, in_run=in_run),
         tokens=providers.Singleton(SharedRetryTokens, clock=clock),
+        progress=listener,
     )
     download_settings = providers.Singleton(
         factories.build_download_settings, config, in_run=in_run
@@ -152,6 +156,7 @@ class Container(containers.DeclarativeContainer):
         retry=provider_retry,
         workers=workers,
         background=background,
+        progress=listener,
     )
     fdr = providers.Resource(factories.open_fdr, cache_root, clock)
     http_tile_uploader = providers.Factory(
@@ -168,6 +173,7 @@ class Container(containers.DeclarativeContainer):
         settings=providers.Singleton(factories.build_upload_settings, config),
         limits=response_limits,
         background=background,
+        progress=listener,
     )
     retrying_tile_uploader = providers.Factory(
         IdempotentRetryTileUploader,
@@ -177,6 +183,7 @@ class Container(containers.DeclarativeContainer):
         clock=clock,
         config=providers.Singleton(factories.build_retry_config, config),
         audit=audit_trail,
+        progress=listener,
     )
     capture_ingest = providers.Factory(
         CaptureIngest,
@@ -186,9 +193,14 @@ class Container(containers.DeclarativeContainer):
         lock=cache_lock,
         clock=clock,
         logger=logger,
+        progress=listener,
     )
     cache_export = providers.Factory(
-        ArchiveExport, tile_store=tile_store, tile_metadata_store=metadata_store, logger=logger
+        ArchiveExport,
+        tile_store=tile_store,
+        tile_metadata_store=metadata_store,
+        logger=logger,
+        progress=listener,
     )
     archive_import = providers.Factory(
         ArchiveImport,
@@ -199,6 +211,7 @@ class Container(containers.DeclarativeContainer):
         clock=clock,
         logger=logger,
         gate=download_settings.provided.gate,
+        progress=listener,
     )
     raw_root = config.provided.partitions.raw_root
     raw_sink = providers.Singleton(FileRawSink, root=raw_root, clock=clock, logger=logger)
@@ -257,6 +270,7 @@ class Container(containers.DeclarativeContainer):
         heartbeat=providers.Singleton(ThreadHeartbeat),
         clock=clock,
         logger=work_logger,
+        progress=listener,
     )
     giveup_reader = providers.Factory(GiveupReader, fdr_client=fdr)
     pictures = providers.Factory(TileImageFolder, cache_root)
@@ -265,6 +279,7 @@ class Container(containers.DeclarativeContainer):
         log=audit_log,
         retries=retry_manager,
         false_copies=audit_log.provided.find_false_copies,
+        progress=listener,
     )
 
 
@@ -293,12 +308,17 @@ def make_tile_uploader(
     container: Container,
     *,
     flight_records: FlightRecords | None = None,
-    observer: UploadObserver = NULL_OBSERVER,
+    progress: ProgressListener | None = None,
 ) -> TileUploader:
-    """Return the uploader of a container that somebody else closes."""
+    """Return the uploader of a container that the caller closes.
+
+    ``progress`` replaces the container's listener, except for retries.
+    """
     tile_source.check_accepts_uploads(container.config())
     records = flight_records or FlightRecordFile(path=container.config().c11.flight_record_file)
-    bare: HttpTileUploader = container.http_tile_uploader(flight_records=records, observer=observer)
+    bare: HttpTileUploader = container.http_tile_uploader(
+        flight_records=records, progress=progress or container.listener()
+    )
     if container.config().c11.disable_retry_decorator:
         container.logger().info(
             "uploads make one pass: c11.disable_retry_decorator is set",

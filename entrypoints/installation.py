@@ -17,9 +17,13 @@ from tileferry.adapters.system import InterruptibleClock
 from tileferry.application import IngestReport, RetryManager
 from tileferry.application.archive.archive_export import ExportReport
 from tileferry.application.cache.readiness import ReadinessReport
-from tileferry.application.ports.progress import ProgressEvent, ProgressListener, UploadEnded
+from tileferry.application.ports.progress import (
+    NULL_LISTENER,
+    ProgressListener,
+    UploadFinished,
+    UploadStarted,
+)
 from tileferry.application.ports.raw_partitions import PartitionReader
-from tileferry.application.progress import ProgressObserver
 from tileferry.domain import validation
 from tileferry.domain.archives import detect_format
 from tileferry.domain.errors import InvalidValueError
@@ -58,10 +62,6 @@ if TYPE_CHECKING:
     from tileferry.application.ports import TileDownloader
 
 
-def ignore_event(event: ProgressEvent, /) -> None:
-    """Listen for nobody."""
-
-
 def _check_config(instance: object, attribute: "Attribute[Config]", value: object) -> None:  # noqa: ARG001  # as attrs calls it
     if not isinstance(value, Config):
         raise InvalidValueError(
@@ -83,8 +83,8 @@ class InstallationLifecycle:
     """A configuration, and what was opened for it."""
 
     config: Config = field(factory=load_config, validator=_check_config)
-    listener: ProgressListener = field(default=ignore_event, kw_only=True)
-    """Is told what goes on."""
+    listener: ProgressListener = field(default=NULL_LISTENER, kw_only=True)
+    """Receives progress events."""
     name: str = field(default="embedder", kw_only=True, validator=validation.name)
     """Who submits, and who works, for the audit log and for the queue."""
     _container: Container = field(init=False, repr=False)
@@ -92,7 +92,7 @@ class InstallationLifecycle:
 
     @_container.default
     def _build_container(self) -> Container:
-        return Container(config=self.config)
+        return Container(config=self.config, listener=self.listener)
 
     def open(self) -> Self:
         """Begin to use it; whoever cannot have a ``with`` block calls ``close`` at the end."""
@@ -101,11 +101,10 @@ class InstallationLifecycle:
                 "is closed" if self._state is _State.CLOSED else "is open already"
             )
         try:
-            trail = self._container.audit_trail()
+            self._container.audit_trail()
         except BaseException:
             self._container.shutdown_resources()
             raise
-        trail.sinks = [ProgressObserver(self.listener), *trail.sinks]
         self._state = _State.OPEN
         return self
 
@@ -192,11 +191,11 @@ class QueueOperations(InstallationLifecycle):
     ) -> int:
         """Take runs from the queue and carry them out; return how many.
 
-        It returns when nothing is due (``until_idle``), or once ``is_stopping`` says so. The
-        listener is told what is waited for; what became of a run, the queue knows.
+        It returns when nothing is due (``until_idle``), or once ``is_stopping`` says so.
         """
         self._current_container()
-        own = Container(config=self.config)  # what waits inside a run waits less
+        # A container of its own: retries inside a run wait less.
+        own = Container(config=self.config, listener=self.listener)
         try:
             worker = build_queue_worker(
                 own,
@@ -205,8 +204,6 @@ class QueueOperations(InstallationLifecycle):
                 is_stopping=is_stopping,
                 clock=InterruptibleClock(thread=threading.current_thread()),
             )
-            trail = own.audit_trail()
-            trail.sinks = [ProgressObserver(self.listener), *trail.sinks]
             worker.run()
         finally:
             own.shutdown_resources()
@@ -259,9 +256,7 @@ class Tileferry(QueueOperations):
         with lock_cache(self._open_container()):
             container = self._current_container()
             settings = evolve(container.download_settings(), max_failures_share=max_failures_share)
-            downloader: HttpTileDownloader = container.tile_downloader(
-                settings=settings, observer=ProgressObserver(self.listener)
-            )
+            downloader: HttpTileDownloader = container.tile_downloader(settings=settings)
             if again:
                 downloader.start_over(request)
             return downloader.download_tiles_for_area(request)
@@ -356,11 +351,10 @@ class Tileferry(QueueOperations):
             self._open_container(), flight, flight_record, on_ground=on_ground
         )
         with lock_cache(self._open_container()):
-            uploader = make_tile_uploader(
-                self._current_container(),
-                flight_records=records,
-                observer=ProgressObserver(self.listener),
-            )
+            container = self._current_container()
+            uploader = make_tile_uploader(container, flight_records=records)
+            pending = container.metadata_store().count_pending(flight)
+            self.listener(UploadStarted(flight_id=flight, tiles=pending))
             report = uploader.upload_pending_tiles(request)
-        self.listener(UploadEnded(report=report))
+        self.listener(UploadFinished(report=report))
         return report

@@ -13,8 +13,9 @@ from tileferry.application.control.run_handlers import (
     UploadFlightHandler,
 )
 from tileferry.application.control.worker import RunHandler, RunResult, Worker
-from tileferry.application.ports.downloads import DownloadObserver, TileDownloader
-from tileferry.application.ports.uploads import TileUploader, UploadObserver
+from tileferry.application.ports.downloads import TileDownloader
+from tileferry.application.ports.progress import ProgressListener
+from tileferry.application.ports.uploads import TileUploader
 from tileferry.application.ports.work import ALL_KINDS
 from tileferry.domain.runs import Run, RunKind, WorkerId
 from tileferry.entrypoints.cache_session import lock_cache, make_folder
@@ -67,14 +68,19 @@ def _build_run_handlers(
     """Return what is done for each kind of run; the container's clock is ``clock``."""
     hold = partial(lock_cache, container)
     handlers: Mapping[RunKind, RunHandler] = {
-        RunKind.ACQUIRE_PARTITION: AcquirePartitionHandler(container.acquisition),
+        RunKind.ACQUIRE_PARTITION: AcquirePartitionHandler(
+            container.acquisition, container.listener()
+        ),
         RunKind.DOWNLOAD_AREA: DownloadAreaHandler(
             downloader=partial(_make_downloader, container),
             locked=hold,
             cache_root=container.config().c11.cache_root,
+            progress=container.listener(),
         ),
         RunKind.UPLOAD_FLIGHT: UploadFlightHandler(
-            uploader=partial(_make_uploader, container), locked=hold
+            uploader=partial(_make_uploader, container),
+            locked=hold,
+            progress=container.listener(),
         ),
     }
     return {kind: partial(_run_interruptibly, clock, handler) for kind, handler in handlers.items()}
@@ -95,9 +101,9 @@ def _no_check() -> None:
     """Outside of a run nothing is to be looked for."""
 
 
-def _make_downloader(container: Container, observer: DownloadObserver) -> TileDownloader:
-    return cast("TileDownloader", container.tile_downloader(observer=observer))
+def _make_downloader(container: Container, progress: ProgressListener) -> TileDownloader:
+    return cast("TileDownloader", container.tile_downloader(progress=progress))
 
 
-def _make_uploader(container: Container, observer: UploadObserver) -> TileUploader:
-    return make_tile_uploader(container, observer=observer)
+def _make_uploader(container: Container, progress: ProgressListener) -> TileUploader:
+    return make_tile_uploader(container, progress=progress)

@@ -21,11 +21,11 @@ from tileferry.entrypoints.cli.command_group import (
     declare_group,
     format_examples,
 )
-from tileferry.entrypoints.cli.counting import show_reading
 from tileferry.entrypoints.cli.exit_codes import ExitCode
 from tileferry.entrypoints.cli.option_types import SinceOption
 from tileferry.entrypoints.cli.output import build_facts_table, open_audit, print_json, stdout
 from tileferry.entrypoints.cli.parsing import parse_alert_rate, parse_since
+from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
 from tileferry.entrypoints.config.retry_overrides import build_alert_thresholds
 
 app = declare_group("The audit log: what was retried and why, and whether the log can be trusted.")
@@ -232,8 +232,9 @@ _HEAD = re.compile(r"(\d{1,18}):([0-9a-f]{64})")
 def verify_audit_log(config: Path | None, *, expect_head: str | None, json: bool) -> None:
     """Walk the chain, tell what is broken, and end with an error if anything is."""
     noted = None if expect_head is None else _parse_head(expect_head)
-    with open_audit(config) as (_, reader), show_reading(reader) as counting:
-        result = counting.verify(noted)
+    progress = ItemProgress()
+    with open_audit(config, progress) as (_, reader), ProgressView(progress):
+        result = reader.verify(noted)
     if json:
         print_json("tileferry.audit.verify.v1", verification_to_json(result))
     else:
@@ -262,11 +263,12 @@ def show_audit_stats(
 ) -> None:
     """Add up the retries of a stretch of time; an alert ends with an error."""
     flag = None if alert_rate is None else parse_alert_rate(alert_rate)
-    with open_audit(config) as (container, reader):
+    progress = ItemProgress()
+    with open_audit(config, progress) as (container, reader):
         now = datetime.fromtimestamp(container.clock().now(), UTC)
         statistics = AuditStatistics(since=parse_since(since, now=now), until=now)
-        with show_reading(reader) as counting:
-            for read in counting.read_since(statistics.since):
+        with ProgressView(progress):
+            for read in reader.read_since(statistics.since):
                 if read.event is not None:
                     statistics.add(read.event)
         settings = container.config()

@@ -9,8 +9,8 @@ from tileferry.domain.audit import EVENT_KINDS, AuditEvent
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import RetryCategory
 from tileferry.entrypoints.cli.audit_entries import entry_to_json, format_entry
-from tileferry.entrypoints.cli.counting import show_reading
 from tileferry.entrypoints.cli.output import blame_option, open_audit, print_json, stdout
+from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
 
 POLL_S = 1.0
 TailFilter = Callable[[AuditEvent], bool] | None
@@ -28,10 +28,11 @@ def show_tail(
 ) -> None:
     """Show the newest, and go on with what is added if that was asked for."""
     wanted = _build_filter(category, event_type)
-    with open_audit(config) as (container, reader):
+    progress = ItemProgress()
+    with open_audit(config, progress) as (container, reader):
         last = container.audit_log().read_head().sequence
-        with show_reading(reader) as counting:
-            newest = counting.read_newest(
+        with ProgressView(progress):
+            newest = reader.read_newest(
                 count, wanted, holding=_list_search_terms(category, event_type)
             )
         if json and not follow:

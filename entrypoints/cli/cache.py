@@ -23,7 +23,6 @@ from tileferry.entrypoints.cli.command_group import (
     declare_group,
     format_examples,
 )
-from tileferry.entrypoints.cli.counting import show_count
 from tileferry.entrypoints.cli.exit_codes import ExitCode
 from tileferry.entrypoints.cli.option_types import (
     AreaOption,
@@ -41,6 +40,7 @@ from tileferry.entrypoints.cli.output import (
     stderr,
     stdout,
 )
+from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
 
 app = declare_group("The tile cache: what it holds and whether it is sound.")
 
@@ -239,13 +239,13 @@ DAMAGE_SHOWN_MAX = 20
 
 def verify_cache(config: Path | None, *, json: bool) -> None:
     """Read everything, tell what is damaged, and end with an error if anything is."""
-    result = CacheVerification()
+    result, progress = CacheVerification(), ItemProgress()
     with (
         open_checked(config) as container,
         lock_cache(container),  # a writer would look like damage
-        show_count("Verifying") as on_tile,
+        ProgressView(progress),
     ):
-        for finding in container.tile_store().verify(on_tile):
+        for finding in container.tile_store().verify(progress):
             result.add(finding)
     if json:
         print_json("tileferry.cache.verify.v1", _verification_to_json(result))

@@ -22,7 +22,6 @@ from tileferry.entrypoints.archives import (
 from tileferry.entrypoints.cache_session import lock_cache
 from tileferry.entrypoints.cli.area_options import parse_area_box, parse_zooms
 from tileferry.entrypoints.cli.command_group import ConfigFile, JsonFlag, format_examples
-from tileferry.entrypoints.cli.counting import show_count
 from tileferry.entrypoints.cli.exit_codes import ExitCode
 from tileferry.entrypoints.cli.option_types import (
     AreaOption,
@@ -40,6 +39,7 @@ from tileferry.entrypoints.cli.output import (
     stdout,
 )
 from tileferry.entrypoints.cli.parsing import parse_day_or_time
+from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
 from tileferry.entrypoints.cli.signals import StopSignals
 from tileferry.entrypoints.config import Config
 
@@ -236,10 +236,11 @@ def export_cache(config: Path | None, dest: Path, options: ExportOptions, *, jso
     _check_text(**{"--name": options.name, "--attribution": options.attribution})
     form = detect_format(dest.name) if options.form is None else ArchiveFormat(options.form)
     target = build_archive_target(form, dest.absolute(), replace=options.replace)
-    with open_checked(config) as container, StopSignals():
+    progress = ItemProgress()
+    with open_checked(config, progress) as container, StopSignals():
         request = _build_export_request(container.config(), dest, options)
-        with show_count("Exporting") as on_tile:
-            report = container.cache_export(on_tile=on_tile).export(request, target)
+        with ProgressView(progress):
+            report = container.cache_export().export(request, target)
     if json:
         print_json(EXPORT_SCHEMA, _export_to_json(report, dest, form, request.source))
     else:
@@ -313,16 +314,12 @@ def import_archive(config: Path | None, src: Path, options: ImportOptions, *, js
     form = _choose_import_format(src) if options.form is None else ArchiveFormat(options.form)
     stop = StopSignals()
     archive = build_archive_source(form, src.absolute(), check=stop.check)
-    with open_checked(config) as container, lock_cache(container), stop:
+    progress = ItemProgress(stop)
+    with open_checked(config, progress) as container, lock_cache(container), stop:
         request = _build_import_request(container.config(), options)
-        with show_count("Importing") as on_tile:
-
-            def between_tiles() -> None:
-                on_tile()
-                stop.check()
-
-            importer = container.archive_import(on_tile=between_tiles)
-            stop.defer()
+        importer = container.archive_import()
+        stop.defer()
+        with ProgressView(progress):
             report = importer.import_archive(archive, request)
     if json:
         told = {"path": str(src), "format": form.value, "source": request.source}

@@ -22,11 +22,11 @@ from tileferry.domain.tiles import BBox, Flaw, FlawRegion, ReadinessCount, Secto
 from tileferry.domain.tiles.tile_id import check_source
 from tileferry.domain.validation import is_name
 from tileferry.entrypoints.cli.area_options import parse_coverage
-from tileferry.entrypoints.cli.counting import show_count
 from tileferry.entrypoints.cli.exit_codes import ExitCode
 from tileferry.entrypoints.cli.formatting import bbox_to_json, time_to_json
 from tileferry.entrypoints.cli.output import open_container, print_json, stdout
 from tileferry.entrypoints.cli.parsing import parse_day
+from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
 from tileferry.entrypoints.readiness import ReadinessQuery, check_readiness, get_end_of_day
 
 _MAP_ROWS_MAX = 16
@@ -285,7 +285,8 @@ def show_readiness(asked: ReadinessOptions) -> None:
     if asked.zoom is None:
         raise typer.BadParameter("an area has zoom levels: give --zoom as well")
     _check_options(asked)
-    with open_container(asked.config) as container:
+    progress = ItemProgress()
+    with open_container(asked.config, progress) as container:
         config = container.config()
         coverage = parse_coverage(config, asked.bbox, asked.area, asked.zoom)
         now = datetime.fromtimestamp(container.clock().now(), UTC)
@@ -301,8 +302,8 @@ def show_readiness(asked: ReadinessOptions) -> None:
             holes_max=asked.max_holes or 0,
             quick=asked.quick,
         )
-        with show_count("Looking", of=coverage.count) as on_tile:
-            report = check_readiness(container, question, on_tile)
+        with ProgressView(progress):
+            report = check_readiness(container, question)
     _report_verdict(
         report, _build_repair_commands(report, asked) if source == config.source else [], asked
     )

@@ -134,11 +134,9 @@ def _format_span(least: str, most: str) -> str:
 
 
 def build_provider_calls(container: Container, purpose: str) -> ProviderCalls:
-    """Return calls to the provider; their retries are told, and go to the audit log."""
-    provider = container.provider()  # what is wrong with its settings is said first
+    """Return calls to the provider; their retries go to the container's listener."""
+    provider = container.provider()  # first: invalid settings are reported before the database
     get_schema_status(container.database()).check()
-    trail = container.audit_trail()
-    trail.sinks = [WaitPrinter(stderr), *trail.sinks]
     return ProviderCalls(
         provider=provider,
         retry=container.provider_retry(),
@@ -155,7 +153,7 @@ def show_coverage(
     config: Path | None, *, bbox: str | None, area: str | None, zoom: str, json: bool
 ) -> None:
     """Read the listing to its end, and show what it adds up to."""
-    with open_container(config) as container:
+    with open_container(config, WaitPrinter(stderr)) as container:
         settings = container.config()
         coverage = parse_coverage(settings, bbox, area, zoom)
         calls = build_provider_calls(container, f"coverage {coverage.bbox}")

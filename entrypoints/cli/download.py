@@ -143,7 +143,7 @@ def suggest_next_step(
     """Say what is safe, and what to do now, unless the error says it."""
     again = "run the same command to go on"
     safe = f"{progress.safe_in_all:,} tiles are safe"
-    if progress.tiles is None and error is not None:
+    if progress.total is None and error is not None:
         safe = "No tile was fetched; what earlier runs stored is safe"
     if isinstance(error, KeyboardInterrupt):
         return f"Stopped. {safe}; {again}."
@@ -155,7 +155,7 @@ def suggest_next_step(
             )
         return f"{safe}. Come back{_format_retry_time(report)}; {again}."
     if error is not None:
-        return None if progress.tiles is None else f"{safe}; {again} when that is mended."
+        return None if progress.total is None else f"{safe}; {again} when that is mended."
     if report.outcome in {DownloadOutcome.SUCCESS, DownloadOutcome.IDEMPOTENT_NO_OP}:
         return _suggest_after_success(report, request)
     return (
@@ -202,7 +202,9 @@ def download_area(
     """Download, or go on with it; the most that may fail is given in percent."""
     if again and only_failed:
         raise typer.BadParameter("--again and --only-failed are opposites: give one")
-    with StopSignals() as stop, open_container(config) as container:
+    stop = StopSignals()
+    progress = DownloadProgress(stop)
+    with stop, open_container(config, progress) as container:
         container.clock.override(StoppableClock(stop))
         settings = container.config()
         stop.grace_s = settings.c11.stop_grace_s
@@ -214,7 +216,7 @@ def download_area(
         session = DownloadSession(
             container=container,
             request=request,
-            progress=DownloadProgress(stop),
+            progress=progress,
             only_failed=only_failed,
             again=again,
             max_failures_share=share,
@@ -279,12 +281,10 @@ class DownloadSession:
     def _download(self) -> DownloadBatchReport:
         container = self.container
         settings = evolve(container.download_settings(), max_failures_share=self.max_failures_share)
-        trail = container.audit_trail()
-        trail.sinks = [self.progress, *trail.sinks]
-        downloader = container.tile_downloader(settings=settings, observer=self.progress)
+        downloader = container.tile_downloader(settings=settings)
         if self.again:
             downloader.start_over(self.request)
-        with ProgressView(self.progress, stderr):
+        with ProgressView(self.progress):
             return downloader.download_tiles_for_area(self.request)
 
     def _check_resumable(self, key_hash: str) -> None:

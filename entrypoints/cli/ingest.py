@@ -17,7 +17,6 @@ from tileferry.entrypoints.cli.command_group import (
     declare_command,
     format_examples,
 )
-from tileferry.entrypoints.cli.counting import show_count
 from tileferry.entrypoints.cli.exit_codes import ExitCode
 from tileferry.entrypoints.cli.option_types import CapturedOption
 from tileferry.entrypoints.cli.output import (
@@ -29,6 +28,7 @@ from tileferry.entrypoints.cli.output import (
     stderr,
     stdout,
 )
+from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
 from tileferry.entrypoints.cli.signals import StopSignals
 
 app = declare_command()
@@ -69,10 +69,11 @@ def ingest_folder(config: Path | None, folder: Path, *, flight: str, json: bool)
         request = UploadRequest(flight_id=flight)
     stop = StopSignals()
     card = CaptureFolderFiles(folder, check=stop.check)
-    with open_container(config) as container, lock_cache(container), stop:
+    progress = ItemProgress(stop)
+    with open_container(config, progress) as container, lock_cache(container), stop:
         stop.defer()
-        with show_count("Taking in", "files") as on_file:
-            report = container.capture_ingest(on_tile=on_file).ingest(request.flight_id, card)
+        with ProgressView(progress):
+            report = container.capture_ingest().ingest(request.flight_id, card)
     if json:
         print_json(SCHEMA, asdict(report))
     else:

@@ -41,6 +41,7 @@ from tileferry.entrypoints.cli.output import (
     stdout,
 )
 from tileferry.entrypoints.cli.parsing import parse_rate
+from tileferry.entrypoints.cli.progress_view import WaitPrinter
 from tileferry.entrypoints.container import Container
 from tileferry.entrypoints.tile_source import format_credits, get_credits, get_max_requests_per_s
 
@@ -186,7 +187,7 @@ def plan_download(
 ) -> None:
     """Show the plan; one that does not fit ends as the download would."""
     rate_bytes_s = None if rate is None else parse_rate(rate)
-    with open_container(config) as container:
+    with open_container(config, WaitPrinter(stderr)) as container:
         settings = container.config()
         coverage = parse_coverage(settings, bbox, area, zoom)
         request = build_download_request(settings, coverage, flight, SectorClass(sector))

@@ -27,7 +27,6 @@ from tileferry.entrypoints.cli.command_group import (
     declare_group,
     format_examples,
 )
-from tileferry.entrypoints.cli.counting import show_reading
 from tileferry.entrypoints.cli.option_types import SinceOption
 from tileferry.entrypoints.cli.output import blame_option, open_audit, print_json, stdout
 from tileferry.entrypoints.cli.parsing import parse_since
@@ -36,6 +35,7 @@ from tileferry.entrypoints.cli.policy_tables import (
     render_policies,
     render_simulation,
 )
+from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
 from tileferry.entrypoints.config import load_config
 from tileferry.entrypoints.config.policies import (
     POLICY_FIELDS,
@@ -267,10 +267,11 @@ def simulate_policy(
         chosen = _check_replayable(find_policy(settings, category))
     other = apply_changes(chosen.policy, given, "")
     result, collector = WhatIfSummary(other), CallCollector()
-    with open_audit(config) as (container, reader), show_reading(reader) as counting:
+    progress = ItemProgress()
+    with open_audit(config, progress) as (container, reader), ProgressView(progress):
         begin = parse_since(since, now=datetime.fromtimestamp(container.clock().now(), UTC))
         for event in _select_events(
-            chosen, counting.read_since(begin, holding=[chosen.category.value]), begin
+            chosen, reader.read_since(begin, holding=[chosen.category.value]), begin
         ):
             call = collector.add(event)
             if call is not None:
