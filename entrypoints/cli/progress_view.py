@@ -158,7 +158,7 @@ def _describe_retry(event: RetryScheduled) -> str:
         return "rate limited; waiting "
     status = _STATUS.search(event.reason)
     cause = status[1] if status else _shorten_cause(event.reason)
-    return f"{cause}; attempt {event.attempt} of {event.max_attempts} failed; retrying in "
+    return f"{cause}, attempt {event.attempt} of {event.max_attempts}, again in "
 
 
 def _shorten_cause(message: str) -> str:
