@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from attrs import evolve
 
-from tileferry.application.ports.progress import ItemsProcessed, ProgressEvent, Task
 from tileferry.adapters.memory import ManualClock, MemoryTileMetadataStore
 from tileferry.application.cache.readiness import (
     EXAMPLES_MAX,
@@ -15,6 +14,7 @@ from tileferry.application.cache.readiness import (
     FlightReadiness,
     ReadinessReport,
 )
+from tileferry.application.ports.progress import ItemsProcessed, ProgressEvent, Task
 from tileferry.domain.tiles import (
     BBox,
     BlobRef,
@@ -49,7 +49,7 @@ def new_tile(tile_id: TileId, *, days: float = 1, m_per_px: float = 0.6) -> NewT
         produced_at=NOW - days * DAY,
         resolution_m_per_px=m_per_px,
         sector_class=SectorClass.STABLE_REAR,
-        blob=BlobRef(segment=1, offset=16, length=20, sha256="ab" * 32),
+        blob=BlobRef(location=(1, 16), length=20, sha256="ab" * 32),
     )
 
 
