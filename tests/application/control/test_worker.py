@@ -13,7 +13,12 @@ from support.worker_env import (
 )
 
 from tileferry.application.control.worker import RunResult
-from tileferry.application.ports.progress import ProgressEvent, RunFinished, RunStarted
+from tileferry.application.ports.progress import (
+    NULL_LISTENER,
+    ProgressEvent,
+    RunFinished,
+    RunStarted,
+)
 from tileferry.domain.errors import (
     DatabaseError,
     InvalidValueError,
@@ -63,11 +68,13 @@ def test_listener_can_stop_worker(worker_env: WorkerEnv) -> None:
         raise KeyboardInterrupt
 
     worker_env.worker.progress = stop
-    worker_env.desk.submit_run()
+    run = worker_env.desk.submit_run()
     with pytest.raises(KeyboardInterrupt):
         worker_env.worker.run()
     assert worker_env.done == []
-    assert worker_env.desk.reader.count_runs() == {RunStatus.DISCOVERED: 1}  # it was released
+    worker_env.worker.progress = NULL_LISTENER
+    worker_env.worker.run()
+    assert worker_env.done == [run.run_id]  # it was released
 
 
 def test_spec4_retry_end_to_end(worker_env: WorkerEnv, caplog: pytest.LogCaptureFixture) -> None:
