@@ -76,7 +76,7 @@ def test_plan_lists_action_per_day_and_changes_nothing(
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert [path.name for path in operator.home.glob("march*")] == ["march.plan"]
     assert (count_partitions(control_plane), len(control_plane.events())) == (4, events)
-    assert_refused(operator.run(*PLAN, *DAYS), 2, "--out: is there already (got 'march.plan')")
+    assert_refused(operator.run(*PLAN, *DAYS), 2, "--out: already exists (got 'march.plan')")
     assert parse_plan(file.read_bytes()) == plan
     file.unlink()
     more = operator.run(*PLAN, *DAYS, "--reprocess", "--include-terminal", "--json").json
