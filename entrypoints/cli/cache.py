@@ -41,26 +41,19 @@ STDOUT = Path("-")
 )
 def stats_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
     """Show the size of the cache and its limits."""
-    from tileferry.domain.text import format_bytes
-    from tileferry.entrypoints.cache_session import make_folder
-    from tileferry.entrypoints.cli.output import build_facts_table, open_checked, print_json, stdout
+    from attrs import asdict
 
-    with open_checked(config) as container:
-        make_folder(Path(container.cache_root()))
-        budget = container.budget_enforcer()
-        ledger = container.cache_ledger()
-        with ledger.begin_transaction() as books:
-            used, reserved = books.sum_used_bytes(), books.sum_reserved_bytes()
-        body = {
-            "cache_root": str(container.cache_root()),
-            "tiles": container.metadata_store().count(),
-            "used_bytes": used,
-            "reserved_bytes": reserved,
-            "budget_bytes": budget.budget_bytes,
-            "free_disk_bytes": container.disk().free_bytes(),
-            "free_space_reserve_bytes": budget.free_space_reserve_bytes,
-            "pinned_flights": (pinned := list(ledger.list_pinned_flights())),
-        }
+    from tileferry.domain.text import format_bytes
+    from tileferry.entrypoints.cli.output import (
+        build_facts_table,
+        open_installation,
+        print_json,
+        stdout,
+    )
+
+    with open_installation(config) as installation:
+        stats = installation.compute_cache_stats()
+        body = {"cache_root": str(installation.config.c11.cache_root), **asdict(stats)}
     if json:
         print_json("tileferry.cache.stats.v1", body)
         return
@@ -70,7 +63,7 @@ def stats_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
         else value
         for name, value in body.items()
     }
-    shown["pinned flights"] = ", ".join(pinned) or "none"
+    shown["pinned flights"] = ", ".join(stats.pinned_flights) or "none"
     stdout.print(build_facts_table("Cache", shown))
 
 
@@ -142,10 +135,10 @@ def verify_command(
 
     from tileferry.domain.tiles import SectorClass
     from tileferry.entrypoints.cli.cache_view import readiness_to_json, render_readiness
-    from tileferry.entrypoints.cli.counting import show_count
     from tileferry.entrypoints.cli.exit_codes import ExitCode
     from tileferry.entrypoints.cli.output import open_container, print_json, stdout
     from tileferry.entrypoints.cli.parsing import parse_coverage, parse_day
+    from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
     from tileferry.entrypoints.readiness import ReadinessQuery, check_readiness, get_end_of_day
 
     if bbox is None and area is None:
@@ -158,7 +151,8 @@ def verify_command(
         raise typer.BadParameter("an area has zoom levels: give --zoom as well")
     _check_readiness_options(flight, source, geojson, json=json)
     sector_class = SectorClass(sector or SectorClass.ACTIVE_CONFLICT)
-    with open_container(config) as container:
+    progress = ItemProgress()
+    with open_container(config, progress) as container:
         settings = container.config()
         coverage = parse_coverage(settings, bbox, area, zoom)
         now = datetime.fromtimestamp(container.clock().now(), UTC)
@@ -173,8 +167,8 @@ def verify_command(
             holes_max=max_holes or 0,
             quick=quick,
         )
-        with show_count("Looking", of=coverage.count) as on_tile:
-            report = check_readiness(container, query, on_tile)
+        with ProgressView(progress):
+            report = check_readiness(container, query)
     repairs = []
     if query.source == settings.source:
         repairs = _build_repair_commands(report, sector_class, flight=flight, config=config)
@@ -201,17 +195,17 @@ def _verify_all_tiles(config: Path | None, *, json: bool) -> None:
         render_verification,
         verification_to_json,
     )
-    from tileferry.entrypoints.cli.counting import show_count
     from tileferry.entrypoints.cli.exit_codes import ExitCode
     from tileferry.entrypoints.cli.output import open_checked, print_json, stdout
+    from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
 
-    result = CacheVerification()
+    result, progress = CacheVerification(), ItemProgress()
     with (
         open_checked(config) as container,
         lock_cache(container),  # a writer would look like damage
-        show_count("Verifying") as on_tile,
+        ProgressView(progress),
     ):
-        for finding in container.tile_store().verify(on_tile):
+        for finding in container.tile_store().verify(progress):
             result.add(finding)
     if json:
         print_json("tileferry.cache.verify.v1", verification_to_json(result))
@@ -315,31 +309,20 @@ def unpin_command(
 
 def _set_pin(config: Path | None, flight: str, *, pin: bool, json: bool) -> int:
     """Pin or unpin a flight; return how many tiles that is about. Repeating it changes nothing."""
-    from tileferry.domain.text import printable
-    from tileferry.domain.tiles import UploadRequest
-    from tileferry.entrypoints.cli.output import blame_option, open_checked, print_json, stdout
+    from attrs import asdict
 
-    with blame_option("--flight"):
-        flight_id = UploadRequest(flight_id=flight).flight_id
-    with open_checked(config) as container:
-        ledger = container.cache_ledger()
-        if pin:
-            ledger.pin_flight(flight_id)
-        else:
-            ledger.unpin_flight(flight_id)
-        tiles: int = container.metadata_store().count_stored_for_flight(flight_id)
-        body = {
-            "flight_id": flight_id,
-            "pinned": pin,
-            "tiles": tiles,
-            "pinned_flights": list(ledger.list_pinned_flights()),
-        }
+    from tileferry.domain.text import printable
+    from tileferry.entrypoints.cli.output import blame_option, open_installation, print_json, stdout
+
+    with open_installation(config) as installation, blame_option("--flight"):
+        inventory = installation.cache_inventory
+        result = inventory.pin(flight) if pin else inventory.unpin(flight)
     if json:
-        print_json("tileferry.cache.pin.v1", body)
+        print_json("tileferry.cache.pin.v1", asdict(result))
     else:
         said = "are kept" if pin else "may be evicted"
-        stdout.print(f"{tiles:,} tiles of flight {printable(flight_id)} {said}.")
-    return tiles
+        stdout.print(f"{result.tiles:,} tiles of flight {printable(flight)} {said}.")
+    return result.tiles
 
 
 # export and import

@@ -87,7 +87,7 @@ def test_plan_lists_action_per_day_and_changes_nothing(
 
 
 @pytest.mark.usefixtures("history")
-def test_spec3_s6_apply_executes_plan_exactly_once(
+def test_apply_executes_plan_exactly_once(
     control_plane: ControlPlane, operator: WorkOperator
 ) -> None:
     planned = operator.run(*PLAN, *DAYS, "--json").json
@@ -141,7 +141,7 @@ def test_drifted_plan_is_rejected_with_differences(
     assert operator.run(*APPLY).code == 0
 
 
-def test_spec3_s8_large_plan_requires_confirmed_count(
+def test_large_plan_requires_confirmed_count(
     control_plane: ControlPlane, operator: WorkOperator
 ) -> None:
     operator.run(*PLAN, "--from", "2026-03-01", "--to", "2026-03-10")
