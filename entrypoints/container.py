@@ -264,7 +264,7 @@ class Container(containers.DeclarativeContainer):
         AuditReader,
         log=audit_log,
         retries=retry_manager,
-        false_copies=audit_log.provided.false_copies,
+        false_copies=audit_log.provided.find_false_copies,
     )
 
 

@@ -257,7 +257,7 @@ def test_spec5_ac12_journaled_tiles_are_not_fetched_again(new_download_env: NewD
         def __init__(self) -> None:
             self.seen = 0
 
-        def tile(self, *_args: object) -> None:
+        def on_tile(self, *_args: object) -> None:
             self.seen += 1
             if self.seen > crash:
                 raise Killed

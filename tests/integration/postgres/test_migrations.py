@@ -273,7 +273,7 @@ def test_concurrent_upgrades_in_threads_are_serialized(empty_database: Database)
 UPGRADE = """
 import sys
 from tileferry.adapters.postgres import Database, upgrade
-database = Database.at(sys.argv[1])
+database = Database.from_url(sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()
 print(upgrade(database).found)
