@@ -1,6 +1,6 @@
-"""Spec 5, AC-1 to AC-11, twice: with fakes, and over real HTTP into a real cache.
+"""Spec 5, AC-1 to AC-11, over real HTTP into a real cache.
 
-AC-12, a kill in the middle, is in tests/e2e/test_download_crash.py, and here with fakes.
+AC-12, a kill in the middle, is in tests/e2e/test_download_crash.py.
 """
 
 import logging
@@ -246,7 +246,7 @@ def wait_for_late_requests(site: DownloadEnv) -> None:
         SystemClock.sleep(0.3)
 
 
-def test_spec5_ac12_journaled_tiles_are_not_fetched_again(new_download_env: NewDownloadEnv) -> None:
+def test_journaled_tiles_are_not_fetched_again(new_download_env: NewDownloadEnv) -> None:
     site = new_download_env(100)
     crash = 30
 

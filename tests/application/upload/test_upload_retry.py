@@ -39,7 +39,7 @@ def records_of_kind(caplog: pytest.LogCaptureFixture, kind: str) -> list[logging
     return [record for record in caplog.records if getattr(record, "kind", None) == kind]
 
 
-def test_spec1_ac1_first_try_success_is_returned_unchanged() -> None:
+def test_first_try_success_is_returned_unchanged() -> None:
     hangar = UploadEnv()
     report = hangar.create_uploader().upload_pending_tiles(REQUEST)
     assert report == UploadBatchReport.from_statuses(
@@ -53,7 +53,7 @@ def test_spec1_ac1_first_try_success_is_returned_unchanged() -> None:
     assert len(hangar.inner.sent) == 1
 
 
-def test_spec1_ac2_rejected_tiles_are_retried(caplog: pytest.LogCaptureFixture) -> None:
+def test_rejected_tiles_are_retried(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     hangar = UploadEnv()
     bad = {create_tile(1), create_tile(4), create_tile(7)}
@@ -96,7 +96,7 @@ def test_rejected_tile_is_retried_beside_unreadable_tile() -> None:
     assert (hangar.clock.slept, hangar.list_attempts()) == ([2.0], [0, 0, 1])
 
 
-def test_spec1_ac3_tile_with_exhausted_attempts_is_given_up(
+def test_tile_with_exhausted_attempts_is_given_up(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     hangar = UploadEnv(count=3)
@@ -141,7 +141,7 @@ def test_spec1_ac5_backoff_is_capped() -> None:
     assert hangar.clock.slept == [2.0, 4.0, 8.0, *[10.0] * 7]
 
 
-def test_spec1_ac9_retrying_uploader_is_a_tile_uploader() -> None:
+def test_retrying_uploader_is_a_tile_uploader() -> None:
     assert isinstance(UploadEnv().create_uploader(), TileUploader)
     assert isinstance(UploadEnv().inner, TileUploader)
     assert not isinstance(object(), TileUploader)
@@ -166,7 +166,7 @@ def test_spec1_ac11_other_methods_delegate_to_inner_uploader() -> None:
         KeyboardInterrupt(),
     ],
 )
-def test_spec1_ac12_errors_of_inner_uploader_are_not_retried(error: BaseException) -> None:
+def test_errors_of_inner_uploader_are_not_retried(error: BaseException) -> None:
     hangar = UploadEnv()
 
     class Raising:
@@ -183,7 +183,7 @@ def test_spec1_ac12_errors_of_inner_uploader_are_not_retried(error: BaseExceptio
     assert (inner.calls, hangar.clock.slept, sum(hangar.list_attempts())) == (1, [], 0)
 
 
-def test_spec1_ac13_second_call_sends_only_unacknowledged_tiles() -> None:
+def test_second_call_sends_only_unacknowledged_tiles() -> None:
     hangar = UploadEnv(count=50)
     hangar.inner.rejects = lambda number, tile_id: (
         "later" if number == 1 and tile_id.x % 5 < 2 else None
