@@ -71,8 +71,8 @@ def tail_command(
     from tileferry.domain.errors import InvalidValueError
     from tileferry.domain.retry import RetryCategory
     from tileferry.entrypoints.cli.audit_entries import entry_to_json
-    from tileferry.entrypoints.cli.counting import show_reading
     from tileferry.entrypoints.cli.output import blame_option, open_audit, print_json
+    from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
 
     if event_type is not None and event_type not in EVENT_KINDS:
         raise InvalidValueError(
@@ -90,10 +90,11 @@ def tail_command(
         return event_type in {None, event.event_type} and code in {None, category_code}
 
     wanted = matches if terms else None
-    with open_audit(config) as (container, reader):
+    progress = ItemProgress()
+    with open_audit(config, progress) as (container, reader):
         last = container.audit_log().read_head().sequence
-        with show_reading(reader) as counting:
-            newest = counting.read_newest(limit, wanted, holding=terms)
+        with ProgressView(progress):
+            newest = reader.read_newest(limit, wanted, holding=terms)
         if json and not follow:
             print_json("tileferry.audit.tail.v1", {"entries": [*map(entry_to_json, newest)]})
             return
@@ -147,13 +148,14 @@ def verify_command(
     verification also find a log whose end was cut off or written anew.
     """
     from tileferry.entrypoints.cli.audit_view import render_verification, verification_to_json
-    from tileferry.entrypoints.cli.counting import show_reading
     from tileferry.entrypoints.cli.exit_codes import ExitCode
     from tileferry.entrypoints.cli.output import open_audit, print_json, stdout
+    from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
 
     noted = None if expect_head is None else _parse_head(expect_head)
-    with open_audit(config) as (_, reader), show_reading(reader) as counting:
-        result = counting.verify(noted)
+    progress = ItemProgress()
+    with open_audit(config, progress) as (_, reader), ProgressView(progress):
+        result = reader.verify(noted)
     if json:
         print_json("tileferry.audit.verify.v1", verification_to_json(result))
     else:
@@ -209,18 +211,19 @@ def stats_command(
     """
     from tileferry.domain.audit import AuditStatistics, find_alerts
     from tileferry.entrypoints.cli.audit_view import render_stats, stats_to_json
-    from tileferry.entrypoints.cli.counting import show_reading
     from tileferry.entrypoints.cli.exit_codes import ExitCode
     from tileferry.entrypoints.cli.output import open_audit, print_json, stdout
     from tileferry.entrypoints.cli.parsing import parse_alert_rate, parse_since
+    from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
     from tileferry.entrypoints.config.retry_overrides import build_alert_thresholds
 
     thresholds = None if alert_rate is None else parse_alert_rate(alert_rate)
-    with open_audit(config) as (container, reader):
+    progress = ItemProgress()
+    with open_audit(config, progress) as (container, reader):
         now = datetime.fromtimestamp(container.clock().now(), UTC)
         statistics = AuditStatistics(since=parse_since(since, now=now), until=now)
-        with show_reading(reader) as counting:
-            for read in counting.read_since(statistics.since):
+        with ProgressView(progress):
+            for read in reader.read_since(statistics.since):
                 if read.event is not None:
                     statistics.add(read.event)
         settings = container.config()

@@ -141,10 +141,10 @@ def verify_command(
 
     from tileferry.domain.tiles import SectorClass
     from tileferry.entrypoints.cli.cache_view import readiness_to_json, render_readiness
-    from tileferry.entrypoints.cli.counting import show_count
     from tileferry.entrypoints.cli.exit_codes import ExitCode
     from tileferry.entrypoints.cli.output import open_container, print_json, stdout
     from tileferry.entrypoints.cli.parsing import parse_coverage, parse_day
+    from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
     from tileferry.entrypoints.readiness import ReadinessQuery, check_readiness, get_end_of_day
 
     if bbox is None and area is None:
@@ -157,7 +157,8 @@ def verify_command(
         raise typer.BadParameter("an area has zoom levels: give --zoom as well")
     _check_readiness_options(flight, source, geojson, json=json)
     sector_class = SectorClass(sector or SectorClass.ACTIVE_CONFLICT)
-    with open_container(config) as container:
+    progress = ItemProgress()
+    with open_container(config, progress) as container:
         settings = container.config()
         coverage = parse_coverage(settings, bbox, area, zoom)
         now = datetime.fromtimestamp(container.clock().now(), UTC)
@@ -172,8 +173,8 @@ def verify_command(
             holes_max=max_holes or 0,
             quick=quick,
         )
-        with show_count("Looking", of=coverage.count) as on_tile:
-            report = check_readiness(container, query, on_tile)
+        with ProgressView(progress):
+            report = check_readiness(container, query)
     repairs = []
     if query.source == settings.source:
         repairs = _build_repair_commands(report, sector_class, flight=flight, config=config)
@@ -200,17 +201,17 @@ def _verify_all_tiles(config: Path | None, *, json: bool) -> None:
         render_verification,
         verification_to_json,
     )
-    from tileferry.entrypoints.cli.counting import show_count
     from tileferry.entrypoints.cli.exit_codes import ExitCode
     from tileferry.entrypoints.cli.output import open_checked, print_json, stdout
+    from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
 
-    result = CacheVerification()
+    result, progress = CacheVerification(), ItemProgress()
     with (
         open_checked(config) as container,
         lock_cache(container),  # a writer would look like damage
-        show_count("Verifying") as on_tile,
+        ProgressView(progress),
     ):
-        for finding in container.tile_store().verify(on_tile):
+        for finding in container.tile_store().verify(progress):
             result.add(finding)
     if json:
         print_json("tileferry.cache.verify.v1", verification_to_json(result))

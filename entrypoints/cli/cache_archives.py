@@ -89,16 +89,17 @@ def export_command(
     from tileferry.domain.archives import ArchiveFormat, detect_format
     from tileferry.domain.tiles.tile_id import check_source
     from tileferry.entrypoints.archives import build_archive_target, build_export_request
-    from tileferry.entrypoints.cli.counting import show_count
     from tileferry.entrypoints.cli.exit_codes import ExitCode
     from tileferry.entrypoints.cli.output import blame_option, open_checked, print_json
     from tileferry.entrypoints.cli.parsing import parse_area_box, parse_zooms
+    from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
     from tileferry.entrypoints.cli.signals import StopSignals
 
     _check_text(**{"DEST": str(dest.absolute()), "--name": name, "--attribution": attribution})
     archive_format = detect_format(dest.name) if form is None else ArchiveFormat(form)
     target = build_archive_target(archive_format, dest.absolute(), replace=replace)
-    with open_checked(config) as container, StopSignals():
+    progress = ItemProgress()
+    with open_checked(config, progress) as container, StopSignals():
         settings = container.config()
         if source is not None:
             check_source(source, field="--source")
@@ -115,8 +116,8 @@ def export_command(
                 name=name,
                 attribution=attribution,
             )
-        with show_count("Exporting") as on_tile:
-            report = container.cache_export(on_tile=on_tile).export(request, target)
+        with ProgressView(progress):
+            report = container.cache_export().export(request, target)
     if json:
         print_json(EXPORT_SCHEMA, _export_to_json(report, dest, archive_format, request.source))
     else:
@@ -187,17 +188,18 @@ def import_command(
     from tileferry.domain.tiles import SectorClass
     from tileferry.entrypoints.archives import build_archive_source
     from tileferry.entrypoints.cache_session import lock_cache
-    from tileferry.entrypoints.cli.counting import show_count
     from tileferry.entrypoints.cli.exit_codes import ExitCode
     from tileferry.entrypoints.cli.output import open_checked, print_json
     from tileferry.entrypoints.cli.parsing import parse_day_or_time
+    from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
     from tileferry.entrypoints.cli.signals import StopSignals
 
     _check_text(SRC=str(src.absolute()))
     archive_format = _choose_import_format(src) if form is None else ArchiveFormat(form)
     stop = StopSignals()
     archive = build_archive_source(archive_format, src.absolute(), check=stop.check)
-    with open_checked(config) as container, lock_cache(container), stop:
+    progress = ItemProgress(stop)
+    with open_checked(config, progress) as container, lock_cache(container), stop:
         try:
             request = ImportRequest(
                 source=source or container.config().source,
@@ -211,14 +213,9 @@ def import_command(
             )
         except InvalidValueError as error:
             raise evolve(error, field=_IMPORT_OPTIONS.get(error.field, error.field)) from None
-        with show_count("Importing") as on_tile:
-
-            def between_tiles() -> None:
-                on_tile()
-                stop.check()
-
-            importer = container.archive_import(on_tile=between_tiles)
-            stop.defer()
+        importer = container.archive_import()
+        stop.defer()
+        with ProgressView(progress):
             report = importer.import_archive(archive, request)
     if json:
         body = {"path": str(src), "format": archive_format.value, "source": request.source}

@@ -47,9 +47,10 @@ def coverage_command(
     from tileferry.entrypoints.cli.formatting import bbox_to_json
     from tileferry.entrypoints.cli.output import open_container, print_json, stderr, stdout
     from tileferry.entrypoints.cli.parsing import parse_coverage
+    from tileferry.entrypoints.cli.progress_view import WaitPrinter
     from tileferry.entrypoints.tile_source import format_credits, get_credits
 
-    with open_container(config) as container:
+    with open_container(config, WaitPrinter(stderr)) as container:
         settings = container.config()
         coverage = parse_coverage(settings, bbox, area, zoom)
         calls = build_provider_calls(container, f"coverage {coverage.bbox}")
@@ -74,16 +75,12 @@ def coverage_command(
 
 
 def build_provider_calls(container: "Container", purpose: str) -> "ProviderCalls":
-    """Return calls to the provider; their retries are told, and go to the audit log."""
+    """Return calls to the provider; their retries go to the container's listener."""
     from tileferry.adapters.postgres import get_schema_status
     from tileferry.application.download.provider_calls import ProviderCalls
-    from tileferry.entrypoints.cli.output import stderr
-    from tileferry.entrypoints.cli.progress_view import WaitPrinter
 
-    provider = container.provider()  # what is wrong with its settings is said first
+    provider = container.provider()  # first: invalid settings are reported before the database
     get_schema_status(container.database()).check()
-    trail = container.audit_trail()
-    trail.sinks = [WaitPrinter(stderr), *trail.sinks]
     return ProviderCalls(
         provider=provider,
         retry=container.provider_retry(),

@@ -79,7 +79,9 @@ def download_command(
 
     if again and only_failed:
         raise typer.BadParameter("--again and --only-failed are opposites: give one")
-    with StopSignals() as stop, open_container(config) as container:
+    stop = StopSignals()
+    progress = DownloadProgress(stop)
+    with stop, open_container(config, progress) as container:
         container.clock.override(StoppableClock(stop))
         settings = container.config()
         stop.grace_s = settings.c11.stop_grace_s
@@ -87,7 +89,6 @@ def download_command(
         request = build_download_request(settings, coverage, flight, SectorClass(sector))
         box = coverage.bbox
         stderr.print(box.in_words if area is None else f"{area}: {box} ({box.in_words})")
-        progress = DownloadProgress(stop)
         report, error = _run_download(
             container,
             request,
@@ -128,7 +129,6 @@ def _run_download(
 
     from tileferry.domain.tiles import DownloadBatchReport, DownloadTally
     from tileferry.entrypoints.cache_session import lock_cache
-    from tileferry.entrypoints.cli.output import stderr
     from tileferry.entrypoints.cli.progress_view import ProgressView
 
     key_hash = container.provider().key_hash
@@ -137,12 +137,10 @@ def _run_download(
             if only_failed:
                 _check_resumable(container, request, key_hash)
             settings = evolve(container.download_settings(), max_failures_share=max_failures_share)
-            trail = container.audit_trail()
-            trail.sinks = [progress, *trail.sinks]
-            downloader = container.tile_downloader(settings=settings, observer=progress)
+            downloader = container.tile_downloader(settings=settings)
             if again:
                 downloader.start_over(request)
-            with ProgressView(progress, stderr):
+            with ProgressView(progress):
                 return downloader.download_tiles_for_area(request), None
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # reported by the caller
         report = progress.report or DownloadBatchReport.from_tally(

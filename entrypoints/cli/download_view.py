@@ -46,7 +46,7 @@ def suggest_next_step(
     """Say what is safe, and what to do now, unless the error says it."""
     again = "run the same command to go on"
     safe = f"{progress.safe_in_all:,} tiles are safe"
-    if progress.tiles is None and error is not None:
+    if progress.total is None and error is not None:
         safe = "No tile was fetched; what earlier runs stored is safe"
     if isinstance(error, KeyboardInterrupt):
         return f"Stopped. {safe}; {again}."
@@ -58,7 +58,7 @@ def suggest_next_step(
             )
         return f"{safe}. Come back{_format_retry_time(report)}; {again}."
     if error is not None:
-        return None if progress.tiles is None else f"{safe}; {again} when that is mended."
+        return None if progress.total is None else f"{safe}; {again} when that is mended."
     if report.outcome in {DownloadOutcome.SUCCESS, DownloadOutcome.IDEMPOTENT_NO_OP}:
         return _suggest_after_success(report, request)
     return (

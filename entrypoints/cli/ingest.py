@@ -44,7 +44,6 @@ def ingest_command(
     from tileferry.domain.text import printable
     from tileferry.domain.tiles import UploadRequest
     from tileferry.entrypoints.cache_session import lock_cache
-    from tileferry.entrypoints.cli.counting import show_count
     from tileferry.entrypoints.cli.exit_codes import ExitCode
     from tileferry.entrypoints.cli.output import (
         blame_option,
@@ -55,16 +54,18 @@ def ingest_command(
         stderr,
         stdout,
     )
+    from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
     from tileferry.entrypoints.cli.signals import StopSignals
 
     with blame_option("--flight"):
         request = UploadRequest(flight_id=flight)
     stop = StopSignals()
     card = CaptureFolderFiles(folder, check=stop.check)
-    with open_container(config) as container, lock_cache(container), stop:
+    progress = ItemProgress(stop)
+    with open_container(config, progress) as container, lock_cache(container), stop:
         stop.defer()
-        with show_count("Taking in", "files") as on_file:
-            report = container.capture_ingest(on_tile=on_file).ingest(request.flight_id, card)
+        with ProgressView(progress):
+            report = container.capture_ingest().ingest(request.flight_id, card)
     if json:
         print_json(SCHEMA, asdict(report))
     else:

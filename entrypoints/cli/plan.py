@@ -74,6 +74,7 @@ def plan_command(
         stdout,
     )
     from tileferry.entrypoints.cli.parsing import build_download_request, parse_coverage, parse_rate
+    from tileferry.entrypoints.cli.progress_view import WaitPrinter
     from tileferry.entrypoints.tile_source import (
         format_credits,
         get_credits,
@@ -81,7 +82,7 @@ def plan_command(
     )
 
     rate_bytes_s = None if rate is None else parse_rate(rate)
-    with open_container(config) as container:
+    with open_container(config, WaitPrinter(stderr)) as container:
         settings = container.config()
         coverage = parse_coverage(settings, bbox, area, zoom)
         request = build_download_request(settings, coverage, flight, SectorClass(sector))

@@ -204,10 +204,10 @@ def simulate_command(
     from tileferry.domain.audit import CallCollector
     from tileferry.domain.errors import InvalidValueError
     from tileferry.domain.retry import WhatIfSummary
-    from tileferry.entrypoints.cli.counting import show_reading
     from tileferry.entrypoints.cli.output import blame_option, open_audit, print_json, stdout
     from tileferry.entrypoints.cli.parsing import parse_since
     from tileferry.entrypoints.cli.policy_tables import render_simulation
+    from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
     from tileferry.entrypoints.config import load_config
     from tileferry.entrypoints.config.policies import find_policy
     from tileferry.entrypoints.config.retry_overrides import apply_changes
@@ -242,9 +242,10 @@ def simulate_command(
         )
     other = apply_changes(chosen.policy, changes, "")
     result, collector = WhatIfSummary(other), CallCollector()
-    with open_audit(config) as (container, reader), show_reading(reader) as counting:
+    progress = ItemProgress()
+    with open_audit(config, progress) as (container, reader), ProgressView(progress):
         begin = parse_since(since, now=datetime.fromtimestamp(container.clock().now(), UTC))
-        for read in counting.read_since(begin, holding=[chosen.category.value]):
+        for read in reader.read_since(begin, holding=[chosen.category.value]):
             event = read.event
             if event is None or not chosen.applies_to(event):
                 continue

@@ -71,10 +71,11 @@ def upload_command(
         raise typer.BadParameter("give either --on-ground or --flight-record")
     with blame_option("--flight"):
         request = UploadRequest(flight_id=flight)
-    with StopSignals() as stop, open_container(config) as container:
+    stop = StopSignals()
+    progress = UploadProgress(stop)
+    with stop, open_container(config, progress) as container:
         container.clock.override(StoppableClock(stop))
         stop.grace_s = container.config().c11.stop_grace_s
-        progress = UploadProgress(stop)
         records = select_flight_records(container, flight, flight_record, on_ground=on_ground)
         report, error = _run_upload(container, request, records, progress)
         if error is None and not report.per_tile_status:
@@ -98,19 +99,18 @@ def _run_upload(
     progress: "UploadProgress",
 ) -> "tuple[UploadBatchReport, TileManagerError | KeyboardInterrupt | None]":
     """Carry it out; errors come back as well, with how far it got."""
+    from tileferry.application.ports.progress import UploadStarted
     from tileferry.domain.errors import TileManagerError
     from tileferry.entrypoints.cache_session import lock_cache
-    from tileferry.entrypoints.cli.output import stderr
     from tileferry.entrypoints.cli.progress_view import ProgressView
     from tileferry.entrypoints.container import make_tile_uploader
 
     try:
         with lock_cache(container):
-            progress.tiles = container.metadata_store().count_pending(request.flight_id)
-            trail = container.audit_trail()
-            trail.sinks = [progress, *trail.sinks]
-            uploader = make_tile_uploader(container, flight_records=records, observer=progress)
-            with ProgressView(progress, stderr):
+            pending = container.metadata_store().count_pending(request.flight_id)
+            uploader = make_tile_uploader(container, flight_records=records)
+            with ProgressView(progress):
+                progress(UploadStarted(flight_id=request.flight_id, tiles=pending))
                 return uploader.upload_pending_tiles(request), None
     except (TileManagerError, KeyboardInterrupt) as error:
         return progress.report(request.flight_id), error

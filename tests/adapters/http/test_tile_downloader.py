@@ -25,6 +25,7 @@ from support.scripted_provider import KEY, TILES, ScriptedProvider, tile_content
 from tileferry.adapters.system import SystemClock
 from tileferry.application import DownloadSettings, GroupLimits
 from tileferry.application.ports import TileDownloader
+from tileferry.application.ports.progress import ProgressEvent, TileProcessed
 from tileferry.domain.errors import (
     CacheBudgetExceededError,
     CacheLockError,
@@ -253,21 +254,17 @@ def test_journaled_tiles_are_not_fetched_again(new_download_env: NewDownloadEnv)
     class Killed(BaseException):
         """As sudden as it gets without losing the test."""
 
-    class DyingObserver:
-        def __init__(self) -> None:
-            self.seen = 0
+    seen = 0
 
-        def on_tile(self, *_args: object) -> None:
-            self.seen += 1
-            if self.seen > crash:
-                raise Killed
-
-        def __getattr__(self, _name: str) -> Callable[..., None]:
-            return lambda *_args, **_named: None
+    def die(event: ProgressEvent) -> None:
+        nonlocal seen
+        seen += isinstance(event, TileProcessed)
+        if seen > crash and isinstance(event, TileProcessed):
+            raise Killed
 
     settings = DownloadSettings(group=GroupLimits(tiles_max=10))
     with pytest.raises(Killed):
-        site.create_downloader(observer=DyingObserver(), settings=settings).download_tiles_for_area(
+        site.create_downloader(progress=die, settings=settings).download_tiles_for_area(
             site.create_request()
         )
     journaled = len(site.list_stored())

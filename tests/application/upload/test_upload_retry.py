@@ -11,6 +11,7 @@ from tileferry.adapters.memory import (
 )
 from tileferry.application import AuditTrail, C11RetryConfig
 from tileferry.application.ports import TileUploader
+from tileferry.application.ports.progress import ProgressEvent, RetryScheduled
 from tileferry.domain.audit import (
     CallCollector,
     RetryAttempted,
@@ -295,6 +296,22 @@ def test_each_decision_is_audited_and_on_counted_is_called() -> None:
     calls = CallCollector()
     (ended,) = filter(None, map(calls.add, sink.events))
     assert (ended.succeeded, calls.unfinished, calls.incomplete) == (True, 0, 0)
+
+
+def test_wait_between_passes_is_reported() -> None:
+    hangar = UploadEnv(count=2)
+    hangar.inner.rejects = lambda number, _tile: "blurred" if number == 1 else None
+    events: list[ProgressEvent] = []
+    uploader = hangar.create_uploader()
+    uploader.progress = events.append
+    uploader.upload_pending_tiles(REQUEST)
+    (event,) = events
+    assert isinstance(event, RetryScheduled)
+    assert (event.operation, event.reason, event.delay_s) == (
+        "Upload flight F1",
+        "2 tiles were rejected",
+        2.0,
+    )
 
 
 def test_giveup_is_audited_with_its_decision() -> None:
