@@ -23,10 +23,9 @@ from tileferry.adapters.system import InterruptibleClock, SystemClock
 from tileferry.application import RetryManager
 from tileferry.application.control.worker import Worker
 from tileferry.application.ports import Clock, TileUploader
-from tileferry.application.ports.progress import ProgressEvent, ProgressListener
+from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
 from tileferry.application.ports.uploads import FlightRecords
 from tileferry.application.ports.work import ALL_KINDS
-from tileferry.application.progress import ProgressObserver
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.runs import RunKind, WorkerId
 from tileferry.entrypoints.cache_session import make_folder
@@ -35,10 +34,6 @@ from tileferry.entrypoints.container import Container
 from tileferry.entrypoints.factories import build_worker_settings
 from tileferry.entrypoints.logs import log_to
 from tileferry.entrypoints.worker_factory import KINDS_IN_CACHE
-
-
-def ignore_event(event: ProgressEvent, /) -> None:
-    """Do nothing: the listener of who has none."""
 
 
 def _check_config(instance: object, attribute: "Attribute[Config]", value: object) -> None:  # noqa: ARG001  # as attrs calls it
@@ -65,7 +60,7 @@ class Installation:
     """
 
     config: Config = field(factory=load_config, validator=_check_config)
-    listener: ProgressListener = field(default=ignore_event, kw_only=True)
+    listener: ProgressListener = field(default=NULL_LISTENER, kw_only=True)
     """Receives the progress of all work as events."""
     clock: Clock = field(factory=SystemClock, kw_only=True)
     """Every wait goes by this clock."""
@@ -135,15 +130,11 @@ class Installation:
         """
         container = self._opened
         settings = evolve(container.download_settings(), max_failures_share=max_failures_share)
-        return container.tile_downloader(
-            settings=settings, observer=ProgressObserver(self.listener)
-        )
+        return container.tile_downloader(settings=settings)
 
     def build_uploader(self, flight_records: FlightRecords | None = None) -> TileUploader:
         """Return an uploader; use it while the cache is held."""
-        return self._opened.tile_uploader(
-            flight_records=flight_records, observer=ProgressObserver(self.listener)
-        )
+        return self._opened.tile_uploader(flight_records=flight_records)
 
     def select_flight_records(
         self, flight: str, record: Path | None, *, on_ground: bool

@@ -6,9 +6,15 @@ from typing import TYPE_CHECKING
 
 from attrs import define, evolve, field, frozen
 
-from tileferry.application.audit import AuditTrail, CallContext, build_giveup_event
+from tileferry.application.audit import (
+    AuditTrail,
+    CallContext,
+    build_giveup_event,
+    report_retry,
+)
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.fdr import FdrClient
+from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
 from tileferry.application.ports.tiles import TileMetadataStore
 from tileferry.application.ports.uploads import TileUploader
 from tileferry.domain.retry import (
@@ -66,6 +72,8 @@ class IdempotentRetryTileUploader:
     config: C11RetryConfig
     audit: AuditTrail | None = None
     """Where each decision is written, to be explained and replayed."""
+    progress: ProgressListener = NULL_LISTENER
+    """Receives ``RetryScheduled`` before each wait."""
     on_counted: Callable[[], None] | None = None
     """Is told when all that a pass had rejected is counted, durably."""
 
@@ -195,11 +203,13 @@ class IdempotentRetryTileUploader:
     ) -> RetryAt | GiveUp:
         failure = Failure(key=key, attempt=attempt, error=Retryable())
         decision = decide(policy, failure)
+        failed = FailedAttempt(
+            failure=failure, decision=decision, error_type="Rejected", error_message=problem
+        )
+        event = context.build_attempt_event(failed, policy, self.clock)
         if self.audit is not None:
-            failed = FailedAttempt(
-                failure=failure, decision=decision, error_type="Rejected", error_message=problem
-            )
-            self.audit.emit(context.build_attempt_event(failed, policy, self.clock))
+            self.audit.emit(event)
+        report_retry(event, self.progress, self.logger)
         return decision
 
     def _log_start(self, request: UploadRequest) -> None:
