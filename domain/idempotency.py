@@ -17,6 +17,7 @@ from tileferry.domain.errors import (
     IdempotencyInProgressError,
     IdempotencyLostError,
     InvalidValueError,
+    MisuseError,
 )
 from tileferry.domain.text import format_error
 from tileferry.domain.validation import (
@@ -220,8 +221,9 @@ def claim(
     """
     taken = _build_lease(owner, now, lease)
     if existing is not None and existing.key != key:
-        raise InvalidValueError(
-            field="key", value=key, problem=f"is not the key of the record, {existing.key}"
+        raise MisuseError(
+            what="idempotency store",
+            problem=f"returned the record of key {existing.key} for key {key}",
         )
     if existing is None or existing.is_expired(now):
         epoch = 1 if existing is None else existing.epoch + 1

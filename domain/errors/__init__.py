@@ -1,11 +1,14 @@
-"""Every error that tileferry raises on purpose: one family, each carrying its data.
+"""All errors that are raised on purpose; each carries its data.
 
-A message says what happened, names the field and the value, and ends with what to do. Values from
-outside are escaped; no error ever holds a secret.
+A message says what failed, names the value and the reason, and ends with what to do. Values from
+outside are escaped. An error never holds a secret.
 """
 
 from tileferry.domain.errors.base import (
+    InvalidStateError,
     InvalidValueError,
+    MisuseError,
+    NotFoundError,
     TileManagerError,
 )
 from tileferry.domain.errors.cache import (
@@ -68,10 +71,13 @@ __all__ = [
     "IdempotencyLostError",
     "IllegalTransitionError",
     "IncompleteWorkError",
+    "InvalidStateError",
     "InvalidValueError",
     "LeaseLostError",
     "MessagingError",
+    "MisuseError",
     "NoRawPartitionError",
+    "NotFoundError",
     "NotPermittedError",
     "NothingToResumeError",
     "PlanDriftedError",

@@ -5,7 +5,7 @@ from typing import Any, assert_never
 
 from attrs import evolve
 
-from tileferry.domain.errors import IllegalTransitionError, InvalidValueError
+from tileferry.domain.errors import IllegalTransitionError, InvalidStateError
 from tileferry.domain.partitions.partition import Partition, PartitionKey, PartitionStatus
 from tileferry.domain.partitions.retry_rules import (
     TerminalityPolicy,
@@ -318,8 +318,8 @@ def apply_run_end(partition: Partition, run: Run, now: datetime) -> Change[Parti
                 return None
             return abandon(partition, run_id, actor=Actor.SCHEDULER, now=now, error=why or "")
         case RunStatus.DISCOVERED | RunStatus.PROCESSING:
-            raise InvalidValueError(
-                field="run.status", value=run.status, problem=f"{run.subject} has not ended"
+            raise InvalidStateError(
+                subject=run.subject, problem=f"has not ended (status {run.status})"
             )
         case _:
             assert_never(run.status)

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from attrs import field, frozen, validators
 
-from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.errors import InvalidStateError
 from tileferry.domain.runs.run import Run, RunId, RunStatus, WorkerId
 from tileferry.domain.runs.transitions import RECORD_ERROR, RELEASE, RESCUE
 from tileferry.domain.state_machine import Change
@@ -79,8 +79,8 @@ def build_newest_attempt(
     elif run.status in {RunStatus.PASSED, RunStatus.NEEDS_REVIEW, RunStatus.FAILED}:
         outcome = AttemptOutcome(run.status)
     else:
-        raise InvalidValueError(
-            field="run.status", value=run.status, problem="is of no attempt of its own"
+        raise InvalidStateError(
+            subject=run.subject, problem=f"has no current attempt (status {run.status})"
         )
     judged = outcome is not AttemptOutcome.UNDER_WAY
     return RunAttempt(

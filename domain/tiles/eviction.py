@@ -5,7 +5,7 @@ from datetime import datetime
 
 from attrs import field, frozen
 
-from tileferry.domain.errors import CacheBudgetExceededError, InvalidValueError
+from tileferry.domain.errors import CacheBudgetExceededError, InvalidValueError, MisuseError
 from tileferry.domain.tiles.tile_id import TileId
 from tileferry.domain.tiles.voting import VotingStatus
 from tileferry.domain.validation import aware, instance, integer
@@ -174,16 +174,15 @@ def _check_order(candidates: Iterable[CachedTile]) -> Iterator[CachedTile]:
     seen: set[TileId] = set()
     for tile in candidates:
         if tile.tile_id in seen:
-            raise InvalidValueError(
-                field="candidates", value=str(tile.tile_id), problem="names a tile twice"
+            raise MisuseError(
+                what="eviction candidates", problem=f"tile {tile.tile_id} is listed twice"
             )
         seen.add(tile.tile_id)
         if previous is not None and tile.last_used_at < previous:
-            raise InvalidValueError(
-                field="candidates",
-                value=str(tile.tile_id),
-                problem="was used before the tile that precedes it",
-                remedy="give the least recently used first",
+            raise MisuseError(
+                what="eviction candidates",
+                problem=f"tile {tile.tile_id} was used before the tile that precedes it",
+                remedy="list the least recently used tile first",
             )
         previous = tile.last_used_at
         yield tile

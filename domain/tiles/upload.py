@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from attrs import define, evolve, field, frozen, validators
 
-from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.errors import InvalidValueError, MisuseError
 from tileferry.domain.text import printable
 from tileferry.domain.tiles.tile_id import TileId
 from tileferry.domain.validation import as_tuple, each, instance, integer, name, number
@@ -149,10 +149,10 @@ class UploadPasses:
         provider has the tile.
         """
         if self._last is not None and report.flight_id != self._last.flight_id:
-            raise InvalidValueError(
-                field="flight_id",
-                value=report.flight_id,
-                problem=f"is not the flight of the passes before, {self._last.flight_id}",
+            raise MisuseError(
+                what="upload passes",
+                problem=f"a pass of flight {report.flight_id} follows passes of flight "
+                f"{self._last.flight_id}",
             )
         for entry in report.per_tile_status:
             known = self._statuses.get(entry.tile_id)
@@ -166,9 +166,7 @@ class UploadPasses:
     def build_report(self, *, next_retry_at_s: float | None = None) -> UploadBatchReport:
         """Return the call's report; a single pass is reported as it was."""
         if self._last is None:
-            raise InvalidValueError(
-                field="passes", value=self._count, problem="must be one pass at least"
-            )
+            raise MisuseError(what="upload passes", problem="there is no pass to report")
         if next_retry_at_s is None:
             next_retry_at_s = self._last.next_retry_at_s
         if self._count == 1:

@@ -12,9 +12,12 @@ from tileferry.domain.errors import (
     ForeignCacheError,
     IllegalTransitionError,
     IncompleteWorkError,
+    InvalidStateError,
     InvalidValueError,
     LeaseLostError,
+    MisuseError,
     NoRawPartitionError,
+    NotFoundError,
     NothingToResumeError,
     NotPermittedError,
     PlanDriftedError,
@@ -39,6 +42,9 @@ class ExitCode(IntEnum):
 
 _CODES: tuple[tuple[type[TileManagerError], ExitCode], ...] = (
     (InvalidValueError, ExitCode.USAGE),
+    (NotFoundError, ExitCode.USAGE),
+    (InvalidStateError, ExitCode.USAGE),
+    (MisuseError, ExitCode.USAGE),
     (AlreadyThereError, ExitCode.REFUSED),
     (ArchiveError, ExitCode.REFUSED),
     (CacheLockError, ExitCode.REFUSED),

@@ -26,10 +26,13 @@ from tileferry.domain.errors import (
     IdempotencyLostError,
     IllegalTransitionError,
     IncompleteWorkError,
+    InvalidStateError,
     InvalidValueError,
     LeaseLostError,
     MessagingError,
+    MisuseError,
     NoRawPartitionError,
+    NotFoundError,
     NothingToResumeError,
     NotPermittedError,
     PlanDriftedError,
@@ -59,6 +62,19 @@ EXAMPLES: list[tuple[TileManagerError, str]] = [
     (
         InvalidValueError(field="zoom", value="9" * 300, problem="is no number"),
         f"zoom: is no number (got '{'9' * 199}… (+102 characters))",
+    ),
+    (NotFoundError(what="run", name=EVIL), f"run {EVIL_SHOWN} not found"),
+    (
+        NotFoundError(what="run", name="r7", remedy="list the runs"),
+        "run r7 not found; list the runs",
+    ),
+    (
+        InvalidStateError(subject=EVIL, problem=EVIL, remedy=EVIL),
+        f"{EVIL_SHOWN}: {EVIL_SHOWN}; {EVIL_SHOWN}",
+    ),
+    (
+        MisuseError(what=EVIL, problem=EVIL, remedy=EVIL),
+        f"{EVIL_SHOWN}: {EVIL_SHOWN}; {EVIL_SHOWN}",
     ),
     (
         SatelliteProviderError(

@@ -16,6 +16,7 @@ from tileferry.domain.errors import (
     IdempotencyInProgressError,
     IdempotencyLostError,
     InvalidValueError,
+    MisuseError,
 )
 from tileferry.domain.idempotency import (
     ABANDONED_AFTER,
@@ -285,7 +286,7 @@ def test_invalid_lease_or_retention_is_rejected(length: Any) -> None:
 
 
 def test_claim_with_record_of_other_key_is_rejected() -> None:
-    with pytest.raises(InvalidValueError, match="key: is not the key of the record, k"):
+    with pytest.raises(MisuseError, match="returned the record of key k for key other"):
         claim_key(claim_key(), key="other", now=NOW + LEASE)
 
 

@@ -34,14 +34,15 @@ def create_killing_calls(
             left -= 1
             if left != 0:
                 return real(*args, **named)
-            if chance.random() < 0.5:
-                if real is UNSYNCED.writev:
-                    whole = b"".join(args[1])
-                    os.write(args[0], whole[: chance.randrange(len(whole))])
-                else:
-                    real(*args, **named)
-            os.kill(os.getpid(), signal.SIGKILL)
-            return None
+            try:
+                if chance.random() < 0.5:
+                    if real is UNSYNCED.writev:
+                        whole = b"".join(args[1])
+                        os.write(args[0], whole[: chance.randrange(len(whole))])
+                    else:
+                        real(*args, **named)
+            finally:  # the call may fail as well, e.g. mkdir of a folder that exists
+                os.kill(os.getpid(), signal.SIGKILL)
 
         return call
 

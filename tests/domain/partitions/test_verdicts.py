@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tileferry.domain.errors import IllegalTransitionError, InvalidValueError
+from tileferry.domain.errors import IllegalTransitionError, InvalidStateError
 from tileferry.domain.partitions import (
     Partition,
     PartitionKey,
@@ -134,11 +134,10 @@ def test_run_that_has_not_ended_is_rejected(status: RunStatus) -> None:
         status=status,
         **(lease if status is RunStatus.PROCESSING else {}),
     )
-    with pytest.raises(InvalidValueError) as caught:
+    with pytest.raises(InvalidStateError) as caught:
         apply_run_end(PENDING, run, NOW)
-    assert caught.value.field == "run.status"
-    assert caught.value.value is status
-    assert caught.value.problem == "run r2 has not ended"
+    assert caught.value.subject == "run r2"
+    assert caught.value.problem == f"has not ended (status {status})"
 
 
 def make_verdict(outcome: VerdictOutcome, run_id: RunId = R2) -> Verdict:

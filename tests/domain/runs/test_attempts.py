@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from attrs import evolve
 
-from tileferry.domain.errors import IllegalTransitionError, InvalidValueError
+from tileferry.domain.errors import IllegalTransitionError, InvalidStateError
 from tileferry.domain.retry import Final, Retryable
 from tileferry.domain.runs import (
     AttemptOutcome,
@@ -117,5 +117,5 @@ def test_newest_attempt_is_derived_from_run() -> None:
     )
     last = build_newest_attempt(failed, W1, START, START + MINUTE)
     assert (last.outcome, last.error_message) == (AttemptOutcome.FAILED, "bad")
-    with pytest.raises(InvalidValueError, match="is of no attempt of its own"):
+    with pytest.raises(InvalidStateError, match="has no current attempt"):
         build_newest_attempt(make_new_run(), W1, START, None)

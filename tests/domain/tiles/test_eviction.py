@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.errors import InvalidValueError, MisuseError
 from tileferry.domain.tiles import (
     KEPT_STATUSES,
     CachedTile,
@@ -157,9 +157,9 @@ def test_zero_bytes_fit_even_when_over_budget() -> None:
 @pytest.mark.parametrize("pinned", [False, True])
 def test_candidates_out_of_order_are_rejected(pinned: bool) -> None:  # noqa: FBT001  # a parameter
     tiles = [make_cached_tile(0, 1, minute=5, pinned=pinned), make_cached_tile(1, 1, minute=4)]
-    with pytest.raises(InvalidValueError, match="least recently used first") as caught:
+    with pytest.raises(MisuseError, match="least recently used tile first") as caught:
         plan_eviction(50, make_space(10, 10), tiles)
-    assert caught.value.value == "sat/20/1/0"
+    assert "tile sat/20/1/0 was used before" in caught.value.problem
 
 
 def test_tiles_with_equal_last_use_are_accepted() -> None:
@@ -206,7 +206,7 @@ def test_duplicate_candidate_is_rejected() -> None:
         tile_id=TileId(source="sat", zoom=1, x=0, y=0), size_bytes=10, last_used_at=used
     )
     full = CacheSpace(budget_bytes=100, used_bytes=100, free_disk_bytes=1_000)
-    with pytest.raises(InvalidValueError, match="candidates: names a tile twice"):
+    with pytest.raises(MisuseError, match=r"candidates: tile .* is listed twice"):
         plan_eviction(20, full, [tile, tile])
 
 

@@ -9,7 +9,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.errors import InvalidValueError, MisuseError
 from tileferry.domain.retry import build_upload_policy, compute_nominal_delay
 from tileferry.domain.tiles import (
     PerTileStatus,
@@ -277,13 +277,13 @@ def test_passes_can_be_streamed() -> None:
 
 
 def test_call_without_passes_is_rejected() -> None:
-    with pytest.raises(InvalidValueError, match="one pass at least"):
+    with pytest.raises(MisuseError, match="there is no pass to report"):
         combine_passes([])
 
 
 def test_passes_of_different_flights_are_rejected() -> None:
     other = evolve(make_report({}), flight_id="F-043")
-    with pytest.raises(InvalidValueError, match="F-042"):
+    with pytest.raises(MisuseError, match="F-042"):
         combine_passes([make_report({}), other])
 
 
