@@ -78,9 +78,7 @@ class PartitionAcquisition:
         with self.sink.open(key, run_id, area) as raw:
             request = DownloadRequest(
                 flight_id=run_id,
-                bbox=area.bbox,
-                zoom_levels=area.zoom_levels,
-                sector_class=area.sector_class,
+                area=area,
                 cache_root=raw.root,
             )
             downloader = self.downloaders.create(raw, observer=observer)

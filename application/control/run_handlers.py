@@ -67,7 +67,7 @@ class AcquirePartitionHandler:
         work = parse_work(RunKind.ACQUIRE_PARTITION, run.payload)
         assert isinstance(work, AcquirePartition)  # noqa: S101  # of that kind it is
         verdict, sealed = self.acquisition().acquire(
-            work.key, run.run_id, work, observer=StopCheckObserver(check)
+            work.key, run.run_id, work.area, observer=StopCheckObserver(check)
         )
         return RunResult(verdict=verdict, sealed=sealed)
 
@@ -86,9 +86,7 @@ class DownloadAreaHandler:
         assert isinstance(work, DownloadArea)  # noqa: S101  # as above
         request = DownloadRequest(
             flight_id=work.flight_id,
-            bbox=work.bbox,
-            zoom_levels=work.zoom_levels,
-            sector_class=work.sector_class,
+            area=work.area,
             cache_root=self.cache_root,
         )
         with self.locked():

@@ -14,6 +14,7 @@ from tileferry.domain.tiles import (
     TileCoverage,
     parse_geojson_bbox,
 )
+from tileferry.domain.tiles.area import Area
 from tileferry.domain.tiles.geojson import GEOJSON_BYTES_MAX
 from tileferry.domain.tiles.tile_id import normalize_zooms
 from tileferry.entrypoints.cli.output import blame_option
@@ -58,14 +59,10 @@ def build_download_request(
     config: Config, coverage: TileCoverage, flight: str, sector: SectorClass
 ) -> DownloadRequest:
     """Return the request to have an area in the configured cache."""
-    with blame_option("--flight"):  # the rest has been looked at
-        return DownloadRequest(
-            flight_id=flight,
-            bbox=coverage.bbox,
-            zoom_levels=coverage.zoom_levels,
-            sector_class=sector,
-            cache_root=config.c11.cache_root,
-        )
+    with blame_option("--zoom"):
+        area = Area(bbox=coverage.bbox, zoom_levels=coverage.zoom_levels, sector_class=sector)
+    with blame_option("--flight"):
+        return DownloadRequest(flight_id=flight, area=area, cache_root=config.c11.cache_root)
 
 
 def _parse_bbox(text: str) -> BBox:

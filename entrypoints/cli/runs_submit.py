@@ -87,9 +87,7 @@ def queue_download(
         work = DownloadArea(
             source=settings.source,
             flight_id=request.flight_id,
-            bbox=request.bbox,
-            zoom_levels=request.zoom_levels,
-            sector_class=request.sector_class,
+            area=request.area,
         )
         _submit_work(container, work, json=json)
 

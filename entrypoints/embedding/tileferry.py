@@ -29,6 +29,7 @@ from tileferry.domain.tiles import (
     UploadBatchReport,
     UploadRequest,
 )
+from tileferry.domain.tiles.area import Area
 from tileferry.domain.work import DownloadArea, UploadFlight, Work
 from tileferry.entrypoints.archives import build_archive_target, build_export_request
 from tileferry.entrypoints.coercion import (
@@ -87,9 +88,7 @@ class Tileferry(Installation):
         """
         request = DownloadRequest(
             flight_id=flight,
-            bbox=to_bbox(bbox),
-            zoom_levels=zoom_levels,
-            sector_class=to_sector(sector),
+            area=_to_area(bbox, zoom_levels, sector),
             cache_root=self.config.c11.cache_root,
         )
         with self.hold_cache():
@@ -188,9 +187,7 @@ class Tileferry(Installation):
             DownloadArea(
                 source=self.config.source,
                 flight_id=flight,
-                bbox=to_bbox(bbox),
-                zoom_levels=tuple(zoom_levels),
-                sector_class=to_sector(sector),
+                area=_to_area(bbox, zoom_levels, sector),
             )
         )
 
@@ -226,3 +223,7 @@ class Tileferry(Installation):
         ``None`` is a gap: the partition is unknown, pending or failed.
         """
         return self._checked.partition_reading().open(key)
+
+
+def _to_area(bbox: BBoxLike, zoom_levels: Sequence[int], sector: SectorLike) -> Area:
+    return Area(bbox=to_bbox(bbox), zoom_levels=zoom_levels, sector_class=to_sector(sector))

@@ -241,7 +241,7 @@ def test_partition_is_readable_after_success(env: EmbeddingEnv) -> None:
     with env.create_tileferry() as ferry:
         assert ferry.read_partition(key) is None
         scheduler = Container(config=env.create_config())
-        work = AcquirePartition.for_partition(key, area)
+        work = AcquirePartition(key=key, area=area)
         scheduler.partition_control().enqueue([work], actor=Actor.SCHEDULER)
         scheduler.shutdown_resources()
         assert ferry.read_partition(key) is None

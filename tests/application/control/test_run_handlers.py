@@ -43,6 +43,7 @@ from tileferry.domain.tiles import (
     UploadBatchReport,
     UploadRequest,
 )
+from tileferry.domain.tiles.area import Area
 from tileferry.domain.work import AcquirePartition, DownloadArea
 
 KEY = partition_key(source="satellite")
@@ -134,10 +135,11 @@ def control_plane() -> ControlPlane:
     return create_memory_control_plane()
 
 
+AREA = Area(bbox=BOX, zoom_levels=(ZOOM,), sector_class=SectorClass.STABLE_REAR)
+
+
 def claim_partition_run(desk: ControlPlane) -> Run:
-    work = AcquirePartition(
-        key=KEY, bbox=BOX, zoom_levels=(ZOOM,), sector_class=SectorClass.STABLE_REAR
-    )
+    work = AcquirePartition(key=KEY, area=AREA)
     desk.partitions.enqueue([work], actor=Actor.OPERATOR)
     return desk.claim_run()
 
@@ -146,9 +148,7 @@ def claim_download_run(desk: ControlPlane) -> Run:
     work = DownloadArea(
         source="satellite",
         flight_id="F1",
-        bbox=BOX,
-        zoom_levels=(ZOOM,),
-        sector_class=SectorClass.STABLE_REAR,
+        area=AREA,
     )
     desk.submit_run(work)
     return desk.claim_run()

@@ -26,6 +26,7 @@ from tileferry.domain.partitions import PartitionStatus
 from tileferry.domain.runs import AttemptOutcome, Run, RunId, RunStatus
 from tileferry.domain.state_machine import Actor
 from tileferry.domain.tiles import SectorClass
+from tileferry.domain.tiles.area import Area
 from tileferry.domain.work import AcquirePartition, DownloadArea, UploadFlight
 
 COUNT = 12
@@ -52,19 +53,18 @@ def operator(
         yield DownloadOperator(tmp_path, database_url, url, settings)
 
 
+AREA = Area(bbox=DERKACHI, zoom_levels=[ZOOM], sector_class=SectorClass.STABLE_REAR)
+
+
 def partition_work() -> AcquirePartition:
-    return AcquirePartition(
-        key=DAY, bbox=DERKACHI, zoom_levels=[ZOOM], sector_class=SectorClass.STABLE_REAR
-    )
+    return AcquirePartition(key=DAY, area=AREA)
 
 
 def download_work(flight_id: str) -> DownloadArea:
     return DownloadArea(
         source="satellite",
         flight_id=flight_id,
-        bbox=DERKACHI,
-        zoom_levels=[ZOOM],
-        sector_class=SectorClass.STABLE_REAR,
+        area=AREA,
     )
 
 

@@ -41,7 +41,7 @@ class ReadingEnv:
 @pytest.fixture
 def env() -> ReadingEnv:
     desk = create_memory_control_plane()
-    desk.partitions.enqueue([AcquirePartition.for_partition(KEY, AREA)], actor=Actor.OPERATOR)
+    desk.partitions.enqueue([AcquirePartition(key=KEY, area=AREA)], actor=Actor.OPERATOR)
     return ReadingEnv(desk, MemoryRawSink(clock=ManualClock()))
 
 

@@ -19,7 +19,7 @@ from support.raw_partitions import AREA, KEY, NOW, RUN, create_report, list_dama
 from tileferry.domain.errors import StorageError
 from tileferry.domain.partitions.manifest import SealedPartition
 
-TESTS = Path(__file__).parents[2]
+TESTS = Path(__file__).parents[3]
 CALLS = 112
 """About as many calls as it takes, from the first directory to the seal."""
 

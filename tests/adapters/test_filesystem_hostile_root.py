@@ -1,7 +1,7 @@
 """Everything that writes below a cache's root, against somebody who can write there too.
 
 Which texts are no tile id, and which names no journal, is tested where they are refused: in
-``tests/domain/tiles/test_tile_id.py`` and ``tests/contracts/test_journal.py``.
+``tests/domain/tiles/test_tile_id.py`` and ``tests/contracts/test_journal_store.py``.
 """
 
 import logging

@@ -310,7 +310,7 @@ def test_download_is_queued_once(control_plane: ControlPlane, operator: WorkOper
     assert (run.run_id, run.source, run.status) == (run_id, "osm", RunStatus.PROCESSING)
     work = parse_work(run.kind, run.payload)
     assert isinstance(work, DownloadArea)
-    assert (work.flight_id, work.zoom_levels) == ("F1", (15,))
+    assert (work.flight_id, work.area.zoom_levels) == ("F1", (15,))
     body = operator.run(*submit, "--json").json
     assert (body["schema"], body["new"], body["run_id"]) == (
         "tileferry.runs.submit.v1",

@@ -16,7 +16,7 @@ from support.segments import LoggedBlobIndex, create_content, create_tile, list_
 
 from tileferry.adapters.filesystem.segments.store import SegmentTileStore
 
-TESTS = Path(__file__).parents[2]
+TESTS = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
