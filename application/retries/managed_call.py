@@ -118,7 +118,10 @@ class AuditRetryObserver:
         """Write the event of a success after failures."""
         self.trail.emit(
             self.context.build_success_event(
-                attempts=len(loop.history) + 1, waited_s=loop.waited_s, clock=self.clock
+                attempts=len(loop.history) + 1,
+                waited_s=loop.waited_s,
+                policy=self.policy,
+                clock=self.clock,
             )
         )
 

@@ -283,7 +283,7 @@ def simulate_policy(
 
 
 def _check_replayable(chosen: NamedPolicy) -> NamedPolicy:
-    if chosen.operations is None:
+    if not chosen.is_for_calls:
         raise InvalidValueError(
             field="--category",
             value=chosen.name,
