@@ -16,6 +16,7 @@ from support.audit_events import (
 from tileferry.adapters.memory import ManualClock, MemoryAuditSink
 from tileferry.application import AuditTrail, RetryManager, audit_reader
 from tileferry.application.audit_reader import AuditReader
+from tileferry.application.ports.progress import ItemsProcessed, ProgressEvent, Task
 from tileferry.domain.audit import (
     GENESIS,
     AuditEvent,
@@ -86,6 +87,21 @@ MANY = [create_retry_attempted(n) for n in range(1, 96)]
 
 
 # Entries
+
+
+def test_entries_are_counted_as_they_are_read() -> None:
+    log, counts = make_log(*MANY), list[int]()
+
+    def listen(event: ProgressEvent) -> None:
+        assert isinstance(event, ItemsProcessed)
+        assert event.task is Task.READ_AUDIT
+        counts.append(event.items)
+
+    reader = evolve(make_reader(log), progress=listen)
+    assert list(reader.iter_entries()) == log.listed
+    assert counts == [10] * 9 + [5]
+    counts.clear()
+    assert len(list(reader.find_about("corr-7"))) == sum(counts)
 
 
 def test_all_entries_are_read_in_pages() -> None:

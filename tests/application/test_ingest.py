@@ -19,6 +19,7 @@ from tileferry.adapters.memory import (
 from tileferry.application import CaptureIngest, GroupLimits, IngestReport
 from tileferry.application.cache.bulk_store import NAMED_MAX
 from tileferry.application.ports.captures import CaptureFile
+from tileferry.application.ports.progress import ItemsProcessed, ProgressEvent, Task
 from tileferry.domain.errors import CacheBudgetExceededError, CacheLockError, InvalidValueError
 from tileferry.domain.tiles import (
     EvictionResult,
@@ -209,9 +210,9 @@ def test_invalid_files_are_reported_and_others_ingested(
     hangar = IngestEnv()
     card = make_folder(1)
     card.contents |= {"readme.txt": b"hello", "15/19000/9.png": b"no picture"}
-    told: list[None] = []
-    report = hangar.ingest(card, on_tile=lambda: told.append(None))
-    assert len(told) == 3  # for who waits: each file counts
+    events: list[ProgressEvent] = []
+    report = hangar.ingest(card, progress=events.append)
+    assert events == [ItemsProcessed(task=Task.INGEST)] * 3  # each file counts
     assert report.tiles_ingested == 1
     assert [(file.path, file.problem) for file in report.refused] == [
         (

@@ -1,5 +1,6 @@
 """Figures of the code base, measured and held to their targets."""
 
+import re
 from pathlib import Path
 
 from attrs import frozen
@@ -50,3 +51,25 @@ def _is_findable(test: Path) -> bool:
 def test_tests_are_findable_from_the_module_they_test() -> None:
     findable = measure_findable_tests()
     assert findable.percent > 80, findable.others
+
+
+CRITERION = re.compile(r"def test_(spec\d+)((?:_(?:ac|s)\d+)+)_")
+"""An acceptance criterion, or a section of a spec that has none, in the name of a test."""
+
+
+def list_levels_by_criterion() -> dict[str, set[str]]:
+    """Return the folders below ``tests`` in which each acceptance criterion is tested."""
+    levels: dict[str, set[str]] = {}
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        for spec, criteria in CRITERION.findall(path.read_text(encoding="utf-8")):
+            for criterion in criteria.strip("_").split("_"):
+                level = path.relative_to(ROOT / "tests").parts[0]
+                levels.setdefault(f"{spec}_{criterion}", set()).add(level)
+    return levels
+
+
+def test_each_acceptance_criterion_is_tested_at_one_level() -> None:
+    levels = list_levels_by_criterion()
+    assert {name: found for name, found in levels.items() if len(found) > 1} == {}
+    assert {f"spec1_ac{number}" for number in range(1, 14)} <= set(levels)
+    assert {f"spec5_ac{number}" for number in range(1, 13)} <= set(levels)

@@ -110,7 +110,7 @@ def test_journals_are_independent(store: JournalStore, journal: Journal) -> None
     other.close()
 
 
-def test_spec5_ac8_finished_journal_is_complete_and_keeps_count(
+def test_finished_journal_is_complete_and_keeps_count(
     store: JournalStore, journal: Journal
 ) -> None:
     journal.append(TILES[:100])

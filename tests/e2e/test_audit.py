@@ -268,7 +268,7 @@ def test_unreachable_database_is_one_line_error(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.usefixtures("auditor")
-def test_design_5_16_audit_log_reads_are_retried_and_audited(
+def test_audit_log_reads_are_retried_and_audited(
     database: Database,
 ) -> None:
     """One connection of the reader is cut in the middle: the page is read again."""

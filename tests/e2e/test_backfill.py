@@ -76,7 +76,7 @@ def test_plan_lists_action_per_day_and_changes_nothing(
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert [path.name for path in operator.home.glob("march*")] == ["march.plan"]
     assert (count_partitions(control_plane), len(control_plane.events())) == (4, events)
-    assert_refused(operator.run(*PLAN, *DAYS), 2, "--out: is there already (got 'march.plan')")
+    assert_refused(operator.run(*PLAN, *DAYS), 2, "--out: already exists (got 'march.plan')")
     assert parse_plan(file.read_bytes()) == plan
     file.unlink()
     more = operator.run(*PLAN, *DAYS, "--reprocess", "--include-terminal", "--json").json
@@ -87,7 +87,7 @@ def test_plan_lists_action_per_day_and_changes_nothing(
 
 
 @pytest.mark.usefixtures("history")
-def test_spec3_s6_apply_executes_plan_exactly_once(
+def test_apply_executes_plan_exactly_once(
     control_plane: ControlPlane, operator: WorkOperator
 ) -> None:
     planned = operator.run(*PLAN, *DAYS, "--json").json
@@ -141,7 +141,7 @@ def test_drifted_plan_is_rejected_with_differences(
     assert operator.run(*APPLY).code == 0
 
 
-def test_spec3_s8_large_plan_requires_confirmed_count(
+def test_large_plan_requires_confirmed_count(
     control_plane: ControlPlane, operator: WorkOperator
 ) -> None:
     operator.run(*PLAN, "--from", "2026-03-01", "--to", "2026-03-10")

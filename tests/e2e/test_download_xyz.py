@@ -133,7 +133,7 @@ def test_missing_tile_is_reported_and_failures_are_retried(
 # Crashes and signals
 
 
-def test_spec5_ac12_killed_download_resumes(
+def test_killed_download_resumes(
     operator: XyzOperator, reference_provider: RunningProvider
 ) -> None:
     operator.settings["TILEFERRY_XYZ_MAX_REQUESTS_PER_SECOND"] = "15"

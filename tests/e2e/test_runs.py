@@ -305,7 +305,7 @@ def test_download_is_queued_once(control_plane: ControlPlane, operator: WorkOper
     assert first.code == 0
     again = operator.run(*submit)
     assert (again.code, again.out) == (0, first.out)
-    assert "This work is queued already, and is discovered" in again.err
+    assert "Already queued as run" in again.err
     run = control_plane.claim_run()
     assert (run.run_id, run.source, run.status) == (run_id, "osm", RunStatus.PROCESSING)
     work = parse_work(run.kind, run.payload)

@@ -32,7 +32,7 @@ def operator(tmp_path: Path, database_url: str) -> WorkOperator:
 # inspect
 
 
-def test_spec3_s8_inspect_shows_status_attempts_history_and_next_retry(
+def test_inspect_shows_status_attempts_history_and_next_retry(
     control_plane: ControlPlane, operator: WorkOperator
 ) -> None:
     enqueue_days(control_plane, 1)
@@ -64,7 +64,7 @@ def test_spec3_s8_inspect_shows_status_attempts_history_and_next_retry(
     assert max(map(len, ran.out.splitlines())) <= 80
 
 
-def test_spec3_s8_inspect_json(control_plane: ControlPlane, operator: WorkOperator) -> None:
+def test_inspect_json(control_plane: ControlPlane, operator: WorkOperator) -> None:
     create_failed_days(control_plane, 1)
     by_options = ("--customer-id", "acme", "--query", "city", "--date", "2026-03-01")
     body = operator.run("state", "inspect", *by_options, "--json").json
@@ -93,7 +93,7 @@ def test_spec3_s8_inspect_json(control_plane: ControlPlane, operator: WorkOperat
     assert "why" not in body
 
 
-def test_spec3_s8_why_explains_history_and_next_step(
+def test_why_explains_history_and_next_step(
     control_plane: ControlPlane, operator: WorkOperator
 ) -> None:
     create_failed_days(control_plane, 1)

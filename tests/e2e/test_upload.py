@@ -95,7 +95,7 @@ def test_giveups_are_listed_shown_and_final(
     first = operator.run_in_process(*UPLOAD, "--on-ground")
     assert first.code == 3
     assert "the image cannot be ingested" in first.out
-    assert "Come back at" in first.err
+    assert "Re-run at" in first.err
     assert "No tile is given up" in operator.run_in_process("giveups", "list").out
     second = operator.run_in_process(*UPLOAD, "--on-ground")
     assert (second.code, "given up by this   1" in second.out) == (3, True)
@@ -138,7 +138,7 @@ def test_unreadable_tile_is_not_blamed_on_provider(
     assert "why it was not sent" in ran.out
     assert "not readable   1" in ran.out
     assert "The cache cannot read 1 of the tiles: run tileferry ingest" in ran.err
-    assert "Come back" not in ran.err
+    assert "Re-run" not in ran.err
     assert operator.run_in_process("ingest", "--flight", "F1", "card", "--json").json == {
         "schema": "tileferry.ingest.v1", "flight_id": "F1", "tiles_ingested": 1,
         "tiles_unchanged": len(places) - 1, "files_refused": 0, "refused": [],
@@ -217,7 +217,7 @@ def test_interrupt_during_backoff_loses_nothing(
         command.send_signal(signal.SIGINT)
         ran = command.wait()
     assert (ran.code, ran.json["error"]["message"]) == (130, "interrupted")
-    assert "6 tiles are delivered and recorded; run the same command" in ran.err
+    assert "6 tiles are delivered and recorded; re-run to resume" in ran.err
     provider.set_faults()
     operator.settings["TILEFERRY_C11_BACKOFF_BASE_S"] = "0.01"
     again = operator.run_in_process(*UPLOAD, "--on-ground", "--json")

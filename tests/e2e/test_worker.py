@@ -83,7 +83,7 @@ def raw_sink(home: Path) -> FileRawSink:
     return FileRawSink(root=home / "raw", clock=ManualClock(), logger=logging.getLogger("test"))
 
 
-def test_spec3_s1_partition_is_acquired_sealed_judged_and_published(
+def test_partition_is_acquired_sealed_judged_and_published(
     operator: DownloadOperator, control_plane: ControlPlane
 ) -> None:
     run_id = enqueue_partition(control_plane)
@@ -103,7 +103,7 @@ def test_spec3_s1_partition_is_acquired_sealed_judged_and_published(
     assert verdict.run_id == run_id
 
 
-def test_spec3_s2_failed_partition_is_retried_automatically_when_due(
+def test_failed_partition_is_retried_automatically_when_due(
     operator: DownloadOperator, control_plane: ControlPlane, provider: ScriptedProvider
 ) -> None:
     provider.always[tile_path(provider.tiles[3])] = create_answer(404)

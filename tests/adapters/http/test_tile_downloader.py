@@ -1,6 +1,6 @@
-"""Spec 5, AC-1 to AC-11, twice: with fakes, and over real HTTP into a real cache.
+"""Spec 5, AC-1 to AC-11, over real HTTP into a real cache.
 
-AC-12, a kill in the middle, is in tests/e2e/test_download_crash.py, and here with fakes.
+AC-12, a kill in the middle, is in tests/e2e/test_download_crash.py.
 """
 
 import logging
@@ -25,6 +25,7 @@ from support.scripted_provider import KEY, TILES, ScriptedProvider, tile_content
 from tileferry.adapters.system import SystemClock
 from tileferry.application import DownloadSettings, GroupLimits
 from tileferry.application.ports import TileDownloader
+from tileferry.application.ports.progress import ProgressEvent, TileProcessed
 from tileferry.domain.errors import (
     CacheBudgetExceededError,
     CacheLockError,
@@ -246,28 +247,24 @@ def wait_for_late_requests(site: DownloadEnv) -> None:
         SystemClock.sleep(0.3)
 
 
-def test_spec5_ac12_journaled_tiles_are_not_fetched_again(new_download_env: NewDownloadEnv) -> None:
+def test_journaled_tiles_are_not_fetched_again(new_download_env: NewDownloadEnv) -> None:
     site = new_download_env(100)
     crash = 30
 
     class Killed(BaseException):
         """As sudden as it gets without losing the test."""
 
-    class DyingObserver:
-        def __init__(self) -> None:
-            self.seen = 0
+    seen = 0
 
-        def on_tile(self, *_args: object) -> None:
-            self.seen += 1
-            if self.seen > crash:
-                raise Killed
-
-        def __getattr__(self, _name: str) -> Callable[..., None]:
-            return lambda *_args, **_named: None
+    def die(event: ProgressEvent) -> None:
+        nonlocal seen
+        seen += isinstance(event, TileProcessed)
+        if seen > crash and isinstance(event, TileProcessed):
+            raise Killed
 
     settings = DownloadSettings(group=GroupLimits(tiles_max=10))
     with pytest.raises(Killed):
-        site.create_downloader(observer=DyingObserver(), settings=settings).download_tiles_for_area(
+        site.create_downloader(progress=die, settings=settings).download_tiles_for_area(
             site.create_request()
         )
     journaled = len(site.list_stored())

@@ -1,4 +1,4 @@
-"""What a download says of the cache is so: with fakes, and over real HTTP into a real cache."""
+"""A download's report agrees with the cache, over real HTTP into a real cache."""
 
 import logging
 from collections.abc import Sequence
@@ -7,7 +7,6 @@ import pytest
 from support.download_env import DownloadEnv, NewDownloadEnv
 from support.scripted_provider import create_answer, tile_path
 
-from tileferry.adapters.memory import MemoryCacheLedger, MemoryTileMetadataStore
 from tileferry.adapters.postgres import PostgresCacheLedger, PostgresTileMetadataStore
 from tileferry.application import DownloadSettings, GroupLimits
 from tileferry.domain.errors import SatelliteProviderError, StorageError
@@ -26,12 +25,8 @@ def interrupt_download(site: DownloadEnv) -> None:
 
 def evict(site: DownloadEnv, tiles: Sequence[TileId]) -> None:
     """Remove tiles as making room for another area does."""
-    ledger: MemoryCacheLedger | PostgresCacheLedger
-    if isinstance(site.metadata, MemoryTileMetadataStore):
-        ledger = MemoryCacheLedger(tiles=site.metadata)
-    else:
-        assert isinstance(site.metadata, PostgresTileMetadataStore)
-        ledger = PostgresCacheLedger(database=site.metadata.database)
+    assert isinstance(site.metadata, PostgresTileMetadataStore)
+    ledger = PostgresCacheLedger(database=site.metadata.database)
     with ledger.begin_transaction() as books:
         books.evict(tiles)
 

@@ -85,25 +85,6 @@ def test_spec1_ac3_tile_is_given_up_after_its_attempts_are_used(
     assert upload_env.list_sent().count(bad) == 5
 
 
-def test_spec1_ac4_exhausted_call_reports_the_next_retry_time(upload_env: CacheUploadEnv) -> None:
-    upload_env.capture(3)
-    upload_env.reject_tiles(upload_env.places[1])
-    before_s = upload_env.clock.now()
-    report = upload_env.upload(max_in_call_retries=3, max_per_tile_attempts=100)
-    assert (report.outcome, report.retry_count) == (UploadOutcome.PARTIAL, 3)
-    assert upload_env.clock.sleeps == [2.0, 4.0, 8.0]
-    assert upload_env.posts == 4
-    assert report.next_retry_at_s is not None
-    assert before_s + 60 <= report.next_retry_at_s <= upload_env.clock.now() + 60
-
-
-def test_spec1_ac5_backoff_never_exceeds_the_cap(upload_env: CacheUploadEnv) -> None:
-    upload_env.capture(1)
-    upload_env.reject_tiles(upload_env.places[0])
-    upload_env.upload(max_in_call_retries=6, max_per_tile_attempts=100, backoff_cap_s=10.0)
-    assert upload_env.clock.sleeps == [2.0, 4.0, 8.0, 10.0, 10.0, 10.0]
-
-
 @pytest.mark.parametrize("disabled", [False, True])
 def test_spec1_ac9_ac10_retry_decorator_is_used_unless_disabled(
     upload_env: CacheUploadEnv, caplog: pytest.LogCaptureFixture, *, disabled: bool

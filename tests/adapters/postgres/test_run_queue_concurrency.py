@@ -158,7 +158,7 @@ def test_runs_can_be_renewed_and_completed_concurrently(
     assert control_plane.reader.count_runs() == {RunStatus.PASSED: 100}
 
 
-def test_spec3_s9_concurrent_schedulers_retry_each_partition_once(
+def test_concurrent_schedulers_retry_each_partition_once(
     control_plane: ControlPlane, control_planes: Sequence[ControlPlane]
 ) -> None:
     days = [partition_key(day) for day in range(1, 21)]

@@ -29,14 +29,6 @@ def _read_count(database: Database) -> int:
         return int(connection.execute(text("SELECT upload_attempts FROM tiles")).scalar_one())
 
 
-def test_spec1_ac7_increment_returns_the_new_count(database: Database) -> None:
-    store = create_metadata_store(database)
-    store_tiles(store, create_tile())
-    assert [store.increment_upload_attempts(TILE) for _ in range(2)] == [1, 2]
-    assert store.increment_upload_attempts(TILE) == 3
-    assert _read_count(database) == 3
-
-
 def test_spec1_ac7_different_tiles_do_not_block_each_other(database: Database) -> None:
     store = create_metadata_store(database)
     store_tiles(store, *(create_tile(tile.x) for tile in TILES))
@@ -92,7 +84,7 @@ def test_spec1_ac7_increments_of_another_process_are_included(
     stores[1].database.close()
 
 
-def test_spec1_ac6_giveup_is_a_stored_status(database: Database) -> None:
+def test_giveup_is_a_stored_status(database: Database) -> None:
     assert {"PENDING", "TRUSTED", "REJECTED", "UPLOAD_GIVEUP"} <= set(VotingStatus.__members__)
     store = create_metadata_store(database)
     store_tiles(store, create_tile())

@@ -17,6 +17,7 @@ from tileferry.adapters.memory import MemoryArchive
 from tileferry.adapters.memory.archives import MemoryArchiveDraft
 from tileferry.application.cache import bulk_store
 from tileferry.application.ports.archives import ArchivedTile, RefusedEntry
+from tileferry.application.ports.progress import ItemsProcessed, ProgressEvent, Task
 from tileferry.domain.archives import ArchiveDescription, TileFacts, TileOrder, zxy_to_number
 from tileferry.domain.errors import ArchiveError, StorageError
 from tileferry.domain.tiles import BBox, TileCoverage, TileId, TileMetadata
@@ -200,8 +201,8 @@ def test_export_of_only_damaged_tiles_is_rejected() -> None:
 
 
 def test_progress_reports_each_tile_written_and_verified(cache: MemoryCache) -> None:
-    told: list[int] = []
+    events: list[ProgressEvent] = []
     exporter = cache.create_exporter()
-    exporter.on_tile = lambda: told.append(1)
+    exporter.progress = events.append
     exporter.export(create_export_request(), MemoryArchive())
-    assert len(told) == 2 * 121
+    assert events == [ItemsProcessed(task=Task.EXPORT)] * (2 * 121)

@@ -20,6 +20,7 @@ from tileferry.application.cache import bulk_store, tile_lookup
 from tileferry.application.cache.group_commit import GroupLimits
 from tileferry.application.cache.tile_lookup import StoredTiles
 from tileferry.application.ports.archives import ArchivedTile, RefusedEntry
+from tileferry.application.ports.progress import ItemsProcessed, ProgressEvent, Task
 from tileferry.domain.archives import TileFacts
 from tileferry.domain.errors import CacheBudgetExceededError, CacheLockError, InvalidValueError
 from tileferry.domain.tiles import FreshnessLabel, SectorClass, TileId, VotingStatus
@@ -241,17 +242,18 @@ def test_damaged_tile_is_repaired_and_keeps_its_date(cache: MemoryCache) -> None
 def test_interrupted_import_keeps_imported_tiles(
     cache: MemoryCache, archive: MemoryArchive
 ) -> None:
-    seen: list[int] = []
+    seen: list[ProgressEvent] = []
 
-    def on_tile() -> None:
-        seen.append(1)
+    def listen(event: ProgressEvent) -> None:
+        seen.append(event)
         if len(seen) == 7:
             raise KeyboardInterrupt
 
     importer = cache.create_importer()
-    importer.on_tile = on_tile
+    importer.progress = listen
     with pytest.raises(KeyboardInterrupt):
         importer.import_archive(archive, create_import_request())
+    assert seen == [ItemsProcessed(task=Task.IMPORT)] * 7
     assert len(cache.rows.all_tiles()) == 7
     assert cache.ledger.sum_reserved_bytes() == 0
     report = import_archive(cache, archive)
@@ -262,7 +264,7 @@ def test_tiles_become_visible_in_groups(cache: MemoryCache, archive: MemoryArchi
     importer = cache.create_importer()
     importer.group = GroupLimits(tiles_max=4)
     seen: list[int] = []
-    importer.on_tile = lambda: seen.append(len(cache.rows.all_tiles()))
+    importer.progress = lambda _event: seen.append(len(cache.rows.all_tiles()))
     importer.import_archive(archive, create_import_request())
     assert seen == [0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12]
 

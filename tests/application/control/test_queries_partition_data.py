@@ -51,7 +51,7 @@ def get_status(site: ReadingEnv) -> PartitionStatus:
     return found.status
 
 
-def test_spec3_s9_unknown_or_pending_partition_is_not_readable(env: ReadingEnv) -> None:
+def test_unknown_or_pending_partition_is_not_readable(env: ReadingEnv) -> None:
     assert env.consumer.find_readable(evolve(KEY, customer_id="nobody")) is None
     assert (env.consumer.find_readable(KEY), env.consumer.open(KEY)) == (None, None)
     run = env.desk.claim_run()
@@ -59,7 +59,7 @@ def test_spec3_s9_unknown_or_pending_partition_is_not_readable(env: ReadingEnv) 
     assert (get_status(env), env.consumer.find_readable(KEY)) == (PartitionStatus.PENDING, None)
 
 
-def test_spec3_s9_failed_partition_is_not_readable(env: ReadingEnv) -> None:
+def test_failed_partition_is_not_readable(env: ReadingEnv) -> None:
     env.seal_and_judge(env.desk.claim_run(), VerdictOutcome.FAILED)
     assert (get_status(env), env.consumer.find_readable(KEY)) == (PartitionStatus.FAILED, None)
     env.desk.partitions.retry([KEY], ANN)
@@ -67,9 +67,7 @@ def test_spec3_s9_failed_partition_is_not_readable(env: ReadingEnv) -> None:
 
 
 @pytest.mark.parametrize("outcome", [VerdictOutcome.PASSED, VerdictOutcome.NEEDS_REVIEW])
-def test_spec3_s9_successful_partition_is_readable(
-    env: ReadingEnv, outcome: VerdictOutcome
-) -> None:
+def test_successful_partition_is_readable(env: ReadingEnv, outcome: VerdictOutcome) -> None:
     sealed = env.seal_and_judge(env.desk.claim_run(), outcome)
     assert env.consumer.find_readable(KEY) == sealed
     reading = env.consumer.open(KEY)
@@ -78,7 +76,7 @@ def test_spec3_s9_successful_partition_is_readable(
         assert len(list(reader.iter_entries())) == 5
 
 
-def test_spec3_s2_success_stays_readable_during_reprocessing(env: ReadingEnv) -> None:
+def test_success_stays_readable_during_reprocessing(env: ReadingEnv) -> None:
     first = env.seal_and_judge(env.desk.claim_run(), VerdictOutcome.PASSED)
     env.desk.partitions.retry([KEY], ANN)
     assert env.consumer.find_readable(KEY) == first

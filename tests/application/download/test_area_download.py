@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import cast
 
 import pytest
-from support.download_env import RecordingObserver
+from support.download_env import RecordingListener
 from support.managers import find_log_messages
 from support.memory_download_env import (
     BOX,
@@ -26,6 +26,7 @@ from tileferry.adapters.memory import (
 )
 from tileferry.application import DownloadSettings, GroupLimits
 from tileferry.application.ports.downloads import TileFate, WorkCancelled
+from tileferry.application.ports.progress import DownloadStarted
 from tileferry.application.ports.provider import FetchedTile, TileProvider
 from tileferry.domain.errors import (
     CacheBudgetExceededError,
@@ -52,8 +53,8 @@ UNAVAILABLE = ProviderFault.UNAVAILABLE
 def test_area_is_downloaded_into_cache() -> None:
     area = MemoryDownloadEnv.with_tiles(5)
     area.provider.page_size = 2
-    watcher = RecordingObserver()
-    report = area.create_download(observer=watcher).download_tiles_for_area(create_request())
+    watcher = RecordingListener()
+    report = area.create_download(progress=watcher).download_tiles_for_area(create_request())
     assert (report.outcome, report.tiles_downloaded, report.retry_count) == (SUCCESS, 5, 0)
     assert area.list_stored() == area.provider.tiles
     assert all(area.store.read_tile(tile) == tile_content(tile) for tile in area.provider.tiles)
@@ -62,7 +63,7 @@ def test_area_is_downloaded_into_cache() -> None:
     size = sum(len(tile_content(tile)) for tile in area.provider.tiles)
     assert (area.room.asked, area.room.released) == ([size], 2)
     assert watcher.listed == [2, 4, 5]
-    assert watcher.began == {"tiles": 5, "already_stored": 0, "estimated_bytes": size}
+    assert watcher.started == DownloadStarted(tiles=5, already_stored=0, estimated_bytes=size)
     assert (watcher.fates, watcher.safe[-1]) == ([TileFate.STORED] * 5, 5)
     assert watcher.reports == [report]
 
@@ -106,8 +107,8 @@ def test_completed_download_is_no_op_until_start_over() -> None:
     area = MemoryDownloadEnv.with_tiles(3)
     area.create_download().download_tiles_for_area(create_request())
     area.provider.asked.clear()
-    watcher = RecordingObserver()
-    report = area.create_download(observer=watcher).download_tiles_for_area(create_request())
+    watcher = RecordingListener()
+    report = area.create_download(progress=watcher).download_tiles_for_area(create_request())
     assert (report.outcome, report.tiles_downloaded) == (DownloadOutcome.IDEMPOTENT_NO_OP, 3)
     assert (watcher.reports, area.provider.asked) == ([report], [])
     area.create_download().start_over(create_request())
@@ -140,13 +141,14 @@ def test_missing_tile_gives_partial_outcome_and_is_retried_next_run() -> None:
     assert (report.outcome, report.tiles_missing) == (PARTIAL, 1)
     assert report.next_retry_at_s == NOW_S + RUN_POLICY.base_delay
     area.provider.asked.clear()
-    watcher = RecordingObserver()
+    watcher = RecordingListener()
     assert (
-        area.create_download(observer=watcher).download_tiles_for_area(create_request()).outcome
+        area.create_download(progress=watcher).download_tiles_for_area(create_request()).outcome
         is SUCCESS
     )
     assert area.provider.fetched == [gone]
-    assert watcher.began["already_stored"] == 2
+    assert watcher.started is not None
+    assert watcher.started.already_stored == 2
 
 
 def test_transient_faults_are_retried() -> None:
@@ -163,9 +165,9 @@ def test_outage_aborts_download_and_keeps_stored_tiles(
 ) -> None:
     area = MemoryDownloadEnv.with_tiles(5)
     area.provider.faults[area.provider.tiles[3]] = [create_fault(UNAVAILABLE)] * 5
-    watcher = RecordingObserver()
+    watcher = RecordingListener()
     with pytest.raises(SatelliteProviderError) as failure:
-        area.create_download(observer=watcher).download_tiles_for_area(create_request())
+        area.create_download(progress=watcher).download_tiles_for_area(create_request())
     assert failure.value.attempts == 5
     (report,) = watcher.reports
     assert (report.outcome, report.tiles_downloaded) == (DownloadOutcome.FAILURE, 3)
@@ -190,9 +192,9 @@ def test_second_429_raises_with_retry_after() -> None:
     area = MemoryDownloadEnv.with_tiles(2)
     busy = create_fault(ProviderFault.RATE_LIMITED, url="https://tiles", retry_after_s=7.0)
     area.provider.faults[area.provider.tiles[0]] = [busy] * 2
-    watcher = RecordingObserver()
+    watcher = RecordingListener()
     with pytest.raises(RateLimitedError) as failure:
-        area.create_download(observer=watcher).download_tiles_for_area(create_request())
+        area.create_download(progress=watcher).download_tiles_for_area(create_request())
     assert (failure.value.url, failure.value.retry_after_s) == ("https://tiles", 7.0)
     (report,) = watcher.reports
     assert report.next_retry_at_s == area.bench.clock.now() + 7.0
@@ -274,9 +276,9 @@ def test_interrupted_download_commits_fetched_tiles(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     area = MemoryDownloadEnv.with_tiles(5)
-    watcher = RecordingObserver(interrupts_at=3)
+    watcher = RecordingListener(interrupts_at=3)
     with pytest.raises(KeyboardInterrupt):
-        area.create_download(observer=watcher).download_tiles_for_area(create_request())
+        area.create_download(progress=watcher).download_tiles_for_area(create_request())
     assert (area.list_stored(), watcher.safe[-1]) == (area.provider.tiles[:3], 3)
     assert len(find_log_messages(caplog, "c11.download.interrupted")) == 1
     assert watcher.reports[0].tiles_downloaded == 3
@@ -310,12 +312,12 @@ def test_failed_download_reports_only_durable_tiles() -> None:
                 raise OSError("no disk any more")
 
     area = MemoryDownloadEnv.with_tiles(5)
-    watcher = RecordingObserver()
+    watcher = RecordingListener()
     store = BreakingStore(MemoryBlobIndex())
     settings = DownloadSettings(group=GroupLimits(tiles_max=2))
     download = area.create_download(
         tile_store=store,
-        observer=watcher,
+        progress=watcher,
         settings=settings,
         workers=SequentialWorkers(idles=False),
     )

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import NoReturn
 
 import pytest
-from support.download_env import RecordingObserver
+from support.download_env import RecordingListener
 from support.managers import find_log_messages
 from support.memory_download_env import MemoryDownloadEnv, create_fault, create_request
 
@@ -64,9 +64,9 @@ def test_error_while_listing_in_resumed_run_is_raised_unchanged(
 
     area = MemoryDownloadEnv.with_tiles(4)
     area.create_download(marks_complete=False).download_tiles_for_area(create_request())
-    watcher = RecordingObserver()
+    watcher = RecordingListener()
     with pytest.raises(type(error)) as ended:
-        area.create_download(spools=Breaking(), observer=watcher).download_tiles_for_area(
+        area.create_download(spools=Breaking(), progress=watcher).download_tiles_for_area(
             create_request()
         )
     assert ended.value is error

@@ -104,7 +104,7 @@ def test_spec2_non_retryable_exception_is_raised_unchanged(drive: Driver) -> Non
 
 
 @both
-def test_spec5_ac5_rate_limit_waits_retry_after_and_continues(drive: Driver) -> None:
+def test_rate_limit_waits_retry_after_and_continues(drive: Driver) -> None:
     clock, call = ManualClock(), ScriptedOperation(OSError("429"))
     result = drive(
         call,
@@ -117,7 +117,7 @@ def test_spec5_ac5_rate_limit_waits_retry_after_and_continues(drive: Driver) -> 
 
 
 @both
-def test_spec5_ac6_five_503s_back_off_1_2_4_4_seconds(drive: Driver) -> None:
+def test_five_503s_back_off_1_2_4_4_seconds(drive: Driver) -> None:
     clock, call = ManualClock(), ScriptedOperation(*(OSError("503") for _ in range(9)))
     with pytest.raises(RetryError) as raised:
         drive(call, clock=clock, policy=DOWNLOAD_POLICY)

@@ -28,6 +28,7 @@ from support.managers import (
 
 from tileferry.adapters.memory import MemoryAuditSink
 from tileferry.application import AuditTrail
+from tileferry.application.ports.progress import ProgressEvent, RetryScheduled
 from tileferry.domain.audit import (
     IdempotencyAction,
     IdempotencyUsed,
@@ -47,6 +48,7 @@ from tileferry.domain.retry import (
     Final,
     RateLimited,
     RetryPolicy,
+    RetryReason,
     classify_exception,
     compute_jittered_delay,
     replay_decision,
@@ -223,6 +225,58 @@ def test_all_sinks_get_same_events() -> None:
     bench.trail = AuditTrail(logger=logging.getLogger("x"), sinks=[bench.sink, other])
     call_sync(bench.create_manager(), ScriptedOperation(OSError()))
     assert bench.events == other.events != ()
+
+
+# Progress
+
+
+@every_form
+def test_wait_is_reported_after_it_is_audited(form: Form) -> None:
+    bench = RetryBench()
+    events: list[tuple[ProgressEvent, list[str]]] = []
+    manager = bench.create_manager(progress=lambda event: events.append((event, bench.kinds)))
+    with pytest.raises(RetryError):
+        form(
+            manager,
+            ScriptedOperation(*[OSError("no route")] * 2),
+            policy=evolve(PLAIN_POLICY, max_attempts=2),
+        )
+    scheduled = RetryScheduled(
+        operation=OPERATION,
+        reason="no route",
+        category=PUBLISH.value,
+        rule=RetryReason.BACKOFF,
+        is_rate_limited=False,
+        attempt=1,
+        max_attempts=2,
+        delay_s=1.0,
+    )
+    assert events == [(scheduled, ["retry_attempt"])]
+
+
+@every_form
+def test_failing_listener_is_logged_and_operation_continues(
+    form: Form, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_event: ProgressEvent) -> None:
+        raise ZeroDivisionError("a defect")
+
+    manager = RetryBench().create_manager(progress=fail)
+    assert form(manager, ScriptedOperation(OSError())) == "done"
+    assert find_log_messages(caplog, "progress.listener_failed") == [
+        "progress listener failed: a defect"
+    ]
+
+
+@every_form
+def test_listener_can_interrupt_wait(form: Form) -> None:
+    def stop(_event: ProgressEvent) -> None:
+        raise KeyboardInterrupt
+
+    script = ScriptedOperation(OSError())
+    with pytest.raises(KeyboardInterrupt):
+        form(RetryBench().create_manager(progress=stop), script)
+    assert script.calls == 1
 
 
 # Replay

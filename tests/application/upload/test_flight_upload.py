@@ -1,6 +1,6 @@
 """Uploading a flight, with everything in memory and a provider that answers as it is told."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 
@@ -21,6 +21,7 @@ from tileferry.adapters.memory import (
     MemoryCacheLock,
 )
 from tileferry.application import UploadSettings
+from tileferry.application.ports.progress import BatchAnswered, ProgressEvent
 from tileferry.application.upload import flight_upload as uploading
 from tileferry.domain.errors import (
     CacheLockError,
@@ -30,7 +31,6 @@ from tileferry.domain.errors import (
 )
 from tileferry.domain.tiles import (
     FlightState,
-    PerTileStatus,
     ProviderFault,
     SignedEnvelope,
     UploadOutcome,
@@ -257,14 +257,15 @@ def test_fully_unreadable_batch_is_not_sent() -> None:
     assert flight.provider.posts == []
 
 
-def test_observer_is_notified_after_answers_are_recorded() -> None:
+def test_batch_is_reported_after_answers_are_recorded() -> None:
     flight = MemoryUploadEnv(count=3)
     seen: list[tuple[int, int, int]] = []
 
-    class Observer:
-        def on_answers(self, answers: Sequence[PerTileStatus], size_bytes: int) -> None:
-            seen.append((len(answers), size_bytes, flight.list_statuses().count(UPLOADED)))
+    def listen(event: ProgressEvent) -> None:
+        assert isinstance(event, BatchAnswered)
+        uploaded = flight.list_statuses().count(UPLOADED)
+        seen.append((len(event.answers), event.size_bytes, uploaded))
 
-    flight.create_upload(observer=Observer()).upload_pending_tiles(REQUEST)
+    flight.create_upload(progress=listen).upload_pending_tiles(REQUEST)
     size = len(tile_content(0))
     assert seen == [(2, 2 * size, 2), (1, size, 3)]

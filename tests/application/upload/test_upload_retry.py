@@ -11,6 +11,7 @@ from tileferry.adapters.memory import (
 )
 from tileferry.application import AuditTrail, C11RetryConfig
 from tileferry.application.ports import TileUploader
+from tileferry.application.ports.progress import ProgressEvent, RetryScheduled
 from tileferry.domain.audit import (
     CallCollector,
     RetryAttempted,
@@ -39,7 +40,7 @@ def records_of_kind(caplog: pytest.LogCaptureFixture, kind: str) -> list[logging
     return [record for record in caplog.records if getattr(record, "kind", None) == kind]
 
 
-def test_spec1_ac1_first_try_success_is_returned_unchanged() -> None:
+def test_first_try_success_is_returned_unchanged() -> None:
     hangar = UploadEnv()
     report = hangar.create_uploader().upload_pending_tiles(REQUEST)
     assert report == UploadBatchReport.from_statuses(
@@ -53,7 +54,7 @@ def test_spec1_ac1_first_try_success_is_returned_unchanged() -> None:
     assert len(hangar.inner.sent) == 1
 
 
-def test_spec1_ac2_rejected_tiles_are_retried(caplog: pytest.LogCaptureFixture) -> None:
+def test_rejected_tiles_are_retried(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     hangar = UploadEnv()
     bad = {create_tile(1), create_tile(4), create_tile(7)}
@@ -96,7 +97,7 @@ def test_rejected_tile_is_retried_beside_unreadable_tile() -> None:
     assert (hangar.clock.slept, hangar.list_attempts()) == ([2.0], [0, 0, 1])
 
 
-def test_spec1_ac3_tile_with_exhausted_attempts_is_given_up(
+def test_tile_with_exhausted_attempts_is_given_up(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     hangar = UploadEnv(count=3)
@@ -141,7 +142,7 @@ def test_spec1_ac5_backoff_is_capped() -> None:
     assert hangar.clock.slept == [2.0, 4.0, 8.0, *[10.0] * 7]
 
 
-def test_spec1_ac9_retrying_uploader_is_a_tile_uploader() -> None:
+def test_retrying_uploader_is_a_tile_uploader() -> None:
     assert isinstance(UploadEnv().create_uploader(), TileUploader)
     assert isinstance(UploadEnv().inner, TileUploader)
     assert not isinstance(object(), TileUploader)
@@ -166,7 +167,7 @@ def test_spec1_ac11_other_methods_delegate_to_inner_uploader() -> None:
         KeyboardInterrupt(),
     ],
 )
-def test_spec1_ac12_errors_of_inner_uploader_are_not_retried(error: BaseException) -> None:
+def test_errors_of_inner_uploader_are_not_retried(error: BaseException) -> None:
     hangar = UploadEnv()
 
     class Raising:
@@ -183,7 +184,7 @@ def test_spec1_ac12_errors_of_inner_uploader_are_not_retried(error: BaseExceptio
     assert (inner.calls, hangar.clock.slept, sum(hangar.list_attempts())) == (1, [], 0)
 
 
-def test_spec1_ac13_second_call_sends_only_unacknowledged_tiles() -> None:
+def test_second_call_sends_only_unacknowledged_tiles() -> None:
     hangar = UploadEnv(count=50)
     hangar.inner.rejects = lambda number, tile_id: (
         "later" if number == 1 and tile_id.x % 5 < 2 else None
@@ -295,6 +296,22 @@ def test_each_decision_is_audited_and_on_counted_is_called() -> None:
     calls = CallCollector()
     (ended,) = filter(None, map(calls.add, sink.events))
     assert (ended.succeeded, calls.unfinished, calls.incomplete) == (True, 0, 0)
+
+
+def test_wait_between_passes_is_reported() -> None:
+    hangar = UploadEnv(count=2)
+    hangar.inner.rejects = lambda number, _tile: "blurred" if number == 1 else None
+    events: list[ProgressEvent] = []
+    uploader = hangar.create_uploader()
+    uploader.progress = events.append
+    uploader.upload_pending_tiles(REQUEST)
+    (event,) = events
+    assert isinstance(event, RetryScheduled)
+    assert (event.operation, event.reason, event.delay_s) == (
+        "Upload flight F1",
+        "2 tiles were rejected",
+        2.0,
+    )
 
 
 def test_giveup_is_audited_with_its_decision() -> None:

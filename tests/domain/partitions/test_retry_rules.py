@@ -64,7 +64,7 @@ def test_terminal_reasons_and_default_policy() -> None:
     assert TerminalityPolicy() == TerminalityPolicy(max_attempts=4, max_age=None)
 
 
-def test_spec3_s5_retries_stop_after_max_attempts() -> None:
+def test_retries_stop_after_max_attempts() -> None:
     policy = TerminalityPolicy(max_attempts=3)
     reasons = [
         find_terminal_reason(make_failed_partition(attempt_count=n), policy, NOW)
@@ -73,7 +73,7 @@ def test_spec3_s5_retries_stop_after_max_attempts() -> None:
     assert reasons == [None, None, *[TerminalReason.ATTEMPTS_USED_UP] * 2]
 
 
-def test_spec3_s5_retries_stop_at_max_age() -> None:
+def test_retries_stop_at_max_age() -> None:
     policy = TerminalityPolicy(max_age=DAY)
     reasons = [
         find_terminal_reason(make_failed_partition(), policy, at)
@@ -85,7 +85,7 @@ def test_spec3_s5_retries_stop_at_max_age() -> None:
     )
 
 
-def test_spec3_s5_retries_stop_at_terminal_marker() -> None:
+def test_retries_stop_at_terminal_marker() -> None:
     marked = make_failed_partition(terminal_marker="hopeless", attempt_count=99)
     assert find_terminal_reason(marked, PATIENT, NOW) is TerminalReason.MARKED
 
@@ -113,7 +113,7 @@ def test_giveup_reason_of_partition_that_is_not_retried() -> None:
 
 
 @pytest.mark.parametrize("partition", [SUCCESS, PENDING])
-def test_spec3_s5_only_failed_partitions_are_terminal_or_retried(partition: Partition) -> None:
+def test_only_failed_partitions_are_terminal_or_retried(partition: Partition) -> None:
     policy = TerminalityPolicy(max_attempts=1, max_age=TICK)
     assert find_terminal_reason(partition, policy, NOW + 9 * DAY) is None
     once = evolve(partition, attempt_count=1)
@@ -142,20 +142,20 @@ def test_invalid_terminality_policy_is_rejected(name: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize(("attempts", "minutes"), [(1, 5), (2, 30), (3, 120)])
-def test_spec3_s4_backoff_is_5_min_30_min_2_h(attempts: int, minutes: int) -> None:
+def test_backoff_is_5_min_30_min_2_h(attempts: int, minutes: int) -> None:
     when = find_next_automatic_retry(
         make_failed_partition(attempt_count=attempts), now=NOW, terminality=PATIENT, policy=EVEN
     )
     assert when == NOW + timedelta(minutes=minutes)
 
 
-def test_spec3_s4_automatic_retries_end_after_last_delay() -> None:
+def test_automatic_retries_end_after_last_delay() -> None:
     fourth = make_failed_partition(attempt_count=4)
     assert find_next_automatic_retry(fourth, now=NOW, terminality=PATIENT, policy=EVEN) is None
 
 
 @pytest.mark.parametrize(("attempts", "minutes"), [(1, 5), (2, 30), (3, 120)])
-def test_spec3_s4_backoff_jitter_is_derived_from_partition_key(attempts: int, minutes: int) -> None:
+def test_backoff_jitter_is_derived_from_partition_key(attempts: int, minutes: int) -> None:
     partition = make_failed_partition(attempt_count=attempts)
     when = find_next_automatic_retry(partition, now=NOW, terminality=PATIENT)
     assert when is not None
@@ -165,7 +165,7 @@ def test_spec3_s4_backoff_jitter_is_derived_from_partition_key(attempts: int, mi
     assert abs(delay - minutes * 60) <= minutes * 6
 
 
-def test_spec3_s4_delay_counts_from_updated_at() -> None:
+def test_delay_counts_from_updated_at() -> None:
     later = NOW + 3 * DAY
     when = find_next_automatic_retry(
         make_failed_partition(), now=later, terminality=PATIENT, policy=EVEN
@@ -194,7 +194,7 @@ def test_abandoned_partition_is_not_retried_automatically() -> None:
         assert find_next_automatic_retry(partition, now=NOW, terminality=PATIENT) is None
 
 
-def test_spec3_s5_partition_terminal_before_due_time_is_not_retried() -> None:
+def test_partition_terminal_before_due_time_is_not_retried() -> None:
     def when(now: datetime, **limits: Any) -> datetime | None:
         terminality = TerminalityPolicy(**limits)
         return find_next_automatic_retry(

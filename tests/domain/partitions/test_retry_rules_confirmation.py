@@ -36,7 +36,7 @@ def make_failed_partition(*, abandoned: bool) -> Partition:
     )
 
 
-def test_spec3_s8_large_range_requires_confirmed_count() -> None:
+def test_large_range_requires_confirmed_count() -> None:
     assert LARGE_RANGE == 10
     check_confirmation(LARGE_RANGE - 1, None)
     with pytest.raises(ConfirmationNeededError) as caught:
@@ -46,7 +46,7 @@ def test_spec3_s8_large_range_requires_confirmed_count() -> None:
 
 
 @given(count=st.integers(0, 100_000), confirmed=st.integers(-1, 100_000))
-def test_spec3_s8_wrong_count_is_rejected_for_any_range(count: int, confirmed: int) -> None:
+def test_wrong_count_is_rejected_for_any_range(count: int, confirmed: int) -> None:
     check_confirmation(count, count)
     if confirmed != count:
         with pytest.raises(ConfirmationNeededError) as caught:
@@ -55,7 +55,7 @@ def test_spec3_s8_wrong_count_is_rejected_for_any_range(count: int, confirmed: i
 
 
 @pytest.mark.parametrize("abandoned", [False, True])
-def test_spec3_s8_retry_without_raw_partition_is_rejected(*, abandoned: bool) -> None:
+def test_retry_without_raw_partition_is_rejected(*, abandoned: bool) -> None:
     partition = make_failed_partition(abandoned=abandoned)
     check_raw_partition(partition, has_raw=True)
     with pytest.raises(NoRawPartitionError) as caught:

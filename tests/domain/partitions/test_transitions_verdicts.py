@@ -167,7 +167,7 @@ def make_verdict(outcome: VerdictOutcome, run_id: RunId = R2) -> Verdict:
         ),
     ],
 )
-def test_spec3_s3_verdict_counts_exactly_one_attempt(
+def test_verdict_counts_exactly_one_attempt(
     outcome: VerdictOutcome, after: Partition, reason: str | None
 ) -> None:
     change = apply_verdict(PENDING, make_verdict(outcome), NOW)
@@ -180,7 +180,7 @@ def test_spec3_s3_verdict_counts_exactly_one_attempt(
 
 @pytest.mark.parametrize("outcome", VerdictOutcome)
 @pytest.mark.parametrize("actor", [actor for actor in Actor if actor is not Actor.VALIDATOR])
-def test_spec3_s1_only_validator_may_apply_verdict(outcome: VerdictOutcome, actor: Actor) -> None:
+def test_only_validator_may_apply_verdict(outcome: VerdictOutcome, actor: Actor) -> None:
     with pytest.raises(IllegalTransitionError, match="only validator may"):
         apply_verdict(PENDING, make_verdict(outcome), NOW, actor=actor)
 
@@ -192,7 +192,7 @@ def test_verdict_of_stale_run_is_rejected(outcome: VerdictOutcome) -> None:
             apply_verdict(before, make_verdict(outcome, R1), NOW)
 
 
-def test_spec3_s5_validator_ignores_terminality() -> None:
+def test_validator_ignores_terminality() -> None:
     worn = make_partition(PartitionStatus.PENDING, active_run_id=R2, attempt_count=1_000)
     for outcome in VerdictOutcome:
         assert apply_verdict(worn, make_verdict(outcome), NOW).after.attempt_count == 1_001

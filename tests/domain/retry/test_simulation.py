@@ -28,7 +28,7 @@ def test_call_without_errors_succeeds_on_first_attempt() -> None:
     assert result.waited_s == 0.0
 
 
-def test_spec5_ac6_simulation_gives_up_after_five_503s() -> None:
+def test_simulation_gives_up_after_five_503s() -> None:
     result = simulate(DOWNLOAD_POLICY, [Retryable()] * 9, key="k", call_s=0.5)
     assert [step.started_s for step in result.failures] == [0.0, 1.5, 4.0, 8.5, 13.0]
     assert [step.failure.elapsed_s for step in result.failures] == [0.5, 2.0, 4.5, 9.0, 13.5]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.entrypoints.cli.area_options import parse_coverage, parse_zooms
+from tileferry.entrypoints.cli.parsing import parse_coverage, parse_zooms
 from tileferry.entrypoints.config import Config
 
 BOX = "36.1,49.9,36.4,50.1"

@@ -142,7 +142,7 @@ def test_new_partition_has_no_verdict(control_plane: ControlPlane) -> None:
     )
 
 
-def test_spec3_s4_failed_partition_shows_next_retry(control_plane: ControlPlane) -> None:
+def test_failed_partition_shows_next_retry(control_plane: ControlPlane) -> None:
     enqueue_partitions(control_plane)
     run = judge_next_run(control_plane)
     story = explain_partition(control_plane)
@@ -154,7 +154,7 @@ def test_spec3_s4_failed_partition_shows_next_retry(control_plane: ControlPlane)
     assert "by its rule of 300 s, times 6, at most 7200 s" in story
 
 
-def test_spec3_s5_each_terminal_reason_is_explained() -> None:
+def test_each_terminal_reason_is_explained() -> None:
     policies = WorkPolicies(
         terminality=TerminalityPolicy(max_attempts=2, max_age=timedelta(days=2))
     )
@@ -173,7 +173,7 @@ def test_spec3_s5_each_terminal_reason_is_explained() -> None:
     assert "tileferry state retry osm/acme/city/2026-03-01 --reason" in story
 
 
-def test_spec3_s8_partition_without_raw_data_refers_to_backfill(
+def test_partition_without_raw_data_refers_to_backfill(
     control_plane: ControlPlane,
 ) -> None:
     enqueue_partitions(control_plane)
@@ -184,7 +184,7 @@ def test_spec3_s8_partition_without_raw_data_refers_to_backfill(
     assert "--from 2026-03-01 --to 2026-03-01" in story
 
 
-def test_spec3_s2_success_names_readable_run_after_later_failure(
+def test_success_names_readable_run_after_later_failure(
     control_plane: ControlPlane,
 ) -> None:
     enqueue_partitions(control_plane)

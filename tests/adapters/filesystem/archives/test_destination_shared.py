@@ -22,6 +22,7 @@ from tileferry.adapters.filesystem.archives import (
 )
 from tileferry.adapters.filesystem.files import FileCalls
 from tileferry.application.ports.archives import ArchiveReader, ArchiveTarget
+from tileferry.application.ports.progress import ProgressEvent
 from tileferry.domain.errors import ArchiveError, StorageError
 
 Target = Callable[..., ArchiveTarget]
@@ -312,11 +313,11 @@ def test_cache_read_error_is_passed_through_unchanged(cache: MemoryCache, tmp_pa
         action="read", path="/cache/1.seg", problem="I/O", remedy="what was confirmed is kept"
     )
 
-    def fails() -> None:
+    def fails(_event: ProgressEvent) -> None:
         raise failed
 
     exporter = cache.create_exporter()
-    exporter.on_tile = fails
+    exporter.progress = fails
     with pytest.raises(StorageError) as caught:
         exporter.export(create_export_request(), TreeTarget(path=tmp_path / "a"))
     assert caught.value is failed

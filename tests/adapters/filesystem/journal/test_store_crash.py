@@ -28,7 +28,7 @@ def count_journaled(root: Path) -> int:
     return len(found)
 
 
-def test_spec5_ac12_flushed_tiles_survive_a_kill_and_no_others_appear(
+def test_flushed_tiles_survive_a_kill_and_no_others_appear(
     tmp_path: Path,
 ) -> None:
     chance = random.Random(20260601)  # noqa: S311  # a test that repeats itself

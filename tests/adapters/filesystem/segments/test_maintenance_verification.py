@@ -15,6 +15,7 @@ from tileferry.adapters.filesystem.segments.maintenance import (
 )
 from tileferry.adapters.filesystem.segments.store import SegmentTileStore
 from tileferry.adapters.memory import MemoryBlobIndex
+from tileferry.application.ports.progress import ItemsProcessed, ProgressEvent, Task
 from tileferry.domain.errors import DamagedTileError
 
 
@@ -28,8 +29,8 @@ def test_verifying_an_intact_cache_yields_only_tallies(
 ) -> None:
     with SegmentTileStore(root=tmp_path, index=index) as store:
         store_tiles(store, index, range(600))  # more than two pages of rows
-        told: list[None] = []
-        assert list(store.verify(lambda: told.append(None))) == [
+        events: list[ProgressEvent] = []
+        assert list(store.verify(events.append)) == [
             SegmentTally(
                 segment=1,
                 size_bytes=(tmp_path / ".c6/segments" / list_segments(tmp_path)[0]).stat().st_size,
@@ -38,7 +39,7 @@ def test_verifying_an_intact_cache_yields_only_tallies(
                 dead_bytes=0,
             )
         ]
-        assert len(told) == 600
+        assert events == [ItemsProcessed(task=Task.VERIFY_CACHE)] * 600
 
 
 def test_dead_bytes_are_counted_per_segment(tmp_path: Path, index: MemoryBlobIndex) -> None:

@@ -1,4 +1,4 @@
-"""``audit stats`` for people: a table, a chart that reads without colour, and the alerts."""
+"""The audit log as a whole, for people: retry statistics, and whether the chain is intact."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,15 +7,79 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tileferry.domain.audit import AuditStatistics, CategoryStatistics, RetryAlert
+from tileferry.application.audit_reader import AuditVerification
+from tileferry.domain.audit import AuditStatistics, CategoryStatistics, ChainHead, RetryAlert
 from tileferry.domain.text import format_utc
 from tileferry.entrypoints.cli.audit_entries import shorten_category
 from tileferry.entrypoints.cli.formatting import format_clock_time, format_duration, time_to_json
+from tileferry.entrypoints.cli.output import build_facts_table
+
+# verify
+
+
+def format_head(head: ChainHead) -> str:
+    """Write a head as ``--expect-head`` reads it."""
+    return f"{head.sequence}:{head.hash}"
+
+
+def verification_to_json(result: AuditVerification) -> dict[str, Any]:
+    """Return everything for scripts."""
+    problem = result.chain.problem
+    return {
+        "intact": result.intact,
+        "checked": result.chain.checked,
+        "head": format_head(result.chain.head),
+        "problem": problem,
+        "explanation": None if problem is None else problem.explanation,
+        "broken_at": result.broken_at,
+        "unreadable": result.unreadable,
+        "unreadable_entries": [
+            {"sequence": read.entry.sequence, "problem": read.problem} for read in result.damage
+        ],
+        "misfiled_entries": result.misfiled,
+    }
+
+
+def render_verification(result: AuditVerification) -> RenderableType:
+    """Lay out what is sound, what is not, and the head to be noted."""
+    chain = result.chain
+    shown: dict[str, object] = {}
+    shown["sound entries"] = str(chain.checked)
+    if chain.problem is not None:
+        where = "at its end" if result.broken_at is None else f"entry {result.broken_at}"
+        shown["broken"] = f"{where}: {chain.problem.explanation}"
+    if result.unreadable:
+        first = result.damage[0]
+        shown["no event in"] = f"{result.unreadable}, first {first.entry.sequence}: {first.problem}"
+    if result.misfiled:
+        numbers = ", ".join(map(str, result.misfiled))
+        shown["misfiled"] = f"{numbers}: found by something that the entry does not say"
+    shown["verdict"] = (
+        "intact"
+        if result.intact
+        else "broken: somebody or something changed it; trust only the sound entries"
+    )
+    # Below the table and in one piece, to be copied.
+    head = Text(f"head {format_head(chain.head)}", no_wrap=True, overflow="ignore")
+    return Group(
+        build_facts_table("Audit log", shown), head, Text("Note the head elsewhere: --expect-head.")
+    )
+
+
+# stats
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
+
+
 _ASCII = ".:-=+*%#"
+
+
 _NONE = "-"
+
+
 _CHART_MAX = 60
+
+
 _CHART_MIN = 10
 
 

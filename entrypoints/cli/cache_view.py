@@ -1,37 +1,115 @@
-"""Whether an area is ready for a flight: the question, the verdict, and how it is told."""
+"""What ``tileferry cache verify`` found: the whole cache, or the readiness of an area."""
 
 import json
-import shlex
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
-import typer
-from attrs import frozen
+from attrs import define, field
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from tileferry.adapters.filesystem.segments.maintenance import (
+    DamagedBlob,
+    DamagedSegment,
+    SegmentTally,
+    VerificationFinding,
+)
 from tileferry.application.cache.readiness import ReadinessReport
-from tileferry.domain.errors import InvalidValueError, StorageError
-from tileferry.domain.text import format_utc, printable
-from tileferry.domain.tiles import BBox, Flaw, FlawRegion, ReadinessCount, SectorClass
-from tileferry.domain.tiles.tile_id import check_source
-from tileferry.domain.validation import is_name
-from tileferry.entrypoints.cli.area_options import parse_coverage
-from tileferry.entrypoints.cli.counting import show_count
-from tileferry.entrypoints.cli.exit_codes import ExitCode
+from tileferry.domain.text import format_bytes, format_utc, printable
+from tileferry.domain.tiles import BBox, Flaw, FlawRegion, ReadinessCount
 from tileferry.entrypoints.cli.formatting import bbox_to_json, time_to_json
-from tileferry.entrypoints.cli.output import open_container, print_json, stdout
-from tileferry.entrypoints.cli.parsing import parse_day
-from tileferry.entrypoints.readiness import ReadinessQuery, check_readiness, get_end_of_day
+from tileferry.entrypoints.cli.output import build_facts_table
+
+# the whole cache
+
+DAMAGE_SHOWN_MAX = 20
+
+
+@define
+class CacheVerification:
+    """What ``cache verify`` found, added up as it goes."""
+
+    tiles: int = 0
+    live_bytes: int = 0
+    dead_bytes: int = 0
+    damaged_tiles: int = 0
+    damaged_segments: int = 0
+    shown: list[dict[str, object]] = field(factory=list)
+
+    def add(self, finding: VerificationFinding) -> None:
+        """Take one finding in; of the damage, only the first lines are kept."""
+        match finding:
+            case SegmentTally():
+                self.tiles += finding.live_tiles
+                self.live_bytes += finding.live_bytes
+                self.dead_bytes += finding.dead_bytes
+            case DamagedBlob():
+                self.damaged_tiles += 1
+                self._keep_damage(str(finding.tile_id), finding.segment, finding.problem)
+            case DamagedSegment():
+                self.damaged_segments += 1
+                self._keep_damage(None, finding.segment, finding.problem)
+            case _:
+                assert_never(finding)
+
+    def _keep_damage(self, tile_id: str | None, segment: int, problem: str) -> None:
+        if len(self.shown) < DAMAGE_SHOWN_MAX:
+            self.shown.append({"tile_id": tile_id, "segment": segment, "problem": problem})
+
+    @property
+    def sound(self) -> bool:
+        """Whether every tile can be trusted."""
+        return not (self.damaged_tiles or self.damaged_segments)
+
+
+def verification_to_json(result: CacheVerification) -> dict[str, object]:
+    """Return everything for scripts."""
+    return {
+        "sound": result.sound,
+        "tiles": result.tiles,
+        "live_bytes": result.live_bytes,
+        "dead_bytes": result.dead_bytes,
+        "damaged_tiles": result.damaged_tiles,
+        "damaged_segments": result.damaged_segments,
+        "damage": result.shown,
+    }
+
+
+def render_verification(result: CacheVerification) -> Group:
+    """Lay out the damage, if there is any, and the totals."""
+    facts = build_facts_table(
+        "Cache",
+        {
+            "tiles checked": result.tiles,
+            "their size": format_bytes(result.live_bytes),
+            "dead": format_bytes(result.dead_bytes),
+            "damaged tiles": result.damaged_tiles,
+            "damaged segments": result.damaged_segments,
+            "verdict": "sound" if result.sound else "damaged: download those areas again",
+        },
+    )
+    if not result.shown:
+        return Group(facts)
+    table = Table("tile", "segment", "problem", title="Damage", title_justify="left")
+    for line in result.shown:
+        table.add_row(str(line["tile_id"] or "-"), str(line["segment"]), str(line["problem"]))
+    return Group(table, facts)
+
+
+# the readiness of an area
 
 _MAP_ROWS_MAX = 16
+
+
 _MAP_CELLS_MAX = 60
+
+
 _MARGIN = 4
+
+
 _NAMES = {
     Flaw.HOLE: "holes",
     Flaw.STALE: "stale",
@@ -39,6 +117,8 @@ _NAMES = {
     Flaw.SUB_SPEC: "sub-spec",
     Flaw.DAMAGED: "damaged",
 }
+
+
 # Each sign is told from the others without its colour.
 _SIGNS: dict[Flaw | None, tuple[str, str, str]] = {
     None: ("█", "#", "green"),
@@ -198,6 +278,8 @@ def _count_to_json(count: ReadinessCount, report: ReadinessReport) -> dict[str, 
 
 
 GEOJSON_SCHEMA = "tileferry.cache.readiness.geojson.v1"
+
+
 _DIGITS = 9  # a tenth of a millimetre
 
 
@@ -242,141 +324,3 @@ def _to_feature(patch: FlawRegion) -> dict[str, Any]:
 
 def _round_edges(box: BBox) -> list[float]:
     return [round(edge, _DIGITS) for edge in (box.west, box.south, box.east, box.north)]
-
-
-SCHEMA = "tileferry.cache.readiness.v1"
-STDOUT = Path("-")
-
-
-@frozen(kw_only=True)
-class ReadinessOptions:
-    """What the operator asks about."""
-
-    bbox: str | None
-    area: str | None
-    zoom: str | None
-    sector: str | None
-    on: str | None
-    flight: str | None
-    source: str | None
-    max_holes: int | None
-    quick: bool
-    geojson: Path | None
-    config: Path | None
-    json: bool
-
-    @property
-    def sector_class(self) -> SectorClass:
-        """How fresh tiles must be; what asks for most, unless told."""
-        return SectorClass(self.sector or SectorClass.ACTIVE_CONFLICT)
-
-    def has_area(self) -> bool:
-        """Say whether an area is meant; what is only about an area is refused without one."""
-        if self.bbox is not None or self.area is not None:
-            return True
-        about_it = (self.zoom, self.sector, self.on, self.flight, self.source, self.max_holes)
-        if self.quick or any(value is not None for value in (*about_it, self.geojson)):
-            raise typer.BadParameter("this is about an area: give --bbox or --area as well")
-        return False
-
-
-def show_readiness(asked: ReadinessOptions) -> None:
-    """Print the verdict, and end with its code."""
-    if asked.zoom is None:
-        raise typer.BadParameter("an area has zoom levels: give --zoom as well")
-    _check_options(asked)
-    with open_container(asked.config) as container:
-        config = container.config()
-        coverage = parse_coverage(config, asked.bbox, asked.area, asked.zoom)
-        now = datetime.fromtimestamp(container.clock().now(), UTC)
-        source = asked.source or config.source
-        question = ReadinessQuery(
-            coverage=coverage,
-            sector=asked.sector_class,
-            now=now,
-            flown_at=now
-            if asked.on is None
-            else get_end_of_day(parse_day(asked.on, option="--on"), now, field="--on"),
-            source=source,
-            holes_max=asked.max_holes or 0,
-            quick=asked.quick,
-        )
-        with show_count("Looking", of=coverage.count) as on_tile:
-            report = check_readiness(container, question, on_tile)
-    _report_verdict(
-        report, _build_repair_commands(report, asked) if source == config.source else [], asked
-    )
-    if not report.verdict.is_go:
-        raise typer.Exit(ExitCode.PARTIAL)
-
-
-def _report_verdict(report: ReadinessReport, mend: Sequence[str], asked: ReadinessOptions) -> None:
-    if asked.geojson is not None:
-        _write_geojson(report, asked.geojson)
-    if asked.json:
-        print_json(SCHEMA, readiness_to_json(report, mend, flight=asked.flight))
-        return
-    console = Console(stderr=True, highlight=False) if asked.geojson == STDOUT else stdout
-    console.print(render_readiness(report, console, flight=asked.flight))
-    if mend:
-        console.print("To mend it, as far as the provider can:")
-    for line in mend:  # in one piece, to be copied
-        console.print(line, markup=False, soft_wrap=True)
-
-
-def _check_options(asked: ReadinessOptions) -> None:
-    """Find what cannot work before the cache is read, which may take minutes."""
-    if asked.flight is not None and not is_name(asked.flight):
-        raise InvalidValueError(field="--flight", value=asked.flight, problem="is not a plain name")
-    if asked.source is not None:
-        check_source(asked.source, field="--source")
-    path = asked.geojson
-    if path == STDOUT and asked.json:
-        raise InvalidValueError(
-            field="--geojson",
-            value="-",
-            problem="and --json cannot both go to stdout",
-            remedy="give --geojson a file",
-        )
-    if path is not None and path != STDOUT and not path.parent.is_dir():
-        raise InvalidValueError(
-            field="--geojson", value=str(path), problem="lies in a folder that does not exist"
-        )
-
-
-def _build_repair_commands(report: ReadinessReport, asked: ReadinessOptions) -> list[str]:
-    """Return the commands that fetch what is missing or unfit, and little else.
-
-    Each asks for the box around it, again: a download of it may have been finished before, and its
-    journal would say that nothing is left to do.
-    """
-    config = [] if asked.config is None else ["--config", str(asked.config)]
-    return [
-        shlex.join(
-            [
-                *("tileferry", "download", f"--bbox={box}"),
-                *("--zoom", ",".join(map(str, zooms))),
-                *("--flight", asked.flight or "FLIGHT"),
-                *("--sector", asked.sector_class.value, "--again"),
-                *config,
-            ]
-        )
-        for box, zooms in report.find_repair_boxes()
-    ]
-
-
-def _write_geojson(report: ReadinessReport, path: Path) -> None:
-    if path == STDOUT:
-        for line in generate_geojson(report):
-            typer.echo(line)
-        return
-    try:
-        with path.open("w", encoding="utf-8") as file:
-            file.writelines(f"{line}\n" for line in generate_geojson(report))
-    except OSError as error:
-        raise StorageError(
-            action="write",
-            path=str(path),
-            problem=error.strerror or type(error).__name__,
-            remedy="give --geojson another file",
-        ) from error
