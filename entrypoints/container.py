@@ -25,6 +25,7 @@ from tileferry.adapters.postgres import (
     PostgresEnvelopeStore,
     PostgresTileMetadataStore,
     PostgresWorkReader,
+    build_reopen_sql,
 )
 from tileferry.adapters.signing import Ed25519Keys
 from tileferry.adapters.system import (
@@ -49,15 +50,17 @@ from tileferry.application.archive.archive_export import ArchiveExport
 from tileferry.application.archive.archive_import import ArchiveImport
 from tileferry.application.audit_reader import AuditReader
 from tileferry.application.cache.identity import CacheIdentity
+from tileferry.application.cache.inventory import CacheInventory
 from tileferry.application.control.acquisition import PartitionAcquisition, RawDownloaderFactory
 from tileferry.application.control.control_calls import RetryingCalls
 from tileferry.application.control.partition_control import PartitionControl
 from tileferry.application.control.queries import PartitionDataReader, WorkInspector
 from tileferry.application.control.run_control import RunControl
 from tileferry.application.control.worker import KeyExpiry, Worker
+from tileferry.application.download.area_survey import AreaSurvey
 from tileferry.application.ports import Clock, TileDownloader, TileUploader
 from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
-from tileferry.application.upload.upload_retry import GiveupReader
+from tileferry.application.upload.giveups import GiveupReview
 from tileferry.entrypoints import factories, tile_source
 from tileferry.entrypoints.cache_session import CacheSession
 from tileferry.entrypoints.config import Config
@@ -302,8 +305,35 @@ class Container(containers.DeclarativeContainer):
         logger=work_logger,
         progress=listener,
     )
-    giveup_reader = providers.Factory(GiveupReader, fdr_client=fdr)
-    pictures = providers.Factory(TileImageFolder, cache_root)
+    giveups = providers.Factory(
+        GiveupReview,
+        tiles=metadata_store,
+        tile_metadata_store=metadata_store,
+        tile_store=tile_store.provider,
+        images=providers.Factory(TileImageFolder, cache_root),
+        fdr_client=fdr,
+        build_reopening_sql=providers.Object(build_reopen_sql),
+    )
+    cache_inventory = providers.Factory(
+        CacheInventory,
+        tiles=metadata_store,
+        ledger=cache_ledger,
+        budget=budget_enforcer.provider,
+        disk=disk,
+    )
+    area_survey = providers.Factory(
+        AreaSurvey,
+        provider=provider,
+        retry=provider_retry,
+        workers=workers,
+        journals=journals,
+        tile_metadata_store=metadata_store,
+        headroom=budget_enforcer.provider,
+        settings=download_settings,
+        freshness=metadata_store.provided.freshness,
+        clock=clock,
+        requests_per_s=providers.Callable(tile_source.get_max_requests_per_s, config),
+    )
     audit_reader = providers.Singleton(
         AuditReader,
         log=audit_log,

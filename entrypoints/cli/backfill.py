@@ -86,7 +86,7 @@ def plan_command(
     from tileferry.domain.tiles.area import Area
     from tileferry.entrypoints.cli.output import (
         blame_option,
-        open_checked,
+        open_installation,
         print_json,
         stderr,
         stdout,
@@ -105,8 +105,8 @@ def plan_command(
             problem="already exists",
             remedy="choose another name, or remove the file",
         )
-    with open_checked(config) as container:
-        settings = container.config()
+    with open_installation(config) as installation:
+        settings = installation.config
         coverage = parse_coverage(settings, bbox, area, zoom)
         with blame_option("--zoom"):
             target = Area(
@@ -125,7 +125,7 @@ def plan_command(
                 reprocess=reprocess,
                 include_terminal=include_terminal,
             )
-        plan = container.partition_control().plan(request)
+        plan = installation.partition_control.plan(request)
     write_file_atomically(out, plan.to_json())
     if json:
         body = {
@@ -222,16 +222,16 @@ def apply_command(
     from tileferry.domain.errors import PlanDriftedError
     from tileferry.domain.partitions import parse_plan
     from tileferry.entrypoints.cli.exit_codes import get_exit_code
-    from tileferry.entrypoints.cli.output import open_checked, print_json, stderr, stdout
+    from tileferry.entrypoints.cli.output import open_installation, print_json, stderr, stdout
     from tileferry.entrypoints.cli.partition_options import build_override
 
     plan = parse_plan(read_plan_file(file))
-    with open_checked(config) as container:
+    with open_installation(config) as installation:
         override = build_override(
             plan.touched, what="start runs for", reason=reason, confirm=confirm_count
         )
         try:
-            done = container.partition_control().apply(plan, override)
+            done = installation.partition_control.apply(plan, override)
         except PlanDriftedError as error:
             _report_drift(error, plan, json=json)
             raise typer.Exit(get_exit_code(error)) from error

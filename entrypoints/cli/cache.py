@@ -41,26 +41,19 @@ STDOUT = Path("-")
 )
 def stats_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
     """Show how much the cache holds, and what limits it."""
-    from tileferry.domain.text import format_bytes
-    from tileferry.entrypoints.cache_session import make_folder
-    from tileferry.entrypoints.cli.output import build_facts_table, open_checked, print_json, stdout
+    from attrs import asdict
 
-    with open_checked(config) as container:
-        make_folder(Path(container.cache_root()))
-        budget = container.budget_enforcer()
-        ledger = container.cache_ledger()
-        with ledger.begin_transaction() as books:
-            used, reserved = books.sum_used_bytes(), books.sum_reserved_bytes()
-        body = {
-            "cache_root": str(container.cache_root()),
-            "tiles": container.metadata_store().count(),
-            "used_bytes": used,
-            "reserved_bytes": reserved,
-            "budget_bytes": budget.budget_bytes,
-            "free_disk_bytes": container.disk().free_bytes(),
-            "free_space_reserve_bytes": budget.free_space_reserve_bytes,
-            "pinned_flights": (pinned := list(ledger.list_pinned_flights())),
-        }
+    from tileferry.domain.text import format_bytes
+    from tileferry.entrypoints.cli.output import (
+        build_facts_table,
+        open_installation,
+        print_json,
+        stdout,
+    )
+
+    with open_installation(config) as installation:
+        stats = installation.compute_cache_stats()
+        body = {"cache_root": str(installation.config.c11.cache_root), **asdict(stats)}
     if json:
         print_json("tileferry.cache.stats.v1", body)
         return
@@ -70,7 +63,7 @@ def stats_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
         else value
         for name, value in body.items()
     }
-    shown["pinned flights"] = ", ".join(pinned) or "none"
+    shown["pinned flights"] = ", ".join(stats.pinned_flights) or "none"
     stdout.print(build_facts_table("Cache", shown))
 
 
@@ -315,31 +308,20 @@ def unpin_command(
 
 def _set_pin(config: Path | None, flight: str, *, pin: bool, json: bool) -> int:
     """Pin or unpin a flight; return how many tiles that is about. Repeating it changes nothing."""
-    from tileferry.domain.text import printable
-    from tileferry.domain.tiles import UploadRequest
-    from tileferry.entrypoints.cli.output import blame_option, open_checked, print_json, stdout
+    from attrs import asdict
 
-    with blame_option("--flight"):
-        flight_id = UploadRequest(flight_id=flight).flight_id
-    with open_checked(config) as container:
-        ledger = container.cache_ledger()
-        if pin:
-            ledger.pin_flight(flight_id)
-        else:
-            ledger.unpin_flight(flight_id)
-        tiles: int = container.metadata_store().count_stored_for_flight(flight_id)
-        body = {
-            "flight_id": flight_id,
-            "pinned": pin,
-            "tiles": tiles,
-            "pinned_flights": list(ledger.list_pinned_flights()),
-        }
+    from tileferry.domain.text import printable
+    from tileferry.entrypoints.cli.output import blame_option, open_installation, print_json, stdout
+
+    with open_installation(config) as installation, blame_option("--flight"):
+        inventory = installation.cache_inventory
+        result = inventory.pin(flight) if pin else inventory.unpin(flight)
     if json:
-        print_json("tileferry.cache.pin.v1", body)
+        print_json("tileferry.cache.pin.v1", asdict(result))
     else:
         said = "are kept" if pin else "may be evicted"
-        stdout.print(f"{tiles:,} tiles of flight {printable(flight_id)} {said}.")
-    return tiles
+        stdout.print(f"{result.tiles:,} tiles of flight {printable(flight)} {said}.")
+    return result.tiles
 
 
 # export and import

@@ -15,13 +15,11 @@ app = declare_group("The database: its schema and its state.")
 @app.command("upgrade", epilog=format_examples("tileferry db upgrade"))
 def upgrade_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
     """Bring the database's schema to what this version needs. Running it again is harmless."""
-    from tileferry.adapters.postgres import get_schema_status, upgrade
-    from tileferry.entrypoints.cli.output import open_container, print_json, stdout
+    from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
 
-    with open_container(config) as container:
-        database = container.database()
-        before = get_schema_status(database)
-        after = upgrade(database)
+    with open_installation(config) as installation:
+        before = installation.get_schema_status()
+        after = installation.upgrade_database()
     if json:
         print_json("tileferry.db.upgrade.v1", {"from": before.found, "to": after.found})
     elif before.is_current:
@@ -35,19 +33,17 @@ def status_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None
     """Show the server's version and where the schema stands. Exit code 7 when it cannot be used."""
     from attrs import asdict
 
-    from tileferry.adapters.postgres import get_schema_status
     from tileferry.entrypoints.cli.exit_codes import ExitCode
     from tileferry.entrypoints.cli.output import (
         build_facts_table,
-        open_container,
+        open_installation,
         print_json,
         stdout,
     )
 
-    with open_container(config) as container:
-        database = container.database()
-        version = database.check_server()
-        schema = get_schema_status(database)
+    with open_installation(config) as installation:
+        version = installation.get_server_version()
+        schema = installation.get_schema_status()
     if json:
         body = {"server_version": version, "is_current": schema.is_current, **asdict(schema)}
         print_json("tileferry.db.status.v1", body)

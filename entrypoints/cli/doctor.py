@@ -36,21 +36,16 @@ def doctor_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None
     Exit codes: 0 nothing failed, warnings are no failure; else the code that a command would end
     with: 2 a setting, 5 the provider, 6 the key or the certificate, 7 the database or the disk.
     """
-    from tileferry.application.health_checks import run_checks
     from tileferry.domain.health import CheckStatus
-    from tileferry.entrypoints.cli.doctor_checks import InstallationChecks
     from tileferry.entrypoints.cli.exit_codes import ExitCode, get_exit_code
     from tileferry.entrypoints.cli.output import print_json, stdout
+    from tileferry.entrypoints.health import check_health
 
     findings: list[CheckResult] = []
-    installation = InstallationChecks(config)
-    try:
-        for finding in run_checks(installation.checks()):
-            findings.append(finding)
-            if not json:
-                _print_finding(finding)
-    finally:
-        installation.close()
+    for finding in check_health(config):
+        findings.append(finding)
+        if not json:
+            _print_finding(finding)
     if json:
         print_json("tileferry.doctor.v1", {"findings": [*map(_finding_to_json, findings)]})
     else:

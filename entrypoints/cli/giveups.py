@@ -1,7 +1,6 @@
 """``tileferry giveups``: tiles that the provider would not take, for a human to decide on."""
 
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,9 +13,11 @@ from tileferry.entrypoints.cli.command_group import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import PurePath
+
     from rich.table import Table
 
-    from tileferry.application.upload.upload_retry import Giveup
+    from tileferry.application.upload.giveups import Giveup
 
 app = declare_group("Tiles whose upload was given up: a human decides about them.")
 LIST_SCHEMA = "tileferry.giveups.list.v1"
@@ -35,11 +36,10 @@ def list_command(
     json: JsonFlag = False,
 ) -> None:
     """List the tiles that wait for a human, and what the provider said."""
-    from tileferry.entrypoints.cli.output import open_checked, print_json, stderr, stdout
+    from tileferry.entrypoints.cli.output import open_installation, print_json, stderr, stdout
 
-    with open_checked(config) as container:
-        tiles = container.metadata_store().find_given_up(flight)
-        found = list(container.giveup_reader().iter_giveups(tiles))
+    with open_installation(config) as installation:
+        found = list(installation.giveups.iter_giveups(flight))
     if json:
         print_json(LIST_SCHEMA, {"giveups": [_giveup_to_json(giveup) for giveup in found]})
     elif not found:
@@ -64,13 +64,14 @@ def show_command(
 
     Its picture is taken out of the cache, into a file that can be looked at.
     """
-    from tileferry.adapters.postgres import build_reopen_sql
+    from attrs import evolve
+
     from tileferry.domain.errors import InvalidValueError
-    from tileferry.domain.tiles import TileId, VotingStatus
+    from tileferry.domain.tiles import TileId
     from tileferry.entrypoints.cli.output import (
         blame_option,
         build_facts_table,
-        open_checked,
+        open_installation,
         print_json,
         stderr,
         stdout,
@@ -78,23 +79,19 @@ def show_command(
 
     with blame_option("TILE"):
         tile_id = TileId.parse(tile)
-    with open_checked(config) as container:
-        known = container.metadata_store().get_metadata(tile_id)
-        if known is None or known.voting_status is not VotingStatus.UPLOAD_GIVEUP:
-            raise InvalidValueError(
-                field="TILE",
-                value=str(tile_id),
-                problem="is not given up" if known else "is not in the cache",
-                remedy="see tileferry giveups list",
-            )
-        (giveup,) = container.giveup_reader().iter_giveups([known])
-        picture = container.pictures().extract(tile_id, container.tile_store().read_tile(tile_id))
+    with open_installation(config) as installation:
+        giveups = installation.giveups
+        try:
+            giveup = giveups.get_giveup(tile_id)
+        except InvalidValueError as error:
+            raise evolve(error, field="TILE", remedy="see tileferry giveups list") from None
+        picture = giveups.extract_image(tile_id)
     if json:
         print_json(SHOW_SCHEMA, {**_giveup_to_json(giveup), "picture": str(picture)})
         return
     stdout.print(build_facts_table(f"Tile {tile_id}, given up", _build_rows(giveup, picture)))
     stderr.print("If you have mended the cause, this gives it one more try (in psql):")
-    stderr.print(f"  {build_reopen_sql(tile_id)}")
+    stderr.print(f"  {giveup.reopening_sql}")
 
 
 def _build_table(found: "list[Giveup]") -> "Table":
@@ -116,7 +113,7 @@ def _build_table(found: "list[Giveup]") -> "Table":
     return table
 
 
-def _build_rows(giveup: "Giveup", picture: Path) -> dict[str, object]:
+def _build_rows(giveup: "Giveup", picture: "PurePath") -> dict[str, object]:
     from tileferry.domain.text import format_bytes, format_utc
 
     tile = giveup.tile
@@ -145,7 +142,6 @@ def _format_giveup_time(giveup: "Giveup") -> str:
 
 
 def _giveup_to_json(giveup: "Giveup") -> dict[str, Any]:
-    from tileferry.adapters.postgres import build_reopen_sql
     from tileferry.entrypoints.cli.formatting import time_to_json
 
     tile = giveup.tile
@@ -158,5 +154,5 @@ def _giveup_to_json(giveup: "Giveup") -> dict[str, Any]:
         "captured_at": time_to_json(tile.produced_at),
         "size_bytes": tile.blob.length,
         "sha256": tile.blob.sha256,
-        "reopening_sql": build_reopen_sql(tile.tile_id),
+        "reopening_sql": giveup.reopening_sql,
     }

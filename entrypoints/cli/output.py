@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tileferry.application.audit_reader import AuditReader
     from tileferry.application.ports.progress import ProgressListener
     from tileferry.entrypoints.container import Container
+    from tileferry.entrypoints.installation import Installation
 
 
 _LOGGER = logging.getLogger("tileferry.cli")
@@ -41,6 +42,28 @@ class DataConsole(Console):
 stdout = DataConsole(highlight=False)
 stderr = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
 """For everything that is not data."""
+
+
+@contextmanager
+def open_installation(config_file: Path | None, **parts: Any) -> Iterator["Installation"]:
+    """Open the installation for one command, with its log, and close it at the end.
+
+    ``parts`` are the installation's clock and its progress listener, where a command has its own.
+    """
+    # Imported here: it brings every adapter with it, which help and completion do not need.
+    from tileferry.entrypoints.installation import Installation
+
+    config = load_config(config_file)
+    with Installation(config, log_console=stderr, **parts) as installation:
+        try:
+            yield installation
+        except _EXPECTED_ERRORS:
+            raise
+        except Exception as error:
+            _LOGGER.exception(
+                "an internal error: %s", type(error).__name__, extra={"kind": "cli.crashed"}
+            )
+            raise
 
 
 @contextmanager

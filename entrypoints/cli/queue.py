@@ -35,11 +35,11 @@ def gates_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
     costs them nothing. Tokens are what retries are paid from: they come back by themselves.
     """
     from tileferry.entrypoints.cli.formatting import time_to_json
-    from tileferry.entrypoints.cli.output import open_checked, print_json, stdout
+    from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
 
-    with open_checked(config) as container:
-        now = container.work_reader().now()
-        sources = container.inspection().list_sources()
+    with open_installation(config) as installation:
+        now = installation.work_reader.now()
+        sources = installation.inspector.list_sources()
     if json:
         listed = [_source_to_json(one, is_open=one.gate.is_open(now)) for one in sources]
         print_json(SCHEMA, {"now": time_to_json(now), "sources": listed})

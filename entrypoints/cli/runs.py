@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tileferry.application.control.queries import RunDetails
     from tileferry.domain.runs import RunStatus
     from tileferry.domain.work import Work
-    from tileferry.entrypoints.container import Container
+    from tileferry.entrypoints.installation import Installation
 
 app = declare_group("Runs: what is queued, under way and done, why, and what to do about it.")
 submit_app = declare_group("Queue work; a worker does it.")
@@ -64,7 +64,7 @@ def list_command(
     from tileferry.application.ports.work import RunFilter
     from tileferry.domain.runs import RunKind, RunStatus
     from tileferry.entrypoints.cli.formatting import record_to_json
-    from tileferry.entrypoints.cli.output import open_checked, print_json, stdout
+    from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
     from tileferry.entrypoints.cli.partition_options import check_name
     from tileferry.entrypoints.cli.work_lines import format_run
 
@@ -74,8 +74,8 @@ def list_command(
         kinds=[RunKind(one) for one in kind or ()],
         source=source,
     )
-    with open_checked(config) as container:
-        reader = container.work_reader()
+    with open_installation(config) as installation:
+        reader = installation.work_reader
         now, counts = reader.now(), reader.count_runs()
         found = reader.list_runs(wanted, limit=limit)
     if json:
@@ -94,11 +94,16 @@ def list_command(
 def show_command(*, run: RunArgument, config: ConfigFile = None, json: JsonFlag = False) -> None:
     """Show one run: its fields, and how each of its attempts went."""
     from tileferry.entrypoints.cli.formatting import record_to_json
-    from tileferry.entrypoints.cli.output import build_facts_table, open_checked, print_json, stdout
+    from tileferry.entrypoints.cli.output import (
+        build_facts_table,
+        open_installation,
+        print_json,
+        stdout,
+    )
     from tileferry.entrypoints.cli.work_lines import format_attempts
 
-    with open_checked(config) as container:
-        found = _find_run(container, run)
+    with open_installation(config) as installation:
+        found = _find_run(installation, run)
     if json:
         attempts = [record_to_json(attempt) for attempt in found.attempts]
         print_json(SHOW_SCHEMA, {**record_to_json(found.run), "attempts": attempts})
@@ -116,14 +121,14 @@ def why_command(*, run: RunArgument, config: ConfigFile = None, json: JsonFlag =
     """
     from tileferry.entrypoints.cli.audit_entries import replay_to_json
     from tileferry.entrypoints.cli.explanations import explain_run
-    from tileferry.entrypoints.cli.output import open_checked, print_json, stderr, stdout
+    from tileferry.entrypoints.cli.output import open_installation, print_json, stderr, stdout
     from tileferry.entrypoints.cli.work_lines import format_sentences, render_audit_entries
 
-    with open_checked(config) as container:
-        found = _find_run(container, run)
-        source = container.inspection().get_source(found.run.source)
-        story = explain_run(found, source, container.work_policies())
-        entries = list(container.audit_reader().find_about(found.run.run_id))
+    with open_installation(config) as installation:
+        found = _find_run(installation, run)
+        source = installation.inspector.get_source(found.run.source)
+        story = explain_run(found, source, installation.work_policies)
+        entries = list(installation.audit_reader.find_about(found.run.run_id))
     if json:
         body = {"run_id": found.run.run_id, "status": found.run.status, "why": story}
         print_json(WHY_SCHEMA, {**body, "audit": replay_to_json(entries)})
@@ -148,13 +153,13 @@ def cancel_command(
 ) -> None:
     """Give up a run that is waiting; its partition fails with it. Exit code 4 if it is not."""
     from tileferry.entrypoints.cli.formatting import record_to_json
-    from tileferry.entrypoints.cli.output import open_checked, print_json, stdout
+    from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
     from tileferry.entrypoints.cli.partition_options import get_operator_name, parse_reason
 
     why = parse_reason(reason)
-    with open_checked(config) as container:
-        run_id = _find_run(container, run).run.run_id
-        after = container.run_control().cancel(run_id, reason=why, by=get_operator_name())
+    with open_installation(config) as installation:
+        run_id = _find_run(installation, run).run.run_id
+        after = installation.run_control.cancel(run_id, reason=why, by=get_operator_name())
     if json:
         print_json(CANCEL_SCHEMA, record_to_json(after))
     else:
@@ -172,13 +177,13 @@ def retry_command(
 ) -> None:
     """Make a run in error due at once; a spent one gets one more try. Exit code 4 if it cannot."""
     from tileferry.entrypoints.cli.formatting import record_to_json
-    from tileferry.entrypoints.cli.output import open_checked, print_json, stdout
+    from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
     from tileferry.entrypoints.cli.partition_options import get_operator_name, parse_reason
 
     why = parse_reason(reason)
-    with open_checked(config) as container:
-        run_id = _find_run(container, run).run.run_id
-        after = container.run_control().retry_now(run_id, reason=why, by=get_operator_name())
+    with open_installation(config) as installation:
+        run_id = _find_run(installation, run).run.run_id
+        after = installation.run_control.retry_now(run_id, reason=why, by=get_operator_name())
     if json:
         print_json(RETRY_SCHEMA, record_to_json(after))
     else:
@@ -205,15 +210,15 @@ def submit_download_command(
     """Queue the download of an area for a flight. The same work is not queued twice."""
     from tileferry.domain.tiles import SectorClass
     from tileferry.domain.work import DownloadArea
-    from tileferry.entrypoints.cli.output import open_checked
+    from tileferry.entrypoints.cli.output import open_installation
     from tileferry.entrypoints.cli.parsing import build_download_request, parse_coverage
 
-    with open_checked(config) as container:
-        settings = container.config()
+    with open_installation(config) as installation:
+        settings = installation.config
         coverage = parse_coverage(settings, bbox, area, zoom)
         request = build_download_request(settings, coverage, flight, SectorClass(sector))
         work = DownloadArea(source=settings.source, flight_id=request.flight_id, area=request.area)
-        _submit_work(container, work, json=json)
+        _submit_work(installation, work, json=json)
 
 
 @submit_app.command("upload", epilog=format_examples("tileferry runs submit upload --flight F7"))
@@ -225,13 +230,13 @@ def submit_upload_command(
     The worker uploads once c11.flight_record_file says that the aircraft is on the ground.
     """
     from tileferry.domain.work import UploadFlight
-    from tileferry.entrypoints.cli.output import blame_option, open_checked, stderr
+    from tileferry.entrypoints.cli.output import blame_option, open_installation, stderr
 
-    with open_checked(config) as container:
-        settings = container.config()
+    with open_installation(config) as installation:
+        settings = installation.config
         with blame_option("--flight"):
             work = UploadFlight(source=settings.source, flight_id=flight)
-        _submit_work(container, work, json=json)
+        _submit_work(installation, work, json=json)
         if settings.c11.flight_record_file is None:
             stderr.print(
                 "c11.flight_record_file is not set here; a worker needs it to know that the"
@@ -239,13 +244,15 @@ def submit_upload_command(
             )
 
 
-def _submit_work(container: "Container", work: "Work", *, json: bool) -> None:
+def _submit_work(installation: "Installation", work: "Work", *, json: bool) -> None:
     from tileferry.domain.state_machine import Actor
     from tileferry.entrypoints.cli.formatting import record_to_json
     from tileferry.entrypoints.cli.output import print_json, stderr, stdout
     from tileferry.entrypoints.cli.partition_options import get_operator_name
 
-    run, is_new = container.run_control().submit(work, actor=Actor.OPERATOR, by=get_operator_name())
+    run, is_new = installation.run_control.submit(
+        work, actor=Actor.OPERATOR, by=get_operator_name()
+    )
     if json:
         print_json(SUBMIT_SCHEMA, {"new": is_new, **record_to_json(run)})
     else:
@@ -255,14 +262,14 @@ def _submit_work(container: "Container", work: "Work", *, json: bool) -> None:
     stderr.print(f"To see what becomes of it: tileferry runs why {run.run_id}")
 
 
-def _find_run(container: "Container", run: str) -> "RunDetails":
+def _find_run(installation: "Installation", run: str) -> "RunDetails":
     from tileferry.application.ports.raw_partitions import check_run_id
     from tileferry.domain.runs import RunId
     from tileferry.entrypoints.cli.output import blame_option
 
     with blame_option("RUN"):
         check_run_id(RunId(run))
-        found: RunDetails = container.inspection().run(RunId(run))
+        found: RunDetails = installation.inspector.run(RunId(run))
     return found
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tileferry.application.control.queries import PartitionDetails
     from tileferry.application.ports.work import PartitionFilter
     from tileferry.domain.partitions import Partition, PartitionKey
-    from tileferry.entrypoints.container import Container
+    from tileferry.entrypoints.installation import Installation
 
 app = declare_group("Partitions: what is known of each, and your word on the ones that failed.")
 INSPECT_SCHEMA = "tileferry.state.inspect.v1"
@@ -72,7 +72,7 @@ def inspect_command(
     c11.source by default). Without a date, those that the options take are listed.
     """
     from tileferry.domain.partitions import PartitionStatus
-    from tileferry.entrypoints.cli.output import open_checked
+    from tileferry.entrypoints.cli.output import open_installation
     from tileferry.entrypoints.cli.partition_options import PartitionOptions
 
     options = PartitionOptions(
@@ -84,28 +84,28 @@ def inspect_command(
         first=first,
         last=last,
     )
-    with open_checked(config) as container:
-        key = options.to_key(container.config().source)
+    with open_installation(config) as installation:
+        key = options.to_key(installation.config.source)
         if key is None:
             if why:
                 raise typer.BadParameter("--why explains one partition; name it")
             wanted = options.to_filter(*map(PartitionStatus, status or ()), after=after)
-            _list_partitions(container, wanted, limit, json=json)
+            _list_partitions(installation, wanted, limit, json=json)
         elif status or after is not None:
             raise typer.BadParameter("--status and --after are for lists, not for one partition")
         else:
-            _show_partition(container, key, why=why, json=json)
+            _show_partition(installation, key, why=why, json=json)
 
 
 def _list_partitions(
-    container: "Container", wanted: "PartitionFilter", limit: int, *, json: bool
+    installation: "Installation", wanted: "PartitionFilter", limit: int, *, json: bool
 ) -> None:
     from tileferry.application.ports.work import PartitionFilter
     from tileferry.entrypoints.cli.formatting import partition_to_json
     from tileferry.entrypoints.cli.output import print_json, stdout
     from tileferry.entrypoints.cli.work_lines import format_partition
 
-    found = list(islice(container.work_reader().find_partitions(wanted), limit + 1))
+    found = list(islice(installation.work_reader.find_partitions(wanted), limit + 1))
     shown, more = found[:limit], len(found) > limit
     if json:
         body = {
@@ -123,7 +123,9 @@ def _list_partitions(
     _hint_more(shown, more=more)
 
 
-def _show_partition(container: "Container", key: "PartitionKey", *, why: bool, json: bool) -> None:
+def _show_partition(
+    installation: "Installation", key: "PartitionKey", *, why: bool, json: bool
+) -> None:
     from tileferry.domain.errors import InvalidValueError
     from tileferry.entrypoints.cli.audit_entries import replay_to_json
     from tileferry.entrypoints.cli.output import print_json, stdout
@@ -133,7 +135,7 @@ def _show_partition(container: "Container", key: "PartitionKey", *, why: bool, j
         render_partition,
     )
 
-    found = container.inspection().find_partition(key)
+    found = installation.inspector.find_partition(key)
     if found is None:
         raise InvalidValueError(
             field="PARTITION",
@@ -144,8 +146,8 @@ def _show_partition(container: "Container", key: "PartitionKey", *, why: bool, j
     story: list[str] = []
     entries = []
     if why:
-        story = _collect_explanation(container, found)
-        entries = list(container.audit_reader().find_about(found.partition.subject))
+        story = _collect_explanation(installation, found)
+        entries = list(installation.audit_reader.find_about(found.partition.subject))
     if json:
         body = _inspection_to_json(found)
         if why:
@@ -160,15 +162,15 @@ def _show_partition(container: "Container", key: "PartitionKey", *, why: bool, j
             stdout.print(render_audit_entries(entries), soft_wrap=True)
 
 
-def _collect_explanation(container: "Container", found: "PartitionDetails") -> list[str]:
+def _collect_explanation(installation: "Installation", found: "PartitionDetails") -> list[str]:
     from tileferry.entrypoints.cli.explanations import explain_partition, explain_run
 
-    policies = container.work_policies()
+    policies = installation.work_policies
     story = explain_partition(found, policies)
     if found.partition.active_run_id is not None:
         newest = found.newest
         story.append(f"Of run {newest.run.run_id}:")
-        story += explain_run(newest, container.inspection().get_source(newest.run.source), policies)
+        story += explain_run(newest, installation.inspector.get_source(newest.run.source), policies)
     return story
 
 
@@ -208,23 +210,17 @@ def terminal_command(
     Their attempts are used up, they are too old, an operator has marked them, or they were
     abandoned: their newest run was given up before it could be judged.
     """
-    from tileferry.domain.partitions import PartitionStatus
     from tileferry.entrypoints.cli.formatting import partition_to_json
-    from tileferry.entrypoints.cli.output import open_checked, print_json, stdout
+    from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
     from tileferry.entrypoints.cli.partition_options import PartitionOptions
     from tileferry.entrypoints.cli.work_lines import format_terminal
 
     options = PartitionOptions(
         source=source, customer_id=customer_id, query=query, first=first, last=last
     )
-    with open_checked(config) as container:
-        inspection = container.inspection()
-        now = container.work_reader().now()
-        failed = container.work_reader().find_partitions(
-            options.to_filter(PartitionStatus.FAILED, after=after)
-        )
-        judged = ((one, inspection.find_terminal_reason(one, now)) for one in failed)
-        found = [*islice(((one, why) for one, why in judged if why is not None), limit + 1)]
+    with open_installation(config) as installation:
+        terminal = installation.inspector.iter_terminal(options.to_filter(after=after))
+        found = [*islice(terminal, limit + 1)]
     shown, more = found[:limit], len(found) > limit
     partitions = [one for one, _ in shown]
     if json:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tileferry.application.ports.work import PartitionFilter, WorkReader
     from tileferry.domain.partitions import PartitionKey
     from tileferry.entrypoints.cli.partition_options import PartitionOptions
-    from tileferry.entrypoints.container import Container
+    from tileferry.entrypoints.installation import Installation
 
 RETRY_SCHEMA = "tileferry.state.retry.v1"
 MARK_SCHEMA = "tileferry.state.mark_terminal.v1"
@@ -73,7 +73,7 @@ def retry_command(
     """
     from tileferry.domain.partitions import check_confirmation
     from tileferry.entrypoints.cli.formatting import partition_to_json
-    from tileferry.entrypoints.cli.output import open_checked, print_json
+    from tileferry.entrypoints.cli.output import open_installation, print_json
     from tileferry.entrypoints.cli.partition_options import PartitionOptions, build_override
     from tileferry.entrypoints.cli.work_lines import print_changed
 
@@ -86,9 +86,9 @@ def retry_command(
         first=first,
         last=last,
     )
-    with open_checked(config) as container:
-        control = container.partition_control()
-        keys = _find_partitions(container, options, control.list_retryable)
+    with open_installation(config) as installation:
+        control = installation.partition_control
+        keys = _find_partitions(installation, options, control.list_retryable)
         override = build_override(len(keys), what="try again", reason=reason, confirm=confirm_count)
         check_confirmation(len(keys), override.confirmed)  # also when there is nothing to do
         retried = control.retry(keys, override) if keys else []
@@ -122,7 +122,7 @@ def mark_terminal_command(
     """
     from tileferry.domain.partitions import check_confirmation
     from tileferry.entrypoints.cli.formatting import partition_to_json
-    from tileferry.entrypoints.cli.output import open_checked, print_json
+    from tileferry.entrypoints.cli.output import open_installation, print_json
     from tileferry.entrypoints.cli.partition_options import PartitionOptions, build_override
     from tileferry.entrypoints.cli.work_lines import print_changed
 
@@ -135,9 +135,9 @@ def mark_terminal_command(
         first=first,
         last=last,
     )
-    with open_checked(config) as container:
-        control = container.partition_control()
-        keys = _find_partitions(container, options, control.list_markable)
+    with open_installation(config) as installation:
+        control = installation.partition_control
+        keys = _find_partitions(installation, options, control.list_markable)
         override = build_override(len(keys), what="give up", reason=reason, confirm=confirm_count)
         check_confirmation(len(keys), override.confirmed)  # also when there is nothing to do
         marked = control.mark_terminal(keys, override) if keys else []
@@ -149,18 +149,18 @@ def mark_terminal_command(
 
 
 def _find_partitions(
-    container: "Container",
+    installation: "Installation",
     options: "PartitionOptions",
     select: "Callable[[WorkReader, PartitionFilter], Sequence[PartitionKey]]",
 ) -> "Sequence[PartitionKey]":
     """Return the partition that is named, or those of a range that ``select`` takes."""
     from tileferry.entrypoints.cli.output import blame_option
 
-    key = options.to_key(container.config().source)
+    key = options.to_key(installation.config.source)
     if key is not None:
         return [key]
     if options.first is None or options.last is None:
         raise typer.BadParameter("name a partition, or give a range with --from and --to")
     among = options.to_filter()
     with blame_option("--to"):
-        return select(container.work_reader(), among)
+        return select(installation.work_reader, among)

@@ -199,12 +199,12 @@ class Tileferry(Installation):
         return self._submit(UploadFlight(source=self.config.source, flight_id=flight))
 
     def _submit(self, work: Work) -> Run:
-        run, _is_new = self._checked.run_control().submit(work, actor=Actor.OPERATOR, by=self.name)
+        run, _is_new = self.run_control.submit(work, actor=Actor.OPERATOR, by=self.name)
         return run
 
     def find_run(self, run_id: RunId) -> Run | None:
         """Return a run, or ``None``; ``RunId(text)`` makes an id of stored text."""
-        return self._checked.work_reader().find_run(run_id)
+        return self.work_reader.find_run(run_id)
 
     def work(
         self, *, until_idle: bool = True, is_stopping: Callable[[], bool] = lambda: False
@@ -224,7 +224,7 @@ class Tileferry(Installation):
 
         ``None`` is a gap: the partition is unknown, pending or failed.
         """
-        return self._checked.partition_reading().open(key)
+        return self.partition_data.open(key)
 
 
 def _to_area(bbox: BBoxLike, zoom_levels: Sequence[int], sector: SectorLike) -> Area:

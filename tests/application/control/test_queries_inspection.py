@@ -13,10 +13,14 @@ from support.control_plane import (
     unreachable_error,
 )
 
+from tileferry.application.control.partition_control import OperatorOverride
 from tileferry.application.control.queries import WorkInspector
+from tileferry.application.ports.work import PartitionFilter
 from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.partitions import PartitionGiveUpReason
 from tileferry.domain.runs import RunId, Verdict, VerdictOutcome
 from tileferry.domain.state_machine import Actor
+from tileferry.domain.work import AcquirePartition, parse_work
 
 KEY = partition_key()
 
@@ -57,6 +61,21 @@ def test_failed_partition_is_shown_with_planned_retry(control_plane: ControlPlan
     assert [line.run_id for line in seen.verdicts] == [run.run_id]
     assert seen.planned is not None
     assert seen.planned.next_run_at > seen.now
+
+
+def test_terminal_failures_are_listed_with_their_reason(control_plane: ControlPlane) -> None:
+    keys = [partition_key(day=day) for day in (1, 2)]
+    control_plane.partitions.enqueue([*map(acquire_work, keys)], actor=Actor.OPERATOR)
+    for _ in keys:
+        run = control_plane.claim_run()
+        work = parse_work(run.kind, run.payload)
+        assert isinstance(work, AcquirePartition)
+        verdict = Verdict(run_id=run.run_id, outcome=VerdictOutcome.FAILED, reasons=["empty"])
+        control_plane.control.process_result(run, verdict, sealed=create_sealed(run, work.key))
+    override = OperatorOverride(reason="no imagery", by="op", confirmed=1)
+    control_plane.partitions.mark_terminal(keys[:1], override)
+    ((found, reason),) = inspection(control_plane).iter_terminal(PartitionFilter())
+    assert (found.key, reason) == (keys[0], PartitionGiveUpReason.MARKED)
 
 
 def test_unknown_partition_returns_none(control_plane: ControlPlane) -> None:

@@ -1,4 +1,4 @@
-"""What ``tileferry doctor`` looks at, each check after what it needs."""
+"""Health checks of an installation, each after the checks that it needs."""
 
 import errno
 import os
@@ -10,10 +10,9 @@ from pathlib import Path
 
 from attrs import define, field
 
-from tileferry.adapters.http.provider import TILES_PATH, ProviderProbe, probe_provider
-from tileferry.adapters.postgres import get_schema_status
+from tileferry.adapters.http.provider import TILES_PATH, ProviderProbe
 from tileferry.adapters.system import SystemDisk
-from tileferry.application.health_checks import HealthCheck
+from tileferry.application.health_checks import HealthCheck, run_checks
 from tileferry.domain import health
 from tileferry.domain.errors import CacheLockError, ResponseSchemaError, SatelliteProviderError
 from tileferry.domain.health import CheckResult
@@ -22,32 +21,37 @@ from tileferry.entrypoints.cache_session import check_folder, find_folder_proble
 from tileferry.entrypoints.config import CONFIG_FILE, Config, load_config
 from tileferry.entrypoints.config.setting_names import find_unknown_variables
 from tileferry.entrypoints.config.settings import find_origin, list_settings
-from tileferry.entrypoints.container import Container
 from tileferry.entrypoints.factories import get_budget_bytes, get_reserve_bytes
+from tileferry.entrypoints.installation import Installation
 from tileferry.entrypoints.tile_source import check_configured_key, find_tile_server, needs_key
 
 _AREA = BBox(west=0, south=0, east=0.001, north=0.001)
-
-
 _ZOOM = 1
-
-
 _LISTING_URL = f"{TILES_PATH}?bbox={_AREA}&zoom={_ZOOM}&list-only=true"
-
-
 _OK = 200
 
 
+def check_health(file: Path | None = None) -> Iterator[CheckResult]:
+    """Yield what each check of an installation found; a check without its basis is skipped.
+
+    Read-only, except that it starts (or creates) the embedded database.
+    """
+    checks = _HealthChecks(file)
+    try:
+        yield from run_checks(checks.checks())
+    finally:
+        checks.close()
+
+
 @define
-class InstallationChecks:
-    """Where to look."""
+class _HealthChecks:
+    """Opens the installation when its configuration has proved valid."""
 
     file: Path | None
-    _config: Config | None = field(default=None, init=False)
-    _container: Container | None = field(default=None, init=False)
+    _installation: Installation | None = field(default=None, init=False)
 
     def checks(self) -> Iterator[HealthCheck]:
-        """Yield the looks, each after what it needs."""
+        """Yield the checks, each after what it needs."""
         configured = "configuration"
         yield HealthCheck(subject="Python", look=self._check_python)
         yield HealthCheck(subject=configured, look=self._check_configuration)
@@ -62,21 +66,20 @@ class InstallationChecks:
         yield HealthCheck(subject="provider", look=self._check_provider, needs="key")
 
     def close(self) -> None:
-        """Let go of what was opened."""
-        if self._container is not None:
-            self._container.shutdown_resources()
+        """Close the installation, if it was opened."""
+        if self._installation is not None:
+            self._installation.close()
 
     @property
     def config(self) -> Config:
-        """The configuration, which was found to be one."""
-        assert self._config is not None  # noqa: S101  # every check needs it
-        return self._config
+        """The configuration, once it has proved valid."""
+        return self.installation.config
 
     @property
-    def container(self) -> Container:
-        """The product."""
-        assert self._container is not None  # noqa: S101  # as above
-        return self._container
+    def installation(self) -> Installation:
+        """The installation, once its configuration has proved valid."""
+        assert self._installation is not None  # noqa: S101  # every check needs the configuration
+        return self._installation
 
     def _check_python(self) -> Iterator[CheckResult]:
         yield health.ok("tileferry", version("tileferry"))
@@ -85,8 +88,7 @@ class InstallationChecks:
     def _check_configuration(self) -> Iterator[CheckResult]:
         paths = [setting.path for setting in list_settings(Config())]
         yield from health.check_variables(find_unknown_variables(os.environ, paths))
-        self._config = load_config(self.file)
-        self._container = Container(config=self._config)
+        self._installation = Installation(load_config(self.file)).open()
         source = self.file or Path(CONFIG_FILE)
         found = str(source) if source.exists() else "defaults and the environment; no file here"
         yield health.ok("configuration", found)
@@ -96,15 +98,17 @@ class InstallationChecks:
         yield health.check_log(str(file), _find_write_problem(file))
 
     def _check_database(self) -> Iterator[CheckResult]:
-        database = self.container.database()
+        version_found = self.installation.get_server_version()
         place = (
             f"in {self.config.data_dir}" if self.config.database_url is None else "as configured"
         )
-        yield health.ok("database", f"PostgreSQL {database.check_server()}, {place}")
-        yield health.check_clock("database's clock", datetime.now(UTC), database.now())
+        yield health.ok("database", f"PostgreSQL {version_found}, {place}")
+        yield health.check_clock(
+            "database's clock", datetime.now(UTC), self.installation.get_database_time()
+        )
 
     def _check_schema(self) -> Iterator[CheckResult]:
-        status = get_schema_status(self.container.database())
+        status = self.installation.get_schema_status()
         status.check()
         yield health.ok("schema", f"at {status.found}")
 
@@ -121,7 +125,7 @@ class InstallationChecks:
         if not self.config.c11.cache_root.exists():
             yield health.ok("lock", "free: there is no cache yet")
             return
-        lock = self.container.cache_lock()
+        lock = self.installation.cache_lock
         try:
             lock.acquire()
         except CacheLockError as error:
@@ -131,13 +135,12 @@ class InstallationChecks:
         yield health.ok("lock", "free")
 
     def _check_binding(self) -> Iterator[CheckResult]:
-        yield health.check_binding(self.container.cache_identity().check())
+        yield health.check_binding(self.installation.cache_identity.check())
 
     def _check_disk(self) -> Iterator[CheckResult]:
         root = self.config.c11.cache_root
         disk = SystemDisk(next(place for place in (root, *root.parents) if place.exists()))
-        with self.container.cache_ledger().begin_transaction() as books:
-            used_bytes = books.sum_used_bytes() + books.sum_reserved_bytes()
+        used_bytes = self.installation.cache_inventory.sum_committed_bytes()
         left_bytes = get_budget_bytes(self.config, disk) - used_bytes
         yield health.check_disk(disk.free_bytes(), get_reserve_bytes(self.config, disk), left_bytes)
 
@@ -157,9 +160,7 @@ class InstallationChecks:
 
     def _check_provider(self) -> Iterator[CheckResult]:
         server = find_tile_server(self.config)
-        signs = probe_provider(
-            self.container.http_client(), _LISTING_URL if server is None else "/"
-        )
+        signs = self.installation.probe_provider(_LISTING_URL if server is None else "/")
         now = datetime.now(UTC)
         if server is None:
             yield self._check_listing(signs)
@@ -174,7 +175,7 @@ class InstallationChecks:
         status = signs.status
         if status == _OK:
             try:
-                self.container.provider().fetch_listing_page(_AREA, (_ZOOM,), None)
+                self.installation.provider.fetch_listing_page(_AREA, (_ZOOM,), None)
             except ResponseSchemaError as error:
                 return health.report_invalid_listing(error)
             except SatelliteProviderError as error:
@@ -186,7 +187,7 @@ class InstallationChecks:
     def _check_tile(self, host: str) -> CheckResult:
         """Ask a tile server for the whole world: a map of a part of it need not have that."""
         try:
-            self.container.provider().fetch_tile(
+            self.installation.provider.fetch_tile(
                 TileId(source=self.config.source, zoom=0, x=0, y=0)
             )
         except SatelliteProviderError as error:
@@ -199,9 +200,9 @@ class InstallationChecks:
 
 
 def _find_write_problem(file: Path) -> str | None:
-    """Say why a file could not be written, if so; nothing is tried."""
+    """Return why a file cannot be written, or ``None``; nothing is written."""
     if not os.path.lexists(file):
         return find_folder_problem(file.parent)
-    if os.path.isdir(file):  # noqa: PTH112  # Path's own raises for what may not be seen
+    if os.path.isdir(file):  # noqa: PTH112  # Path.is_dir raises without permission
         return os.strerror(errno.EISDIR)
     return None if os.access(file, os.W_OK) else os.strerror(errno.EACCES)
