@@ -14,7 +14,7 @@ PACKAGES   := domain application adapters entrypoints migrations
 # Tests must not depend on what a shell happens to export.
 unexport PYTHONDONTWRITEBYTECODE PYTHONPATH
 
-.PHONY: help setup test coverage check demo bench soak lock format clean
+.PHONY: help setup test coverage check demo bench figures soak lock format clean
 .DEFAULT_GOAL := help
 
 help:  ## what there is to run
@@ -56,6 +56,9 @@ demo: $(READY)  ## see it work
 bench: $(READY)  ## measure against peers; writes build/bench.json
 	@mkdir -p build
 	$(BIN)/python -m benchmarks
+
+figures: $(READY)  ## print the figures of the code base beside their goals
+	@$(BIN)/python tests/architecture/test_figures.py
 
 SOAK_TESTS := tests/e2e/test_download_memory.py tests/e2e/test_cache_crash.py tests/e2e/test_download_crash.py tests/e2e/test_idempotency_crash.py tests/e2e/test_upload_crash.py tests/e2e/test_queue_crash.py \
 	tests/adapters/filesystem/journal/test_store_crash.py \

@@ -1,12 +1,18 @@
-"""Figures of the code base, measured and held to their targets."""
+"""Figures of the code base, measured and held to their targets.
 
+``make figures`` prints them as a table.
+"""
+
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from attrs import frozen
 
 ROOT = Path(__file__).parents[2]
 LAYERS = ("domain", "application", "adapters", "entrypoints")
+PRODUCT = (*LAYERS, "migrations")
 
 
 @frozen
@@ -73,3 +79,128 @@ def test_each_acceptance_criterion_is_tested_at_one_level() -> None:
     assert {name: found for name, found in levels.items() if len(found) > 1} == {}
     assert {f"spec1_ac{number}" for number in range(1, 14)} <= set(levels)
     assert {f"spec5_ac{number}" for number in range(1, 13)} <= set(levels)
+
+
+PARTICIPLES = frozenset(
+    {
+        *("begun", "drawn", "found", "given", "held", "kept", "made"),
+        *("sent", "shown", "taken", "told", "written"),
+    }
+)
+"""Irregular past participles that functions used to be named after."""
+CHANGES = {
+    "a download flag": ("only_failed", 2),
+    "a run kind": ("UPLOAD_FLIGHT", 6),
+    "a blob store": ("SegmentTileStore", 4),
+}
+"""For each kind of change: a name that an existing one has, and how many files may mention it."""
+
+
+@frozen
+class Figure:
+    """One measured figure; ``goal`` is what it should be at most, or at least."""
+
+    name: str
+    value: float
+    goal: float
+    at_least: bool = False
+
+    @property
+    def is_met(self) -> bool:
+        return self.value >= self.goal if self.at_least else self.value <= self.goal
+
+
+def iter_modules() -> Iterator[Path]:
+    for layer in PRODUCT:
+        yield from sorted((ROOT / layer).rglob("*.py"))
+
+
+def measure_import_share() -> float:
+    """Return the percentage of the product's non-blank lines that belong to import statements."""
+    imports = lines = 0
+    for path in iter_modules():
+        source = path.read_text(encoding="utf-8")
+        lines += sum(1 for line in source.splitlines() if line.strip())
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                imports += (node.end_lineno or node.lineno) - node.lineno + 1
+    return 100 * imports / lines
+
+
+def list_participle_functions() -> list[str]:
+    """Return the functions and methods, properties excepted, that are named by a participle."""
+    found = []
+    for path in iter_modules():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                word = node.name.strip("_").split("_")[0]
+                is_property = any("property" in ast.unparse(item) for item in node.decorator_list)
+                if (re.fullmatch("[a-z]+ed", word) or word in PARTICIPLES) and not is_property:
+                    found.append(f"{path.relative_to(ROOT)}: {node.name}")
+    return found
+
+
+def list_files_with(pattern: str) -> list[str]:
+    """Return the product's files that contain a pattern."""
+    return [
+        str(path.relative_to(ROOT))
+        for path in iter_modules()
+        if re.search(pattern, path.read_text(encoding="utf-8"))
+    ]
+
+
+def list_progress_ports() -> list[str]:
+    """Return the ports through which long work reports its progress."""
+    pattern = re.compile(
+        r"class (\w*(?:Progress|Download|Upload)\w*(?:Listener|Observer))\(Protocol"
+    )
+    return [
+        name
+        for path in sorted((ROOT / "application").rglob("*.py"))
+        for name in pattern.findall(path.read_text(encoding="utf-8"))
+    ]
+
+
+def list_retry_drivers() -> list[str]:
+    """Return the functions that call, wait and call again."""
+    return [
+        f"{path.relative_to(ROOT)}: {node.name}"
+        for path in sorted((ROOT / "application/retries").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.startswith("drive")
+    ]
+
+
+def measure() -> list[Figure]:
+    """Return every figure with its goal."""
+    modules = list(iter_modules())
+    entrypoints = [path for path in modules if (ROOT / "entrypoints") in path.parents]
+    container = list_files_with(r"entrypoints\.container import|entrypoints import container")
+    overrides = list_files_with(r"\.override\(|\.sinks = ")
+    return [
+        Figure("product modules", len(modules), 340),
+        Figure("modules in entrypoints", len(entrypoints), 100),
+        Figure("share of lines that are imports, %", measure_import_share(), 10),
+        Figure("functions named by a participle", len(list_participle_functions()), 39),
+        Figure("modules that import the container", len(container), 2),
+        Figure("modules that override a provider or swap sinks", len(overrides), 0),
+        *(
+            Figure(f"files to touch for {change}", len(list_files_with(rf"\b{name}\b")), goal)
+            for change, (name, goal) in CHANGES.items()
+        ),
+        Figure("progress ports", len(list_progress_ports()), 1),
+        Figure("retry drivers", len(list_retry_drivers()), 2),
+        Figure("findable test modules, %", measure_findable_tests().percent, 80, at_least=True),
+    ]
+
+
+def print_table() -> None:
+    for figure in measure():
+        relation = "≥" if figure.at_least else "≤"
+        verdict = "met" if figure.is_met else "missed"
+        print(f"{figure.name:50} {figure.value:8.1f}  {relation} {figure.goal:<5g} {verdict}")
+
+
+if __name__ == "__main__":
+    print_table()
