@@ -12,7 +12,7 @@ from typing import Any
 from attrs import asdict, evolve
 
 from tileferry.adapters.filesystem.files import FileCalls
-from tileferry.adapters.filesystem.segments.maintenance import (
+from tileferry.application.ports.inventory import (
     DamagedBlob,
     DamagedSegment,
     VerificationFinding,

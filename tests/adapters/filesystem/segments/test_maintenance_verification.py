@@ -8,7 +8,7 @@ from attrs import evolve
 from support.segments import create_content, create_tile, list_damages, list_segments, store_tiles
 
 from tileferry.adapters.filesystem.segments.format import encode_record_head
-from tileferry.adapters.filesystem.segments.maintenance import (
+from tileferry.application.ports.inventory import (
     DamagedBlob,
     DamagedSegment,
     SegmentTally,
