@@ -43,7 +43,7 @@ class ScriptedStore:
         assert self.is_held
         return iter(self.findings)
 
-    def find_problem(self, tile_id: TileId, blob: BlobRef) -> str | None:
+    def find_problem(self, tile_id: TileId, blob: BlobRef) -> str | None:  # noqa: ARG002  # never called
         raise AssertionError
 
 
