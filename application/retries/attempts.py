@@ -23,7 +23,7 @@ from tileferry.application.retries.driver import (
     decide_after_failure,
     get_delay_or_raise,
 )
-from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.errors import MisuseError
 from tileferry.domain.retry import Classifier, FailedAttempt, GiveUp, RetryLoop, RetryPolicy
 
 
@@ -118,18 +118,19 @@ class Attempt:
     def delay_s(self) -> float | None:
         """How long to wait for the next attempt; ``None`` when there shall be none."""
         if not self._is_used:
-            raise InvalidValueError(
-                field="attempt",
-                value="unused",
-                problem="was not entered, so nobody knows how it ended",
-                remedy="put what may fail into `with attempt:`",
+            raise MisuseError(
+                what="attempt",
+                problem="was never entered, so its outcome is unknown",
+                remedy="run the operation inside `with attempt:`",
             )
         return self._delay_s
 
     def __enter__(self) -> Self:
         if self._is_used:
-            raise InvalidValueError(
-                field="attempt", value="used", problem="is over", remedy="the loop makes the next"
+            raise MisuseError(
+                what="attempt",
+                problem="has ended and cannot be entered again",
+                remedy="take the next attempt from the loop",
             )
         self._is_used = True
         return self

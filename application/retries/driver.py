@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from tileferry.application.ports.clock import AsyncSleep, Clock, Offload
 from tileferry.application.ports.retries import RetryTokens
-from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.errors import MisuseError
 from tileferry.domain.retry import (
     Classifier,
     FailedAttempt,
@@ -238,15 +238,14 @@ def get_delay_or_raise(
     raise loop.build_error(decision, category=category, operation=operation) from error
 
 
-def not_callable_error(given: object) -> InvalidValueError:
+def not_callable_error(given: object) -> MisuseError:
     """Refuse what cannot be tried again: an awaitable that exists already, or the wrong driver."""
     close = getattr(given, "close", None)
     if hasattr(type(given), "__await__") and close is not None:
         close()  # so that Python does not complain of it as well
-    return InvalidValueError(
-        field="call",
-        value=type(given).__name__,
-        problem="cannot be tried again",
-        remedy="give a function: for call_with_retry_async one that returns a new awaitable each "
+    return MisuseError(
+        what="call",
+        problem=f"a {type(given).__name__} cannot be called again",
+        remedy="pass a function: for call_with_retry_async one that returns a new awaitable each "
         "time, for call_with_retry one that returns a plain result",
     )

@@ -37,6 +37,7 @@ from tileferry.domain.errors.control import (
     LeaseLostError,
     NoRawPartitionError,
     PlanDriftedError,
+    WorkInProgressError,
 )
 from tileferry.domain.errors.provider import (
     FreshnessRejectionError,
@@ -92,4 +93,5 @@ __all__ = [
     "TileManagerError",
     "TileNotFoundError",
     "TileTooLargeError",
+    "WorkInProgressError",
 ]

@@ -35,6 +35,20 @@ class IllegalTransitionError(TileManagerError):
 
 
 @define(kw_only=True, eq=False)
+class WorkInProgressError(TileManagerError):
+    """A run cannot be retried while another run does the same work."""
+
+    run_id: str
+    other_run_id: str
+
+    def __str__(self) -> str:
+        return (
+            f"run {printable(self.run_id)} has ended, and run {printable(self.other_run_id)} does "
+            f"the same work now; see tileferry runs show {printable(self.other_run_id)}"
+        )
+
+
+@define(kw_only=True, eq=False)
 class LeaseLostError(TileManagerError):
     """A worker brought something for a run that is its own no more; nothing of it was kept."""
 

@@ -47,6 +47,7 @@ from tileferry.domain.errors import (
     TileManagerError,
     TileNotFoundError,
     TileTooLargeError,
+    WorkInProgressError,
 )
 from tileferry.domain.retry import GiveUpReason
 
@@ -276,6 +277,13 @@ EXAMPLES: list[tuple[TileManagerError, str]] = [
         (
             f"no earlier download of this area for flight {EVIL_SHOWN} stored anything; "
             "run without --only-failed, or check area, zoom, sector and flight"
+        ),
+    ),
+    (
+        WorkInProgressError(run_id="r7", other_run_id=EVIL),
+        (
+            f"run r7 has ended, and run {EVIL_SHOWN} does the same work now; see tileferry runs "
+            f"show {EVIL_SHOWN}"
         ),
     ),
     (

@@ -28,6 +28,7 @@ from tileferry.domain.errors import (
     IdempotencyInProgressError,
     IdempotencyLostError,
     InvalidValueError,
+    MisuseError,
     RecordedFailureError,
     RetryError,
 )
@@ -245,13 +246,13 @@ def test_check_record_and_clear_sync() -> None:
 
 def test_async_form_requires_offload_and_sleep() -> None:
     bench = RetryBench()
-    with pytest.raises(InvalidValueError, match=r"IdempotencyManager\.offload: is needed"):
+    with pytest.raises(MisuseError, match=r"IdempotencyManager\.offload: is required"):
         call_once_async(
             bench.create_idempotency_manager(offload=None),
             ScriptedOperation(),
             when_busy=WhenBusy.REFUSE,
         )
-    with pytest.raises(InvalidValueError, match=r"IdempotencyManager\.sleep: is needed"):
+    with pytest.raises(MisuseError, match=r"IdempotencyManager\.sleep: is required"):
         call_once_async(bench.create_idempotency_manager(sleep=None), ScriptedOperation())
 
 

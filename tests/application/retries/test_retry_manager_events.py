@@ -36,11 +36,7 @@ from tileferry.domain.audit import (
     RetrySucceeded,
     event_from_json,
 )
-from tileferry.domain.errors import (
-    AuditError,
-    InvalidValueError,
-    RetryError,
-)
+from tileferry.domain.errors import AuditError, MisuseError, RetryError
 from tileferry.domain.retry import (
     POLICY_MATRIX,
     ErrorClass,
@@ -139,7 +135,7 @@ def test_spec2_jitter_is_derived_from_idempotency_key() -> None:
 
 
 def test_idempotency_key_requires_idempotency_manager() -> None:
-    with pytest.raises(InvalidValueError, match=r"RetryManager\.idempotency_manager: is needed"):
+    with pytest.raises(MisuseError, match=r"RetryManager\.idempotency_manager: is required"):
         call_sync(
             RetryBench().create_manager(idempotency_manager=None),
             ScriptedOperation(),
@@ -162,7 +158,7 @@ def test_decorator_derives_key_from_arguments() -> None:
 
 def test_unserializable_return_type_is_rejected_at_decoration() -> None:
     manager = RetryBench().create_manager()
-    with pytest.raises(InvalidValueError, match=r"result_type: has no form .*'bytes'"):
+    with pytest.raises(MisuseError, match=r"result_type: 'bytes' cannot be stored as JSON"):
 
         @manager.retries(PUBLISH, idempotency_key=str)
         def read(path: str) -> bytes:
