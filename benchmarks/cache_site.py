@@ -158,7 +158,7 @@ def fill_rows(url: str, count: int, blobs: list[BlobRef]) -> None:
             connection.execute(
                 "UPDATE tiles SET segment = %s, byte_offset = %s, byte_length = %s, sha256 = %s"
                 " WHERE source = %s AND zoom = %s AND x = %s AND y = %s",
-                (blob.segment, blob.offset, blob.length, bytes.fromhex(blob.sha256),
+                (*blob.location, blob.length, bytes.fromhex(blob.sha256),
                  tile.source, tile.zoom, tile.x, tile.y),
             )  # fmt: skip
     with psycopg.connect(url, autocommit=True) as connection:

@@ -212,7 +212,7 @@ def complete_areas(site: Site) -> Ratio:
             journal.finish()
             journal.close()
             for number, tile in enumerate(tiles_in(block)):  # rows alone: nobody reads a tile here
-                blob = BlobRef(segment=count, offset=number, length=1, sha256="0" * 64)
+                blob = BlobRef(location=(count, number), length=1, sha256="0" * 64)
                 cache.metadata.insert_metadata(described(tile, blob))
                 if number % 4_096 == 0:
                     cache.metadata.flush()

@@ -1,13 +1,17 @@
-"""Holding a cache: one process at a time, in a folder that is there, by the rows that are its."""
+"""A session on a cache: its folder exists, it is locked, and the database belongs to it."""
 
 import errno
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tileferry.adapters.postgres import get_schema_status
+from attrs import frozen
+
+from tileferry.adapters.filesystem import FileCacheLock
+from tileferry.adapters.postgres import Database, get_schema_status
+from tileferry.application.cache.identity import CacheIdentity
 from tileferry.domain.errors import StorageError
 
 if TYPE_CHECKING:
@@ -15,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def make_folder(path: Path, *, setting: str = "c11.cache_root") -> None:
-    """Make a folder, if there is none; by default it is the cache's."""
+    """Create a folder unless it exists; ``setting`` is named in the error."""
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
@@ -23,18 +27,18 @@ def make_folder(path: Path, *, setting: str = "c11.cache_root") -> None:
 
 
 def check_folder(path: Path, *, setting: str = "c11.cache_root") -> None:
-    """Refuse a folder that could not be made or written, as ``make_folder`` would; make none."""
+    """Raise what ``make_folder`` would raise, without creating anything."""
     problem = find_folder_problem(path)
     if problem is not None:
         raise _folder_error(path, problem, setting)
 
 
 def find_folder_problem(path: Path) -> str | None:
-    """Say why a folder could not be made or written, if so; nothing is tried."""
+    """Return why a folder cannot be created or written, or ``None``; nothing is written."""
     whole = path.absolute()
-    # lexists: a link that leads nowhere is in the way too, and what may not be seen is no error
+    # lexists: a dangling link blocks the path as well
     there = next(place for place in (whole, *whole.parents) if os.path.lexists(place))
-    if not os.path.isdir(there):  # noqa: PTH112  # Path's own raises for what may not be seen
+    if not os.path.isdir(there):  # noqa: PTH112  # Path.is_dir raises without permission
         return f"{there}: {os.strerror(errno.ENOTDIR)}"
     if not os.access(there, os.W_OK | os.X_OK):
         return f"{there}: {os.strerror(errno.EACCES)}"
@@ -50,15 +54,29 @@ def _folder_error(path: Path, problem: str, setting: str) -> StorageError:
     )
 
 
-@contextmanager
-def lock_cache(container: "Container") -> Iterator[None]:
-    """Hold the cache for a while: nobody else writes to it, and the database is this cache's."""
-    make_folder(Path(container.cache_root()))
-    lock = container.cache_lock()
-    lock.acquire()
-    try:
-        get_schema_status(container.database()).check()
-        container.cache_identity().ensure()
-        yield
-    finally:
-        lock.release()
+@frozen(kw_only=True)
+class CacheSession:
+    """Gives one process at a time the use of a cache."""
+
+    root: Path
+    lock: FileCacheLock
+    database: Callable[[], Database]
+    identity: Callable[[], CacheIdentity]
+    """Both are called after the lock is held: a cache in use is reported first."""
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Lock the cache, and check that the schema is current and the rows are of this cache."""
+        make_folder(self.root)
+        self.lock.acquire()
+        try:
+            get_schema_status(self.database()).check()
+            self.identity().ensure()
+            yield
+        finally:
+            self.lock.release()
+
+
+def lock_cache(container: "Container") -> AbstractContextManager[None]:
+    """Hold the cache of a container."""
+    return container.cache_session().hold()

@@ -2,7 +2,7 @@
 
 import logging
 import weakref
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from dependency_injector import containers, providers
 
@@ -11,7 +11,6 @@ from tileferry.adapters.filesystem import (
     FileCacheMark,
     FileJournalStore,
     FileRawSink,
-    FlightRecordFile,
     TileImageFolder,
 )
 from tileferry.adapters.http import (
@@ -56,23 +55,30 @@ from tileferry.application.control.partition_control import PartitionControl
 from tileferry.application.control.queries import PartitionDataReader, WorkInspector
 from tileferry.application.control.run_control import RunControl
 from tileferry.application.control.worker import KeyExpiry, Worker
-from tileferry.application.ports import TileDownloader, TileUploader
-from tileferry.application.ports.uploads import FlightRecords, UploadObserver
-from tileferry.application.upload.flight_upload import NULL_OBSERVER
+from tileferry.application.ports import Clock, TileDownloader, TileUploader
+from tileferry.application.ports.progress import ProgressListener
 from tileferry.application.upload.upload_retry import GiveupReader
 from tileferry.entrypoints import factories, tile_source
+from tileferry.entrypoints.cache_session import CacheSession
 from tileferry.entrypoints.config import Config
+from tileferry.entrypoints.worker_factory import build_run_handlers
 
 Component = TypeVar("Component")
 
 
 class Container(containers.DeclarativeContainer):
-    """Makes each part once, when it is first asked for, and closes what needs closing."""
+    """Builds each part once, on first use, and closes what it opened."""
 
     config = providers.Dependency(instance_of=Config)
-    clock = providers.Singleton(SystemClock)
-    in_run = providers.Object(False)  # noqa: FBT003  # a provider, not a flag
-    """Whether what is made works on queued runs, so that the queue waits for a source."""
+    clock: providers.Dependency[Clock] = providers.Dependency(
+        default=providers.Singleton(SystemClock)
+    )
+    listener: providers.Dependency[ProgressListener | None] = providers.Dependency(
+        default=providers.Object(None)
+    )
+    """Receives the waits of retries as progress events; ``None`` for no listener."""
+    in_run = providers.Dependency(instance_of=bool, default=providers.Object(False))  # noqa: FBT003  # a provider, not a flag
+    """Whether calls belong to queued runs: then the queue waits for a source, not the call."""
     database = providers.Resource(factories.open_database, config)
     cache_root = config.provided.c11.cache_root
     metadata_store = providers.Singleton(PostgresTileMetadataStore, database=database, clock=clock)
@@ -89,13 +95,22 @@ class Container(containers.DeclarativeContainer):
         place=providers.Singleton(describe_location, cache_root),
         new_cache_id=providers.Object(new_cache_id),
     )
+    cache_session = providers.Singleton(
+        CacheSession,
+        root=cache_root,
+        lock=cache_lock,
+        database=database.provider,
+        identity=cache_identity.provider,
+    )
     logger = providers.Callable(logging.getLogger, "tileferry.c11")
     journals = providers.Singleton(FileJournalStore, root=cache_root, logger=logger)
     budget_enforcer = providers.Singleton(
         factories.build_cache_budget, config, cache_ledger, disk, tile_store, journals
     )
     audit_log = providers.Singleton(PostgresAuditLog, database=database)
-    audit_trail = providers.Resource(factories.open_audit_trail, config, audit_log.provider)
+    audit_trail = providers.Resource(
+        factories.open_audit_trail, config, audit_log.provider, listener
+    )
     idempotency_store = providers.Singleton(
         factories.build_idempotency_store, config, database, audit_log.provider
     )
@@ -178,6 +193,13 @@ class Container(containers.DeclarativeContainer):
         config=providers.Singleton(factories.build_retry_config, config),
         audit=audit_trail,
     )
+    tile_uploader = providers.Callable(
+        factories.assemble_tile_uploader,
+        config,
+        plain=http_tile_uploader.provider,
+        retrying=retrying_tile_uploader.provider,
+        logger=logger,
+    )
     capture_ingest = providers.Factory(
         CaptureIngest,
         tile_store=tile_store,
@@ -248,9 +270,20 @@ class Container(containers.DeclarativeContainer):
         policies=work_policies,
         calls=control_calls,
     )
+    run_handlers = providers.Singleton(
+        build_run_handlers,
+        clock=clock,
+        acquisition=acquisition.provider,
+        downloader=tile_downloader.provider,
+        uploader=tile_uploader.provider,
+        lock_cache=cache_session.provided.hold,
+        cache_root=cache_root,
+    )
     worker = providers.Factory(
         Worker,
         queue=run_queue,
+        handlers=run_handlers,
+        sources=providers.List(config.provided.source),
         control=run_control,
         partitions=partition_control,
         keys=providers.Singleton(KeyExpiry, store=idempotency_store, calls=control_calls),
@@ -269,42 +302,26 @@ class Container(containers.DeclarativeContainer):
 
 
 def build_tile_downloader(config: Config) -> TileDownloader:
-    """Return a downloader for a configuration; whoever uses it holds the cache's lock meanwhile."""
+    """Return a downloader for a configuration; its caller must hold the cache's lock."""
     container = Container(config=config)
     return _bind_lifetime(container, cast("TileDownloader", container.tile_downloader()))
 
 
 def build_tile_uploader(config: Config) -> TileUploader:
-    """Return an uploader for a configuration; whoever uses it holds the cache's lock meanwhile.
+    """Return an uploader for a configuration; its caller must hold the cache's lock.
 
-    It tries again what the provider rejects, unless ``c11.disable_retry_decorator`` is set.
+    It retries what the provider rejects, unless ``c11.disable_retry_decorator`` is set.
     """
     container = Container(config=config)
-    return _bind_lifetime(container, make_tile_uploader(container))
+    return _bind_lifetime(container, container.tile_uploader())
 
 
 def _bind_lifetime(container: Container, part: Component) -> Component:
-    """Have a container live as long as what it made: else it is collected, and closes all of it."""
+    """Keep a container open as long as ``part``: a collected container closes its resources."""
     weakref.finalize(part, container.shutdown_resources)
     return part
 
 
-def make_tile_uploader(
-    container: Container,
-    *,
-    flight_records: FlightRecords | None = None,
-    observer: UploadObserver = NULL_OBSERVER,
-) -> TileUploader:
-    """Return the uploader of a container that somebody else closes."""
-    tile_source.check_accepts_uploads(container.config())
-    records = flight_records or FlightRecordFile(path=container.config().c11.flight_record_file)
-    bare: HttpTileUploader = container.http_tile_uploader(flight_records=records, observer=observer)
-    if container.config().c11.disable_retry_decorator:
-        container.logger().info(
-            "uploads make one pass: c11.disable_retry_decorator is set",
-            extra={"kind": "c11.upload.retry_disabled"},
-        )
-        return bare
-    return cast(
-        "TileUploader", container.retrying_tile_uploader(inner=bare, on_counted=bare.close_counted)
-    )
+def make_tile_uploader(container: Container, **parts: Any) -> TileUploader:
+    """Return the uploader of a container."""
+    return container.tile_uploader(**parts)

@@ -14,10 +14,17 @@ import httpx
 from tileferry.adapters.filesystem import (
     FileFdrClient,
     FileJournalStore,
+    FlightRecordFile,
     JsonLinesAuditSink,
     SegmentTileStore,
 )
-from tileferry.adapters.http import ProviderAddress, PyreqwestTransport, ResponseLimits, new_client
+from tileferry.adapters.http import (
+    HttpTileUploader,
+    ProviderAddress,
+    PyreqwestTransport,
+    ResponseLimits,
+    new_client,
+)
 from tileferry.adapters.postgres import (
     Database,
     PostgresAuditLog,
@@ -38,11 +45,16 @@ from tileferry.application import (
     C11RetryConfig,
     CacheBudget,
     DownloadSettings,
+    IdempotentRetryTileUploader,
     UploadSettings,
 )
 from tileferry.application.control.policies import WorkPolicies
 from tileferry.application.control.worker import WorkerSettings
-from tileferry.application.ports import AuditSink
+from tileferry.application.ports import AuditSink, TileUploader
+from tileferry.application.ports.progress import ProgressListener
+from tileferry.application.ports.uploads import FlightRecords, UploadObserver
+from tileferry.application.progress import ProgressObserver
+from tileferry.application.upload.flight_upload import NULL_OBSERVER
 from tileferry.domain.partitions import TerminalityPolicy
 from tileferry.domain.partitions.validator import ValidationRules
 from tileferry.domain.retry import RetryCategory, RetryPolicy, limit_to_run
@@ -51,6 +63,7 @@ from tileferry.domain.tiles import (
     compute_default_budget_bytes,
     compute_default_reserve_bytes,
 )
+from tileferry.entrypoints import tile_source
 from tileferry.entrypoints.config import Config, SinkName
 from tileferry.entrypoints.config.policies import (
     build_download_policy,
@@ -154,6 +167,31 @@ def build_upload_settings(config: Config) -> UploadSettings:
     )
 
 
+def assemble_tile_uploader(
+    config: Config,
+    *,
+    plain: Callable[..., HttpTileUploader],
+    retrying: Callable[..., IdempotentRetryTileUploader],
+    logger: logging.Logger,
+    flight_records: FlightRecords | None = None,
+    observer: UploadObserver = NULL_OBSERVER,
+) -> TileUploader:
+    """Return an uploader that retries rejected tiles, unless that is disabled.
+
+    Without ``flight_records`` the configured flight record says whether the aircraft has landed.
+    """
+    tile_source.check_accepts_uploads(config)
+    records = flight_records or FlightRecordFile(path=config.c11.flight_record_file)
+    bare = plain(flight_records=records, observer=observer)
+    if config.c11.disable_retry_decorator:
+        logger.info(
+            "uploads make one pass: c11.disable_retry_decorator is set",
+            extra={"kind": "c11.upload.retry_disabled"},
+        )
+        return bare
+    return retrying(inner=bare, on_counted=bare.close_counted)
+
+
 def build_response_limits(config: Config) -> ResponseLimits:
     """Set how large and how slow an answer may be."""
     c11 = config.c11
@@ -166,17 +204,20 @@ def open_background_executor() -> Iterator[ThreadPoolExecutor]:
         yield executor
 
 
-def open_audit_trail(config: Config, audit_log: Callable[[], AuditSink]) -> Iterator[AuditTrail]:
-    """Open the sinks that are configured."""
+def open_audit_trail(
+    config: Config, audit_log: Callable[[], AuditSink], listener: ProgressListener | None
+) -> Iterator[AuditTrail]:
+    """Open the configured sinks; a listener receives the waits of retries first."""
     with ExitStack() as closing:
         makers: dict[SinkName, Callable[[], AuditSink]] = {
             SinkName.POSTGRES: audit_log,
             SinkName.JSONL: partial(_open_jsonl_sink, config.audit.jsonl_path, closing),
             SinkName.LOG: lambda: LogAuditSink(logger=get_structured_logger("tileferry.audit")),
         }
+        progress = [] if listener is None else [ProgressObserver(listener)]
         yield AuditTrail(
             logger=logging.getLogger("tileferry.audit"),
-            sinks=[makers[name]() for name in dict.fromkeys(config.audit.sinks)],
+            sinks=[*progress, *(makers[name]() for name in dict.fromkeys(config.audit.sinks))],
             fail_closed=config.audit.fail_closed,
         )
 

@@ -1,6 +1,5 @@
 """Tiles and their index in memory."""
 
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -51,7 +50,7 @@ class MemoryTileStore:
         known = (sha256(payload).digest() if digest is None else digest).hex()
         with self._lock:
             self._end += 1  # an empty tile has a place of its own, too
-            blob = BlobRef(segment=1, offset=self._end, length=len(payload), sha256=known)
+            blob = BlobRef(location=(1, self._end), length=len(payload), sha256=known)
             self._end += len(payload)
             self._contents[blob] = (tile_id, payload)
         return blob
@@ -108,10 +107,8 @@ class MemoryBlobIndex:
     ) -> Sequence[tuple[TileId, BlobRef]]:
         """Return visible blobs of a segment beyond an offset, in the order of their offsets."""
         with self._lock:
-            there = [item for item in self._blobs.items() if item[1].segment == segment]
-        there.sort(key=lambda item: item[1].offset)
-        start = bisect_right(there, after_offset, key=lambda item: item[1].offset)
-        return there[start : start + limit]
+            blobs = list(self._blobs.items())
+        return _list_blobs(blobs, segment, after_offset, limit)
 
     def get_last_segment(self) -> int:
         """Return the highest number among the segments that have visible blobs; 0 for none."""
@@ -119,11 +116,8 @@ class MemoryBlobIndex:
 
     def sum_live_bytes(self) -> Sequence[tuple[int, int]]:
         """Return each segment that has visible blobs, with the sum of their lengths."""
-        sums: defaultdict[int, int] = defaultdict(int)
         with self._lock:
-            for blob in self._blobs.values():
-                sums[blob.segment] += blob.length
-        return sorted(sums.items())
+            return _sum_live_bytes(self._blobs.values())
 
     def move(self, moves: Sequence[tuple[TileId, BlobRef, BlobRef]]) -> int:
         """Point tiles from one blob to another where they still have the first."""
@@ -263,12 +257,8 @@ class MemoryTileMetadataStore:
         self, segment: int, *, after_offset: int, limit: int
     ) -> Sequence[tuple[TileId, BlobRef]]:
         """Return visible blobs of a segment beyond an offset."""
-        found = [
-            (tile_id, tile.blob)
-            for tile_id, tile in self._tiles.items()
-            if tile.blob.segment == segment and tile.blob.offset > after_offset
-        ]
-        return sorted(found, key=lambda item: item[1].offset)[:limit]
+        blobs = [(tile_id, tile.blob) for tile_id, tile in self._tiles.items()]
+        return _list_blobs(blobs, segment, after_offset, limit)
 
     def get_last_segment(self) -> int:
         """Return the highest number among the segments that have visible blobs; 0 for none."""
@@ -276,10 +266,7 @@ class MemoryTileMetadataStore:
 
     def sum_live_bytes(self) -> Sequence[tuple[int, int]]:
         """Add up the visible bytes of each segment."""
-        totals: dict[int, int] = {}
-        for tile in self._tiles.values():
-            totals[tile.blob.segment] = totals.get(tile.blob.segment, 0) + tile.blob.length
-        return list(totals.items())
+        return _sum_live_bytes(tile.blob for tile in self._tiles.values())
 
     def move(self, moves: Sequence[tuple[TileId, BlobRef, BlobRef]]) -> int:
         """Point tiles to new places, where they still have the old one."""
@@ -298,3 +285,19 @@ class MemoryTileMetadataStore:
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self.clock.now(), UTC)
+
+
+def _list_blobs(
+    blobs: Iterable[tuple[TileId, BlobRef]], segment: int, after_offset: int, limit: int
+) -> list[tuple[TileId, BlobRef]]:
+    found = [
+        item for item in blobs if (segment, after_offset) < item[1].location < (segment + 1, 0)
+    ]
+    return sorted(found, key=lambda item: item[1].location)[:limit]
+
+
+def _sum_live_bytes(blobs: Iterable[BlobRef]) -> list[tuple[int, int]]:
+    sums: defaultdict[int, int] = defaultdict(int)
+    for blob in blobs:
+        sums[blob.location[0]] += blob.length
+    return sorted(sums.items())

@@ -29,8 +29,7 @@ def tile_id_from_row(row: RowMapping) -> TileId:
 def blob_from_row(row: RowMapping) -> BlobRef:
     """Read where a row's bytes are."""
     return BlobRef(
-        segment=row["segment"],
-        offset=row["byte_offset"],
+        location=(row["segment"], row["byte_offset"]),
         length=row["byte_length"],
         sha256=bytes(row["sha256"]).hex(),
     )
@@ -140,8 +139,7 @@ def _to_row(tile: NewTile, label: FreshnessLabel) -> tuple[Any, ...]:
         tile.sector_class.value,
         label.value,
         tile.voting_status.value,
-        blob.segment,
-        blob.offset,
+        *blob.location,
         blob.length,
         rf"\\x{blob.sha256}",  # as text, with the backslash that an array asks for
     )
@@ -241,10 +239,10 @@ class PostgresBlobIndex:
             return 0
         columns = {
             **id_columns([tile_id for tile_id, _, _ in moves]),
-            "old_segment": [old.segment for _, old, _ in moves],
-            "old_offset": [old.offset for _, old, _ in moves],
-            "new_segment": [new.segment for _, _, new in moves],
-            "new_offset": [new.offset for _, _, new in moves],
+            "old_segment": [old.location[0] for _, old, _ in moves],
+            "old_offset": [old.location[1] for _, old, _ in moves],
+            "new_segment": [new.location[0] for _, _, new in moves],
+            "new_offset": [new.location[1] for _, _, new in moves],
         }
         with self.database.transaction() as connection:
             return int(connection.execute(_MOVE, columns).rowcount)

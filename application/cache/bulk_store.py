@@ -77,7 +77,7 @@ class BulkStore:
 
 def make_placeholder_blob(content: bytes, digest: bytes) -> BlobRef:
     """Return what is known of bytes that have no place in the cache yet."""
-    return BlobRef(segment=1, offset=0, length=len(content), sha256=digest.hex())
+    return BlobRef(location=(1, 0), length=len(content), sha256=digest.hex())
 
 
 def add_tile(commit: GroupCommit, tile: NewTile, content: bytes) -> FreshnessLabel:

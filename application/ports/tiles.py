@@ -50,7 +50,7 @@ class TileStore(Protocol):
 
 
 class BlobIndex(Protocol):
-    """Tells the store which blobs are visible; it changes together with the metadata."""
+    """Tells a store which blobs are visible; it changes together with the metadata."""
 
     def locate(self, tile_id: TileId) -> BlobRef | None:
         """Return where a visible tile's bytes are."""
@@ -59,6 +59,10 @@ class BlobIndex(Protocol):
     def forget(self, tile_ids: Sequence[TileId]) -> Sequence[BlobRef]:
         """Make tiles invisible, durably, and return the blobs they had."""
         ...
+
+
+class SegmentIndex(BlobIndex, Protocol):
+    """The index of a store whose locations are a segment's number and an offset in it."""
 
     def list_blobs(
         self, segment: int, *, after_offset: int, limit: int

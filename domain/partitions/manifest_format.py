@@ -76,9 +76,10 @@ def format_header(header: PartitionHeader) -> bytes:
 def format_entry(entry: ManifestEntry) -> bytes:
     """Return the line of a tile."""
     blob = entry.blob
+    segment, offset = blob.location
     # Written out, since there are millions: no value in it has a character that JSON escapes.
     return (
-        f'{{"tile":"{entry.tile_id}","segment":{blob.segment},"offset":{blob.offset},'
+        f'{{"tile":"{entry.tile_id}","segment":{segment},"offset":{offset},'
         f'"length":{blob.length},"sha256":"{blob.sha256}",'
         f'"resolution_m_per_px":{entry.resolution_m_per_px!r},'
         f'"produced_at":"{entry.produced_at.isoformat()}",'
@@ -130,8 +131,7 @@ def parse_entry(line: bytes, path: str) -> ManifestEntry:
         return ManifestEntry(
             tile_id=TileId.parse(tile.decode()),
             blob=BlobRef(
-                segment=int(segment),
-                offset=int(offset),
+                location=(int(segment), int(offset)),
                 length=int(length),
                 sha256=digest.decode(),
             ),
@@ -154,8 +154,7 @@ def _parse_entry_by_field(line: bytes, path: str) -> ManifestEntry:
         return ManifestEntry(
             tile_id=tile_id,
             blob=BlobRef(
-                segment=data.get("segment", int),
-                offset=data.get("offset", int),
+                location=(_get_integer(data, "segment", 1), _get_integer(data, "offset", 0)),
                 length=data.get("length", int),
                 sha256=data.get("sha256", str),
             ),
@@ -163,6 +162,13 @@ def _parse_entry_by_field(line: bytes, path: str) -> ManifestEntry:
             produced_at=data.get_datetime("produced_at"),
             freshness=freshness,
         )
+
+
+def _get_integer(data: JsonObject, name: str, at_least: int) -> int:
+    value = data.get(name, int)
+    if value < at_least:
+        raise data.build_error(name, f"must be at least {at_least}")
+    return value
 
 
 def parse_end(line: bytes, path: str) -> ManifestEnd:

@@ -62,7 +62,14 @@ from tileferry.domain.tiles.listing import (
     parse_listing_page,
 )
 from tileferry.domain.tiles.mercator import tile_at, tile_bounds
-from tileferry.domain.tiles.metadata import TILE_BYTES_MAX, BlobRef, NewTile, TileMetadata, replaces
+from tileferry.domain.tiles.metadata import (
+    TILE_BYTES_MAX,
+    BlobLocation,
+    BlobRef,
+    NewTile,
+    TileMetadata,
+    replaces,
+)
 from tileferry.domain.tiles.provider_faults import (
     ProviderFault,
     classify_fault,
@@ -113,6 +120,7 @@ __all__ = [
     "Area",
     "BBox",
     "Batch",
+    "BlobLocation",
     "BlobRef",
     "CacheSpace",
     "CachedTile",

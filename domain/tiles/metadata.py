@@ -1,8 +1,8 @@
-"""Where a tile's bytes are, and how to tell that they are the right ones."""
+"""A tile in the cache: its metadata, its bytes' location and their digest."""
 
 import math
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attrs import field, frozen
 
@@ -31,26 +31,44 @@ TILE_BYTES_MAX = 64 * 1024 * 1024
 """No tile is larger: what claims to be is refused before it is read."""
 
 
+BlobLocation: TypeAlias = tuple[int, int]
+"""Two numbers that the store assigns. Only the store interprets them; its index persists them."""
+
+
 @frozen(kw_only=True)
 class BlobRef:
-    """A tile's bytes inside the cache: which segment, where in it, how long, which digest."""
+    """A tile's bytes inside the cache: their location, length and digest."""
 
-    segment: int
-    offset: int
+    location: BlobLocation
     length: int
     sha256: str = field(validator=sha256_hex)
 
     def __attrs_post_init__(self) -> None:
         if not (
-            type(self.segment) is type(self.offset) is type(self.length) is int
-            and self.segment >= 1
-            and self.offset >= 0
+            _is_location(self.location)
+            and type(self.length) is int
             and 0 <= self.length <= TILE_BYTES_MAX
         ):
             check_fields(self, _CHECKS)
 
 
-_CHECKS = {"segment": integer(1), "offset": integer(0), "length": integer(0, TILE_BYTES_MAX)}
+def _is_location(value: object) -> bool:
+    if type(value) is not tuple or len(value) != 2:  # noqa: PLR2004  # a pair
+        return False
+    first, second = value
+    return type(first) is type(second) is int and first >= 0 and second >= 0
+
+
+def _check_location(instance: object, attribute: "Attribute[Any]", value: object) -> None:
+    if not _is_location(value):
+        raise InvalidValueError(
+            field=format_field_name(instance, attribute),
+            value=value,
+            problem="must be two whole numbers of 0 or more",
+        )
+
+
+_CHECKS = {"location": _check_location, "length": integer(0, TILE_BYTES_MAX)}
 
 
 _FIRST_STATUSES = (VotingStatus.TRUSTED, VotingStatus.PENDING)

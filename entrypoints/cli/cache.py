@@ -275,7 +275,7 @@ class CacheVerification:
                 self.dead_bytes += finding.dead_bytes
             case DamagedBlob():
                 self.damaged_tiles += 1
-                self._keep_damage(str(finding.tile_id), finding.blob.segment, finding.problem)
+                self._keep_damage(str(finding.tile_id), finding.segment, finding.problem)
             case DamagedSegment():
                 self.damaged_segments += 1
                 self._keep_damage(None, finding.segment, finding.problem)

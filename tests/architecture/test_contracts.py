@@ -168,7 +168,7 @@ def store(database: Database) -> PostgresTileMetadataStore:
         produced_at=NOW,
         resolution_m_per_px=0.6,
         sector_class=SectorClass.ACTIVE_CONFLICT,
-        blob=BlobRef(segment=1, offset=16, length=5, sha256="ab" * 32),
+        blob=BlobRef(location=(1, 16), length=5, sha256="ab" * 32),
         voting_status=VotingStatus.PENDING,
     )
     store.insert_metadata(tile)

@@ -156,7 +156,7 @@ def test_documented_python_reopens_given_up_tile(
             produced_at=NOW,
             resolution_m_per_px=0.6,
             sector_class=SectorClass.STABLE_REAR,
-            blob=BlobRef(segment=1, offset=16, length=5, sha256="ab" * 32),
+            blob=BlobRef(location=(1, 16), length=5, sha256="ab" * 32),
             voting_status=VotingStatus.PENDING,
         )
     )

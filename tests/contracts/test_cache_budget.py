@@ -46,7 +46,7 @@ class CacheEnv:
         """Store tiles one after the other, so that each was used later than the one before."""
         for x in xs:
             self.clock.advance(1.0)
-            blob = BlobRef(segment=1, offset=x, length=size, sha256="ab" * 32)
+            blob = BlobRef(location=(1, x), length=size, sha256="ab" * 32)
             tile = NewTile(
                 tile_id=evolve(TILE, x=x),
                 flight_id="F1",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tileferry.adapters.memory import ManualClock
 from tileferry.adapters.memory.tiles import MemoryTileMetadataStore
 from tileferry.adapters.postgres import Database, PostgresBlobIndex, PostgresTileMetadataStore
-from tileferry.application.ports.tiles import BlobIndex, TileMetadataStore
+from tileferry.application.ports.tiles import SegmentIndex, TileMetadataStore
 from tileferry.domain.errors import (
     FreshnessRejectionError,
     IllegalTransitionError,
@@ -39,7 +39,7 @@ class MetadataEnv:
     """A store and its index, which see the same tiles."""
 
     store: TileMetadataStore
-    index: BlobIndex
+    index: SegmentIndex
 
 
 @pytest.fixture(params=["memory", "postgres"])
@@ -59,7 +59,7 @@ _offsets = iter(range(1, 10**9))
 
 def new_tile(tile_id: TileId = TILE, **changes: Any) -> NewTile:
     """A fresh tile whose blob lies where no other lies."""
-    blob = BlobRef(segment=1, offset=next(_offsets), length=20_000, sha256="ab" * 32)
+    blob = BlobRef(location=(1, next(_offsets)), length=20_000, sha256="ab" * 32)
     tile = NewTile(
         tile_id=tile_id,
         flight_id="F1",
@@ -336,22 +336,20 @@ def test_index_locates_only_visible_blobs(metadata_env: MetadataEnv) -> None:
 def test_index_returns_highest_referenced_segment(metadata_env: MetadataEnv) -> None:
     assert metadata_env.index.get_last_segment() == 0
     for x, segment in ((1, 4), (2, 9), (3, 2)):
-        blob = BlobRef(segment=segment, offset=1, length=1, sha256="ab" * 32)
+        blob = BlobRef(location=(segment, 1), length=1, sha256="ab" * 32)
         insert_tiles(metadata_env, new_tile(evolve(TILE, x=x), blob=blob))
     assert metadata_env.index.get_last_segment() == 9
 
 
 def test_the_index_pages_through_a_segment(metadata_env: MetadataEnv) -> None:
     tiles = [new_tile(evolve(TILE, x=x)) for x in range(5)]
-    other = new_tile(
-        evolve(TILE, x=9), blob=BlobRef(segment=2, offset=8, length=7, sha256="cd" * 32)
-    )
+    other = new_tile(evolve(TILE, x=9), blob=BlobRef(location=(2, 8), length=7, sha256="cd" * 32))
     insert_tiles(metadata_env, *tiles, other)
     expected = [(tile.tile_id, tile.blob) for tile in tiles]
     page = metadata_env.index.list_blobs(1, after_offset=-1, limit=3)
     assert list(page) == expected[:3]
     assert (
-        list(metadata_env.index.list_blobs(1, after_offset=page[-1][1].offset, limit=3))
+        list(metadata_env.index.list_blobs(1, after_offset=page[-1][1].location[1], limit=3))
         == expected[3:]
     )
     assert sorted(metadata_env.index.sum_live_bytes()) == [(1, 100_000), (2, 7)]
@@ -360,8 +358,8 @@ def test_the_index_pages_through_a_segment(metadata_env: MetadataEnv) -> None:
 def test_blob_move_applies_only_if_location_is_unchanged(metadata_env: MetadataEnv) -> None:
     tile = new_tile()
     insert_tiles(metadata_env, tile)
-    there = evolve(tile.blob, segment=7, offset=3)
-    elsewhere = evolve(tile.blob, segment=6)
+    there = evolve(tile.blob, location=(7, 3))
+    elsewhere = evolve(tile.blob, location=(6, tile.blob.location[1]))
     assert metadata_env.index.move([(TILE, elsewhere, there)]) == 0
     assert metadata_env.index.move([]) == 0
     assert metadata_env.index.move([(TILE, tile.blob, there)]) == 1

@@ -61,7 +61,7 @@ def test_read_with_stale_blob_falls_back_to_index(store: TileStore, index: Memor
     index.add(TILE, blob)
     assert store.read_tile(TILE, blob=blob) == b"bytes"
     # What is there no more is where the index says.
-    gone = BlobRef(segment=7, offset=99, length=5, sha256=blob.sha256)
+    gone = BlobRef(location=(7, 99), length=5, sha256=blob.sha256)
     assert store.read_tile(TILE, blob=gone) == b"bytes"
     index.forget([TILE])
     with pytest.raises(TileNotFoundError):
@@ -175,11 +175,9 @@ def test_row_not_matching_its_bytes_raises_damaged(
     store.flush()
     wrong = {
         "another tile's": other,
-        "another digest": BlobRef(
-            segment=blob.segment, offset=blob.offset, length=blob.length, sha256="0" * 64
-        ),
+        "another digest": BlobRef(location=blob.location, length=blob.length, sha256="0" * 64),
         "beyond the end": BlobRef(
-            segment=blob.segment, offset=10**6, length=blob.length, sha256=blob.sha256
+            location=(blob.location[0], 10**6), length=blob.length, sha256=blob.sha256
         ),
     }
     index.add(TILE, wrong[changed])

@@ -76,7 +76,7 @@ class ArchiveOperator(Operator):
         assert row is not None
         (segment,) = (self.cache_root / ".c6" / "segments").glob("*.seg")
         content = bytearray(segment.read_bytes())
-        content[row.blob.offset + 200] ^= 1
+        content[row.blob.location[1] + 200] ^= 1
         segment.write_bytes(content)
 
     def count_tiles(self) -> int:

@@ -123,7 +123,7 @@ class MemoryCache:
     def lose_bytes(self, tile_id: TileId) -> None:
         """Keep the row and lose the bytes."""
         row = self.get_row(tile_id)
-        gone = BlobRef(segment=9, offset=9, length=row.blob.length, sha256=row.blob.sha256)
+        gone = BlobRef(location=(9, 9), length=row.blob.length, sha256=row.blob.sha256)
         self.rows._tiles[tile_id] = evolve(row, blob=gone)
         self.index.add(tile_id, gone)
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import typed_settings as ts
 from attrs import define, evolve, field, frozen
-from dependency_injector import providers
 
 from support.provider import API_KEY, RunningProvider
 from tileferry.adapters.filesystem import CaptureFolderFiles, OperatorConfirmation
@@ -22,10 +21,9 @@ from tileferry.domain.tiles import (
     UploadRequest,
     build_capture_source,
 )
-from tileferry.entrypoints.cache_session import lock_cache
 from tileferry.entrypoints.config import C11Config, Config
 from tileferry.entrypoints.config.retry_overrides import CategoryConfig, RetryConfig
-from tileferry.entrypoints.container import Container, make_tile_uploader
+from tileferry.entrypoints.container import Container
 
 CAPTURED = datetime(2026, 10, 20, tzinfo=UTC)
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -75,7 +73,7 @@ def ingest_captures(plan: UploadPlan, folder: Path, flight_id: str = "F1") -> No
     """Take a folder in."""
     container = Container(config=plan.config)
     try:
-        with lock_cache(container):
+        with container.cache_session().hold():
             container.capture_ingest().ingest(flight_id, CaptureFolderFiles(folder))
     finally:
         container.shutdown_resources()
@@ -84,9 +82,9 @@ def ingest_captures(plan: UploadPlan, folder: Path, flight_id: str = "F1") -> No
 def execute_upload(plan: UploadPlan, begun: Connection) -> None:
     """Upload, and say how it ended."""
     container = Container(config=plan.config)
-    with lock_cache(container):
+    with container.cache_session().hold():
         word = OperatorConfirmation(flight_id="F1", said_at=CAPTURED)
-        uploader = make_tile_uploader(container, flight_records=word)
+        uploader = container.tile_uploader(flight_records=word)
         begun.send("begun")
         report = uploader.upload_pending_tiles(UploadRequest(flight_id="F1"))
         begun.send(report.outcome.value)
@@ -145,10 +143,9 @@ class CacheUploadEnv:
     @contextmanager
     def open_container(self, **c11: Any) -> Iterator[Container]:
         """Assemble the product around the patient clock, and hold the cache."""
-        container = Container(config=self.create_config(**c11))
-        container.clock.override(providers.Object(self.clock))
+        container = Container(config=self.create_config(**c11), clock=self.clock)
         try:
-            with lock_cache(container):
+            with container.cache_session().hold():
                 yield container
         finally:
             container.shutdown_resources()
@@ -156,7 +153,7 @@ class CacheUploadEnv:
     def upload(self, *, records: FlightRecords = ON_GROUND, **c11: Any) -> UploadBatchReport:
         """Upload the flight."""
         with self.open_container(**c11) as container:
-            uploader = make_tile_uploader(container, flight_records=records)
+            uploader = container.tile_uploader(flight_records=records)
             return uploader.upload_pending_tiles(REQUEST)
 
     def read_rows(self) -> Mapping[str, TileMetadata]:

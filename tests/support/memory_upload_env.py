@@ -138,7 +138,7 @@ class MemoryUploadEnv:
 
     def lose_tile_bytes(self, number: int) -> None:
         """Have a tile's row point to bytes that are gone."""
-        self.capture(number, blob=BlobRef(segment=9, offset=number, length=3, sha256="ab" * 32))
+        self.capture(number, blob=BlobRef(location=(9, number), length=3, sha256="ab" * 32))
 
     def create_upload(self, *, batch_tiles_max: int = 2, **options: Any) -> FlightUpload:
         lock = MemoryCacheLock()

@@ -62,7 +62,7 @@ def create_entry(tile_id: TileId, **changes: Any) -> ManifestEntry:
     entry = ManifestEntry(
         tile_id=tile_id,
         blob=BlobRef(
-            segment=1, offset=16, length=500, sha256=sha256(str(tile_id).encode()).hexdigest()
+            location=(1, 16), length=500, sha256=sha256(str(tile_id).encode()).hexdigest()
         ),
         resolution_m_per_px=0.6,
         produced_at=NOW - DAY,

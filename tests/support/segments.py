@@ -94,13 +94,17 @@ class LoggedBlobIndex(MemoryBlobIndex):
     def _replay(self, kind: str, *details: Any) -> None:
         match kind:
             case "add":
-                super().add(TileId.parse(details[0]), BlobRef(**details[1]))
+                super().add(TileId.parse(details[0]), _parse_blob(details[1]))
             case "forget":
                 super().forget([TileId.parse(name) for name in details[0]])
             case _:
                 super().move(
                     [
-                        (TileId.parse(name), BlobRef(**old), BlobRef(**new))
+                        (TileId.parse(name), _parse_blob(old), _parse_blob(new))
                         for name, old, new in details[0]
                     ]
                 )
+
+
+def _parse_blob(data: dict[str, Any]) -> BlobRef:
+    return BlobRef(**(data | {"location": tuple(data["location"])}))

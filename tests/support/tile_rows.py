@@ -30,7 +30,7 @@ def create_tile(x: int = TILE.x, **changes: Any) -> NewTile:
         produced_at=NOW - DAY,
         resolution_m_per_px=0.6,
         sector_class=SectorClass.ACTIVE_CONFLICT,
-        blob=BlobRef(segment=1, offset=number, length=20_000, sha256=f"{number:064x}"),
+        blob=BlobRef(location=(1, number), length=20_000, sha256=f"{number:064x}"),
         voting_status=VotingStatus.PENDING,
     )
     return evolve(tile, **changes)

@@ -91,7 +91,7 @@ class UploadEnv:
                     produced_at=datetime(2025, 6, 1, tzinfo=UTC),
                     resolution_m_per_px=0.6,
                     sector_class=SectorClass.STABLE_REAR,
-                    blob=BlobRef(segment=1, offset=number, length=1, sha256="0" * 64),
+                    blob=BlobRef(location=(1, number), length=1, sha256="0" * 64),
                     voting_status=VotingStatus.PENDING,
                 )
             )

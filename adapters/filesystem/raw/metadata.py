@@ -74,7 +74,7 @@ class RawRows:
         for row in self._rows():
             self._end = row.end
             if row.entry is not None:
-                self.last_segment = max(self.last_segment, row.entry.blob.segment)
+                self.last_segment = max(self.last_segment, row.entry.blob.location[0])
             if row.entry is not None and self._has_bytes(row.entry):
                 self._note(row.entry, row.start)
             else:
@@ -147,16 +147,17 @@ class RawRows:
     def _has_bytes(self, entry: ManifestEntry) -> bool:
         """Tell whether a tile's record lies within its segment, as far as sizes can tell."""
         blob = entry.blob
-        if self._foreign_segments is not None and blob.segment > self._foreign_segments:
+        segment, offset = blob.location
+        if self._foreign_segments is not None and segment > self._foreign_segments:
             return True  # it was written by this try, before its row
-        size = self._segment_sizes.get(blob.segment, 0)
-        return blob.offset + record_size(entry.tile_id, blob) <= size
+        size = self._segment_sizes.get(segment, 0)
+        return offset + record_size(entry.tile_id, blob) <= size
 
     def _note(self, entry: ManifestEntry, start: int) -> None:
         if entry.tile_id in self.visible:
             self._last_rows[entry.tile_id] = start
         self.visible.add(entry.tile_id)
-        self.last_segment = max(self.last_segment, entry.blob.segment)
+        self.last_segment = max(self.last_segment, entry.blob.location[0])
 
 
 @define(kw_only=True, eq=False)
@@ -249,7 +250,8 @@ class RawTileMetadata:
         """Return each segment that has visible blobs, with the sum of their lengths."""
         sums: dict[int, int] = {}
         for entry in self._rows.entries():
-            sums[entry.blob.segment] = sums.get(entry.blob.segment, 0) + entry.blob.length
+            segment = entry.blob.location[0]
+            sums[segment] = sums.get(segment, 0) + entry.blob.length
         return sorted(sums.items())
 
     def list_blobs(
@@ -259,9 +261,9 @@ class RawTileMetadata:
         found = [
             (entry.tile_id, entry.blob)
             for entry in self._rows.entries()
-            if entry.blob.segment == segment and entry.blob.offset > after_offset
+            if (segment, after_offset) < entry.blob.location < (segment + 1, 0)
         ]
-        return sorted(found, key=lambda item: item[1].offset)[:limit]
+        return sorted(found, key=lambda item: item[1].location)[:limit]
 
     def forget(self, tile_ids: Sequence[TileId]) -> Sequence[BlobRef]:
         """Refuse."""

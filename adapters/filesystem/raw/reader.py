@@ -101,7 +101,7 @@ class FilePartitionReader:
         """
         checked: set[int] = set()
         for entry in self.iter_entries():
-            segment = entry.blob.segment
+            segment = entry.blob.location[0]
             if segment not in checked:
                 checked.add(segment)
                 yield from self._check_header(segment)

@@ -2,8 +2,9 @@
 
 A segment is a file header (magic, version, crc32 of both) and then records, one after another. A
 record is its head (magic, length of the tile id, length of the payload, xxh3 and sha256 of the
-payload, crc32 of all this and the tile id), the tile id's text, and the payload. ``BlobRef.offset``
-is where the record starts, ``BlobRef.length`` is the payload's length.
+payload, crc32 of all this and the tile id), the tile id's text, and the payload.
+``BlobRef.location`` is the number of the segment and the offset at which the record starts;
+``BlobRef.length`` is the payload's length.
 
 The xxh3 is there because readers check every byte, and sha256 costs more than the read itself.
 """
@@ -71,11 +72,12 @@ def check_digest(payload: bytes, tile_id: TileId, blob: BlobRef) -> None:
 
 
 def _describe_difference(record: bytes, tile: bytes, blob: BlobRef) -> str:
+    segment, offset = blob.location
     if len(record) < RECORD_HEAD_BYTES + len(tile) + blob.length:
-        return f"segment {blob.segment} ends before the tile does"
+        return f"segment {segment} ends before the tile does"
     magic, tile_bytes, length, _, digest = _FIELDS.unpack_from(record)
     if magic != _RECORD_MAGIC:
-        return f"no record starts at {blob.offset} in segment {blob.segment}"
+        return f"no record starts at {offset} in segment {segment}"
     head = record[: _FIELDS.size]
     id_text = record[RECORD_HEAD_BYTES : RECORD_HEAD_BYTES + tile_bytes]
     (crc,) = _CRC.unpack_from(record, _FIELDS.size)

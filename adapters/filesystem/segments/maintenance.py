@@ -18,7 +18,7 @@ from tileferry.adapters.filesystem.segments.format import (
 )
 from tileferry.adapters.filesystem.segments.reader import LocationCache, SegmentReader
 from tileferry.adapters.filesystem.segments.writer import SegmentWriter
-from tileferry.application.ports.tiles import BlobIndex
+from tileferry.application.ports.tiles import SegmentIndex
 from tileferry.domain.errors import DamagedTileError, StorageError
 from tileferry.domain.tiles import BlobRef, TileId
 
@@ -43,7 +43,7 @@ class Compactor:
     """One pass over the segments that an earlier store left."""
 
     _directory: Directory
-    _index: BlobIndex
+    _index: SegmentIndex
     _reader: SegmentReader
     _writer: SegmentWriter
     _locations: LocationCache
@@ -81,7 +81,7 @@ class Compactor:
         moved_tiles = moved_bytes = after = 0
         damaged: list[DamagedTileError] = []
         while page := self._index.list_blobs(number, after_offset=after, limit=_COMPACTION_PAGE):
-            after = page[-1][1].offset
+            after = page[-1][1].location[1]
             moves = list(self._copy_live(page, damaged))
             if not moves:
                 continue
@@ -123,7 +123,7 @@ class DamagedBlob:
     """A visible tile that cannot be read as it was stored."""
 
     tile_id: TileId
-    blob: BlobRef
+    segment: int
     problem: str
 
 
@@ -150,7 +150,7 @@ VerificationFinding: TypeAlias = DamagedBlob | DamagedSegment | SegmentTally
 
 
 def verify_segments(
-    *, directory: Directory, index: BlobIndex, read: Callable[[TileId, BlobRef], bytes]
+    *, directory: Directory, index: SegmentIndex, read: Callable[[TileId, BlobRef], bytes]
 ) -> Iterator[VerificationFinding]:
     """Yield what is wrong with each segment, then its tally; memory holds one page of rows."""
     on_disk = set(filter(None, map(parse_segment_number, directory.names())))
@@ -164,7 +164,7 @@ def verify_segments(
                 live_bytes += blob.length
                 record_bytes_sum += record_size(tile_id, blob)
             elif index.locate(tile_id) == blob:  # else it was moved or deleted meanwhile
-                yield DamagedBlob(tile_id=tile_id, blob=blob, problem=problem)
+                yield DamagedBlob(tile_id=tile_id, segment=segment, problem=problem)
         try:
             header, size_bytes = _read_header_and_size(directory, segment)
         except StorageError as error:
@@ -182,11 +182,11 @@ def verify_segments(
         )
 
 
-def _iter_blobs(index: BlobIndex, segment: int) -> Iterator[tuple[TileId, BlobRef]]:
+def _iter_blobs(index: SegmentIndex, segment: int) -> Iterator[tuple[TileId, BlobRef]]:
     after = 0
     while page := index.list_blobs(segment, after_offset=after, limit=_PAGE):
         yield from page
-        after = page[-1][1].offset
+        after = page[-1][1].location[1]
 
 
 def find_problem(

@@ -110,14 +110,15 @@ class SegmentReader:
 
     def read(self, tile_id: TileId, blob: BlobRef) -> bytes:
         """Return the payload of a record, every byte checked by the fast checksum."""
-        shared = self._files.get(blob.segment) or self._open_segment(blob.segment)
+        segment, offset = blob.location
+        shared = self._files.get(segment) or self._open_segment(segment)
         if shared is None:
             raise DamagedTileError(
-                tile=str(tile_id), problem=f"segment {blob.segment}, where it was, is missing"
+                tile=str(tile_id), problem=f"segment {segment}, where it was, is missing"
             )
         tile = str(tile_id).encode()
         length = RECORD_HEAD_BYTES + len(tile) + blob.length
-        return extract_payload(shared.file.pread(length, blob.offset), tile, blob)
+        return extract_payload(shared.file.pread(length, offset), tile, blob)
 
     def read_verified(self, tile_id: TileId, blob: BlobRef) -> bytes:
         """Return the payload of a record, checked by its sha256 as well."""

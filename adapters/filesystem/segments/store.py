@@ -22,7 +22,7 @@ from tileferry.adapters.filesystem.segments.maintenance import (
 )
 from tileferry.adapters.filesystem.segments.reader import LocationCache, SegmentReader
 from tileferry.adapters.filesystem.segments.writer import SegmentWriter
-from tileferry.application.ports.tiles import BlobIndex
+from tileferry.application.ports.tiles import SegmentIndex
 from tileferry.domain.errors import DamagedTileError, TileNotFoundError, TileTooLargeError
 from tileferry.domain.tiles import TILE_BYTES_MAX, BlobRef, TileId
 
@@ -36,7 +36,7 @@ class SegmentTileStore:
         self,
         *,
         root: Path,
-        index: BlobIndex,
+        index: SegmentIndex,
         segment_bytes_max: int = 256 * _MIB,
         buffer_bytes_max: int = _MIB,  # twice as much made tiles of 1 MB a third slower
         open_files_max: int = 128,
@@ -151,8 +151,8 @@ class SegmentTileStore:
         if digest is None:
             digest = sha256(payload).digest()
         head = encode_record_head(str(tile_id).encode(), payload, digest)
-        segment, offset = self._writer.append(head, payload)
-        return BlobRef(segment=segment, offset=offset, length=len(payload), sha256=digest.hex())
+        location = self._writer.append(head, payload)
+        return BlobRef(location=location, length=len(payload), sha256=digest.hex())
 
     def _locate(self, tile_id: TileId) -> BlobRef:
         changes = self._locations.changes
@@ -173,7 +173,8 @@ class SegmentTileStore:
     def _ensure_written(self, blob: BlobRef) -> None:
         """See to it that the bytes are in the file, not in the buffer."""
         writer = self._writer
-        if blob.segment == writer.segment and blob.offset >= writer.written:
+        segment, offset = blob.location
+        if segment == writer.segment and offset >= writer.written:
             writer.write_out()
 
 

@@ -38,7 +38,7 @@ def ledger_with_two_tiles() -> MemoryCacheLedger:
                 produced_at=datetime(2025, 6, 1, tzinfo=UTC),
                 resolution_m_per_px=0.6,
                 sector_class=SectorClass.STABLE_REAR,
-                blob=BlobRef(segment=1, offset=tile_id.x * 100, length=100, sha256="ab" * 32),
+                blob=BlobRef(location=(1, tile_id.x * 100), length=100, sha256="ab" * 32),
             )
         )
         rows.flush()

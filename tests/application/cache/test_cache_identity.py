@@ -47,7 +47,7 @@ def insert_tile(tiles: MemoryTileMetadataStore) -> None:
             produced_at=NOW - timedelta(days=1),
             resolution_m_per_px=0.6,
             sector_class=SectorClass.STABLE_REAR,
-            blob=BlobRef(segment=1, offset=16, length=0, sha256="ab" * 32),
+            blob=BlobRef(location=(1, 16), length=0, sha256="ab" * 32),
         )
     )
     tiles.flush()

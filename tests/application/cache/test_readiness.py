@@ -48,7 +48,7 @@ def new_tile(tile_id: TileId, *, days: float = 1, m_per_px: float = 0.6) -> NewT
         produced_at=NOW - days * DAY,
         resolution_m_per_px=m_per_px,
         sector_class=SectorClass.STABLE_REAR,
-        blob=BlobRef(segment=1, offset=16, length=20, sha256="ab" * 32),
+        blob=BlobRef(location=(1, 16), length=20, sha256="ab" * 32),
     )
 
 

@@ -22,7 +22,7 @@ def given_up_tile() -> TileMetadata:
             produced_at=datetime(2025, 6, 1, tzinfo=UTC),
             resolution_m_per_px=0.6,
             sector_class=SectorClass.STABLE_REAR,
-            blob=BlobRef(segment=1, offset=0, length=10, sha256="ab" * 32),
+            blob=BlobRef(location=(1, 0), length=10, sha256="ab" * 32),
             voting_status=VotingStatus.PENDING,
         )
     )

@@ -132,7 +132,7 @@ def test_tile_facts_from_metadata_are_in_utc() -> None:
         resolution_m_per_px=0.6,
         sector_class=SectorClass.STABLE_REAR,
         freshness=FreshnessLabel.FRESH,
-        blob=BlobRef(segment=1, offset=0, length=3, sha256=DIGEST),
+        blob=BlobRef(location=(1, 0), length=3, sha256=DIGEST),
         voting_status=VotingStatus.TRUSTED,
         stored_at=DAY,
         last_used_at=DAY,

@@ -53,8 +53,7 @@ tile_ids = st.builds(
 )
 blobs = st.builds(
     BlobRef,
-    segment=st.integers(1, 10**9),
-    offset=st.integers(0, 2**60),
+    location=st.tuples(st.integers(1, 10**9), st.integers(0, 2**60)),
     length=st.integers(0, 64 * 2**20),
     sha256=st.binary(max_size=9).map(lambda content: sha256(content).hexdigest()),
 )

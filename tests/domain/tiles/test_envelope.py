@@ -51,7 +51,7 @@ BATCH = Batch(
 
 
 def test_envelope_tile_carries_tile_metadata() -> None:
-    blob = BlobRef(segment=1, offset=0, length=3, sha256=sha256(b"one").hexdigest())
+    blob = BlobRef(location=(1, 0), length=3, sha256=sha256(b"one").hexdigest())
     stored = TileMetadata(
         tile_id=tile(0),
         flight_id="F1",

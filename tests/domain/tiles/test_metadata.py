@@ -22,7 +22,7 @@ from tileferry.domain.tiles import (
 )
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
-BLOB = BlobRef(segment=1, offset=0, length=20_000, sha256="ab" * 32)
+BLOB = BlobRef(location=(1, 0), length=20_000, sha256="ab" * 32)
 TILE = TileId(source="sat", zoom=15, x=19_700, y=11_000)
 
 
@@ -96,10 +96,13 @@ def test_invalid_tile_metadata_is_rejected_by_field(field: str, value: Any) -> N
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("segment", 0),
-        ("segment", True),
-        ("offset", -1),
-        ("offset", 1.5),
+        ("location", (1, -1)),
+        ("location", (-1, 0)),
+        ("location", (True, 0)),
+        ("location", (1, 1.5)),
+        ("location", (1,)),
+        ("location", [1, 0]),
+        ("location", 1),
         ("length", -1),
         ("length", TILE_BYTES_MAX + 1),
         ("sha256", "ab" * 31),

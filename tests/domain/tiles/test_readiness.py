@@ -41,7 +41,7 @@ def make_tile(days: float, *, m_per_px: float = 0.6, stored_as: str = "fresh") -
         resolution_m_per_px=m_per_px,
         sector_class=REAR,
         freshness=FreshnessLabel(stored_as),
-        blob=BlobRef(segment=1, offset=16, length=20, sha256="ab" * 32),
+        blob=BlobRef(location=(1, 16), length=20, sha256="ab" * 32),
         voting_status=VotingStatus.TRUSTED,
         stored_at=NOW,
         last_used_at=NOW,

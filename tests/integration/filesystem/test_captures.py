@@ -19,7 +19,6 @@ from tileferry.domain.errors import (
     StorageError,
 )
 from tileferry.domain.tiles import TileMetadata, VotingStatus, compute_ground_resolution
-from tileferry.entrypoints.cache_session import lock_cache
 from tileferry.entrypoints.cli.exit_codes import ExitCode, get_exit_code
 from tileferry.entrypoints.config import C6Config, Config
 from tileferry.entrypoints.container import Container
@@ -42,7 +41,7 @@ def card(tmp_path: Path) -> Path:
 @pytest.fixture
 def container(config: Config) -> Iterator[Container]:
     container = Container(config=config)
-    with lock_cache(container):
+    with container.cache_session().hold():
         yield container
     container.shutdown_resources()
 
@@ -184,7 +183,7 @@ def test_facts_are_none_without_metadata_json(tmp_path: Path) -> None:
 def test_ingest_exceeding_the_cache_budget_is_rejected(config: Config, card: Path) -> None:
     container = Container(config=evolve(config, c6=C6Config(budget_bytes=500)))
     try:
-        with lock_cache(container), pytest.raises(CacheBudgetExceededError):
+        with container.cache_session().hold(), pytest.raises(CacheBudgetExceededError):
             ingest_card(container, card)
         assert list_pending(container) == []
     finally:

@@ -244,5 +244,5 @@ def test_invariant_26_tile_source_never_appears_in_file_names(root: Path) -> Non
     cache.journal.append([hostile])
     cache.journal.flush()
     cache.close()
-    assert blob.segment == 1
+    assert blob.location[0] == 1
     assert not [path for path in walk_paths(root) if "passwd" in str(path.relative_to(root))]

@@ -331,7 +331,7 @@ def test_cache_only_operations_are_rejected(sink: FileRawSink) -> None:
     with sink.open(KEY, RUN, AREA) as raw:
         store_tiles(raw, TILES[:3])
         metadata = raw.tile_metadata_store
-        blob = BlobRef(segment=1, offset=16, length=1, sha256="0" * 64)
+        blob = BlobRef(location=(1, 16), length=1, sha256="0" * 64)
         tile = NewTile(
             tile_id=TILES[0],
             flight_id=RUN,

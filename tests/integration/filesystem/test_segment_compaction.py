@@ -112,7 +112,7 @@ def test_damaged_tile_is_reported_and_not_moved(root: Path, index: MemoryBlobInd
     assert blob is not None
     path = root / ".c6/segments/000000003.seg"
     raw = bytearray(path.read_bytes())
-    raw[blob.offset + 200] ^= 1
+    raw[blob.location[1] + 200] ^= 1
     path.write_bytes(raw)
     with open_store(root, index) as store:
         done = {each.segment: each for each in store.compact(live_share_min=1.0)}

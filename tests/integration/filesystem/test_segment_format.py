@@ -28,7 +28,7 @@ def test_segment_bytes_match_the_documented_format(tmp_path: Path) -> None:
         store.flush()
     fields = struct.pack("<8sI", b"TILEFSEG", 1)
     expected = fields + struct.pack("<I", zlib.crc32(fields))
-    assert first.offset == len(expected) == 16
+    assert first.location[1] == len(expected) == 16
     for name, payload in (b"osm/21/7/7", b"payload"), (b"osm/21/8/8", b""):
         head = struct.pack(
             "<4sHIQ32s",
@@ -40,7 +40,7 @@ def test_segment_bytes_match_the_documented_format(tmp_path: Path) -> None:
         )
         expected += head + struct.pack("<I", zlib.crc32(head + name)) + name + payload
     assert (tmp_path / ".c6/segments/000000001.seg").read_bytes() == expected
-    assert second.offset == first.offset + 54 + 10 + 7
+    assert second.location[1] == first.location[1] + 54 + 10 + 7
 
 
 def test_created_files_are_private_to_their_owner(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_torn_tail_and_unknown_files_are_ignored(tmp_path: Path) -> None:
         assert store.read_tile(create_tile(1)) == create_content(1)
         located = index.locate(create_tile(2))
         assert located is not None
-        assert located.segment == 3
+        assert located.location[0] == 3
 
 
 def test_segments_roll_over_when_full(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_cached_locations_are_bounded(tmp_path: Path) -> None:
 
 
 def test_stale_location_is_not_cached() -> None:
-    old, new = (BlobRef(segment=n, offset=16, length=5, sha256="ab" * 32) for n in (1, 2))
+    old, new = (BlobRef(location=(n, 16), length=5, sha256="ab" * 32) for n in (1, 2))
     locations = LocationCache(entries_max=10)
     asked_early = locations.changes  # and the index said: the old one
     locations.note_written(create_tile(1), new)
@@ -183,7 +183,7 @@ def test_stale_location_is_not_cached() -> None:
 
 def test_old_location_of_a_tile_awaiting_its_row_is_not_cached() -> None:
     """Two groups may wait for their rows; the old place of none of them is remembered."""
-    old, new = (BlobRef(segment=n, offset=16, length=5, sha256="ab" * 32) for n in (1, 2))
+    old, new = (BlobRef(location=(n, 16), length=5, sha256="ab" * 32) for n in (1, 2))
     locations = LocationCache(entries_max=10)
     for number in range(2 * GROUP_TILES_MAX):
         locations.note_written(create_tile(number), new)
@@ -202,8 +202,8 @@ def test_segment_number_of_a_missing_file_is_not_reused(tmp_path: Path) -> None:
     index = MemoryBlobIndex()
     index.add(
         TileId(source="sat", zoom=1, x=0, y=0),
-        BlobRef(segment=41, offset=16, length=3, sha256="ab" * 32),
+        BlobRef(location=(41, 16), length=3, sha256="ab" * 32),
     )
     with SegmentTileStore(root=tmp_path, index=index) as store:
         blob = store.write_tile(TileId(source="sat", zoom=1, x=1, y=0), b"new")
-    assert blob.segment == 42
+    assert blob.location[0] == 42

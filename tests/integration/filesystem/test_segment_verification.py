@@ -70,7 +70,7 @@ def test_invariant_6_every_flipped_bit_of_a_live_record_is_detected(
             )
         store.flush()
     start, end = (
-        blob.offset for blob in map(index.locate, [create_tile(2), create_tile(3)]) if blob
+        blob.location[1] for blob in map(index.locate, [create_tile(2), create_tile(3)]) if blob
     )
     path = tmp_path / ".c6/segments/000000001.seg"
     sound = path.read_bytes()
@@ -128,7 +128,7 @@ def test_forged_checksum_is_detected_by_the_digest(tmp_path: Path, index: Memory
         forged = encode_record_head(
             str(create_tile(1)).encode(), b"FORGED", bytes.fromhex(blob.sha256)
         )
-        path.write_bytes(path.read_bytes()[: blob.offset] + forged + b"FORGED")
+        path.write_bytes(path.read_bytes()[: blob.location[1]] + forged + b"FORGED")
         index.add(create_tile(1), blob)
         (damage,) = list_damages(store.verify())
         assert "sha256" in damage.problem
@@ -137,12 +137,12 @@ def test_forged_checksum_is_detected_by_the_digest(tmp_path: Path, index: Memory
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"segment": 7}, "segment 7, where it was, is missing"),
-        ({"offset": 10**9}, "ends before the tile does"),
+        ({"location": (7, 16)}, "segment 7, where it was, is missing"),
+        ({"location": (1, 10**9)}, "ends before the tile does"),
         ({"length": 501}, "ends before the tile does"),
         ({"length": 499}, "another version of it"),
         ({"sha256": "0" * 64}, "another version of it"),
-        ({"offset": 17}, "no record starts at 17"),
+        ({"location": (1, 17)}, "no record starts at 17"),
     ],
 )
 def test_rows_with_wrong_locations_are_detected(
@@ -156,7 +156,7 @@ def test_rows_with_wrong_locations_are_detected(
         index.add(create_tile(1), wrong)
         (damage,) = list_damages(store.verify())
         assert isinstance(damage, DamagedBlob)
-        assert (damage.tile_id, damage.blob) == (create_tile(1), wrong)
+        assert (damage.tile_id, damage.segment) == (create_tile(1), wrong.location[0])
         assert problem in damage.problem
         with pytest.raises(DamagedTileError, match=problem):
             store.read_tile(create_tile(1))

@@ -22,7 +22,7 @@ from tileferry.domain.errors import (
     SatelliteProviderError,
 )
 from tileferry.domain.tiles import UploadOutcome, VotingStatus
-from tileferry.entrypoints.container import build_tile_uploader, make_tile_uploader
+from tileferry.entrypoints.container import build_tile_uploader
 
 
 @pytest.fixture
@@ -214,7 +214,7 @@ def test_each_retry_decision_is_audited_and_replayable(upload_env: CacheUploadEn
 def test_upload_without_the_lock_is_rejected(upload_env: CacheUploadEnv) -> None:
     upload_env.capture(1)
     with upload_env.open_container() as container:
-        uploader = make_tile_uploader(container, flight_records=ON_GROUND)
+        uploader = container.tile_uploader(flight_records=ON_GROUND)
     with pytest.raises(CacheLockError):
         uploader.upload_pending_tiles(REQUEST)
     assert upload_env.posts == 0

@@ -228,7 +228,13 @@ def test_concurrent_changes_to_the_same_tiles_do_not_deadlock(database: Database
                 store_tiles(store, *(create_tile(tile.x) for tile in mine))
                 store.mark_used(mine)
                 places = [(tile, index.locate(tile)) for tile in mine[:9]]
-                index.move([(tile, at, evolve(at, segment=9)) for tile, at in places if at])
+                index.move(
+                    [
+                        (tile, at, evolve(at, location=(9, at.location[1])))
+                        for tile, at in places
+                        if at
+                    ]
+                )
                 index.forget(mine[::7])
             except DatabaseError as error:
                 errors.append(error)

@@ -118,7 +118,7 @@ def test_invariant_9_only_increment_changes_the_count(database: Database) -> Non
     store_tiles(store, first)
     for _ in range(3):
         store.increment_upload_attempts(TILE)
-    moved = evolve(first.blob, segment=9)
+    moved = evolve(first.blob, location=(9, first.blob.location[1]))
     uses: list[Callable[[], object]] = [
         lambda: store_tiles(store, first),
         lambda: store_tiles(store, create_tile(produced_at=NOW)),

@@ -1,0 +1,228 @@
+"""The Python API: an installation whose methods take plain values."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Self
+
+from attrs import define, field
+
+from tileferry.adapters.filesystem import CaptureFolderFiles
+from tileferry.application import IngestReport
+from tileferry.application.archive.archive_export import ExportReport
+from tileferry.application.cache.readiness import ReadinessReport
+from tileferry.application.ports.progress import UploadEnded
+from tileferry.application.ports.raw_partitions import PartitionReader
+from tileferry.domain import validation
+from tileferry.domain.archives import detect_format
+from tileferry.domain.partitions import PartitionKey
+from tileferry.domain.runs import Run, RunId, WorkerId
+from tileferry.domain.state_machine import Actor
+from tileferry.domain.tiles import (
+    DownloadBatchReport,
+    DownloadRequest,
+    SectorClass,
+    TileCoverage,
+    TileId,
+    TileSummary,
+    UploadBatchReport,
+    UploadRequest,
+)
+from tileferry.domain.work import DownloadArea, UploadFlight, Work
+from tileferry.entrypoints.archives import build_archive_target, build_export_request
+from tileferry.entrypoints.coercion import (
+    BBoxLike,
+    SectorLike,
+    check_one_landing_source,
+    to_bbox,
+    to_sector,
+)
+from tileferry.entrypoints.installation import Installation
+from tileferry.entrypoints.readiness import ReadinessQuery, check_readiness, get_end_of_day
+
+
+@define
+class Tileferry(Installation):
+    """One installation, to be used in a ``with`` block. A program may have several.
+
+    Without a configuration it reads ``tileferry.toml`` and the environment. It prints nothing, and
+    logs to the loggers ``tileferry.…``, for which it sets nothing up. One thread uses it at a time;
+    give each thread its own.
+    """
+
+    name: str = field(default="embedder", kw_only=True, validator=validation.name)
+    """Who submits and who works, in the audit log and the queue."""
+
+    def open(self) -> Self:
+        """Open it and connect to the database; without a ``with`` block, call ``close``."""
+        super().open()
+        try:
+            self._opened.audit_trail()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    # the cache
+
+    def coverage(self, *, bbox: BBoxLike, zoom_levels: Sequence[int]) -> list[TileSummary]:
+        """Return what the provider has in an area."""
+        return self.build_downloader().enumerate_remote_coverage(to_bbox(bbox), zoom_levels)
+
+    def download(
+        self,
+        *,
+        bbox: BBoxLike,
+        zoom_levels: Sequence[int],
+        flight: str,
+        sector: SectorLike,
+        again: bool = False,
+        max_failures_share: float | None = None,
+    ) -> DownloadBatchReport:
+        """Download the tiles of an area into the cache; call it again to resume.
+
+        ``again`` fetches every tile, stored or not. The download aborts when more than
+        ``max_failures_share`` (0 to 1) of the tiles fail; without it, on the first outage.
+        """
+        request = DownloadRequest(
+            flight_id=flight,
+            bbox=to_bbox(bbox),
+            zoom_levels=zoom_levels,
+            sector_class=to_sector(sector),
+            cache_root=self.config.c11.cache_root,
+        )
+        with self.hold_cache():
+            downloader = self.build_downloader(max_failures_share=max_failures_share)
+            if again:
+                downloader.start_over(request)
+            return downloader.download_tiles_for_area(request)
+
+    def read_tile(self, tile_id: TileId) -> bytes:
+        """Return a tile's bytes, checked as they are read."""
+        return self._opened.tile_store().read_tile(tile_id)
+
+    def verify(
+        self,
+        *,
+        bbox: BBoxLike,
+        zoom_levels: Sequence[int],
+        sector: SectorLike = SectorClass.ACTIVE_CONFLICT,
+        on: date | None = None,
+        max_holes: int = 0,
+        quick: bool = False,
+    ) -> ReadinessReport:
+        """Judge whether an area is ready for a flight today, or ``on`` a later day.
+
+        All bytes are read and compared; ``quick`` judges from the metadata alone.
+        """
+        now = datetime.now(UTC)
+        query = ReadinessQuery(
+            coverage=TileCoverage(bbox=to_bbox(bbox), zoom_levels=zoom_levels),
+            sector=to_sector(sector),
+            now=now,
+            flown_at=now if on is None else get_end_of_day(on, now, field="on"),
+            source=self.config.source,
+            holes_max=max_holes,
+            quick=quick,
+        )
+        return check_readiness(self._opened, query)
+
+    def export(
+        self,
+        dest: Path,
+        *,
+        bbox: BBoxLike | None = None,
+        zoom_levels: Sequence[int] | None = None,
+        name: str | None = None,
+        attribution: str | None = None,
+        replace: bool = False,
+    ) -> ExportReport:
+        """Write tiles of the cache to an archive, by default all of them.
+
+        The suffix chooses the format: ``.mbtiles``, ``.pmtiles``, or else a folder of images.
+        """
+        target = build_archive_target(detect_format(dest.name), dest.absolute(), replace=replace)
+        request = build_export_request(
+            self.config,
+            dest,
+            bbox=None if bbox is None else to_bbox(bbox),
+            zoom_levels=zoom_levels,
+            name=name,
+            attribution=attribution,
+        )
+        return self._checked.cache_export().export(request, target)
+
+    # captured tiles
+
+    def ingest(self, folder: Path, *, flight: str) -> IngestReport:
+        """Store the tiles that a flight captured, to be uploaded."""
+        request = UploadRequest(flight_id=flight)
+        with self.hold_cache():
+            ingest = self._opened.capture_ingest()
+            return ingest.ingest(request.flight_id, CaptureFolderFiles(folder))
+
+    def upload(
+        self, *, flight: str, on_ground: bool = False, flight_record: Path | None = None
+    ) -> UploadBatchReport:
+        """Upload the tiles that a flight captured.
+
+        ``on_ground`` confirms that the aircraft has landed; else ``flight_record`` must say so, or
+        the file that ``c11.flight_record_file`` names.
+        """
+        request = UploadRequest(flight_id=flight)
+        check_one_landing_source(flight_record, on_ground=on_ground)
+        records = self.select_flight_records(flight, flight_record, on_ground=on_ground)
+        with self.hold_cache():
+            report = self.build_uploader(records).upload_pending_tiles(request)
+        self.listener(UploadEnded(report=report))
+        return report
+
+    # the queue
+
+    def submit_download(
+        self, *, bbox: BBoxLike, zoom_levels: Sequence[int], flight: str, sector: SectorLike
+    ) -> Run:
+        """Queue a download; returns the existing run when the same work is queued already."""
+        return self._submit(
+            DownloadArea(
+                source=self.config.source,
+                flight_id=flight,
+                bbox=to_bbox(bbox),
+                zoom_levels=tuple(zoom_levels),
+                sector_class=to_sector(sector),
+            )
+        )
+
+    def submit_upload(self, *, flight: str) -> Run:
+        """Queue an upload; workers learn of the landing from ``c11.flight_record_file``."""
+        return self._submit(UploadFlight(source=self.config.source, flight_id=flight))
+
+    def _submit(self, work: Work) -> Run:
+        run, _is_new = self._checked.run_control().submit(work, actor=Actor.OPERATOR, by=self.name)
+        return run
+
+    def find_run(self, run_id: RunId) -> Run | None:
+        """Return a run, or ``None``; ``RunId(text)`` makes an id of stored text."""
+        return self._checked.work_reader().find_run(run_id)
+
+    def work(
+        self, *, until_idle: bool = True, is_stopping: Callable[[], bool] = lambda: False
+    ) -> int:
+        """Claim runs and execute them; return how many.
+
+        It returns when nothing is due (``until_idle``), or once ``is_stopping`` returns true. The
+        listener receives waits only; ``find_run`` returns what became of a run.
+        """
+        with self.open_worker(
+            WorkerId(self.name), until_idle=until_idle, is_stopping=is_stopping
+        ) as worker:
+            worker.run()
+        return worker.processed
+
+    def read_partition(self, key: PartitionKey) -> AbstractContextManager[PartitionReader] | None:
+        """Return a block in which a partition's tiles can be read, as they were sealed.
+
+        ``None`` is a gap: the partition is unknown, pending or failed.
+        """
+        return self._checked.partition_reading().open(key)
