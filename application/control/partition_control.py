@@ -9,7 +9,7 @@ from attrs import define, evolve, field, frozen
 from tileferry.application.control.control_calls import ControlCalls, call_once
 from tileferry.application.control.policies import WorkPolicies
 from tileferry.application.ports.work import PartitionFilter, WorkReader, WorkStore, WorkUnit
-from tileferry.domain.errors import InvalidValueError, NotFoundError, PlanDriftedError
+from tileferry.domain.errors import InvalidValueError, NotFoundError, PlanDriftedError, Remedy
 from tileferry.domain.partitions import (
     BACKFILL_PARTITIONS_MAX,
     Partition,
@@ -351,7 +351,7 @@ class PartitionControl:
                 raise NotFoundError(
                     what="partition",
                     name=str(key),
-                    remedy="see tileferry state inspect; backfill plan brings it into being",
+                    remedy=Remedy.LIST_PARTITIONS,
                 )
         return [known[key] for key in dict.fromkeys(keys)]
 

@@ -18,7 +18,13 @@ from tileferry.application.ports.work import (
     WorkStore,
     WorkUnit,
 )
-from tileferry.domain.errors import LeaseLostError, MisuseError, NotFoundError, WorkInProgressError
+from tileferry.domain.errors import (
+    LeaseLostError,
+    MisuseError,
+    NotFoundError,
+    Remedy,
+    WorkInProgressError,
+)
 from tileferry.domain.partitions import Partition, apply_run_end, apply_verdict
 from tileferry.domain.partitions.manifest import SealedPartition
 from tileferry.domain.retry import (
@@ -83,7 +89,7 @@ class RunControl:
             raise MisuseError(
                 what=f"work {work.dedupe_key}",
                 problem="partition work can be queued only through its partition",
-                remedy="see tileferry backfill plan",
+                remedy=Remedy.PLAN_BACKFILL,
             )
         with self.store.open_unit(by=by) as unit:
             known = unit.find_unfinished(work.dedupe_key)
@@ -335,7 +341,7 @@ class RunControl:
     def _get_run(unit: WorkUnit, run_id: RunId) -> Run:
         run = unit.run(run_id)
         if run is None:
-            raise NotFoundError(what="run", name=run_id, remedy="see tileferry runs list")
+            raise NotFoundError(what="run", name=run_id, remedy=Remedy.LIST_RUNS)
         return run
 
     def _log(

@@ -47,6 +47,7 @@ from tileferry.domain.errors.provider import (
     ResponseSchemaError,
     SatelliteProviderError,
 )
+from tileferry.domain.errors.remedies import Remedy
 from tileferry.domain.errors.systems import (
     AlreadyThereError,
     AuditError,
@@ -84,6 +85,7 @@ __all__ = [
     "PlanDriftedError",
     "RateLimitedError",
     "RecordedFailureError",
+    "Remedy",
     "ResolutionRejectionError",
     "ResponseSchemaError",
     "ResultNotStorableError",

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from tileferry.application.audit_reader import AuditVerification
 from tileferry.domain.audit import AuditStatistics, ChainHead, find_alerts
-from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.errors import InvalidValueError, NotFoundError, Remedy
 from tileferry.domain.validation import is_unicode
 from tileferry.entrypoints.cli.audit_entries import render_replay, replay_to_json
 from tileferry.entrypoints.cli.audit_stats import render_stats, stats_to_json
@@ -290,12 +290,7 @@ def replay_decisions(config: Path | None, *, name: str, json: bool) -> None:
     with open_audit(config) as (_, reader):
         entries = list(reader.find_about(name))
     if not entries:
-        raise InvalidValueError(
-            field="ID",
-            value=name,
-            problem="is not in the audit log",
-            remedy="tileferry audit tail shows what is",
-        )
+        raise NotFoundError(what="audit entry", name=name, remedy=Remedy.TAIL_AUDIT_LOG)
     if json:
         print_json("tileferry.audit.replay.v1", replay_to_json(entries))
     else:

@@ -8,6 +8,7 @@ from attrs import asdict, evolve, frozen
 
 from tileferry.application.archive.archive_export import ExportReport, ExportRequest
 from tileferry.application.archive.archive_import import ImportReport, ImportRequest
+from tileferry.application.ports.archives import RefusedEntry
 from tileferry.domain.archives import ArchiveFormat, detect_format
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.text import format_bytes
@@ -40,6 +41,7 @@ from tileferry.entrypoints.cli.output import (
     stdout,
 )
 from tileferry.entrypoints.cli.parsing import parse_day_or_time
+from tileferry.entrypoints.cli.remedies import word_remedy
 from tileferry.entrypoints.cli.signals import StopSignals
 from tileferry.entrypoints.config import Config
 
@@ -326,7 +328,10 @@ def import_archive(config: Path | None, src: Path, options: ImportOptions, *, js
             report = importer.import_archive(archive, request)
     if json:
         told = {"path": str(src), "format": form.value, "source": request.source}
-        print_json(IMPORT_SCHEMA, {**told, **asdict(report)})
+        refused = [
+            {"place": entry.place, "problem": _describe_refusal(entry)} for entry in report.refused
+        ]
+        print_json(IMPORT_SCHEMA, {**told, **asdict(report), "refused": refused})
     else:
         _print_import(report, src)
     raise typer.Exit(ExitCode.PARTIAL if report.entries_refused else ExitCode.DONE)
@@ -357,6 +362,11 @@ def _build_import_request(config: Config, options: ImportOptions) -> ImportReque
         raise evolve(error, field=_IMPORT_OPTIONS.get(error.field, error.field)) from None
 
 
+def _describe_refusal(entry: RefusedEntry) -> str:
+    remedy = word_remedy(entry.remedy)
+    return f"{entry.problem}; {remedy}" if remedy else entry.problem
+
+
 def _print_import(report: ImportReport, src: Path) -> None:
     rows: dict[str, object] = {
         "imported": f"{report.tiles_imported:,}",
@@ -367,5 +377,5 @@ def _print_import(report: ImportReport, src: Path) -> None:
     }
     shown = {name: value for name, value in rows.items() if value}
     stdout.print(build_facts_table(f"Imported from {src}", shown))
-    named = [(entry.place, entry.problem) for entry in report.refused]
+    named = [(entry.place, _describe_refusal(entry)) for entry in report.refused]
     print_refusals("refused", "why", named, count=report.entries_refused)

@@ -31,6 +31,7 @@ from tileferry.entrypoints.cli.command_group import (
 )
 from tileferry.entrypoints.cli.exit_codes import ExitCode, get_exit_code
 from tileferry.entrypoints.cli.output import print_json, stdout
+from tileferry.entrypoints.cli.remedies import word_remedy
 from tileferry.entrypoints.config import CONFIG_FILE, Config, load_config
 from tileferry.entrypoints.config.setting_names import find_unknown_variables
 from tileferry.entrypoints.config.settings import find_origin, list_settings
@@ -77,7 +78,7 @@ def format_finding(finding: CheckResult) -> Iterator[Text]:
         finding.found,
     )
     if finding.cure is not None:
-        yield Text(f"{'':<{_VERDICT_CHARS + _SUBJECT_CHARS}}→ {finding.cure}")
+        yield Text(f"{'':<{_VERDICT_CHARS + _SUBJECT_CHARS}}→ {word_remedy(finding.cure)}")
 
 
 def build_finding_grid(finding: CheckResult) -> Table:
@@ -88,7 +89,7 @@ def build_finding_grid(finding: CheckResult) -> Table:
     grid.add_column(overflow="fold")
     grid.add_row(finding.verdict.replace("_", " "), finding.subject, Text(finding.found))
     if finding.cure is not None:
-        grid.add_row("", "", Text(f"→ {finding.cure}"))
+        grid.add_row("", "", Text(f"→ {word_remedy(finding.cure)}"))
     return grid
 
 
@@ -141,7 +142,7 @@ def _finding_to_json(finding: CheckResult) -> dict[str, str | None]:
         "subject": finding.subject,
         "verdict": finding.verdict,
         "found": finding.found,
-        "cure": finding.cure,
+        "cure": None if finding.cure is None else word_remedy(finding.cure),
     }
 
 

@@ -48,6 +48,7 @@ from tileferry.entrypoints.cli.output import (
     stdout,
 )
 from tileferry.entrypoints.cli.progress_view import ProgressView
+from tileferry.entrypoints.cli.remedies import describe_error
 from tileferry.entrypoints.cli.signals import StoppableClock, StopSignals
 from tileferry.entrypoints.cli.transfer_progress import DownloadProgress
 from tileferry.entrypoints.container import Container
@@ -309,7 +310,7 @@ def _report_result(session: DownloadSession, ending: DownloadResult, *, json: bo
     if error is not None and not isinstance(error, TileManagerError | KeyboardInterrupt):
         raise error
     if isinstance(error, TileManagerError):
-        stderr.print(f"tileferry: {error}")
+        stderr.print(f"tileferry: {describe_error(error)}")
     following = suggest_next_step(ending.report, error, session.request, session.progress)
     if following is not None:
         stderr.print(following)

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from tileferry.adapters.postgres import build_reopen_sql
 from tileferry.application.upload.upload_retry import Giveup
-from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.errors import InvalidStateError, NotFoundError, Remedy
 from tileferry.domain.text import format_bytes, format_utc
 from tileferry.domain.tiles import TileId, TileMetadata, VotingStatus
 from tileferry.entrypoints.cli.command_group import (
@@ -128,12 +128,13 @@ def show_giveup(config: Path | None, *, tile: str, json: bool) -> None:
 
 def _find_giveup(container: Container, tile_id: TileId) -> TileMetadata:
     known = container.metadata_store().get_metadata(tile_id)
-    if known is None or known.voting_status is not VotingStatus.UPLOAD_GIVEUP:
-        raise InvalidValueError(
-            field="TILE",
-            value=str(tile_id),
-            problem="is not given up" if known else "is not in the cache",
-            remedy="see tileferry giveups list",
+    if known is None:
+        raise NotFoundError(what="tile", name=str(tile_id), remedy=Remedy.LIST_GIVEUPS)
+    if known.voting_status is not VotingStatus.UPLOAD_GIVEUP:
+        raise InvalidStateError(
+            subject=f"tile {tile_id}",
+            problem=f"is {known.voting_status}, not given up",
+            remedy=Remedy.LIST_GIVEUPS,
         )
     return known
 

@@ -41,6 +41,7 @@ from tileferry.entrypoints.cli.output import (
     stdout,
 )
 from tileferry.entrypoints.cli.parsing import parse_rate
+from tileferry.entrypoints.cli.remedies import describe_error
 from tileferry.entrypoints.container import Container
 from tileferry.entrypoints.tile_source import format_credits, get_credits, get_max_requests_per_s
 
@@ -201,7 +202,7 @@ def plan_download(
     eviction = plan.eviction
     if eviction.insufficient:
         error = eviction.build_error()
-        stderr.print(f"tileferry: {error}")
+        stderr.print(f"tileferry: {describe_error(error)}")
         raise typer.Exit(get_exit_code(error))
 
 

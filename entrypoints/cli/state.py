@@ -9,7 +9,7 @@ import typer
 
 from tileferry.application.control.queries import PartitionDetails
 from tileferry.application.ports.work import PartitionFilter
-from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.errors import NotFoundError, Remedy
 from tileferry.domain.partitions import Partition, PartitionKey, PartitionStatus
 from tileferry.entrypoints.cli.audit_entries import replay_to_json
 from tileferry.entrypoints.cli.command_group import (
@@ -184,12 +184,7 @@ def list_terminal(
 def _show_partition(container: Container, key: PartitionKey, *, why: bool, json: bool) -> None:
     found = container.inspection().find_partition(key)
     if found is None:
-        raise InvalidValueError(
-            field="PARTITION",
-            value=str(key),
-            problem="is not known",
-            remedy="tileferry state inspect lists those that are; backfill plan brings new ones",
-        )
+        raise NotFoundError(what="partition", name=str(key), remedy=Remedy.LIST_PARTITIONS)
     story: list[str] = []
     entries = []
     if why:

@@ -37,6 +37,7 @@ from tileferry.entrypoints.cli.output import (
     stdout,
 )
 from tileferry.entrypoints.cli.progress_view import ProgressView
+from tileferry.entrypoints.cli.remedies import describe_error
 from tileferry.entrypoints.cli.signals import StoppableClock, StopSignals
 from tileferry.entrypoints.cli.transfer_progress import UploadProgress
 from tileferry.entrypoints.container import Container, make_tile_uploader
@@ -165,7 +166,7 @@ def _report_result(
         _print_report(report)
     safe = f"{report.tiles_acknowledged:,} tiles are delivered and recorded"
     if isinstance(error, TileManagerError):
-        stderr.print(f"tileferry: {error}")
+        stderr.print(f"tileferry: {describe_error(error)}")
         if report.per_tile_status:
             stderr.print(f"{safe}; run the same command to go on.")
         raise typer.Exit(get_exit_code(error))

@@ -237,7 +237,7 @@ def test_missing_schema_error_names_db_upgrade(
     monkeypatch.setenv("TILEFERRY_DATABASE_URL", empty_database_url)
     ran = run_in_process("audit", "tail")
     assert (ran.code, ran.out) == (7, "")
-    assert "run tileferry db upgrade" in ran.err
+    assert "run `tileferry db upgrade`" in ran.err
 
 
 def test_unreachable_database_is_one_line_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,7 +145,7 @@ def test_spec3_s8_large_plan_requires_confirmed_count(
     control_plane: ControlPlane, operator: WorkOperator
 ) -> None:
     operator.run(*PLAN, "--from", "2026-03-01", "--to", "2026-03-10")
-    assert_refused(operator.run(*APPLY), 4, "this would touch 10 partitions", "--confirm-count 10")
+    assert_refused(operator.run(*APPLY), 4, "this affects 10 partitions", "--confirm-count 10")
     assert_refused(operator.run(*APPLY, "--confirm-count", "31"), 4, "31 were confirmed")
     assert count_partitions(control_plane) == 0
     ran = operator.run(*APPLY, "--confirm-count", "10")
@@ -184,7 +184,7 @@ def test_edited_plan_is_rejected(control_plane: ControlPlane, operator: WorkOper
     plan = json.loads(file.read_bytes())
     plan["customer_id"] = "other"
     file.write_text(json.dumps(plan))
-    assert_refused(operator.run(*APPLY), 2, "plan.hash", "the plan was changed since")
+    assert_refused(operator.run(*APPLY), 2, "plan.hash", "the plan was edited")
     assert count_partitions(control_plane) == 0
 
 

@@ -210,4 +210,4 @@ def test_refusal_is_json_error(control_plane: ControlPlane, operator: WorkOperat
 
 def test_missing_schema_error_names_db_upgrade(tmp_path: Path, empty_database_url: str) -> None:
     ran = WorkOperator(tmp_path, empty_database_url).run("state", "inspect")
-    assert_refused(ran, 7, "run tileferry db upgrade")
+    assert_refused(ran, 7, "run `tileferry db upgrade`")

@@ -155,7 +155,7 @@ def test_cache_is_exported_to_archive(env: EmbeddingEnv) -> None:
         tiles = ferry.download(flight="F7", **AREA).tiles_downloaded
         report = ferry.export(dest)
         assert (report.tiles_exported, report.about.name) == (tiles, "tiles")
-        with pytest.raises(ArchiveError, match="is there already"):
+        with pytest.raises(ArchiveError, match="already exists"):
             ferry.export(dest)
         some = ferry.export(dest, bbox=BOX, zoom_levels=[14], name="Mine", replace=True)
         assert (some.tiles_exported, some.about.name) == (tiles, "Mine")

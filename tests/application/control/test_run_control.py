@@ -73,7 +73,7 @@ def test_duplicate_submission_returns_queued_run(control_plane: ControlPlane) ->
 
 
 def test_partition_run_cannot_be_submitted_directly(control_plane: ControlPlane) -> None:
-    with pytest.raises(MisuseError, match="see tileferry backfill plan"):
+    with pytest.raises(MisuseError, match="make a backfill plan"):
         control_plane.control.submit(acquire_work(KEY), actor=Actor.OPERATOR)
 
 
@@ -232,7 +232,7 @@ def test_operator_can_cancel_and_retry_waiting_run(control_plane: ControlPlane) 
     assert woken.next_retry_at == control_plane.reader.now()
     control_plane.control.cancel(run.run_id, reason="no, wrong", by="ann")
     other = control_plane.submit_run(download_work("F1"))
-    with pytest.raises(WorkInProgressError, match=f"see tileferry runs show {other.run_id}"):
+    with pytest.raises(WorkInProgressError, match=f"look at run {other.run_id}"):
         control_plane.control.retry_now(run.run_id, reason="again", by="ann")
 
 
