@@ -63,13 +63,13 @@ def failed(
 def from_error(subject: str, error: TileManagerError) -> CheckResult:
     """Return the result of a check that ended with an error."""
     fault = error.fault if isinstance(error, SatelliteProviderError) else None
-    cure = error.remedy or None
+    cure = None
     if fault is ProviderFault.INSECURE:
         cure = "check the provider's certificate, c11.ca_file, and this machine's clock"
     elif fault is not None:
         cure = "check the link, and c11.satellite_provider_url"
     return CheckResult(
-        subject=subject, verdict=CheckStatus.FAILED, found=error.summary, cure=cure, error=error
+        subject=subject, verdict=CheckStatus.FAILED, found=str(error), cure=cure, error=error
     )
 
 

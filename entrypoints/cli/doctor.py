@@ -31,7 +31,7 @@ from tileferry.entrypoints.cli.command_group import (
 )
 from tileferry.entrypoints.cli.exit_codes import ExitCode, get_exit_code
 from tileferry.entrypoints.cli.output import print_json, stdout
-from tileferry.entrypoints.cli.remedies import word_remedy
+from tileferry.entrypoints.cli.remedies import describe_error, word_remedy
 from tileferry.entrypoints.config import CONFIG_FILE, Config, load_config
 from tileferry.entrypoints.config.setting_names import find_unknown_variables
 from tileferry.entrypoints.config.settings import find_origin, list_settings
@@ -69,13 +69,20 @@ _VERDICT_CHARS = 9
 _SUBJECT_CHARS = 17
 
 
+def _word_found(finding: CheckResult) -> str:
+    error = finding.error
+    if error is None or finding.found != str(error):
+        return finding.found
+    return describe_error(error)
+
+
 def format_finding(finding: CheckResult) -> Iterator[Text]:
     """Yield a line for what was found, and one for what to do about it."""
     verdict = finding.verdict.replace("_", " ")
     yield Text.assemble(
         (f"{verdict:<{_VERDICT_CHARS}}", _STYLES[finding.verdict]),
         f"{finding.subject:<{_SUBJECT_CHARS}}",
-        finding.found,
+        _word_found(finding),
     )
     if finding.cure is not None:
         yield Text(f"{'':<{_VERDICT_CHARS + _SUBJECT_CHARS}}→ {word_remedy(finding.cure)}")
@@ -87,7 +94,7 @@ def build_finding_grid(finding: CheckResult) -> Table:
     grid.add_column(width=_VERDICT_CHARS, style=_STYLES[finding.verdict])
     grid.add_column(width=_SUBJECT_CHARS)
     grid.add_column(overflow="fold")
-    grid.add_row(finding.verdict.replace("_", " "), finding.subject, Text(finding.found))
+    grid.add_row(finding.verdict.replace("_", " "), finding.subject, Text(_word_found(finding)))
     if finding.cure is not None:
         grid.add_row("", "", Text(f"→ {word_remedy(finding.cure)}"))
     return grid
@@ -141,7 +148,7 @@ def _finding_to_json(finding: CheckResult) -> dict[str, str | None]:
     return {
         "subject": finding.subject,
         "verdict": finding.verdict,
-        "found": finding.found,
+        "found": _word_found(finding),
         "cure": None if finding.cure is None else word_remedy(finding.cure),
     }
 

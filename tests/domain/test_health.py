@@ -146,10 +146,10 @@ def test_provider_error_finding_has_remedy(fault: ProviderFault, cure: str) -> N
     assert cure in (finding.cure or "")
 
 
-def test_error_finding_separates_remedy() -> None:
+def test_other_error_finding_has_no_extra_remedy() -> None:
     error = DatabaseError(problem="is away", remedy="start it")
     finding = health.from_error("database", error)
-    assert (finding.found, finding.cure) == ("database: is away", "start it")
+    assert (finding.found, finding.cure) == (str(error), None)
 
 
 def test_skipped_check_names_its_prerequisite() -> None:

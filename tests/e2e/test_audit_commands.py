@@ -201,7 +201,7 @@ def test_invariant_20_changed_decision_is_reported(
 def test_replay_of_unknown_id_is_rejected() -> None:
     ran = run_in_process("audit", "replay", "nobody")
     assert (ran.code, ran.out) == (2, "")
-    assert "ID: is not in the audit log (got 'nobody')" in ran.err
+    assert "audit entry nobody not found" in ran.err
 
 
 # All of them

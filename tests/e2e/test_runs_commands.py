@@ -333,7 +333,7 @@ def test_upload_is_queued_once(control_plane: ControlPlane, operator: WorkOperat
 
 
 NOBODY_MEANS: list[tuple[list[str], str]] = [
-    (["show", "nobody"], "run nobody not found; see tileferry runs list"),
+    (["show", "nobody"], "run nobody not found; list the runs with `tileferry runs list`"),
     (["why", "nobody"], "run nobody not found"),
     (["why", "\udcff"], "RUN: is not a plain name"),
     (["show", "../../x"], "RUN: is not a plain name"),

@@ -75,7 +75,9 @@ def test_spec3_s8_large_range_requires_confirmed_count(
     create_failed_days(control_plane, 10)
     retry = ("state", "retry", *MARCH, *REASON)
     assert_refused(operator.run(*retry), 4, "this affects 10 partitions", "--confirm-count 10")
-    assert_refused(operator.run(*retry, "--confirm-count", "9"), 4, "9 were confirmed")
+    assert_refused(
+        operator.run(*retry, "--confirm-count", "9"), 4, "this affects 10 partitions, not 9"
+    )
     for typed in ("9\n", "yes\n", "\n", ""):
         monkeypatch.setattr("sys.stdin", FakeTerminal(typed))
         asked = operator.run(*retry)
@@ -100,7 +102,7 @@ def test_spec3_s8_retry_without_raw_partition_rejects_whole_request(
         4,
         "partition osm/acme/city/2026-03-02",
         "left no raw partition",
-        "use backfill plan",
+        "`tileferry backfill plan`",
     )
     assert list_statuses(control_plane, 2) == ["failed", "failed"]
     why = operator.run("state", "inspect", str(partition_key(2)), "--why").out
