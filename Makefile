@@ -57,14 +57,14 @@ bench: $(READY)  ## measure against peers; writes build/bench.json
 	@mkdir -p build
 	$(BIN)/python -m benchmarks
 
-SOAK_TESTS := tests/e2e/test_memory.py tests/e2e/test_cache_crash.py tests/e2e/test_download_crash.py tests/e2e/test_idempotency_crash.py tests/e2e/test_upload_crash.py tests/e2e/test_queue_crash.py \
-	tests/integration/filesystem/test_journal_crash.py \
-	tests/integration/filesystem/test_segment_crash.py tests/integration/filesystem/test_raw_sink_crash.py tests/integration/http/test_acquisition.py \
-	tests/application/retries/test_replay_histories.py
+SOAK_TESTS := tests/e2e/test_download_memory.py tests/e2e/test_cache_crash.py tests/e2e/test_download_crash.py tests/e2e/test_idempotency_crash.py tests/e2e/test_upload_crash.py tests/e2e/test_queue_crash.py \
+	tests/adapters/filesystem/journal/test_store_crash.py \
+	tests/adapters/filesystem/segments/test_store_crash.py tests/adapters/filesystem/raw/test_sink_crash.py tests/e2e/test_partition_acquisition.py \
+	tests/application/retries/test_manager_replay.py
 
 soak: $(READY)  ## many more crashes, many more examples
 	SOAK=1 $(BIN)/python -m pytest -n $(JOBS) $(SOAK_TESTS) --timeout=1800
-	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n $(JOBS) tests/domain tests/integration/postgres/test_work_machine.py --timeout=1800
+	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n $(JOBS) tests/domain tests/adapters/postgres/test_work_store_machine.py --timeout=1800
 
 lock:  ## resolve requirements.lock anew: versions and hashes, no index address
 	$(PYTHON) -m venv build/lock

@@ -10,6 +10,7 @@ from attrs import define, field, frozen
 
 from tileferry.application.ports.audit import AuditSink
 from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.progress import ProgressListener, RetryScheduled
 from tileferry.domain.audit import (
     AuditEvent,
     IdempotencyAction,
@@ -23,7 +24,14 @@ from tileferry.domain.audit import (
 from tileferry.domain.canonical import JsonValue, canonical_json
 from tileferry.domain.errors import AuditError, InvalidValueError
 from tileferry.domain.partitions import Partition
-from tileferry.domain.retry import DecisionRecord, FailedAttempt, GiveUp, RetryPolicy
+from tileferry.domain.retry import (
+    DecisionRecord,
+    FailedAttempt,
+    GiveUp,
+    RateLimited,
+    RetryAt,
+    RetryPolicy,
+)
 from tileferry.domain.runs import Run
 from tileferry.domain.state_machine import Change
 from tileferry.domain.text import format_error, quote_value
@@ -158,6 +166,38 @@ class CallContext:
             "trace_id": self.trace_id,
             "additional_context": self.additional_context,
         }
+
+
+def report_retry(
+    event: RetryAttempted | RetryExhausted, progress: ProgressListener, logger: Logger
+) -> None:
+    """Report a wait to a listener, which may be called from any thread.
+
+    An error of the listener is logged and ignored: it must not decide how a call ends.
+    """
+    if isinstance(event, RetryExhausted):
+        return
+    record = event.decision_record
+    assert isinstance(record.decision, RetryAt)  # noqa: S101  # else it is exhausted
+    try:
+        progress(
+            RetryScheduled(
+                operation=event.operation,
+                reason=event.exception_message,
+                category=event.retry_category,
+                rule=record.decision.reason,
+                is_rate_limited=isinstance(record.failure.error, RateLimited),
+                attempt=event.attempt_number,
+                max_attempts=event.max_attempts,
+                delay_s=event.delay_seconds,
+            )
+        )
+    except Exception as error:  # noqa: BLE001  # as the docstring says
+        logger.error(  # noqa: TRY400  # the message says it all
+            "progress listener failed: %s",
+            format_error(error),
+            extra={"kind": "progress.listener_failed"},
+        )
 
 
 def build_giveup_event(

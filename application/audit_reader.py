@@ -15,6 +15,12 @@ from typing import TypeVar
 from attrs import define, field, frozen
 
 from tileferry.application.ports.audit import AuditLog
+from tileferry.application.ports.progress import (
+    NULL_LISTENER,
+    ItemsProcessed,
+    ProgressListener,
+    Task,
+)
 from tileferry.application.retries.manager import RetryManager
 from tileferry.domain.audit import (
     GENESIS,
@@ -103,6 +109,7 @@ class AuditReader:
     retries: RetryManager
     false_copies: Callable[[], Iterable[int]] | None = None
     """Yields the numbers of entries that the log would find by something they do not say."""
+    progress: ProgressListener = NULL_LISTENER
 
     def iter_entries(self, *, after: int = 0) -> Iterator[ChainEntry]:
         """Yield the entries beyond a sequence number."""
@@ -152,7 +159,9 @@ class AuditReader:
             for entry in self._read_page(sequence - 1, 1):
                 if entry.sequence == sequence:
                     return iter([DecodedEntry.from_entry(entry)])
-        return map(DecodedEntry.from_entry, self._read(lambda: list(self.log.find_entries(name))))
+        return map(
+            DecodedEntry.from_entry, self._read_entries(lambda: list(self.log.find_entries(name)))
+        )
 
     def verify(self, noted: ChainHead | None = None) -> AuditVerification:
         """Walk the whole chain. It must pass ``noted``, and end at the head that the log claims."""
@@ -204,7 +213,12 @@ class AuditReader:
         return self._read(self.log.read_head)
 
     def _read_page(self, after: int, size: int) -> Sequence[ChainEntry]:
-        return self._read(partial(_list_page, self.log, after, size))
+        return self._read_entries(partial(_list_page, self.log, after, size))
+
+    def _read_entries(self, call: Callable[[], Sequence[ChainEntry]]) -> Sequence[ChainEntry]:
+        entries = self._read(call)
+        self.progress(ItemsProcessed(task=Task.READ_AUDIT, items=len(entries)))
+        return entries
 
     def _read(self, call: Callable[[], Result]) -> Result:
         return self.retries.execute_with_retry_sync(

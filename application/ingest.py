@@ -15,6 +15,7 @@ from tileferry.application.cache.bulk_store import (
 from tileferry.application.cache.group_commit import GroupCommit
 from tileferry.application.cache.tile_lookup import RecentDigests, is_readable, lookup_metadata
 from tileferry.application.ports.captures import CaptureFile, CaptureFolder
+from tileferry.application.ports.progress import ItemsProcessed, Task
 from tileferry.domain.errors import FreshnessRejectionError, InvalidValueError
 from tileferry.domain.tiles import (
     TILE_BYTES_MAX,
@@ -31,6 +32,8 @@ from tileferry.domain.tiles import (
     parse_captured_tile,
     replaces,
 )
+
+_FILE_READ = ItemsProcessed(task=Task.INGEST)
 
 
 @frozen(kw_only=True)
@@ -114,7 +117,7 @@ class _IngestRun:
                 yield file, tile_id
             else:
                 self._refuse(file, tile_id)
-            self.deps.on_tile()
+            self.deps.progress(_FILE_READ)
 
     def _parse_tile_id(self, file: CaptureFile) -> TileId | InvalidValueError:
         try:

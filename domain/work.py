@@ -28,21 +28,12 @@ _NEWER = "let a worker of the release that submitted it have it"
 
 
 @frozen(kw_only=True)
-class AcquirePartition(Area):
+class AcquirePartition:
     """Extract one partition's area, seal it, and have it judged."""
 
     kind: ClassVar[RunKind] = RunKind.ACQUIRE_PARTITION
     key: PartitionKey = field(validator=instance(PartitionKey))
-
-    @classmethod
-    def for_partition(cls, key: PartitionKey, area: Area) -> "AcquirePartition":
-        """Return the work for a partition of an area that is known already."""
-        return cls(
-            key=key,
-            bbox=area.bbox,
-            zoom_levels=area.zoom_levels,
-            sector_class=area.sector_class,
-        )
+    area: Area = field(validator=instance(Area))
 
     @property
     def source(self) -> str:
@@ -62,26 +53,28 @@ class AcquirePartition(Area):
             "customer_id": self.key.customer_id,
             "query_name": self.key.query_name,
             "logical_date": self.key.logical_date.isoformat(),
-            **area_to_json(self),
+            **area_to_json(self.area),
         }
 
 
 @frozen(kw_only=True)
-class DownloadArea(Area):
+class DownloadArea:
     """Download an area for a flight into the cache."""
 
     kind: ClassVar[RunKind] = RunKind.DOWNLOAD_AREA
     source: str = field(validator=name)
     """The queue's gate: the provider's source."""
     flight_id: str = field(validator=name)
+    area: Area = field(validator=instance(Area))
 
     @property
     def dedupe_key(self) -> str:
-        """The whole request: of another area of the same flight it is other work."""
-        zooms = ",".join(map(str, self.zoom_levels))
+        """The whole request: another area of the same flight is other work."""
+        area = self.area
+        zooms = ",".join(map(str, area.zoom_levels))
         return (
-            f"{self.kind.value}/{self.source}/{self.flight_id}/{self.bbox}/{zooms}"
-            f"/{self.sector_class.value}"
+            f"{self.kind.value}/{self.source}/{self.flight_id}/{area.bbox}/{zooms}"
+            f"/{area.sector_class.value}"
         )
 
     def to_payload(self) -> dict[str, JsonValue]:
@@ -90,7 +83,7 @@ class DownloadArea(Area):
             "version": WORK_VERSION,
             "source": self.source,
             "flight_id": self.flight_id,
-            **area_to_json(self),
+            **area_to_json(self.area),
         }
 
 
@@ -123,7 +116,7 @@ def parse_work(kind: RunKind, payload: JsonValue) -> Work:
     match kind:
         case RunKind.ACQUIRE_PARTITION:
             data.check_names((*KEY_FIELDS, *AREA_FIELDS, "version"))
-            return AcquirePartition.for_partition(parse_partition_key(data), parse_area(data))
+            return AcquirePartition(key=parse_partition_key(data), area=parse_area(data))
         case RunKind.DOWNLOAD_AREA:
             data.check_names((*_FLIGHT_FIELDS, *AREA_FIELDS, "version"))
             area = parse_area(data)
@@ -131,9 +124,7 @@ def parse_work(kind: RunKind, payload: JsonValue) -> Work:
                 return DownloadArea(
                     source=data.get("source", str),
                     flight_id=data.get("flight_id", str),
-                    bbox=area.bbox,
-                    zoom_levels=area.zoom_levels,
-                    sector_class=area.sector_class,
+                    area=area,
                 )
         case RunKind.UPLOAD_FLIGHT:
             data.check_names((*_FLIGHT_FIELDS, "version"))

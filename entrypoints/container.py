@@ -25,6 +25,7 @@ from tileferry.adapters.postgres import (
     PostgresEnvelopeStore,
     PostgresTileMetadataStore,
     PostgresWorkReader,
+    build_reopen_sql,
 )
 from tileferry.adapters.signing import Ed25519Keys
 from tileferry.adapters.system import (
@@ -49,15 +50,17 @@ from tileferry.application.archive.archive_export import ArchiveExport
 from tileferry.application.archive.archive_import import ArchiveImport
 from tileferry.application.audit_reader import AuditReader
 from tileferry.application.cache.identity import CacheIdentity
+from tileferry.application.cache.inventory import CacheInventory
 from tileferry.application.control.acquisition import PartitionAcquisition, RawDownloaderFactory
 from tileferry.application.control.control_calls import RetryingCalls
 from tileferry.application.control.partition_control import PartitionControl
 from tileferry.application.control.queries import PartitionDataReader, WorkInspector
 from tileferry.application.control.run_control import RunControl
 from tileferry.application.control.worker import KeyExpiry, Worker
+from tileferry.application.download.area_survey import AreaSurvey
 from tileferry.application.ports import Clock, TileDownloader, TileUploader
-from tileferry.application.ports.progress import ProgressListener
-from tileferry.application.upload.upload_retry import GiveupReader
+from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
+from tileferry.application.upload.giveups import GiveupReview
 from tileferry.entrypoints import factories, tile_source
 from tileferry.entrypoints.cache_session import CacheSession
 from tileferry.entrypoints.config import Config
@@ -73,10 +76,10 @@ class Container(containers.DeclarativeContainer):
     clock: providers.Dependency[Clock] = providers.Dependency(
         default=providers.Singleton(SystemClock)
     )
-    listener: providers.Dependency[ProgressListener | None] = providers.Dependency(
-        default=providers.Object(None)
+    listener: providers.Dependency[ProgressListener] = providers.Dependency(
+        default=providers.Object(NULL_LISTENER)
     )
-    """Receives the waits of retries as progress events; ``None`` for no listener."""
+    """Receives the progress events of all parts."""
     in_run = providers.Dependency(instance_of=bool, default=providers.Object(False))  # noqa: FBT003  # a provider, not a flag
     """Whether calls belong to queued runs: then the queue waits for a source, not the call."""
     database = providers.Resource(factories.open_database, config)
@@ -108,9 +111,7 @@ class Container(containers.DeclarativeContainer):
         factories.build_cache_budget, config, cache_ledger, disk, tile_store, journals
     )
     audit_log = providers.Singleton(PostgresAuditLog, database=database)
-    audit_trail = providers.Resource(
-        factories.open_audit_trail, config, audit_log.provider, listener
-    )
+    audit_trail = providers.Resource(factories.open_audit_trail, config, audit_log.provider)
     idempotency_store = providers.Singleton(
         factories.build_idempotency_store, config, database, audit_log.provider
     )
@@ -133,6 +134,7 @@ class Container(containers.DeclarativeContainer):
         offload=providers.Object(offload),
         policies=providers.Singleton(factories.build_retry_policies, config),
         idempotency_manager=idempotency_manager,
+        progress=listener,
     )
     provider_address = providers.Singleton(tile_source.build_provider_address, config)
     http_client = providers.Resource(factories.open_http_client, provider_address)
@@ -148,6 +150,7 @@ class Container(containers.DeclarativeContainer):
         audit=audit_trail,
         policies=providers.Singleton(factories.build_retry_policies, config, in_run=in_run),
         tokens=providers.Singleton(SharedRetryTokens, clock=clock),
+        progress=listener,
     )
     download_settings = providers.Singleton(
         factories.build_download_settings, config, in_run=in_run
@@ -167,6 +170,7 @@ class Container(containers.DeclarativeContainer):
         retry=provider_retry,
         workers=workers,
         background=background,
+        progress=listener,
     )
     fdr = providers.Resource(factories.open_fdr, cache_root, clock)
     http_tile_uploader = providers.Factory(
@@ -192,6 +196,7 @@ class Container(containers.DeclarativeContainer):
         clock=clock,
         config=providers.Singleton(factories.build_retry_config, config),
         audit=audit_trail,
+        progress=listener,
     )
     tile_uploader = providers.Callable(
         factories.assemble_tile_uploader,
@@ -199,6 +204,7 @@ class Container(containers.DeclarativeContainer):
         plain=http_tile_uploader.provider,
         retrying=retrying_tile_uploader.provider,
         logger=logger,
+        progress=listener,
     )
     capture_ingest = providers.Factory(
         CaptureIngest,
@@ -208,9 +214,14 @@ class Container(containers.DeclarativeContainer):
         lock=cache_lock,
         clock=clock,
         logger=logger,
+        progress=listener,
     )
     cache_export = providers.Factory(
-        ArchiveExport, tile_store=tile_store, tile_metadata_store=metadata_store, logger=logger
+        ArchiveExport,
+        tile_store=tile_store,
+        tile_metadata_store=metadata_store,
+        logger=logger,
+        progress=listener,
     )
     archive_import = providers.Factory(
         ArchiveImport,
@@ -221,6 +232,7 @@ class Container(containers.DeclarativeContainer):
         clock=clock,
         logger=logger,
         gate=download_settings.provided.gate,
+        progress=listener,
     )
     raw_root = config.provided.partitions.raw_root
     raw_sink = providers.Singleton(FileRawSink, root=raw_root, clock=clock, logger=logger)
@@ -278,6 +290,7 @@ class Container(containers.DeclarativeContainer):
         uploader=tile_uploader.provider,
         lock_cache=cache_session.provided.hold,
         cache_root=cache_root,
+        progress=listener,
     )
     worker = providers.Factory(
         Worker,
@@ -290,14 +303,43 @@ class Container(containers.DeclarativeContainer):
         heartbeat=providers.Singleton(ThreadHeartbeat),
         clock=clock,
         logger=work_logger,
+        progress=listener,
     )
-    giveup_reader = providers.Factory(GiveupReader, fdr_client=fdr)
-    pictures = providers.Factory(TileImageFolder, cache_root)
+    giveups = providers.Factory(
+        GiveupReview,
+        tiles=metadata_store,
+        tile_metadata_store=metadata_store,
+        tile_store=tile_store.provider,
+        images=providers.Factory(TileImageFolder, cache_root),
+        fdr_client=fdr,
+        build_reopening_sql=providers.Object(build_reopen_sql),
+    )
+    cache_inventory = providers.Factory(
+        CacheInventory,
+        tiles=metadata_store,
+        ledger=cache_ledger,
+        budget=budget_enforcer.provider,
+        disk=disk,
+    )
+    area_survey = providers.Factory(
+        AreaSurvey,
+        provider=provider,
+        retry=provider_retry,
+        workers=workers,
+        journals=journals,
+        tile_metadata_store=metadata_store,
+        headroom=budget_enforcer.provider,
+        settings=download_settings,
+        freshness=metadata_store.provided.freshness,
+        clock=clock,
+        requests_per_s=providers.Callable(tile_source.get_max_requests_per_s, config),
+    )
     audit_reader = providers.Singleton(
         AuditReader,
         log=audit_log,
         retries=retry_manager,
         false_copies=audit_log.provided.find_false_copies,
+        progress=listener,
     )
 
 

@@ -52,9 +52,7 @@ from tileferry.application.control.policies import WorkPolicies
 from tileferry.application.control.worker import WorkerSettings
 from tileferry.application.ports import AuditSink, TileUploader
 from tileferry.application.ports.progress import ProgressListener
-from tileferry.application.ports.uploads import FlightRecords, UploadObserver
-from tileferry.application.progress import ProgressObserver
-from tileferry.application.upload.flight_upload import NULL_OBSERVER
+from tileferry.application.ports.uploads import FlightRecords
 from tileferry.domain.partitions import TerminalityPolicy
 from tileferry.domain.partitions.validator import ValidationRules
 from tileferry.domain.retry import RetryCategory, RetryPolicy, limit_to_run
@@ -174,7 +172,7 @@ def assemble_tile_uploader(
     retrying: Callable[..., IdempotentRetryTileUploader],
     logger: logging.Logger,
     flight_records: FlightRecords | None = None,
-    observer: UploadObserver = NULL_OBSERVER,
+    progress: ProgressListener,
 ) -> TileUploader:
     """Return an uploader that retries rejected tiles, unless that is disabled.
 
@@ -182,7 +180,7 @@ def assemble_tile_uploader(
     """
     tile_source.check_accepts_uploads(config)
     records = flight_records or FlightRecordFile(path=config.c11.flight_record_file)
-    bare = plain(flight_records=records, observer=observer)
+    bare = plain(flight_records=records, progress=progress)
     if config.c11.disable_retry_decorator:
         logger.info(
             "uploads make one pass: c11.disable_retry_decorator is set",
@@ -204,20 +202,17 @@ def open_background_executor() -> Iterator[ThreadPoolExecutor]:
         yield executor
 
 
-def open_audit_trail(
-    config: Config, audit_log: Callable[[], AuditSink], listener: ProgressListener | None
-) -> Iterator[AuditTrail]:
-    """Open the configured sinks; a listener receives the waits of retries first."""
+def open_audit_trail(config: Config, audit_log: Callable[[], AuditSink]) -> Iterator[AuditTrail]:
+    """Open the configured sinks."""
     with ExitStack() as closing:
         makers: dict[SinkName, Callable[[], AuditSink]] = {
             SinkName.POSTGRES: audit_log,
             SinkName.JSONL: partial(_open_jsonl_sink, config.audit.jsonl_path, closing),
             SinkName.LOG: lambda: LogAuditSink(logger=get_structured_logger("tileferry.audit")),
         }
-        progress = [] if listener is None else [ProgressObserver(listener)]
         yield AuditTrail(
             logger=logging.getLogger("tileferry.audit"),
-            sinks=[*progress, *(makers[name]() for name in dict.fromkeys(config.audit.sinks))],
+            sinks=[makers[name]() for name in dict.fromkeys(config.audit.sinks)],
             fail_closed=config.audit.fail_closed,
         )
 

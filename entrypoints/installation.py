@@ -18,27 +18,34 @@ from rich.console import Console
 
 from tileferry.adapters.filesystem import FlightRecordFile, OperatorConfirmation
 from tileferry.adapters.http import HttpTileDownloader
+from tileferry.adapters.http.provider import ProviderProbe, probe_provider
 from tileferry.adapters.postgres import SchemaStatus, get_schema_status, upgrade
 from tileferry.adapters.system import InterruptibleClock, SystemClock
 from tileferry.application import RetryManager
+from tileferry.application.audit_reader import AuditReader
+from tileferry.application.cache.identity import CacheIdentity
+from tileferry.application.cache.inventory import CacheInventory, CacheStats
+from tileferry.application.control.partition_control import PartitionControl
+from tileferry.application.control.policies import WorkPolicies
+from tileferry.application.control.queries import PartitionDataReader, WorkInspector
+from tileferry.application.control.run_control import RunControl
 from tileferry.application.control.worker import Worker
-from tileferry.application.ports import Clock, TileUploader
-from tileferry.application.ports.progress import ProgressEvent, ProgressListener
+from tileferry.application.download.area_survey import AreaSurvey
+from tileferry.application.download.survey import DownloadPlan, DurationEstimate
+from tileferry.application.ports import CacheLock, Clock, TileProvider, TileUploader
+from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
 from tileferry.application.ports.uploads import FlightRecords
-from tileferry.application.ports.work import ALL_KINDS
-from tileferry.application.progress import ProgressObserver
+from tileferry.application.ports.work import ALL_KINDS, WorkReader
+from tileferry.application.upload.giveups import GiveupReview
 from tileferry.domain.errors import InvalidStateError, InvalidValueError
 from tileferry.domain.runs import RunKind, WorkerId
+from tileferry.domain.tiles import DownloadRequest
 from tileferry.entrypoints.cache_session import make_folder
 from tileferry.entrypoints.config import Config, load_config
 from tileferry.entrypoints.container import Container
 from tileferry.entrypoints.factories import build_worker_settings
 from tileferry.entrypoints.logs import log_to
 from tileferry.entrypoints.worker_factory import KINDS_IN_CACHE
-
-
-def ignore_event(event: ProgressEvent, /) -> None:
-    """Do nothing: the listener of who has none."""
 
 
 def _check_config(instance: object, attribute: "Attribute[Config]", value: object) -> None:  # noqa: ARG001  # as attrs calls it
@@ -65,7 +72,7 @@ class Installation:
     """
 
     config: Config = field(factory=load_config, validator=_check_config)
-    listener: ProgressListener = field(default=ignore_event, kw_only=True)
+    listener: ProgressListener = field(default=NULL_LISTENER, kw_only=True)
     """Receives the progress of all work as events."""
     clock: Clock = field(factory=SystemClock, kw_only=True)
     """Every wait goes by this clock."""
@@ -76,6 +83,7 @@ class Installation:
     is set up."""
     _container: Container = field(init=False, repr=False)
     _resources: ExitStack = field(factory=ExitStack, init=False, repr=False)
+    _is_schema_checked: bool = field(default=False, init=False, repr=False)
     _state: _State = field(default=_State.NEW, init=False, repr=False)
 
     @_container.default
@@ -122,6 +130,14 @@ class Installation:
         """Return which revision the schema is at, and which one this version needs."""
         return get_schema_status(self._opened.database())
 
+    def get_server_version(self) -> str:
+        """Return the version of the database server; one that is too old is refused."""
+        return self._opened.database().check_server()
+
+    def get_database_time(self) -> datetime:
+        """Return the time by the database's clock."""
+        return self._opened.database().now()
+
     # transfers
 
     def hold_cache(self) -> AbstractContextManager[None]:
@@ -135,15 +151,11 @@ class Installation:
         """
         container = self._opened
         settings = evolve(container.download_settings(), max_failures_share=max_failures_share)
-        return container.tile_downloader(
-            settings=settings, observer=ProgressObserver(self.listener)
-        )
+        return container.tile_downloader(settings=settings)
 
     def build_uploader(self, flight_records: FlightRecords | None = None) -> TileUploader:
         """Return an uploader; use it while the cache is held."""
-        return self._opened.tile_uploader(
-            flight_records=flight_records, observer=ProgressObserver(self.listener)
-        )
+        return self._opened.tile_uploader(flight_records=flight_records)
 
     def select_flight_records(
         self, flight: str, record: Path | None, *, on_ground: bool
@@ -157,7 +169,94 @@ class Installation:
             return OperatorConfirmation(flight_id=flight, said_at=now)
         return None if record is None else FlightRecordFile(path=record)
 
-    # work
+    @property
+    def provider(self) -> TileProvider:
+        """The provider of the configured source."""
+        return self._opened.provider()
+
+    def probe_provider(self, path: str) -> ProviderProbe:
+        """Call the provider once, and return what its answer shows of the server."""
+        return probe_provider(self._opened.http_client(), path)
+
+    @property
+    def area_survey(self) -> AreaSurvey:
+        """Summarizes what the provider has in an area, and plans downloads."""
+        self._opened.provider()  # first: bad settings are reported before the database's state
+        return self._checked.area_survey()
+
+    def plan_download(
+        self, request: DownloadRequest, *, rate_bytes_s: float | None = None
+    ) -> tuple[DownloadPlan, DurationEstimate]:
+        """Return what a download would do, whether it fits, and how long it would take."""
+        make_folder(self.config.c11.cache_root)
+        return self.area_survey.plan(request, rate_bytes_s=rate_bytes_s)
+
+    # the cache
+
+    @property
+    def cache_inventory(self) -> CacheInventory:
+        """Counts what the cache holds, and pins flights."""
+        return self._checked.cache_inventory()
+
+    def compute_cache_stats(self) -> CacheStats:
+        """Return the size of the cache beside its limits; the folder is created if missing."""
+        inventory = self.cache_inventory
+        make_folder(self.config.c11.cache_root)
+        return inventory.compute_stats()
+
+    @property
+    def cache_identity(self) -> CacheIdentity:
+        """Tells whether the database belongs to this cache."""
+        return self._checked.cache_identity()
+
+    @property
+    def cache_lock(self) -> CacheLock:
+        """The lock that ``hold_cache`` takes."""
+        return self._opened.cache_lock()
+
+    @property
+    def giveups(self) -> GiveupReview:
+        """Lists tiles whose upload was given up, with instructions to reopen them."""
+        return self._checked.giveups()
+
+    # runs and partitions
+
+    @property
+    def run_control(self) -> RunControl:
+        """Submits, cancels and retries runs."""
+        return self._checked.run_control()
+
+    @property
+    def partition_control(self) -> PartitionControl:
+        """Retries and retires partitions, and plans and applies backfills."""
+        return self._checked.partition_control()
+
+    @property
+    def work_reader(self) -> WorkReader:
+        """Lists and counts runs and partitions."""
+        return self._checked.work_reader()
+
+    @property
+    def inspector(self) -> WorkInspector:
+        """Shows a run, a partition or a source with all that is recorded about it."""
+        return self._checked.inspection()
+
+    @property
+    def partition_data(self) -> PartitionDataReader:
+        """Opens the sealed tiles of partitions."""
+        return self._checked.partition_reading()
+
+    @property
+    def work_policies(self) -> WorkPolicies:
+        """The retry policies of runs and partitions, as configured."""
+        return self._opened.work_policies()
+
+    # audit and retries
+
+    @property
+    def audit_reader(self) -> AuditReader:
+        """Reads, searches, verifies and replays the audit log."""
+        return self._checked.audit_reader()
 
     @property
     def retry_manager(self) -> RetryManager:
@@ -210,7 +309,9 @@ class Installation:
     def _checked(self) -> Container:
         """The container, over a database whose schema is current."""
         container = self._opened
-        get_schema_status(container.database()).check()
+        if not self._is_schema_checked:
+            get_schema_status(container.database()).check()
+            self._is_schema_checked = True
         return container
 
     def _require_open(self) -> None:

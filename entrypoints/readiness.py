@@ -1,6 +1,5 @@
 """Judging an area of the container's cache: is it ready for a flight?"""
 
-from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 
 from attrs import frozen
@@ -33,10 +32,8 @@ class ReadinessQuery:
         check_area_size(self.coverage)
 
 
-def check_readiness(
-    container: Container, query: ReadinessQuery, on_tile: Callable[[], None] = lambda: None
-) -> ReadinessReport:
-    """Judge; whoever reads the tiles holds the cache meanwhile."""
+def check_readiness(container: Container, query: ReadinessQuery) -> ReadinessReport:
+    """Assess the area; reading the tiles' bytes takes the cache's lock."""
     get_schema_status(container.database()).check()
     standard = FlightStandard(
         sector=query.sector,
@@ -46,12 +43,14 @@ def check_readiness(
         freshness=container.metadata_store().freshness,
         resolution=container.download_settings().gate,
     )
-    use_case = FlightReadiness(tile_metadata_store=container.metadata_store())
+    use_case = FlightReadiness(
+        tile_metadata_store=container.metadata_store(), progress=container.listener()
+    )
     if query.quick:
-        return use_case.assess(query.coverage, standard, source=query.source, on_tile=on_tile)
+        return use_case.assess(query.coverage, standard, source=query.source)
     with lock_cache(container):  # a writer at work would look like damage
         use_case.check_bytes = container.tile_store().find_problem
-        return use_case.assess(query.coverage, standard, source=query.source, on_tile=on_tile)
+        return use_case.assess(query.coverage, standard, source=query.source)
 
 
 def get_end_of_day(day: date, now: datetime, *, field: str) -> datetime:

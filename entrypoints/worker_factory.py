@@ -17,6 +17,7 @@ from tileferry.application.control.run_handlers import (
 )
 from tileferry.application.control.worker import RunHandler, RunResult, Worker
 from tileferry.application.ports import TileDownloader, TileUploader
+from tileferry.application.ports.progress import ProgressListener
 from tileferry.application.ports.work import ALL_KINDS
 from tileferry.domain.runs import Run, RunKind, WorkerId
 from tileferry.entrypoints.cache_session import make_folder
@@ -37,17 +38,21 @@ def build_run_handlers(
     uploader: Callable[..., TileUploader],
     lock_cache: Callable[[], AbstractContextManager[None]],
     cache_root: Path,
+    progress: ProgressListener,
 ) -> Mapping[RunKind, RunHandler]:
     """Return the handler of each kind of run; ``clock`` is the one that all parts wait by."""
     handlers: Mapping[RunKind, RunHandler] = {
-        RunKind.ACQUIRE_PARTITION: AcquirePartitionHandler(acquisition),
+        RunKind.ACQUIRE_PARTITION: AcquirePartitionHandler(acquisition, progress),
         RunKind.DOWNLOAD_AREA: DownloadAreaHandler(
-            downloader=lambda observer: downloader(observer=observer),
+            downloader=lambda listener: downloader(progress=listener),
             locked=lock_cache,
             cache_root=cache_root,
+            progress=progress,
         ),
         RunKind.UPLOAD_FLIGHT: UploadFlightHandler(
-            uploader=lambda observer: uploader(observer=observer), locked=lock_cache
+            uploader=lambda listener: uploader(progress=listener),
+            locked=lock_cache,
+            progress=progress,
         ),
     }
     return {kind: partial(_run_interruptibly, clock, handler) for kind, handler in handlers.items()}

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from support.provider import RunningProvider
 
 TEMPLATE = "tileferry_template"
-SLOW_FIRST = ("test_demo", "test_wheel", "_crash", "test_memory", "test_upload_restarts")
+SLOW_FIRST = ("test_demo", "test_wheel", "_crash", "_memory", "_upload_restarts")
 """Modules with long tests: begun last, one of them would keep the other workers waiting."""
 
 # For each command it reads the source of every class of the configuration anew: 0.1 s.

@@ -15,11 +15,10 @@ from tileferry.adapters.filesystem import FileCacheLock, FileJournalStore, FileS
 from tileferry.adapters.http.provider import HttpTileProvider
 from tileferry.adapters.system import SharedRetryTokens, ThreadWorkers, new_id
 from tileferry.application import AreaDownload, AuditTrail, DownloadSettings, RetryManager
-from tileferry.application.download.area_download import NULL_OBSERVER
 from tileferry.application.ports.background import Background
 from tileferry.application.ports.cache import CacheBudgetEnforcer
 from tileferry.application.ports.clock import Clock
-from tileferry.application.ports.downloads import DownloadObserver
+from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
 from tileferry.application.ports.provider import TileProvider
 from tileferry.application.ports.tiles import TileMetadataStore, TileStore
 from tileferry.domain.tiles import BBox, DownloadBatchReport, DownloadRequest, TileSummary
@@ -44,7 +43,7 @@ class HttpTileDownloader:
     retry: RetryManager = field()
     workers: ThreadWorkers = field(factory=ThreadWorkers)
     background: Background | None = None
-    observer: DownloadObserver = NULL_OBSERVER
+    progress: ProgressListener = NULL_LISTENER
 
     @provider.default
     def _make_provider(self) -> TileProvider:
@@ -90,5 +89,5 @@ class HttpTileDownloader:
             logger=self.logger,
             settings=self.settings,
             background=self.background,
-            observer=self.observer,
+            progress=self.progress,
         )

@@ -23,14 +23,13 @@ from tileferry.application.download.provider_calls import to_schema_error
 from tileferry.application.ports.background import Background
 from tileferry.application.ports.cache import CacheLock
 from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
 from tileferry.application.ports.tiles import TileMetadataStore, TileStore
 from tileferry.application.ports.uploads import (
     EnvelopeStore,
     FlightRecords,
     SigningKeys,
-    UploadObserver,
 )
-from tileferry.application.upload.flight_upload import NULL_OBSERVER
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import (
     PerTileStatus,
@@ -145,7 +144,7 @@ class HttpTileUploader:
     clock: Clock
     settings: UploadSettings = field(factory=UploadSettings)
     limits: ResponseLimits = field(factory=ResponseLimits)
-    observer: UploadObserver = NULL_OBSERVER
+    progress: ProgressListener = NULL_LISTENER
     background: Background | None = None
     _upload: FlightUpload = field(init=False)
 
@@ -165,7 +164,7 @@ class HttpTileUploader:
             clock=self.clock,
             logger=self.logger,
             settings=self.settings,
-            observer=self.observer,
+            progress=self.progress,
             background=self.background,
         )
 

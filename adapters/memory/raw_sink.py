@@ -30,7 +30,6 @@ from tileferry.domain.partitions.manifest import (
     PartitionDamage,
     PartitionHeader,
     SealedPartition,
-    to_plain_area,
 )
 from tileferry.domain.partitions.manifest_format import (
     ManifestReader,
@@ -144,7 +143,7 @@ class MemoryRawSink:
         try:
             if raw.manifest:
                 refuse_sealed(raw.root)
-            if raw.area != to_plain_area(area):
+            if raw.area != area:
                 refuse_other_area(run_id, area)
             self._partitions[key, run_id] = raw
             yield raw
@@ -180,5 +179,5 @@ class MemoryRawSink:
             lock=MemoryCacheLock(name=f"{key}/{run_id}", holders=self._locks),
             key=key,
             run_id=run_id,
-            area=to_plain_area(area),
+            area=area,
         )

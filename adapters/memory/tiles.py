@@ -1,6 +1,6 @@
 """Tiles and their index in memory."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -23,6 +23,7 @@ from tileferry.domain.tiles import (
     TileId,
     TileMetadata,
     VotingStatus,
+    build_capture_source,
     move_status,
     replaces,
 )
@@ -240,6 +241,35 @@ class MemoryTileMetadataStore:
         for tile_id in tile_ids:
             if tile_id in self._tiles:
                 self._tiles[tile_id] = evolve(self._tiles[tile_id], last_used_at=self._now())
+
+    # As an inventory
+
+    def count(self) -> int:
+        """Return how many tiles there are."""
+        return len(self._tiles)
+
+    def count_pending(self, flight_id: str) -> int:
+        """Return how many tiles of a flight wait for their upload."""
+        return sum(1 for _ in self.pending_uploads(flight_id))
+
+    def count_stored_for_flight(self, flight_id: str) -> int:
+        """Return how many tiles were last stored for a flight."""
+        return sum(tile.flight_id == flight_id for tile in self._tiles.values())
+
+    def count_captured(self, flight_id: str) -> dict[VotingStatus, int]:
+        """Return how many tiles a flight captured, by voting status."""
+        source = build_capture_source(flight_id)
+        return dict(
+            Counter(t.voting_status for t in self._tiles.values() if t.tile_id.source == source)
+        )
+
+    def find_given_up(self, flight_id: str | None = None) -> Iterator[TileMetadata]:
+        """Yield the tiles whose upload was given up, by flight."""
+        for tile in sorted(self._tiles.values(), key=lambda t: (t.flight_id, t.tile_id)):
+            if tile.voting_status is VotingStatus.UPLOAD_GIVEUP and (
+                flight_id in {None, tile.flight_id}
+            ):
+                yield tile
 
     # As the index of a store of bytes
 

@@ -1,6 +1,6 @@
 """Exporting tiles of the cache to an archive: checked as they are read, and again once written."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from hashlib import sha256
 from logging import Logger
 
@@ -8,6 +8,12 @@ from attrs import define, field, frozen
 
 from tileferry.application.cache.bulk_store import BoundedList
 from tileferry.application.ports.archives import ArchivedTile, ArchiveReader, ArchiveTarget
+from tileferry.application.ports.progress import (
+    NULL_LISTENER,
+    ItemsProcessed,
+    ProgressListener,
+    Task,
+)
 from tileferry.application.ports.tiles import TileMetadataStore, TileStore
 from tileferry.domain.archives import (
     ArchiveDescription,
@@ -28,6 +34,8 @@ from tileferry.domain.errors import (
     TileNotFoundError,
 )
 from tileferry.domain.tiles import TileCoverage, TileId, TileMetadata, TileRange
+
+_TILE_EXPORTED = ItemsProcessed(task=Task.EXPORT)
 
 
 @frozen(kw_only=True)
@@ -77,8 +85,8 @@ class ArchiveExport:
     tile_store: TileStore
     tile_metadata_store: TileMetadataStore
     logger: Logger
-    on_tile: Callable[[], object] = lambda: None
-    """Is called for each tile, when it is written and when it is read again."""
+    progress: ProgressListener = NULL_LISTENER
+    """Receives an event for each tile when it is written, and another when it is read back."""
 
     def export(self, request: ExportRequest, target: ArchiveTarget) -> ExportReport:
         """Write an archive, compare it with what was read, and only then give it its name."""
@@ -88,7 +96,7 @@ class ArchiveExport:
                 tile = self._read_tile(row, written)
                 if tile is not None:
                     draft.add(tile)
-                    self.on_tile()
+                    self.progress(_TILE_EXPORTED)
             if not written.content.tiles:
                 raise _empty_archive_error(request, written, target.place)
             about = written.about.build(name=request.name, attribution=request.attribution)
@@ -186,7 +194,7 @@ class ArchiveExport:
         for item in archive.tiles(source):
             if isinstance(item, ArchivedTile):
                 found.add(item.tile_id, sha256(item.content).digest())
-                self.on_tile()
+                self.progress(_TILE_EXPORTED)
         if found != expected:
             raise StorageError(
                 action="verify the archive",

@@ -15,6 +15,7 @@ from tileferry.application.cache.bulk_store import (
 from tileferry.application.cache.group_commit import GroupCommit
 from tileferry.application.cache.tile_lookup import RecentDigests, is_readable, lookup_metadata
 from tileferry.application.ports.archives import ArchivedTile, ArchiveSource, RefusedEntry
+from tileferry.application.ports.progress import ItemsProcessed, Task
 from tileferry.domain.errors import FreshnessRejectionError, InvalidValueError, Remedy
 from tileferry.domain.tiles import (
     BlobRef,
@@ -30,6 +31,8 @@ from tileferry.domain.tiles import (
 )
 from tileferry.domain.tiles.tile_id import check_source
 from tileferry.domain.validation import aware, instance, name, positive
+
+_TILE_IMPORTED = ItemsProcessed(task=Task.IMPORT)
 
 
 @frozen(kw_only=True)
@@ -115,7 +118,7 @@ class _ImportRun:
             get_size=lambda tile: len(tile.content),
         ):
             self._try_import(tile, known, commit)
-            self.deps.on_tile()
+            self.deps.progress(_TILE_IMPORTED)
 
     def _try_import(
         self, tile: ArchivedTile, known: TileMetadata | None, commit: GroupCommit

@@ -1,6 +1,6 @@
 """Many tiles brought into the cache at once, from an archive or from an aircraft's card."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from logging import Logger
@@ -12,6 +12,7 @@ from tileferry.application.cache.group_commit import GroupCommit, GroupLimits
 from tileferry.application.cache.tile_lookup import StoredTiles, lookup_metadata
 from tileferry.application.ports.cache import CacheBudgetEnforcer, CacheLock
 from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
 from tileferry.application.ports.tiles import TileMetadataStore, TileStore
 from tileferry.domain.tiles import BlobRef, FreshnessLabel, NewTile, TileId
 
@@ -34,7 +35,7 @@ class BulkStore:
     clock: Clock
     logger: Logger
     group: GroupLimits = field(factory=GroupLimits)
-    on_tile: Callable[[], object] = lambda: None
+    progress: ProgressListener = NULL_LISTENER
 
     @contextmanager
     def open_commit(

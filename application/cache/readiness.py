@@ -6,6 +6,12 @@ from functools import cached_property
 
 from attrs import define, field, frozen
 
+from tileferry.application.ports.progress import (
+    NULL_LISTENER,
+    ItemsProcessed,
+    ProgressListener,
+    Task,
+)
 from tileferry.application.ports.tiles import TileMetadataStore
 from tileferry.domain.tiles import (
     BBox,
@@ -105,6 +111,7 @@ class FlightReadiness:
     tile_metadata_store: TileMetadataStore
     check_bytes: BytesCheck | None = None
     """Nothing is read when it is left out."""
+    progress: ProgressListener = NULL_LISTENER
 
     def assess(
         self,
@@ -112,10 +119,10 @@ class FlightReadiness:
         standard: FlightStandard,
         *,
         source: str,
-        on_tile: Callable[[], None] = lambda: None,
     ) -> ReadinessReport:
         """Judge each tile of the area; memory holds a byte for each, and one page of rows."""
         marks, worst = ReadinessMap(coverage), _WorstTiles()
+        processed = ItemsProcessed(task=Task.CHECK_READINESS, total=coverage.count)
         for tile in self.tile_metadata_store.query_by_bbox(
             coverage.bbox, coverage.zoom_levels, source=source
         ):
@@ -126,7 +133,7 @@ class FlightReadiness:
             marks.mark(tile.tile_id, [defect.flaw for defect in defects])
             for defect in defects:
                 worst.add(tile.tile_id, defect)
-            on_tile()
+            self.progress(processed)
         return ReadinessReport(
             coverage=coverage,
             source=source,

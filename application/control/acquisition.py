@@ -8,12 +8,13 @@ from pathlib import PurePath
 from attrs import define, field
 
 from tileferry.application.cache.budget import DiskBudget
-from tileferry.application.download.area_download import NULL_OBSERVER, AreaDownload
+from tileferry.application.download.area_download import AreaDownload
 from tileferry.application.download.download_run import DownloadSettings
 from tileferry.application.ports.background import Background
 from tileferry.application.ports.cache import DiskSpace
 from tileferry.application.ports.clock import Clock
-from tileferry.application.ports.downloads import DownloadObserver, TileDownloader, Workers
+from tileferry.application.ports.downloads import TileDownloader, Workers
+from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
 from tileferry.application.ports.provider import TileProvider
 from tileferry.application.ports.raw_partitions import DownloaderFactory, OpenPartition, RawSink
 from tileferry.application.retries.manager import RetryManager
@@ -42,7 +43,7 @@ class PartitionAcquisition:
         run_id: RunId,
         area: Area,
         *,
-        observer: DownloadObserver = NULL_OBSERVER,
+        progress: ProgressListener = NULL_LISTENER,
     ) -> tuple[Verdict, SealedPartition]:
         """Bring the area into the run's raw partition, unless that is sealed, and judge it.
 
@@ -50,7 +51,7 @@ class PartitionAcquisition:
         """
         sealed = self.sink.find(key, run_id)
         if sealed is None:
-            sealed = self._extract(key, run_id, area, observer)
+            sealed = self._extract(key, run_id, area, progress)
         return self.judge_sealed(sealed), sealed
 
     def judge_sealed(self, sealed: SealedPartition) -> Verdict:
@@ -73,17 +74,15 @@ class PartitionAcquisition:
         return verdict
 
     def _extract(
-        self, key: PartitionKey, run_id: RunId, area: Area, observer: DownloadObserver
+        self, key: PartitionKey, run_id: RunId, area: Area, progress: ProgressListener
     ) -> SealedPartition:
         with self.sink.open(key, run_id, area) as raw:
             request = DownloadRequest(
                 flight_id=run_id,
-                bbox=area.bbox,
-                zoom_levels=area.zoom_levels,
-                sector_class=area.sector_class,
+                area=area,
                 cache_root=raw.root,
             )
-            downloader = self.downloaders.create(raw, observer=observer)
+            downloader = self.downloaders.create(raw, progress=progress)
             report = downloader.download_tiles_for_area(request)
             sealed = raw.seal(report, at=datetime.fromtimestamp(self.clock.now(), UTC))
         self.logger.info(
@@ -118,7 +117,7 @@ class RawDownloaderFactory:
     background: Background | None = None
 
     def create(
-        self, raw: OpenPartition, *, observer: DownloadObserver = NULL_OBSERVER
+        self, raw: OpenPartition, *, progress: ProgressListener = NULL_LISTENER
     ) -> TileDownloader:
         """Return what downloads into ``raw``."""
         return AreaDownload(
@@ -137,7 +136,7 @@ class RawDownloaderFactory:
             logger=self.logger,
             settings=self.settings,
             background=self.background,
-            observer=observer,
+            progress=progress,
             # A raw partition is done when it is sealed. Before that a crash must not turn the next
             # try into a no-op, whose report knows nothing of what the gates refused.
             marks_complete=False,

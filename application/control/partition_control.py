@@ -238,7 +238,7 @@ class PartitionControl:
         reason: str,
     ) -> Partition:
         """Give one date its run; it has the area of the plan, whatever it had before."""
-        work = AcquirePartition.for_partition(plan.get_key(line), plan.request.area)
+        work = AcquirePartition(key=plan.get_key(line), area=plan.request.area)
         self._start_run(
             unit,
             plan.get_run_id(line),

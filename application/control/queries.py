@@ -1,15 +1,16 @@
 """Looking at runs and partitions: all that the books know of one, at about the same time."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from tileferry.application.control.policies import WorkPolicies
 from tileferry.application.ports.raw_partitions import PartitionReader, RawSink, refuse_changed
 from tileferry.application.ports.work import (
     PartitionAttempt,
+    PartitionFilter,
     PlannedRetry,
     SourceLoad,
     WorkReader,
@@ -19,6 +20,7 @@ from tileferry.domain.partitions import (
     Partition,
     PartitionGiveUpReason,
     PartitionKey,
+    PartitionStatus,
     find_give_up_reason,
     get_readable_run,
 )
@@ -96,6 +98,17 @@ class WorkInspector:
     ) -> PartitionGiveUpReason | None:
         """Return why a failed partition is not tried again by itself, if it is not."""
         return find_give_up_reason(partition, self.policies.terminality, now)
+
+    def iter_terminal(
+        self, wanted: PartitionFilter
+    ) -> Iterator[tuple[Partition, PartitionGiveUpReason]]:
+        """Yield the failed partitions among ``wanted`` that nothing retries, and why."""
+        now = self.books.now()
+        failed = evolve(wanted, statuses=(PartitionStatus.FAILED,))
+        for partition in self.books.find_partitions(failed):
+            reason = self.find_terminal_reason(partition, now)
+            if reason is not None:
+                yield partition, reason
 
     def list_sources(self) -> Sequence[SourceDetails]:
         """Return every source, in the order of their names."""

@@ -1,6 +1,6 @@
 """What a worker does for each kind of run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import PurePath
 
@@ -8,15 +8,16 @@ from attrs import define, frozen
 
 from tileferry.application.control.acquisition import PartitionAcquisition
 from tileferry.application.control.worker import RunResult
-from tileferry.application.ports.downloads import DownloadObserver, TileDownloader, TileFate
-from tileferry.application.ports.uploads import TileUploader, UploadObserver
-from tileferry.domain.runs import Run, RunKind
-from tileferry.domain.tiles import (
-    DownloadBatchReport,
-    DownloadRequest,
-    PerTileStatus,
-    UploadRequest,
+from tileferry.application.ports.downloads import TileDownloader
+from tileferry.application.ports.progress import (
+    NULL_LISTENER,
+    DownloadFinished,
+    ProgressEvent,
+    ProgressListener,
 )
+from tileferry.application.ports.uploads import TileUploader
+from tileferry.domain.runs import Run, RunKind
+from tileferry.domain.tiles import DownloadRequest, UploadRequest
 from tileferry.domain.work import (
     AcquirePartition,
     DownloadArea,
@@ -28,32 +29,17 @@ from tileferry.domain.work import (
 
 
 @frozen
-class StopCheckObserver:
-    """Looks on, and ends the work when its worker has to stop."""
+class StopCheckListener:
+    """Forwards events, and stops the work when its worker has to stop or has lost the run."""
 
     check: Callable[[], None]
+    listener: ProgressListener = NULL_LISTENER
 
-    def on_listing(self, tiles: int) -> None:  # noqa: ARG002  # the port has them
-        """Note how many tiles are listed so far."""
-        self.check()
-
-    def on_begin(self, *, tiles: int, already_stored: int, estimated_bytes: int) -> None:  # noqa: ARG002  # the port has them
-        """Note what there is to do."""
-        self.check()
-
-    def on_tile(self, fate: TileFate, size_bytes: int) -> None:
-        """Note what became of a tile."""
-
-    def on_durable(self, tiles: int) -> None:  # noqa: ARG002  # the port has them
-        """Note how many tiles of this run are safe by now; that comes twice a second at least."""
-        self.check()
-
-    def on_end(self, report: DownloadBatchReport) -> None:
-        """Note the end."""
-
-    def on_answers(self, answers: Sequence[PerTileStatus], size_bytes: int) -> None:  # noqa: ARG002  # the port has them
-        """Learn what the provider said of a batch; it is recorded by now."""
-        self.check()
+    def __call__(self, event: ProgressEvent, /) -> None:
+        """Forward an event; after the end of a download there is nothing to stop."""
+        self.listener(event)
+        if not isinstance(event, DownloadFinished):
+            self.check()
 
 
 @define
@@ -61,13 +47,14 @@ class AcquirePartitionHandler:
     """Extracts a partition, seals it, and has it judged; the verdict is the validator's."""
 
     acquisition: Callable[[], PartitionAcquisition]
+    progress: ProgressListener = NULL_LISTENER
 
     def __call__(self, run: Run, check: Callable[[], None], /) -> RunResult:
         """Acquire the run's partition."""
         work = parse_work(RunKind.ACQUIRE_PARTITION, run.payload)
         assert isinstance(work, AcquirePartition)  # noqa: S101  # of that kind it is
         verdict, sealed = self.acquisition().acquire(
-            work.key, run.run_id, work, observer=StopCheckObserver(check)
+            work.key, run.run_id, work.area, progress=StopCheckListener(check, self.progress)
         )
         return RunResult(verdict=verdict, sealed=sealed)
 
@@ -76,9 +63,10 @@ class AcquirePartitionHandler:
 class DownloadAreaHandler:
     """Downloads an area into the cache, which nobody else may be writing to."""
 
-    downloader: Callable[[DownloadObserver], TileDownloader]
+    downloader: Callable[[ProgressListener], TileDownloader]
     locked: Callable[[], AbstractContextManager[None]]
     cache_root: PurePath
+    progress: ProgressListener = NULL_LISTENER
 
     def __call__(self, run: Run, check: Callable[[], None], /) -> RunResult:
         """Download the run's area."""
@@ -86,13 +74,12 @@ class DownloadAreaHandler:
         assert isinstance(work, DownloadArea)  # noqa: S101  # as above
         request = DownloadRequest(
             flight_id=work.flight_id,
-            bbox=work.bbox,
-            zoom_levels=work.zoom_levels,
-            sector_class=work.sector_class,
+            area=work.area,
             cache_root=self.cache_root,
         )
         with self.locked():
-            report = self.downloader(StopCheckObserver(check)).download_tiles_for_area(request)
+            downloader = self.downloader(StopCheckListener(check, self.progress))
+            report = downloader.download_tiles_for_area(request)
         return RunResult(verdict=judge_download(run.run_id, report))
 
 
@@ -100,8 +87,9 @@ class DownloadAreaHandler:
 class UploadFlightHandler:
     """Uploads what a flight captured, which nobody else may be doing."""
 
-    uploader: Callable[[UploadObserver], TileUploader]
+    uploader: Callable[[ProgressListener], TileUploader]
     locked: Callable[[], AbstractContextManager[None]]
+    progress: ProgressListener = NULL_LISTENER
 
     def __call__(self, run: Run, check: Callable[[], None], /) -> RunResult:
         """Upload the run's flight."""
@@ -109,5 +97,6 @@ class UploadFlightHandler:
         assert isinstance(work, UploadFlight)  # noqa: S101  # as above
         request = UploadRequest(flight_id=work.flight_id)
         with self.locked():
-            report = self.uploader(StopCheckObserver(check)).upload_pending_tiles(request)
+            uploader = self.uploader(StopCheckListener(check, self.progress))
+            report = uploader.upload_pending_tiles(request)
         return RunResult(verdict=judge_upload(run.run_id, report))

@@ -19,6 +19,12 @@ from tileferry.application.control.run_claims import LeasedRuns, RunClaimer
 from tileferry.application.control.run_control import RunControl
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.idempotency import Heartbeat, IdempotencyStore
+from tileferry.application.ports.progress import (
+    NULL_LISTENER,
+    ProgressListener,
+    RunFinished,
+    RunStarted,
+)
 from tileferry.application.ports.work import ALL_KINDS, RunQueue
 from tileferry.domain.errors import DatabaseError, LeaseLostError, TileManagerError
 from tileferry.domain.partitions.manifest import SealedPartition
@@ -104,6 +110,7 @@ class Worker:
     is_stopping: Callable[[], bool] = lambda: False
     check_stop: Callable[[], None] = lambda: None
     """Raises ``KeyboardInterrupt`` when even the run under way has to stop."""
+    progress: ProgressListener = NULL_LISTENER
     ended: Counter[RunStatus] = field(factory=Counter, init=False)
     """How the runs that it carried out have ended, so far."""
     _held: LeasedRuns = field(init=False)
@@ -197,13 +204,14 @@ class Worker:
         held = self._held
         try:
             held.check(run)
+            self.progress(RunStarted(run_id=run.run_id, kind=run.kind))
             result = self.handlers[run.kind](run, lambda: self._check(run))
         except LeaseLostError:
             raise
         except Exception as error:  # noqa: BLE001  # whatever it is, the policy decides
             held.drop(run)
             self.control.process_error(run, error)
-            self.ended[RunStatus.ERROR] += 1
+            self._finish(run, RunStatus.ERROR)
         except KeyboardInterrupt:
             self._release_runs([run])
             raise
@@ -213,7 +221,11 @@ class Worker:
             raise
         else:
             self._report(run, result)
-            self.ended[RunStatus(result.verdict.outcome)] += 1
+            self._finish(run, RunStatus(result.verdict.outcome))
+
+    def _finish(self, run: Run, status: RunStatus) -> None:
+        self.ended[status] += 1
+        self.progress(RunFinished(run_id=run.run_id, kind=run.kind, status=status))
 
     def _report(self, run: Run, result: RunResult) -> None:
         routine = (

@@ -12,13 +12,13 @@ from tileferry.application.download.resume import ResumePoint
 from tileferry.application.ports.background import Background
 from tileferry.application.ports.cache import CacheBudgetEnforcer, CacheLock
 from tileferry.application.ports.clock import Clock
-from tileferry.application.ports.downloads import (
-    DownloadObserver,
-    SpoolStore,
-    TileFate,
-    Workers,
-)
+from tileferry.application.ports.downloads import SpoolStore, Workers
 from tileferry.application.ports.journal import JournalStore
+from tileferry.application.ports.progress import (
+    NULL_LISTENER,
+    DownloadFinished,
+    ProgressListener,
+)
 from tileferry.application.ports.provider import TileProvider
 from tileferry.application.ports.tiles import TileMetadataStore, TileStore
 from tileferry.application.retries.manager import RetryManager
@@ -38,19 +38,6 @@ from tileferry.domain.tiles import (
 )
 
 
-class _NullDownloadObserver:
-    """An observer for when nobody looks."""
-
-    def on_listing(self, tiles: int) -> None: ...
-    def on_begin(self, *, tiles: int, already_stored: int, estimated_bytes: int) -> None: ...
-    def on_tile(self, fate: TileFate, size_bytes: int) -> None: ...
-    def on_durable(self, tiles: int) -> None: ...
-    def on_end(self, report: DownloadBatchReport) -> None: ...
-
-
-NULL_OBSERVER: DownloadObserver = _NullDownloadObserver()
-
-
 @define(kw_only=True)
 class AreaDownload:
     """The use case. Needs the cache's lock, and keeps to the order that a crash cannot spoil."""
@@ -68,7 +55,7 @@ class AreaDownload:
     logger: Logger
     settings: DownloadSettings = field(factory=DownloadSettings)
     background: Background | None = None
-    observer: DownloadObserver = NULL_OBSERVER
+    progress: ProgressListener = NULL_LISTENER
     marks_complete: bool = True
     """Whether a request that was carried out is a no-op from then on."""
 
@@ -147,7 +134,7 @@ class AreaDownload:
                 **counts,
             },
         )
-        self.observer.on_end(report)
+        self.progress(DownloadFinished(report=report))
 
     def _log_failure(self, report: DownloadBatchReport, error: BaseException) -> None:
         kind = "c11.download.interrupted"

@@ -12,6 +12,12 @@ from tileferry.application.cache.group_commit import GroupCommit, GroupLimits
 from tileferry.application.download.provider_calls import ProviderCalls, TileFetch
 from tileferry.application.ports.downloads import ListingSpool, TileFate
 from tileferry.application.ports.journal import Journal
+from tileferry.application.ports.progress import (
+    DownloadStarted,
+    ListingProgressed,
+    TileProcessed,
+    TilesStored,
+)
 from tileferry.application.ports.provider import FetchedTile
 from tileferry.domain.errors import (
     FreshnessRejectionError,
@@ -129,14 +135,16 @@ class DownloadRun:
                 else:
                     estimated_bytes += tile.estimated_bytes
                 listed.append(tile)
-            self.deps.observer.on_listing(self.requested)
+            self.deps.progress(ListingProgressed(tiles=self.requested))
         return estimated_bytes
 
     def _begin(self, estimated_bytes: int) -> None:
-        self.deps.observer.on_begin(
-            tiles=self.requested,
-            already_stored=self.already_stored,
-            estimated_bytes=estimated_bytes,
+        self.deps.progress(
+            DownloadStarted(
+                tiles=self.requested,
+                already_stored=self.already_stored,
+                estimated_bytes=estimated_bytes,
+            )
         )
         self.deps.logger.info(
             "download for flight %s: %d tiles, %d of them stored before",
@@ -182,17 +190,21 @@ class DownloadRun:
                 self._store_all(results, commit)
         finally:
             self.durable = commit.durable
-            uses.observer.on_durable(commit.durable)
+            uses.progress(TilesStored(tiles=commit.durable))
 
     def _store_all(self, results: "Iterable[_FetchResult | None]", commit: GroupCommit) -> None:
-        """Take results as they come. Who interrupts it gets what was taken made safe first."""
+        """Store results as they come in. After an interrupt, flush before it is raised."""
+        stored = 0
         try:
             for result in results:
-                if result is None:  # nothing comes in: what is there becomes safe meanwhile
+                if result is None:  # idle: flush what is there
                     commit.flush()
                 else:
                     self._store_result(result, commit)
-                self.deps.observer.on_durable(commit.durable)
+                # A tile has its own event; an idle moment needs one, so that a listener can stop.
+                if result is None or commit.durable != stored:
+                    stored = commit.durable
+                    self.deps.progress(TilesStored(tiles=stored))
                 if self.failure is not None:
                     break
         except KeyboardInterrupt:
@@ -293,7 +305,7 @@ class DownloadRun:
 
     def _count(self, fate: TileFate, size_bytes: int = 0) -> None:
         self.fates[fate] += 1
-        self.deps.observer.on_tile(fate, size_bytes)
+        self.deps.progress(TileProcessed(fate, size_bytes))
 
     def _warn_of_stale_tiles(self) -> None:
         refused = self.fates[TileFate.REJECTED_FRESHNESS]

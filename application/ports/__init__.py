@@ -12,7 +12,6 @@ from tileferry.application.ports.cache import (
 )
 from tileferry.application.ports.clock import AsyncSleep, Clock, Offload
 from tileferry.application.ports.downloads import (
-    DownloadObserver,
     ListingSpool,
     SpoolStore,
     TileDownloader,
@@ -47,7 +46,6 @@ __all__ = [
     "CallObserver",
     "Clock",
     "DiskSpace",
-    "DownloadObserver",
     "DownloaderFactory",
     "FdrClient",
     "FdrRecord",

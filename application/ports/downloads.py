@@ -1,4 +1,4 @@
-"""Downloading an area: what operators' tooling calls, and what it gets to see meanwhile."""
+"""Downloading an area: the downloader, and what it needs."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -35,35 +35,6 @@ class TileFate(StrEnum):
     REJECTED_FRESHNESS = "rejected_freshness"
     MISSING = "missing"
     FAILED = "failed"
-
-
-class DownloadObserver(Protocol):
-    """Sees a download go on. It is told from one thread, and must not take long.
-
-    It may end the download by raising ``KeyboardInterrupt``, wherever it is told something: what
-    was taken in until then becomes safe. While tiles are fetched it is told something at least
-    every half second.
-    """
-
-    def on_listing(self, tiles: int) -> None:
-        """Note how many tiles are listed so far."""
-        ...
-
-    def on_begin(self, *, tiles: int, already_stored: int, estimated_bytes: int) -> None:
-        """Note what there is to do."""
-        ...
-
-    def on_tile(self, fate: TileFate, size_bytes: int) -> None:
-        """Note what became of a tile."""
-        ...
-
-    def on_durable(self, tiles: int) -> None:
-        """Note how many tiles of this run are safe by now."""
-        ...
-
-    def on_end(self, report: DownloadBatchReport) -> None:
-        """Note the end, good or bad."""
-        ...
 
 
 class WorkCancelled(BaseException):

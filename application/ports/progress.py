@@ -1,96 +1,170 @@
-"""What goes on, told while it does: one kind of event after the other."""
+"""The progress port: typed events of long work, and the listener that receives them.
 
+Downloads, uploads, imports, exports, verification, reading the audit log and queued runs report
+here. Progress bars, logs and embedding programs are listeners.
+"""
+
+from enum import StrEnum
 from typing import Protocol
 
 from attrs import frozen
 
 from tileferry.application.ports.downloads import TileFate
+from tileferry.domain.retry import RetryReason
+from tileferry.domain.runs import RunId, RunKind, RunStatus
 from tileferry.domain.tiles import DownloadBatchReport, PerTileStatus, UploadBatchReport
 
 
 @frozen(kw_only=True)
-class Listing:
-    """An area's listing grows."""
+class ListingProgressed:
+    """Another page of an area's listing arrived; ``tiles`` counts all of them so far."""
 
     tiles: int
 
 
 @frozen(kw_only=True)
-class DownloadBegun:
-    """The area is listed: so much is to be done."""
+class DownloadStarted:
+    """The area is listed; its tiles are fetched from now on."""
 
     tiles: int
     already_stored: int
     estimated_bytes: int
+    """Estimated size of the tiles that are not stored yet."""
 
 
-@frozen(kw_only=True)
-class TileSettled:
-    """There is an answer for one more tile."""
+@frozen
+class TileProcessed:
+    """One more tile was stored, refused, missing or failed."""
 
     fate: TileFate
     size_bytes: int
 
 
 @frozen(kw_only=True)
-class TilesDurable:
-    """So many tiles of this download outlive a loss of power by now."""
+class TilesStored:
+    """``tiles`` of this download are durable. Repeated at least every half second as a tick."""
 
     tiles: int
 
 
 @frozen(kw_only=True)
-class DownloadEnded:
-    """A download came to an end, good or bad."""
+class DownloadFinished:
+    """A download ended, with success or not."""
 
     report: DownloadBatchReport
 
 
 @frozen(kw_only=True)
-class BatchAnswered:
-    """The provider has answered a batch of an upload, and that is recorded."""
+class UploadStarted:
+    """An upload begins; ``tiles`` are pending."""
 
-    answers: tuple[PerTileStatus, ...]
-    size_bytes: int
+    flight_id: str
+    tiles: int
 
 
 @frozen(kw_only=True)
-class UploadEnded:
-    """An upload came to its end."""
+class BatchAnswered:
+    """The provider answered a batch of an upload, and the answers are recorded."""
+
+    answers: tuple[PerTileStatus, ...]
+    size_bytes: int
+    """Size of the tiles that were sent."""
+
+
+@frozen(kw_only=True)
+class UploadFinished:
+    """An upload ended with a report; one that raises an error has no such event."""
 
     report: UploadBatchReport
 
 
 @frozen(kw_only=True)
-class Waiting:
-    """Something failed and is tried again, after a while."""
+class RetryScheduled:
+    """An attempt failed; the next one starts after a delay."""
 
     operation: str
     reason: str
+    """The error of the failed attempt."""
+    category: str
+    """Names the retry policy."""
+    rule: RetryReason
+    """The rule that set the delay: the policy's backoff, or the server's Retry-After."""
+    is_rate_limited: bool
     attempt: int
     max_attempts: int
     delay_s: float
 
 
+class Task(StrEnum):
+    """Work that is counted in items."""
+
+    INGEST = "ingest"
+    IMPORT = "import"
+    EXPORT = "export"
+    VERIFY_CACHE = "verify_cache"
+    CHECK_READINESS = "check_readiness"
+    READ_AUDIT = "read_audit"
+
+
+@frozen(kw_only=True)
+class ItemsProcessed:
+    """More items of a task were processed: tiles, files or audit entries."""
+
+    task: Task
+    items: int = 1
+    """How many more, since the last event."""
+    total: int | None = None
+    """How many the task may come to, if known."""
+
+
+@frozen(kw_only=True)
+class RunStarted:
+    """A worker starts a queued run."""
+
+    run_id: RunId
+    kind: RunKind
+
+
+@frozen(kw_only=True)
+class RunFinished:
+    """A queued run ended. A run that its worker releases or loses has no such event."""
+
+    run_id: RunId
+    kind: RunKind
+    status: RunStatus
+
+
 ProgressEvent = (
-    Listing
-    | DownloadBegun
-    | TileSettled
-    | TilesDurable
-    | DownloadEnded
+    ListingProgressed
+    | DownloadStarted
+    | TileProcessed
+    | TilesStored
+    | DownloadFinished
+    | UploadStarted
     | BatchAnswered
-    | UploadEnded
-    | Waiting
+    | UploadFinished
+    | RetryScheduled
+    | ItemsProcessed
+    | RunStarted
+    | RunFinished
 )
 
 
 class ProgressListener(Protocol):
-    """Is told what goes on. It must not take long: the work waits for it.
+    """Receives events. It must return quickly: the work waits for it.
 
-    ``Waiting`` may come from any thread, the rest from the one that works. By raising
-    ``KeyboardInterrupt`` it ends a download or an upload; what was done until then is safe.
+    ``RetryScheduled`` may come from any thread, the other events from the thread that works. A
+    listener stops the work by raising ``KeyboardInterrupt``; what was done until then is kept.
+    While tiles are fetched it receives an event at least every half second.
     """
 
     def __call__(self, event: ProgressEvent, /) -> None:
         """Take note of an event."""
         ...
+
+
+def _ignore_event(event: ProgressEvent, /) -> None:
+    """Do nothing."""
+
+
+NULL_LISTENER: ProgressListener = _ignore_event

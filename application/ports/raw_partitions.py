@@ -7,8 +7,9 @@ from pathlib import PurePath
 from typing import NoReturn, Protocol
 
 from tileferry.application.ports.cache import CacheLock
-from tileferry.application.ports.downloads import DownloadObserver, SpoolStore, TileDownloader
+from tileferry.application.ports.downloads import SpoolStore, TileDownloader
 from tileferry.application.ports.journal import JournalStore
+from tileferry.application.ports.progress import ProgressListener
 from tileferry.application.ports.tiles import TileMetadataStore, TileStore
 from tileferry.domain.errors import InvalidStateError, InvalidValueError, StorageError
 from tileferry.domain.partitions import PartitionKey
@@ -108,7 +109,7 @@ class RawSink(Protocol):
 class DownloaderFactory(Protocol):
     """Makes the downloader for an open raw partition."""
 
-    def create(self, raw: OpenPartition, *, observer: DownloadObserver) -> TileDownloader:
+    def create(self, raw: OpenPartition, *, progress: ProgressListener) -> TileDownloader:
         """Return what downloads into ``raw``, and nowhere else."""
         ...
 

@@ -76,14 +76,6 @@ class EnvelopeStore(Protocol):
         ...
 
 
-class UploadObserver(Protocol):
-    """Looks on while a flight is uploaded."""
-
-    def on_answers(self, answers: Sequence[PerTileStatus], size_bytes: int) -> None:
-        """Learn what the provider said of a batch; it is recorded by now."""
-        ...
-
-
 class UploadProvider(Protocol):
     """The provider's side of an upload: one call; failures are ``SatelliteProviderError``."""
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from attrs import define, field
 
-from tileferry.application.audit import AuditTrail, CallContext
+from tileferry.application.audit import AuditTrail, CallContext, report_retry
 from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.progress import ProgressListener
 from tileferry.application.ports.retries import CallInfo, CallObserver, Telemetry
 from tileferry.application.retries.driver import (
     RetryObserver,
@@ -108,14 +109,17 @@ class AuditRetryObserver:
     policy: RetryPolicy
     trail: AuditTrail
     clock: Clock
+    progress: ProgressListener
     watch: SafeCallObserver | None = None
 
     def on_attempt_failed(self, attempt: FailedAttempt) -> None:
-        """Write the event of a failed attempt, with its decision."""
+        """Write the event of a failed attempt with its decision, then report the wait."""
         if self.watch is not None:
             self.watch.on_attempt_failed(attempt)
         self._log(attempt)
-        self.trail.emit(self.context.build_attempt_event(attempt, self.policy, self.clock))
+        event = self.context.build_attempt_event(attempt, self.policy, self.clock)
+        self.trail.emit(event)
+        report_retry(event, self.progress, self.trail.logger)
 
     def on_success(self, loop: RetryLoop) -> None:
         """Write the event of a success after failures."""
@@ -316,6 +320,7 @@ class ManagedCall:
             policy=self.policy,
             trail=self.manager.audit,
             clock=self.manager.clock,
+            progress=self.manager.progress,
             watch=self.watch,
         )
 

@@ -10,6 +10,7 @@ from attrs import define, evolve, frozen
 
 from tileferry.application.audit import AuditTrail
 from tileferry.application.ports.clock import AsyncSleep, Clock, Offload
+from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
 from tileferry.application.ports.retries import RetryTokens, Telemetry
 from tileferry.application.retries.attempts import Attempts
 from tileferry.application.retries.driver import not_callable_error, reject_awaitable
@@ -90,6 +91,8 @@ class RetryManager:
     telemetry: Telemetry | None = None
     tokens: RetryTokens | None = None
     """What retries are paid from, so that an outage is not made worse; ``None`` for no limit."""
+    progress: ProgressListener = NULL_LISTENER
+    """Receives ``RetryScheduled`` before each wait."""
 
     def get_policy(self, category: RetryCategory | str) -> RetryPolicy:
         """Return the policy of a category, by itself, by its code or by its name."""

@@ -19,13 +19,13 @@ from tileferry.application.download.provider_calls import unwrap_retry_error
 from tileferry.application.ports.background import Background, Task
 from tileferry.application.ports.cache import CacheLock
 from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.progress import NULL_LISTENER, BatchAnswered, ProgressListener
 from tileferry.application.ports.tiles import TileMetadataStore, TileStore
 from tileferry.application.ports.uploads import (
     EnvelopeStore,
     FlightRecords,
     SigningKeys,
     SigningSession,
-    UploadObserver,
     UploadProvider,
 )
 from tileferry.application.retries.manager import RetryManager
@@ -89,13 +89,6 @@ def _begin_next(items: Iterator[Item], background: Background) -> tuple[list[Ite
     return made, background.submit(make)
 
 
-class _NullUploadObserver:
-    """An observer for when nobody looks."""
-
-    def on_answers(self, answers: Sequence[PerTileStatus], size_bytes: int) -> None: ...
-
-
-NULL_OBSERVER: UploadObserver = _NullUploadObserver()
 KEPT_BYTES_MAX = 16 * 1024 * 1024
 """Up to this size a batch stays in memory from its signing until its answer."""
 UNREADABLE = "not sent: its bytes in the cache are damaged; ingest it again"
@@ -127,7 +120,7 @@ class FlightUpload:
     clock: Clock
     logger: Logger
     settings: UploadSettings = field(factory=UploadSettings)
-    observer: UploadObserver = NULL_OBSERVER
+    progress: ProgressListener = NULL_LISTENER
     background: Background | None = None
     """Where the next batch is signed and kept while the one before is sent."""
     _uncounted: list[SignedEnvelope] = field(factory=list, init=False)
@@ -264,7 +257,8 @@ class FlightUpload:
         acknowledged = [answer.tile_id for answer in answers if answer.status.acknowledged]
         self.tile_metadata_store.mark_uploaded(*acknowledged)
         self._close_when_counted(envelope, is_clean=len(acknowledged) == len(answers))
-        self.observer.on_answers(answers, sum(tile.size for tile in envelope.batch.tiles))
+        size_bytes = sum(tile.size for tile in envelope.batch.tiles)
+        self.progress(BatchAnswered(answers=answers, size_bytes=size_bytes))
         key = envelope.batch.key
         return tuple(
             answer if answer.status.acknowledged else evolve(answer, attempt=key)

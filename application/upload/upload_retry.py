@@ -1,14 +1,20 @@
 """Uploading again what the provider refused: within one call, and within each tile's budget."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from logging import Logger
 from typing import TYPE_CHECKING
 
 from attrs import define, evolve, field, frozen
 
-from tileferry.application.audit import AuditTrail, CallContext, build_giveup_event
+from tileferry.application.audit import (
+    AuditTrail,
+    CallContext,
+    build_giveup_event,
+    report_retry,
+)
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.fdr import FdrClient
+from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
 from tileferry.application.ports.tiles import TileMetadataStore
 from tileferry.application.ports.uploads import TileUploader
 from tileferry.domain.retry import (
@@ -66,6 +72,8 @@ class IdempotentRetryTileUploader:
     config: C11RetryConfig
     audit: AuditTrail | None = None
     """Where each decision is written, to be explained and replayed."""
+    progress: ProgressListener = NULL_LISTENER
+    """Receives ``RetryScheduled`` before each wait."""
     on_counted: Callable[[], None] | None = None
     """Is told when all that a pass had rejected is counted, durably."""
 
@@ -195,11 +203,13 @@ class IdempotentRetryTileUploader:
     ) -> RetryAt | GiveUp:
         failure = Failure(key=key, attempt=attempt, error=Retryable())
         decision = decide(policy, failure)
+        failed = FailedAttempt(
+            failure=failure, decision=decision, error_type="Rejected", error_message=problem
+        )
+        event = context.build_attempt_event(failed, policy, self.clock)
         if self.audit is not None:
-            failed = FailedAttempt(
-                failure=failure, decision=decision, error_type="Rejected", error_message=problem
-            )
-            self.audit.emit(context.build_attempt_event(failed, policy, self.clock))
+            self.audit.emit(event)
+        report_retry(event, self.progress, self.logger)
         return decision
 
     def _log_start(self, request: UploadRequest) -> None:
@@ -246,36 +256,3 @@ def _build_context(operation: str, flight_id: str) -> CallContext:
     return CallContext(
         category=RetryCategory.API_VALIDATION.value, operation=operation, correlation_id=flight_id
     )
-
-
-@frozen(kw_only=True)
-class Giveup:
-    """A tile, and what was recorded when it was given up."""
-
-    tile: TileMetadata
-    reason: str | None
-    """What the provider said last; the recorder is bounded, so it may be gone."""
-    given_up_at_s: float | None
-
-
-@define(kw_only=True)
-class GiveupReader:
-    """Joins the tiles of the cache with the flight data recorder. It changes neither."""
-
-    fdr_client: FdrClient
-
-    def iter_giveups(self, tiles: Iterable[TileMetadata]) -> Iterator[Giveup]:
-        """Yield what is known of tiles that were given up."""
-        records = {
-            record.payload.get("tile_id"): record
-            for record in self.fdr_client.records()
-            if record.kind == GIVEUP_KIND
-        }
-        for tile in tiles:
-            record = records.get(str(tile.tile_id))
-            said = None if record is None else record.payload.get("last_rejection_reason")
-            yield Giveup(
-                tile=tile,
-                reason=said if isinstance(said, str) else None,
-                given_up_at_s=None if record is None else record.recorded_at_s,
-            )

@@ -38,20 +38,13 @@ def _check_utc(instance: object, attribute: "Attribute[Any]", value: object) -> 
         )
 
 
-def to_plain_area(area: Any) -> Any:
-    """Return the area alone, of what may be work that has one; the rest is refused later."""
-    if not isinstance(area, Area) or type(area) is Area:
-        return area
-    return Area(bbox=area.bbox, zoom_levels=area.zoom_levels, sector_class=area.sector_class)
-
-
 @frozen(kw_only=True)
 class PartitionHeader:
     """Whose the raw partition is, and what the downloader said when it was done."""
 
     key: PartitionKey = field(validator=instance(PartitionKey))
     run_id: RunId = field(validator=name)
-    area: Area = field(converter=to_plain_area, validator=instance(Area))
+    area: Area = field(validator=instance(Area))
     tiles_listed: int = field(validator=integer(0))
     """How many tiles of the area the provider says it has."""
     tally: DownloadTally = field(validator=instance(DownloadTally))

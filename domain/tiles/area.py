@@ -1,4 +1,4 @@
-"""What is wanted of the ground: a box, zoom levels, and how fast things change there."""
+"""An area of tiles: a box, zoom levels and a sector class."""
 
 from attrs import field, frozen
 
@@ -15,19 +15,20 @@ AREA_FIELDS = ("bbox", "zoom_levels", "sector_class")
 
 @frozen(kw_only=True)
 class Area:
-    """An area as work and plans carry it; the order of its zoom levels does not matter."""
+    """The area that a request, a run or a plan is about; its zoom levels have no order."""
 
     bbox: BBox = field(validator=instance(BBox))
     zoom_levels: tuple[int, ...] = field(converter=normalize_zooms)
     sector_class: SectorClass = field(validator=instance(SectorClass))
 
-    def __attrs_post_init__(self) -> None:
-        check_area_size(self.coverage)
+    coverage: TileCoverage = field(init=False, repr=False, eq=False)
+    """The tiles that the area consists of."""
 
-    @property
-    def coverage(self) -> TileCoverage:
-        """The tiles that the area consists of."""
-        return TileCoverage(bbox=self.bbox, zoom_levels=self.zoom_levels)
+    @coverage.default
+    def _compute_coverage(self) -> TileCoverage:
+        coverage = TileCoverage(bbox=self.bbox, zoom_levels=self.zoom_levels)
+        check_area_size(coverage)
+        return coverage
 
 
 def area_to_json(area: Area) -> dict[str, JsonValue]:

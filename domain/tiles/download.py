@@ -2,20 +2,22 @@
 
 import math
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import PurePath
-from typing import Any
+from typing import Any, overload
 
-from attrs import Attribute, asdict, field, fields, frozen, validators
+from attrs import Attribute, asdict, evolve, field, fields, frozen, validators
 
 from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles.area import Area
 from tileferry.domain.tiles.bbox import BBox
 from tileferry.domain.tiles.coverage import TileCoverage
 from tileferry.domain.tiles.gates import SectorClass
 from tileferry.domain.tiles.metadata import TILE_BYTES_MAX
-from tileferry.domain.tiles.tile_id import TileId, normalize_zooms
+from tileferry.domain.tiles.tile_id import TileId
 from tileferry.domain.validation import (
     as_float,
     aware,
@@ -32,25 +34,59 @@ from tileferry.domain.validation import (
 REQUEST_HASH_DIGITS = 16
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, init=False)
 class DownloadRequest:
-    """An area for a flight; the order in which its zoom levels were given does not matter."""
+    """An area to download for a flight. It takes the area as a value, or by its three fields."""
 
     flight_id: str = field(validator=name)
-    bbox: BBox = field(validator=instance(BBox))
-    zoom_levels: tuple[int, ...] = field(converter=normalize_zooms)
-    sector_class: SectorClass = field(validator=instance(SectorClass))
+    area: Area = field(validator=instance(Area))
     cache_root: PurePath = field(validator=instance(PurePath))
+
+    @overload
+    def __init__(self, *, flight_id: str, area: Area, cache_root: PurePath) -> None: ...
+    @overload
+    def __init__(
+        self,
+        *,
+        flight_id: str,
+        bbox: BBox,
+        zoom_levels: Iterable[int],
+        sector_class: SectorClass,
+        cache_root: PurePath,
+    ) -> None: ...
+    def __init__(
+        self, *, flight_id: str, cache_root: PurePath, area: Area | None = None, **parts: Any
+    ) -> None:
+        if area is None:
+            area = Area(**parts)
+        elif parts:
+            area = evolve(area, **parts)
+        self.__attrs_init__(flight_id=flight_id, area=area, cache_root=cache_root)
+
+    @property
+    def bbox(self) -> BBox:
+        """The area's box."""
+        return self.area.bbox
+
+    @property
+    def zoom_levels(self) -> tuple[int, ...]:
+        """The area's zoom levels, in ascending order."""
+        return self.area.zoom_levels
+
+    @property
+    def sector_class(self) -> SectorClass:
+        """The area's sector class."""
+        return self.area.sector_class
 
     @property
     def coverage(self) -> TileCoverage:
-        """The tiles that the area consists of."""
-        return TileCoverage(bbox=self.bbox, zoom_levels=self.zoom_levels)
+        """The area's tiles."""
+        return self.area.coverage
 
     def request_hash(self, service_api_key_hash: str) -> str:
-        """Return what tells requests of one flight apart; the key's hash, never the key, goes in.
+        """Return a hash of the area and the account's key hash; it must never be the key itself.
 
-        The form must not change: a journal is found by this hash.
+        Its form must not change: journals are found by it.
         """
         if not (service_api_key_hash and is_unicode(service_api_key_hash)):
             raise InvalidValueError(

@@ -2,35 +2,27 @@
 
 import re
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Group, RenderableType
-from rich.text import Text
 
-from tileferry.application.audit_reader import AuditVerification
-from tileferry.domain.audit import AuditStatistics, ChainHead, find_alerts
-from tileferry.domain.errors import InvalidValueError, NotFoundError, Remedy
-from tileferry.domain.validation import is_unicode
-from tileferry.entrypoints.cli.audit_entries import render_replay, replay_to_json
-from tileferry.entrypoints.cli.audit_stats import render_stats, stats_to_json
 from tileferry.entrypoints.cli.command_group import (
     ConfigFile,
     JsonFlag,
     declare_group,
     format_examples,
 )
-from tileferry.entrypoints.cli.counting import show_reading
-from tileferry.entrypoints.cli.exit_codes import ExitCode
 from tileferry.entrypoints.cli.option_types import SinceOption
-from tileferry.entrypoints.cli.output import build_facts_table, open_audit, print_json, stdout
-from tileferry.entrypoints.cli.parsing import parse_alert_rate, parse_since
-from tileferry.entrypoints.config.retry_overrides import build_alert_thresholds
+
+if TYPE_CHECKING:
+    from tileferry.application.audit_reader import DecodedEntry
+    from tileferry.domain.audit import ChainHead
 
 app = declare_group("The audit log: what was retried and why, and whether the log can be trusted.")
 TAIL_LIMIT_MAX = 1_000_000
 """All of them are held in memory, to be shown the oldest first."""
+POLL_S = 1.0
+_HEAD = re.compile(r"(\d{1,18}):([0-9a-f]{64})")
 
 
 # tail
@@ -74,11 +66,59 @@ def tail_command(
 
     Times are UTC. With --follow and --json every entry is an object on a line of its own.
     """
-    from tileferry.entrypoints.cli import audit_tail
+    from tileferry.application.audit_reader import DecodedEntry
+    from tileferry.domain.audit import EVENT_KINDS, AuditEvent
+    from tileferry.domain.errors import InvalidValueError
+    from tileferry.domain.retry import RetryCategory
+    from tileferry.entrypoints.cli.audit_entries import entry_to_json
+    from tileferry.entrypoints.cli.output import blame_option, open_audit, print_json
+    from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
 
-    audit_tail.show_tail(
-        config, count=limit, follow=follow, category=category, event_type=event_type, json=json
-    )
+    if event_type is not None and event_type not in EVENT_KINDS:
+        raise InvalidValueError(
+            field="--event-type",
+            value=event_type,
+            problem="is not a type of event",
+            remedy=f"use one of {', '.join(EVENT_KINDS)}",
+        )
+    with blame_option("--category"):
+        code = None if category is None else RetryCategory.parse(category).value
+    terms = [term for term in (code, event_type) if term is not None]
+
+    def matches(event: AuditEvent) -> bool:
+        category_code = getattr(event, "retry_category", "")
+        return event_type in {None, event.event_type} and code in {None, category_code}
+
+    wanted = matches if terms else None
+    progress = ItemProgress()
+    with open_audit(config, progress) as (container, reader):
+        last = container.audit_log().read_head().sequence
+        with ProgressView(progress):
+            newest = reader.read_newest(limit, wanted, holding=terms)
+        if json and not follow:
+            print_json("tileferry.audit.tail.v1", {"entries": [*map(entry_to_json, newest)]})
+            return
+        for read in newest:
+            _print_entry(read, json=json)
+            last = max(last, read.entry.sequence)
+        while follow:  # until Ctrl-C
+            for entry in reader.iter_entries(after=last):
+                last, read = entry.sequence, DecodedEntry.from_entry(entry)
+                if wanted is None or (read.event is not None and wanted(read.event)):
+                    _print_entry(read, json=json)
+            container.clock().sleep(POLL_S)
+
+
+def _print_entry(read: "DecodedEntry", *, json: bool) -> None:
+    from tileferry.entrypoints.cli.audit_entries import entry_to_json, format_entry
+    from tileferry.entrypoints.cli.output import print_json, stdout
+
+    if json:
+        print_json("tileferry.audit.entry.v1", entry_to_json(read))
+    elif stdout.is_terminal:
+        stdout.print(format_entry(read), no_wrap=True, overflow="ellipsis")
+    else:
+        stdout.print(format_entry(read), soft_wrap=True)
 
 
 # verify
@@ -107,9 +147,36 @@ def verify_command(
     Note the head that is printed, somewhere else: given as --expect-head, it lets the next
     verification also find a log whose end was cut off or written anew.
     """
-    from tileferry.entrypoints.cli import audit
+    from tileferry.entrypoints.cli.audit_view import render_verification, verification_to_json
+    from tileferry.entrypoints.cli.exit_codes import ExitCode
+    from tileferry.entrypoints.cli.output import open_audit, print_json, stdout
+    from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
 
-    audit.verify_audit_log(config, expect_head=expect_head, json=json)
+    noted = None if expect_head is None else _parse_head(expect_head)
+    progress = ItemProgress()
+    with open_audit(config, progress) as (_, reader), ProgressView(progress):
+        result = reader.verify(noted)
+    if json:
+        print_json("tileferry.audit.verify.v1", verification_to_json(result))
+    else:
+        stdout.print(render_verification(result))
+    if not result.intact:
+        raise typer.Exit(ExitCode.PARTIAL)
+
+
+def _parse_head(text: str) -> "ChainHead":
+    from tileferry.domain.audit import ChainHead
+    from tileferry.domain.errors import InvalidValueError
+
+    match = _HEAD.fullmatch(text.strip().lower())
+    if match is None:
+        raise InvalidValueError(
+            field="--expect-head",
+            value=text,
+            problem="is not a head of the log",
+            remedy="give it as audit verify printed it: a number, a colon, 64 hex digits",
+        )
+    return ChainHead(sequence=int(match[1]), hash=match[2])
 
 
 # stats
@@ -142,9 +209,34 @@ def stats_command(
     audit.alert_retries_per_minute and retry.CATEGORY.alert_retries_per_minute of the
     configuration do.
     """
-    from tileferry.entrypoints.cli import audit
+    from tileferry.domain.audit import AuditStatistics, find_alerts
+    from tileferry.entrypoints.cli.audit_view import render_stats, stats_to_json
+    from tileferry.entrypoints.cli.exit_codes import ExitCode
+    from tileferry.entrypoints.cli.output import open_audit, print_json, stdout
+    from tileferry.entrypoints.cli.parsing import parse_alert_rate, parse_since
+    from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
+    from tileferry.entrypoints.config.retry_overrides import build_alert_thresholds
 
-    audit.show_audit_stats(config, since=since, alert_rate=alert_rate, json=json)
+    thresholds = None if alert_rate is None else parse_alert_rate(alert_rate)
+    progress = ItemProgress()
+    with open_audit(config, progress) as (container, reader):
+        now = datetime.fromtimestamp(container.clock().now(), UTC)
+        statistics = AuditStatistics(since=parse_since(since, now=now), until=now)
+        with ProgressView(progress):
+            for read in reader.read_since(statistics.since):
+                if read.event is not None:
+                    statistics.add(read.event)
+        settings = container.config()
+    if thresholds is None:
+        per_minute = settings.audit.alert_retries_per_minute
+        thresholds = build_alert_thresholds(per_minute, settings.retry)
+    alerts = find_alerts(statistics, thresholds)
+    if json:
+        print_json("tileferry.audit.stats.v1", stats_to_json(statistics, alerts))
+    else:
+        stdout.print(render_stats(statistics, alerts, stdout))
+    if alerts:
+        raise typer.Exit(ExitCode.PARTIAL)
 
 
 # replay
@@ -169,122 +261,12 @@ def replay_command(
 
     Exit code 3 when one differs.
     """
-    from tileferry.entrypoints.cli import audit
+    from tileferry.domain.errors import InvalidValueError, NotFoundError, Remedy
+    from tileferry.domain.validation import is_unicode
+    from tileferry.entrypoints.cli.audit_entries import render_replay, replay_to_json
+    from tileferry.entrypoints.cli.exit_codes import ExitCode
+    from tileferry.entrypoints.cli.output import open_audit, print_json, stdout
 
-    audit.replay_decisions(config, name=name, json=json)
-
-
-def format_head(head: ChainHead) -> str:
-    """Write a head as ``--expect-head`` reads it."""
-    return f"{head.sequence}:{head.hash}"
-
-
-def verification_to_json(result: AuditVerification) -> dict[str, Any]:
-    """Return everything for scripts."""
-    problem = result.chain.problem
-    return {
-        "intact": result.intact,
-        "checked": result.chain.checked,
-        "head": format_head(result.chain.head),
-        "problem": problem,
-        "explanation": None if problem is None else problem.explanation,
-        "broken_at": result.broken_at,
-        "unreadable": result.unreadable,
-        "unreadable_entries": [
-            {"sequence": read.entry.sequence, "problem": read.problem} for read in result.damage
-        ],
-        "misfiled_entries": result.misfiled,
-    }
-
-
-def render_verification(result: AuditVerification) -> RenderableType:
-    """Lay out what is sound, what is not, and the head to be noted."""
-    chain = result.chain
-    shown: dict[str, object] = {}
-    shown["sound entries"] = str(chain.checked)
-    if chain.problem is not None:
-        where = "at its end" if result.broken_at is None else f"entry {result.broken_at}"
-        shown["broken"] = f"{where}: {chain.problem.explanation}"
-    if result.unreadable:
-        first = result.damage[0]
-        shown["no event in"] = f"{result.unreadable}, first {first.entry.sequence}: {first.problem}"
-    if result.misfiled:
-        numbers = ", ".join(map(str, result.misfiled))
-        shown["misfiled"] = f"{numbers}: found by something that the entry does not say"
-    shown["verdict"] = (
-        "intact"
-        if result.intact
-        else "broken: somebody or something changed it; trust only the sound entries"
-    )
-    # Below the table and in one piece, to be copied.
-    head = Text(f"head {format_head(chain.head)}", no_wrap=True, overflow="ignore")
-    return Group(
-        build_facts_table("Audit log", shown), head, Text("Note the head elsewhere: --expect-head.")
-    )
-
-
-_HEAD = re.compile(r"(\d{1,18}):([0-9a-f]{64})")
-
-
-# verify
-
-
-def verify_audit_log(config: Path | None, *, expect_head: str | None, json: bool) -> None:
-    """Walk the chain, tell what is broken, and end with an error if anything is."""
-    noted = None if expect_head is None else _parse_head(expect_head)
-    with open_audit(config) as (_, reader), show_reading(reader) as counting:
-        result = counting.verify(noted)
-    if json:
-        print_json("tileferry.audit.verify.v1", verification_to_json(result))
-    else:
-        stdout.print(render_verification(result))
-    if not result.intact:
-        raise typer.Exit(ExitCode.PARTIAL)
-
-
-def _parse_head(text: str) -> ChainHead:
-    match = _HEAD.fullmatch(text.strip().lower())
-    if match is None:
-        raise InvalidValueError(
-            field="--expect-head",
-            value=text,
-            problem="is not a head of the log",
-            remedy="give it as audit verify printed it: a number, a colon, 64 hex digits",
-        )
-    return ChainHead(sequence=int(match[1]), hash=match[2])
-
-
-# stats
-
-
-def show_audit_stats(
-    config: Path | None, *, since: str, alert_rate: str | None, json: bool
-) -> None:
-    """Add up the retries of a stretch of time; an alert ends with an error."""
-    flag = None if alert_rate is None else parse_alert_rate(alert_rate)
-    with open_audit(config) as (container, reader):
-        now = datetime.fromtimestamp(container.clock().now(), UTC)
-        statistics = AuditStatistics(since=parse_since(since, now=now), until=now)
-        with show_reading(reader) as counting:
-            for read in counting.read_since(statistics.since):
-                if read.event is not None:
-                    statistics.add(read.event)
-        settings = container.config()
-    set_up = build_alert_thresholds(settings.audit.alert_retries_per_minute, settings.retry)
-    found = find_alerts(statistics, flag or set_up)
-    if json:
-        print_json("tileferry.audit.stats.v1", stats_to_json(statistics, found))
-    else:
-        stdout.print(render_stats(statistics, found, stdout))
-    if found:
-        raise typer.Exit(ExitCode.PARTIAL)
-
-
-# replay
-
-
-def replay_decisions(config: Path | None, *, name: str, json: bool) -> None:
-    """Make the recorded decisions again; one that differs ends with an error."""
     if not is_unicode(name):
         raise InvalidValueError(field="ID", value=name, problem="must be text in valid Unicode")
     with open_audit(config) as (_, reader):

@@ -1,21 +1,12 @@
 """``tileferry cache``: what the cache holds, and whether it is sound."""
 
+import shlex
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, assert_never
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from attrs import define, field
-from rich.table import Table
 
-from tileferry.adapters.filesystem.segments.maintenance import (
-    DamagedBlob,
-    DamagedSegment,
-    SegmentTally,
-    VerificationFinding,
-)
-from tileferry.domain.text import format_bytes, printable
-from tileferry.domain.tiles import UploadRequest
-from tileferry.entrypoints.cache_session import lock_cache, make_folder
 from tileferry.entrypoints.cli.cache_archives import add_archive_commands
 from tileferry.entrypoints.cli.command_group import (
     ConfigFile,
@@ -23,26 +14,23 @@ from tileferry.entrypoints.cli.command_group import (
     declare_group,
     format_examples,
 )
-from tileferry.entrypoints.cli.counting import show_count
-from tileferry.entrypoints.cli.exit_codes import ExitCode
 from tileferry.entrypoints.cli.option_types import (
     AreaOption,
     BboxOption,
     FlightOption,
     OptionalFlight,
     OptionalZoom,
+    OwnSourceOption,
     Sector,
 )
-from tileferry.entrypoints.cli.output import (
-    blame_option,
-    build_facts_table,
-    open_checked,
-    print_json,
-    stderr,
-    stdout,
-)
+
+if TYPE_CHECKING:
+    from tileferry.application.cache.readiness import ReadinessReport
+    from tileferry.domain.tiles import SectorClass
 
 app = declare_group("The tile cache: what it holds and whether it is sound.")
+READINESS_SCHEMA = "tileferry.cache.readiness.v1"
+STDOUT = Path("-")
 
 
 # stats
@@ -53,9 +41,30 @@ app = declare_group("The tile cache: what it holds and whether it is sound.")
 )
 def stats_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
     """Show how much the cache holds, and what limits it."""
-    from tileferry.entrypoints.cli import cache
+    from attrs import asdict
 
-    cache.show_cache_stats(config, json=json)
+    from tileferry.domain.text import format_bytes
+    from tileferry.entrypoints.cli.output import (
+        build_facts_table,
+        open_installation,
+        print_json,
+        stdout,
+    )
+
+    with open_installation(config) as installation:
+        stats = installation.compute_cache_stats()
+        body = {"cache_root": str(installation.config.c11.cache_root), **asdict(stats)}
+    if json:
+        print_json("tileferry.cache.stats.v1", body)
+        return
+    shown = {
+        name.removesuffix("_bytes").replace("_", " "): format_bytes(value)
+        if name.endswith("_bytes") and isinstance(value, int)
+        else value
+        for name, value in body.items()
+    }
+    shown["pinned flights"] = ", ".join(stats.pinned_flights) or "none"
+    stdout.print(build_facts_table("Cache", shown))
 
 
 # verify
@@ -88,12 +97,7 @@ def verify_command(
         str | None,
         typer.Option("--on", metavar="DATE", help="The day of the flight, in UTC; by default now."),
     ] = None,
-    source: Annotated[
-        str | None,
-        typer.Option(
-            "--source", metavar="NAME", help="The source of the tiles; by default c11.source."
-        ),
-    ] = None,
+    source: OwnSourceOption = None,
     max_holes: Annotated[
         int | None,
         typer.Option(
@@ -126,26 +130,156 @@ def verify_command(
     An area (--bbox or --area, with --zoom) is not ready when a tile is damaged, stale, of a
     resolution that is not accepted, or missing beyond --max-holes. Downgraded tiles are a warning.
     """
-    from tileferry.entrypoints.cli import cache, cache_readiness
+    from rich.console import Console
 
-    asked = cache_readiness.ReadinessOptions(
-        bbox=bbox,
-        area=area,
-        zoom=zoom,
-        sector=sector,
-        on=on,
-        flight=flight,
-        source=source,
-        max_holes=max_holes,
-        quick=quick,
-        geojson=geojson,
-        config=config,
-        json=json,
-    )
-    if asked.has_area():
-        cache_readiness.show_readiness(asked)
+    from tileferry.domain.tiles import SectorClass
+    from tileferry.entrypoints.cli.cache_view import readiness_to_json, render_readiness
+    from tileferry.entrypoints.cli.exit_codes import ExitCode
+    from tileferry.entrypoints.cli.output import open_container, print_json, stdout
+    from tileferry.entrypoints.cli.parsing import parse_coverage, parse_day
+    from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
+    from tileferry.entrypoints.readiness import ReadinessQuery, check_readiness, get_end_of_day
+
+    if bbox is None and area is None:
+        about_area = (zoom, sector, on, flight, source, max_holes, geojson)
+        if quick or any(value is not None for value in about_area):
+            raise typer.BadParameter("this is about an area: give --bbox or --area as well")
+        _verify_all_tiles(config, json=json)
+        return
+    if zoom is None:
+        raise typer.BadParameter("an area has zoom levels: give --zoom as well")
+    _check_readiness_options(flight, source, geojson, json=json)
+    sector_class = SectorClass(sector or SectorClass.ACTIVE_CONFLICT)
+    progress = ItemProgress()
+    with open_container(config, progress) as container:
+        settings = container.config()
+        coverage = parse_coverage(settings, bbox, area, zoom)
+        now = datetime.fromtimestamp(container.clock().now(), UTC)
+        query = ReadinessQuery(
+            coverage=coverage,
+            sector=sector_class,
+            now=now,
+            flown_at=now
+            if on is None
+            else get_end_of_day(parse_day(on, option="--on"), now, field="--on"),
+            source=source or settings.source,
+            holes_max=max_holes or 0,
+            quick=quick,
+        )
+        with ProgressView(progress):
+            report = check_readiness(container, query)
+    repairs = []
+    if query.source == settings.source:
+        repairs = _build_repair_commands(report, sector_class, flight=flight, config=config)
+    if geojson is not None:
+        _write_geojson(report, geojson)
+    if json:
+        print_json(READINESS_SCHEMA, readiness_to_json(report, repairs, flight=flight))
     else:
-        cache.verify_cache(config, json=json)
+        console = Console(stderr=True, highlight=False) if geojson == STDOUT else stdout
+        console.print(render_readiness(report, console, flight=flight))
+        if repairs:
+            console.print("To fix this, if the provider has the tiles:")
+        for line in repairs:  # in one piece, to be copied
+            console.print(line, markup=False, soft_wrap=True)
+    if not report.verdict.is_go:
+        raise typer.Exit(ExitCode.PARTIAL)
+
+
+def _verify_all_tiles(config: Path | None, *, json: bool) -> None:
+    """Read every tile, report the damage, and end with an error if there is any."""
+    from tileferry.entrypoints.cache_session import lock_cache
+    from tileferry.entrypoints.cli.cache_view import (
+        CacheVerification,
+        render_verification,
+        verification_to_json,
+    )
+    from tileferry.entrypoints.cli.exit_codes import ExitCode
+    from tileferry.entrypoints.cli.output import open_checked, print_json, stdout
+    from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
+
+    result, progress = CacheVerification(), ItemProgress()
+    with (
+        open_checked(config) as container,
+        lock_cache(container),  # a writer would look like damage
+        ProgressView(progress),
+    ):
+        for finding in container.tile_store().verify(progress):
+            result.add(finding)
+    if json:
+        print_json("tileferry.cache.verify.v1", verification_to_json(result))
+    else:
+        stdout.print(render_verification(result))
+    if not result.sound:
+        raise typer.Exit(ExitCode.PARTIAL)
+
+
+def _check_readiness_options(
+    flight: str | None, source: str | None, geojson: Path | None, *, json: bool
+) -> None:
+    """Refuse what cannot work before the cache is read, which may take minutes."""
+    from tileferry.domain.errors import InvalidValueError
+    from tileferry.domain.tiles.tile_id import check_source
+    from tileferry.domain.validation import is_name
+
+    if flight is not None and not is_name(flight):
+        raise InvalidValueError(field="--flight", value=flight, problem="is not a plain name")
+    if source is not None:
+        check_source(source, field="--source")
+    if geojson == STDOUT and json:
+        raise InvalidValueError(
+            field="--geojson",
+            value="-",
+            problem="and --json cannot both go to stdout",
+            remedy="give --geojson a file",
+        )
+    if geojson is not None and geojson != STDOUT and not geojson.parent.is_dir():
+        raise InvalidValueError(
+            field="--geojson", value=str(geojson), problem="lies in a folder that does not exist"
+        )
+
+
+def _build_repair_commands(
+    report: "ReadinessReport", sector: "SectorClass", *, flight: str | None, config: Path | None
+) -> list[str]:
+    """Return the commands that fetch what is missing or unfit, and little else.
+
+    Each asks for the box around it with --again: an earlier download of it may be complete, and
+    its journal would say that nothing is left to do.
+    """
+    config_option = [] if config is None else ["--config", str(config)]
+    return [
+        shlex.join(
+            [
+                *("tileferry", "download", f"--bbox={box}"),
+                *("--zoom", ",".join(map(str, zooms))),
+                *("--flight", flight or "FLIGHT"),
+                *("--sector", sector.value, "--again"),
+                *config_option,
+            ]
+        )
+        for box, zooms in report.find_repair_boxes()
+    ]
+
+
+def _write_geojson(report: "ReadinessReport", path: Path) -> None:
+    from tileferry.domain.errors import StorageError
+    from tileferry.entrypoints.cli.cache_view import generate_geojson
+
+    if path == STDOUT:
+        for line in generate_geojson(report):
+            typer.echo(line)
+        return
+    try:
+        with path.open("w", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in generate_geojson(report))
+    except OSError as error:
+        raise StorageError(
+            action="write",
+            path=str(path),
+            problem=error.strerror or type(error).__name__,
+            remedy="give --geojson another file",
+        ) from error
 
 
 # pin and unpin
@@ -157,9 +291,11 @@ def pin_command(*, flight: FlightOption, config: ConfigFile = None, json: JsonFl
 
     They stay until the flight is unpinned. A tile is of the flight that it was last downloaded for.
     """
-    from tileferry.entrypoints.cli import cache
+    from tileferry.entrypoints.cli.output import stderr
 
-    cache.pin_flight(config, flight=flight, pin=True, json=json)
+    tiles = _set_pin(config, flight, pin=True, json=json)
+    if not tiles:
+        stderr.print("The cache has none of it yet: check the name, or download its area.")
 
 
 @app.command("unpin", epilog=format_examples("tileferry cache unpin --flight F7"))
@@ -167,159 +303,27 @@ def unpin_command(
     *, flight: FlightOption, config: ConfigFile = None, json: JsonFlag = False
 ) -> None:
     """Let a flight's tiles be evicted again."""
-    from tileferry.entrypoints.cli import cache
+    _set_pin(config, flight, pin=False, json=json)
 
-    cache.pin_flight(config, flight=flight, pin=False, json=json)
+
+def _set_pin(config: Path | None, flight: str, *, pin: bool, json: bool) -> int:
+    """Pin or unpin a flight; return how many tiles that is about. Repeating it changes nothing."""
+    from attrs import asdict
+
+    from tileferry.domain.text import printable
+    from tileferry.entrypoints.cli.output import blame_option, open_installation, print_json, stdout
+
+    with open_installation(config) as installation, blame_option("--flight"):
+        inventory = installation.cache_inventory
+        result = inventory.pin(flight) if pin else inventory.unpin(flight)
+    if json:
+        print_json("tileferry.cache.pin.v1", asdict(result))
+    else:
+        said = "are kept" if pin else "may be evicted"
+        stdout.print(f"{result.tiles:,} tiles of flight {printable(flight)} {said}.")
+    return result.tiles
 
 
 # export and import
 
 add_archive_commands(app)
-
-
-def show_cache_stats(config: Path | None, *, json: bool) -> None:
-    """Show the cache's books beside the disk that it lies on."""
-    with open_checked(config) as container:
-        make_folder(Path(container.cache_root()))
-        budget = container.budget_enforcer()
-        ledger = container.cache_ledger()
-        with ledger.begin_transaction() as books:
-            used, reserved = books.sum_used_bytes(), books.sum_reserved_bytes()
-        body = {
-            "cache_root": str(container.cache_root()),
-            "tiles": container.metadata_store().count(),
-            "used_bytes": used,
-            "reserved_bytes": reserved,
-            "budget_bytes": budget.budget_bytes,
-            "free_disk_bytes": container.disk().free_bytes(),
-            "free_space_reserve_bytes": budget.free_space_reserve_bytes,
-            "pinned_flights": (pinned := list(ledger.list_pinned_flights())),
-        }
-    if json:
-        print_json("tileferry.cache.stats.v1", body)
-        return
-    shown = {
-        name.removesuffix("_bytes").replace("_", " "): format_bytes(value)
-        if name.endswith("_bytes") and isinstance(value, int)
-        else value
-        for name, value in body.items()
-    }
-    shown["pinned flights"] = ", ".join(pinned) or "none"
-    stdout.print(build_facts_table("Cache", shown))
-
-
-def pin_flight(config: Path | None, *, flight: str, pin: bool, json: bool) -> None:
-    """Pin a flight, or let it go; doing it again changes nothing."""
-    with blame_option("--flight"):
-        flight_id = UploadRequest(flight_id=flight).flight_id
-    with open_checked(config) as container:
-        ledger = container.cache_ledger()
-        if pin:
-            ledger.pin_flight(flight_id)
-        else:
-            ledger.unpin_flight(flight_id)
-        tiles = container.metadata_store().count_stored_for_flight(flight_id)
-        body = {
-            "flight_id": flight_id,
-            "pinned": pin,
-            "tiles": tiles,
-            "pinned_flights": list(ledger.list_pinned_flights()),
-        }
-    if json:
-        print_json("tileferry.cache.pin.v1", body)
-    else:
-        said = "are kept" if pin else "may be evicted"
-        stdout.print(f"{tiles:,} tiles of flight {printable(flight_id)} {said}.")
-    if pin and not tiles:
-        stderr.print("The cache has none of it yet: check the name, or download its area.")
-
-
-DAMAGE_SHOWN_MAX = 20
-
-
-def verify_cache(config: Path | None, *, json: bool) -> None:
-    """Read everything, tell what is damaged, and end with an error if anything is."""
-    result = CacheVerification()
-    with (
-        open_checked(config) as container,
-        lock_cache(container),  # a writer would look like damage
-        show_count("Verifying") as on_tile,
-    ):
-        for finding in container.tile_store().verify(on_tile):
-            result.add(finding)
-    if json:
-        print_json("tileferry.cache.verify.v1", _verification_to_json(result))
-    else:
-        _print_verification(result)
-    if not result.sound:
-        raise typer.Exit(ExitCode.PARTIAL)
-
-
-@define
-class CacheVerification:
-    """What ``cache verify`` found, added up as it goes."""
-
-    tiles: int = 0
-    live_bytes: int = 0
-    dead_bytes: int = 0
-    damaged_tiles: int = 0
-    damaged_segments: int = 0
-    shown: list[dict[str, object]] = field(factory=list)
-
-    def add(self, finding: VerificationFinding) -> None:
-        """Take one finding in; of the damage, only the first lines are kept."""
-        match finding:
-            case SegmentTally():
-                self.tiles += finding.live_tiles
-                self.live_bytes += finding.live_bytes
-                self.dead_bytes += finding.dead_bytes
-            case DamagedBlob():
-                self.damaged_tiles += 1
-                self._keep_damage(str(finding.tile_id), finding.segment, finding.problem)
-            case DamagedSegment():
-                self.damaged_segments += 1
-                self._keep_damage(None, finding.segment, finding.problem)
-            case _:
-                assert_never(finding)
-
-    def _keep_damage(self, tile_id: str | None, segment: int, problem: str) -> None:
-        if len(self.shown) < DAMAGE_SHOWN_MAX:
-            self.shown.append({"tile_id": tile_id, "segment": segment, "problem": problem})
-
-    @property
-    def sound(self) -> bool:
-        """Whether every tile can be trusted."""
-        return not (self.damaged_tiles or self.damaged_segments)
-
-
-def _verification_to_json(result: CacheVerification) -> dict[str, object]:
-    return {
-        "sound": result.sound,
-        "tiles": result.tiles,
-        "live_bytes": result.live_bytes,
-        "dead_bytes": result.dead_bytes,
-        "damaged_tiles": result.damaged_tiles,
-        "damaged_segments": result.damaged_segments,
-        "damage": result.shown,
-    }
-
-
-def _print_verification(result: CacheVerification) -> None:
-    if result.shown:
-        table = Table("tile", "segment", "problem", title="Damage", title_justify="left")
-        for line in result.shown:
-            table.add_row(str(line["tile_id"] or "-"), str(line["segment"]), str(line["problem"]))
-        stdout.print(table)
-    stdout.print(
-        build_facts_table(
-            "Cache",
-            {
-                "tiles checked": result.tiles,
-                "their size": format_bytes(result.live_bytes),
-                "dead": format_bytes(result.dead_bytes),
-                "damaged tiles": result.damaged_tiles,
-                "damaged segments": result.damaged_segments,
-                "verdict": "sound" if result.sound else "damaged: download those areas again",
-            },
-        )
-    )

@@ -6,21 +6,11 @@ from typing import Annotated
 
 import typer
 
-from tileferry.adapters.filesystem import write_file_atomically
-from tileferry.domain.errors import AlreadyThereError
 from tileferry.entrypoints.cli.command_group import (
     ConfigFile,
     JsonFlag,
     declare_group,
     format_examples,
-)
-from tileferry.entrypoints.cli.output import print_json, stdout
-from tileferry.entrypoints.config import CONFIG_FILE, load_config
-from tileferry.entrypoints.config.settings import (
-    Setting,
-    build_template,
-    format_settings,
-    list_settings,
 )
 
 app = declare_group(
@@ -40,9 +30,29 @@ def show_command(
     json: JsonFlag = False,
 ) -> None:
     """Show every setting as it counts now, in the form of the file. Secrets print as ***."""
-    from tileferry.entrypoints.cli import config as running
+    from tileferry.entrypoints.cli.output import print_json, stdout
+    from tileferry.entrypoints.config import CONFIG_FILE, load_config
+    from tileferry.entrypoints.config.settings import format_settings, list_settings
 
-    running.show_config(config, origin=origin, json=json)
+    settings = list(list_settings(load_config(config), config))
+    if json:
+        source = config or Path(CONFIG_FILE)
+        body = {
+            "file": str(source) if source.exists() else None,
+            "settings": [
+                {
+                    "path": setting.path,
+                    "value": setting.value,
+                    "origin": setting.origin,
+                    "variable": setting.variable,
+                }
+                for setting in settings
+            ],
+        }
+        print_json("tileferry.config.show.v1", body)
+        return
+    for line in format_settings(settings, origin=origin):
+        stdout.print(line, markup=False, soft_wrap=True)
 
 
 @app.command(
@@ -57,40 +67,14 @@ def init_command(
     json: JsonFlag = False,
 ) -> None:
     """Write a file with every setting, each explained and none set. A file that is there stays."""
-    from tileferry.entrypoints.cli import config as running
+    from tileferry.adapters.filesystem import write_file_atomically
+    from tileferry.domain.errors import AlreadyThereError
+    from tileferry.entrypoints.cli.output import print_json, stdout
+    from tileferry.entrypoints.config.settings import build_template
 
-    running.write_config_template(file, json=json)
-
-
-def show_config(file: Path | None, *, origin: bool, json: bool) -> None:
-    """Show what counts."""
-    settings = list(list_settings(load_config(file), file))
-    if json:
-        source = file or Path(CONFIG_FILE)
-        body = {
-            "file": str(source) if source.exists() else None,
-            "settings": [_setting_to_json(setting) for setting in settings],
-        }
-        print_json("tileferry.config.show.v1", body)
-        return
-    for line in format_settings(settings, origin=origin):
-        stdout.print(line, markup=False, soft_wrap=True)
-
-
-def _setting_to_json(setting: Setting) -> dict[str, object]:
-    return {
-        "path": setting.path,
-        "value": setting.value,
-        "origin": setting.origin,
-        "variable": setting.variable,
-    }
-
-
-def write_config_template(file: Path, *, json: bool) -> None:
-    """Begin a file."""
-    if os.path.lexists(file):  # also a link that leads nowhere
+    if os.path.lexists(file):  # also a dangling link
         raise AlreadyThereError(
-            path=str(file), remedy="name another file, or move this one away first"
+            path=str(file), remedy="choose another name, or move this file away first"
         )
     write_file_atomically(file.absolute(), build_template().encode())
     if json:

@@ -1,32 +1,26 @@
 """``tileferry coverage``: what the provider has in an area."""
 
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich import box
-from rich.table import Table
-
-from tileferry.adapters.postgres import get_schema_status
-from tileferry.application.download.provider_calls import ProviderCalls
-from tileferry.application.download.survey import ListingSummary, TileGates, summarize_listing
-from tileferry.domain.text import format_bytes
-from tileferry.domain.tiles import SectorClass, TileCoverage
-from tileferry.entrypoints.cli.area_options import parse_coverage
 from tileferry.entrypoints.cli.command_group import (
     ConfigFile,
     JsonFlag,
     declare_command,
     format_examples,
 )
-from tileferry.entrypoints.cli.formatting import bbox_to_json, time_to_json
 from tileferry.entrypoints.cli.option_types import AreaOption, BboxOption, ZoomOption
-from tileferry.entrypoints.cli.output import open_container, print_json, stderr, stdout
-from tileferry.entrypoints.cli.progress_view import WaitPrinter
-from tileferry.entrypoints.container import Container
-from tileferry.entrypoints.tile_source import format_credits, get_credits
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from tileferry.application.download.provider_calls import ProviderCalls
+    from tileferry.application.download.survey import ListingSummary
+    from tileferry.domain.tiles import TileCoverage
+    from tileferry.entrypoints.container import Container
 
 app = declare_command()
+SCHEMA = "tileferry.coverage.v1"
 
 
 @app.command(
@@ -49,13 +43,58 @@ def coverage_command(
     By zoom level: how many tiles, how large, how old and how fine. Stale tiles are refused in
     sector active_conflict, and downgraded in stable_rear.
     """
-    from tileferry.entrypoints.cli import coverage
+    from tileferry.application.download.survey import TileGates, summarize_listing
+    from tileferry.entrypoints.cli.formatting import bbox_to_json
+    from tileferry.entrypoints.cli.output import open_container, print_json, stderr, stdout
+    from tileferry.entrypoints.cli.parsing import parse_coverage
+    from tileferry.entrypoints.cli.progress_view import WaitPrinter
+    from tileferry.entrypoints.tile_source import format_credits, get_credits
 
-    coverage.show_coverage(config, bbox=bbox, area=area, zoom=zoom, json=json)
+    with open_container(config, WaitPrinter(stderr)) as container:
+        settings = container.config()
+        coverage = parse_coverage(settings, bbox, area, zoom)
+        calls = build_provider_calls(container, f"coverage {coverage.bbox}")
+        download = container.download_settings()
+        gates = TileGates(
+            resolution=download.gate,
+            freshness=container.metadata_store().freshness,
+            now=datetime.fromtimestamp(container.clock().now(), UTC),
+        )
+        found = summarize_listing(calls.iter_pages(coverage, download.listing), coverage, gates)
+    if json:
+        lines = [{"zoom": level, **_listing_to_json(tiles)} for level, tiles in found.items()]
+        print_json(
+            SCHEMA, {"bbox": bbox_to_json(coverage.bbox), "zooms": lines, **get_credits(settings)}
+        )
+        return
+    stdout.print(build_coverage_table(coverage, found))
+    if (named := format_credits(settings)) is not None:
+        stdout.print(named, markup=False, soft_wrap=True)
+    if not any(tiles.tiles for tiles in found.values()):
+        stderr.print("The provider has nothing there; check the area and its zoom levels.")
 
 
-def listing_to_json(listed: ListingSummary) -> dict[str, Any]:
+def build_provider_calls(container: "Container", purpose: str) -> "ProviderCalls":
+    """Return calls to the provider; their retries go to the container's listener."""
+    from tileferry.adapters.postgres import get_schema_status
+    from tileferry.application.download.provider_calls import ProviderCalls
+
+    provider = container.provider()  # first: invalid settings are reported before the database
+    get_schema_status(container.database()).check()
+    return ProviderCalls(
+        provider=provider,
+        retry=container.provider_retry(),
+        clock=container.clock(),
+        policy=container.download_settings().policy,
+        correlation_id=purpose,
+    )
+
+
+def _listing_to_json(listed: "ListingSummary") -> dict[str, Any]:
     """Return what was added up, for scripts."""
+    from tileferry.domain.tiles import SectorClass
+    from tileferry.entrypoints.cli.formatting import time_to_json
+
     return {
         "tiles": listed.tiles,
         "size_bytes": listed.size_bytes,
@@ -68,11 +107,17 @@ def listing_to_json(listed: ListingSummary) -> dict[str, Any]:
     }
 
 
-def build_coverage_table(coverage: TileCoverage, found: dict[int, ListingSummary]) -> Table:
+def build_coverage_table(coverage: "TileCoverage", found: "dict[int, ListingSummary]") -> "Table":
     """Lay out what was found, a line for each zoom level; all of it fits into 80 columns.
 
     What is refused or stale has a column if there is any. Long cells are folded at their spaces.
     """
+    from rich import box
+    from rich.table import Table
+
+    from tileferry.domain.text import format_bytes
+    from tileferry.domain.tiles import SectorClass
+
     table = Table(
         title=f"Imagery in {coverage.bbox}",
         title_justify="left",
@@ -108,72 +153,28 @@ def build_coverage_table(coverage: TileCoverage, found: dict[int, ListingSummary
     return table
 
 
-def _count_tiles(coverage: TileCoverage, zoom: int) -> int:
+def _count_tiles(coverage: "TileCoverage", zoom: int) -> int:
     return sum(part.count for part in coverage.ranges if part.zoom == zoom)
 
 
-def _format_dates(listed: ListingSummary) -> str:
+def _format_dates(listed: "ListingSummary") -> str:
     if listed.oldest is None or listed.newest is None:
         return "-"
     return _format_span(listed.oldest.date().isoformat(), listed.newest.date().isoformat())
 
 
-def _format_resolutions(listed: ListingSummary) -> str:
+def _format_resolutions(listed: "ListingSummary") -> str:
     finest, coarsest = listed.finest_m_per_px, listed.coarsest_m_per_px
     if finest is None or coarsest is None:
         return "-"
     return _format_span(f"{finest:.3g}", f"{coarsest:.3g}")
 
 
-def _format_stale(listed: ListingSummary) -> str:
+def _format_stale(listed: "ListingSummary") -> str:
+    from tileferry.domain.tiles import SectorClass
+
     return " / ".join(f"{listed.stale[sector]:,}" for sector in SectorClass)
 
 
 def _format_span(least: str, most: str) -> str:
     return least if least == most else f"{least} to {most}"
-
-
-def build_provider_calls(container: Container, purpose: str) -> ProviderCalls:
-    """Return calls to the provider; their retries are told, and go to the audit log."""
-    provider = container.provider()  # what is wrong with its settings is said first
-    get_schema_status(container.database()).check()
-    trail = container.audit_trail()
-    trail.sinks = [WaitPrinter(stderr), *trail.sinks]
-    return ProviderCalls(
-        provider=provider,
-        retry=container.provider_retry(),
-        clock=container.clock(),
-        policy=container.download_settings().policy,
-        correlation_id=purpose,
-    )
-
-
-SCHEMA = "tileferry.coverage.v1"
-
-
-def show_coverage(
-    config: Path | None, *, bbox: str | None, area: str | None, zoom: str, json: bool
-) -> None:
-    """Read the listing to its end, and show what it adds up to."""
-    with open_container(config) as container:
-        settings = container.config()
-        coverage = parse_coverage(settings, bbox, area, zoom)
-        calls = build_provider_calls(container, f"coverage {coverage.bbox}")
-        wanted = container.download_settings()
-        gates = TileGates(
-            resolution=wanted.gate,
-            freshness=container.metadata_store().freshness,
-            now=datetime.fromtimestamp(container.clock().now(), UTC),
-        )
-        found = summarize_listing(calls.iter_pages(coverage, wanted.listing), coverage, gates)
-    if json:
-        lines = [{"zoom": zoom, **listing_to_json(tiles)} for zoom, tiles in found.items()]
-        print_json(
-            SCHEMA, {"bbox": bbox_to_json(coverage.bbox), "zooms": lines, **get_credits(settings)}
-        )
-        return
-    stdout.print(build_coverage_table(coverage, found))
-    if (named := format_credits(settings)) is not None:
-        stdout.print(named, markup=False, soft_wrap=True)
-    if not any(tiles.tiles for tiles in found.values()):
-        stderr.print("The provider has nothing there; check the area, and its zoom levels.")

@@ -1,19 +1,13 @@
 """``tileferry db``: the database's schema."""
 
-from pathlib import Path
-
-import attrs
 import typer
 
-from tileferry.adapters.postgres import SchemaStatus, get_schema_status, upgrade
 from tileferry.entrypoints.cli.command_group import (
     ConfigFile,
     JsonFlag,
     declare_group,
     format_examples,
 )
-from tileferry.entrypoints.cli.exit_codes import ExitCode
-from tileferry.entrypoints.cli.output import build_facts_table, open_container, print_json, stdout
 
 app = declare_group("The database: its schema and its state.")
 
@@ -21,25 +15,11 @@ app = declare_group("The database: its schema and its state.")
 @app.command("upgrade", epilog=format_examples("tileferry db upgrade"))
 def upgrade_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
     """Bring the database's schema to what this version needs. Running it again is harmless."""
-    from tileferry.entrypoints.cli import db
+    from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
 
-    db.upgrade_database(config, json=json)
-
-
-@app.command("status", epilog=format_examples("tileferry db status", "tileferry db status --json"))
-def status_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
-    """Show the server's version and where the schema stands. Exit code 7 when it cannot be used."""
-    from tileferry.entrypoints.cli import db
-
-    db.show_status(config, json=json)
-
-
-def upgrade_database(config: Path | None, *, json: bool) -> None:
-    """Upgrade, and say from where to where."""
-    with open_container(config) as container:
-        database = container.database()
-        before = get_schema_status(database)
-        after = upgrade(database)
+    with open_installation(config) as installation:
+        before = installation.get_schema_status()
+        after = installation.upgrade_database()
     if json:
         print_json("tileferry.db.upgrade.v1", {"from": before.found, "to": after.found})
     elif before.is_current:
@@ -48,25 +28,32 @@ def upgrade_database(config: Path | None, *, json: bool) -> None:
         stdout.print(f"The schema went from {before.found or 'empty'} to {after.found}.")
 
 
-def show_status(config: Path | None, *, json: bool) -> None:
-    """Show the state; what cannot be used ends with an error."""
-    with open_container(config) as container:
-        database = container.database()
-        version = database.check_server()
-        schema = get_schema_status(database)
+@app.command("status", epilog=format_examples("tileferry db status", "tileferry db status --json"))
+def status_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
+    """Show the server's version and where the schema stands. Exit code 7 when it cannot be used."""
+    from attrs import asdict
+
+    from tileferry.entrypoints.cli.exit_codes import ExitCode
+    from tileferry.entrypoints.cli.output import (
+        build_facts_table,
+        open_installation,
+        print_json,
+        stdout,
+    )
+
+    with open_installation(config) as installation:
+        version = installation.get_server_version()
+        schema = installation.get_schema_status()
     if json:
-        body = {"server_version": version, "is_current": schema.is_current, **attrs.asdict(schema)}
+        body = {"server_version": version, "is_current": schema.is_current, **asdict(schema)}
         print_json("tileferry.db.status.v1", body)
     else:
-        stdout.print(build_facts_table("Database", _build_rows(version, schema)))
+        rows = {
+            "server": f"PostgreSQL {version}",
+            "schema": schema.found or "empty",
+            "needed": schema.needed,
+            "verdict": "ready" if schema.is_current else "run tileferry db upgrade",
+        }
+        stdout.print(build_facts_table("Database", rows))
     if not schema.is_current:
         raise typer.Exit(ExitCode.FATAL)
-
-
-def _build_rows(version: str, status: SchemaStatus) -> dict[str, object]:
-    return {
-        "server": f"PostgreSQL {version}",
-        "schema": status.found or "empty",
-        "needed": status.needed,
-        "verdict": "ready" if status.is_current else "run tileferry db upgrade",
-    }

@@ -5,17 +5,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from tileferry.adapters.filesystem import write_file_atomically
-from tileferry.domain.errors import StorageError
 from tileferry.entrypoints.cli.command_group import JsonFlag, declare_command, format_examples
-from tileferry.entrypoints.cli.output import print_json, stdout
-from tileferry.entrypoints.demo.report.page import render_report
-from tileferry.entrypoints.demo.scenario import SMALL, WHOLE
-from tileferry.entrypoints.demo.story import run_demo
 
 app = declare_command()
+SCHEMA = "tileferry.demo.v1"
 
 
 @app.command(
@@ -41,33 +35,19 @@ def demo_command(
 
     With --json, the story goes to stderr.
     """
+    from rich.console import Console
+
+    from tileferry.adapters.filesystem import write_file_atomically
+    from tileferry.domain.errors import StorageError
     from tileferry.entrypoints.cli.extras import require_extra
+    from tileferry.entrypoints.cli.output import print_json, stdout
 
     with require_extra("web,embedded", needed_by="demo"):
-        from tileferry.entrypoints.cli import demo
+        from tileferry.entrypoints.demo.report.page import render_report
+        from tileferry.entrypoints.demo.scenario import SMALL, WHOLE
+        from tileferry.entrypoints.demo.story import run_demo
 
-    demo.play_demo(report, small=small, json=json)
-
-
-SCHEMA = "tileferry.demo.v1"
-
-
-def play_demo(report: Path, *, small: bool, json: bool) -> None:
-    """Play it, write the page, and say where it is."""
-    _create_report_folder(report)
-    console = Console(stderr=True, highlight=False) if json else stdout
-    found = run_demo(SMALL if small else WHOLE, console, sys.stderr if json else sys.stdout)
-    write_file_atomically(report.absolute(), render_report(found).encode())
-    if json:
-        print_json(SCHEMA, {**found.to_json(), "report": str(report)})
-        return
-    stdout.print(f"\nThat took {found.seconds:.0f} seconds. The whole story, with maps and plots:")
-    stdout.print(str(report), markup=False, soft_wrap=True)
-
-
-def _create_report_folder(report: Path) -> None:
-    """Find out before the story, not after it, that its page cannot be written."""
-    try:
+    try:  # before the story, not after it
         report.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(
@@ -76,3 +56,11 @@ def _create_report_folder(report: Path) -> None:
             problem=error.strerror or type(error).__name__,
             remedy="give --report another file",
         ) from error
+    console = Console(stderr=True, highlight=False) if json else stdout
+    found = run_demo(SMALL if small else WHOLE, console, sys.stderr if json else sys.stdout)
+    write_file_atomically(report.absolute(), render_report(found).encode())
+    if json:
+        print_json(SCHEMA, {**found.to_json(), "report": str(report)})
+        return
+    stdout.print(f"\nThat took {found.seconds:.0f} seconds. The whole story, with maps and plots:")
+    stdout.print(str(report), markup=False, soft_wrap=True)

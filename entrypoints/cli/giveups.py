@@ -1,37 +1,27 @@
 """``tileferry giveups``: tiles that the provider would not take, for a human to decide on."""
 
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import box
-from rich.table import Table
-from rich.text import Text
 
-from tileferry.adapters.postgres import build_reopen_sql
-from tileferry.application.upload.upload_retry import Giveup
-from tileferry.domain.errors import InvalidStateError, NotFoundError, Remedy
-from tileferry.domain.text import format_bytes, format_utc
-from tileferry.domain.tiles import TileId, TileMetadata, VotingStatus
 from tileferry.entrypoints.cli.command_group import (
     ConfigFile,
     JsonFlag,
     declare_group,
     format_examples,
 )
-from tileferry.entrypoints.cli.formatting import time_to_json
-from tileferry.entrypoints.cli.output import (
-    blame_option,
-    build_facts_table,
-    open_checked,
-    print_json,
-    stderr,
-    stdout,
-)
-from tileferry.entrypoints.container import Container
+
+if TYPE_CHECKING:
+    from pathlib import PurePath
+
+    from rich.table import Table
+
+    from tileferry.application.upload.giveups import Giveup
 
 app = declare_group("Tiles whose upload was given up: a human decides about them.")
+LIST_SCHEMA = "tileferry.giveups.list.v1"
+SHOW_SCHEMA = "tileferry.giveups.show.v1"
 
 
 @app.command(
@@ -46,9 +36,17 @@ def list_command(
     json: JsonFlag = False,
 ) -> None:
     """List the tiles that wait for a human, and what the provider said."""
-    from tileferry.entrypoints.cli import giveups
+    from tileferry.entrypoints.cli.output import open_installation, print_json, stderr, stdout
 
-    giveups.list_giveups(config, flight=flight, json=json)
+    with open_installation(config) as installation:
+        found = list(installation.giveups.iter_giveups(flight))
+    if json:
+        print_json(LIST_SCHEMA, {"giveups": [_giveup_to_json(giveup) for giveup in found]})
+    elif not found:
+        stdout.print("No tile is given up.")
+    else:
+        stdout.print(_build_table(found))
+        stderr.print("To look at one: tileferry giveups show TILE")
 
 
 @app.command(
@@ -66,33 +64,36 @@ def show_command(
 
     Its picture is taken out of the cache, into a file that can be looked at.
     """
-    from tileferry.entrypoints.cli import giveups
 
-    giveups.show_giveup(config, tile=tile, json=json)
+    from tileferry.domain.tiles import TileId
+    from tileferry.entrypoints.cli.output import (
+        blame_option,
+        build_facts_table,
+        open_installation,
+        print_json,
+        stderr,
+        stdout,
+    )
 
-
-LIST_SCHEMA = "tileferry.giveups.list.v1"
-SHOW_SCHEMA = "tileferry.giveups.show.v1"
-
-
-# list
-
-
-def list_giveups(config: Path | None, *, flight: str | None, json: bool) -> None:
-    """List all that wait, or those of a flight."""
-    with open_checked(config) as container:
-        tiles = container.metadata_store().find_given_up(flight)
-        found = list(container.giveup_reader().iter_giveups(tiles))
+    with blame_option("TILE"):
+        tile_id = TileId.parse(tile)
+    with open_installation(config) as installation:
+        giveups = installation.giveups
+        giveup = giveups.get_giveup(tile_id)
+        picture = giveups.extract_image(tile_id)
     if json:
-        print_json(LIST_SCHEMA, {"giveups": [_giveup_to_json(giveup) for giveup in found]})
-    elif not found:
-        stdout.print("No tile is given up.")
-    else:
-        stdout.print(_build_table(found))
-        stderr.print("To look at one: tileferry giveups show TILE")
+        print_json(SHOW_SCHEMA, {**_giveup_to_json(giveup), "picture": str(picture)})
+        return
+    stdout.print(build_facts_table(f"Tile {tile_id}, given up", _build_rows(giveup, picture)))
+    stderr.print("If you have mended the cause, this gives it one more try (in psql):")
+    stderr.print(f"  {giveup.reopening_sql}")
 
 
-def _build_table(found: list[Giveup]) -> Table:
+def _build_table(found: "list[Giveup]") -> "Table":
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=box.SIMPLE)
     table.add_column("tile", no_wrap=True)  # in one piece, to be copied
     for title in ("attempts", "given up", "what the provider said last"):
@@ -107,39 +108,9 @@ def _build_table(found: list[Giveup]) -> Table:
     return table
 
 
-# show
+def _build_rows(giveup: "Giveup", picture: "PurePath") -> dict[str, object]:
+    from tileferry.domain.text import format_bytes, format_utc
 
-
-def show_giveup(config: Path | None, *, tile: str, json: bool) -> None:
-    """Show one tile and take its picture out of the cache, to be looked at."""
-    with blame_option("TILE"):
-        tile_id = TileId.parse(tile)
-    with open_checked(config) as container:
-        known = _find_giveup(container, tile_id)
-        (giveup,) = container.giveup_reader().iter_giveups([known])
-        picture = container.pictures().extract(tile_id, container.tile_store().read_tile(tile_id))
-    if json:
-        print_json(SHOW_SCHEMA, {**_giveup_to_json(giveup), "picture": str(picture)})
-        return
-    stdout.print(build_facts_table(f"Tile {tile_id}, given up", _build_rows(giveup, picture)))
-    stderr.print("If you have mended the cause, this gives it one more try (in psql):")
-    stderr.print(f"  {build_reopen_sql(tile_id)}")
-
-
-def _find_giveup(container: Container, tile_id: TileId) -> TileMetadata:
-    known = container.metadata_store().get_metadata(tile_id)
-    if known is None:
-        raise NotFoundError(what="tile", name=str(tile_id), remedy=Remedy.LIST_GIVEUPS)
-    if known.voting_status is not VotingStatus.UPLOAD_GIVEUP:
-        raise InvalidStateError(
-            subject=f"tile {tile_id}",
-            problem=f"is {known.voting_status}, not given up",
-            remedy=Remedy.LIST_GIVEUPS,
-        )
-    return known
-
-
-def _build_rows(giveup: Giveup, picture: Path) -> dict[str, object]:
     tile = giveup.tile
     return {
         "flight": tile.flight_id,
@@ -153,20 +124,21 @@ def _build_rows(giveup: Giveup, picture: Path) -> dict[str, object]:
     }
 
 
-# both
-
-
-def _get_giveup_time(giveup: Giveup) -> datetime | None:
+def _get_giveup_time(giveup: "Giveup") -> datetime | None:
     at_s = giveup.given_up_at_s
     return None if at_s is None else datetime.fromtimestamp(at_s, UTC)
 
 
-def _format_giveup_time(giveup: Giveup) -> str:
+def _format_giveup_time(giveup: "Giveup") -> str:
+    from tileferry.domain.text import format_utc
+
     at = _get_giveup_time(giveup)
     return "" if at is None else format_utc(at)
 
 
-def _giveup_to_json(giveup: Giveup) -> dict[str, Any]:
+def _giveup_to_json(giveup: "Giveup") -> dict[str, Any]:
+    from tileferry.entrypoints.cli.formatting import time_to_json
+
     tile = giveup.tile
     return {
         "tile_id": str(tile.tile_id),
@@ -177,5 +149,5 @@ def _giveup_to_json(giveup: Giveup) -> dict[str, Any]:
         "captured_at": time_to_json(tile.produced_at),
         "size_bytes": tile.blob.length,
         "sha256": tile.blob.sha256,
-        "reopening_sql": build_reopen_sql(tile.tile_id),
+        "reopening_sql": giveup.reopening_sql,
     }

@@ -1,37 +1,20 @@
-"""``tileferry ingest``: takes in what an aircraft captured."""
+"""``tileferry ingest``: store what an aircraft captured."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from attrs import asdict
 
-from tileferry.adapters.filesystem import CaptureFolderFiles
-from tileferry.application import IngestReport
-from tileferry.domain.text import printable
-from tileferry.domain.tiles import UploadRequest
-from tileferry.entrypoints.cache_session import lock_cache
 from tileferry.entrypoints.cli.command_group import (
     ConfigFile,
     JsonFlag,
     declare_command,
     format_examples,
 )
-from tileferry.entrypoints.cli.counting import show_count
-from tileferry.entrypoints.cli.exit_codes import ExitCode
 from tileferry.entrypoints.cli.option_types import CapturedOption
-from tileferry.entrypoints.cli.output import (
-    blame_option,
-    build_facts_table,
-    open_container,
-    print_json,
-    print_refusals,
-    stderr,
-    stdout,
-)
-from tileferry.entrypoints.cli.signals import StopSignals
 
 app = declare_command()
+SCHEMA = "tileferry.ingest.v1"
 
 
 @app.command("ingest", epilog=format_examples("tileferry ingest --flight F7 card"))
@@ -55,42 +38,48 @@ def ingest_command(
 
     Exit codes: 0 done; 3 some files are no tiles; 4 the cache is in use, or too small.
     """
-    from tileferry.entrypoints.cli import ingest
+    from attrs import asdict
 
-    ingest.ingest_folder(config, folder, flight=flight, json=json)
+    from tileferry.adapters.filesystem import CaptureFolderFiles
+    from tileferry.domain.text import printable
+    from tileferry.domain.tiles import UploadRequest
+    from tileferry.entrypoints.cache_session import lock_cache
+    from tileferry.entrypoints.cli.exit_codes import ExitCode
+    from tileferry.entrypoints.cli.output import (
+        blame_option,
+        build_facts_table,
+        open_container,
+        print_json,
+        print_refusals,
+        stderr,
+        stdout,
+    )
+    from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
+    from tileferry.entrypoints.cli.signals import StopSignals
 
-
-SCHEMA = "tileferry.ingest.v1"
-
-
-def ingest_folder(config: Path | None, folder: Path, *, flight: str, json: bool) -> None:
-    """Take a folder in; files that are no tiles are named, and stop nothing."""
     with blame_option("--flight"):
         request = UploadRequest(flight_id=flight)
     stop = StopSignals()
     card = CaptureFolderFiles(folder, check=stop.check)
-    with open_container(config) as container, lock_cache(container), stop:
+    progress = ItemProgress(stop)
+    with open_container(config, progress) as container, lock_cache(container), stop:
         stop.defer()
-        with show_count("Taking in", "files") as on_file:
-            report = container.capture_ingest(on_tile=on_file).ingest(request.flight_id, card)
+        with ProgressView(progress):
+            report = container.capture_ingest().ingest(request.flight_id, card)
     if json:
         print_json(SCHEMA, asdict(report))
     else:
-        _print_report(report)
+        rows: dict[str, object] = {
+            "taken in": f"{report.tiles_ingested:,}",
+            "there before": report.tiles_unchanged,
+            "refused": report.files_refused,
+        }
+        shown = {name: value for name, value in rows.items() if value}
+        stdout.print(build_facts_table(f"Captured on flight {report.flight_id}", shown))
+        refused = [(file.path, file.problem) for file in report.refused]
+        print_refusals("refused file", "why", refused, count=report.files_refused)
     if report.tiles_ingested:
         stderr.print(f"Once it has landed: tileferry upload --flight {flight} --on-ground")
     if not (report.tiles_ingested or report.tiles_unchanged or report.files_refused):
         stderr.print(f"There is no tile in {printable(str(folder))}: is the card mounted?")
     raise typer.Exit(ExitCode.PARTIAL if report.files_refused else ExitCode.DONE)
-
-
-def _print_report(report: IngestReport) -> None:
-    rows: dict[str, object] = {
-        "taken in": f"{report.tiles_ingested:,}",
-        "there before": report.tiles_unchanged,
-        "refused": report.files_refused,
-    }
-    shown = {name: value for name, value in rows.items() if value}
-    stdout.print(build_facts_table(f"Captured on flight {report.flight_id}", shown))
-    named = [(file.path, file.problem) for file in report.refused]
-    print_refusals("refused file", "why", named, count=report.files_refused)

@@ -1,31 +1,16 @@
 """``tileferry plan``: what a download would do, before it does it."""
 
 from pathlib import Path
-from typing import Annotated, assert_never
+from typing import TYPE_CHECKING, Annotated, assert_never
 
 import typer
 
-from tileferry.application.download.survey import (
-    DownloadPlan,
-    DownloadPlanner,
-    DurationEstimate,
-    EstimateBasis,
-    estimate_duration,
-    measure_throughput,
-)
-from tileferry.domain.text import format_bytes, format_error
-from tileferry.domain.tiles import BBox, DownloadRequest, SectorClass
-from tileferry.entrypoints.cache_session import make_folder
-from tileferry.entrypoints.cli.area_options import build_download_request, parse_coverage
 from tileferry.entrypoints.cli.command_group import (
     ConfigFile,
     JsonFlag,
     declare_command,
     format_examples,
 )
-from tileferry.entrypoints.cli.coverage import build_provider_calls
-from tileferry.entrypoints.cli.exit_codes import get_exit_code
-from tileferry.entrypoints.cli.formatting import format_duration
 from tileferry.entrypoints.cli.option_types import (
     AreaOption,
     BboxOption,
@@ -33,27 +18,14 @@ from tileferry.entrypoints.cli.option_types import (
     SectorOption,
     ZoomOption,
 )
-from tileferry.entrypoints.cli.output import (
-    build_facts_table,
-    open_container,
-    print_json,
-    stderr,
-    stdout,
-)
-from tileferry.entrypoints.cli.parsing import parse_rate
-from tileferry.entrypoints.cli.remedies import describe_error
-from tileferry.entrypoints.container import Container
-from tileferry.entrypoints.tile_source import format_credits, get_credits, get_max_requests_per_s
+
+if TYPE_CHECKING:
+    from tileferry.application.download.survey import DownloadPlan, DurationEstimate
+    from tileferry.domain.tiles import BBox
 
 app = declare_command()
-RateOption = Annotated[
-    str | None,
-    typer.Option(
-        "--rate",
-        metavar="BYTES",
-        help="Bytes a second that the link carries, such as 2M; by default measured.",
-    ),
-]
+SCHEMA = "tileferry.plan.v1"
+EXAMPLES_MAX = 5
 
 
 @app.command(
@@ -69,7 +41,14 @@ def plan_command(
     zoom: ZoomOption,
     flight: FlightOption,
     sector: SectorOption,
-    rate: RateOption = None,
+    rate: Annotated[
+        str | None,
+        typer.Option(
+            "--rate",
+            metavar="BYTES",
+            help="Bytes a second that the link carries, such as 2M; by default measured.",
+        ),
+    ] = None,
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
@@ -78,25 +57,74 @@ def plan_command(
     Nothing is stored and nothing evicted. Without --rate a few tiles are fetched, to measure how
     long it would take. Exit code 4 when the area does not fit into the cache.
     """
-    from tileferry.entrypoints.cli import plan
-
-    plan.plan_download(
-        config,
-        bbox=bbox,
-        area=area,
-        zoom=zoom,
-        flight=flight,
-        sector=sector,
-        rate=rate,
-        json=json,
+    from tileferry.application.download.survey import (
+        DownloadPlanner,
+        estimate_duration,
+        measure_throughput,
+    )
+    from tileferry.domain.tiles import SectorClass
+    from tileferry.entrypoints.cache_session import make_folder
+    from tileferry.entrypoints.cli.coverage import build_provider_calls
+    from tileferry.entrypoints.cli.exit_codes import get_exit_code
+    from tileferry.entrypoints.cli.output import (
+        build_facts_table,
+        open_container,
+        print_json,
+        stderr,
+        stdout,
+    )
+    from tileferry.entrypoints.cli.parsing import build_download_request, parse_coverage, parse_rate
+    from tileferry.entrypoints.cli.progress_view import WaitPrinter
+    from tileferry.entrypoints.cli.remedies import describe_error
+    from tileferry.entrypoints.tile_source import (
+        format_credits,
+        get_credits,
+        get_max_requests_per_s,
     )
 
+    rate_bytes_s = None if rate is None else parse_rate(rate)
+    with open_container(config, WaitPrinter(stderr)) as container:
+        settings = container.config()
+        coverage = parse_coverage(settings, bbox, area, zoom)
+        request = build_download_request(settings, coverage, flight, SectorClass(sector))
+        make_folder(Path(request.cache_root))
+        calls = build_provider_calls(container, f"plan {request.flight_id}")
+        plan = DownloadPlanner(
+            calls=calls,
+            journals=container.journals(),
+            tile_metadata_store=container.metadata_store(),
+            headroom=container.budget_enforcer(),
+            settings=container.download_settings(),
+            freshness=container.metadata_store().freshness,
+            clock=container.clock(),
+        ).plan(request)
+        estimate = estimate_duration(
+            plan,
+            rate_bytes_s=rate_bytes_s,
+            requests_per_s=get_max_requests_per_s(settings),
+            measure=lambda: measure_throughput(
+                calls, plan.sample, container.workers(), container.clock()
+            ),
+        )
+    if json:
+        print_json(SCHEMA, {**_plan_to_json(plan, estimate), **get_credits(settings)})
+    else:
+        rows = _build_rows(plan, estimate, coverage.bbox)
+        stdout.print(build_facts_table(f"Plan for flight {flight}", rows))
+        if (named := format_credits(settings)) is not None:
+            stdout.print(named, markup=False, soft_wrap=True)
+    if plan.eviction.insufficient:
+        error = plan.eviction.build_error()
+        stderr.print(f"tileferry: {describe_error(error)}")
+        raise typer.Exit(get_exit_code(error))
 
-EXAMPLES_MAX = 5
 
-
-def build_plan_rows(plan: DownloadPlan, estimate: DurationEstimate, box: BBox) -> dict[str, object]:
+def _build_rows(
+    plan: "DownloadPlan", estimate: "DurationEstimate", box: "BBox"
+) -> dict[str, object]:
     """Return the facts that matter to people; what is zero is left out."""
+    from tileferry.domain.text import format_bytes
+
     area = {"area": box.in_words}
     if plan.complete:
         done = f"nothing: all {plan.tiles_stored:,} tiles were downloaded before"
@@ -124,11 +152,16 @@ def build_plan_rows(plan: DownloadPlan, estimate: DurationEstimate, box: BBox) -
 
 
 def _format_estimate(seconds: float | None) -> str:
+    from tileferry.entrypoints.cli.formatting import format_duration
+
     return "unknown" if seconds is None else f"about {format_duration(seconds)}"
 
 
-def _explain_estimate(estimate: DurationEstimate) -> str:
+def _explain_estimate(estimate: "DurationEstimate") -> str:
     """Say how a time is known."""
+    from tileferry.application.download.survey import EstimateBasis
+    from tileferry.domain.text import format_bytes, format_error
+
     rate = f"{format_bytes(int(estimate.rate_bytes_s))}/s"
     match estimate.basis:
         case EstimateBasis.NOTHING_TO_FETCH:
@@ -148,7 +181,7 @@ def _explain_estimate(estimate: DurationEstimate) -> str:
             assert_never(estimate.basis)
 
 
-def plan_to_json(plan: DownloadPlan, estimate: DurationEstimate) -> dict[str, object]:
+def _plan_to_json(plan: "DownloadPlan", estimate: "DurationEstimate") -> dict[str, object]:
     """Return all of it, for scripts."""
     eviction = plan.eviction
     return {
@@ -169,62 +202,3 @@ def plan_to_json(plan: DownloadPlan, estimate: DurationEstimate) -> dict[str, ob
         "evicted_bytes": eviction.freed_bytes,
         "evicted_examples": [str(tile) for tile in eviction.evicted[:EXAMPLES_MAX]],
     }
-
-
-SCHEMA = "tileferry.plan.v1"
-
-
-def plan_download(
-    config: Path | None,
-    *,
-    bbox: str | None,
-    area: str | None,
-    zoom: str,
-    flight: str,
-    sector: str,
-    rate: str | None,
-    json: bool,
-) -> None:
-    """Show the plan; one that does not fit ends as the download would."""
-    rate_bytes_s = None if rate is None else parse_rate(rate)
-    with open_container(config) as container:
-        settings = container.config()
-        coverage = parse_coverage(settings, bbox, area, zoom)
-        request = build_download_request(settings, coverage, flight, SectorClass(sector))
-        plan, reckoned = _make_plan(container, request, rate_bytes_s)
-    if json:
-        print_json(SCHEMA, {**plan_to_json(plan, reckoned), **get_credits(settings)})
-    else:
-        rows = build_plan_rows(plan, reckoned, coverage.bbox)
-        stdout.print(build_facts_table(f"Plan for flight {flight}", rows))
-        if (named := format_credits(settings)) is not None:
-            stdout.print(named, markup=False, soft_wrap=True)
-    eviction = plan.eviction
-    if eviction.insufficient:
-        error = eviction.build_error()
-        stderr.print(f"tileferry: {describe_error(error)}")
-        raise typer.Exit(get_exit_code(error))
-
-
-def _make_plan(
-    container: Container, request: DownloadRequest, rate_bytes_s: float | None
-) -> tuple[DownloadPlan, DurationEstimate]:
-    make_folder(Path(request.cache_root))
-    calls = build_provider_calls(container, f"plan {request.flight_id}")
-    plan = DownloadPlanner(
-        calls=calls,
-        journals=container.journals(),
-        tile_metadata_store=container.metadata_store(),
-        headroom=container.budget_enforcer(),
-        settings=container.download_settings(),
-        freshness=container.metadata_store().freshness,
-        clock=container.clock(),
-    ).plan(request)
-    return plan, estimate_duration(
-        plan,
-        rate_bytes_s=rate_bytes_s,
-        requests_per_s=get_max_requests_per_s(container.config()),
-        measure=lambda: measure_throughput(
-            calls, plan.sample, container.workers(), container.clock()
-        ),
-    )

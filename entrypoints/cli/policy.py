@@ -1,49 +1,23 @@
 """``tileferry policy``: the retry policies as set, what they mean, and what others would do."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import attrs
 import typer
 
-from tileferry.application.audit_reader import DecodedEntry
-from tileferry.domain.audit import AuditEvent, CallCollector
-from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.retry import (
-    ErrorClass,
-    Final,
-    RateLimited,
-    Retryable,
-    WhatIfSummary,
-    build_schedule,
-)
-from tileferry.domain.tiles import classify_fault, fault_from_status
 from tileferry.entrypoints.cli.command_group import (
     ConfigFile,
     JsonFlag,
     declare_group,
     format_examples,
 )
-from tileferry.entrypoints.cli.counting import show_reading
 from tileferry.entrypoints.cli.option_types import SinceOption
-from tileferry.entrypoints.cli.output import blame_option, open_audit, print_json, stdout
-from tileferry.entrypoints.cli.parsing import parse_since
-from tileferry.entrypoints.cli.policy_tables import (
-    render_explanation,
-    render_policies,
-    render_simulation,
-)
-from tileferry.entrypoints.config import load_config
-from tileferry.entrypoints.config.policies import (
-    POLICY_FIELDS,
-    NamedPolicy,
-    find_policy,
-    list_policies,
-)
-from tileferry.entrypoints.config.retry_overrides import apply_changes
+
+if TYPE_CHECKING:
+    from tileferry.domain.audit import CallCollector
+    from tileferry.domain.retry import ErrorClass, WhatIfSummary
+    from tileferry.entrypoints.config.policies import NamedPolicy
 
 app = declare_group("The retry policies: what is set, what it means, and what another would do.")
 CategoryOption = Annotated[
@@ -54,6 +28,7 @@ CategoryOption = Annotated[
         help="The category, such as API_REQUEST or DOWNLOAD; policy show lists them.",
     ),
 ]
+_FAILURES = range(300, 600)
 
 
 # show
@@ -67,9 +42,24 @@ def show_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
 
     What the configuration changed is marked with a star.
     """
-    from tileferry.entrypoints.cli import policy
+    from tileferry.entrypoints.cli.output import print_json, stdout
+    from tileferry.entrypoints.cli.policy_tables import render_policies
+    from tileferry.entrypoints.config import load_config
+    from tileferry.entrypoints.config.policies import list_policies
 
-    policy.show_policies(config, json=json)
+    policies = list_policies(load_config(config))
+    if json:
+        body = {name: _policy_to_json(named) for name, named in policies.items()}
+        print_json("tileferry.policy.show.v1", {"categories": body})
+    else:
+        stdout.print(render_policies(policies.values()))
+
+
+def _policy_to_json(named: "NamedPolicy") -> dict[str, Any]:
+    from tileferry.entrypoints.config.policies import POLICY_FIELDS
+
+    values = {name: getattr(named.policy, name) for name in POLICY_FIELDS}
+    return {"code": named.category.value, **values, "overridden": named.changed_fields}
 
 
 # explain
@@ -101,9 +91,58 @@ def explain_command(
 
     Each wait, the longest time that it can take, and the end.
     """
-    from tileferry.entrypoints.cli import policy
+    import attrs
 
-    policy.explain_policy(config, category=category, error=error, json=json)
+    from tileferry.domain.retry import build_schedule
+    from tileferry.entrypoints.cli.output import blame_option, print_json, stdout
+    from tileferry.entrypoints.cli.policy_tables import render_explanation
+    from tileferry.entrypoints.config import load_config
+    from tileferry.entrypoints.config.policies import find_policy
+
+    settings = load_config(config)
+    with blame_option("--category"):
+        chosen = find_policy(settings, category)
+    error_class = _parse_error_class(error)
+    plan = build_schedule(chosen.policy, error_class)
+    if json:
+        body = {
+            "category": chosen.name,
+            "error": error_class.code,
+            "calls": plan.calls,
+            "waits": [attrs.asdict(wait) for wait in plan.waits],
+            "worst_case_wait_s": plan.worst_case_s,
+            "ends_by": plan.ends_by,
+            "explanation": plan.ends_by.explanation,
+        }
+        print_json("tileferry.policy.explain.v1", body)
+    else:
+        stdout.print(render_explanation(chosen.name, chosen.policy, error_class, plan))
+
+
+def _parse_error_class(text: str) -> "ErrorClass":
+    """Return what an error, as an operator writes it, means for retrying."""
+    from tileferry.domain.errors import InvalidValueError
+    from tileferry.domain.retry import Final, RateLimited, Retryable
+    from tileferry.domain.tiles import classify_fault, fault_from_status
+
+    asked = text.strip().lower()
+    match = re.fullmatch(r"(\d{3})(?::(\d{1,9}(?:\.\d{1,6})?))?", asked)
+    if match and int(match[1]) in _FAILURES:
+        found = classify_fault(
+            fault_from_status(int(match[1])), None if match[2] is None else float(match[2])
+        )
+        if match[2] is None or isinstance(found, RateLimited):  # only that one is told when
+            return found
+    if asked in {"timeout", "reset", Retryable.code}:
+        return Retryable()
+    if asked == Final.code:
+        return Final()
+    raise InvalidValueError(
+        field="--error",
+        value=text,
+        problem="is not an error that can be explained",
+        remedy="use timeout, final, an HTTP status such as 503, or 429:30",
+    )
 
 
 # simulate
@@ -162,7 +201,16 @@ def simulate_command(
     taken to fail in the same way. Calls that succeeded at once are in no log, and no policy
     changes them. Runs and partitions are no calls: RUN and PARTITION can only be explained.
     """
-    from tileferry.entrypoints.cli import policy
+    from tileferry.domain.audit import CallCollector
+    from tileferry.domain.errors import InvalidValueError
+    from tileferry.domain.retry import WhatIfSummary
+    from tileferry.entrypoints.cli.output import blame_option, open_audit, print_json, stdout
+    from tileferry.entrypoints.cli.parsing import parse_since
+    from tileferry.entrypoints.cli.policy_tables import render_simulation
+    from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
+    from tileferry.entrypoints.config import load_config
+    from tileferry.entrypoints.config.policies import find_policy
+    from tileferry.entrypoints.config.retry_overrides import apply_changes
 
     changes = {
         "max_attempts": max_attempts,
@@ -174,88 +222,8 @@ def simulate_command(
         "max_rate_limited": max_rate_limited,
         "max_retry_after_s": max_retry_after_s,
     }
-    policy.simulate_policy(config, category=category, changes=changes, since=since, json=json)
-
-
-_FAILURES = range(300, 600)
-
-
-# show
-
-
-def show_policies(config: Path | None, *, json: bool) -> None:
-    """Show every category's."""
-    policies = list_policies(load_config(config))
-    if json:
-        body = {name: _policy_to_json(named) for name, named in policies.items()}
-        print_json("tileferry.policy.show.v1", {"categories": body})
-    else:
-        stdout.print(render_policies(policies.values()))
-
-
-def _policy_to_json(named: NamedPolicy) -> dict[str, Any]:
-    values = {name: getattr(named.policy, name) for name in POLICY_FIELDS}
-    return {"code": named.category.value, **values, "overridden": named.changed_fields}
-
-
-# explain
-
-
-def explain_policy(config: Path | None, *, category: str, error: str, json: bool) -> None:
-    """Show each wait, the worst case, and the end."""
-    settings = load_config(config)
-    with blame_option("--category"):
-        chosen = find_policy(settings, category)
-    error_class = parse_error_class(error)
-    plan = build_schedule(chosen.policy, error_class)
-    if json:
-        body = {
-            "category": chosen.name,
-            "error": error_class.code,
-            "calls": plan.calls,
-            "waits": [attrs.asdict(wait) for wait in plan.waits],
-            "worst_case_wait_s": plan.worst_case_s,
-            "ends_by": plan.ends_by,
-            "explanation": plan.ends_by.explanation,
-        }
-        print_json("tileferry.policy.explain.v1", body)
-    else:
-        stdout.print(render_explanation(chosen.name, chosen.policy, error_class, plan))
-
-
-def parse_error_class(text: str) -> ErrorClass:
-    """Return what an error, as an operator writes it, means for retrying."""
-    asked = text.strip().lower()
-    match = re.fullmatch(r"(\d{3})(?::(\d{1,9}(?:\.\d{1,6})?))?", asked)
-    if match and int(match[1]) in _FAILURES:
-        found = classify_fault(
-            fault_from_status(int(match[1])), None if match[2] is None else float(match[2])
-        )
-        if match[2] is None or isinstance(found, RateLimited):  # only that one is told when
-            return found
-    if asked in {"timeout", "reset", Retryable.code}:
-        return Retryable()
-    if asked == Final.code:
-        return Final()
-    raise InvalidValueError(
-        field="--error",
-        value=text,
-        problem="is not an error that can be explained",
-        remedy="use timeout, final, an HTTP status such as 503, or 429:30",
-    )
-
-
-def simulate_policy(
-    config: Path | None,
-    *,
-    category: str,
-    changes: Mapping[str, float | None],
-    since: str,
-    json: bool,
-) -> None:
-    """Replay what the log has of a category, and show what would have changed."""
-    given = {name: value for name, value in changes.items() if value is not None}
-    if not given:
+    changes = {name: value for name, value in changes.items() if value is not None}
+    if not changes:
         raise InvalidValueError(
             field="policy simulate",
             value="no change",
@@ -264,25 +232,7 @@ def simulate_policy(
         )
     settings = load_config(config)
     with blame_option("--category"):
-        chosen = _check_replayable(find_policy(settings, category))
-    other = apply_changes(chosen.policy, given, "")
-    result, collector = WhatIfSummary(other), CallCollector()
-    with open_audit(config) as (container, reader), show_reading(reader) as counting:
-        begin = parse_since(since, now=datetime.fromtimestamp(container.clock().now(), UTC))
-        for event in _select_events(
-            chosen, counting.read_since(begin, holding=[chosen.category.value]), begin
-        ):
-            call = collector.add(event)
-            if call is not None:
-                result.add(call)
-    if json:
-        body = _simulation_to_json(chosen, result, collector)
-        print_json("tileferry.policy.simulate.v1", body)
-    else:
-        stdout.print(render_simulation(chosen.name, chosen.policy, result, collector))
-
-
-def _check_replayable(chosen: NamedPolicy) -> NamedPolicy:
+        chosen = find_policy(settings, category)
     if chosen.operations is None:
         raise InvalidValueError(
             field="--category",
@@ -290,23 +240,31 @@ def _check_replayable(chosen: NamedPolicy) -> NamedPolicy:
             problem="is no policy of calls, so the log has none to replay",
             remedy=f"see its waits with tileferry policy explain --category {chosen.name}",
         )
-    return chosen
-
-
-def _select_events(
-    chosen: NamedPolicy, entries: Iterable[DecodedEntry], begin: datetime | None
-) -> Iterator[AuditEvent]:
-    for read in entries:
-        event = read.event
-        if event is None or not chosen.applies_to(event):
-            continue
-        if begin is None or event.timestamp >= begin:
-            yield event
+    other = apply_changes(chosen.policy, changes, "")
+    result, collector = WhatIfSummary(other), CallCollector()
+    progress = ItemProgress()
+    with open_audit(config, progress) as (container, reader), ProgressView(progress):
+        begin = parse_since(since, now=datetime.fromtimestamp(container.clock().now(), UTC))
+        for read in reader.read_since(begin, holding=[chosen.category.value]):
+            event = read.event
+            if event is None or not chosen.applies_to(event):
+                continue
+            if begin is None or event.timestamp >= begin:
+                call = collector.add(event)
+                if call is not None:
+                    result.add(call)
+    if json:
+        body = _simulation_to_json(chosen, result, collector)
+        print_json("tileferry.policy.simulate.v1", body)
+    else:
+        stdout.print(render_simulation(chosen.name, chosen.policy, result, collector))
 
 
 def _simulation_to_json(
-    chosen: NamedPolicy, result: WhatIfSummary, collector: CallCollector
+    chosen: "NamedPolicy", result: "WhatIfSummary", collector: "CallCollector"
 ) -> dict[str, Any]:
+    from tileferry.entrypoints.config.policies import POLICY_FIELDS
+
     return {
         "category": chosen.name,
         "policy": {name: getattr(result.policy, name) for name in POLICY_FIELDS},

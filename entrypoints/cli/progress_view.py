@@ -1,12 +1,12 @@
-"""Showing how a transfer gets on: a bar on a terminal, a line now and then anywhere else."""
+"""Progress on the terminal: listeners that keep what they hear, and the view that draws it."""
 
 import math
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from attrs import define, field, frozen
 from rich.console import Console
@@ -15,53 +15,168 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tileferry.domain.audit import AuditEvent, RetryAttempted
-from tileferry.domain.retry import RateLimited
+from tileferry.application.ports.progress import (
+    DownloadFinished,
+    ItemsProcessed,
+    ProgressEvent,
+    RetryScheduled,
+    Task,
+)
 from tileferry.domain.text import printable
+from tileferry.entrypoints.cli.output import stderr
 from tileferry.entrypoints.cli.signals import StopSignals
 
 SILENT_S = 1.0
-"""What takes no longer is not worth a bar."""
+"""Shorter work shows no bar."""
 LINE_EVERY_S = 10.0
 REFRESH_PER_S = 4
 
 
-class TransferProgress(Protocol):
-    """What can be shown."""
+_CAUSE_CHARS_MAX = 60
+_TIMED_OUT = "no answer in time"
+_STATUS = re.compile(r"\bHTTP (\d{3})\b")
+
+
+@frozen(kw_only=True)
+class RetryWait:
+    """A wait before the next attempt."""
+
+    reason: str
+    until_s: float
+
+    def format_line(self, now_s: float) -> str:
+        """Return the reason and the seconds left."""
+        left_s = max(0.0, self.until_s - now_s)
+        return f"{self.reason}{math.ceil(left_s)} s"
+
+
+@define(eq=False)
+class ProgressState:
+    """A listener that keeps the state of some work, to be drawn; also of its longest wait.
+
+    Each event is a point where a signal may stop the work, except those of other threads.
+    """
+
+    stop: StopSignals | None = None
+    clock_s: Callable[[], float] = time.monotonic
+    _wait: RetryWait | None = field(default=None, init=False)
+    _guard: threading.Lock = field(factory=threading.Lock, init=False)
+
+    def __call__(self, event: ProgressEvent, /) -> None:
+        """Take note of an event, then stop the work if a signal came."""
+        if isinstance(event, RetryScheduled):  # from any thread
+            self._note_wait(event)
+            return
+        self.update(event)
+        if self.stop is not None and not isinstance(event, DownloadFinished):
+            self.stop.check()
+
+    def update(self, event: ProgressEvent) -> None:
+        """Take note of an event of the thread that works."""
+        raise NotImplementedError
 
     @property
-    def tiles(self) -> int | None:
-        """How many there are, once that is known."""
-        ...
+    def total(self) -> int | None:
+        """How many tiles or items there are, if known."""
+        raise NotImplementedError
 
     @property
     def done(self) -> int:
-        """How many there is an answer for."""
-        ...
-
-    def clock_s(self) -> float:
-        """Return the time it counts by."""
-        ...
+        """How many of them are done."""
+        raise NotImplementedError
 
     def describe_progress(self, now_s: float) -> str:
-        """Tell how far it is."""
-        ...
+        """Return how far it is."""
+        raise NotImplementedError
 
     def describe_outcomes(self) -> str:
-        """Tell what became of the tiles."""
-        ...
+        """Return what became of the tiles."""
+        return ""
 
     def describe_wait(self, now_s: float) -> str:
-        """Tell what it waits for, if it does."""
-        ...
+        """Return what it waits for, if it waits."""
+        if self.stop is not None and self.stop.asked:
+            return "stopping: saving what was done; press Ctrl-C again to stop at once"
+        wait = self._wait
+        return wait.format_line(now_s) if wait is not None and wait.until_s > now_s else ""
+
+    def _note_wait(self, event: RetryScheduled) -> None:
+        wait = RetryWait(reason=_describe_retry(event), until_s=self.clock_s() + event.delay_s)
+        with self._guard:
+            if self._wait is None or wait.until_s > self._wait.until_s:
+                self._wait = wait
+
+
+_TASKS = {
+    Task.INGEST: ("Ingesting", "files"),
+    Task.IMPORT: ("Importing", "tiles"),
+    Task.EXPORT: ("Exporting", "tiles"),
+    Task.VERIFY_CACHE: ("Verifying", "tiles"),
+    Task.CHECK_READINESS: ("Checking", "tiles"),
+    Task.READ_AUDIT: ("Reading the audit log", "entries"),
+}
+
+
+@define(eq=False)
+class ItemProgress(ProgressState):
+    """Counts the items of a task: an import, an export, a verification, reading the audit log."""
+
+    task: Task | None = field(default=None, init=False)
+    total: int | None = field(default=None, init=False)
+    done: int = field(default=0, init=False)
+
+    def update(self, event: ProgressEvent) -> None:
+        """Count."""
+        if isinstance(event, ItemsProcessed):
+            self.task, self.total = event.task, event.total
+            self.done += event.items
+
+    def describe_progress(self, now_s: float) -> str:  # noqa: ARG002  # as the view calls it
+        """Return the task and its count."""
+        if self.task is None:
+            return ""
+        verb, items = _TASKS[self.task]
+        of_all = "" if self.total is None else f" of {self.total:,}"
+        return f"{verb}: {self.done:,}{of_all} {items}"
+
+
+@frozen
+class WaitPrinter:
+    """A listener that prints each wait on a line, for commands that show no progress."""
+
+    console: Console
+
+    def __call__(self, event: ProgressEvent, /) -> None:
+        """Print a wait."""
+        if isinstance(event, RetryScheduled):
+            wait = RetryWait(reason=_describe_retry(event), until_s=event.delay_s)
+            self.console.print(wait.format_line(0))
+
+
+def _describe_retry(event: RetryScheduled) -> str:
+    if event.is_rate_limited:
+        return "rate limited; waiting "
+    status = _STATUS.search(event.reason)
+    cause = status[1] if status else _shorten_cause(event.reason)
+    return f"{cause}, attempt {event.attempt} of {event.max_attempts}, again in "
+
+
+def _shorten_cause(message: str) -> str:
+    cause = message.removeprefix("satellite-provider: ").partition(", ")[0]
+    if cause.startswith(_TIMED_OUT):
+        cause = _TIMED_OUT  # a library's message follows, longer than a line
+    return printable(cause, limit=_CAUSE_CHARS_MAX)
 
 
 @define(eq=False)
 class ProgressView:
-    """Draws in a thread of its own while the block lasts; nothing is left of a bar."""
+    """Draws a listener's state in a thread while the block lasts, and removes the bar at the end.
 
-    progress: TransferProgress
-    console: Console
+    Without a terminal it prints a line now and then instead, but for counted items none.
+    """
+
+    progress: ProgressState
+    console: Console = stderr
     silent_s: float = SILENT_S
     line_every_s: float = LINE_EVERY_S
     _ended: threading.Event = field(factory=threading.Event, init=False)
@@ -69,6 +184,8 @@ class ProgressView:
 
     def __enter__(self) -> Self:
         draw = self._draw_bar if self.console.is_terminal else self._print_lines
+        if not self.console.is_terminal and isinstance(self.progress, ItemProgress):
+            return self
         self._thread = threading.Thread(target=draw, name="tileferry-progress", daemon=True)
         self._thread.start()
         return self
@@ -107,95 +224,12 @@ class ProgressView:
         progress = self.progress
         now_s = progress.clock_s()
         bar = ProgressBar(pulse=True)
-        if progress.tiles is not None:
-            bar = ProgressBar(total=progress.tiles, completed=progress.done)
+        if progress.total is not None:
+            bar = ProgressBar(total=progress.total, completed=progress.done)
         table = Table.grid(expand=True)
-        table.add_column(no_wrap=True, overflow="ellipsis")  # a picture that wraps leaves traces
+        table.add_column(no_wrap=True, overflow="ellipsis")  # wrapped lines would not be erased
         table.add_row(bar)
         table.add_row(Text(progress.describe_progress(now_s)))
         table.add_row(Text(progress.describe_outcomes()))
         table.add_row(Text(progress.describe_wait(now_s), style="yellow"))
         return table
-
-
-_CAUSE_CHARS_MAX = 60
-_TIMED_OUT = "no answer in time"
-_STATUS = re.compile(r"\bHTTP (\d{3})\b")
-
-
-@frozen(kw_only=True)
-class RetryWait:
-    """Something that is waited for, and until when."""
-
-    reason: str
-    until_s: float
-
-    def format_line(self, now_s: float) -> str:
-        """Count down."""
-        left_s = max(0.0, self.until_s - now_s)
-        return f"{self.reason}{math.ceil(left_s)} s"
-
-
-@define(eq=False)
-class WaitTracker:
-    """A sink of retry events, in any thread; it remembers the longest wait.
-
-    Whatever a command is told meanwhile is also where a signal may end it.
-    """
-
-    stop: StopSignals
-    clock_s: Callable[[], float] = time.monotonic
-    name: str = field(default="progress", init=False)
-    _wait: RetryWait | None = field(default=None, init=False)
-    _guard: threading.Lock = field(factory=threading.Lock, init=False)
-
-    def emit(self, events: Sequence[AuditEvent]) -> None:
-        """Note what is waited for, if it is the longest wait."""
-        for event in events:
-            if isinstance(event, RetryAttempted):
-                wait = RetryWait(
-                    reason=_describe_retry(event), until_s=self.clock_s() + event.delay_seconds
-                )
-                with self._guard:
-                    if self._wait is None or wait.until_s > self._wait.until_s:
-                        self._wait = wait
-
-    def describe_wait(self, now_s: float) -> str:
-        """Tell what it waits for, if it does."""
-        if self.stop.asked:
-            return "stopping: what was done is made safe; Ctrl-C again stops at once"
-        wait = self._wait
-        return wait.format_line(now_s) if wait is not None and wait.until_s > now_s else ""
-
-
-@frozen
-class WaitPrinter:
-    """Tells each wait in a line of its own, for commands that show no progress."""
-
-    console: Console
-    name: str = "waits"
-
-    def emit(self, events: Sequence[AuditEvent]) -> None:
-        """Say what is waited for."""
-        for event in events:
-            if isinstance(event, RetryAttempted):
-                self.console.print(
-                    RetryWait(
-                        reason=_describe_retry(event), until_s=event.delay_seconds
-                    ).format_line(0)
-                )
-
-
-def _describe_retry(event: RetryAttempted) -> str:
-    if isinstance(event.decision_record.failure.error, RateLimited):
-        return "the provider asks for patience: "
-    status = _STATUS.search(event.exception_message)
-    cause = status[1] if status else _shorten_cause(event.exception_message)
-    return f"{cause}, attempt {event.attempt_number} of {event.max_attempts}, again in "
-
-
-def _shorten_cause(message: str) -> str:
-    said = message.removeprefix("satellite-provider: ").partition(", ")[0]
-    if said.startswith(_TIMED_OUT):
-        said = _TIMED_OUT  # what follows are a library's words, longer than a line
-    return printable(said, limit=_CAUSE_CHARS_MAX)

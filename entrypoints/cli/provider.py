@@ -2,26 +2,15 @@
 
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from attrs import frozen
-from rich.table import Table
 
-from tileferry.domain.errors import InvalidValueError
 from tileferry.entrypoints.cli.command_group import JsonFlag, declare_group, format_examples
-from tileferry.entrypoints.cli.output import print_json, stdout
-from tileferry.entrypoints.cli.parsing import parse_day_or_time
-from tileferry.entrypoints.config.loader import read_key_file
-from tileferry.entrypoints.config.setting_names import PROVIDER_KEY_VARIABLE
-from tileferry.entrypoints.provider.app import XYZ_ROUTE, ProviderSettings, get_default_produced_at
-from tileferry.entrypoints.provider.faults import FAULTS
-from tileferry.entrypoints.provider.faults.rules import parse_flag, read_script
-from tileferry.entrypoints.provider.server import ListenAddress, ProviderServer
 
 app = declare_group("The reference provider: serves tiles, and misbehaves when told to.")
+DEMO_KEY = "demo"
 
 
 # serve
@@ -108,96 +97,40 @@ def serve_command(
     Nothing is read from the configuration: it is the other side.
     """
     from tileferry.entrypoints.cli.extras import require_extra
+    from tileferry.entrypoints.cli.output import print_json
+    from tileferry.entrypoints.cli.parsing import parse_day_or_time
 
     with require_extra("web", needed_by="provider"):
-        from tileferry.entrypoints.cli import provider
+        from tileferry.entrypoints.provider.app import (
+            XYZ_ROUTE,
+            ProviderSettings,
+            get_default_produced_at,
+        )
+        from tileferry.entrypoints.provider.faults.rules import parse_flag, read_script
+        from tileferry.entrypoints.provider.server import ListenAddress, ProviderServer
 
-    asked = provider.ServeOptions(
-        host=host,
-        port=port,
-        api_key_file=api_key_file,
-        demo=demo,
-        tls_cert=tls_cert,
-        tls_key=tls_key,
+    address = ListenAddress(host=host, port=port, tls_cert=tls_cert, tls_key=tls_key)
+    scripted = [] if faults_file is None else read_script(faults_file)
+    settings = ProviderSettings(
+        api_key=_read_api_key(api_key_file, demo=demo, is_loopback=address.is_loopback),
+        resolution_m_per_px=_parse_resolution(resolution),
+        produced_at=get_default_produced_at()
+        if produced_at is None
+        else parse_day_or_time(produced_at, option="--produced-at"),
         page_size=page_size,
-        resolution=resolution,
-        produced_at=produced_at,
-        faults=fault or (),
-        faults_file=faults_file,
+        rules=(*scripted, *(parse_flag(text) for text in fault or ())),
         seed=seed,
         record=record,
     )
-    provider.serve_provider(asked, json=json)
-
-
-# faults
-
-
-@app.command(
-    "faults",
-    epilog=format_examples("tileferry provider faults", "tileferry provider faults --json"),
-)
-def faults_command(*, json: JsonFlag = False) -> None:
-    """List what the provider can be told to do wrong."""
-    from tileferry.entrypoints.cli.extras import require_extra
-
-    with require_extra("web", needed_by="provider"):
-        from tileferry.entrypoints.cli import provider
-
-    provider.list_faults(json=json)
-
-
-DEMO_KEY = "demo"
-
-
-# serve
-
-
-@frozen(kw_only=True)
-class ServeOptions:
-    """What the operator wants to be served, where, and what shall go wrong."""
-
-    host: str
-    port: int
-    api_key_file: Path | None
-    demo: bool
-    tls_cert: Path | None
-    tls_key: Path | None
-    page_size: int
-    resolution: str
-    produced_at: str | None
-    faults: Sequence[str]
-    faults_file: Path | None
-    seed: int
-    record: Path | None
-
-
-def serve_provider(asked: ServeOptions, *, json: bool) -> None:
-    """Serve until somebody interrupts; the address is printed once it accepts connections."""
-    address = ListenAddress(
-        host=asked.host, port=asked.port, tls_cert=asked.tls_cert, tls_key=asked.tls_key
-    )
-    scripted = [] if asked.faults_file is None else read_script(asked.faults_file)
-    settings = ProviderSettings(
-        api_key=_read_api_key(asked.api_key_file, demo=asked.demo, is_loopback=address.is_loopback),
-        resolution_m_per_px=_parse_resolution(asked.resolution),
-        produced_at=get_default_produced_at()
-        if asked.produced_at is None
-        else parse_day_or_time(asked.produced_at, option="--produced-at"),
-        page_size=asked.page_size,
-        rules=(*scripted, *(parse_flag(text) for text in asked.faults)),
-        seed=asked.seed,
-        record=asked.record,
-    )
 
     def announce(url: str) -> None:
-        plain = f"{url}{XYZ_ROUTE}"
+        template = f"{url}{XYZ_ROUTE}"
         if json:
-            told = {"url": url, "xyz_url_template": plain, "pid": os.getpid()}
-            print_json("tileferry.provider.serve.v1", told)
+            body = {"url": url, "xyz_url_template": template, "pid": os.getpid()}
+            print_json("tileferry.provider.serve.v1", body)
         else:
             typer.echo(url)
-            typer.echo(f"Serving, also as a plain tile server: {plain}", err=True)
+            typer.echo(f"Serving, also as a plain tile server: {template}", err=True)
             typer.echo("Ctrl-C stops it.", err=True)
         sys.stdout.flush()
 
@@ -205,6 +138,10 @@ def serve_provider(asked: ServeOptions, *, json: bool) -> None:
 
 
 def _read_api_key(file: Path | None, *, demo: bool, is_loopback: bool) -> str:
+    from tileferry.domain.errors import InvalidValueError
+    from tileferry.entrypoints.config.loader import read_key_file
+    from tileferry.entrypoints.config.setting_names import PROVIDER_KEY_VARIABLE
+
     if file is not None:
         return read_key_file(file, field="--api-key-file")
     key = os.environ.get(PROVIDER_KEY_VARIABLE, "")
@@ -222,6 +159,8 @@ def _read_api_key(file: Path | None, *, demo: bool, is_loopback: bool) -> str:
 
 
 def _parse_resolution(text: str) -> float | None:
+    from tileferry.domain.errors import InvalidValueError
+
     if text == "ground":
         return None
     try:
@@ -237,8 +176,20 @@ def _parse_resolution(text: str) -> float | None:
 # faults
 
 
-def list_faults(*, json: bool) -> None:
-    """List what it can be told to do wrong."""
+@app.command(
+    "faults",
+    epilog=format_examples("tileferry provider faults", "tileferry provider faults --json"),
+)
+def faults_command(*, json: JsonFlag = False) -> None:
+    """List what the provider can be told to do wrong."""
+    from rich.table import Table
+
+    from tileferry.entrypoints.cli.extras import require_extra
+    from tileferry.entrypoints.cli.output import print_json, stdout
+
+    with require_extra("web", needed_by="provider"):
+        from tileferry.entrypoints.provider.faults import FAULTS
+
     if json:
         faults = [
             {"name": fault.name, "calls": sorted(fault.calls), "says": fault.says}

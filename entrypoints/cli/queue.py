@@ -1,24 +1,23 @@
 """``tileferry queue``: how the sources of the queue stand."""
 
 from datetime import datetime
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich.console import Group
-from rich.text import Text
-
-from tileferry.application.control.queries import SourceDetails
-from tileferry.domain.runs import SourceGate
 from tileferry.entrypoints.cli.command_group import (
     ConfigFile,
     JsonFlag,
     declare_group,
     format_examples,
 )
-from tileferry.entrypoints.cli.formatting import format_relative_time, record_to_json, time_to_json
-from tileferry.entrypoints.cli.output import open_checked, print_json, stdout
-from tileferry.entrypoints.cli.work_lines import build_block
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from tileferry.application.control.queries import SourceDetails
+    from tileferry.domain.runs import SourceGate
 
 app = declare_group("The queue of runs, source by source.")
+SCHEMA = "tileferry.queue.gates.v1"
 
 
 @app.callback()
@@ -35,19 +34,12 @@ def gates_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
     A source that answers "too many requests" closes its gate for all of its runs; waiting there
     costs them nothing. Tokens are what retries are paid from: they come back by themselves.
     """
-    from tileferry.entrypoints.cli import queue
+    from tileferry.entrypoints.cli.formatting import time_to_json
+    from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
 
-    queue.show_gates(config, json=json)
-
-
-SCHEMA = "tileferry.queue.gates.v1"
-
-
-def show_gates(config: Path | None, *, json: bool) -> None:
-    """Show of each source its gate, its tokens for retries, and what waits."""
-    with open_checked(config) as container:
-        now = container.work_reader().now()
-        sources = container.inspection().list_sources()
+    with open_installation(config) as installation:
+        now = installation.work_reader.now()
+        sources = installation.inspector.list_sources()
     if json:
         listed = [_source_to_json(one, is_open=one.gate.is_open(now)) for one in sources]
         print_json(SCHEMA, {"now": time_to_json(now), "sources": listed})
@@ -59,7 +51,12 @@ def show_gates(config: Path | None, *, json: bool) -> None:
         stdout.print(_format_source(one, now))
 
 
-def _format_source(one: SourceDetails, now: datetime) -> Group:
+def _format_source(one: "SourceDetails", now: datetime) -> "Group":
+    from rich.text import Text
+
+    from tileferry.entrypoints.cli.formatting import format_relative_time
+    from tileferry.entrypoints.cli.work_lines import build_block
+
     load = one.load
     waiting = f"{load.waiting:,} waiting"
     if load.next_retry_at is not None:
@@ -71,13 +68,17 @@ def _format_source(one: SourceDetails, now: datetime) -> Group:
     )
 
 
-def _describe_gate(gate: SourceGate, now: datetime) -> str:
+def _describe_gate(gate: "SourceGate", now: datetime) -> str:
+    from tileferry.entrypoints.cli.formatting import format_relative_time
+
     if gate.closed_until is None or gate.is_open(now):
         return "open"
     return f"closed until {format_relative_time(gate.closed_until, now)}"
 
 
-def _source_to_json(one: SourceDetails, *, is_open: bool) -> dict[str, object]:
+def _source_to_json(one: "SourceDetails", *, is_open: bool) -> dict[str, object]:
+    from tileferry.entrypoints.cli.formatting import record_to_json
+
     return {
         **record_to_json(one.gate),
         "open": is_open,

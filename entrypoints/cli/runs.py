@@ -1,53 +1,44 @@
 """``tileferry runs``: the queue's work, why it is where it is, and the operator's word on it."""
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tileferry.application.control.queries import RunDetails
-from tileferry.application.ports.raw_partitions import check_run_id
-from tileferry.application.ports.work import RunFilter
-from tileferry.domain.runs import Run, RunId, RunKind, RunStatus
-from tileferry.domain.text import format_utc, printable
-from tileferry.entrypoints.cli.audit_entries import replay_to_json
 from tileferry.entrypoints.cli.command_group import (
     ConfigFile,
     JsonFlag,
     declare_group,
     format_examples,
 )
-from tileferry.entrypoints.cli.explanations import explain_run
-from tileferry.entrypoints.cli.formatting import format_relative_time, record_to_json
 from tileferry.entrypoints.cli.option_types import (
+    AreaOption,
+    BboxOption,
+    CapturedOption,
+    FlightOption,
     KindOption,
     ReasonOption,
     RunArgument,
     RunStatusOption,
+    SectorOption,
     SourceOption,
+    ZoomOption,
 )
-from tileferry.entrypoints.cli.output import (
-    blame_option,
-    build_facts_table,
-    open_checked,
-    print_json,
-    stderr,
-    stdout,
-)
-from tileferry.entrypoints.cli.partition_options import check_name, get_operator_name, parse_reason
-from tileferry.entrypoints.cli.runs_submit import app as submit_app
-from tileferry.entrypoints.cli.work_lines import (
-    format_attempts,
-    format_next_try,
-    format_run,
-    format_sentences,
-    render_audit_entries,
-)
-from tileferry.entrypoints.container import Container
+
+if TYPE_CHECKING:
+    from tileferry.application.control.queries import RunDetails
+    from tileferry.domain.runs import RunStatus
+    from tileferry.domain.work import Work
+    from tileferry.entrypoints.installation import Installation
 
 app = declare_group("Runs: what is queued, under way and done, why, and what to do about it.")
+submit_app = declare_group("Queue work; a worker does it.")
 app.add_typer(submit_app, name="submit")
+LIST_SCHEMA = "tileferry.runs.list.v1"
+SHOW_SCHEMA = "tileferry.runs.show.v1"
+WHY_SCHEMA = "tileferry.runs.why.v1"
+CANCEL_SCHEMA = "tileferry.runs.cancel.v1"
+RETRY_SCHEMA = "tileferry.runs.retry.v1"
+SUBMIT_SCHEMA = "tileferry.runs.submit.v1"
 
 
 @app.command(
@@ -70,86 +61,21 @@ def list_command(
     json: JsonFlag = False,
 ) -> None:
     """List runs, the newest first, and count all by their status."""
-    from tileferry.entrypoints.cli import runs
+    from tileferry.application.ports.work import RunFilter
+    from tileferry.domain.runs import RunKind, RunStatus
+    from tileferry.entrypoints.cli.formatting import record_to_json
+    from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
+    from tileferry.entrypoints.cli.partition_options import check_name
+    from tileferry.entrypoints.cli.work_lines import format_run
 
-    runs.list_runs(
-        config, statuses=status or (), kinds=kind or (), source=source, limit=limit, json=json
-    )
-
-
-@app.command("show", epilog=format_examples("tileferry runs show 0193a2b4c5d6-0123456789abcdef"))
-def show_command(*, run: RunArgument, config: ConfigFile = None, json: JsonFlag = False) -> None:
-    """Show one run: its fields, and how each of its attempts went."""
-    from tileferry.entrypoints.cli import runs
-
-    runs.show_run(config, run, json=json)
-
-
-@app.command("why", epilog=format_examples("tileferry runs why 0193a2b4c5d6-0123456789abcdef"))
-def why_command(*, run: RunArgument, config: ConfigFile = None, json: JsonFlag = False) -> None:
-    """Say in words why a run waits, goes on or has ended.
-
-    The decisions behind it are shown from the audit log; each is made again from what was recorded
-    with it.
-    """
-    from tileferry.entrypoints.cli import runs
-
-    runs.show_explanation(config, run, json=json)
-
-
-@app.command(
-    "cancel",
-    epilog=format_examples(
-        "tileferry runs cancel 0193a2b4c5d6-0123456789abcdef --reason 'wrong area'",
-    ),
-)
-def cancel_command(
-    *, run: RunArgument, reason: ReasonOption, config: ConfigFile = None, json: JsonFlag = False
-) -> None:
-    """Give up a run that is waiting; its partition fails with it. Exit code 4 if it is not."""
-    from tileferry.entrypoints.cli import runs
-
-    runs.cancel_run(config, run, reason=reason, json=json)
-
-
-@app.command(
-    "retry",
-    epilog=format_examples(
-        "tileferry runs retry 0193a2b4c5d6-0123456789abcdef --reason 'the link is back'",
-    ),
-)
-def retry_command(
-    *, run: RunArgument, reason: ReasonOption, config: ConfigFile = None, json: JsonFlag = False
-) -> None:
-    """Make a run in error due at once; a spent one gets one more try. Exit code 4 if it cannot."""
-    from tileferry.entrypoints.cli import runs
-
-    runs.retry_run(config, run, reason=reason, json=json)
-
-
-LIST_SCHEMA = "tileferry.runs.list.v1"
-SHOW_SCHEMA = "tileferry.runs.show.v1"
-WHY_SCHEMA = "tileferry.runs.why.v1"
-CANCEL_SCHEMA = "tileferry.runs.cancel.v1"
-RETRY_SCHEMA = "tileferry.runs.retry.v1"
-
-
-def list_runs(
-    config: Path | None,
-    *,
-    statuses: Sequence[str],
-    kinds: Sequence[str],
-    source: str | None,
-    limit: int,
-    json: bool,
-) -> None:
-    """List those that are wanted, and count all."""
     check_name(source, "--source")
     wanted = RunFilter(
-        statuses=[*map(RunStatus, statuses)], kinds=[*map(RunKind, kinds)], source=source
+        statuses=[RunStatus(one) for one in status or ()],
+        kinds=[RunKind(one) for one in kind or ()],
+        source=source,
     )
-    with open_checked(config) as container:
-        reader = container.work_reader()
+    with open_installation(config) as installation:
+        reader = installation.work_reader
         now, counts = reader.now(), reader.count_runs()
         found = reader.list_runs(wanted, limit=limit)
     if json:
@@ -164,24 +90,45 @@ def list_runs(
     stdout.print(f"Of all runs: {', '.join(there)}." if there else "No run was ever submitted.")
 
 
-def show_run(config: Path | None, run: str, *, json: bool) -> None:
-    """Show one, with its attempts."""
-    with open_checked(config) as container:
-        found = _find_run(container, run)
+@app.command("show", epilog=format_examples("tileferry runs show 0193a2b4c5d6-0123456789abcdef"))
+def show_command(*, run: RunArgument, config: ConfigFile = None, json: JsonFlag = False) -> None:
+    """Show one run: its fields, and how each of its attempts went."""
+    from tileferry.entrypoints.cli.formatting import record_to_json
+    from tileferry.entrypoints.cli.output import (
+        build_facts_table,
+        open_installation,
+        print_json,
+        stdout,
+    )
+    from tileferry.entrypoints.cli.work_lines import format_attempts
+
+    with open_installation(config) as installation:
+        found = _find_run(installation, run)
     if json:
-        print_json(SHOW_SCHEMA, _run_to_json(found))
+        attempts = [record_to_json(attempt) for attempt in found.attempts]
+        print_json(SHOW_SCHEMA, {**record_to_json(found.run), "attempts": attempts})
         return
     stdout.print(build_facts_table(f"Run {found.run.run_id}", _build_rows(found)))
     stdout.print(format_attempts(found.attempts))
 
 
-def show_explanation(config: Path | None, run: str, *, json: bool) -> None:
-    """Tell the story of one, with what the audit log has of it."""
-    with open_checked(config) as container:
-        found = _find_run(container, run)
-        source = container.inspection().get_source(found.run.source)
-        story = explain_run(found, source, container.work_policies())
-        entries = list(container.audit_reader().find_about(found.run.run_id))
+@app.command("why", epilog=format_examples("tileferry runs why 0193a2b4c5d6-0123456789abcdef"))
+def why_command(*, run: RunArgument, config: ConfigFile = None, json: JsonFlag = False) -> None:
+    """Say in words why a run waits, goes on or has ended.
+
+    The decisions behind it are shown from the audit log; each is made again from what was recorded
+    with it.
+    """
+    from tileferry.entrypoints.cli.audit_entries import replay_to_json
+    from tileferry.entrypoints.cli.explanations import explain_run
+    from tileferry.entrypoints.cli.output import open_installation, print_json, stderr, stdout
+    from tileferry.entrypoints.cli.work_lines import format_sentences, render_audit_entries
+
+    with open_installation(config) as installation:
+        found = _find_run(installation, run)
+        source = installation.inspector.get_source(found.run.source)
+        story = explain_run(found, source, installation.work_policies)
+        entries = list(installation.audit_reader.find_about(found.run.run_id))
     if json:
         body = {"run_id": found.run.run_id, "status": found.run.status, "why": story}
         print_json(WHY_SCHEMA, {**body, "audit": replay_to_json(entries)})
@@ -195,44 +142,142 @@ def show_explanation(config: Path | None, run: str, *, json: bool) -> None:
         stderr.print("The audit log of this database has nothing of it.")
 
 
-def cancel_run(config: Path | None, run: str, *, reason: str, json: bool) -> None:
-    """Give up one that waits."""
+@app.command(
+    "cancel",
+    epilog=format_examples(
+        "tileferry runs cancel 0193a2b4c5d6-0123456789abcdef --reason 'wrong area'",
+    ),
+)
+def cancel_command(
+    *, run: RunArgument, reason: ReasonOption, config: ConfigFile = None, json: JsonFlag = False
+) -> None:
+    """Give up a run that is waiting; its partition fails with it. Exit code 4 if it is not."""
+    from tileferry.entrypoints.cli.formatting import record_to_json
+    from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
+    from tileferry.entrypoints.cli.partition_options import get_operator_name, parse_reason
+
     why = parse_reason(reason)
-    with open_checked(config) as container:
-        known = _find_run(container, run).run
-        after = container.run_control().cancel(known.run_id, reason=why, by=get_operator_name())
-    _report_change(after, CANCEL_SCHEMA, "is given up", json=json)
-
-
-def retry_run(config: Path | None, run: str, *, reason: str, json: bool) -> None:
-    """Make one due at once."""
-    why = parse_reason(reason)
-    with open_checked(config) as container:
-        known = _find_run(container, run).run
-        after = container.run_control().retry_now(known.run_id, reason=why, by=get_operator_name())
-    _report_change(after, RETRY_SCHEMA, "is due now", json=json)
-
-
-def _report_change(run: Run, schema: str, what: str, *, json: bool) -> None:
+    with open_installation(config) as installation:
+        run_id = _find_run(installation, run).run.run_id
+        after = installation.run_control.cancel(run_id, reason=why, by=get_operator_name())
     if json:
-        print_json(schema, record_to_json(run))
+        print_json(CANCEL_SCHEMA, record_to_json(after))
     else:
-        stdout.print(f"Run {run.run_id} {what}.")
+        stdout.print(f"Run {run_id} is given up.")
 
 
-def _find_run(container: Container, run: str) -> RunDetails:
+@app.command(
+    "retry",
+    epilog=format_examples(
+        "tileferry runs retry 0193a2b4c5d6-0123456789abcdef --reason 'the link is back'",
+    ),
+)
+def retry_command(
+    *, run: RunArgument, reason: ReasonOption, config: ConfigFile = None, json: JsonFlag = False
+) -> None:
+    """Make a run in error due at once; a spent one gets one more try. Exit code 4 if it cannot."""
+    from tileferry.entrypoints.cli.formatting import record_to_json
+    from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
+    from tileferry.entrypoints.cli.partition_options import get_operator_name, parse_reason
+
+    why = parse_reason(reason)
+    with open_installation(config) as installation:
+        run_id = _find_run(installation, run).run.run_id
+        after = installation.run_control.retry_now(run_id, reason=why, by=get_operator_name())
+    if json:
+        print_json(RETRY_SCHEMA, record_to_json(after))
+    else:
+        stdout.print(f"Run {run_id} is due now.")
+
+
+@submit_app.command(
+    "download",
+    epilog=format_examples(
+        "tileferry runs submit download --bbox 36.1,49.9,36.4,50.1 --zoom 13-15 --flight F7"
+        " --sector stable_rear",
+    ),
+)
+def submit_download_command(
+    *,
+    bbox: BboxOption = None,
+    area: AreaOption = None,
+    zoom: ZoomOption,
+    flight: FlightOption,
+    sector: SectorOption,
+    config: ConfigFile = None,
+    json: JsonFlag = False,
+) -> None:
+    """Queue the download of an area for a flight. The same work is not queued twice."""
+    from tileferry.domain.tiles import SectorClass
+    from tileferry.domain.work import DownloadArea
+    from tileferry.entrypoints.cli.output import open_installation
+    from tileferry.entrypoints.cli.parsing import build_download_request, parse_coverage
+
+    with open_installation(config) as installation:
+        settings = installation.config
+        coverage = parse_coverage(settings, bbox, area, zoom)
+        request = build_download_request(settings, coverage, flight, SectorClass(sector))
+        work = DownloadArea(source=settings.source, flight_id=request.flight_id, area=request.area)
+        _submit_work(installation, work, json=json)
+
+
+@submit_app.command("upload", epilog=format_examples("tileferry runs submit upload --flight F7"))
+def submit_upload_command(
+    *, flight: CapturedOption, config: ConfigFile = None, json: JsonFlag = False
+) -> None:
+    """Queue the upload of what a flight captured. The same work is not queued twice.
+
+    The worker uploads once c11.flight_record_file says that the aircraft is on the ground.
+    """
+    from tileferry.domain.work import UploadFlight
+    from tileferry.entrypoints.cli.output import blame_option, open_installation, stderr
+
+    with open_installation(config) as installation:
+        settings = installation.config
+        with blame_option("--flight"):
+            work = UploadFlight(source=settings.source, flight_id=flight)
+        _submit_work(installation, work, json=json)
+        if settings.c11.flight_record_file is None:
+            stderr.print(
+                "c11.flight_record_file is not set here; a worker needs it to know that the"
+                " aircraft has landed."
+            )
+
+
+def _submit_work(installation: "Installation", work: "Work", *, json: bool) -> None:
+    from tileferry.domain.state_machine import Actor
+    from tileferry.entrypoints.cli.formatting import record_to_json
+    from tileferry.entrypoints.cli.output import print_json, stderr, stdout
+    from tileferry.entrypoints.cli.partition_options import get_operator_name
+
+    run, is_new = installation.run_control.submit(
+        work, actor=Actor.OPERATOR, by=get_operator_name()
+    )
+    if json:
+        print_json(SUBMIT_SCHEMA, {"new": is_new, **record_to_json(run)})
+    else:
+        stdout.print(run.run_id)
+    if not is_new:
+        stderr.print(f"Already queued as run {run.run_id}, which is {_format_status(run.status)}.")
+    stderr.print(f"To see what becomes of it: tileferry runs why {run.run_id}")
+
+
+def _find_run(installation: "Installation", run: str) -> "RunDetails":
+    from tileferry.application.ports.raw_partitions import check_run_id
+    from tileferry.domain.runs import RunId
+    from tileferry.entrypoints.cli.output import blame_option
+
     with blame_option("RUN"):
         check_run_id(RunId(run))
-        found: RunDetails = container.inspection().run(RunId(run))
+        found: RunDetails = installation.inspector.run(RunId(run))
     return found
 
 
-def _run_to_json(found: RunDetails) -> dict[str, object]:
-    attempts = [record_to_json(attempt) for attempt in found.attempts]
-    return {**record_to_json(found.run), "attempts": attempts}
+def _build_rows(found: "RunDetails") -> dict[str, object]:
+    from tileferry.domain.text import format_utc, printable
+    from tileferry.entrypoints.cli.formatting import format_relative_time
+    from tileferry.entrypoints.cli.work_lines import format_next_try
 
-
-def _build_rows(found: RunDetails) -> dict[str, object]:
     run, now = found.run, found.now
     rows: dict[str, object] = {
         "kind": run.kind.value,
@@ -258,5 +303,5 @@ def _build_rows(found: RunDetails) -> dict[str, object]:
     return {name: value for name, value in rows.items() if value is not None}
 
 
-def _format_status(status: RunStatus) -> str:
+def _format_status(status: "RunStatus") -> str:
     return status.value.replace("_", " ")

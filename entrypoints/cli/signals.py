@@ -4,6 +4,8 @@ import contextlib
 import os
 import signal
 import threading
+import time
+from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -16,6 +18,8 @@ GRACE_S = 10.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _STOP_MESSAGE = b"\nStopped at once. What was stored is safe; run the same command to go on.\n"
 _STDERR = 2
+_LAST_RESORT_S = 10.0
+"""After the time to drain, how long giving the run back may take."""
 _SHOW_CURSOR = b"\x1b[?25h"
 
 
@@ -82,6 +86,33 @@ class StoppableClock(InterruptibleClock):
                 raise KeyboardInterrupt
 
         super().__init__(check)
+
+
+@define
+class Drain:
+    """What a signal means to a worker: first to take no more runs, and in the end to stop."""
+
+    stop: StopSignals
+    drain_s: float
+    on_drain: Callable[[], None]
+    """Called once, when the first signal is noticed."""
+    _since_s: float | None = field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.stop.grace_s = self.drain_s + _LAST_RESORT_S
+        self.stop.defer()
+
+    def is_stopping(self) -> bool:
+        """Tell whether to take no more runs."""
+        if self.stop.asked and self._since_s is None:
+            self._since_s = time.monotonic()
+            self.on_drain()
+        return self.stop.asked
+
+    def check(self) -> None:
+        """Interrupt the run in progress, once its time is over."""
+        if self.is_stopping() and time.monotonic() - (self._since_s or 0.0) >= self.drain_s:
+            raise KeyboardInterrupt
 
 
 def exit_immediately() -> None:

@@ -1,25 +1,16 @@
 """``tileferry state``: what is known of partitions, and the operator's word on them."""
 
-from collections.abc import Sequence
 from itertools import islice
-from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tileferry.application.control.queries import PartitionDetails
-from tileferry.application.ports.work import PartitionFilter
-from tileferry.domain.errors import NotFoundError, Remedy
-from tileferry.domain.partitions import Partition, PartitionKey, PartitionStatus
-from tileferry.entrypoints.cli.audit_entries import replay_to_json
 from tileferry.entrypoints.cli.command_group import (
     ConfigFile,
     JsonFlag,
     declare_group,
     format_examples,
 )
-from tileferry.entrypoints.cli.explanations import explain_partition, explain_run
-from tileferry.entrypoints.cli.formatting import partition_to_json, record_to_json, time_to_json
 from tileferry.entrypoints.cli.option_types import (
     AfterOption,
     DateOption,
@@ -32,19 +23,20 @@ from tileferry.entrypoints.cli.option_types import (
     PartitionStatusOption,
     SourceOption,
 )
-from tileferry.entrypoints.cli.output import open_checked, print_json, stderr, stdout
-from tileferry.entrypoints.cli.partition_options import PartitionOptions
 from tileferry.entrypoints.cli.state_overrides import add_override_commands
-from tileferry.entrypoints.cli.work_lines import (
-    format_partition,
-    format_sentences,
-    format_terminal,
-    render_audit_entries,
-    render_partition,
-)
-from tileferry.entrypoints.container import Container
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tileferry.application.control.queries import PartitionDetails
+    from tileferry.application.ports.work import PartitionFilter
+    from tileferry.domain.partitions import Partition, PartitionKey
+    from tileferry.entrypoints.installation import Installation
 
 app = declare_group("Partitions: what is known of each, and your word on the ones that failed.")
+INSPECT_SCHEMA = "tileferry.state.inspect.v1"
+LIST_SCHEMA = "tileferry.state.list.v1"
+TERMINAL_SCHEMA = "tileferry.state.terminal.v1"
 
 
 @app.command(
@@ -79,10 +71,11 @@ def inspect_command(
     One is named as PARTITION, or by --customer-id, --query and --date (and --source, which is
     c11.source by default). Without a date, those that the options take are listed.
     """
-    from tileferry.entrypoints.cli import state
+    from tileferry.domain.partitions import PartitionStatus
+    from tileferry.entrypoints.cli.output import open_installation
     from tileferry.entrypoints.cli.partition_options import PartitionOptions
 
-    asked = PartitionOptions(
+    options = PartitionOptions(
         partition=partition,
         source=source,
         customer_id=customer_id,
@@ -91,9 +84,107 @@ def inspect_command(
         first=first,
         last=last,
     )
-    state.inspect_partitions(
-        config, asked, statuses=status or (), why=why, limit=limit, after=after, json=json
+    with open_installation(config) as installation:
+        key = options.to_key(installation.config.source)
+        if key is None:
+            if why:
+                raise typer.BadParameter("--why explains one partition; name it")
+            wanted = options.to_filter(*map(PartitionStatus, status or ()), after=after)
+            _list_partitions(installation, wanted, limit, json=json)
+        elif status or after is not None:
+            raise typer.BadParameter("--status and --after are for lists, not for one partition")
+        else:
+            _show_partition(installation, key, why=why, json=json)
+
+
+def _list_partitions(
+    installation: "Installation", wanted: "PartitionFilter", limit: int, *, json: bool
+) -> None:
+    from tileferry.application.ports.work import PartitionFilter
+    from tileferry.entrypoints.cli.formatting import partition_to_json
+    from tileferry.entrypoints.cli.output import print_json, stdout
+    from tileferry.entrypoints.cli.work_lines import format_partition
+
+    found = list(islice(installation.work_reader.find_partitions(wanted), limit + 1))
+    shown, more = found[:limit], len(found) > limit
+    if json:
+        body = {
+            "partitions": [*map(partition_to_json, shown)],
+            "next": _get_next_key(shown, more=more),
+        }
+        print_json(LIST_SCHEMA, body)
+        return
+    if not shown:
+        everything = wanted == PartitionFilter()
+        stdout.print(f"There is no {'' if everything else 'such '}partition.")
+        return
+    for one in shown:
+        stdout.print(format_partition(one))
+    _hint_more(shown, more=more)
+
+
+def _show_partition(
+    installation: "Installation", key: "PartitionKey", *, why: bool, json: bool
+) -> None:
+    from tileferry.domain.errors import NotFoundError, Remedy
+    from tileferry.entrypoints.cli.audit_entries import replay_to_json
+    from tileferry.entrypoints.cli.output import print_json, stdout
+    from tileferry.entrypoints.cli.work_lines import (
+        format_sentences,
+        render_audit_entries,
+        render_partition,
     )
+
+    found = installation.inspector.find_partition(key)
+    if found is None:
+        raise NotFoundError(what="partition", name=str(key), remedy=Remedy.LIST_PARTITIONS)
+    story: list[str] = []
+    entries = []
+    if why:
+        story = _collect_explanation(installation, found)
+        entries = list(installation.audit_reader.find_about(found.partition.subject))
+    if json:
+        body = _inspection_to_json(found)
+        if why:
+            body |= {"why": story, "audit": replay_to_json(entries)}
+        print_json(INSPECT_SCHEMA, body)
+        return
+    stdout.print(render_partition(found))
+    if why:
+        stdout.print(format_sentences(story))
+        if entries:
+            stdout.print("\nThe audit log:")
+            stdout.print(render_audit_entries(entries), soft_wrap=True)
+
+
+def _collect_explanation(installation: "Installation", found: "PartitionDetails") -> list[str]:
+    from tileferry.entrypoints.cli.explanations import explain_partition, explain_run
+
+    policies = installation.work_policies
+    story = explain_partition(found, policies)
+    if found.partition.active_run_id is not None:
+        newest = found.newest
+        story.append(f"Of run {newest.run.run_id}:")
+        story += explain_run(newest, installation.inspector.get_source(newest.run.source), policies)
+    return story
+
+
+def _inspection_to_json(found: "PartitionDetails") -> dict[str, Any]:
+    from tileferry.entrypoints.cli.formatting import partition_to_json, record_to_json, time_to_json
+
+    planned = found.planned
+    return {
+        **partition_to_json(found.partition),
+        "terminal_reason": found.terminal,
+        "next_run_at": None if planned is None else time_to_json(planned.next_run_at),
+        "backoff_strategy": None if planned is None else planned.backoff_strategy,
+        "has_raw_partition": found.has_raw,
+        "verdicts": [record_to_json(verdict) for verdict in found.verdicts],
+        "newest_run": {
+            **record_to_json(found.newest.run),
+            "attempts": [record_to_json(attempt) for attempt in found.newest.attempts],
+        },
+    }
 
 
 @app.command("terminal", epilog=format_examples("tileferry state terminal --customer-id acme"))
@@ -114,147 +205,41 @@ def terminal_command(
     Their attempts are used up, they are too old, an operator has marked them, or they were
     abandoned: their newest run was given up before it could be judged.
     """
-    from tileferry.entrypoints.cli import state
+    from tileferry.entrypoints.cli.formatting import partition_to_json
+    from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
     from tileferry.entrypoints.cli.partition_options import PartitionOptions
+    from tileferry.entrypoints.cli.work_lines import format_terminal
 
-    asked = PartitionOptions(
+    options = PartitionOptions(
         source=source, customer_id=customer_id, query=query, first=first, last=last
     )
-    state.list_terminal(config, asked, limit=limit, after=after, json=json)
-
-
-add_override_commands(app)
-
-
-INSPECT_SCHEMA = "tileferry.state.inspect.v1"
-LIST_SCHEMA = "tileferry.state.list.v1"
-TERMINAL_SCHEMA = "tileferry.state.terminal.v1"
-
-
-def inspect_partitions(
-    config: Path | None,
-    asked: PartitionOptions,
-    *,
-    statuses: Sequence[str],
-    why: bool,
-    limit: int,
-    after: str | None,
-    json: bool,
-) -> None:
-    """Show the one that is named; or list those that are meant."""
-    with open_checked(config) as container:
-        key = asked.to_key(container.config().source)
-        if key is None:
-            if why:
-                raise typer.BadParameter("--why explains one partition; name it")
-            wanted = asked.to_filter(*map(PartitionStatus, statuses), after=after)
-            _list_partitions(container, wanted, limit, json=json)
-        elif statuses or after is not None:
-            raise typer.BadParameter("--status and --after are for lists, not for one partition")
-        else:
-            _show_partition(container, key, why=why, json=json)
-
-
-def list_terminal(
-    config: Path | None, asked: PartitionOptions, *, limit: int, after: str | None, json: bool
-) -> None:
-    """List the failures that nothing tries again."""
-    with open_checked(config) as container:
-        inspection = container.inspection()
-        now = container.work_reader().now()
-        failed = container.work_reader().find_partitions(
-            asked.to_filter(PartitionStatus.FAILED, after=after)
-        )
-        judged = ((one, inspection.find_terminal_reason(one, now)) for one in failed)
-        found = [*islice(((one, why) for one, why in judged if why is not None), limit + 1)]
+    with open_installation(config) as installation:
+        terminal = installation.inspector.iter_terminal(options.to_filter(after=after))
+        found = [*islice(terminal, limit + 1)]
     shown, more = found[:limit], len(found) > limit
-    keys = [one for one, _ in shown]
+    partitions = [one for one, _ in shown]
     if json:
         listed = [{**partition_to_json(one), "terminal_reason": why} for one, why in shown]
-        print_json(TERMINAL_SCHEMA, {"partitions": listed, "next": _get_next_key(keys, more=more)})
+        body = {"partitions": listed, "next": _get_next_key(partitions, more=more)}
+        print_json(TERMINAL_SCHEMA, body)
         return
     if not shown:
         stdout.print("No partition was given up.")
         return
     for one, why in shown:
         stdout.print(format_terminal(one, why))
-    _hint_more(keys, more=more)
+    _hint_more(partitions, more=more)
 
 
-def _show_partition(container: Container, key: PartitionKey, *, why: bool, json: bool) -> None:
-    found = container.inspection().find_partition(key)
-    if found is None:
-        raise NotFoundError(what="partition", name=str(key), remedy=Remedy.LIST_PARTITIONS)
-    story: list[str] = []
-    entries = []
-    if why:
-        story = _collect_explanation(container, found)
-        entries = list(container.audit_reader().find_about(found.partition.subject))
-    if json:
-        body = _inspection_to_json(found)
-        if why:
-            body |= {"why": story, "audit": replay_to_json(entries)}
-        print_json(INSPECT_SCHEMA, body)
-        return
-    stdout.print(render_partition(found))
-    if why:
-        stdout.print(format_sentences(story))
-        if entries:
-            stdout.print("\nThe audit log:")
-            stdout.print(render_audit_entries(entries), soft_wrap=True)
+add_override_commands(app)
 
 
-def _collect_explanation(container: Container, found: PartitionDetails) -> list[str]:
-    policies = container.work_policies()
-    story = explain_partition(found, policies)
-    if found.partition.active_run_id is not None:
-        newest = found.newest
-        story.append(f"Of run {newest.run.run_id}:")
-        story += explain_run(newest, container.inspection().get_source(newest.run.source), policies)
-    return story
-
-
-def _inspection_to_json(found: PartitionDetails) -> dict[str, Any]:
-    planned = found.planned
-    return {
-        **partition_to_json(found.partition),
-        "terminal_reason": found.terminal,
-        "next_run_at": None if planned is None else time_to_json(planned.next_run_at),
-        "backoff_strategy": None if planned is None else planned.backoff_strategy,
-        "has_raw_partition": found.has_raw,
-        "verdicts": [record_to_json(verdict) for verdict in found.verdicts],
-        "newest_run": {
-            **record_to_json(found.newest.run),
-            "attempts": [record_to_json(attempt) for attempt in found.newest.attempts],
-        },
-    }
-
-
-def _list_partitions(
-    container: Container, wanted: PartitionFilter, limit: int, *, json: bool
-) -> None:
-    found = list(islice(container.work_reader().find_partitions(wanted), limit + 1))
-    shown, more = found[:limit], len(found) > limit
-    if json:
-        body = {
-            "partitions": [*map(partition_to_json, shown)],
-            "next": _get_next_key(shown, more=more),
-        }
-        print_json(LIST_SCHEMA, body)
-        return
-    if not shown:
-        everything = wanted == PartitionFilter()
-        stdout.print(f"There is no {'' if everything else 'such '}partition.")
-        return
-    for one in shown:
-        stdout.print(format_partition(one))
-    _hint_more(shown, more=more)
-
-
-def _get_next_key(shown: Sequence[Partition], *, more: bool) -> str | None:
+def _get_next_key(shown: "Sequence[Partition]", *, more: bool) -> str | None:
     return str(shown[-1].key) if more else None
 
 
-def _hint_more(shown: Sequence[Partition], *, more: bool) -> None:
+def _hint_more(shown: "Sequence[Partition]", *, more: bool) -> None:
+    from tileferry.entrypoints.cli.output import stderr
+
     if more:
         stderr.print(f"There are more: add --after {shown[-1].key}")

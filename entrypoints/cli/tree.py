@@ -16,7 +16,7 @@ CHAPTERS: Mapping[str, Mapping[str, str]] = {
     "Before the flight": {
         "coverage": "Show what the provider has in an area, without fetching any of it.",
         "plan": "Say what a download would fetch, take and evict, and whether it fits.",
-        "download": "Download an area for a flight. Run again, it goes on where it was ended.",
+        "download": "Download an area for a flight. Re-run to resume.",
         "cache": "The tile cache: what it holds and whether it is sound.",
     },
     "After the flight": {
@@ -36,7 +36,7 @@ CHAPTERS: Mapping[str, Mapping[str, str]] = {
         "policy": "The retry policies: what is set, what it means, and what another would do.",
     },
     "The installation": {
-        "doctor": "Check this installation, and say how to mend what is wrong.",
+        "doctor": "Check this installation, and say how to fix what is wrong.",
         "config": "The configuration: which settings count, where from, and a file to begin with.",
         "db": "The database: its schema and its state.",
         "provider": "The reference provider: serves tiles, and misbehaves when told to.",

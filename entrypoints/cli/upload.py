@@ -1,49 +1,29 @@
-"""``tileferry upload``: brings what a flight captured to the provider."""
+"""``tileferry upload``: send what a flight captured to the provider."""
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from attrs import asdict
 
-from tileferry.application.ports.uploads import FlightRecords
-from tileferry.domain.errors import TileManagerError
-from tileferry.domain.text import format_utc, printable
-from tileferry.domain.tiles import (
-    TileUploadStatus,
-    UploadBatchReport,
-    UploadOutcome,
-    UploadRequest,
-    VotingStatus,
-)
-from tileferry.entrypoints.cache_session import lock_cache
 from tileferry.entrypoints.cli.command_group import (
     ConfigFile,
     JsonFlag,
     declare_command,
     format_examples,
 )
-from tileferry.entrypoints.cli.exit_codes import ExitCode, get_exit_code
-from tileferry.entrypoints.cli.failures import error_to_json
 from tileferry.entrypoints.cli.option_types import CapturedOption
-from tileferry.entrypoints.cli.output import (
-    blame_option,
-    build_facts_table,
-    open_container,
-    print_json,
-    print_refusals,
-    stderr,
-    stdout,
-)
-from tileferry.entrypoints.cli.progress_view import ProgressView
-from tileferry.entrypoints.cli.remedies import describe_error
-from tileferry.entrypoints.cli.signals import StoppableClock, StopSignals
-from tileferry.entrypoints.cli.transfer_progress import UploadProgress
-from tileferry.entrypoints.container import Container, make_tile_uploader
-from tileferry.entrypoints.flight_record_source import select_flight_records
+
+if TYPE_CHECKING:
+    from tileferry.application.ports.uploads import FlightRecords
+    from tileferry.domain.errors import TileManagerError
+    from tileferry.domain.tiles import TileUploadStatus, UploadBatchReport, UploadRequest
+    from tileferry.entrypoints.cli.exit_codes import ExitCode
+    from tileferry.entrypoints.cli.transfer_progress import UploadProgress
+    from tileferry.entrypoints.container import Container
 
 app = declare_command()
+SCHEMA = "tileferry.upload.v1"
 
 
 @app.command(
@@ -80,68 +60,68 @@ def upload_command(
     refused (not on the ground, or the cache is in use); 5 the provider failed; 6 key or
     certificate; 130 stopped.
     """
-    from tileferry.entrypoints.cli import upload
+    from tileferry.domain.tiles import UploadRequest
+    from tileferry.entrypoints.cli.failures import error_to_json
+    from tileferry.entrypoints.cli.output import blame_option, open_container, print_json
+    from tileferry.entrypoints.cli.signals import StoppableClock, StopSignals
+    from tileferry.entrypoints.cli.transfer_progress import UploadProgress
+    from tileferry.entrypoints.flight_record_source import select_flight_records
 
-    upload.upload_flight(
-        config, flight=flight, on_ground=on_ground, flight_record=flight_record, json=json
-    )
-
-
-SCHEMA = "tileferry.upload.v1"
-
-_STOPPED = ExitCode.INTERRUPTED
-_OUTCOMES = {
-    UploadOutcome.SUCCESS: "done",
-    UploadOutcome.PARTIAL: "partial: some tiles are not delivered",
-    UploadOutcome.FAILURE: "failed",
-}
-_CODES = {
-    UploadOutcome.SUCCESS: ExitCode.DONE,
-    UploadOutcome.PARTIAL: ExitCode.PARTIAL,
-    UploadOutcome.FAILURE: ExitCode.PROVIDER_FAILED,
-}
-
-
-def upload_flight(
-    config: Path | None, *, flight: str, on_ground: bool, flight_record: Path | None, json: bool
-) -> None:
-    """Upload what waits, once the aircraft is on the ground."""
     if on_ground and flight_record is not None:
         raise typer.BadParameter("give either --on-ground or --flight-record")
     with blame_option("--flight"):
         request = UploadRequest(flight_id=flight)
-    with StopSignals() as stop, open_container(config) as container:
+    stop = StopSignals()
+    progress = UploadProgress(stop)
+    with stop, open_container(config, progress) as container:
         container.clock.override(StoppableClock(stop))
         stop.grace_s = container.config().c11.stop_grace_s
-        progress = UploadProgress(stop)
         records = select_flight_records(container, flight, flight_record, on_ground=on_ground)
         report, error = _run_upload(container, request, records, progress)
         if error is None and not report.per_tile_status:
             _explain_nothing_to_do(container, flight)
-        _report_result(report, error, json=json)
+        code = _choose_exit_code(report, error)
+        if json:
+            body = _report_to_json(report)
+            if error is not None:
+                body["error"] = error_to_json(error, code)
+            print_json(SCHEMA, body)
+        elif error is None:
+            _print_report(report)
+        _print_next_step(report, error)
+        raise typer.Exit(code)
 
 
 def _run_upload(
-    container: Container,
-    request: UploadRequest,
-    records: FlightRecords | None,
-    progress: UploadProgress,
-) -> tuple[UploadBatchReport, TileManagerError | KeyboardInterrupt | None]:
+    container: "Container",
+    request: "UploadRequest",
+    records: "FlightRecords | None",
+    progress: "UploadProgress",
+) -> "tuple[UploadBatchReport, TileManagerError | KeyboardInterrupt | None]":
     """Carry it out; errors come back as well, with how far it got."""
+    from tileferry.application.ports.progress import UploadStarted
+    from tileferry.domain.errors import TileManagerError
+    from tileferry.entrypoints.cache_session import lock_cache
+    from tileferry.entrypoints.cli.progress_view import ProgressView
+    from tileferry.entrypoints.container import make_tile_uploader
+
     try:
         with lock_cache(container):
-            progress.tiles = container.metadata_store().count_pending(request.flight_id)
-            trail = container.audit_trail()
-            trail.sinks = [progress, *trail.sinks]
-            uploader = make_tile_uploader(container, flight_records=records, observer=progress)
-            with ProgressView(progress, stderr):
+            pending = container.metadata_store().count_pending(request.flight_id)
+            uploader = make_tile_uploader(container, flight_records=records)
+            with ProgressView(progress):
+                progress(UploadStarted(flight_id=request.flight_id, tiles=pending))
                 return uploader.upload_pending_tiles(request), None
     except (TileManagerError, KeyboardInterrupt) as error:
         return progress.report(request.flight_id), error
 
 
-def _explain_nothing_to_do(container: Container, flight: str) -> None:
+def _explain_nothing_to_do(container: "Container", flight: str) -> None:
     """Say why no tile waits, where that may surprise."""
+    from tileferry.domain.text import printable
+    from tileferry.domain.tiles import VotingStatus
+    from tileferry.entrypoints.cli.output import stderr
+
     captured = container.metadata_store().count_captured(flight)
     given_up = captured.get(VotingStatus.UPLOAD_GIVEUP, 0)
     if not captured:
@@ -151,28 +131,42 @@ def _explain_nothing_to_do(container: Container, flight: str) -> None:
         stderr.print(f"{tiles} given up: tileferry giveups list --flight {printable(flight)}")
 
 
-def _report_result(
-    report: UploadBatchReport, error: TileManagerError | KeyboardInterrupt | None, *, json: bool
-) -> None:
-    """Report, say what to do next, and end with the right code."""
-    stopped = isinstance(error, KeyboardInterrupt)
-    if json:
-        body = _report_to_json(report)
-        if error is not None:
-            code = get_exit_code(error) if isinstance(error, TileManagerError) else _STOPPED
-            body["error"] = error_to_json(error, code)
-        print_json(SCHEMA, body)
-    elif error is None:
-        _print_report(report)
-    safe = f"{report.tiles_acknowledged:,} tiles are delivered and recorded"
+def _choose_exit_code(
+    report: "UploadBatchReport", error: "TileManagerError | KeyboardInterrupt | None"
+) -> "ExitCode":
+    from tileferry.domain.errors import TileManagerError
+    from tileferry.domain.tiles import UploadOutcome
+    from tileferry.entrypoints.cli.exit_codes import ExitCode, get_exit_code
+
     if isinstance(error, TileManagerError):
+        return get_exit_code(error)
+    if error is not None:
+        return ExitCode.INTERRUPTED
+    match report.outcome:
+        case UploadOutcome.SUCCESS:
+            return ExitCode.DONE
+        case UploadOutcome.PARTIAL:
+            return ExitCode.PARTIAL
+        case UploadOutcome.FAILURE:
+            return ExitCode.PROVIDER_FAILED
+
+
+def _print_next_step(
+    report: "UploadBatchReport", error: "TileManagerError | KeyboardInterrupt | None"
+) -> None:
+    from tileferry.domain.text import format_utc
+    from tileferry.entrypoints.cli.output import stderr
+    from tileferry.entrypoints.cli.remedies import describe_error
+
+    safe = f"{report.tiles_acknowledged:,} tiles are delivered and recorded"
+    if isinstance(error, KeyboardInterrupt):
+        stderr.print(f"Stopped. {safe}; re-run to resume.")
+        return
+    if error is not None:
         stderr.print(f"tileferry: {describe_error(error)}")
         if report.per_tile_status:
-            stderr.print(f"{safe}; run the same command to go on.")
-        raise typer.Exit(get_exit_code(error))
-    if stopped:
-        stderr.print(f"Stopped. {safe}; run the same command to go on.")
-        raise typer.Exit(_STOPPED)
+            stderr.print(f"{safe}; re-run to resume.")
+        return
     if report.tiles_given_up:
         stderr.print(f"A human has to decide: tileferry giveups list --flight {report.flight_id}")
     if report.tiles_unreadable:
@@ -182,11 +176,12 @@ def _report_result(
         )
     if report.next_retry_at_s is not None:
         moment = datetime.fromtimestamp(report.next_retry_at_s, UTC)
-        stderr.print(f"Come back at {format_utc(moment)}; run the same command to go on.")
-    raise typer.Exit(_CODES[report.outcome])
+        stderr.print(f"Re-run at {format_utc(moment)} to resume.")
 
 
-def _report_to_json(report: UploadBatchReport) -> dict[str, Any]:
+def _report_to_json(report: "UploadBatchReport") -> dict[str, Any]:
+    from attrs import asdict
+
     return {
         **asdict(report, recurse=False),
         "per_tile_status": [
@@ -199,9 +194,17 @@ def _report_to_json(report: UploadBatchReport) -> dict[str, Any]:
     }
 
 
-def _print_report(report: UploadBatchReport) -> None:
+def _print_report(report: "UploadBatchReport") -> None:
+    from tileferry.domain.tiles import TileUploadStatus, UploadOutcome
+    from tileferry.entrypoints.cli.output import build_facts_table, print_refusals, stdout
+
+    outcomes = {
+        UploadOutcome.SUCCESS: "done",
+        UploadOutcome.PARTIAL: "partial: some tiles are not delivered",
+        UploadOutcome.FAILURE: "failed",
+    }
     rows: dict[str, object] = {
-        "outcome": _OUTCOMES[report.outcome],
+        "outcome": outcomes[report.outcome],
         "delivered": f"{report.tiles_acknowledged:,}",
         "rejected": report.tiles_rejected,
         "not readable": report.tiles_unreadable,
@@ -218,7 +221,9 @@ def _print_report(report: UploadBatchReport) -> None:
     print_refusals("tile of the cache", "why it was not sent", unreadable)
 
 
-def _select_by_status(report: UploadBatchReport, status: TileUploadStatus) -> list[tuple[str, str]]:
+def _select_by_status(
+    report: "UploadBatchReport", status: "TileUploadStatus"
+) -> list[tuple[str, str]]:
     return [
         (str(entry.tile_id), entry.reason or "")
         for entry in report.per_tile_status

@@ -12,7 +12,7 @@ from tileferry.adapters.filesystem import CaptureFolderFiles
 from tileferry.application import IngestReport
 from tileferry.application.archive.archive_export import ExportReport
 from tileferry.application.cache.readiness import ReadinessReport
-from tileferry.application.ports.progress import UploadEnded
+from tileferry.application.ports.progress import UploadFinished, UploadStarted
 from tileferry.application.ports.raw_partitions import PartitionReader
 from tileferry.domain import validation
 from tileferry.domain.archives import detect_format
@@ -29,6 +29,7 @@ from tileferry.domain.tiles import (
     UploadBatchReport,
     UploadRequest,
 )
+from tileferry.domain.tiles.area import Area
 from tileferry.domain.work import DownloadArea, UploadFlight, Work
 from tileferry.entrypoints.archives import build_archive_target, build_export_request
 from tileferry.entrypoints.coercion import (
@@ -87,9 +88,7 @@ class Tileferry(Installation):
         """
         request = DownloadRequest(
             flight_id=flight,
-            bbox=to_bbox(bbox),
-            zoom_levels=zoom_levels,
-            sector_class=to_sector(sector),
+            area=_to_area(bbox, zoom_levels, sector),
             cache_root=self.config.c11.cache_root,
         )
         with self.hold_cache():
@@ -174,8 +173,11 @@ class Tileferry(Installation):
         check_one_landing_source(flight_record, on_ground=on_ground)
         records = self.select_flight_records(flight, flight_record, on_ground=on_ground)
         with self.hold_cache():
-            report = self.build_uploader(records).upload_pending_tiles(request)
-        self.listener(UploadEnded(report=report))
+            uploader = self.build_uploader(records)
+            pending = self._opened.metadata_store().count_pending(flight)
+            self.listener(UploadStarted(flight_id=flight, tiles=pending))
+            report = uploader.upload_pending_tiles(request)
+        self.listener(UploadFinished(report=report))
         return report
 
     # the queue
@@ -188,9 +190,7 @@ class Tileferry(Installation):
             DownloadArea(
                 source=self.config.source,
                 flight_id=flight,
-                bbox=to_bbox(bbox),
-                zoom_levels=tuple(zoom_levels),
-                sector_class=to_sector(sector),
+                area=_to_area(bbox, zoom_levels, sector),
             )
         )
 
@@ -199,20 +199,19 @@ class Tileferry(Installation):
         return self._submit(UploadFlight(source=self.config.source, flight_id=flight))
 
     def _submit(self, work: Work) -> Run:
-        run, _is_new = self._checked.run_control().submit(work, actor=Actor.OPERATOR, by=self.name)
+        run, _is_new = self.run_control.submit(work, actor=Actor.OPERATOR, by=self.name)
         return run
 
     def find_run(self, run_id: RunId) -> Run | None:
         """Return a run, or ``None``; ``RunId(text)`` makes an id of stored text."""
-        return self._checked.work_reader().find_run(run_id)
+        return self.work_reader.find_run(run_id)
 
     def work(
         self, *, until_idle: bool = True, is_stopping: Callable[[], bool] = lambda: False
     ) -> int:
         """Claim runs and execute them; return how many.
 
-        It returns when nothing is due (``until_idle``), or once ``is_stopping`` returns true. The
-        listener receives waits only; ``find_run`` returns what became of a run.
+        It returns when nothing is due (``until_idle``), or once ``is_stopping`` returns true.
         """
         with self.open_worker(
             WorkerId(self.name), until_idle=until_idle, is_stopping=is_stopping
@@ -225,4 +224,8 @@ class Tileferry(Installation):
 
         ``None`` is a gap: the partition is unknown, pending or failed.
         """
-        return self._checked.partition_reading().open(key)
+        return self.partition_data.open(key)
+
+
+def _to_area(bbox: BBoxLike, zoom_levels: Sequence[int], sector: SectorLike) -> Area:
+    return Area(bbox=to_bbox(bbox), zoom_levels=zoom_levels, sector_class=to_sector(sector))

@@ -1,4 +1,4 @@
-"""The reference provider: a real server to download from and upload to, that can misbehave.
+"""A reference provider: a real server for downloads and uploads that can misbehave on request.
 
-It needs the extra ``web``. For the demo, the tests and load; not for the public internet.
+Needs the extra ``web``. For the demo, the tests and load tests; not for the public internet.
 """

@@ -1,4 +1,4 @@
-"""What a provider is told before it starts."""
+"""The reference provider's settings, routes and request handlers."""
 
 import hmac
 import logging
@@ -41,13 +41,13 @@ _AGE = timedelta(days=30)
 
 
 def get_default_produced_at() -> datetime:
-    """Return midnight, thirty days ago: the same for every start on one day."""
+    """Return midnight thirty days ago, so that every start on one day gives the same date."""
     return (datetime.now(UTC) - _AGE).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 @frozen(kw_only=True)
 class ProviderSettings:
-    """Everything but where it listens."""
+    """All settings except the listen address."""
 
     api_key: str = field(repr=False, validator=text)
     resolution_m_per_px: float | None = field(
@@ -55,7 +55,7 @@ class ProviderSettings:
         converter=converters.optional(as_float),
         validator=validators.optional(positive),
     )
-    """What every tile is said to have; none for what its zoom and latitude give."""
+    """Resolution reported for every tile; ``None`` derives it from zoom and latitude."""
     produced_at: datetime = field(factory=get_default_produced_at, validator=aware)
     page_size: int = field(default=1_000, validator=integer(1, PAGE_SIZE_MAX))
     upload_bytes_max: int = field(default=128 * 1024 * 1024, validator=integer(1))
@@ -64,7 +64,7 @@ class ProviderSettings:
     record: Path | None = None
 
     def describe_tile(self, tile: TileId) -> ListedTile:
-        """Return what is to be said of a tile."""
+        """Return the facts to report for a tile."""
         resolution = self.resolution_m_per_px
         return ListedTile(
             tile=tile,
@@ -81,14 +81,14 @@ def _round_resolution(tile: TileId) -> float:
 LOGGER = logging.getLogger("tileferry.provider")
 TILES_ROUTE = "/api/satellite/tiles"
 XYZ_ROUTE = "/xyz/{z}/{x}/{y}.jpg"
-"""As a template has it, and as a route does."""
+"""The route in the form that URL templates use."""
 _COUNTED_MAX = 1_000_000
 
 Handler = Callable[[Request], Awaitable[ProviderResponse]]
 
 
 class ReferenceProvider:
-    """One provider, with all that it remembers."""
+    """One provider and its state."""
 
     def __init__(self, settings: ProviderSettings, connections: Connections) -> None:
         self._settings = settings
@@ -101,7 +101,7 @@ class ReferenceProvider:
 
     @property
     def app(self) -> Starlette:
-        """The application for a server."""
+        """The ASGI application."""
         tile = TILES_ROUTE + "/{z}/{x}/{y}"
         return Starlette(
             routes=[
@@ -132,7 +132,7 @@ class ReferenceProvider:
         )
 
     def reset(self) -> None:
-        """Forget what was asked and uploaded, as if just started."""
+        """Forget all requests and uploads, as after a start."""
         self._asked.clear()
         self.record.clear()
         self._desk = UploadReceiver(self.record)
@@ -282,7 +282,7 @@ class ReferenceProvider:
 
 
 class Endpoint:
-    """Brings a handler's answer to the client over the wire that belongs to it."""
+    """Sends a handler's response over its connection."""
 
     def __init__(self, handle: Handler, connections: Connections) -> None:
         self._handle = handle
@@ -303,9 +303,9 @@ class Endpoint:
 
 
 def to_error_response(refusal: RefusalError) -> ProviderResponse:
-    """Return the answer to a request that cannot be served."""
+    """Return the response to a request that cannot be served."""
     answer = error_response(refusal.status, refusal.code, refusal.message)
-    if refusal.status != 401:  # noqa: PLR2004  # the one status with a header of its own
+    if refusal.status != 401:  # noqa: PLR2004  # the only status with an extra header
         return answer
     return error_response(refusal.status, refusal.code, refusal.message, WWW_Authenticate="Bearer")
 

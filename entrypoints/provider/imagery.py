@@ -1,4 +1,4 @@
-"""The pictures that the provider serves: 256 pixels a side, the same bytes for a tile always."""
+"""The images that the provider serves: 256 pixels a side, always the same bytes for a tile."""
 
 import io
 from base64 import b64encode
@@ -15,7 +15,7 @@ from tileferry.entrypoints.provider.landscape import Landscape
 
 CONTENT_TYPE = "image/jpeg"
 ESTIMATED_BYTES = 16_000
-"""What the listing says of every tile: nobody draws a picture in order to list it."""
+"""The listing's estimate for every tile, so that listing draws no images."""
 KEPT_TILES_MAX = 20_000
 _QUALITY = 88
 _LABEL_PX = 17
@@ -23,24 +23,24 @@ _LABEL_PX = 17
 
 @frozen(slots=True)
 class TileImage:
-    """A tile's bytes, and their digest as the header ``Repr-Digest`` writes it."""
+    """A tile's bytes and their digest in the form of the ``Repr-Digest`` header."""
 
     content: bytes
     repr_digest: str
 
     @classmethod
     def from_content(cls, content: bytes) -> "TileImage":
-        """Add the digest."""
+        """Compute the digest of the content."""
         return cls(content, compute_repr_digest(content))
 
 
 def compute_repr_digest(content: bytes) -> str:
-    """Return the digest of RFC 9530."""
+    """Return the digest in the form of RFC 9530."""
     return f"sha-256=:{b64encode(sha256(content).digest()).decode('ascii')}:"
 
 
 class TileImageCache:
-    """Draws each tile once, and keeps the most recent ones."""
+    """Draws each tile once and keeps the most recent ones."""
 
     def __init__(self, kept_max: int = KEPT_TILES_MAX) -> None:
         self._kept: OrderedDict[TileId, TileImage] = OrderedDict()
@@ -48,7 +48,7 @@ class TileImageCache:
         self._lock = Lock()
 
     def find(self, tile: TileId) -> TileImage | None:
-        """Return the picture when it is at hand."""
+        """Return the image if it is cached."""
         with self._lock:
             picture = self._kept.get(tile)
             if picture is not None:
@@ -56,7 +56,7 @@ class TileImageCache:
             return picture
 
     def get_or_draw(self, tile: TileId) -> TileImage:
-        """Return the picture, and draw it when need be; this takes some milliseconds."""
+        """Return the image, drawing it if needed, which takes some milliseconds."""
         picture = self.find(tile)
         if picture is None:
             picture = TileImage.from_content(draw_tile(tile.zoom, tile.x, tile.y))
@@ -68,7 +68,7 @@ class TileImageCache:
 
 
 def draw_tile(zoom: int, x: int, y: int) -> bytes:
-    """Draw one tile, with its name in the corner."""
+    """Draw one tile with its id in the corner."""
     image = Landscape(zoom, x, y).draw()
     ImageDraw.Draw(image).text(
         (8, 6),

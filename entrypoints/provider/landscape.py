@@ -1,7 +1,7 @@
-"""Value noise on the whole world: neighbouring tiles fit together, and zoom levels agree.
+"""Value noise over the whole world: neighbouring tiles fit together and zoom levels agree.
 
-Random values stand on grids over the Web Mercator square, ``2**level`` cells a side. A tile cuts
-its part out and lets Pillow interpolate, so that a place does not depend on who looks at it.
+Random values lie on grids over the Web Mercator square, ``2**level`` cells a side. A tile cuts out
+its part and lets Pillow interpolate, so a place looks the same in every tile that shows it.
 """
 
 import math
@@ -27,7 +27,7 @@ def _random_block(name: str, level: int, column: int, row: int) -> bytes:
 
 
 def get_noise_value(name: str, level: int, x: int, y: int) -> int:
-    """Return the value, 0 to 255, of one point; the world is round from west to east."""
+    """Return the value of one point, 0 to 255; the world wraps from west to east."""
     column, inner_x = divmod(x % (1 << level), _BLOCK)
     row, inner_y = divmod(y, _BLOCK)
     return _random_block(name, level, column, row)[inner_y * _BLOCK + inner_x]
@@ -78,10 +78,10 @@ def sample_noise(
 
 
 def sample_fractal(name: str, levels: range, zoom: int, x: int, y: int) -> Image.Image:
-    """Add octaves up, each finer one half as strong; values lie around -128 to 128.
+    """Return the sum of octaves, each finer one half as strong; values lie around -128 to 128.
 
-    Octaves too fine to be seen at this zoom are left out: the picture stays the same without them.
-    The sum is made on coarse samples and enlarged once, at a fifth of the cost.
+    Octaves too fine to be seen at this zoom are skipped. The sum is computed on coarse samples and
+    enlarged once, at a fifth of the cost.
     """
     size = _COARSE_PX + 2 * _MARGIN
     total = Image.new("F", (size, size), 0.0)
@@ -109,11 +109,11 @@ Point = tuple[float, float]
 Colour = tuple[int, int, int]
 
 FIELD_LEVEL = 17
-"""A field is one cell of 2**17 across the world: 200 m at 50 degrees of latitude."""
+"""A field is one cell of 2**17 across the world: 200 m at 50 degrees latitude."""
 FIELDS_ZOOM_MIN = 13
-"""Further out, single fields would be a few pixels; their mean colour is drawn."""
+"""At lower zooms a field is only a few pixels, so its mean colour is drawn."""
 COVER_ZOOM_MIN = 9
-"""Further out still, woods and rivers are too small to be seen."""
+"""At lower zooms woods and rivers are too small to be seen."""
 _ROAD_EVERY = 4
 _BEND = 0.38
 _FARMS_OF_256 = 110
@@ -136,14 +136,14 @@ _ROOFS: tuple[Colour, ...] = ((158, 92, 72), (182, 176, 168), (120, 112, 106), (
 
 @lru_cache(maxsize=8_192)
 def _bend_corner(column: int, row: int) -> Point:
-    """Return where a corner of the fields' grid has been bent to, in cells."""
+    """Return the displaced position of a corner of the field grid, in cells."""
     east = get_noise_value("bend-x", FIELD_LEVEL, column, row) / 255 - 0.5
     south = get_noise_value("bend-y", FIELD_LEVEL, column, row) / 255 - 0.5
     return column + 2 * _BEND * east, row + 2 * _BEND * south
 
 
 class Landscape:
-    """One tile's part of it, drawn layer by layer."""
+    """One tile's part of the landscape, drawn layer by layer."""
 
     def __init__(self, zoom: int, x: int, y: int) -> None:
         self._zoom, self._x, self._y = zoom, x, y
@@ -152,7 +152,7 @@ class Landscape:
         self._image = Image.new("RGB", (TILE_PX, TILE_PX), _FAR)
 
     def draw(self) -> Image.Image:
-        """Return the picture."""
+        """Return the image."""
         near, seen = self._zoom >= FIELDS_ZOOM_MIN, self._zoom >= COVER_ZOOM_MIN
         if near:
             self._draw_fields()
@@ -165,15 +165,15 @@ class Landscape:
             self._draw_river()
         self._draw_grain()
         if near:
-            self._draw_roads(eastwards=False)  # these have bridges
+            self._draw_roads(eastwards=False)  # these get bridges
         return self._image
 
     def _softness(self, level: int) -> float:
-        """Return the step of a noise's value over about two pixels: an edge that looks sharp."""
+        """Return the change of the noise value over about two pixels, for edges that look sharp."""
         return 2.0 ** (level - self._zoom) * 255.0 / TILE_PX * 3.0
 
     def _to_pixels(self, point: Point) -> Point:
-        """Return a point, given in cells, in pixels of this tile."""
+        """Convert a point from cells to pixels of this tile."""
         return (
             point[0] * self._px - self._x * TILE_PX,
             point[1] * self._px - self._y * TILE_PX,
@@ -208,7 +208,7 @@ class Landscape:
     def _draw_furrows(
         self, draw: ImageDraw.ImageDraw, outline: list[Point], crop: Colour, chance: int
     ) -> None:
-        """Draw the lines of the plough, along the field's own sides."""
+        """Draw plough lines parallel to the field's sides."""
         if chance % 3 == 0:
             return
         first, second, third, fourth = outline if chance % 2 else [*outline[1:], outline[0]]
@@ -223,7 +223,7 @@ class Landscape:
             )
 
     def _draw_grain(self) -> None:
-        """Let the ground vary: broad differences of soil, and the fine grain of everything."""
+        """Add broad differences of soil and a fine grain."""
         soil = sample_noise("soil", self._zoom + 2, self._zoom, self._x, self._y)
         grain = sample_noise("grain", self._zoom + 6, self._zoom, self._x, self._y)
         for values, strength in ((soil, 0.10), (grain, 0.16)):

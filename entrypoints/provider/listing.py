@@ -1,4 +1,4 @@
-"""The listing: which tiles an area has, page by page, in a stable order."""
+"""The listing: the tiles of an area, page by page, in a stable order."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +13,7 @@ from tileferry.domain.tiles import BBox, TileCoverage, TileId
 from tileferry.entrypoints.provider.responses import ProviderResponse, RefusalError, json_response
 
 SOURCE = "reference"
-"""Of which source the tiles are, within this provider; its answers name none."""
+"""The source name used inside the provider; its responses do not contain it."""
 
 _CURSOR = re.compile(r"([0-9]{1,9})-([0-9]{1,18})-([0-9a-f]{12})", re.ASCII)
 _ZOOMS = re.compile(r"[0-9]{1,2}(,[0-9]{1,2})*", re.ASCII)
@@ -22,7 +22,7 @@ _PARAMETERS = ("bbox", "zoom", "list-only", "cursor")
 
 @frozen(kw_only=True)
 class ListedTile:
-    """What the provider says of one tile, in the listing and in the tile's headers."""
+    """The facts that the provider reports for one tile, in the listing and in its headers."""
 
     tile: TileId
     produced_at: datetime
@@ -31,7 +31,7 @@ class ListedTile:
 
     @property
     def entry(self) -> dict[str, Any]:
-        """Its line in the listing."""
+        """The tile's entry in the listing."""
         return {
             "z": self.tile.zoom,
             "x": self.tile.x,
@@ -43,19 +43,19 @@ class ListedTile:
 
 
 def format_time(at: datetime) -> str:
-    """Write a time as the provider does: UTC, whole seconds."""
+    """Format a time as the provider does: UTC, whole seconds."""
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @frozen(kw_only=True)
 class ServedPage:
-    """One page, with the cursor that it was asked for with and those that may follow."""
+    """One page, the cursor it was requested with, and the cursors that can follow."""
 
     tiles: list[dict[str, Any]]
     cursor: str | None
     next: str | None
     again: str
-    """Where the listing begins anew; for the fault that never lets it end."""
+    """The first cursor of the listing, for the fault that makes it endless."""
 
     @property
     def response(self) -> ProviderResponse:
@@ -65,7 +65,7 @@ class ServedPage:
 
 @frozen
 class ListingQuery:
-    """What the client asked for."""
+    """A listing request."""
 
     coverage: TileCoverage
     cursor: str | None
@@ -74,7 +74,7 @@ class ListingQuery:
 
     @classmethod
     def parse(cls, given: Mapping[str, str], count: int) -> "ListingQuery":
-        """Read the query; ``count`` is how many parameters came, repeated ones included."""
+        """Parse the query; ``count`` is the number of parameters, repeated ones included."""
         if count != len(given) or not set(given) <= set(_PARAMETERS):
             message = f"the parameters are {', '.join(_PARAMETERS)}, each once"
             raise RefusalError(400, "bad_query", message)
@@ -87,7 +87,7 @@ class ListingQuery:
         return cls(coverage, cursor, turn, offset)
 
     def build_page(self, size: int, facts: Callable[[TileId], ListedTile]) -> ServedPage:
-        """Return the page that the cursor stands for."""
+        """Return the page at the cursor."""
         end = min(self.offset + size, self.coverage.count)
         tiles = _slice_tiles(self.coverage, self.offset, end)
         return ServedPage(
@@ -117,7 +117,7 @@ def _parse_coverage(bbox: str, zoom: str) -> TileCoverage:
 def _slice_tiles(coverage: TileCoverage, begin: int, end: int) -> Iterator[TileId]:
     """Yield the tiles from one position to another, in the order of ``coverage.tiles``.
 
-    The ranges tell where a position lies, so that the last page costs no more than the first.
+    Positions are found through the tile ranges, so the last page costs no more than the first.
     """
     for part in coverage.ranges:
         rows = part.y_max - part.y_min + 1

@@ -1,7 +1,7 @@
-"""What happened, for tests and the demo: every request, and what became of every uploaded tile.
+"""A record for tests and the demo: every request, and the result of every uploaded tile.
 
-Requests are written before they are answered, so that whoever has an answer finds its request here.
-No header is kept: the API key is in none of it.
+A request is written before its response is sent, so a client that has a response finds its request
+here. Headers are not recorded, so the API key is not either.
 """
 
 import json
@@ -21,7 +21,7 @@ KEPT_MAX = 200_000
 
 @frozen(kw_only=True)
 class RequestLine:
-    """One request, and how it was answered."""
+    """One request and its response."""
 
     seq: int
     at: str
@@ -33,13 +33,13 @@ class RequestLine:
     idempotency_key: str | None = None
     attempt: int
     status: int | None
-    """What was answered; none when the connection was cut instead."""
+    """The status sent; ``None`` if the connection was cut instead."""
     fault: str | None = None
 
 
 @frozen(kw_only=True)
 class UploadLine:
-    """One tile of one upload that was carried out; a replayed answer carries nothing out."""
+    """One tile of an upload that took effect; a replayed response has no effect."""
 
     seq: int
     at: str
@@ -53,7 +53,7 @@ class UploadLine:
 
 
 class RequestRecord:
-    """Keeps the most recent lines in memory, and all of them in a file when there is one."""
+    """Keeps the most recent lines in memory, and all of them in a file if one is given."""
 
     def __init__(self, path: Path | None = None, *, kept_max: int = KEPT_MAX) -> None:
         self.requests: deque[RequestLine] = deque(maxlen=kept_max)
@@ -62,15 +62,15 @@ class RequestRecord:
         self._file: IO[str] | None = None if path is None else _open_file(path)
 
     def add_request(self, **facts: Any) -> None:
-        """Write a request down."""
+        """Record a request."""
         self._add(self.requests, RequestLine(**self._next_line(), **facts))
 
     def add_upload(self, **facts: Any) -> None:
-        """Write down what became of a tile."""
+        """Record the result of an uploaded tile."""
         self._add(self.uploads, UploadLine(**self._next_line(), **facts))
 
     def clear(self) -> None:
-        """Forget what is kept in memory; a file keeps it."""
+        """Forget the lines in memory; the file keeps them."""
         self.requests.clear()
         self.uploads.clear()
 
@@ -101,5 +101,5 @@ def _open_file(path: Path) -> IO[str]:
 
 
 def to_dicts(lines: Iterable[RequestLine | UploadLine]) -> list[dict[str, Any]]:
-    """Return lines as they are shown."""
+    """Return the lines as dictionaries."""
     return [asdict(line) for line in lines]

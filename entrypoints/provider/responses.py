@@ -1,4 +1,4 @@
-"""How bytes go out: whole as a rule, and in every bad way that a fault may ask for."""
+"""How response bytes are sent: whole by default, or in any of the bad ways that faults ask for."""
 
 import asyncio
 import json
@@ -16,19 +16,19 @@ _HOLD_S_MAX = 600.0
 _TICK_S = 0.02
 _CHUNK = bytes(64 * 1024)
 _ENDLESS_BYTES_MAX = 1024**3
-_RESET = struct.pack("ii", 1, 0)  # linger on, for no time: close sends RST instead of FIN
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER with zero timeout: close sends RST instead of FIN
 
 
 class Connections:
-    """The transports of the open connections, by the client's address.
+    """The transports of the open connections, by client address.
 
-    ASGI hides them, and a fault that breaks a connection needs its own.
+    ASGI hides them, and a fault that breaks a connection needs its transport.
     """
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, int], asyncio.Transport] = {}
         self.stopping = asyncio.Event()
-        """Set when the server stops: nobody holds a connection any longer."""
+        """Set when the server stops, so that no fault holds its connection any longer."""
 
     def add(self, client: tuple[str, int] | None, transport: asyncio.Transport) -> None:
         """Remember a connection."""
@@ -41,7 +41,7 @@ class Connections:
             self._open.pop(client, None)
 
     def wire_for(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> "Wire":
-        """Return the way back to whoever asked."""
+        """Return the wire on which to answer a request."""
         client = scope.get("client")
         transport = self._open.get(tuple(client)) if client else None
         return Wire(receive, send, transport, self.stopping)
@@ -49,7 +49,7 @@ class Connections:
 
 @frozen
 class Wire:
-    """One request's way back."""
+    """The response side of one request."""
 
     _receive: Receive
     _send: Send
@@ -70,19 +70,19 @@ class Wire:
         await self._send({"type": "http.response.body", "body": content, "more_body": False})
 
     def close(self) -> None:
-        """End the connection after what was sent, as if that had been all."""
+        """Close the connection after the sent bytes, as if the response were complete."""
         if self._transport is not None:
             self._transport.close()
 
     def reset(self) -> None:
-        """Break the connection."""
+        """Reset the connection."""
         if self._transport is not None:
             connection: socket.socket = self._transport.get_extra_info("socket")
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             self._transport.abort()
 
     async def hold(self, seconds: float = _HOLD_S_MAX) -> bool:
-        """Wait; return false when the client has gone or the server stops, which is at once."""
+        """Wait; return false at once when the client disconnects or the server stops."""
         waits = [
             asyncio.ensure_future(self._wait_for_disconnect()),
             asyncio.ensure_future(self._stopping.wait()),
@@ -99,7 +99,7 @@ class Wire:
 
 
 Delivery = Callable[[Wire, int, Headers, bytes], Awaitable[None]]
-"""Sends a status, headers and a body in its own way."""
+"""Sends a status, headers and a body."""
 
 
 def _add_content_length(headers: Headers, length: int) -> Headers:
@@ -107,33 +107,33 @@ def _add_content_length(headers: Headers, length: int) -> Headers:
 
 
 async def send_whole(wire: Wire, status: int, headers: Headers, body: bytes) -> None:
-    """Send the answer as it should be."""
+    """Send a correct response."""
     await wire.start(status, _add_content_length(headers, len(body)))
     await wire.end(body)
 
 
 async def reset_at_once(wire: Wire, _status: int, _headers: Headers, _body: bytes) -> None:
-    """Break the connection without a word."""
+    """Reset the connection without sending anything."""
     wire.reset()
 
 
 async def reset_inside(wire: Wire, status: int, headers: Headers, body: bytes) -> None:
-    """Break the connection in the middle of the body."""
+    """Reset the connection in the middle of the body."""
     await wire.start(status, _add_content_length(headers, len(body)))
     await wire.send_more(body[: len(body) // 2])
-    await asyncio.sleep(_TICK_S)  # a reset overtakes what is still on its way
+    await asyncio.sleep(_TICK_S)  # a reset overtakes bytes that are still in flight
     wire.reset()
 
 
 async def close_inside(wire: Wire, status: int, headers: Headers, body: bytes) -> None:
-    """End the connection in order, although half of the declared length is still to come."""
+    """Close the connection cleanly after half of the declared length."""
     await wire.start(status, _add_content_length(headers, len(body)))
     await wire.send_more(body[: len(body) // 2])
     wire.close()
 
 
 async def stall_inside(wire: Wire, status: int, headers: Headers, body: bytes) -> None:
-    """Fall silent in the middle of the body, and keep the connection."""
+    """Stop sending in the middle of the body but keep the connection open."""
     await wire.start(status, _add_content_length(headers, len(body)))
     await wire.send_more(body[: len(body) // 2])
     await wire.hold()
@@ -141,7 +141,7 @@ async def stall_inside(wire: Wire, status: int, headers: Headers, body: bytes) -
 
 
 async def stall_at_once(wire: Wire, _status: int, _headers: Headers, _body: bytes) -> None:
-    """Take the request, and never answer."""
+    """Accept the request and never answer."""
     await wire.hold()
     wire.close()
 
@@ -162,7 +162,7 @@ def drip(bytes_per_s: float) -> Delivery:
 
 
 def flood(total: int | None) -> Delivery:
-    """Send zeros: ``total`` of them as declared, or without a declared length and without end."""
+    """Send zeros: ``total`` bytes with a declared length, or endlessly without one."""
 
     async def deliver(wire: Wire, status: int, headers: Headers, _body: bytes) -> None:
         await wire.start(status, headers if total is None else _add_content_length(headers, total))
@@ -179,17 +179,17 @@ def flood(total: int | None) -> Delivery:
 
 @frozen(kw_only=True)
 class ProviderResponse:
-    """A response, and how it goes over the wire."""
+    """A response and the way it is sent."""
 
     status: int = 200
     headers: Mapping[str, str] = field(factory=dict)
     body: bytes = b""
     delivery: Delivery = send_whole
     says_nothing: bool = False
-    """Whether not even a status goes out."""
+    """Whether not even a status is sent."""
 
     async def deliver(self, wire: Wire) -> None:
-        """Send it."""
+        """Send the response."""
         await self.delivery(wire, self.status, list(self.headers.items()), self.body)
 
 
@@ -206,7 +206,7 @@ class RefusalError(Exception):
 
 
 def json_response(body: Mapping[str, Any], status: int = 200, **headers: str) -> ProviderResponse:
-    """Answer with one JSON object."""
+    """Build a response with one JSON object."""
     return ProviderResponse(
         status=status,
         headers={"Content-Type": "application/json", **_to_header_names(headers)},
@@ -215,7 +215,7 @@ def json_response(body: Mapping[str, Any], status: int = 200, **headers: str) ->
 
 
 def error_response(status: int, code: str, message: str, **headers: str) -> ProviderResponse:
-    """Answer with an error in the provider's one form."""
+    """Build an error response in the provider's format."""
     return json_response({"error": code, "message": message}, status, **headers)
 
 

@@ -1,4 +1,4 @@
-"""Runs the provider: binds, says where it is, and stops cleanly and soon."""
+"""Runs the provider: binds, announces its address, and stops cleanly and quickly."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ _PORT_MAX = 65_535
 
 @frozen(kw_only=True)
 class ListenAddress:
-    """Where a provider listens, and with which certificate."""
+    """The address to listen on and the certificate to use."""
 
     host: str = "127.0.0.1"
     port: int = field(default=0, validator=integer(0, _PORT_MAX))
@@ -62,7 +62,7 @@ class ProviderServer(uvicorn.Server):
         self.url = f"{scheme}://{host}:{self._socket.getsockname()[1]}"
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve until told to stop."""
+        """Serve until stopped."""
         try:
             asyncio.run(self.serve(sockets or [self._socket]))
         finally:
@@ -70,27 +70,27 @@ class ProviderServer(uvicorn.Server):
             self.provider.record.close()
 
     def stop(self) -> None:
-        """Ask it to stop; may be called from any thread."""
+        """Request a stop; thread-safe."""
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to accept, and say so."""
+        """Start accepting connections and announce it."""
         await super().startup(sockets)
         self._announce(self.url)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let go of every connection that a fault holds, then end as usual."""
+        """Release every connection that a fault holds, then shut down as usual."""
         self._connections.stopping.set()
         await super().shutdown(sockets)
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002  # as signals call it
-        """Take a signal as the ordinary way to stop: it is no error of a server's."""
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002  # the signature of a signal handler
+        """Treat a signal as the normal way to stop, not as an error."""
         self.should_exit = True
 
 
 def _bind(address: ListenAddress) -> socket.socket:
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    # Named as TCP, or asyncio leaves Nagle's algorithm on: 40 ms for every answer.
+    # IPPROTO_TCP must be named, or asyncio leaves Nagle's algorithm on: 40 ms per response.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -110,7 +110,7 @@ def _bind(address: ListenAddress) -> socket.socket:
 def _build_uvicorn_config(
     provider: ReferenceProvider, connections: Connections, address: ListenAddress
 ) -> uvicorn.Config:
-    # What uvicorn would say of connections that a fault broke is noise; our own log says the rest.
+    # uvicorn's messages about connections broken by a fault are noise; our own log has the rest.
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
     config = uvicorn.Config(
         provider.app,
@@ -128,7 +128,7 @@ def _build_uvicorn_config(
     )
     try:
         config.load()
-    except OSError as error:  # ssl's errors are of this kind
+    except OSError as error:  # includes ssl.SSLError
         raise InvalidValueError(
             field="--tls-cert, --tls-key",
             value=str(address.tls_cert),
@@ -139,10 +139,10 @@ def _build_uvicorn_config(
 
 
 def _build_tracking_protocol(connections: Connections) -> type[HttpToolsProtocol]:
-    """Return uvicorn's protocol, made to tell of its connections."""
+    """Return uvicorn's protocol class, extended to register its connections."""
 
     class Tracked(HttpToolsProtocol):
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in the base class
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # same as in the base class
             super().connection_made(transport)
             connections.add(self.client, transport)
 

@@ -1,4 +1,4 @@
-"""The signature of an upload: Ed25519 over method, path, body, key, time and flight."""
+"""Receives uploads: verifies the signature, parses the multipart body and manifest, and answers."""
 
 import binascii
 import json
@@ -30,7 +30,7 @@ _HEADER_CHARS_MAX = 200
 
 @frozen(kw_only=True)
 class SignedUpload:
-    """An upload whose signature holds."""
+    """An upload with a valid signature."""
 
     idempotency_key: str
     flight_id: str
@@ -42,7 +42,7 @@ class SignedUpload:
 def verify_signature(
     method: str, path: str, headers: Mapping[str, str], body: bytes
 ) -> SignedUpload:
-    """Check who sent this, and that not a byte of it was changed."""
+    """Verify the sender's signature over method, path, body, key, time and flight."""
     key, flight_id, timestamp, public_key, signature = (
         _read_header(headers, name) for name in SIGNED_HEADERS
     )
@@ -77,7 +77,7 @@ def _read_header(headers: Mapping[str, str], name: str) -> str:
 
 
 def _check_time(text: str) -> None:
-    # How old it is does not matter: a repeat after a crash carries the first one's signature.
+    # The age of the timestamp is not checked: a repeat after a crash carries the first signature.
     try:
         known_zone = datetime.fromisoformat(text).utcoffset() is not None
     except ValueError:
@@ -104,7 +104,7 @@ _HEADER_BYTES_MAX = 4_096
 
 @frozen
 class BodyPart:
-    """One part: what it is called, of what type, and its bytes."""
+    """One part: its name, its content type and its bytes."""
 
     name: str
     content_type: str
@@ -113,7 +113,7 @@ class BodyPart:
 
 @define
 class _PartReader:
-    """Takes what the parser finds, piece by piece."""
+    """Collects the pieces that the parser finds."""
 
     parts: list[BodyPart] = field(factory=list)
     ended: bool = False
@@ -166,7 +166,7 @@ def parse_parts(content_type: str, body: bytes) -> list[BodyPart]:
         raise RefusalError(415, "bad_content_type", message)
     reader = _PartReader()
     names = (name for name in dir(reader) if name.startswith("on_"))
-    parser = MultipartParser(options[b"boundary"], {name: getattr(reader, name) for name in names})  # type: ignore[arg-type]  # a TypedDict of these names
+    parser = MultipartParser(options[b"boundary"], {name: getattr(reader, name) for name in names})  # type: ignore[arg-type]  # a TypedDict with these names
     try:
         parser.write(body)
         parser.finalize()
@@ -201,14 +201,14 @@ class ManifestTile:
 
 @frozen
 class UploadManifest:
-    """The batch: of which flight, and which tiles in which order."""
+    """The batch: its flight and its tiles in order."""
 
     flight_id: str
     tiles: list[ManifestTile]
 
     @classmethod
     def from_parts(cls, parts: list[BodyPart]) -> "UploadManifest":
-        """Read the first part, and see that the others are the tiles that it names."""
+        """Parse the first part, and check that the other parts are the tiles it names."""
         if not parts or parts[0].name != "manifest":
             _refuse("the first part must be called manifest")
         if parts[0].content_type.partition(";")[0].strip() != "application/json":
@@ -266,9 +266,9 @@ class _StoredResponse:
 
 
 class UploadReceiver:
-    """Knows the answers that it gave and the tiles that it has; the oldest it forgets in time.
+    """Remembers its answers and tiles, and forgets the oldest.
 
-    All of one upload happens without a pause, so that two uploads cannot get between each other.
+    One upload is processed without awaiting, so two uploads cannot interleave.
     """
 
     def __init__(self, record: RequestRecord) -> None:
@@ -279,7 +279,7 @@ class UploadReceiver:
     def receive(
         self, upload: SignedUpload, content_type: str, refuse: RefusalCheck
     ) -> ProviderResponse:
-        """Carry an upload out, or repeat the answer to the one that it repeats."""
+        """Process an upload, or repeat the answer if it is a repeat."""
         before = self._answered.get(upload.idempotency_key)
         if before is None:
             answer = json_response({"results": self._process_tiles(upload, content_type, refuse)})

@@ -10,6 +10,7 @@ from zlib import crc32
 
 import pytest
 import xxhash
+from attrs import fields
 from sqlalchemy import text
 from support.contracts import (
     CONTRACTS,
@@ -33,14 +34,21 @@ from tileferry.adapters.filesystem.segments.format import FILE_HEADER, encode_re
 from tileferry.adapters.memory import ManualClock
 from tileferry.adapters.postgres import Database, PostgresTileMetadataStore
 from tileferry.application.ports import (
-    DownloadObserver,
     FdrClient,
     TileDownloader,
     TileMetadataStore,
     TileStore,
     TileUploader,
 )
-from tileferry.application.ports.uploads import UploadObserver
+from tileferry.application.ports.progress import (
+    BatchAnswered,
+    DownloadFinished,
+    DownloadStarted,
+    ListingProgressed,
+    RetryScheduled,
+    TileProcessed,
+    TilesStored,
+)
 from tileferry.application.ports.work import RunQueue
 from tileferry.domain.errors import IllegalTransitionError
 from tileferry.domain.tiles import (
@@ -87,9 +95,7 @@ def test_spec1_ac6_change_log_lists_v1_1_0() -> None:
         (METADATA_STORE, TileMetadataStore),
         (FDR_RECORDS, FdrClient),
         (TILE_DOWNLOADER, TileDownloader),
-        (TILE_DOWNLOADER, DownloadObserver),
         (TILE_UPLOADER, TileUploader),
-        (TILE_UPLOADER, UploadObserver),
         (RUN_QUEUE, RunQueue),
     ],
 )
@@ -98,6 +104,24 @@ def test_contract_documents_every_port_method(document: str, port: type) -> None
     assert methods
     described = set(re.findall(r"\b(\w+)(?:\(|`)", read_page(document)))
     assert [name for name in methods if name not in described] == []
+
+
+@pytest.mark.parametrize(
+    ("document", "event"),
+    [
+        (TILE_DOWNLOADER, ListingProgressed),
+        (TILE_DOWNLOADER, DownloadStarted),
+        (TILE_DOWNLOADER, TileProcessed),
+        (TILE_DOWNLOADER, TilesStored),
+        (TILE_DOWNLOADER, DownloadFinished),
+        (TILE_DOWNLOADER, RetryScheduled),
+        (TILE_UPLOADER, BatchAnswered),
+        (TILE_UPLOADER, RetryScheduled),
+    ],
+)
+def test_contract_documents_progress_event(document: str, event: type) -> None:
+    named = ", ".join(field.name for field in fields(event))
+    assert f"`{event.__name__}({named})`" in " ".join(read_page(document).split())
 
 
 @pytest.mark.parametrize("document", VERSIONS)

@@ -115,7 +115,7 @@ def test_least_recently_used_tiles_are_evicted_as_needed(cache_env: CacheEnv) ->
     assert reclaimed == ["yes"]
 
 
-def test_spec5_ac9_request_that_cannot_fit_changes_nothing(cache_env: CacheEnv) -> None:
+def test_request_that_cannot_fit_changes_nothing(cache_env: CacheEnv) -> None:
     cache_env.fill(1, 2)
     budget = cache_env.budget(300)
     result = budget.reserve_headroom(301)

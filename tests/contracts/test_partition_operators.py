@@ -342,5 +342,5 @@ def test_spec3_s8_backfill_uses_area_of_plan(control_plane: ControlPlane) -> Non
     wider = evolve(asked, area=evolve(asked.area, zoom_levels=(15, 16)))
     control_plane.partitions.apply(control_plane.partitions.plan(wider), OVERRIDE)
     run = claim_partition_run(control_plane, KEY)
-    assert run.payload == AcquirePartition.for_partition(KEY, wider.area).to_payload()
+    assert run.payload == AcquirePartition(key=KEY, area=wider.area).to_payload()
     assert get_partition(control_plane, KEY).error_message == REJECTION_REASON

@@ -43,7 +43,6 @@ from tileferry.domain.tiles import (
     SectorClass,
     TileSet,
 )
-from tileferry.domain.work import AcquirePartition
 
 JOURNAL = "run-1__0123456789abcdef.json"
 
@@ -129,7 +128,7 @@ def test_reopened_raw_partition_resumes(sink: RawSink) -> None:
         journal.append(TILES[:5])
         journal.flush()
         journal.close()
-    with sink.open(KEY, RUN, AcquirePartition.for_partition(KEY, AREA)) as raw:
+    with sink.open(KEY, RUN, AREA) as raw:
         found = raw.tile_metadata_store.query_by_bbox(AREA.bbox, AREA.zoom_levels)
         assert {tile.tile_id for tile in found} == set(TILES[:5])
         journal, tiles = raw.journals.open(JOURNAL), TileSet(AREA.coverage)

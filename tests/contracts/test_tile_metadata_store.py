@@ -111,14 +111,14 @@ def test_flush_without_tiles_is_allowed(metadata_env: MetadataEnv) -> None:
     metadata_env.store.flush()
 
 
-def test_spec5_ac3_stale_tile_in_active_conflict_is_rejected(metadata_env: MetadataEnv) -> None:
+def test_stale_tile_in_active_conflict_is_rejected(metadata_env: MetadataEnv) -> None:
     with pytest.raises(FreshnessRejectionError):
         metadata_env.store.insert_metadata(new_tile(produced_at=NOW - 200 * DAY))
     metadata_env.store.flush()
     assert metadata_env.store.get_metadata(TILE) is None
 
 
-def test_spec5_ac4_stale_tile_in_stable_rear_is_downgraded(metadata_env: MetadataEnv) -> None:
+def test_stale_tile_in_stable_rear_is_downgraded(metadata_env: MetadataEnv) -> None:
     stale = new_tile(produced_at=NOW - 400 * DAY, sector_class=SectorClass.STABLE_REAR)
     assert metadata_env.store.insert_metadata(stale) is FreshnessLabel.DOWNGRADED
     metadata_env.store.flush()
@@ -275,7 +275,7 @@ def test_giveup_cannot_be_undone(metadata_env: MetadataEnv, target: VotingStatus
     assert list(metadata_env.store.pending_uploads("F1")) == []
 
 
-def test_spec1_ac7_increment_returns_new_count(metadata_env: MetadataEnv) -> None:
+def test_increment_returns_new_count(metadata_env: MetadataEnv) -> None:
     tile = new_captured_tile()
     insert_tiles(metadata_env, tile)
     assert [metadata_env.store.increment_upload_attempts(tile.tile_id) for _ in range(3)] == [

@@ -417,14 +417,14 @@ def test_invalid_value_error_is_a_value_error() -> None:
     assert issubclass(InvalidValueError, ValueError)
 
 
-def test_spec5_ac6_provider_error_carries_body_url_and_attempts() -> None:
+def test_provider_error_carries_body_url_and_attempts() -> None:
     error = SatelliteProviderError(
         reason="server error", url="https://x", status=503, attempts=5, body_excerpt="busy"
     )
     assert (error.url, error.attempts, error.body_excerpt) == ("https://x", 5, "busy")
 
 
-def test_spec5_ac9_budget_error_carries_shortfall() -> None:
+def test_budget_error_carries_shortfall() -> None:
     assert CacheBudgetExceededError(requested_bytes=10, available_bytes=4).shortfall_bytes == 6
 
 

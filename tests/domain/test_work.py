@@ -8,7 +8,7 @@ import pytest
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
-from support.strategies import areas, boxes, names, partition_keys
+from support.strategies import areas, names, partition_keys
 
 from tileferry.domain.canonical import JsonValue, canonical_json
 from tileferry.domain.errors import InvalidValueError
@@ -21,27 +21,20 @@ from tileferry.domain.work import AcquirePartition, DownloadArea, UploadFlight, 
 KEY = PartitionKey(
     source="osm", customer_id="acme", query_name="roads", logical_date=date(2024, 1, 31)
 )
-AREA: dict[str, Any] = {
-    "bbox": BBox.parse("36.1,49.9,36.4,50.1"),
-    "zoom_levels": (15, 16),
-    "sector_class": SectorClass.ACTIVE_CONFLICT,
-}
-ACQUIRE = AcquirePartition(key=KEY, **AREA)
-DOWNLOAD = DownloadArea(source="sat", flight_id="F7", **AREA)
+AREA = Area(
+    bbox=BBox.parse("36.1,49.9,36.4,50.1"),
+    zoom_levels=(15, 16),
+    sector_class=SectorClass.ACTIVE_CONFLICT,
+)
+ACQUIRE = AcquirePartition(key=KEY, area=AREA)
+DOWNLOAD = DownloadArea(source="sat", flight_id="F7", area=AREA)
 UPLOAD = UploadFlight(source="sat", flight_id="F7")
 EACH: list[Work] = [ACQUIRE, DOWNLOAD, UPLOAD]
 ONE_OF_SECTORS = f"must be one of {', '.join(SectorClass)}"
 
 works: st.SearchStrategy[Work] = st.one_of(
-    st.builds(AcquirePartition.for_partition, partition_keys, areas),
-    st.builds(
-        DownloadArea,
-        source=names,
-        flight_id=names,
-        bbox=boxes(),
-        zoom_levels=st.lists(st.integers(0, 16), min_size=1, max_size=4),
-        sector_class=st.sampled_from(SectorClass),
-    ),
+    st.builds(AcquirePartition, key=partition_keys, area=areas),
+    st.builds(DownloadArea, source=names, flight_id=names, area=areas),
     st.builds(UploadFlight, source=names, flight_id=names),
 )
 json_values: st.SearchStrategy[JsonValue] = st.recursive(
@@ -74,7 +67,6 @@ def test_payload_format_is_stable() -> None:
 def test_each_run_kind_has_its_work_and_source() -> None:
     assert [work.kind for work in EACH] == list(RunKind)
     assert [work.source for work in EACH] == ["osm", "sat", "sat"]
-    assert AcquirePartition.for_partition(KEY, Area(**AREA)) == ACQUIRE
 
 
 @given(works)
@@ -90,9 +82,10 @@ def test_dedupe_keys() -> None:
 
 
 def test_partition_dedupe_key_ignores_area() -> None:
-    assert evolve(ACQUIRE, zoom_levels=(3,)).dedupe_key == ACQUIRE.dedupe_key
-    assert evolve(DOWNLOAD, zoom_levels=(16, 15)).dedupe_key == DOWNLOAD.dedupe_key
-    assert evolve(DOWNLOAD, zoom_levels=(3,)).dedupe_key != DOWNLOAD.dedupe_key
+    other, reordered = (evolve(AREA, zoom_levels=zooms) for zooms in ((3,), (16, 15)))
+    assert evolve(ACQUIRE, area=other).dedupe_key == ACQUIRE.dedupe_key
+    assert evolve(DOWNLOAD, area=reordered).dedupe_key == DOWNLOAD.dedupe_key
+    assert evolve(DOWNLOAD, area=other).dedupe_key != DOWNLOAD.dedupe_key
 
 
 @given(works, works)

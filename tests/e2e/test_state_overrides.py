@@ -34,7 +34,7 @@ def operator(tmp_path: Path, database_url: str) -> WorkOperator:
 # retry
 
 
-def test_spec3_s8_retry_starts_new_run_and_logs_override(
+def test_retry_starts_new_run_and_logs_override(
     control_plane: ControlPlane, operator: WorkOperator
 ) -> None:
     create_failed_days(control_plane, 1)
@@ -54,7 +54,7 @@ def test_spec3_s8_retry_starts_new_run_and_logs_override(
     assert "partition.override" in [record["kind"] for record in logged]
 
 
-def test_spec3_s8_range_retry_selects_failed_partitions(
+def test_range_retry_selects_failed_partitions(
     control_plane: ControlPlane, operator: WorkOperator
 ) -> None:
     enqueue_days(control_plane, 4)
@@ -69,7 +69,7 @@ def test_spec3_s8_range_retry_selects_failed_partitions(
     assert "nothing was changed" in again.out
 
 
-def test_spec3_s8_large_range_requires_confirmed_count(
+def test_large_range_requires_confirmed_count(
     control_plane: ControlPlane, operator: WorkOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_failed_days(control_plane, 10)
@@ -91,7 +91,7 @@ def test_spec3_s8_large_range_requires_confirmed_count(
     assert_refused(empty, 4, "this affects 0 partitions, not 10")
 
 
-def test_spec3_s8_retry_without_raw_partition_rejects_whole_request(
+def test_retry_without_raw_partition_rejects_whole_request(
     control_plane: ControlPlane, operator: WorkOperator
 ) -> None:
     enqueue_days(control_plane, 2)
@@ -109,9 +109,7 @@ def test_spec3_s8_retry_without_raw_partition_rejects_whole_request(
     assert "tileferry backfill plan --source osm --customer-id acme" in " ".join(why.split())
 
 
-def test_spec3_s2_named_success_is_reprocessed(
-    control_plane: ControlPlane, operator: WorkOperator
-) -> None:
+def test_named_success_is_reprocessed(control_plane: ControlPlane, operator: WorkOperator) -> None:
     enqueue_days(control_plane, 1)
     run = judge_next_run(control_plane, VerdictOutcome.PASSED)
     ran = operator.run("state", "retry", str(partition_key(1)), *REASON)
@@ -128,7 +126,7 @@ def test_spec3_s2_named_success_is_reprocessed(
 # terminal
 
 
-def test_spec3_s8_terminal_failures_are_listed_with_reason(
+def test_terminal_failures_are_listed_with_reason(
     control_plane: ControlPlane, operator: WorkOperator
 ) -> None:
     create_failed_days(control_plane, 3)
@@ -173,7 +171,7 @@ def test_failures_with_given_up_run_are_listed_as_abandoned(
     assert "terminal abandoned: its run was given up" in inspected
 
 
-def test_spec3_s5_terminal_mark_stops_automatic_retry_until_operator_retry(
+def test_terminal_mark_stops_automatic_retry_until_operator_retry(
     control_plane: ControlPlane, operator: WorkOperator
 ) -> None:
     create_failed_days(control_plane, 2)

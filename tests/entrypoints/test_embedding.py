@@ -15,13 +15,13 @@ from support.provider import API_KEY, RunningProvider
 
 from tileferry.application.ports.progress import (
     BatchAnswered,
-    DownloadBegun,
-    DownloadEnded,
+    DownloadFinished,
+    DownloadStarted,
     ProgressEvent,
-    TilesDurable,
-    TileSettled,
-    UploadEnded,
-    Waiting,
+    RetryScheduled,
+    TileProcessed,
+    TilesStored,
+    UploadFinished,
 )
 from tileferry.domain.errors import CacheLockError, DatabaseError, InvalidValueError
 from tileferry.domain.partitions import PartitionKey
@@ -53,13 +53,13 @@ def test_download_emits_events_and_prints_nothing(
     with env.create_tileferry() as ferry:
         report = ferry.download(flight="F7", **AREA)
     assert report.outcome is DownloadOutcome.SUCCESS
-    (begun,) = env.list_events(DownloadBegun)
-    assert isinstance(begun, DownloadBegun)
-    assert len(env.list_events(TileSettled)) == begun.tiles == report.tiles_requested
-    assert env.list_events(TilesDurable)[-1] == TilesDurable(tiles=begun.tiles)
-    assert env.heard[-1] == DownloadEnded(report=report)
-    (waiting,) = env.list_events(Waiting)
-    assert isinstance(waiting, Waiting)
+    (begun,) = env.list_events(DownloadStarted)
+    assert isinstance(begun, DownloadStarted)
+    assert len(env.list_events(TileProcessed)) == begun.tiles == report.tiles_requested
+    assert env.list_events(TilesStored)[-1] == TilesStored(tiles=begun.tiles)
+    assert env.heard[-1] == DownloadFinished(report=report)
+    (waiting,) = env.list_events(RetryScheduled)
+    assert isinstance(waiting, RetryScheduled)
     assert (waiting.attempt, waiting.max_attempts) == (1, 5)
     assert "503" in waiting.reason
     assert capfd.readouterr() == ("", "")
@@ -116,12 +116,12 @@ def test_upload_emits_events(env: EmbeddingEnv) -> None:
     (answered,) = env.list_events(BatchAnswered)
     assert isinstance(answered, BatchAnswered)
     assert [answer.status for answer in answered.answers] == [TileUploadStatus.ACCEPTED]
-    assert env.heard[-1] == UploadEnded(report=report)
+    assert env.heard[-1] == UploadFinished(report=report)
 
 
 def test_listener_can_interrupt_download_and_it_resumes(env: EmbeddingEnv) -> None:
     def stop(event: ProgressEvent) -> None:
-        if isinstance(event, TileSettled):
+        if isinstance(event, TileProcessed):
             raise KeyboardInterrupt
 
     with Tileferry(env.create_config(), listener=stop) as ferry, pytest.raises(KeyboardInterrupt):
@@ -139,8 +139,8 @@ class StoppingListener:
     waits: int = 0
 
     def __call__(self, event: ProgressEvent) -> None:
-        self.waits += isinstance(event, Waiting)
-        if isinstance(event, TilesDurable) and self.is_due():
+        self.waits += isinstance(event, RetryScheduled)
+        if isinstance(event, TilesStored) and self.is_due():
             raise KeyboardInterrupt
 
 
@@ -198,9 +198,9 @@ def test_several_instances_run_concurrently_in_one_process(
     for thread in threads:
         thread.join()
     assert ended == [DownloadOutcome.SUCCESS, DownloadOutcome.SUCCESS]
-    tiles = len(env.list_events(TileSettled))
+    tiles = len(env.list_events(TileProcessed))
     assert tiles > 1
-    assert len(other.list_events(TileSettled)) == tiles, (
+    assert len(other.list_events(TileProcessed)) == tiles, (
         "each hears of its own tiles, and of no others"
     )
 
@@ -209,7 +209,7 @@ def test_cache_is_locked_by_one_instance(env: EmbeddingEnv) -> None:
     refusals: list[CacheLockError] = []
 
     def intrude(event: ProgressEvent) -> None:
-        if isinstance(event, DownloadBegun):
+        if isinstance(event, DownloadStarted):
             with Tileferry(env.create_config()) as second, pytest.raises(CacheLockError) as refused:
                 second.download(flight="F8", **AREA)
             refusals.append(refused.value)
@@ -228,7 +228,7 @@ def test_queued_download_runs_once(env: EmbeddingEnv) -> None:
         done = ferry.find_run(run.run_id)
         assert done is not None
         assert done.status is RunStatus.PASSED
-        assert len(env.list_events(Waiting)) == 1
+        assert len(env.list_events(RetryScheduled)) == 1
         assert ferry.find_run(RunId("none")) is None
         assert ferry.work() == 0
 
@@ -241,7 +241,7 @@ def test_partition_is_readable_after_success(env: EmbeddingEnv) -> None:
     with env.create_tileferry() as ferry:
         assert ferry.read_partition(key) is None
         scheduler = Container(config=env.create_config())
-        work = AcquirePartition.for_partition(key, area)
+        work = AcquirePartition(key=key, area=area)
         scheduler.partition_control().enqueue([work], actor=Actor.SCHEDULER)
         scheduler.shutdown_resources()
         assert ferry.read_partition(key) is None

@@ -13,10 +13,10 @@ from support.embedding_env import AREA, BOX, EmbeddingEnv
 from support.provider import RunningProvider
 
 from tileferry.application.ports.progress import (
-    DownloadEnded,
+    DownloadFinished,
     ProgressEvent,
-    TileSettled,
-    Waiting,
+    RetryScheduled,
+    TileProcessed,
 )
 from tileferry.domain.errors import (
     ArchiveError,
@@ -188,19 +188,19 @@ def test_upload_requires_landed_flight_record(env: EmbeddingEnv, state: str) -> 
 def test_interrupted_download_emits_failed_end_event(env: EmbeddingEnv) -> None:
     def stop(event: ProgressEvent) -> None:
         env.heard.append(event)
-        if isinstance(event, TileSettled):
+        if isinstance(event, TileProcessed):
             raise KeyboardInterrupt
 
     with Tileferry(env.create_config(), listener=stop) as ferry, pytest.raises(KeyboardInterrupt):
         ferry.download(flight="F7", **AREA)
     ended = env.heard[-1]
-    assert isinstance(ended, DownloadEnded)
+    assert isinstance(ended, DownloadFinished)
     assert ended.report.outcome is DownloadOutcome.FAILURE
 
 
 def test_listener_exception_ends_download(env: EmbeddingEnv) -> None:
     def defective(event: ProgressEvent) -> None:
-        if isinstance(event, TileSettled):
+        if isinstance(event, TileProcessed):
             raise ZeroDivisionError
 
     with (
@@ -216,10 +216,10 @@ def test_listener_exception_during_wait_is_logged_and_ignored(
     env: EmbeddingEnv, caplog: pytest.LogCaptureFixture
 ) -> None:
     def defective(event: ProgressEvent) -> None:
-        if isinstance(event, Waiting):
+        if isinstance(event, RetryScheduled):
             raise ZeroDivisionError("canary")
 
     env.provider.set_faults({"fault": "503", "call": "tile", "times": 1})
     with Tileferry(env.create_config(), listener=defective) as ferry:
         assert ferry.download(flight="F7", **AREA).outcome is DownloadOutcome.SUCCESS
-    assert "audit sink progress took none of 1 events: canary" in caplog.text
+    assert "progress listener failed: canary" in caplog.text

@@ -108,14 +108,15 @@ class ControlPlane:
         return found
 
 
+_WORK_AREA = Area(bbox=AREA, zoom_levels=(15,), sector_class=SectorClass.STABLE_REAR)
+
+
 def download_work(flight_id: str, source: str = "osm") -> DownloadArea:
     """Work that downloads."""
     return DownloadArea(
         source=source,
         flight_id=flight_id,
-        bbox=AREA,
-        zoom_levels=(15,),
-        sector_class=SectorClass.STABLE_REAR,
+        area=_WORK_AREA,
     )
 
 
@@ -135,9 +136,7 @@ def partition_key(
 
 def acquire_work(wanted: PartitionKey) -> AcquirePartition:
     """Work that acquires a partition."""
-    return AcquirePartition(
-        key=wanted, bbox=AREA, zoom_levels=(15,), sector_class=SectorClass.STABLE_REAR
-    )
+    return AcquirePartition(key=wanted, area=_WORK_AREA)
 
 
 def create_sealed(run: Run | RunId, wanted: PartitionKey) -> SealedPartition:
@@ -305,7 +304,7 @@ def create_backfill_request(first: int, last: int, **options: bool) -> BackfillR
         query_name=one.query_name,
         first_date=one.logical_date,
         last_date=date(2026, 3, last),
-        area=Area(bbox=AREA, zoom_levels=(15,), sector_class=SectorClass.STABLE_REAR),
+        area=_WORK_AREA,
         **options,
     )
 

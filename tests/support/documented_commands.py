@@ -157,9 +157,7 @@ def _break_run(control_plane: ControlPlane) -> None:
     work = DownloadArea(
         source="satellite",
         flight_id="F6",
-        bbox=_BOX,
-        zoom_levels=(14,),
-        sector_class=SectorClass.STABLE_REAR,
+        area=Area(bbox=_BOX, zoom_levels=(14,), sector_class=SectorClass.STABLE_REAR),
     )
     control = control_plane.control
     control.new_run_id = lambda: RUN
@@ -173,7 +171,7 @@ def _break_run(control_plane: ControlPlane) -> None:
 def _reject_march(control_plane: ControlPlane) -> None:
     """Have the validator reject days of a query."""
     area = Area(bbox=_BOX, zoom_levels=(14,), sector_class=SectorClass.STABLE_REAR)
-    works = [AcquirePartition.for_partition(_partition_key(day), area) for day in FAILED_DAYS]
+    works = [AcquirePartition(key=_partition_key(day), area=area) for day in FAILED_DAYS]
     control_plane.partitions.enqueue(works, actor=Actor.OPERATOR)
     for _ in works:
         run = control_plane.claim_run()

@@ -24,6 +24,14 @@ from tileferry.adapters.postgres import Database, PostgresBlobIndex, PostgresTil
 from tileferry.adapters.system import SystemClock, ThreadWorkers
 from tileferry.application import DownloadSettings, GroupLimits
 from tileferry.application.ports.downloads import TileFate
+from tileferry.application.ports.progress import (
+    DownloadFinished,
+    DownloadStarted,
+    ListingProgressed,
+    ProgressEvent,
+    TileProcessed,
+    TilesStored,
+)
 from tileferry.application.ports.tiles import TileMetadataStore, TileStore
 from tileferry.domain.tiles import (
     BBox,
@@ -180,34 +188,35 @@ def _hold_lock(root: Path) -> Iterator[None]:
         lock.release()
 
 
-class RecordingObserver:
-    """Notes what it is told, and interrupts when so many tiles have come."""
+class RecordingListener:
+    """Records events, and interrupts after a number of tiles."""
 
     def __init__(self, *, interrupts_at: int | None = None) -> None:
         self.interrupts_at = interrupts_at
         self.listed: list[int] = []
-        self.began: dict[str, int] = {}
+        self.started: DownloadStarted | None = None
         self.fates: list[TileFate] = []
         self.safe: list[int] = []
         self.reports: list[DownloadBatchReport] = []
 
-    def on_listing(self, tiles: int) -> None:
-        self.listed.append(tiles)
-
-    def on_begin(self, **facts: int) -> None:
-        self.began = facts
-
-    def on_tile(self, fate: TileFate, size_bytes: int) -> None:
-        assert (size_bytes > 0) == (fate in {TileFate.STORED, TileFate.DOWNGRADED})
-        self.fates.append(fate)
-        if len(self.fates) == self.interrupts_at:
-            raise KeyboardInterrupt
-
-    def on_durable(self, tiles: int) -> None:
-        self.safe.append(tiles)
-
-    def on_end(self, report: DownloadBatchReport) -> None:
-        self.reports.append(report)
+    def __call__(self, event: ProgressEvent, /) -> None:
+        match event:
+            case ListingProgressed():
+                self.listed.append(event.tiles)
+            case DownloadStarted():
+                self.started = event
+            case TileProcessed():
+                is_stored = event.fate in {TileFate.STORED, TileFate.DOWNGRADED}
+                assert (event.size_bytes > 0) == is_stored
+                self.fates.append(event.fate)
+                if len(self.fates) == self.interrupts_at:
+                    raise KeyboardInterrupt
+            case TilesStored():
+                self.safe.append(event.tiles)
+            case DownloadFinished():
+                self.reports.append(event.report)
+            case _:
+                raise AssertionError(event)
 
 
 @frozen(kw_only=True)

@@ -4,7 +4,7 @@ The index (the rows) makes bytes visible; bytes without a row are dead. So openi
 content, a torn tail needs no repair, and a reader cannot meet a partial tile.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
@@ -22,11 +22,18 @@ from tileferry.adapters.filesystem.segments.maintenance import (
 )
 from tileferry.adapters.filesystem.segments.reader import LocationCache, SegmentReader
 from tileferry.adapters.filesystem.segments.writer import SegmentWriter
+from tileferry.application.ports.progress import (
+    NULL_LISTENER,
+    ItemsProcessed,
+    ProgressListener,
+    Task,
+)
 from tileferry.application.ports.tiles import SegmentIndex
 from tileferry.domain.errors import DamagedTileError, TileNotFoundError, TileTooLargeError
 from tileferry.domain.tiles import TILE_BYTES_MAX, BlobRef, TileId
 
 _MIB = 1024 * 1024
+_TILE_VERIFIED = ItemsProcessed(task=Task.VERIFY_CACHE)
 
 
 class SegmentTileStore:
@@ -126,11 +133,11 @@ class SegmentTileStore:
                 append=self._append,
             ).run(live_share_min)
 
-    def verify(self, on_tile: Callable[[], object] = lambda: None) -> Iterator[VerificationFinding]:
+    def verify(self, progress: ProgressListener = NULL_LISTENER) -> Iterator[VerificationFinding]:
         """Check every bit of every visible tile; say what is wrong, and what each segment holds."""
 
         def read(tile_id: TileId, blob: BlobRef) -> bytes:
-            on_tile()
+            progress(_TILE_VERIFIED)
             return self._read_verified(tile_id, blob)
 
         return verify_segments(directory=self._directory, index=self._index, read=read)

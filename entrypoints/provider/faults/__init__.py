@@ -1,4 +1,4 @@
-"""Everything that can go wrong, by name: each fault is a small function in a table."""
+"""All faults by name: each is a small function in a table."""
 
 from tileferry.domain.errors import InvalidValueError
 from tileferry.entrypoints.provider.faults.content_faults import PAGE_FAULTS, TILE_FAULTS

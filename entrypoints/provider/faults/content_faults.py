@@ -1,4 +1,4 @@
-"""Listings that break their schema, or never end."""
+"""Faults in the content: listings that break their schema or never end, and wrong tile facts."""
 
 import itertools
 from collections.abc import Callable
@@ -27,7 +27,7 @@ Spoil = Callable[[ServedPage, Options], ServedPage]
 
 
 def _change_first_tile(change: Callable[[dict[str, Any], Options], dict[str, Any]]) -> Spoil:
-    """Spoil the page's first tile, as something that only looks like all others."""
+    """Return a fault that changes only the first tile of a page."""
 
     def spoil(page: ServedPage, options: Options) -> ServedPage:
         first, *others = page.tiles or [{}]
@@ -137,7 +137,7 @@ PAGE_FAULTS: tuple[Fault, ...] = (
 
 
 _STALE_DAYS = 400
-"""Older than either kind of sector allows."""
+"""Older than every sector class allows."""
 _SUB_SPEC_M_PER_PX = 0.3
 
 TILE_FAULTS = (

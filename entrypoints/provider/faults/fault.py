@@ -1,4 +1,4 @@
-"""What a fault is: its name, where it may happen, and the function that does it."""
+"""A fault: its name, the calls it applies to, and the function that causes it."""
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
@@ -13,7 +13,7 @@ Options = Mapping[str, Any]
 
 
 class Call(StrEnum):
-    """What a client may ask for."""
+    """The calls of the provider's API."""
 
     LISTING = "listing"
     TILE = "tile"
@@ -32,30 +32,30 @@ class Fault:
     says: str
     calls: frozenset[Call]
     options: Options = field(factory=dict)
-    """What a script may set, with the values that hold otherwise."""
+    """Options that a script can set, with their defaults."""
     lasting: bool = False
-    """Whether a rate picks tiles, which then keep the fault, instead of single requests."""
+    """Whether a rate selects tiles, which then keep the fault, instead of single requests."""
 
 
 @frozen(kw_only=True)
 class RequestFault(Fault):
-    """Spoils the answer to one request."""
+    """Corrupts the response to one request."""
 
     spoil: Callable[[ProviderResponse, Options], ProviderResponse]
     acts: bool = True
-    """Whether the request is carried out before its answer is spoiled."""
+    """Whether the request takes effect before its response is corrupted."""
 
 
 @frozen(kw_only=True)
 class PageFault(Fault):
-    """Spoils a page of the listing before it is written."""
+    """Corrupts a page of the listing before it is encoded."""
 
     spoil: Callable[[ServedPage, Options], ServedPage]
 
 
 @frozen(kw_only=True)
 class TileFault(Fault):
-    """Makes a tile another than it should be, in the listing and in its headers alike."""
+    """Changes the facts of a tile, in the listing and in its headers alike."""
 
     spoil: Callable[[ListedTile, Options], ListedTile]
     lasting: bool = True
@@ -63,7 +63,7 @@ class TileFault(Fault):
 
 @frozen(kw_only=True)
 class UploadedTileFault(Fault):
-    """Refuses a tile that is uploaded; the function says why."""
+    """Rejects an uploaded tile; the function gives the reason."""
 
     reason: Callable[[Options], str]
     lasting: bool = True

@@ -1,4 +1,4 @@
-"""Answers with a status that is no good news."""
+"""Faults in the response: error statuses, redirects, broken connections and slow bodies."""
 
 import zlib
 from datetime import UTC, datetime, timedelta
@@ -29,7 +29,7 @@ from tileferry.entrypoints.provider.responses import (
 )
 
 _ELSEWHERE = "https://elsewhere.invalid"
-"""A host that cannot exist (RFC 6761): whoever follows, fails."""
+"""A host that cannot exist (RFC 6761), so following the redirect always fails."""
 
 
 def _limit_rate(_answer: ProviderResponse, options: Options) -> ProviderResponse:

@@ -1,7 +1,7 @@
-"""When faults happen: rules from flags and scripts, decided alike in every run.
+"""Rules that decide when faults happen, from flags and scripts; the same in every run.
 
-Chance is a hash of the seed, the fault and what is asked for the how-manieth time, so that it does
-not depend on the order in which concurrent requests arrive.
+The random choice is a hash of the seed, the fault, the target and the number of the request for
+that target, so it does not depend on the order in which concurrent requests arrive.
 """
 
 import json
@@ -31,24 +31,24 @@ from tileferry.entrypoints.provider.listing import ListedTile
 
 @frozen(kw_only=True)
 class RequestInfo:
-    """One request, as rules see it."""
+    """One request, as the rules see it."""
 
     call: Call
     target: str
-    """Path and query; for an upload its idempotency key stands behind the path."""
+    """Path and query; for an upload, the path followed by its idempotency key."""
     tile: TileId | None = None
     attempt: int = 1
-    """The how-manieth request of its kind this is, from 1."""
+    """The number of this request for its target, from 1."""
 
     @property
     def subject(self) -> str:
-        """What lasting faults stick to."""
+        """What a lasting fault stays with."""
         return f"{self.call}:{self.target}" if self.tile is None else _shorten_tile_id(self.tile)
 
 
 @frozen(kw_only=True)
 class FaultRule:
-    """A fault, and when it happens: whatever is not given matches everything."""
+    """A fault and its conditions; a condition that is not set matches everything."""
 
     fault: Fault
     call: Call | None = None
@@ -60,7 +60,7 @@ class FaultRule:
     options: Options = field(factory=dict)
 
     def matches(self, asked: RequestInfo, seed: int) -> bool:
-        """Tell whether the fault may happen to this request."""
+        """Return whether the fault applies to this request."""
         return (
             asked.call in self.fault.calls
             and self.call in {None, asked.call}
@@ -87,7 +87,7 @@ def _shorten_tile_id(tile: TileId) -> str:
 
 
 class FaultPlan:
-    """The rules of a running provider; the first that matches decides."""
+    """The rules of a running provider; the first match wins."""
 
     def __init__(self, rules: Iterable[FaultRule] = (), *, seed: int = 0) -> None:
         self._seed = seed
@@ -96,7 +96,7 @@ class FaultPlan:
         self.set_rules(rules)
 
     def set_rules(self, rules: Iterable[FaultRule]) -> None:
-        """Forget the rules so far, and go by these."""
+        """Replace all rules."""
         self._rules = list(rules)
         self._left = {
             index: rule.times for index, rule in enumerate(self._rules) if rule.times is not None
@@ -106,19 +106,19 @@ class FaultPlan:
     def find_request_fault(
         self, asked: RequestInfo
     ) -> tuple[RequestFault | PageFault, Options] | None:
-        """Return what goes wrong with a request, if anything does."""
+        """Return the fault that applies to a request, if any."""
         rule = self._find_rule(asked, RequestFault, PageFault)
-        return None if rule is None else (rule.fault, _merge_options(rule))  # type: ignore[return-value]  # as asked for
+        return None if rule is None else (rule.fault, _merge_options(rule))  # type: ignore[return-value]  # the caller asks for this kind
 
     def find_refusal(self, asked: RequestInfo) -> tuple[str, str] | None:
-        """Return the fault that refuses an uploaded tile, and the reason to give."""
+        """Return the fault that rejects an uploaded tile, and the reason to report."""
         rule = self._find_rule(asked, UploadedTileFault)
         if rule is None or not isinstance(rule.fault, UploadedTileFault):
             return None
         return rule.fault.name, rule.fault.reason(_merge_options(rule))
 
     def spoil_tile(self, facts: ListedTile, call: Call) -> ListedTile:
-        """Return what is said of a tile, here or there."""
+        """Return the tile's facts, changed if a fault applies."""
         if not self._spoils_tiles:
             return facts
         asked = RequestInfo(call=call, target="", tile=facts.tile)
@@ -143,11 +143,11 @@ def _merge_options(rule: FaultRule) -> dict[str, Any]:
 
 _KEYS = ("fault", "call", "path", "tile", "attempts", "times", "rate")
 _NUMBERS = frozenset({"bytes", "bytes_per_s", "days", "items", "resolution_m_per_px", "status"})
-"""Options that are counted with; whatever else may be set goes out as it is."""
+"""Options with a numeric value; other options are sent as they are."""
 
 
 def parse_flag(text: str) -> FaultRule:
-    """Read ``name=rate``; without a rate it always happens."""
+    """Parse ``name=rate``; without a rate the fault always happens."""
     name, equals, rate = text.partition("=")
     fault = find_fault(name, field="--fault")
     try:
@@ -169,7 +169,7 @@ def read_script(path: Path) -> list[FaultRule]:
 
 
 def parse_script(script: object) -> list[FaultRule]:
-    """Read a script that has been parsed."""
+    """Build the rules from a decoded script."""
     if not isinstance(script, list):
         raise InvalidValueError(field="faults", value=script, problem="must be a list of rules")
     return [_parse_rule(entry, f"faults[{index}]") for index, entry in enumerate(script)]
@@ -211,7 +211,7 @@ def _check_options(options: Mapping[str, Any], fault: Fault, at: str) -> None:
 
 
 def _check_sense(rule: FaultRule, at: str) -> None:
-    """Refuse what would never match, or not as its author thinks."""
+    """Reject a rule that would never match, or not as its author expects."""
     if isinstance(rule.fault, TileFault):
         for name in ("attempts", "times", "path"):
             if getattr(rule, name) is not None:

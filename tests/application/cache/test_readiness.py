@@ -14,6 +14,7 @@ from tileferry.application.cache.readiness import (
     FlightReadiness,
     ReadinessReport,
 )
+from tileferry.application.ports.progress import ItemsProcessed, ProgressEvent, Task
 from tileferry.domain.tiles import (
     BBox,
     BlobRef,
@@ -82,6 +83,15 @@ def test_complete_area_is_ready(rows: MemoryTileMetadataStore) -> None:
         [],
         (),
     )
+
+
+def test_each_tile_is_reported_with_total(rows: MemoryTileMetadataStore) -> None:
+    events: list[ProgressEvent] = []
+    FlightReadiness(tile_metadata_store=rows, progress=events.append).assess(
+        AREA, CONFLICT, source="sat"
+    )
+    event = ItemsProcessed(task=Task.CHECK_READINESS, total=AREA.count)
+    assert events == [event] * len(rows.all_tiles())
 
 
 def test_flaws_are_counted_by_zoom_level(rows: MemoryTileMetadataStore) -> None:

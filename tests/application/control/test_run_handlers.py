@@ -27,15 +27,26 @@ from tileferry.application import PartitionAcquisition, RawDownloaderFactory
 from tileferry.application.control.run_handlers import (
     AcquirePartitionHandler,
     DownloadAreaHandler,
-    StopCheckObserver,
+    StopCheckListener,
     UploadFlightHandler,
 )
-from tileferry.application.ports.downloads import DownloadObserver, TileFate
-from tileferry.application.ports.uploads import TileUploader, UploadObserver
+from tileferry.application.ports.downloads import TileFate
+from tileferry.application.ports.progress import (
+    BatchAnswered,
+    DownloadFinished,
+    DownloadStarted,
+    ListingProgressed,
+    ProgressEvent,
+    ProgressListener,
+    TileProcessed,
+    TilesStored,
+)
+from tileferry.application.ports.uploads import TileUploader
 from tileferry.domain.errors import CacheBudgetExceededError, SatelliteProviderError
 from tileferry.domain.runs import Run, VerdictOutcome
 from tileferry.domain.state_machine import Actor
 from tileferry.domain.tiles import (
+    DownloadBatchReport,
     PerTileStatus,
     ProviderFault,
     SectorClass,
@@ -43,6 +54,7 @@ from tileferry.domain.tiles import (
     UploadBatchReport,
     UploadRequest,
 )
+from tileferry.domain.tiles.area import Area
 from tileferry.domain.work import AcquirePartition, DownloadArea
 
 KEY = partition_key(source="satellite")
@@ -134,10 +146,11 @@ def control_plane() -> ControlPlane:
     return create_memory_control_plane()
 
 
+AREA = Area(bbox=BOX, zoom_levels=(ZOOM,), sector_class=SectorClass.STABLE_REAR)
+
+
 def claim_partition_run(desk: ControlPlane) -> Run:
-    work = AcquirePartition(
-        key=KEY, bbox=BOX, zoom_levels=(ZOOM,), sector_class=SectorClass.STABLE_REAR
-    )
+    work = AcquirePartition(key=KEY, area=AREA)
     desk.partitions.enqueue([work], actor=Actor.OPERATOR)
     return desk.claim_run()
 
@@ -146,9 +159,7 @@ def claim_download_run(desk: ControlPlane) -> Run:
     work = DownloadArea(
         source="satellite",
         flight_id="F1",
-        bbox=BOX,
-        zoom_levels=(ZOOM,),
-        sector_class=SectorClass.STABLE_REAR,
+        area=AREA,
     )
     desk.submit_run(work)
     return desk.claim_run()
@@ -194,9 +205,9 @@ def test_acquisition_respects_disk_reserve(control_plane: ControlPlane) -> None:
 def test_area_is_downloaded_under_cache_lock(control_plane: ControlPlane) -> None:
     area, locked = MemoryDownloadEnv.with_tiles(3), CountingLock()
 
-    def downloader(observer: DownloadObserver) -> object:
+    def downloader(progress: ProgressListener) -> object:
         assert locked.inside == 1
-        return area.create_download(observer=observer)
+        return area.create_download(progress=progress)
 
     handler = DownloadAreaHandler(
         downloader=downloader,  # type: ignore[arg-type]  # it is one
@@ -212,7 +223,7 @@ def test_area_is_downloaded_under_cache_lock(control_plane: ControlPlane) -> Non
 def test_stop_request_ends_download(control_plane: ControlPlane) -> None:
     area, locked = MemoryDownloadEnv.with_tiles(3), CountingLock()
     handler = DownloadAreaHandler(
-        downloader=lambda observer: area.create_download(observer=observer),
+        downloader=lambda progress: area.create_download(progress=progress),
         locked=locked,
         cache_root=ROOT,
     )
@@ -225,7 +236,7 @@ def test_stop_request_ends_download(control_plane: ControlPlane) -> None:
 class FakeUploader:
     """Says what it is told of two tiles."""
 
-    observer: UploadObserver
+    progress: ProgressListener
     asked: list[str]
     status: TileUploadStatus = TileUploadStatus.ACCEPTED
 
@@ -234,7 +245,7 @@ class FakeUploader:
         answers = [
             PerTileStatus(tile_id=tile, status=self.status) for tile in MemoryProvider(2).tiles
         ]
-        self.observer.on_answers(answers, 100)
+        self.progress(BatchAnswered(answers=tuple(answers), size_bytes=100))
         return UploadBatchReport.from_statuses(request.flight_id, answers)
 
 
@@ -245,9 +256,9 @@ def test_flight_is_uploaded_under_cache_lock(
     locked = CountingLock()
     asked: list[str] = []
 
-    def uploader(observer: UploadObserver) -> TileUploader:
+    def uploader(progress: ProgressListener) -> TileUploader:
         assert locked.inside == 1
-        return FakeUploader(observer, asked)  # type: ignore[return-value]  # the rest is not called
+        return FakeUploader(progress, asked)  # type: ignore[return-value]  # the rest is not called
 
     control_plane.submit_run(upload_work("F7"))
     run = control_plane.claim_run()
@@ -260,15 +271,23 @@ def test_flight_is_uploaded_under_cache_lock(
     assert (asked, locked.inside, locked.entered) == (["F7"], 0, 1)
 
 
-def test_stop_is_checked_only_at_safe_points() -> None:
-    watchful = StopCheckObserver(stop)
-    moments: list[Callable[[], None]] = [
-        lambda: watchful.on_listing(1),
-        lambda: watchful.on_begin(tiles=1, already_stored=0, estimated_bytes=1),
-        lambda: watchful.on_durable(1),
-        lambda: watchful.on_answers([], 0),
-    ]
-    for told in moments:
-        with pytest.raises(Stopped):
-            told()
-    watchful.on_tile(TileFate.STORED, 1)
+@pytest.mark.parametrize(
+    "event",
+    [
+        ListingProgressed(tiles=1),
+        DownloadStarted(tiles=1, already_stored=0, estimated_bytes=1),
+        TileProcessed(TileFate.STORED, 1),
+        TilesStored(tiles=1),
+        BatchAnswered(answers=(), size_bytes=0),
+    ],
+)
+def test_worker_can_stop_at_each_event(event: ProgressEvent) -> None:
+    events: list[ProgressEvent] = []
+    with pytest.raises(Stopped):
+        StopCheckListener(stop, events.append)(event)
+    assert events == [event]
+
+
+def test_finished_download_is_not_stopped() -> None:
+    report = DownloadBatchReport.for_no_op(flight_id="F1", request_hash="ab" * 8, tiles_journaled=3)
+    StopCheckListener(stop)(DownloadFinished(report=report))

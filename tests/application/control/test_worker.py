@@ -13,6 +13,12 @@ from support.worker_env import (
 )
 
 from tileferry.application.control.worker import RunResult
+from tileferry.application.ports.progress import (
+    NULL_LISTENER,
+    ProgressEvent,
+    RunFinished,
+    RunStarted,
+)
 from tileferry.domain.errors import DatabaseError, InvalidValueError, LeaseLostError
 from tileferry.domain.runs import (
     Run,
@@ -35,6 +41,36 @@ def test_spec4_runs_are_processed_in_order_until_none_is_due(worker_env: WorkerE
     assert worker_env.done == runs
     assert worker_env.desk.reader.count_runs() == {RunStatus.PASSED: 7}
     assert worker_env.worker.processed == 7
+
+
+def test_start_and_end_of_each_run_are_reported(worker_env: WorkerEnv) -> None:
+    events: list[ProgressEvent] = []
+    worker_env.worker.progress = events.append
+    passed = worker_env.desk.submit_run()
+    worker_env.worker.run()
+    worker_env.work = create_failing_handler(DISK_FULL_ERROR)
+    failed = worker_env.desk.submit_run()
+    worker_env.worker.run()
+    assert events == [
+        RunStarted(run_id=passed.run_id, kind=passed.kind),
+        RunFinished(run_id=passed.run_id, kind=passed.kind, status=RunStatus.PASSED),
+        RunStarted(run_id=failed.run_id, kind=failed.kind),
+        RunFinished(run_id=failed.run_id, kind=failed.kind, status=RunStatus.ERROR),
+    ]
+
+
+def test_listener_can_stop_worker(worker_env: WorkerEnv) -> None:
+    def stop(_event: ProgressEvent) -> None:
+        raise KeyboardInterrupt
+
+    worker_env.worker.progress = stop
+    run = worker_env.desk.submit_run()
+    with pytest.raises(KeyboardInterrupt):
+        worker_env.worker.run()
+    assert worker_env.done == []
+    worker_env.worker.progress = NULL_LISTENER
+    worker_env.worker.run()
+    assert worker_env.done == [run.run_id]  # it was released
 
 
 def test_spec4_retry_end_to_end(worker_env: WorkerEnv, caplog: pytest.LogCaptureFixture) -> None:

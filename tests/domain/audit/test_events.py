@@ -222,7 +222,7 @@ def test_state_change_event_matches_change(before: Lamp | None, from_status: str
     assert StateChanged.from_change(change).tenant_id is None
 
 
-def test_spec1_ac3_giveup_event_carries_tile_attempts_and_last_reason() -> None:
+def test_giveup_event_carries_tile_attempts_and_last_reason() -> None:
     assert GIVEN_UP.as_json() == {
         "event_type": "tile_giveup",
         "tile_id": "sat/15/1/2",

@@ -80,7 +80,7 @@ PLANNED: list[tuple[str | None, dict[str, bool], str, str | None]] = [
 
 
 @pytest.mark.parametrize(("state", "options", "action", "why"), PLANNED)
-def test_spec3_s6_action_per_partition_state(
+def test_action_per_partition_state(
     state: str | None, options: dict[str, bool], action: str, why: str | None
 ) -> None:
     plan = plan_one_date(state, **options)
@@ -227,7 +227,7 @@ def apply_line(plan: BackfillPlan, line: BackfillLine, partition: Partition | No
     again=st.booleans(),
     terminal=st.booleans(),
 )
-def test_spec3_s6_interrupted_plan_can_be_resumed(
+def test_interrupted_plan_can_be_resumed(
     states: list[str | None], data: st.DataObject, *, again: bool, terminal: bool
 ) -> None:
     asked = request(len(states), reprocess=again, include_terminal=terminal)

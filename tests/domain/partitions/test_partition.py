@@ -52,14 +52,14 @@ def pick_fields(names: set[str]) -> dict[str, Any]:
     return {name: FILLED[name] for name in names}
 
 
-def test_spec3_s1_partition_key_text_has_four_parts() -> None:
+def test_partition_key_text_has_four_parts() -> None:
     assert str(KEY) == "osm/acme/roads/2024-01-01"
     assert make_partition(PartitionStatus.PENDING, active_run_id="r2").subject == (
         "partition osm/acme/roads/2024-01-01"
     )
 
 
-def test_spec3_s1_partition_key_text_round_trips() -> None:
+def test_partition_key_text_round_trips() -> None:
     assert PartitionKey.parse(str(KEY)) == KEY
 
 
@@ -121,7 +121,7 @@ def test_invalid_key_field_is_rejected(name: str, value: Any, problem: str) -> N
     assert caught.value.problem == problem
 
 
-def test_spec3_s5_terminal_is_not_a_status() -> None:
+def test_terminal_is_not_a_status() -> None:
     assert [status.value for status in PartitionStatus] == ["pending", "success", "failed"]
 
 
@@ -224,7 +224,7 @@ def test_invalid_field_is_rejected_by_name(name: str, value: Any) -> None:
     assert caught.value.field == f"Partition.{name}"
 
 
-def test_spec3_s9_consumers_read_only_success() -> None:
+def test_consumers_read_only_success() -> None:
     fields: dict[str, Any] = {"current_run_id": "r1", "attempt_count": 1}
     success = make_partition(PartitionStatus.SUCCESS, **fields)
     pending = make_partition(PartitionStatus.PENDING, active_run_id="r2", **fields)

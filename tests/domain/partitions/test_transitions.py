@@ -89,7 +89,7 @@ def test_enqueue_creates_pending_partition() -> None:
     )
 
 
-def test_spec3_s2_pending_to_success_moves_current_run_id() -> None:
+def test_pending_to_success_moves_current_run_id() -> None:
     assert accept(make_pending(), R2, actor=Actor.VALIDATOR, now=NOW) == Change(
         transition="accept",
         actor=Actor.VALIDATOR,
@@ -110,7 +110,7 @@ def test_success_needing_review_is_readable_and_flagged() -> None:
 
 
 @pytest.mark.parametrize("current", [None, R1])
-def test_spec3_s2_pending_to_failed_leaves_current_run_id(current: RunId | None) -> None:
+def test_pending_to_failed_leaves_current_run_id(current: RunId | None) -> None:
     before = make_pending(current_run_id=current)
     assert reject(before, R2, actor=Actor.VALIDATOR, now=NOW, error="bad") == Change(
         transition="reject",
@@ -122,7 +122,7 @@ def test_spec3_s2_pending_to_failed_leaves_current_run_id(current: RunId | None)
     )
 
 
-def test_spec3_s2_operator_requeues_failed_partition_with_reason() -> None:
+def test_operator_requeues_failed_partition_with_reason() -> None:
     before = make_failed(terminal_marker="hopeless", attempt_count=9)
     change = requeue_by_operator(before)
     assert change == Change(
@@ -141,7 +141,7 @@ def test_spec3_s2_operator_requeues_failed_partition_with_reason() -> None:
     )
 
 
-def test_spec3_s2_scheduler_requeues_failed_partition() -> None:
+def test_scheduler_requeues_failed_partition() -> None:
     change = requeue(make_failed(), R3, actor=Actor.SCHEDULER, now=NOW, terminality=PATIENT)
     assert change.after.status is PartitionStatus.PENDING
     assert change.actor is Actor.SCHEDULER
@@ -151,7 +151,7 @@ def test_spec3_s2_scheduler_requeues_failed_partition() -> None:
 @pytest.mark.parametrize(
     "actor", [Actor.EXTRACTOR, Actor.VALIDATOR, Actor.CONSUMER, Actor.WORKER, Actor.SWEEPER]
 )
-def test_spec3_s2_data_plane_may_not_requeue_failed_partition(actor: Actor) -> None:
+def test_data_plane_may_not_requeue_failed_partition(actor: Actor) -> None:
     with pytest.raises(IllegalTransitionError) as caught:
         requeue(make_failed(), R3, actor=actor, now=NOW, terminality=PATIENT, reason="please")
     assert str(caught.value) == (
@@ -160,7 +160,7 @@ def test_spec3_s2_data_plane_may_not_requeue_failed_partition(actor: Actor) -> N
     )
 
 
-def test_spec3_s2_second_failure_is_counted_and_stays_failed() -> None:
+def test_second_failure_is_counted_and_stays_failed() -> None:
     again = reject(
         requeue_by_operator(make_failed()).after, R3, actor=Actor.VALIDATOR, now=NOW, error="x"
     )
@@ -169,7 +169,7 @@ def test_spec3_s2_second_failure_is_counted_and_stays_failed() -> None:
     )
 
 
-def test_spec3_s2_late_failed_verdict_on_abandoned_run_is_counted() -> None:
+def test_late_failed_verdict_on_abandoned_run_is_counted() -> None:
     before = make_failed(abandoned=True)
     change = reject(before, R2, actor=Actor.VALIDATOR, now=NOW, error="torn")
     assert change.before == before
@@ -180,7 +180,7 @@ def test_spec3_s2_late_failed_verdict_on_abandoned_run_is_counted() -> None:
         accept(before, R2, actor=Actor.VALIDATOR, now=NOW)
 
 
-def test_spec3_s2_reprocessing_keeps_success_readable() -> None:
+def test_reprocessing_keeps_success_readable() -> None:
     before = make_success(needs_review=True, abandoned=True)
     change = reprocess(before, R2, actor=Actor.OPERATOR, now=NOW, reason="new sensor")
     assert change == Change(
@@ -194,14 +194,14 @@ def test_spec3_s2_reprocessing_keeps_success_readable() -> None:
     assert get_readable_run(change.after) == R1
 
 
-def test_spec3_s2_successful_reprocessing_replaces_current_run_id() -> None:
+def test_successful_reprocessing_replaces_current_run_id() -> None:
     before = make_reprocessing(needs_review=True, error_message="older")
     assert accept(before, R2, actor=Actor.VALIDATOR, now=NOW).after == make_success(
         attempt_count=4, current_run_id=R2, last_run_id=R2, updated_at=NOW
     )
 
 
-def test_spec3_s2_failed_reprocessing_keeps_prior_success() -> None:
+def test_failed_reprocessing_keeps_prior_success() -> None:
     before = make_reprocessing(needs_review=True)
     after = reject(before, R2, actor=Actor.VALIDATOR, now=NOW, error="bad").after
     assert after == make_success(
@@ -255,7 +255,7 @@ def test_requeue_of_abandoned_partition_starts_new_run() -> None:
     )
 
 
-def test_spec3_s2_terminal_is_marker_on_failed_status() -> None:
+def test_terminal_is_marker_on_failed_status() -> None:
     change = mark_terminal(make_failed(), actor=Actor.OPERATOR, now=NOW, reason="hopeless")
     assert change == Change(
         transition="mark_terminal",
@@ -336,7 +336,7 @@ def test_backoff_binds_scheduler_but_not_operator() -> None:
 
 
 @pytest.mark.parametrize("run_id", [R1, R2])
-def test_spec3_s3_reused_run_id_is_rejected(run_id: RunId) -> None:
+def test_reused_run_id_is_rejected(run_id: RunId) -> None:
     with pytest.raises(IllegalTransitionError) as caught:
         requeue_by_operator(make_failed(current_run_id=R1), run_id)
     assert caught.value.transition == "requeue"
@@ -383,7 +383,7 @@ def test_updated_at_never_goes_backwards() -> None:
 
 
 @pytest.mark.parametrize("actor", [Actor.EXTRACTOR, Actor.VALIDATOR, Actor.CONSUMER])
-def test_spec3_s7_data_plane_and_consumers_may_not_start_runs(actor: Actor) -> None:
+def test_data_plane_and_consumers_may_not_start_runs(actor: Actor) -> None:
     starts: list[Callable[[], object]] = [
         lambda: enqueue(KEY, R1, actor=actor, now=NOW),
         lambda: requeue(make_failed(), R3, actor=actor, now=NOW, terminality=PATIENT, reason="why"),
@@ -394,7 +394,7 @@ def test_spec3_s7_data_plane_and_consumers_may_not_start_runs(actor: Actor) -> N
             start()
 
 
-def test_spec3_s3_attempt_count_never_resets() -> None:
+def test_attempt_count_never_resets() -> None:
     partition, counts = enqueue(KEY, R1, actor=Actor.OPERATOR, now=NOW).after, []
     for number in range(2, 5):
         active = partition.last_run_id
@@ -406,13 +406,13 @@ def test_spec3_s3_attempt_count_never_resets() -> None:
     assert [*counts, partition.attempt_count] == [1, 1, 2, 2, 3, 3, 4]
 
 
-def test_spec3_s9_partition_with_active_run_is_not_requeued() -> None:
+def test_partition_with_active_run_is_not_requeued() -> None:
     with pytest.raises(IllegalTransitionError) as caught:
         requeue_by_operator(make_pending())
     assert caught.value.problem == "it would have to be failed"
 
 
-def test_spec3_s9_transition_does_not_mutate_prior_state() -> None:
+def test_transition_does_not_mutate_prior_state() -> None:
     before = make_pending()
     reject(before, R2, actor=Actor.VALIDATOR, now=NOW, error="bad")
     assert before == make_pending()

@@ -98,14 +98,14 @@ def test_spec4_run_defaults() -> None:
     assert _compute_delays(RUN_POLICY) == [60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0]
 
 
-def test_spec3_s4_partitions_wait_5_minutes_30_minutes_2_hours_with_jitter() -> None:
+def test_partitions_wait_5_minutes_30_minutes_2_hours_with_jitter() -> None:
     nominal = [compute_nominal_delay(PARTITION_POLICY, attempt) for attempt in range(1, 4)]
     assert nominal == [300.0, 1800.0, 7200.0]
     assert PARTITION_POLICY.max_attempts == 4
     assert PARTITION_POLICY.jitter_enabled
 
 
-def test_spec1_ac4_in_call_retries_wait_2_4_8_seconds() -> None:
+def test_in_call_retries_wait_2_4_8_seconds() -> None:
     policy = build_upload_policy(3, 2.0, 60.0)
     assert policy == RetryPolicy(
         max_attempts=4,
@@ -117,7 +117,7 @@ def test_spec1_ac4_in_call_retries_wait_2_4_8_seconds() -> None:
     assert _compute_delays(policy) == [2.0, 4.0, 8.0]
 
 
-def test_spec1_ac5_sixth_retry_waits_10_second_cap_not_64() -> None:
+def test_sixth_retry_waits_10_second_cap_not_64() -> None:
     policy = build_upload_policy(10, 2.0, 10.0)
     assert compute_jittered_delay(policy, 6, "k") == 10.0
     assert _compute_delays(policy) == [2.0, 4.0, 8.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.0]

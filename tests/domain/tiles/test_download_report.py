@@ -91,36 +91,31 @@ def test_more_tiles_accounted_than_requested_is_rejected(tally: DownloadTally) -
         make_report(tally + DownloadTally(tiles_failed=1), tally.tiles_accounted)
 
 
-def test_spec5_ac1_hundred_downloaded_tiles_are_success() -> None:
-    result = make_report(DownloadTally(tiles_downloaded=100), 100)
-    assert (result.tiles_downloaded, result.outcome) == (100, DownloadOutcome.SUCCESS)
-
-
-def test_spec5_ac2_ten_of_fifty_rejected_by_resolution_are_success() -> None:
+def test_ten_of_fifty_rejected_by_resolution_are_success() -> None:
     tally = DownloadTally(tiles_downloaded=40, tiles_rejected_resolution=10)
     result = make_report(tally, 50)
     assert (result.tiles_rejected_resolution, result.tiles_downloaded) == (10, 40)
     assert result.outcome is DownloadOutcome.SUCCESS
 
 
-def test_spec5_ac3_five_rejected_by_freshness_are_success() -> None:
+def test_five_rejected_by_freshness_are_success() -> None:
     result = make_report(DownloadTally(tiles_downloaded=15, tiles_rejected_freshness=5), 20)
     assert (result.tiles_rejected_freshness, result.outcome) == (5, DownloadOutcome.SUCCESS)
 
 
-def test_spec5_ac4_downgraded_tiles_count_as_downloaded() -> None:
+def test_downgraded_tiles_count_as_downloaded() -> None:
     result = make_report(DownloadTally(tiles_downloaded=10, tiles_downgraded=3), 10)
     assert (result.tiles_downgraded, result.tiles_downloaded) == (3, 10)
     assert result.outcome is DownloadOutcome.SUCCESS
 
 
-def test_spec5_ac6_aborted_batch_is_failure_with_counts() -> None:
+def test_aborted_batch_is_failure_with_counts() -> None:
     result = make_report(DownloadTally(tiles_downloaded=30, retry_count=4), 100, aborted=True)
     assert (result.outcome, result.tiles_downloaded) == (DownloadOutcome.FAILURE, 30)
     assert result.retry_count == 4
 
 
-def test_spec5_ac8_no_op_reports_only_journaled_tiles() -> None:
+def test_no_op_reports_only_journaled_tiles() -> None:
     result = DownloadBatchReport.for_no_op(tiles_journaled=100, **NAMES)
     assert asdict(result) == {
         "outcome": DownloadOutcome.IDEMPOTENT_NO_OP,
@@ -132,15 +127,9 @@ def test_spec5_ac8_no_op_reports_only_journaled_tiles() -> None:
     }
 
 
-def test_spec5_ac9_batch_rejected_by_budget_is_failure() -> None:
+def test_batch_rejected_by_budget_is_failure() -> None:
     result = make_report(DownloadTally(), 100)
     assert (result.outcome, result.tiles_downloaded) == (DownloadOutcome.FAILURE, 0)
-
-
-def test_spec5_ac12_journaled_and_new_tiles_are_added() -> None:
-    tally = DownloadTally(tiles_downloaded=30) + DownloadTally(tiles_downloaded=70)
-    result = make_report(tally, 100)
-    assert (result.tiles_downloaded, result.outcome) == (100, DownloadOutcome.SUCCESS)
 
 
 def test_area_without_tiles_is_success() -> None:

@@ -7,6 +7,7 @@ from pathlib import PurePath, PurePosixPath
 from typing import Any
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ from tileferry.domain.tiles import (
     TileId,
     TileSummary,
 )
+from tileferry.domain.tiles.area import Area
 
 KEY_HASH = sha256(b"a test key").hexdigest()
 FIELDS: dict[str, Any] = {
@@ -32,6 +34,17 @@ FIELDS: dict[str, Any] = {
 
 def make_request(**changed: Any) -> DownloadRequest:
     return DownloadRequest(**{**FIELDS, **changed})
+
+
+def test_request_holds_the_area_it_is_made_of() -> None:
+    area = Area(**{name: FIELDS[name] for name in ("bbox", "zoom_levels", "sector_class")})
+    request = DownloadRequest(flight_id="F-042", area=area, cache_root=PurePosixPath("/cache"))
+    assert request == make_request()
+    assert request.area is area
+    assert (request.bbox, request.zoom_levels, request.sector_class) == tuple(
+        FIELDS[name] for name in ("bbox", "zoom_levels", "sector_class")
+    )
+    assert evolve(request, zoom_levels=[3]) == make_request(zoom_levels=(3,))  # type: ignore[misc]  # its constructor is written out
 
 
 levels = st.lists(st.integers(0, 21), min_size=1, max_size=6)

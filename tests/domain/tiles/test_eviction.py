@@ -121,7 +121,7 @@ def test_no_candidates_are_read_when_space_suffices() -> None:
     assert len(list(untouched)) == 1
 
 
-def test_spec5_ac9_oversized_batch_is_insufficient_and_evicts_nothing() -> None:
+def test_oversized_batch_is_insufficient_and_evicts_nothing() -> None:
     tiles = [make_cached_tile(0, 30), make_cached_tile(1, 60, pinned=True)]
     plan = plan_eviction(100, make_space(100, 90), tiles)
     assert plan.insufficient

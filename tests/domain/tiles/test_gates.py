@@ -37,7 +37,7 @@ def judge_freshness(
 # Resolution
 
 
-def test_spec5_ac2_ten_of_fifty_tiles_at_0_3_m_per_px_are_rejected() -> None:
+def test_ten_of_fifty_tiles_at_0_3_m_per_px_are_rejected() -> None:
     gate = ResolutionGate()
     verdicts = [gate.judge(0.3 if index < 10 else 0.5) for index in range(50)]
     assert verdicts.count(ResolutionVerdict.BELOW_MINIMUM) == 10
@@ -97,14 +97,14 @@ def test_maximum_below_minimum_is_rejected() -> None:
 # Freshness
 
 
-def test_spec5_ac3_five_stale_tiles_in_active_conflict_are_rejected() -> None:
+def test_five_stale_tiles_in_active_conflict_are_rejected() -> None:
     ages = [200 * DAY] * 5 + [10 * DAY] * 15
     labels = [judge_freshness(age, SectorClass.ACTIVE_CONFLICT) for age in ages]
     assert labels.count(None) == 5
     assert labels.count(FreshnessLabel.FRESH) == 15
 
 
-def test_spec5_ac4_three_stale_tiles_in_stable_rear_are_downgraded() -> None:
+def test_three_stale_tiles_in_stable_rear_are_downgraded() -> None:
     ages = [400 * DAY] * 3 + [200 * DAY] * 7
     labels = [judge_freshness(age, SectorClass.STABLE_REAR) for age in ages]
     assert labels.count(FreshnessLabel.DOWNGRADED) == 3

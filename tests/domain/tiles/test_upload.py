@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tileferry.domain.errors import InvalidValueError, MisuseError
-from tileferry.domain.retry import build_upload_policy, compute_nominal_delay
 from tileferry.domain.tiles import (
     PerTileStatus,
     TileId,
@@ -142,11 +141,11 @@ def test_upload_request_requires_valid_flight_id() -> None:
 
 
 @given(reports)
-def test_spec1_ac1_single_pass_is_reported_unchanged(report: UploadBatchReport) -> None:
+def test_single_pass_is_reported_unchanged(report: UploadBatchReport) -> None:
     assert combine_passes([report]) == report
 
 
-def test_spec1_ac2_three_of_ten_rejected_then_accepted_is_success() -> None:
+def test_three_of_ten_rejected_then_accepted_is_success() -> None:
     first = make_report({x: REJECTED if x < 3 else ACCEPTED for x in range(10)})
     second = make_report(dict.fromkeys(range(3), ACCEPTED))
     assert (first.tiles_rejected, len(first.per_tile_status)) == (3, 10)
@@ -155,13 +154,13 @@ def test_spec1_ac2_three_of_ten_rejected_then_accepted_is_success() -> None:
     assert (call.tiles_acknowledged, call.tiles_rejected) == (10, 0)
 
 
-def test_spec1_ac3_given_up_tile_makes_call_partial() -> None:
+def test_given_up_tile_makes_call_partial() -> None:
     first = evolve(make_report({1: REJECTED, 2: REJECTED}), tiles_given_up=1)
     call = combine_passes([first, make_report({2: ACCEPTED})])
     assert (call.outcome, call.tiles_given_up, call.tiles_rejected) == (PARTIAL, 1, 1)
 
 
-def test_spec1_ac4_tile_rejected_in_four_passes_is_partial_after_3_retries() -> None:
+def test_tile_rejected_in_four_passes_is_partial_after_3_retries() -> None:
     now_s, cap_s = 1000.0, 60.0
     passes = [make_report({7: REJECTED})] * 4
     call = combine_passes(passes, next_retry_at_s=compute_next_retry_hint(now_s, cap_s))
@@ -169,12 +168,7 @@ def test_spec1_ac4_tile_rejected_in_four_passes_is_partial_after_3_retries() -> 
     assert call.tiles_rejected == 1
 
 
-def test_spec1_ac4_three_retries_wait_2_4_and_8_seconds() -> None:
-    policy = build_upload_policy(3, 2.0, 60.0)
-    assert [compute_nominal_delay(policy, attempt) for attempt in (1, 2, 3)] == [2.0, 4.0, 8.0]
-
-
-def test_spec1_ac13_second_pass_delivers_remaining_twenty() -> None:
+def test_second_pass_delivers_remaining_twenty() -> None:
     first = make_report({x: ACCEPTED if x < 30 else REJECTED for x in range(50)})
     assert (first.tiles_acknowledged, first.tiles_rejected) == (30, 20)
     second = make_report(dict.fromkeys(range(30, 50), ACCEPTED))

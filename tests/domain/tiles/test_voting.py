@@ -25,7 +25,7 @@ DECLARED = {
 }
 
 
-def test_spec1_ac6_voting_statuses_include_upload_giveup() -> None:
+def test_voting_statuses_include_upload_giveup() -> None:
     assert {status.name: status.value for status in VotingStatus} == {
         "PENDING": "pending",
         "UPLOADED": "uploaded",
@@ -93,7 +93,7 @@ def test_illegal_move_error_names_possible_moves(
     assert str(caught.value) == message
 
 
-def test_spec1_ac3_fifth_rejected_attempt_gives_up() -> None:
+def test_fifth_rejected_attempt_gives_up() -> None:
     assert MAX_PER_TILE_ATTEMPTS == 5
     assert [should_give_up(attempts) for attempts in range(7)] == [False] * 5 + [True, True]
 

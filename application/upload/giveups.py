@@ -1,0 +1,76 @@
+"""Tiles whose upload was given up: why, and what a human can do about each."""
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import PurePath
+
+from attrs import define, frozen
+
+from tileferry.application.ports.fdr import FdrClient
+from tileferry.application.ports.inventory import TileImages, TileInventory
+from tileferry.application.ports.tiles import TileMetadataStore, TileStore
+from tileferry.application.upload.upload_retry import GIVEUP_KIND
+from tileferry.domain.errors import InvalidStateError, NotFoundError, Remedy
+from tileferry.domain.tiles import TileId, TileMetadata, VotingStatus
+
+
+@frozen(kw_only=True)
+class Giveup:
+    """A tile, and what was recorded when it was given up."""
+
+    tile: TileMetadata
+    reason: str | None
+    """The provider's last answer, unless the bounded recorder has dropped it."""
+    given_up_at_s: float | None
+    reopening_sql: str
+    """The statement by which a human gives the tile another try; the product never runs it."""
+
+
+@define(kw_only=True)
+class GiveupReview:
+    """Lists and shows giveups. It changes no tile: a giveup is for a human to reopen."""
+
+    tiles: TileInventory
+    tile_metadata_store: TileMetadataStore
+    tile_store: Callable[[], TileStore]
+    """Opens the cache, which lists do not need."""
+    images: TileImages
+    fdr_client: FdrClient
+    build_reopening_sql: Callable[[TileId], str]
+
+    def iter_giveups(self, flight_id: str | None = None) -> Iterator[Giveup]:
+        """Yield the giveups of a flight, or of all flights."""
+        return self._join_records(self.tiles.find_given_up(flight_id))
+
+    def get_giveup(self, tile_id: TileId) -> Giveup:
+        """Return one giveup; a tile that is not given up is refused."""
+        tile = self.tile_metadata_store.get_metadata(tile_id)
+        if tile is None:
+            raise NotFoundError(what="tile", name=str(tile_id), remedy=Remedy.LIST_GIVEUPS)
+        if tile.voting_status is not VotingStatus.UPLOAD_GIVEUP:
+            raise InvalidStateError(
+                subject=f"tile {tile_id}",
+                problem=f"is {tile.voting_status}, not given up",
+                remedy=Remedy.LIST_GIVEUPS,
+            )
+        (giveup,) = self._join_records([tile])
+        return giveup
+
+    def extract_image(self, tile_id: TileId) -> PurePath:
+        """Copy a tile's bytes to a file that a human can open, and return its path."""
+        return self.images.extract(tile_id, self.tile_store().read_tile(tile_id))
+
+    def _join_records(self, tiles: Iterable[TileMetadata]) -> Iterator[Giveup]:
+        records = {
+            record.payload.get("tile_id"): record
+            for record in self.fdr_client.records()
+            if record.kind == GIVEUP_KIND
+        }
+        for tile in tiles:
+            record = records.get(str(tile.tile_id))
+            reason = None if record is None else record.payload.get("last_rejection_reason")
+            yield Giveup(
+                tile=tile,
+                reason=reason if isinstance(reason, str) else None,
+                given_up_at_s=None if record is None else record.recorded_at_s,
+                reopening_sql=self.build_reopening_sql(tile.tile_id),
+            )

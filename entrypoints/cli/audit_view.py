@@ -1,0 +1,244 @@
+"""The audit log as a whole, for people: retry statistics, and whether the chain is intact."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tileferry.application.audit_reader import AuditVerification
+from tileferry.domain.audit import AuditStatistics, CategoryStatistics, ChainHead, RetryAlert
+from tileferry.domain.text import format_utc
+from tileferry.entrypoints.cli.audit_entries import shorten_category
+from tileferry.entrypoints.cli.formatting import format_clock_time, format_duration, time_to_json
+from tileferry.entrypoints.cli.output import build_facts_table
+
+# verify
+
+
+def format_head(head: ChainHead) -> str:
+    """Write a head as ``--expect-head`` reads it."""
+    return f"{head.sequence}:{head.hash}"
+
+
+def verification_to_json(result: AuditVerification) -> dict[str, Any]:
+    """Return everything for scripts."""
+    problem = result.chain.problem
+    return {
+        "intact": result.intact,
+        "checked": result.chain.checked,
+        "head": format_head(result.chain.head),
+        "problem": problem,
+        "explanation": None if problem is None else problem.explanation,
+        "broken_at": result.broken_at,
+        "unreadable": result.unreadable,
+        "unreadable_entries": [
+            {"sequence": read.entry.sequence, "problem": read.problem} for read in result.damage
+        ],
+        "misfiled_entries": result.misfiled,
+    }
+
+
+def render_verification(result: AuditVerification) -> RenderableType:
+    """Lay out what is sound, what is not, and the head to be noted."""
+    chain = result.chain
+    shown: dict[str, object] = {}
+    shown["sound entries"] = str(chain.checked)
+    if chain.problem is not None:
+        where = "at its end" if result.broken_at is None else f"entry {result.broken_at}"
+        shown["broken"] = f"{where}: {chain.problem.explanation}"
+    if result.unreadable:
+        first = result.damage[0]
+        shown["no event in"] = f"{result.unreadable}, first {first.entry.sequence}: {first.problem}"
+    if result.misfiled:
+        numbers = ", ".join(map(str, result.misfiled))
+        shown["misfiled"] = f"{numbers}: found by something that the entry does not say"
+    shown["verdict"] = (
+        "intact"
+        if result.intact
+        else "broken: somebody or something changed it; trust only the sound entries"
+    )
+    # Below the table and in one piece, to be copied.
+    head = Text(f"head {format_head(chain.head)}", no_wrap=True, overflow="ignore")
+    return Group(
+        build_facts_table("Audit log", shown), head, Text("Note the head elsewhere: --expect-head.")
+    )
+
+
+# stats
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+_ASCII = ".:-=+*%#"
+
+
+_NONE = "-"
+
+
+_CHART_MAX = 60
+
+
+_CHART_MIN = 10
+
+
+def render_stats(
+    statistics: AuditStatistics, found: Sequence[RetryAlert], console: Console
+) -> RenderableType:
+    """Lay out everything that ``audit stats`` has to say."""
+    parts: list[RenderableType] = [
+        Text(
+            f"{format_clock_time(statistics.begins)} to {format_utc(statistics.until)},"
+            f" {statistics.events} events"
+        )
+    ]
+    tallies = [tally for tally in statistics.by_category.values() if tally.attempts]
+    keyed = [
+        t for t in statistics.by_category.values() if t.idempotency_hits + t.idempotency_records
+    ]
+    if not tallies and not keyed:
+        return Group(*parts, Text("No retries."))
+    if tallies:
+        parts += [Text(), _build_retries_table(statistics, tallies)]
+    if keyed:
+        parts += [Text(), _build_keys_table(keyed)]
+    if any(tally.retries for tally in tallies):
+        drawn = [tally for tally in tallies if tally.retries]
+        parts += [Text(), _draw_chart(statistics, drawn, console)]
+    parts += [Text(), *(_format_alert(alert) for alert in found)] if found else []
+    return Group(*parts)
+
+
+def _build_table(title: str, *headings: str) -> Table:
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=None,  # its lines would not leave room enough in 80 columns
+        header_style="underline",
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    table.add_column("category", no_wrap=True)
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def _build_retries_table(
+    statistics: AuditStatistics, tallies: Sequence[CategoryStatistics]
+) -> Table:
+    table = _build_table(
+        "Retries", "calls", "tries", "ok", "mean", "failed", "/min", "peak", "wait", "longest"
+    )
+    for tally in tallies:
+        busiest = tally.busiest_minute
+        table.add_row(
+            shorten_category(tally.category),
+            str(tally.retried_calls),
+            str(tally.attempts),
+            _NONE if tally.success_rate is None else f"{tally.success_rate:.0%}",
+            _NONE if tally.mean_attempts is None else f"{tally.mean_attempts:.1f}",
+            str(tally.given_up),
+            f"{statistics.rate_per_minute(tally.category):.2f}",
+            _NONE if busiest is None else str(busiest[1]),
+            _NONE if tally.mean_wait_s is None else format_duration(tally.mean_wait_s),
+            format_duration(tally.wait_s_max) if tally.retries else _NONE,
+        )
+    table.caption = "calls with a retry; ok and mean tries of those that ended; mean wait"
+    table.caption_justify = "left"
+    return table
+
+
+def _build_keys_table(tallies: Sequence[CategoryStatistics]) -> Table:
+    table = _build_table("Idempotency keys", "results given back", "results recorded")
+    for tally in tallies:
+        table.add_row(
+            shorten_category(tally.category),
+            str(tally.idempotency_hits),
+            str(tally.idempotency_records),
+        )
+    return table
+
+
+def _draw_chart(
+    statistics: AuditStatistics, tallies: Sequence[CategoryStatistics], console: Console
+) -> RenderableType:
+    label = max(len(shorten_category(tally.category)) for tally in tallies)
+    width = min(max(console.width - label - 12, _CHART_MIN), _CHART_MAX)
+    marks = _BLOCKS if (console.encoding or "").lower().startswith("utf") else _ASCII
+    series = [statistics.build_series(tally.category, width) for tally in tallies]
+    top = max(max(one.counts) for one in series)
+    lines = [
+        Text("Retries over time", "bold"),
+        *(
+            Text(f"{shorten_category(tally.category):<{label}}  ")
+            .append(_draw_sparkline(one.counts, top, marks), "yellow")
+            .append(f"  max {max(one.counts)}")
+            for tally, one in zip(tallies, series, strict=True)
+        ),
+    ]
+    first = series[0]
+    begin, end = first.begins.strftime("%m-%d %H:%M"), statistics.until.strftime("%m-%d %H:%M")
+    gap = " " * max(len(first.counts) - len(begin) - len(end), 1)
+    lines.append(Text(f"{'':<{label}}  {begin}{gap}{end}", "dim"))
+    part = "a minute" if first.width_minutes == 1 else f"{first.width_minutes} minutes"
+    lines.append(Text(f"{'':<{label}}  each mark is {part}; {marks[-1]} is {top}", "dim"))
+    return Group(*lines)
+
+
+def _draw_sparkline(counts: Sequence[int], top: int, marks: str) -> str:
+    """Draw counts by height; a single retry is never drawn as none."""
+    return "".join(marks[(count * len(marks) - 1) // top] if count else " " for count in counts)
+
+
+def _format_alert(alert: RetryAlert) -> Text:
+    return Text(
+        f"ALERT  {shorten_category(alert.category)}: {alert.retries} retries in the minute"
+        f" {alert.minute:%Y-%m-%d %H:%M}, allowed {alert.threshold:g}",
+        "bold red",
+    )
+
+
+def stats_to_json(statistics: AuditStatistics, found: Sequence[RetryAlert]) -> dict[str, Any]:
+    """Return everything for scripts."""
+    return {
+        "since": time_to_json(statistics.begins),
+        "until": time_to_json(statistics.until),
+        "events": statistics.events,
+        "events_by_type": dict(statistics.events_by_type),
+        "categories": {
+            name: _category_to_json(statistics, tally)
+            for name, tally in statistics.by_category.items()
+        },
+        "alerts": [
+            {
+                "category": alert.category,
+                "minute": time_to_json(alert.minute),
+                "retries": alert.retries,
+                "threshold_per_minute": alert.threshold,
+            }
+            for alert in found
+        ],
+    }
+
+
+def _category_to_json(statistics: AuditStatistics, tally: CategoryStatistics) -> dict[str, Any]:
+    busiest = tally.busiest_minute
+    return {
+        "retried_calls": tally.retried_calls,
+        "total_attempts": tally.attempts,
+        "retries": tally.retries,
+        "retries_per_minute": statistics.rate_per_minute(tally.category),
+        "busiest_minute": None if busiest is None else time_to_json(busiest[0]),
+        "busiest_minute_retries": 0 if busiest is None else busiest[1],
+        "succeeded": tally.succeeded,
+        "given_up": tally.given_up,
+        "success_rate": tally.success_rate,
+        "mean_attempts": tally.mean_attempts,
+        "mean_wait_s": tally.mean_wait_s,
+        "max_wait_s": tally.wait_s_max,
+        "idempotency_hits": tally.idempotency_hits,
+        "idempotency_records": tally.idempotency_records,
+    }

@@ -1,0 +1,326 @@
+"""What ``tileferry cache verify`` found: the whole cache, or the readiness of an area."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, assert_never
+
+from attrs import define, field
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from tileferry.adapters.filesystem.segments.maintenance import (
+    DamagedBlob,
+    DamagedSegment,
+    SegmentTally,
+    VerificationFinding,
+)
+from tileferry.application.cache.readiness import ReadinessReport
+from tileferry.domain.text import format_bytes, format_utc, printable
+from tileferry.domain.tiles import BBox, Flaw, FlawRegion, ReadinessCount
+from tileferry.entrypoints.cli.formatting import bbox_to_json, time_to_json
+from tileferry.entrypoints.cli.output import build_facts_table
+
+# the whole cache
+
+DAMAGE_SHOWN_MAX = 20
+
+
+@define
+class CacheVerification:
+    """What ``cache verify`` found, added up as it goes."""
+
+    tiles: int = 0
+    live_bytes: int = 0
+    dead_bytes: int = 0
+    damaged_tiles: int = 0
+    damaged_segments: int = 0
+    shown: list[dict[str, object]] = field(factory=list)
+
+    def add(self, finding: VerificationFinding) -> None:
+        """Take one finding in; of the damage, only the first lines are kept."""
+        match finding:
+            case SegmentTally():
+                self.tiles += finding.live_tiles
+                self.live_bytes += finding.live_bytes
+                self.dead_bytes += finding.dead_bytes
+            case DamagedBlob():
+                self.damaged_tiles += 1
+                self._keep_damage(str(finding.tile_id), finding.segment, finding.problem)
+            case DamagedSegment():
+                self.damaged_segments += 1
+                self._keep_damage(None, finding.segment, finding.problem)
+            case _:
+                assert_never(finding)
+
+    def _keep_damage(self, tile_id: str | None, segment: int, problem: str) -> None:
+        if len(self.shown) < DAMAGE_SHOWN_MAX:
+            self.shown.append({"tile_id": tile_id, "segment": segment, "problem": problem})
+
+    @property
+    def sound(self) -> bool:
+        """Whether every tile can be trusted."""
+        return not (self.damaged_tiles or self.damaged_segments)
+
+
+def verification_to_json(result: CacheVerification) -> dict[str, object]:
+    """Return everything for scripts."""
+    return {
+        "sound": result.sound,
+        "tiles": result.tiles,
+        "live_bytes": result.live_bytes,
+        "dead_bytes": result.dead_bytes,
+        "damaged_tiles": result.damaged_tiles,
+        "damaged_segments": result.damaged_segments,
+        "damage": result.shown,
+    }
+
+
+def render_verification(result: CacheVerification) -> Group:
+    """Lay out the damage, if there is any, and the totals."""
+    facts = build_facts_table(
+        "Cache",
+        {
+            "tiles checked": result.tiles,
+            "their size": format_bytes(result.live_bytes),
+            "dead": format_bytes(result.dead_bytes),
+            "damaged tiles": result.damaged_tiles,
+            "damaged segments": result.damaged_segments,
+            "verdict": "sound" if result.sound else "damaged: download those areas again",
+        },
+    )
+    if not result.shown:
+        return Group(facts)
+    table = Table("tile", "segment", "problem", title="Damage", title_justify="left")
+    for line in result.shown:
+        table.add_row(str(line["tile_id"] or "-"), str(line["segment"]), str(line["problem"]))
+    return Group(table, facts)
+
+
+# the readiness of an area
+
+_MAP_ROWS_MAX = 16
+
+
+_MAP_CELLS_MAX = 60
+
+
+_MARGIN = 4
+
+
+_NAMES = {
+    Flaw.HOLE: "holes",
+    Flaw.STALE: "stale",
+    Flaw.DOWNGRADED: "downgraded",
+    Flaw.SUB_SPEC: "sub-spec",
+    Flaw.DAMAGED: "damaged",
+}
+
+
+# Each sign is told from the others without its colour.
+_SIGNS: dict[Flaw | None, tuple[str, str, str]] = {
+    None: ("█", "#", "green"),
+    Flaw.DAMAGED: ("X", "X", "bold red"),
+    Flaw.HOLE: ("·", ".", "red"),
+    Flaw.STALE: ("S", "S", "yellow"),
+    Flaw.SUB_SPEC: ("R", "R", "magenta"),
+    Flaw.DOWNGRADED: ("▒", "d", "cyan"),
+}
+
+
+def render_readiness(
+    report: ReadinessReport, console: Console, *, flight: str | None
+) -> RenderableType:
+    """Lay out the table, the map, the worst of it and the verdict."""
+    standard = report.standard
+    parts: list[RenderableType] = [
+        Text(f"Area {report.coverage.bbox}, source {report.source}"),
+        Text(
+            f"for {standard.sector.value}, flown by {format_utc(standard.flown_at)}, "
+            + ("every byte checked" if report.bytes_checked else "bytes not checked (--quick)")
+        ),
+        Text(),
+        _build_table(report),
+        Text(),
+        _draw_map(report, console),
+    ]
+    if report.examples:
+        parts += [Text(), _build_examples_table(report)]
+    parts += [Text(), _render_verdict(report, flight)]
+    return Group(*parts)
+
+
+def _build_table(report: ReadinessReport) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for heading in ("zoom", "tiles", "present", *_NAMES.values()):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for zoom, count in report.by_zoom.items():
+        table.add_row(str(zoom), *_format_counts(count, report))
+    if len(report.by_zoom) > 1:
+        table.add_section()
+        table.add_row("all", *_format_counts(report.total, report))
+    return table
+
+
+def _format_counts(count: ReadinessCount, report: ReadinessReport) -> list[str]:
+    flaws = {flaw: f"{count.flaws[flaw]:,}" for flaw in _NAMES}
+    if not report.bytes_checked:
+        flaws[Flaw.DAMAGED] = "?"
+    return [f"{count.tiles:,}", f"{count.present:,}", *flaws.values()]
+
+
+def _draw_map(report: ReadinessReport, console: Console) -> RenderableType:
+    """Draw the coarsest level that has something to show; without any, the coarsest."""
+    flawed = [zoom for zoom, count in report.by_zoom.items() if any(count.flaws.values())]
+    zoom = min(flawed or report.by_zoom)
+    # A cell is two characters wide, which is about square.
+    cells_max = min(max((console.width - _MARGIN) // 2, 2), _MAP_CELLS_MAX)
+    picture = report.marks.draw_preview(zoom, columns_max=cells_max, rows_max=_MAP_ROWS_MAX)
+    plain = not (console.encoding or "").lower().startswith("utf")
+    lines = [Text(f"Zoom {zoom}, north up", "bold")]
+    for row in picture.rows:
+        line = Text("  ", no_wrap=True)
+        for cell in row:
+            line.append(_SIGNS[cell][plain] * 2, _SIGNS[cell][2])
+        lines.append(line)
+    shown = {cell for row in picture.rows for cell in row}
+    legend = [
+        f"{_SIGNS[cell][plain]} {'good' if cell is None else _NAMES[cell]}"
+        for cell in _SIGNS
+        if cell in shown
+    ]
+    side = picture.side
+    scale = "a tile" if side == 1 else f"{side} x {side} tiles, the worst shown"
+    lines.append(Text(f"  {'  '.join(legend)}", "dim"))
+    lines.append(Text(f"  each pair of characters is {scale}", "dim"))
+    return Group(*lines)
+
+
+def _build_examples_table(report: ReadinessReport) -> Table:
+    table = Table(title="The worst", title_justify="left", title_style="bold", box=None)
+    table.show_header, table.pad_edge = False, False
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for example in report.examples:
+        table.add_row(
+            _NAMES[example.flaw] if example.flaw is not Flaw.HOLE else "hole",
+            Text(str(example.tile_id)),
+            Text(printable(example.detail)),
+        )
+    return table
+
+
+def _render_verdict(report: ReadinessReport, flight: str | None) -> Panel:
+    verdict = report.verdict
+    colour = "green" if verdict.is_go else "red"
+    text = Text(f"{verdict}", f"bold {colour}")
+    text.append(f" for flight {flight}" if flight else "", "bold")
+    for line in verdict.reasons:
+        text.append(f"\n{line}")
+    for line in verdict.warnings:
+        text.append(f"\nwarning: {line}", "yellow")
+    if verdict.is_go and not report.bytes_checked:
+        text.append("\nwarning: bytes were not checked; leave out --quick before the flight")
+    return Panel(text, border_style=colour, box=box.HEAVY, padding=(1, 3), expand=False)
+
+
+def readiness_to_json(
+    report: ReadinessReport, mend: Sequence[str], *, flight: str | None
+) -> dict[str, Any]:
+    """Return everything for scripts."""
+    standard = report.standard
+    return {
+        "verdict": str(report.verdict),
+        "go": report.verdict.is_go,
+        "reasons": list(report.verdict.reasons),
+        "warnings": list(report.verdict.warnings),
+        "bbox": bbox_to_json(report.coverage.bbox),
+        "zoom_levels": list(report.coverage.zoom_levels),
+        "source": report.source,
+        "flight_id": flight,
+        "sector_class": standard.sector.value,
+        "judged_at": time_to_json(standard.now),
+        "flown_at": time_to_json(standard.flown_at),
+        "max_holes": standard.holes_max,
+        "bytes_checked": report.bytes_checked,
+        "total": _count_to_json(report.total, report),
+        "zooms": [
+            {"zoom": zoom, **_count_to_json(count, report)}
+            for zoom, count in report.by_zoom.items()
+        ],
+        "examples": [
+            {
+                "kind": example.flaw.value,
+                "tile_id": str(example.tile_id),
+                "tiles": example.tiles,
+                "detail": printable(example.detail),
+            }
+            for example in report.examples
+        ],
+        "mend": list(mend),
+    }
+
+
+def _count_to_json(count: ReadinessCount, report: ReadinessReport) -> dict[str, int | None]:
+    flaws = count.flaws
+    return {
+        "tiles": count.tiles,
+        "present": count.present,
+        "holes": flaws[Flaw.HOLE],
+        "stale": flaws[Flaw.STALE],
+        "downgraded": flaws[Flaw.DOWNGRADED],
+        "sub_spec": flaws[Flaw.SUB_SPEC],
+        "damaged": flaws[Flaw.DAMAGED] if report.bytes_checked else None,
+    }
+
+
+GEOJSON_SCHEMA = "tileferry.cache.readiness.geojson.v1"
+
+
+_DIGITS = 9  # a tenth of a millimetre
+
+
+def generate_geojson(report: ReadinessReport) -> Iterator[str]:
+    """Yield a FeatureCollection, a feature a line: nobody has to hold it whole."""
+    head = {
+        "type": "FeatureCollection",
+        "schema": GEOJSON_SCHEMA,
+        "verdict": str(report.verdict),
+        "bbox": _round_edges(report.coverage.bbox),
+    }
+    yield json.dumps(head)[:-1] + ', "features": ['
+    separator = ""
+    for patch in report.iter_patches():
+        yield separator + json.dumps(_to_feature(patch))
+        separator = ","
+    yield "]}"
+
+
+def _to_feature(patch: FlawRegion) -> dict[str, Any]:
+    # A rectangle lies on one side of the antimeridian, as the standard wants it: areas are cut
+    # there. The ring goes against the clock, and ends where it began.
+    box = patch.tiles.bounds
+    west, south, east, north = _round_edges(box)
+    ring = [[west, south], [east, south], [east, north], [west, north], [west, south]]
+    return {
+        "type": "Feature",
+        "bbox": [west, south, east, north],
+        "geometry": {"type": "Polygon", "coordinates": [ring]},
+        "properties": {
+            "kind": patch.flaw.value,
+            "zoom": patch.tiles.zoom,
+            "tiles": patch.flawed,
+            "exact": patch.is_exact,
+            "x_min": patch.tiles.x_min,
+            "x_max": patch.tiles.x_max,
+            "y_min": patch.tiles.y_min,
+            "y_max": patch.tiles.y_max,
+        },
+    }
+
+
+def _round_edges(box: BBox) -> list[float]:
+    return [round(edge, _DIGITS) for edge in (box.west, box.south, box.east, box.north)]

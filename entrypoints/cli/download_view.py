@@ -1,0 +1,86 @@
+"""The report of a download, and what to do next."""
+
+from datetime import UTC, datetime
+
+from rich.table import Table
+
+from tileferry.domain.errors import RateLimitedError, SatelliteProviderError
+from tileferry.domain.text import format_bytes, format_utc
+from tileferry.domain.tiles import DownloadBatchReport, DownloadOutcome, DownloadRequest
+from tileferry.entrypoints.cli.exit_codes import ExitCode, get_exit_code
+from tileferry.entrypoints.cli.output import build_facts_table
+from tileferry.entrypoints.cli.transfer_progress import DownloadProgress
+
+_OUTCOMES = {
+    DownloadOutcome.SUCCESS: "done",
+    DownloadOutcome.PARTIAL: "partial: some tiles are still to come",
+    DownloadOutcome.FAILURE: "failed",
+    DownloadOutcome.IDEMPOTENT_NO_OP: "done before; nothing was left to do",
+}
+
+
+def build_report_table(report: DownloadBatchReport, *, stopped: bool = False) -> Table:
+    """Lay the report out; what is none is left out."""
+    rows: dict[str, object] = {
+        "outcome": "stopped" if stopped else _OUTCOMES[report.outcome],
+        "tiles of the area": f"{report.tiles_requested:,}" if report.tiles_requested else None,
+        "in the cache": f"{report.tiles_downloaded:,}",
+        "of them downgraded, for their age": report.tiles_downgraded,
+        "refused for their resolution": report.tiles_rejected_resolution,
+        "refused for their age": report.tiles_rejected_freshness,
+        "listed, but not there": report.tiles_missing,
+        "failed": report.tiles_failed,
+        "fetched now": format_bytes(report.bytes_downloaded) if report.bytes_downloaded else None,
+        "retries": report.retry_count,
+    }
+    shown = {name: value for name, value in rows.items() if value}
+    return build_facts_table(f"Download for flight {report.flight_id}", shown)
+
+
+def suggest_next_step(
+    report: DownloadBatchReport,
+    error: BaseException | None,
+    request: DownloadRequest,
+    progress: DownloadProgress,
+) -> str | None:
+    """Say what is safe, and what to do now, unless the error says it."""
+    again = "run the same command to go on"
+    safe = f"{progress.safe_in_all:,} tiles are safe"
+    if progress.total is None and error is not None:
+        safe = "No tile was fetched; what earlier runs stored is safe"
+    if isinstance(error, KeyboardInterrupt):
+        return f"Stopped. {safe}; {again}."
+    if isinstance(error, SatelliteProviderError | RateLimitedError):
+        if get_exit_code(error) is ExitCode.AUTHENTICATION:
+            return (
+                f"{safe}. Check c11.service_api_key_file or TILEFERRY_C11_SERVICE_API_KEY, and "
+                f"c11.ca_file; then {again}."
+            )
+        return f"{safe}. Come back{_format_retry_time(report)}; {again}."
+    if error is not None:
+        return None if progress.total is None else f"{safe}; {again} when that is mended."
+    if report.outcome in {DownloadOutcome.SUCCESS, DownloadOutcome.IDEMPOTENT_NO_OP}:
+        return _suggest_after_success(report, request)
+    return (
+        f"{safe}. Come back{_format_retry_time(report)}; {again}, for the tiles that are missing."
+    )
+
+
+def _suggest_after_success(report: DownloadBatchReport, request: DownloadRequest) -> str:
+    if report.outcome is DownloadOutcome.SUCCESS and not report.tiles_requested:
+        return (
+            "The provider lists no tile there: nothing was stored. Check the area and its zoom "
+            "levels; the same command asks again."
+        )
+    zooms = ",".join(map(str, request.zoom_levels))
+    return (
+        "Before the flight: tileferry cache verify "
+        f"--bbox {request.bbox} --zoom {zooms} --sector {request.sector_class.value}"
+        f" --flight {request.flight_id}"
+    )
+
+
+def _format_retry_time(report: DownloadBatchReport) -> str:
+    if report.next_retry_at_s is None:
+        return " later"
+    return f" at {format_utc(datetime.fromtimestamp(report.next_retry_at_s, UTC))}"

@@ -1,0 +1,208 @@
+"""Health checks of an installation, each after the checks that it needs."""
+
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from attrs import define, field
+
+from tileferry.adapters.http.provider import TILES_PATH, ProviderProbe
+from tileferry.adapters.system import SystemDisk
+from tileferry.application.health_checks import HealthCheck, run_checks
+from tileferry.domain import health
+from tileferry.domain.errors import CacheLockError, ResponseSchemaError, SatelliteProviderError
+from tileferry.domain.health import CheckResult
+from tileferry.domain.tiles import BBox, ProviderFault, TileId
+from tileferry.entrypoints.cache_session import check_folder, find_folder_problem
+from tileferry.entrypoints.config import CONFIG_FILE, Config, load_config
+from tileferry.entrypoints.config.setting_names import find_unknown_variables
+from tileferry.entrypoints.config.settings import find_origin, list_settings
+from tileferry.entrypoints.factories import get_budget_bytes, get_reserve_bytes
+from tileferry.entrypoints.installation import Installation
+from tileferry.entrypoints.tile_source import check_configured_key, find_tile_server, needs_key
+
+_AREA = BBox(west=0, south=0, east=0.001, north=0.001)
+_ZOOM = 1
+_LISTING_URL = f"{TILES_PATH}?bbox={_AREA}&zoom={_ZOOM}&list-only=true"
+_OK = 200
+
+
+def check_health(file: Path | None = None) -> Iterator[CheckResult]:
+    """Yield what each check of an installation found; a check without its basis is skipped.
+
+    Read-only, except that it starts (or creates) the embedded database.
+    """
+    checks = _HealthChecks(file)
+    try:
+        yield from run_checks(checks.checks())
+    finally:
+        checks.close()
+
+
+@define
+class _HealthChecks:
+    """Opens the installation when its configuration has proved valid."""
+
+    file: Path | None
+    _installation: Installation | None = field(default=None, init=False)
+
+    def checks(self) -> Iterator[HealthCheck]:
+        """Yield the checks, each after what it needs."""
+        configured = "configuration"
+        yield HealthCheck(subject="Python", look=self._check_python)
+        yield HealthCheck(subject=configured, look=self._check_configuration)
+        yield HealthCheck(subject="log", look=self._check_log, needs=configured)
+        yield HealthCheck(subject="database", look=self._check_database, needs=configured)
+        yield HealthCheck(subject="schema", look=self._check_schema, needs="database")
+        yield HealthCheck(subject="cache", look=self._check_cache, needs=configured)
+        yield HealthCheck(subject="lock", look=self._check_lock, needs="cache")
+        yield HealthCheck(subject="cache's database", look=self._check_binding, needs="schema")
+        yield HealthCheck(subject="disk", look=self._check_disk, needs="schema")
+        yield HealthCheck(subject="key", look=self._check_key, needs=configured)
+        yield HealthCheck(subject="provider", look=self._check_provider, needs="key")
+
+    def close(self) -> None:
+        """Close the installation, if it was opened."""
+        if self._installation is not None:
+            self._installation.close()
+
+    @property
+    def config(self) -> Config:
+        """The configuration, once it has proved valid."""
+        return self.installation.config
+
+    @property
+    def installation(self) -> Installation:
+        """The installation, once its configuration has proved valid."""
+        assert self._installation is not None  # noqa: S101  # every check needs the configuration
+        return self._installation
+
+    def _check_python(self) -> Iterator[CheckResult]:
+        yield health.ok("tileferry", version("tileferry"))
+        yield health.check_python(sys.version_info[:3])
+
+    def _check_configuration(self) -> Iterator[CheckResult]:
+        paths = [setting.path for setting in list_settings(Config())]
+        yield from health.check_variables(find_unknown_variables(os.environ, paths))
+        self._installation = Installation(load_config(self.file)).open()
+        source = self.file or Path(CONFIG_FILE)
+        found = str(source) if source.exists() else "defaults and the environment; no file here"
+        yield health.ok("configuration", found)
+
+    def _check_log(self) -> Iterator[CheckResult]:
+        file = self.config.log.file
+        yield health.check_log(str(file), _find_write_problem(file))
+
+    def _check_database(self) -> Iterator[CheckResult]:
+        version_found = self.installation.get_server_version()
+        place = (
+            f"in {self.config.data_dir}" if self.config.database_url is None else "as configured"
+        )
+        yield health.ok("database", f"PostgreSQL {version_found}, {place}")
+        yield health.check_clock(
+            "database's clock", datetime.now(UTC), self.installation.get_database_time()
+        )
+
+    def _check_schema(self) -> Iterator[CheckResult]:
+        status = self.installation.get_schema_status()
+        status.check()
+        yield health.ok("schema", f"at {status.found}")
+
+    def _check_cache(self) -> Iterator[CheckResult]:
+        root = self.config.c11.cache_root
+        check_folder(root)
+        if not root.exists():
+            yield health.ok("cache", f"{root} is made by the first download")
+            return
+        mode = root.stat().st_mode & 0o777
+        yield health.check_mode("cache", mode, f"chmod 700 {root}")
+
+    def _check_lock(self) -> Iterator[CheckResult]:
+        if not self.config.c11.cache_root.exists():
+            yield health.ok("lock", "free: there is no cache yet")
+            return
+        lock = self.installation.cache_lock
+        try:
+            lock.acquire()
+        except CacheLockError as error:
+            yield health.warning("lock", error.problem, error.remedy)
+            return
+        lock.release()
+        yield health.ok("lock", "free")
+
+    def _check_binding(self) -> Iterator[CheckResult]:
+        yield health.check_binding(self.installation.cache_identity.check())
+
+    def _check_disk(self) -> Iterator[CheckResult]:
+        root = self.config.c11.cache_root
+        disk = SystemDisk(next(place for place in (root, *root.parents) if place.exists()))
+        used_bytes = self.installation.cache_inventory.sum_committed_bytes()
+        left_bytes = get_budget_bytes(self.config, disk) - used_bytes
+        yield health.check_disk(disk.free_bytes(), get_reserve_bytes(self.config, disk), left_bytes)
+
+    def _check_key(self) -> Iterator[CheckResult]:
+        if not needs_key(self.config):
+            yield health.ok("key", "the tile server needs none")
+            return
+        check_configured_key(self.config)
+        named = self.config.c11.service_api_key_file
+        found = f"from {self._key_origin}"
+        yield health.ok("key", found if named is None else f"{found}, for its owner alone")
+
+    @property
+    def _key_origin(self) -> str:
+        named = self.config.c11.service_api_key_file
+        return find_origin("c11.service_api_key", self.file) if named is None else str(named)
+
+    def _check_provider(self) -> Iterator[CheckResult]:
+        server = find_tile_server(self.config)
+        signs = self.installation.probe_provider(_LISTING_URL if server is None else "/")
+        now = datetime.now(UTC)
+        if server is None:
+            yield self._check_listing(signs)
+        else:
+            yield self._check_tile(server.template.host_and_port)
+        yield health.check_certificate(signs.certificate_expires_at, now)
+        if signs.date is not None:
+            yield health.check_clock("provider's clock", now, signs.date)
+
+    def _check_listing(self, signs: ProviderProbe) -> CheckResult:
+        """Read a listing as a download does: a captive portal answers 200 to everything."""
+        status = signs.status
+        if status == _OK:
+            try:
+                self.installation.provider.fetch_listing_page(_AREA, (_ZOOM,), None)
+            except ResponseSchemaError as error:
+                return health.report_invalid_listing(error)
+            except SatelliteProviderError as error:
+                if error.status is None:
+                    raise
+                status = error.status
+        return health.check_provider_status(status, signs.server, self._key_origin)
+
+    def _check_tile(self, host: str) -> CheckResult:
+        """Ask a tile server for the whole world: a map of a part of it need not have that."""
+        try:
+            self.installation.provider.fetch_tile(
+                TileId(source=self.config.source, zoom=0, x=0, y=0)
+            )
+        except SatelliteProviderError as error:
+            if error.fault is ProviderFault.UNAUTHORIZED and needs_key(self.config):
+                return health.report_rejected_key(error, host, self._key_origin)
+            if error.fault is not ProviderFault.NOT_FOUND:
+                raise
+            return health.ok("provider", f"{host} answers, and has no tile 0/0/0")
+        return health.ok("provider", f"{host} answers with a picture")
+
+
+def _find_write_problem(file: Path) -> str | None:
+    """Return why a file cannot be written, or ``None``; nothing is written."""
+    if not os.path.lexists(file):
+        return find_folder_problem(file.parent)
+    if os.path.isdir(file):  # noqa: PTH112  # Path.is_dir raises without permission
+        return os.strerror(errno.EISDIR)
+    return None if os.access(file, os.W_OK) else os.strerror(errno.EACCES)

@@ -1,0 +1,407 @@
+"""Reading the audit log."""
+
+import logging
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from attrs import define, evolve, field
+from support.audit_events import (
+    AT,
+    create_idempotency_used,
+    create_one_event_of_each_type,
+    create_retry_attempted,
+)
+
+from tileferry.adapters.memory import ManualClock, MemoryAuditSink
+from tileferry.application import AuditTrail, RetryManager, audit_reader
+from tileferry.application.audit_reader import AuditReader
+from tileferry.application.ports.progress import ItemsProcessed, ProgressEvent, Task
+from tileferry.domain.audit import (
+    GENESIS,
+    AuditEvent,
+    ChainEntry,
+    ChainHead,
+    ChainProblem,
+    RetryAttempted,
+    build_next_entry,
+)
+from tileferry.domain.errors import DatabaseError, RetryError
+from tileferry.domain.retry import POLICY_MATRIX, RetryAt, RetryCategory
+
+LOST = DatabaseError(problem="the connection was lost", remedy="run again")
+
+
+@define
+class ListedLog:
+    """A log of whatever entries it is given; the next calls may fail."""
+
+    listed: list[ChainEntry]
+    claimed: ChainHead | None = None
+    failures: list[Exception] = field(factory=list)
+    calls: int = 0
+
+    def read_head(self) -> ChainHead:
+        self._fail()
+        return self.claimed or (self.listed[-1].head if self.listed else GENESIS)
+
+    def iter_entries(self, *, after: int = 0) -> Iterator[ChainEntry]:
+        self._fail()
+        return (entry for entry in self.listed if entry.sequence > after)
+
+    def find_entries(self, subject: str) -> Iterator[ChainEntry]:
+        self._fail()
+        return (entry for entry in self.listed if subject.encode() in entry.body)
+
+    def _fail(self) -> None:
+        self.calls += 1
+        if self.failures:
+            raise self.failures.pop()
+
+
+def make_log(*bodies: bytes | AuditEvent) -> ListedLog:
+    entries: list[ChainEntry] = []
+    for body in bodies:
+        content = body if isinstance(body, bytes) else body.canonical_bytes()
+        entries.append(build_next_entry(entries[-1].head if entries else GENESIS, content))
+    return ListedLog(entries)
+
+
+def make_reader(log: ListedLog, sink: MemoryAuditSink | None = None) -> AuditReader:
+    clock = ManualClock()
+    trail = AuditTrail(logger=logging.getLogger("test"), sinks=[sink] if sink else [])
+    manager = RetryManager(clock=clock, new_id=lambda: "id", audit=trail, sleep=clock.sleep_async)
+    return AuditReader(log=log, retries=manager)
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit_reader, "PAGE", 10)
+
+
+def sequences(entries: object) -> list[int]:
+    return [read.entry.sequence for read in entries]  # type: ignore[attr-defined]
+
+
+MANY = [create_retry_attempted(n) for n in range(1, 96)]
+
+
+# Entries
+
+
+def test_entries_are_counted_as_they_are_read() -> None:
+    log, counts = make_log(*MANY), list[int]()
+
+    def listen(event: ProgressEvent) -> None:
+        assert isinstance(event, ItemsProcessed)
+        assert event.task is Task.READ_AUDIT
+        counts.append(event.items)
+
+    reader = evolve(make_reader(log), progress=listen)
+    assert list(reader.iter_entries()) == log.listed
+    assert counts == [10] * 9 + [5]
+    counts.clear()
+    assert len(list(reader.find_about("corr-7"))) == sum(counts)
+
+
+def test_all_entries_are_read_in_pages() -> None:
+    log = make_log(*MANY)
+    assert list(make_reader(log).iter_entries()) == log.listed
+    assert log.calls == 10
+    assert [entry.sequence for entry in make_reader(log).iter_entries(after=90)] == [
+        91,
+        92,
+        93,
+        94,
+        95,
+    ]
+    assert list(make_reader(make_log()).iter_entries()) == []
+
+
+def test_log_of_whole_pages_ends() -> None:
+    log = make_log(*MANY[:20])
+    assert len(list(make_reader(log).iter_entries())) == 20
+
+
+def test_design_5_16_lost_page_is_retried_as_replay_validation() -> None:
+    log, sink = make_log(*MANY), MemoryAuditSink()
+    reading = make_reader(log, sink).iter_entries()
+    first = [next(reading) for _ in range(15)]
+    log.failures.append(LOST)
+    assert [*first, *reading] == log.listed
+    (retried, succeeded) = sink.events
+    assert isinstance(retried, RetryAttempted)
+    assert retried.retry_category == RetryCategory.REPLAY_VALIDATION
+    assert retried.max_attempts == POLICY_MATRIX[RetryCategory.REPLAY_VALIDATION].max_attempts
+    assert succeeded.event_type == "retry_succeeded"
+
+
+def test_unreachable_log_raises_retry_error_with_reason() -> None:
+    log = make_log(*MANY)
+    log.failures += [LOST, LOST]
+    with pytest.raises(RetryError, match="the connection was lost; run again"):
+        make_reader(log).verify()
+
+
+def test_programming_error_is_not_retried() -> None:
+    log = make_log(*MANY)
+    log.failures.append(KeyError("defect"))
+    with pytest.raises(KeyError):
+        make_reader(log).verify()
+    assert log.calls == 1
+
+
+# Newest
+
+
+@pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 50, 95, 200])
+def test_newest_returns_latest_entries_oldest_first(count: int) -> None:
+    expected = list(range(1, 96))[max(0, 95 - count) :]
+    assert sequences(make_reader(make_log(*MANY)).read_newest(count)) == expected
+
+
+def test_newest_of_empty_log_is_empty() -> None:
+    assert sequences(make_reader(make_log()).read_newest(5)) == []
+
+
+def is_idempotency_event(event: AuditEvent) -> bool:
+    return event.event_type == "idempotency"
+
+
+def test_newest_with_filter_searches_far_back() -> None:
+    events = [
+        create_idempotency_used(n, f"k{n}") if n in {2, 3, 40} else create_retry_attempted(n)
+        for n in range(1, 96)
+    ]
+    reader = make_reader(make_log(*events))
+    assert sequences(reader.read_newest(2, is_idempotency_event)) == [3, 40]
+    assert sequences(reader.read_newest(9, is_idempotency_event)) == [2, 3, 40]
+
+
+def test_entries_without_wanted_values_are_skipped() -> None:
+    bodies: list[bytes | AuditEvent] = [
+        b"garbage",
+        create_retry_attempted(2),
+        create_idempotency_used(3, "k"),
+        create_retry_attempted(4),
+    ]
+    reader = make_reader(make_log(*bodies))
+    assert sequences(reader.read_newest(5, holding=["idempotency"])) == [3]
+    assert sequences(reader.read_since(None, holding=["retry_attempt"])) == [2, 4]
+    assert sequences(reader.read_since(None, holding=["retry_attempt", "TimeoutError"])) == [2, 4]
+    assert sequences(reader.read_since(None, holding=["retry_attemp"])) == []
+
+
+def test_unreadable_entries_are_returned_without_filter() -> None:
+    reader = make_reader(
+        make_log(create_retry_attempted(1), b"{garbage", create_retry_attempted(3))
+    )
+    newest = reader.read_newest(2)
+    assert [read.event is None for read in newest] == [True, False]
+    assert newest[0].problem is not None
+    assert "is not JSON" in newest[0].problem
+    assert sequences(reader.read_newest(5, lambda _: True)) == [1, 3]
+
+
+# Since
+
+
+def hourly_events(count: int) -> list[AuditEvent]:
+    """Return one event an hour."""
+    return [
+        evolve(create_retry_attempted(1), timestamp=AT + timedelta(hours=n)) for n in range(count)
+    ]
+
+
+@pytest.mark.parametrize("hours", [0, 1, 5, 60, 199, 300])
+def test_start_time_is_found_by_binary_search(hours: int) -> None:
+    log = make_log(*hourly_events(200))
+    since = AT + timedelta(hours=hours)
+    found = list(make_reader(log).read_since(since))
+    times = [read.event.timestamp for read in found if read.event is not None]
+    assert [time for time in times if time >= since] == [
+        AT + timedelta(hours=n) for n in range(hours, 200)
+    ]
+    assert len(found) <= max(0, 200 - hours) + 2 * 10 + 2  # little more than asked for
+
+
+def test_since_none_returns_whole_log() -> None:
+    assert len(list(make_reader(make_log(*MANY)).read_since(None))) == 95
+
+
+def test_clock_skew_loses_no_entries() -> None:
+    ahead = [timedelta(minutes=50 * (n % 2)) for n in range(300)]  # every other writer's clock
+    times = [AT + timedelta(minutes=n) + ahead[n] for n in range(300)]
+    reader = make_reader(
+        make_log(*[evolve(create_retry_attempted(1), timestamp=at) for at in times])
+    )
+    for minutes in range(60, 300, 60):
+        since = AT + timedelta(minutes=minutes)
+        expected = {n + 1 for n, at in enumerate(times) if at >= since}
+        assert expected <= set(sequences(reader.read_since(since)))
+
+
+def test_unreadable_entries_do_not_mislead_time_search() -> None:
+    bodies: list[bytes | AuditEvent] = [*hourly_events(300)]
+    for place in (*range(140, 160), 74, 75, 224, 225):
+        bodies[place] = b"garbage"
+    found = sequences(make_reader(make_log(*bodies)).read_since(AT + timedelta(hours=230)))
+    assert set(range(231, 301)) <= set(found)
+
+
+# About
+
+
+def test_about_finds_entries_by_sequence_or_subject() -> None:
+    reader = make_reader(make_log(*create_one_event_of_each_type()))
+    assert sequences(reader.find_about("4")) == [4]
+    assert sequences(reader.find_about("corr-1")) == [1, 3, 4]
+    assert sequences(reader.find_about("nothing")) == []
+    assert sequences(reader.find_about("99999")) == []
+    assert sequences(reader.find_about("9" * 5_000)) == []
+
+
+def test_numeric_correlation_id_is_found() -> None:
+    reader = make_reader(make_log(create_retry_attempted(1, correlation_id="20261116")))
+    assert sequences(reader.find_about("20261116")) == [1]
+
+
+def test_missing_sequence_is_not_mistaken_for_next() -> None:
+    log = make_log(*(create_retry_attempted(n, correlation_id="c") for n in range(1_000, 1_010)))
+    del log.listed[6]
+    assert sequences(make_reader(log).find_about("8")) == [8]
+    log.listed = [entry for entry in log.listed if b"7" not in entry.body]
+    assert sequences(make_reader(log).find_about("7")) == []
+
+
+def test_decisions_are_recomputed_and_compared() -> None:
+    event = create_retry_attempted(1)
+    record = event.decision_record
+    assert isinstance(record.decision, RetryAt)
+    forged = evolve(record, decision=evolve(record.decision, delay_s=9.5))
+    lie = evolve(event, decision_record=forged, delay_seconds=9.5)
+    true, false, other = make_reader(
+        make_log(event, lie, create_idempotency_used(3, "k"))
+    ).read_newest(3)
+    assert (true.record, true.difference) == (record, None)
+    assert false.difference is not None
+    assert (false.difference.recorded, false.difference.recomputed) == (
+        forged.decision,
+        record.decision,
+    )
+    assert (other.record, other.difference) == (None, None)
+
+
+# Verify
+
+
+def test_valid_log_is_intact() -> None:
+    log = make_log(*MANY)
+    result = make_reader(log).verify()
+    assert (result.intact, result.chain.checked, result.broken_at) == (True, 95, None)
+    assert result.chain.head == log.listed[-1].head
+    assert make_reader(make_log()).verify().intact
+    assert make_reader(log).verify(noted=log.listed[40].head).intact
+
+
+@pytest.mark.parametrize("place", [0, 9, 10, 50, 94])
+def test_invariant_21_first_edited_entry_is_reported(place: int) -> None:
+    log = make_log(*MANY)
+    victim = log.listed[place]
+    log.listed[place] = evolve(victim, body=victim.body.replace(b"TimeoutError", b"TimeoutErr0r"))
+    result = make_reader(log).verify()
+    assert (result.intact, result.chain.problem) == (False, ChainProblem.EDITED)
+    assert (result.chain.checked, result.broken_at) == (place, place + 1)
+
+
+def test_invariant_21_deleted_entry_is_detected_as_gap() -> None:
+    log = make_log(*MANY)
+    del log.listed[30]
+    result = make_reader(log).verify()
+    assert (result.chain.problem, result.chain.checked) == (ChainProblem.GAP, 30)
+    assert result.broken_at == 32
+
+
+def test_invariant_21_truncated_log_is_detected_by_its_head() -> None:
+    log = make_log(*MANY)
+    log.claimed = log.listed[-1].head
+    del log.listed[-1]
+    result = make_reader(log).verify()
+    assert (result.intact, result.chain.problem) == (False, ChainProblem.CUT_OFF)
+    assert (result.chain.checked, result.broken_at) == (94, None)
+    everything_gone = ListedLog([], claimed=log.claimed)
+    assert make_reader(everything_gone).verify().chain.problem is ChainProblem.CUT_OFF
+
+
+def test_invariant_21_rewritten_log_is_detected_by_noted_head() -> None:
+    noted = make_log(*MANY).listed[-1].head
+    anew = make_log(*MANY[:90], *[create_idempotency_used(n, "k") for n in range(5)])
+    assert make_reader(anew).verify().intact
+    result = make_reader(anew).verify(noted=noted)
+    assert result.chain.problem is ChainProblem.CUT_OFF
+
+
+def test_unreadable_events_are_counted_in_intact_chain() -> None:
+    bodies: list[bytes | AuditEvent] = [*MANY]
+    for place in range(3, 60):
+        bodies[place] = b'{"event_type":"of another version"}'
+    result = make_reader(make_log(*bodies)).verify()
+    assert (result.chain.intact, result.intact, result.unreadable) == (True, False, 57)
+    assert sequences(result.damage) == list(range(4, 24))
+
+
+def test_misfiled_entries_are_reported() -> None:
+    reader = evolve(make_reader(make_log(*MANY)), false_copies=lambda: iter([4, 7]))
+    result = reader.verify()
+    assert (result.intact, result.misfiled) == (False, [4, 7])
+
+
+@define
+class GrowingLog(ListedLog):
+    """A log that others append to whenever its head is asked for, before and after the answer."""
+
+    later: list[ChainEntry] = field(factory=list)
+
+    def read_head(self) -> ChainHead:
+        self.listed += self.later[:15]
+        claimed = super().read_head()
+        self.listed += self.later[15:]
+        return claimed
+
+
+def test_log_growing_during_verify_is_intact() -> None:
+    entries = make_log(*MANY).listed
+    log = GrowingLog(entries[:60], later=entries[60:])
+    result = make_reader(log).verify()
+    assert (result.intact, result.chain.checked) == (True, 75)
+    assert result.chain.head == entries[74].head
+
+
+def test_invariant_21_edit_in_entries_appended_during_verify_is_detected() -> None:
+    entries = make_log(*MANY).listed
+    entries[70] = evolve(entries[70], body=b"{}")
+    result = make_reader(GrowingLog(entries[:60], later=entries[60:])).verify()
+    assert (result.chain.problem, result.broken_at) == (ChainProblem.EDITED, 71)
+
+
+def test_invariant_21_entry_beyond_head_is_detected() -> None:
+    log = make_log(*MANY)
+    log.claimed = log.listed[-2].head
+    result = make_reader(log).verify()
+    assert (result.intact, result.chain.problem) == (False, ChainProblem.HEAD_MOVED)
+
+
+@pytest.mark.parametrize("sequence", [0, 10, 95])
+def test_invariant_21_moved_head_is_detected(sequence: int) -> None:
+    log = make_log(*MANY)
+    real = log.listed[sequence - 1].head if sequence else GENESIS
+    for moved in (real, evolve(real, hash="f" * 64)):
+        log.claimed = moved
+        intact = moved == log.listed[-1].head
+        expected = None if intact else ChainProblem.HEAD_MOVED
+        assert make_reader(log).verify().chain.problem is expected
+
+
+def test_invariant_21_empty_log_with_wrong_genesis_is_detected() -> None:
+    log = ListedLog([], claimed=ChainHead(sequence=0, hash="f" * 64))
+    assert make_reader(log).verify().chain.problem is ChainProblem.HEAD_MOVED

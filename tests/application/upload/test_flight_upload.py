@@ -1,0 +1,271 @@
+"""Uploading a flight, with everything in memory and a provider that answers as it is told."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+
+import pytest
+from support.managers import find_log_messages
+from support.memory_upload_env import (
+    PENDING,
+    REJECTED,
+    REQUEST,
+    UPLOADED,
+    FakeFlightRecords,
+    MemoryUploadEnv,
+    create_tile,
+    tile_content,
+)
+
+from tileferry.adapters.memory import (
+    MemoryCacheLock,
+)
+from tileferry.application import UploadSettings
+from tileferry.application.ports.progress import BatchAnswered, ProgressEvent
+from tileferry.application.upload import flight_upload as uploading
+from tileferry.domain.errors import (
+    CacheLockError,
+    FlightStateNotOnGroundError,
+    RateLimitedError,
+    SatelliteProviderError,
+)
+from tileferry.domain.tiles import (
+    FlightState,
+    ProviderFault,
+    SignedEnvelope,
+    UploadOutcome,
+)
+
+
+def unavailable_error() -> SatelliteProviderError:
+    return SatelliteProviderError(reason="down", fault=ProviderFault.UNAVAILABLE, status=503)
+
+
+def provider_error(reason: str, fault: ProviderFault) -> SatelliteProviderError:
+    return SatelliteProviderError(reason=reason, fault=fault)
+
+
+def test_flight_is_uploaded_in_signed_batches() -> None:
+    flight = MemoryUploadEnv()
+    upload = flight.create_upload()
+    upload.confirm_flight_state()
+    assert [row.tile_id for row in upload.enumerate_pending_tiles("F1")] == [
+        *map(create_tile, range(5))
+    ]
+    report = upload.upload_pending_tiles(REQUEST)
+    assert (report.outcome, report.tiles_acknowledged) == (UploadOutcome.SUCCESS, 5)
+    assert flight.list_statuses() == [UPLOADED] * 5
+    assert flight.list_sent() == [
+        [create_tile(0), create_tile(1)],
+        [create_tile(2), create_tile(3)],
+        [create_tile(4)],
+    ]
+    assert all(
+        sha256(body).hexdigest() == envelope.body_sha256 for envelope, body in flight.provider.posts
+    )
+    assert len({envelope.batch.key for envelope, _ in flight.provider.posts}) == 3
+    assert len({envelope.public_key for envelope, _ in flight.provider.posts}) == 1
+    assert flight.list_open_envelopes() == []
+
+
+def test_batch_byte_limit_still_allows_one_tile() -> None:
+    flight = MemoryUploadEnv(count=3)
+    settings = UploadSettings(batch_bytes_max=1)
+    flight.create_upload(settings=settings).upload_pending_tiles(REQUEST)
+    assert flight.list_sent() == [[create_tile(0)], [create_tile(1)], [create_tile(2)]]
+
+
+def test_nothing_is_sent_without_pending_tiles() -> None:
+    flight = MemoryUploadEnv(count=0)
+    assert flight.create_upload().upload_pending_tiles(REQUEST).per_tile_status == ()
+    assert flight.provider.posts == []
+
+
+def test_background_signing_keeps_batch_order() -> None:
+    flight = MemoryUploadEnv(count=7)
+    with ThreadPoolExecutor(max_workers=1) as background:
+        report = flight.create_upload(background=background).upload_pending_tiles(REQUEST)
+    assert report.tiles_acknowledged == 7
+    assert [one for batch in flight.list_sent() for one in batch] == [*map(create_tile, range(7))]
+
+
+def test_large_batch_is_reread_instead_of_kept_in_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(uploading, "KEPT_BYTES_MAX", 1)
+    flight = MemoryUploadEnv(count=2)
+    assert flight.create_upload().upload_pending_tiles(REQUEST).tiles_acknowledged == 2
+    ((envelope, body),) = flight.provider.posts
+    assert sha256(body).hexdigest() == envelope.body_sha256
+
+
+def test_nothing_is_sent_without_lock_or_before_landing() -> None:
+    flight = MemoryUploadEnv()
+    airborne = flight.create_upload(flight_records=FakeFlightRecords(FlightState.AIRBORNE))
+    with pytest.raises(FlightStateNotOnGroundError):
+        airborne.confirm_flight_state()
+    with pytest.raises(FlightStateNotOnGroundError):
+        airborne.upload_pending_tiles(REQUEST)
+    with pytest.raises(CacheLockError):
+        flight.create_upload(lock=MemoryCacheLock()).upload_pending_tiles(REQUEST)
+    assert flight.provider.posts == []
+
+
+def test_invariant_8_retry_within_call_sends_identical_bytes() -> None:
+    flight = MemoryUploadEnv(count=2)
+    flight.provider.faults = [unavailable_error(), unavailable_error()]
+    assert flight.create_upload().upload_pending_tiles(REQUEST).outcome is UploadOutcome.SUCCESS
+    first, *repeats = flight.provider.posts
+    assert repeats == [first, first]
+
+
+@pytest.mark.parametrize(
+    ("fault", "raised"),
+    [
+        (provider_error("no", ProviderFault.UNAUTHORIZED), SatelliteProviderError),
+        (provider_error("busy", ProviderFault.RATE_LIMITED), RateLimitedError),
+    ],
+)
+def test_provider_error_is_raised_and_envelope_stays_open(
+    fault: SatelliteProviderError, raised: type[Exception]
+) -> None:
+    flight = MemoryUploadEnv(count=2)
+    flight.provider.faults = [fault] * 1_000
+    with pytest.raises(raised):
+        flight.create_upload().upload_pending_tiles(REQUEST)
+    assert len(flight.list_open_envelopes()) == 1
+    assert flight.list_statuses() == [PENDING] * 2
+
+
+def leave_open_envelope(flight: MemoryUploadEnv) -> SignedEnvelope:
+    """Leave an envelope open whose answer never came."""
+    flight.provider.faults = [provider_error("no", ProviderFault.UNAUTHORIZED)]
+    with pytest.raises(SatelliteProviderError):
+        flight.create_upload(batch_tiles_max=100).upload_pending_tiles(REQUEST)
+    (left,) = flight.list_open_envelopes()
+    flight.provider.posts.clear()
+    return left
+
+
+def test_invariant_8_open_envelope_is_resent_as_originally_signed() -> None:
+    flight = MemoryUploadEnv()
+    left = leave_open_envelope(flight)
+    report = flight.create_upload().upload_pending_tiles(REQUEST)
+    assert (report.outcome, report.tiles_acknowledged) == (UploadOutcome.SUCCESS, 5)
+    assert [envelope for envelope, _ in flight.provider.posts] == [left]
+    assert flight.list_open_envelopes() == []
+
+
+def replace_tile(flight: MemoryUploadEnv) -> None:
+    flight.capture(0, version=1)
+
+
+def remove_tile(flight: MemoryUploadEnv) -> None:
+    flight.metadata.forget([create_tile(0)])
+    flight.store.delete_tile(create_tile(0))
+
+
+@pytest.mark.parametrize(("change", "sent"), [(replace_tile, range(5)), (remove_tile, range(1, 5))])
+def test_invariant_8_changed_bytes_are_sent_under_new_key(
+    change: Callable[[MemoryUploadEnv], None], sent: range, caplog: pytest.LogCaptureFixture
+) -> None:
+    flight = MemoryUploadEnv()
+    left = leave_open_envelope(flight)
+    change(flight)
+    report = flight.create_upload(batch_tiles_max=100).upload_pending_tiles(REQUEST)
+    assert report.tiles_acknowledged == len(sent)
+    ((envelope, _),) = flight.provider.posts
+    assert envelope.batch.key != left.batch.key
+    assert flight.list_sent() == [[*map(create_tile, sent)]]
+    assert len(find_log_messages(caplog, "c11.upload.envelope_dropped")) == 1
+    assert flight.list_open_envelopes() == []
+
+
+def test_tile_rejected_on_resend_is_not_sent_again() -> None:
+    flight = MemoryUploadEnv(count=3)
+    leave_open_envelope(flight)
+    flight.provider.poison = {create_tile(1)}
+    report = flight.create_upload().upload_pending_tiles(REQUEST)
+    assert (report.outcome, report.tiles_rejected) == (UploadOutcome.PARTIAL, 1)
+    assert len(flight.provider.posts) == 1
+
+
+def test_rejection_carries_batch_key() -> None:
+    flight = MemoryUploadEnv(count=2)
+    flight.provider.poison = {create_tile(1)}
+    report = flight.create_upload().upload_pending_tiles(REQUEST)
+    (rejected,) = [each for each in report.per_tile_status if each.status is REJECTED]
+    ((envelope, _),) = flight.provider.posts
+    assert (rejected.reason, rejected.attempt) == ("blurred", envelope.batch.key)
+    assert flight.list_open_envelopes() == []
+
+
+def test_envelope_stays_open_until_rejections_are_counted() -> None:
+    flight = MemoryUploadEnv(count=4)
+    flight.provider.poison = {create_tile(1)}
+    upload = flight.create_upload(attempts_max=3)
+    upload.upload_pending_tiles(REQUEST)
+    (left,) = flight.list_open_envelopes()
+    assert left == flight.provider.posts[0][0]
+    upload.close_counted()
+    assert flight.list_open_envelopes() == []
+
+
+def test_uncounted_rejection_is_reported_again_after_crash() -> None:
+    flight = MemoryUploadEnv(count=2)
+    flight.provider.poison = {create_tile(1)}
+    flight.create_upload(attempts_max=3).upload_pending_tiles(REQUEST)
+    (left,) = flight.list_open_envelopes()
+    flight.provider.posts.clear()
+    again = flight.create_upload(attempts_max=3)
+    (status,) = again.upload_pending_tiles(REQUEST).per_tile_status
+    assert (status.tile_id, status.attempt) == (create_tile(1), left.batch.key)
+    assert status.reason == uploading.NOT_COUNTED
+    assert flight.provider.posts == []
+    again.close_counted()
+    assert flight.list_open_envelopes() == []
+
+
+def test_rejected_tile_is_resent_after_crash_without_counting() -> None:
+    flight = MemoryUploadEnv(count=2)
+    flight.provider.poison = {create_tile(1)}
+    flight.create_upload(attempts_max=3).upload_pending_tiles(REQUEST)
+    flight.provider.poison.clear()
+    flight.provider.posts.clear()
+    report = flight.create_upload().upload_pending_tiles(REQUEST)
+    assert (report.outcome, flight.list_sent()) == (UploadOutcome.SUCCESS, [[create_tile(1)]])
+    assert flight.list_open_envelopes() == []
+
+
+def test_unreadable_tile_is_not_a_rejection_and_does_not_block() -> None:
+    flight = MemoryUploadEnv(count=4)
+    flight.lose_tile_bytes(1)
+    report = flight.create_upload(attempts_max=1).upload_pending_tiles(REQUEST)
+    assert (report.tiles_acknowledged, report.tiles_rejected, report.tiles_unreadable) == (3, 0, 1)
+    (unreadable,) = [each for each in report.per_tile_status if not each.status.acknowledged]
+    assert (unreadable.tile_id, unreadable.attempt) == (create_tile(1), None)
+    assert unreadable.reason == uploading.UNREADABLE
+    assert report.outcome is UploadOutcome.PARTIAL
+    assert flight.list_sent() == [[create_tile(0)], [create_tile(2), create_tile(3)]]
+
+
+def test_fully_unreadable_batch_is_not_sent() -> None:
+    flight = MemoryUploadEnv(count=2)
+    flight.lose_tile_bytes(0)
+    flight.lose_tile_bytes(1)
+    assert flight.create_upload().upload_pending_tiles(REQUEST).tiles_unreadable == 2
+    assert flight.provider.posts == []
+
+
+def test_batch_is_reported_after_answers_are_recorded() -> None:
+    flight = MemoryUploadEnv(count=3)
+    seen: list[tuple[int, int, int]] = []
+
+    def listen(event: ProgressEvent) -> None:
+        assert isinstance(event, BatchAnswered)
+        uploaded = flight.list_statuses().count(UPLOADED)
+        seen.append((len(event.answers), event.size_bytes, uploaded))
+
+    flight.create_upload(progress=listen).upload_pending_tiles(REQUEST)
+    size = len(tile_content(0))
+    assert seen == [(2, 2 * size, 2), (1, size, 3)]
