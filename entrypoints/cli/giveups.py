@@ -64,7 +64,6 @@ def show_command(
 
     Its picture is taken out of the cache, into a file that can be looked at.
     """
-
     from tileferry.domain.tiles import TileId
     from tileferry.entrypoints.cli.output import (
         blame_option,
