@@ -143,11 +143,14 @@ class CallContext:
         )
 
     def build_success_event(
-        self, *, attempts: int, waited_s: float, clock: Clock
+        self, *, attempts: int, waited_s: float, policy: RetryPolicy, clock: Clock
     ) -> RetrySucceeded:
         """Return the event of a success that took more than one attempt."""
         return RetrySucceeded(
-            **self._common_fields(clock), total_attempts=attempts, total_delay_seconds=waited_s
+            **self._common_fields(clock),
+            total_attempts=attempts,
+            total_delay_seconds=waited_s,
+            policy_name=policy.name,
         )
 
     def build_idempotency_event(

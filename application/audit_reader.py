@@ -40,6 +40,7 @@ from tileferry.domain.retry import (
     Final,
     Retryable,
     RetryCategory,
+    UnreplayableDecision,
     replay_decision,
 )
 from tileferry.domain.text import format_error
@@ -76,8 +77,8 @@ class DecodedEntry:
         return record
 
     @property
-    def difference(self) -> DecisionDifference | None:
-        """How its decision comes out when it is made again, if not as recorded."""
+    def difference(self) -> DecisionDifference | UnreplayableDecision | None:
+        """What replaying its decision found, unless that is the same decision."""
         return None if self.record is None else replay_decision(self.record)
 
 

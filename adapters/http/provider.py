@@ -14,6 +14,7 @@ from attrs import define, evolve, field, frozen
 
 from tileferry.adapters.http.deadlines import call_within
 from tileferry.adapters.http.errors import call_translating_errors
+from tileferry.adapters.http.listing_format import parse_listing_page
 from tileferry.adapters.http.responses import (
     ResponseLimits,
     check_content_type,
@@ -31,7 +32,6 @@ from tileferry.domain.tiles import (
     ListingLimits,
     ListingPage,
     TileId,
-    parse_listing_page,
 )
 from tileferry.domain.validation import parse_datetime
 

@@ -18,6 +18,12 @@ from tileferry.adapters.http.responses import (
     to_provider_error,
 )
 from tileferry.adapters.http.transport import HttpxResponse
+from tileferry.adapters.http.upload_format import (
+    build_boundary,
+    compute_body_size,
+    iter_body,
+    parse_upload_response,
+)
 from tileferry.application import FlightUpload, RetryManager, UploadSettings
 from tileferry.application.download.provider_calls import to_schema_error
 from tileferry.application.ports.background import Background
@@ -32,13 +38,13 @@ from tileferry.application.ports.uploads import (
 )
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import (
+    Batch,
     PerTileStatus,
     SendingLimits,
     SignedEnvelope,
     TileMetadata,
     UploadBatchReport,
     UploadRequest,
-    parse_upload_response,
 )
 
 _OK = 200
@@ -56,6 +62,10 @@ class HttpUploadProvider:
     sending: SendingLimits = field(factory=SendingLimits)
     path: str = TILES_PATH
 
+    def iter_body(self, batch: Batch, contents: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield the body of a batch as it is posted."""
+        return iter_body(batch, contents)
+
     def post_batch(
         self, envelope: SignedEnvelope, contents: Iterable[bytes]
     ) -> tuple[PerTileStatus, ...]:
@@ -63,7 +73,7 @@ class HttpUploadProvider:
         url = f"{str(self.client.base_url).rstrip('/')}{self.path}"
         return call_translating_errors(
             lambda: send_within(
-                self.sending.compute_deadline_s(envelope.batch.size),
+                self.sending.compute_deadline_s(compute_body_size(envelope.batch)),
                 self.limits.deadline_s + _LEEWAY_S,  # what is merely slow is told so before that
                 lambda outgoing: self._post(envelope, contents, outgoing),
             ),
@@ -90,11 +100,11 @@ class HttpUploadProvider:
         request = self.client.build_request(
             "POST",
             self.path,
-            content=outgoing.stream(batch.iter_body(contents)),
+            content=outgoing.stream(self.iter_body(batch, contents)),
             headers={
                 "Accept-Encoding": "identity",
-                "Content-Type": f"multipart/form-data; boundary={batch.boundary}",
-                "Content-Length": str(batch.size),
+                "Content-Type": f"multipart/form-data; boundary={build_boundary(batch)}",
+                "Content-Length": str(compute_body_size(batch)),
                 "Idempotency-Key": batch.key,
                 "X-Flight-Id": batch.flight_id,
                 "X-Timestamp": envelope.timestamp,

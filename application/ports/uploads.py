@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol, runtime_checkable
 
 from tileferry.domain.tiles import (
+    Batch,
     FlightRecord,
     PerTileStatus,
     SignedEnvelope,
@@ -82,6 +83,13 @@ class UploadProvider(Protocol):
     @property
     def path(self) -> str:
         """Where batches are posted to; the signature covers it."""
+        ...
+
+    def iter_body(self, batch: Batch, contents: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield the body of a batch as it is posted; the signature covers its hash.
+
+        ``contents`` are the bytes of its tiles, in their order. A repeat has the same bytes.
+        """
         ...
 
     def post_batch(

@@ -1,39 +1,161 @@
-"""The two drivers of the retry loop: they call and wait, the loop decides.
+"""The drivers of the retry loop: they call and wait, the loop decides.
 
-Nothing but the call and one look at the clock happens until an attempt fails: the success path is
-what nearly every call takes.
+``call_with_retry`` and ``call_with_retry_async`` call a function. ``Attempts`` is for code that
+does not fit into one function::
+
+    for attempt in manager.attempts(RetryCategory.API_REQUEST, "Fetch the listing"):
+        with attempt:
+            page = fetch()
+
+``async for`` with ``async with`` does the same without blocking the event loop.
+
+A call that succeeds at once costs one look at the clock: the loop and the observer are created at
+the first failure.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from functools import partial
-from typing import Protocol, TypeVar
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
+
+from attrs import define, field
 
 from tileferry.application.ports.clock import AsyncSleep, Clock, Offload
 from tileferry.application.ports.retries import RetryTokens
 from tileferry.domain.errors import MisuseError
-from tileferry.domain.retry import (
-    Classifier,
-    FailedAttempt,
-    GiveUp,
-    RetryLoop,
-    RetryPolicy,
-)
+from tileferry.domain.retry import Classifier, FailedAttempt, GiveUp, RetryLoop, RetryPolicy
 
 Result = TypeVar("Result")
 JitterKey = str | Callable[[], str]
-"""What the jitter is derived from; one that must be made is made when it is needed."""
+"""What the jitter is derived from; a function is called at the first failure."""
 
 
 class RetryObserver(Protocol):
-    """Sees what a call that does not succeed at once comes to."""
+    """Observes a call that does not succeed at once."""
 
     def on_attempt_failed(self, attempt: FailedAttempt) -> None:
-        """Note a failed attempt and what was decided, before that happens."""
+        """Note a failed attempt and its decision, before the decision is acted on."""
         ...
 
     def on_success(self, loop: RetryLoop) -> None:
         """Note a success after failures."""
         ...
+
+
+@define
+class RetryState:
+    """A call after its first failure: the loop, and those that hear of its decisions.
+
+    It neither calls nor waits; both drivers and ``Attempts`` act on what it says.
+    """
+
+    loop: RetryLoop
+    clock: Clock
+    tokens: RetryTokens | None
+    observer: RetryObserver | None
+
+    def record_failure(self, error: Exception) -> Callable[[], None]:
+        """Decide what follows a failed attempt; return a function that tells the observer."""
+        now_s, loop = self.clock.monotonic(), self.loop
+        if self.tokens is None:
+            loop.record_failure(error, now_s=now_s)
+        else:
+            found = loop.classify(error)
+            self.tokens.charge(
+                lambda held: loop.record_failure(
+                    error, now_s=now_s, budget_tokens=held, error_class=found
+                )
+            )
+        return partial(self._notify_failure, loop.history[-1])
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no attempt follows the last failure."""
+        return isinstance(self.loop.history[-1].decision, GiveUp)
+
+    def get_delay(self, error: Exception) -> float | None:
+        """Return the wait before the next attempt; ``None`` when ``error`` is final."""
+        return self.loop.get_delay(error)
+
+    def notify_success(self) -> None:
+        """Tell the observer of a success after failures."""
+        if self.observer is not None:
+            self.observer.on_success(self.loop)
+
+    def _notify_failure(self, attempt: FailedAttempt) -> None:
+        if self.observer is not None:
+            self.observer.on_attempt_failed(attempt)
+
+
+def drive(
+    call: Callable[[], Result],
+    clock: Clock,
+    tokens: RetryTokens | None,
+    begin: Callable[..., RetryState],
+    arguments: tuple[Any, ...] = (),
+) -> Result:
+    """Return what ``call`` returns, trying again as the state says.
+
+    The first failure creates the state, by ``begin(started_s, *arguments)``. All is positional and
+    nothing is created before, because nearly every call succeeds at once.
+    """
+    if tokens is not None:
+        tokens.note_first_attempt()
+    state, started_s = None, clock.monotonic()
+    while True:
+        try:
+            result = call()
+        except Exception as error:
+            if state is None:
+                state = _begin(call, begin, started_s, arguments)
+            state.record_failure(error)()
+            delay_s = state.get_delay(error)
+            if delay_s is None:
+                raise
+        else:
+            if hasattr(type(result), "__await__"):
+                raise not_callable_error(result)
+            if state is not None:
+                state.notify_success()
+            return result
+        clock.sleep(delay_s)
+
+
+async def drive_async(  # noqa: PLR0917  # a positional call is the cheaper one
+    call: Callable[[], Awaitable[Result]],
+    clock: Clock,
+    tokens: RetryTokens | None,
+    sleep: AsyncSleep,
+    offload: Offload | None,
+    begin: Callable[..., RetryState],
+    arguments: tuple[Any, ...] = (),
+) -> Result:
+    """Do what ``drive`` does, for a ``call`` that returns a new awaitable each time.
+
+    With ``offload``, the observer runs off the event loop: it may wait for a disk or a database.
+    """
+    if tokens is not None:
+        tokens.note_first_attempt()
+    state, started_s = None, clock.monotonic()
+    while True:
+        try:
+            pending = call()
+            if is_awaitable := hasattr(type(pending), "__await__"):
+                result = await pending
+        except Exception as error:
+            if state is None:
+                state = _begin(call, begin, started_s, arguments)
+            await _notify(state.record_failure(error), offload)
+            delay_s = state.get_delay(error)
+            if delay_s is None:
+                raise
+        else:
+            if not is_awaitable:
+                raise not_callable_error(pending)
+            if state is not None:
+                await _notify(state.notify_success, offload)
+            return result  # type: ignore[possibly-undefined]  # it was awaited
+        await sleep(delay_s)
 
 
 def call_with_retry(
@@ -50,63 +172,16 @@ def call_with_retry(
 ) -> Result:
     """Return what ``call`` returns, trying again as ``policy`` says.
 
-    A final error is raised as it is; when the tries are used up, ``RetryError`` is raised from the
-    last one. What is not an ``Exception`` (an interrupt, a cancellation) passes straight through.
+    A final error is raised unchanged; when retries are exhausted, ``RetryError`` is raised from the
+    last error. Interrupts and cancellations (not an ``Exception``) are never retried.
     """
-    if not callable(call):
-        raise not_callable_error(call)
-    if tokens is not None:
-        tokens.note_first_attempt()
-    started_s = clock.monotonic()
-    try:
-        result = call()
-    except Exception as error:  # noqa: BLE001  # the policy says which errors count
-        failure = error
-    else:
-        return reject_awaitable(result)
-    return keep_trying(
-        call,
-        failure,
-        create_loop(policy, key, started_s, classifier),
-        category=category,
-        operation=operation,
-        clock=clock,
-        observer=observer() if observer else None,
-        tokens=tokens,
+    begin = partial(
+        _create_state, policy, key, category, operation, classifier, observer, clock, tokens
     )
+    return drive(call, clock, tokens, begin)
 
 
-def keep_trying(
-    call: Callable[[], Result],
-    error: Exception,
-    loop: RetryLoop,
-    *,
-    category: str,
-    operation: str,
-    clock: Clock,
-    observer: RetryObserver | None,
-    tokens: RetryTokens | None = None,
-) -> Result:
-    """Go on after the first attempt, which raised ``error``."""
-    try:
-        while True:
-            attempt = decide_after_failure(loop, error, clock, tokens)
-            if observer is not None:
-                observer.on_attempt_failed(attempt)
-            clock.sleep(get_delay_or_raise(loop, attempt, error, category, operation))
-            try:
-                result = call()
-            except Exception as failure:  # noqa: BLE001  # as above
-                error = failure
-            else:
-                if observer is not None:
-                    observer.on_success(loop)
-                return reject_awaitable(result)
-    finally:
-        del error  # it holds this frame, which holds it
-
-
-async def call_with_retry_async(
+def call_with_retry_async(
     call: Callable[[], Awaitable[Result]],
     *,
     policy: RetryPolicy,
@@ -119,133 +194,193 @@ async def call_with_retry_async(
     observer: Callable[[], RetryObserver] | None = None,
     offload: Offload | None = None,
     tokens: RetryTokens | None = None,
-) -> Result:
-    """Do what ``call_with_retry`` does, for a ``call`` that returns an awaitable each time.
+) -> Coroutine[Any, Any, Result]:
+    """Do what ``call_with_retry`` does, for a ``call`` that returns a new awaitable each time."""
+    begin = partial(
+        _create_state, policy, key, category, operation, classifier, observer, clock, tokens
+    )
+    return drive_async(call, clock, tokens, sleep, offload, begin)
 
-    An observer that may wait (for a disk, a database) does so by ``offload``, off the event loop.
-    """
-    if not callable(call):
-        raise not_callable_error(call)
-    if tokens is not None:
-        tokens.note_first_attempt()
-    started_s = clock.monotonic()
-    try:
-        pending = call()
-        if hasattr(type(pending), "__await__"):
-            return await pending
-    except Exception as error:  # noqa: BLE001  # the policy says which errors count
-        failure = error
-    else:
-        raise not_callable_error(pending)
-    return await keep_trying_async(
-        call,
-        failure,
-        create_loop(policy, key, started_s, classifier),
+
+def _create_state(  # noqa: PLR0917  # as its callers have them
+    policy: RetryPolicy,
+    key: JitterKey,
+    category: str,
+    operation: str,
+    classifier: Classifier | None,
+    observer: Callable[[], RetryObserver] | None,
+    clock: Clock,
+    tokens: RetryTokens | None,
+    started_s: float,
+) -> RetryState:
+    loop = RetryLoop(
+        policy=policy,
+        key=key if isinstance(key, str) else key(),
+        started_s=started_s,
+        classifier=classifier,
         category=category,
         operation=operation,
-        clock=clock,
-        sleep=sleep,
-        observer=observer() if observer else None,
-        offload=offload,
-        tokens=tokens,
     )
+    return RetryState(loop, clock, tokens, observer() if observer else None)
 
 
-async def keep_trying_async(
-    call: Callable[[], Awaitable[Result]],
-    error: Exception,
-    loop: RetryLoop,
-    *,
-    category: str,
-    operation: str,
-    clock: Clock,
-    sleep: AsyncSleep,
-    observer: RetryObserver | None,
-    offload: Offload | None,
-    tokens: RetryTokens | None = None,
-) -> Result:
-    """Go on after the first attempt, which raised ``error``."""
-    try:
-        while True:
-            attempt = decide_after_failure(loop, error, clock, tokens)
-            if observer is not None:
-                await _notify(partial(observer.on_attempt_failed, attempt), offload)
-            await sleep(get_delay_or_raise(loop, attempt, error, category, operation))
-            try:
-                result = await call()
-            except Exception as failure:  # noqa: BLE001  # as above
-                error = failure
-            else:
-                if observer is not None:
-                    await _notify(partial(observer.on_success, loop), offload)
-                return result
-    finally:
-        del error  # it holds this frame, which holds it
+def _begin(
+    call: object,
+    begin: Callable[..., RetryState],
+    started_s: float,
+    arguments: tuple[Any, ...],
+) -> RetryState:
+    if not callable(call):  # checked late, because only such a call fails for it
+        raise not_callable_error(call) from None
+    return begin(started_s, *arguments)
 
 
-def reject_awaitable(result: Result) -> Result:
-    """Return a result, unless it is still to be awaited."""
-    if hasattr(type(result), "__await__"):
-        raise not_callable_error(result)
-    return result
-
-
-async def _notify(tell: Callable[[], None], offload: Offload | None) -> None:
+async def _notify(notify: Callable[[], None], offload: Offload | None) -> None:
     if offload is None:
-        tell()
+        notify()
     else:
-        await offload(tell)
+        await offload(notify)
 
 
-def create_loop(
-    policy: RetryPolicy, key: JitterKey, started_s: float, classifier: Classifier | None
-) -> RetryLoop:
-    """Begin to count, after the first failure."""
-    made = key if isinstance(key, str) else key()
-    return RetryLoop(policy=policy, key=made, started_s=started_s, classifier=classifier)
-
-
-def decide_after_failure(
-    loop: RetryLoop, error: Exception, clock: Clock, tokens: RetryTokens | None = None
-) -> FailedAttempt:
-    """Have the loop decide, with what the bucket holds, and return the line of its history."""
-    now_s = clock.monotonic()
-    if tokens is None:
-        loop.record_failure(error, now_s=now_s)
-    else:
-        found = loop.classify(error)
-        tokens.charge(
-            lambda held: loop.record_failure(
-                error, now_s=now_s, budget_tokens=held, error_class=found
-            )
-        )
-    return loop.history[-1]
-
-
-def get_delay_or_raise(
-    loop: RetryLoop,
-    attempt: FailedAttempt,
-    error: Exception,
-    category: str,
-    operation: str,
-) -> float:
-    """Return how long to wait, or end the call as was decided."""
-    decision = attempt.decision
-    if not isinstance(decision, GiveUp):
-        return decision.delay_s
-    if decision.is_final:
-        raise error
-    raise loop.build_error(decision, category=category, operation=operation) from error
-
-
-def not_callable_error(given: object) -> MisuseError:
-    """Refuse what cannot be tried again: an awaitable that exists already, or the wrong driver."""
-    close = getattr(given, "close", None)
-    if hasattr(type(given), "__await__") and close is not None:
-        close()  # so that Python does not complain of it as well
+def not_callable_error(value: object) -> MisuseError:
+    """Return the error for a value that cannot be called again: an awaitable, or no function."""
+    close = getattr(value, "close", None)
+    if hasattr(type(value), "__await__") and close is not None:
+        close()  # so that Python does not warn that it was never awaited
     return MisuseError(
         what="call",
-        problem=f"a {type(given).__name__} cannot be called again",
+        problem=f"a {type(value).__name__} cannot be called again",
         remedy="pass a function: for call_with_retry_async one that returns a new awaitable each "
         "time, for call_with_retry one that returns a plain result",
     )
+
+
+@define(kw_only=True)
+class Attempts:
+    """Yields one attempt after the other, and waits between them; a success ends it."""
+
+    clock: Clock
+    sleep: AsyncSleep
+    offload: Offload | None
+    tokens: RetryTokens | None
+    begin: Callable[[float], RetryState]
+    """Creates the state at the first failure, from the time at which the first attempt began."""
+    on_begin: Callable[[], None]
+    """Called before the first attempt."""
+    on_end: Callable[[BaseException | None], None]
+    """Called after the last attempt, with its error."""
+    _state: RetryState | None = field(default=None, init=False)
+    _started_s: float = field(default=0.0, init=False)
+
+    def __iter__(self) -> Iterator["Attempt"]:
+        attempt = self._create_first()
+        while True:
+            yield attempt
+            delay_s = attempt.delay_s
+            if delay_s is None:
+                return
+            self.clock.sleep(delay_s)
+            attempt = Attempt(self)
+
+    async def __aiter__(self) -> AsyncIterator["Attempt"]:
+        attempt = self._create_first()
+        while True:
+            yield attempt
+            delay_s = attempt.delay_s
+            if delay_s is None:
+                return
+            await self.sleep(delay_s)
+            attempt = Attempt(self)
+
+    def _create_first(self) -> "Attempt":
+        self._state = None
+        if self.tokens is not None:
+            self.tokens.note_first_attempt()
+        self._started_s = self.clock.monotonic()
+        self.on_begin()
+        return Attempt(self)
+
+    def record_failure(self, error: Exception) -> Callable[[], None]:
+        """Decide what follows a failed attempt; return a function that tells the observer."""
+        if self._state is None:
+            self._state = self.begin(self._started_s)
+        return self._state.record_failure(error)
+
+    def notify_success(self) -> None:
+        """Tell the observer of a success after failures, and telemetry of the end."""
+        if self._state is not None:
+            self._state.notify_success()
+        self.on_end(None)
+
+    def get_delay(self, error: Exception) -> float | None:
+        """Return the wait before the next attempt; ``None`` when ``error`` is final."""
+        assert self._state is not None  # noqa: S101  # created by the failure
+        if self._state.is_over:
+            self.on_end(error)
+        return self._state.get_delay(error)
+
+
+@define
+class Attempt:
+    """The block that is tried; it suppresses an error that is worth another attempt."""
+
+    _attempts: Attempts
+    _is_used: bool = field(default=False, init=False)
+    _delay_s: float | None = field(default=None, init=False)
+
+    @property
+    def delay_s(self) -> float | None:
+        """The wait before the next attempt; ``None`` when there is none."""
+        if not self._is_used:
+            raise MisuseError(
+                what="attempt",
+                problem="was never entered, so its outcome is unknown",
+                remedy="run the operation inside `with attempt:`",
+            )
+        return self._delay_s
+
+    def __enter__(self) -> Self:
+        if self._is_used:
+            raise MisuseError(
+                what="attempt",
+                problem="has ended and cannot be entered again",
+                remedy="take the next attempt from the loop",
+            )
+        self._is_used = True
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        if error is None:
+            self._attempts.notify_success()
+            return False
+        if not isinstance(error, Exception):
+            self._attempts.on_end(error)
+            return False
+        self._attempts.record_failure(error)()
+        self._delay_s = self._attempts.get_delay(error)
+        return self._delay_s is not None
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        offload = self._attempts.offload
+        if error is None:
+            await _notify(self._attempts.notify_success, offload)
+            return False
+        if not isinstance(error, Exception):
+            self._attempts.on_end(error)
+            return False
+        await _notify(self._attempts.record_failure(error), offload)
+        self._delay_s = self._attempts.get_delay(error)
+        return self._delay_s is not None

@@ -54,6 +54,7 @@ Result = TypeVar("Result")
 _RENEWALS_PER_LEASE = 3
 WAIT_S_MAX = 900.0
 _WAIT_POLICY = RetryPolicy(
+    name="IDEMPOTENCY_WAIT",
     max_attempts=1_000,
     base_delay=0.05,
     max_delay=1.0,

@@ -12,12 +12,9 @@ from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.progress import ProgressListener
 from tileferry.application.ports.retries import CallInfo, CallObserver, Telemetry
 from tileferry.application.retries.driver import (
-    RetryObserver,
-    call_with_retry,
-    call_with_retry_async,
-    create_loop,
-    keep_trying,
-    keep_trying_async,
+    RetryState,
+    drive,
+    drive_async,
     not_callable_error,
 )
 from tileferry.application.retries.idempotent_call import IdempotentCall, WhenBusy
@@ -125,7 +122,10 @@ class AuditRetryObserver:
         """Write the event of a success after failures."""
         self.trail.emit(
             self.context.build_success_event(
-                attempts=len(loop.history) + 1, waited_s=loop.waited_s, clock=self.clock
+                attempts=len(loop.history) + 1,
+                waited_s=loop.waited_s,
+                policy=self.policy,
+                clock=self.clock,
             )
         )
 
@@ -166,10 +166,7 @@ Context = Mapping[str, JsonValue]
 
 @define
 class ManagedCall:
-    """One call with all that belongs to it; made for those that do not succeed at once.
-
-    Also for every call with a key, or that telemetry looks at.
-    """
+    """One call of the manager: created for calls that fail, have a key, or are observed."""
 
     manager: "RetryManager"
     category: str
@@ -184,83 +181,25 @@ class ManagedCall:
     watch: SafeCallObserver | None = None
     _final: BaseException | None = None
 
-    def run(self, call: Callable[[], Result]) -> Result:
-        """Call until it succeeds."""
-        manager = self.manager
-        return call_with_retry(
-            call,
-            policy=self.policy,
-            key=self.idempotency_key or manager.new_id,
-            category=self.category,
-            operation=self.operation,
-            clock=manager.clock,
-            classifier=self._classify,
-            observer=self.create_observer,
-            tokens=manager.tokens,
-        )
-
-    def run_async(self, call: Callable[[], Awaitable[Result]]) -> Awaitable[Result]:
-        """Await until it succeeds."""
-        manager = self.manager
-        return call_with_retry_async(
-            call,
-            policy=self.policy,
-            key=self.idempotency_key or manager.new_id,
-            category=self.category,
-            operation=self.operation,
-            clock=manager.clock,
-            sleep=manager.sleep,
-            classifier=self._classify,
-            observer=self.create_observer,
-            offload=manager.offload,
-            tokens=manager.tokens,
-        )
-
-    def keep_trying(self, call: Callable[[], Result], error: Exception, started_s: float) -> Result:
-        """Go on after a first attempt that raised ``error``."""
-        manager = self.manager
-        return keep_trying(
-            call,
-            error,
-            create_loop(self.policy, manager.new_id, started_s, self.classifier),
-            category=self.category,
-            operation=self.operation,
-            clock=manager.clock,
-            observer=self.create_observer(),
-            tokens=manager.tokens,
-        )
-
-    async def keep_trying_async(
-        self, call: Callable[[], Awaitable[Result]], error: Exception, started_s: float
-    ) -> Result:
-        """Go on after a first attempt that raised ``error``."""
-        manager = self.manager
-        return await keep_trying_async(
-            call,
-            error,
-            create_loop(self.policy, manager.new_id, started_s, self.classifier),
-            category=self.category,
-            operation=self.operation,
-            clock=manager.clock,
-            sleep=manager.sleep,
-            observer=self.create_observer(),
-            offload=manager.offload,
-            tokens=manager.tokens,
-        )
-
-    def run_observed(
-        self, call: Callable[[], Any], once: Callable[["ManagedCall"], IdempotentCall]
+    def run(
+        self,
+        call: Callable[[], Any],
+        *,
+        payload: JsonValue | bytes,
+        when_busy: WhenBusy,
+        result_type: Any,
     ) -> Any:
-        """Call under the key, if there is one, while telemetry looks on."""
+        """Call with retries, under the key if there is one, observed by telemetry."""
         if not callable(call):
             raise not_callable_error(call)
         self.begin_watch()
         try:
             if self.idempotency_key is None:
-                result = self.run(call)
+                result = self._drive(call)
             else:
                 result = self.manager.get_idempotency_manager().run_once(
-                    partial(self.run, call), once(self)
+                    partial(self._drive, call),
+                    self._to_idempotent_call(payload, when_busy, result_type),
                 )
         except BaseException as error:
             self.end_watch(error)
@@ -268,19 +207,25 @@ class ManagedCall:
         self.end_watch(None)
         return result
 
-    async def run_observed_async(
-        self, call: Callable[[], Awaitable[Any]], once: Callable[["ManagedCall"], IdempotentCall]
+    async def run_async(
+        self,
+        call: Callable[[], Awaitable[Any]],
+        *,
+        payload: JsonValue | bytes,
+        when_busy: WhenBusy,
+        result_type: Any,
     ) -> Any:
-        """Await under the key, if there is one, while telemetry looks on."""
+        """Do what ``run`` does, for a ``call`` that returns a new awaitable each time."""
         if not callable(call):
             raise not_callable_error(call)
         self.begin_watch()
         try:
             if self.idempotency_key is None:
-                result = await self.run_async(call)
+                result = await self._drive_async(call)
             else:
                 result = await self.manager.get_idempotency_manager().run_once_async(
-                    partial(self.run_async, call), once(self)
+                    partial(self._drive_async, call),
+                    self._to_idempotent_call(payload, when_busy, result_type),
                 )
         except BaseException as error:
             self.end_watch(error)
@@ -288,10 +233,55 @@ class ManagedCall:
         self.end_watch(None)
         return result
 
-    def is_final(self, error: Exception) -> bool:
-        """Tell whether the operation raised this, and trying it again cannot help.
+    def _drive(self, call: Callable[[], Result]) -> Result:
+        manager = self.manager
+        return drive(call, manager.clock, manager.tokens, self.begin)
 
-        What we raise ourselves, for a sink that failed or a classifier that did, is not its end.
+    def _drive_async(self, call: Callable[[], Awaitable[Result]]) -> Awaitable[Result]:
+        manager = self.manager
+        return drive_async(
+            call, manager.clock, manager.tokens, manager.sleep, manager.offload, self.begin
+        )
+
+    def begin(self, started_s: float) -> RetryState:
+        """Return the state that its first failure creates."""
+        manager = self.manager
+        loop = RetryLoop(
+            policy=self.policy,
+            key=self.idempotency_key or manager.new_id(),
+            started_s=started_s,
+            classifier=self._classify,
+            category=self.category,
+            operation=self.operation,
+        )
+        observer = AuditRetryObserver(
+            context=self.context,
+            policy=self.policy,
+            trail=manager.audit,
+            clock=manager.clock,
+            progress=manager.progress,
+            watch=self.watch,
+        )
+        return RetryState(loop, manager.clock, manager.tokens, observer)
+
+    def _to_idempotent_call(
+        self, payload: JsonValue | bytes, when_busy: WhenBusy, result_type: Any
+    ) -> IdempotentCall:
+        assert self.idempotency_key is not None  # noqa: S101  # checked by the caller
+        return IdempotentCall(
+            key=self.idempotency_key,
+            context=self.context,
+            payload=payload,
+            when_busy=when_busy,
+            result_type=result_type,
+            observe=None if self.watch is None else self.watch.on_idempotency,
+            is_final=self._is_final,
+        )
+
+    def _is_final(self, error: Exception) -> bool:
+        """Tell whether the operation raised this error and it was classified as final.
+
+        Errors of ours, from an audit sink or a classifier, are not an outcome of the operation.
         """
         return error is self._final
 
@@ -313,19 +303,8 @@ class ManagedCall:
             additional_context=self.additional_context,
         )
 
-    def create_observer(self) -> RetryObserver:
-        """Return what writes its events, once there is one to write."""
-        return AuditRetryObserver(
-            context=self.context,
-            policy=self.policy,
-            trail=self.manager.audit,
-            clock=self.manager.clock,
-            progress=self.manager.progress,
-            watch=self.watch,
-        )
-
     def begin_watch(self) -> None:
-        """Have telemetry look on, if there is any."""
+        """Start to observe, if the manager has telemetry."""
         manager = self.manager
         if manager.telemetry is not None:
             self.watch = SafeCallObserver.start(
@@ -333,7 +312,7 @@ class ManagedCall:
             )
 
     def end_watch(self, error: BaseException | None) -> None:
-        """Tell telemetry how it ended."""
+        """Tell telemetry how the call ended."""
         if self.watch is None:
             return
         if error is None:
@@ -342,17 +321,6 @@ class ManagedCall:
             self.watch.on_failure(error)
 
 
-def to_idempotent_call(
-    call: ManagedCall, *, payload: JsonValue | bytes, when_busy: WhenBusy, result_type: Any
-) -> IdempotentCall:
-    """Return the call under its key."""
-    assert call.idempotency_key is not None  # noqa: S101  # whoever asks has looked
-    return IdempotentCall(
-        key=call.idempotency_key,
-        context=call.context,
-        payload=payload,
-        when_busy=when_busy,
-        result_type=result_type,
-        observe=None if call.watch is None else call.watch.on_idempotency,
-        is_final=call.is_final,
-    )
+def begin_call(started_s: float, *arguments: Any) -> RetryState:
+    """Return the state of a call that had no ``ManagedCall`` before its first failure."""
+    return ManagedCall(*arguments).begin(started_s)

@@ -12,11 +12,10 @@ from tileferry.application.audit import AuditTrail
 from tileferry.application.ports.clock import AsyncSleep, Clock, Offload
 from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
 from tileferry.application.ports.retries import RetryTokens, Telemetry
-from tileferry.application.retries.attempts import Attempts
-from tileferry.application.retries.driver import not_callable_error, reject_awaitable
+from tileferry.application.retries.driver import Attempts, drive, drive_async
 from tileferry.application.retries.idempotency import IdempotencyManager
 from tileferry.application.retries.idempotent_call import WhenBusy
-from tileferry.application.retries.managed_call import Context, ManagedCall, to_idempotent_call
+from tileferry.application.retries.managed_call import Context, ManagedCall, begin_call
 from tileferry.domain.canonical import JsonValue
 from tileferry.domain.errors import InvalidValueError, MisuseError
 from tileferry.domain.retry import POLICY_MATRIX, Classifier, RetryCategory, RetryPolicy
@@ -94,12 +93,18 @@ class RetryManager:
     progress: ProgressListener = NULL_LISTENER
     """Receives ``RetryScheduled`` before each wait."""
 
-    def get_policy(self, category: RetryCategory | str) -> RetryPolicy:
-        """Return the policy of a category, by itself, by its code or by its name."""
-        try:
-            return self.policies[category]  # type: ignore[index]  # a code is equal to its member
-        except (KeyError, TypeError):
-            return self.policies[RetryCategory.parse(category)]
+    def get_policy(
+        self, category: RetryCategory | str, policy: RetryPolicy | None = None
+    ) -> RetryPolicy:
+        """Return ``policy``, or that of the category, given as a member, its code or its name."""
+        if policy is None:
+            try:
+                return self.policies[category]  # type: ignore[index]  # a code equals its member
+            except (KeyError, TypeError):
+                return self.policies[RetryCategory.parse(category)]
+        if not isinstance(policy, RetryPolicy):
+            raise InvalidValueError(field="policy", value=policy, problem="must be a RetryPolicy")
+        return policy
 
     def without_waiting(self) -> "RetryManager":
         """Return a manager that decides the same and waits for nothing: for tests."""
@@ -136,30 +141,19 @@ class RetryManager:
         With a key the result is recorded, and given back to whoever comes with the same key.
         ``payload`` is what the key stands for; the same key with another payload is refused.
         """
-        chosen = self._choose_policy(policy, category)
-        # Nearly every call succeeds at once and needs nothing of what follows.
-        failure, started_s = None, self.clock.monotonic()
-        if idempotency_key is None and self.telemetry is None and callable(coro):
-            if self.tokens is not None:
-                self.tokens.note_first_attempt()
-            try:
-                pending = coro()
-                if hasattr(type(pending), "__await__"):
-                    return await pending
-            except Exception as error:  # noqa: BLE001  # the policy says which errors count
-                failure = error
-            else:
-                raise not_callable_error(pending)
-        call = ManagedCall(
+        chosen = self.get_policy(category, policy)
+        arguments = (
             self, category, operation, chosen, idempotency_key,
             tenant_id, correlation_id, trace_id, additional_context, classifier,
         )  # fmt: skip
-        if failure is not None:
-            return await call.keep_trying_async(coro, failure, started_s)
-        once = partial(
-            to_idempotent_call, payload=payload, when_busy=when_busy, result_type=result_type
+        if idempotency_key is None and self.telemetry is None:  # nearly every call
+            return await drive_async(
+                coro, self.clock, self.tokens, self.sleep, self.offload, begin_call, arguments
+            )
+        result = await ManagedCall(*arguments).run_async(
+            coro, payload=payload, when_busy=when_busy, result_type=result_type
         )
-        return cast("Result", await call.run_observed_async(coro, once))
+        return cast("Result", result)
 
     def execute_with_retry_sync(  # noqa: PLR0917  # as above
         self,
@@ -179,27 +173,17 @@ class RetryManager:
         result_type: Any = Any,
     ) -> Result:
         """Do what ``execute_with_retry`` does, for a plain function."""
-        chosen = self._choose_policy(policy, category)
-        failure, started_s = None, self.clock.monotonic()
-        if idempotency_key is None and self.telemetry is None and callable(call):
-            if self.tokens is not None:
-                self.tokens.note_first_attempt()
-            try:
-                result = call()
-            except Exception as error:  # noqa: BLE001  # the policy says which errors count
-                failure = error
-            else:
-                return reject_awaitable(result)
-        this = ManagedCall(
+        chosen = self.get_policy(category, policy)
+        arguments = (
             self, category, operation, chosen, idempotency_key,
             tenant_id, correlation_id, trace_id, additional_context, classifier,
         )  # fmt: skip
-        if failure is not None:
-            return this.keep_trying(call, failure, started_s)
-        once = partial(
-            to_idempotent_call, payload=payload, when_busy=when_busy, result_type=result_type
+        if idempotency_key is None and self.telemetry is None:
+            return drive(call, self.clock, self.tokens, begin_call, arguments)
+        result = ManagedCall(*arguments).run(
+            call, payload=payload, when_busy=when_busy, result_type=result_type
         )
-        return cast("Result", this.run_observed(call, once))
+        return cast("Result", result)
 
     def retries(
         self,
@@ -215,7 +199,7 @@ class RetryManager:
         ``idempotency_key`` is given the call's arguments and returns its key. Then the function's
         return type is checked now: one whose values cannot be kept is refused here.
         """
-        chosen = self._choose_policy(policy, category)
+        chosen = self.get_policy(category, policy)
 
         def decorate(function: Function) -> Function:
             name = operation or getattr(function, "__qualname__", type(function).__name__)
@@ -266,32 +250,18 @@ class RetryManager:
     ) -> Attempts:
         """Return attempts to go through with ``for`` or ``async for``, each a context manager."""
         call = ManagedCall(
-            self, category, operation, self._choose_policy(policy, category), None,
+            self, category, operation, self.get_policy(category, policy), None,
             tenant_id, correlation_id, trace_id, additional_context, classifier,
         )  # fmt: skip
         return Attempts(
-            policy=call.policy,
-            key=self.new_id,
-            category=category,
-            operation=operation,
             clock=self.clock,
             sleep=self.sleep,
             offload=self.offload,
-            classifier=classifier,
-            observer=call.create_observer,
             tokens=self.tokens,
-            begin=call.begin_watch,
-            end=call.end_watch,
+            begin=call.begin,
+            on_begin=call.begin_watch,
+            on_end=call.end_watch,
         )
-
-    def _choose_policy(
-        self, policy: RetryPolicy | None, category: RetryCategory | str
-    ) -> RetryPolicy:
-        if policy is None:
-            return self.get_policy(category)
-        if not isinstance(policy, RetryPolicy):
-            raise InvalidValueError(field="policy", value=policy, problem="must be a RetryPolicy")
-        return policy
 
     def get_idempotency_manager(self) -> IdempotencyManager:
         """Return the manager of keys, or say that there is none."""

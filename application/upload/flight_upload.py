@@ -217,7 +217,7 @@ class FlightUpload:
         if sum(tile.blob.length for tile in tiles) <= KEPT_BYTES_MAX:
             contents = kept = list(contents)
         timestamp = datetime.fromtimestamp(self.clock.now(), UTC).isoformat()
-        body_sha256 = _hash_pieces(batch.iter_body(contents))
+        body_sha256 = _hash_pieces(self.provider.iter_body(batch, contents))
         message = build_signing_input(
             method="POST",
             path=self.provider.path,
@@ -284,7 +284,7 @@ class FlightUpload:
         if any(row is not None and row.voting_status is not VotingStatus.PENDING for row in rows):
             return self._report_earlier_rejections(envelope, rows)
         try:
-            body = envelope.batch.iter_body(self._read_contents(envelope.batch))
+            body = self.provider.iter_body(envelope.batch, self._read_contents(envelope.batch))
             is_same = _hash_pieces(body) == envelope.body_sha256
         except (TileNotFoundError, DamagedTileError):
             is_same = False

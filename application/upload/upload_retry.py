@@ -18,6 +18,7 @@ from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
 from tileferry.application.ports.tiles import TileMetadataStore
 from tileferry.application.ports.uploads import TileUploader
 from tileferry.domain.retry import (
+    UPLOAD_TILE,
     FailedAttempt,
     Failure,
     GiveUp,
@@ -145,7 +146,7 @@ class IdempotentRetryTileUploader:
         }
         self.fdr_client.record(GIVEUP_KIND, payload, durable=True)
         self._decide(
-            build_upload_policy(self.config.max_per_tile_attempts - 1, 0.0, 0.0),
+            build_upload_policy(self.config.max_per_tile_attempts - 1, 0.0, 0.0, name=UPLOAD_TILE),
             _build_context(f"Upload tile {entry.tile_id}", flight_id),
             key=str(entry.tile_id),
             attempt=attempts,
@@ -179,11 +180,8 @@ class IdempotentRetryTileUploader:
         self, request: UploadRequest, retries_used: int, rejected: int
     ) -> RetryAt | GiveUp:
         """Ask the one retry decision whether this call goes on, and after how long."""
-        config = self.config
         return self._decide(
-            build_upload_policy(
-                config.max_in_call_retries, config.backoff_base_s, config.backoff_cap_s
-            ),
+            self._policy,
             _flight_context(request),
             key=request.flight_id,
             attempt=retries_used + 1,
@@ -195,7 +193,9 @@ class IdempotentRetryTileUploader:
         if self.audit is not None:
             context = _flight_context(request)
             self.audit.emit(
-                context.build_success_event(attempts=attempts, waited_s=waited_s, clock=self.clock)
+                context.build_success_event(
+                    attempts=attempts, waited_s=waited_s, policy=self._policy, clock=self.clock
+                )
             )
 
     def _decide(
@@ -211,6 +211,13 @@ class IdempotentRetryTileUploader:
             self.audit.emit(event)
         report_retry(event, self.progress, self.logger)
         return decision
+
+    @property
+    def _policy(self) -> RetryPolicy:
+        config = self.config
+        return build_upload_policy(
+            config.max_in_call_retries, config.backoff_base_s, config.backoff_cap_s
+        )
 
     def _log_start(self, request: UploadRequest) -> None:
         config = self.config

@@ -1,4 +1,4 @@
-"""Archives that other tools read and write: what is in them, and how it is laid out."""
+"""Archives that other tools read and write: what is in them, and in which order."""
 
 from tileferry.domain.archives.archive import (
     DESCRIPTION_BYTES_MAX,
@@ -12,64 +12,28 @@ from tileferry.domain.archives.archive import (
     flip_row,
     is_archive_description,
 )
-from tileferry.domain.archives.facts import (
-    LINE_BYTES_MAX,
-    TileFacts,
-    format_facts_line,
-    parse_facts_line,
-)
-from tileferry.domain.archives.pmtiles import (
-    HEADER_BYTES,
-    MAGIC,
-    ROOT_END,
-    ArchiveCounts,
-    DirectoryEntry,
-    FileLayout,
-    FileSection,
-    compute_leaf_entries,
-    decode_directory,
-    decode_header,
-    encode_directory,
-    encode_header,
+from tileferry.domain.archives.curve import (
     find_block_start,
     get_block_tiles,
-    gzip_compress,
-    gzip_decompress,
     number_to_zxy,
     zxy_to_number,
 )
+from tileferry.domain.archives.facts import TileFacts
 
 __all__ = [
     "DESCRIPTION_BYTES_MAX",
-    "HEADER_BYTES",
-    "LINE_BYTES_MAX",
-    "MAGIC",
-    "ROOT_END",
-    "ArchiveCounts",
     "ArchiveDescription",
     "ArchiveDescriptionBuilder",
     "ArchiveFormat",
     "ContentDigest",
-    "DirectoryEntry",
-    "FileLayout",
-    "FileSection",
     "TileFacts",
     "TileOrder",
-    "compute_leaf_entries",
-    "decode_directory",
-    "decode_header",
     "detect_format",
     "detect_tile_kind",
-    "encode_directory",
-    "encode_header",
     "find_block_start",
     "flip_row",
-    "format_facts_line",
     "get_block_tiles",
-    "gzip_compress",
-    "gzip_decompress",
     "is_archive_description",
     "number_to_zxy",
-    "parse_facts_line",
     "zxy_to_number",
 ]

@@ -1,18 +1,12 @@
 """What the cache knows of a tile beside its bytes, as an archive carries it along."""
 
-import json
 from datetime import UTC, datetime
 
 from attrs import converters, field, frozen, validators
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.json import JsonObject, parse_json
 from tileferry.domain.tiles.metadata import TileMetadata
-from tileferry.domain.tiles.tile_id import TileId
 from tileferry.domain.validation import as_float, aware, parse_datetime, positive, sha256_hex
-
-LINE_BYTES_MAX = 1_024
-FACTS = ("produced_at", "resolution_m_per_px", "sha256")
 
 
 @frozen(kw_only=True)
@@ -56,26 +50,6 @@ class TileFacts:
         )
 
     def to_texts(self) -> tuple[str | None, float | None, str | None]:
-        """Return the three as ``read`` takes them."""
+        """Return the three as ``parse`` takes them."""
         moment = self.produced_at
         return None if moment is None else moment.isoformat(), self.resolution_m_per_px, self.sha256
-
-
-def format_facts_line(tile: TileId, facts: TileFacts) -> bytes:
-    """Write a line of ``tiles.jsonl``."""
-    told = {
-        "tile": f"{tile.zoom}/{tile.x}/{tile.y}",
-        **dict(zip(FACTS, facts.to_texts(), strict=True)),
-    }
-    return json.dumps(told, separators=(",", ":")).encode() + b"\n"
-
-
-def parse_facts_line(line: bytes, *, number: int, source: str) -> tuple[TileId, TileFacts]:
-    """Read a line; a refusal names it by its number."""
-    name = f"tiles.jsonl, line {number}"
-    data = JsonObject.from_value(parse_json(line, field=name, bytes_max=LINE_BYTES_MAX), name)
-    with data.locate_errors("tile"):
-        tile = TileId.parse(f"{source}/{data.get('tile', str)}")
-    with data.locate_errors():
-        facts = TileFacts.parse(*(data.fields.get(field) for field in FACTS))
-    return tile, facts

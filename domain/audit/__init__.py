@@ -1,6 +1,6 @@
 """Audit: the events, their canonical bytes, and the chain that holds them."""
 
-from tileferry.domain.audit.calls import CallCollector
+from tileferry.domain.audit.calls import CallCollector, get_policy_name
 from tileferry.domain.audit.chain import (
     GENESIS,
     ChainEntry,
@@ -59,6 +59,7 @@ __all__ = [
     "event_from_bytes",
     "event_from_json",
     "find_alerts",
+    "get_policy_name",
     "get_subject",
     "is_about",
     "verify_chain",

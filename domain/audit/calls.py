@@ -15,7 +15,15 @@ from tileferry.domain.audit.events import (
     RetryExhausted,
     RetrySucceeded,
 )
-from tileferry.domain.retry import DecisionRecord, Failure, PastCall, RetryAt
+from tileferry.domain.retry import (
+    DOWNLOAD_POLICY,
+    UPLOAD,
+    DecisionRecord,
+    Failure,
+    PastCall,
+    RetryAt,
+    RetryCategory,
+)
 
 OPEN_CALLS_MAX = 10_000
 _Event: TypeAlias = RetryAttempted | RetryExhausted | RetrySucceeded
@@ -26,6 +34,31 @@ _Records: TypeAlias = list[DecisionRecord]
 def is_first_failure(failure: Failure) -> bool:
     """Tell whether a failure was the first of its call."""
     return failure.attempt == 1 and failure.rate_limited == 0
+
+
+def get_policy_name(event: AuditEvent) -> str | None:
+    """Return the name of the policy that decided over the event's call, if it is of a call."""
+    match event:
+        case RetryAttempted() | RetryExhausted():
+            return event.decision_record.policy_name or _derive_policy_name(event)
+        case RetrySucceeded():
+            return event.policy_name or _derive_policy_name(event)
+        case _:
+            return None
+
+
+# Reading old entries: they do not name their policy. Nothing is added to this table.
+_OLD_OPERATIONS = (
+    (RetryCategory.API_REQUEST, "GET ", DOWNLOAD_POLICY.name),
+    (RetryCategory.API_VALIDATION, "Upload flight ", UPLOAD),
+)
+
+
+def _derive_policy_name(event: _Event) -> str | None:
+    for category, beginning, name in _OLD_OPERATIONS:
+        if event.retry_category == category and event.operation.startswith(beginning):
+            return name
+    return next((item.name for item in RetryCategory if item == event.retry_category), None)
 
 
 @define

@@ -28,8 +28,8 @@ class IdempotencyAction(StrEnum):
     CLEAR = "clear"
 
 
-_OPTIONAL = "additional_context"
-"""The one field that is left out of an event that does not have it."""
+_OPTIONAL = ("additional_context", "policy_name")
+"""Fields that an event without them leaves out."""
 _optional_text = validators.optional(unicode)
 
 
@@ -71,8 +71,9 @@ class AuditEvent:
     def as_json(self) -> dict[str, JsonValue]:
         """Return the event in JSON's terms, its type included."""
         body = {item.name: _to_json(getattr(self, item.name)) for item in attrs.fields(type(self))}
-        if self.additional_context is None:
-            del body[_OPTIONAL]
+        for name in _OPTIONAL:
+            if body.get(name, name) is None:
+                del body[name]
         return {"event_type": self.event_type, **body}
 
     def canonical_bytes(self) -> bytes:
@@ -147,6 +148,8 @@ class RetrySucceeded(AuditEvent):
     operation: str = field(validator=unicode)
     total_attempts: int = field(validator=integer(2))
     total_delay_seconds: float = field(validator=number(0))
+    policy_name: str | None = field(default=None, validator=_optional_text)
+    """The policy that its failures were decided by; entries of before names have none."""
 
 
 @frozen(kw_only=True)
@@ -230,7 +233,7 @@ def event_from_json(data: Any) -> AuditEvent:
             remedy=f"known are {', '.join(EVENT_KINDS)}",
         )
     names = [item.name for item in attrs.fields(kind)]
-    missing = [name for name in names if name not in data and name != _OPTIONAL]
+    missing = [name for name in names if name not in data and name not in _OPTIONAL]
     if missing:
         raise InvalidValueError(
             field=f"{kind.event_type}.{missing[0]}", value=None, problem="is missing"

@@ -23,6 +23,7 @@ from tileferry.domain.retry.decide import (
     decide,
 )
 from tileferry.domain.retry.delays import (
+    DELAY_FUNCTION_VERSION,
     compute_jittered_delay,
     compute_nominal_delay,
     parse_retry_after,
@@ -34,12 +35,19 @@ from tileferry.domain.retry.policies import (
     PARTITION_POLICY,
     POLICY_MATRIX,
     RUN_POLICY,
+    UPLOAD,
+    UPLOAD_TILE,
     RetryCategory,
     build_upload_policy,
     limit_to_run,
 )
 from tileferry.domain.retry.policy import BackoffKind, RetryPolicy
-from tileferry.domain.retry.record import DecisionDifference, DecisionRecord, replay_decision
+from tileferry.domain.retry.record import (
+    DecisionDifference,
+    DecisionRecord,
+    UnreplayableDecision,
+    replay_decision,
+)
 from tileferry.domain.retry.simulation import (
     RetrySchedule,
     ScheduledWait,
@@ -57,11 +65,14 @@ from tileferry.domain.retry.what_if import (
 )
 
 __all__ = [
+    "DELAY_FUNCTION_VERSION",
     "DOWNLOAD_POLICY",
     "IN_RUN_WAIT_MAX_S",
     "PARTITION_POLICY",
     "POLICY_MATRIX",
     "RUN_POLICY",
+    "UPLOAD",
+    "UPLOAD_TILE",
     "BackoffKind",
     "Classifier",
     "Decision",
@@ -87,6 +98,7 @@ __all__ = [
     "ScheduledWait",
     "SimulatedAttempt",
     "Simulation",
+    "UnreplayableDecision",
     "WhatIfOutcome",
     "WhatIfSummary",
     "build_schedule",

@@ -1,11 +1,11 @@
-"""The retry loop without its I/O: a driver makes the calls and sleeps, the loop says what is next.
+"""The retry core: it decides what follows a failed attempt, and neither calls nor waits.
 
-A driver, synchronous or not, calls the operation; only when that raises does it need a loop::
+A driver, synchronous or not, calls the operation. When that raises, the driver asks the loop::
 
-    loop = RetryLoop(policy=policy, key=key, started_s=started_s)
-    decision = loop.after_failure(error, now_s=clock.monotonic())
+    loop.record_failure(error, now_s=clock.monotonic())
+    delay_s = loop.get_delay(error)
 
-and then sleeps ``decision.delay_s`` and calls again, or gives up.
+and then waits ``delay_s`` and calls again. A call that succeeds at once needs no loop.
 """
 
 from attrs import define, field, frozen
@@ -19,7 +19,7 @@ from tileferry.domain.text import format_error, printable
 
 @frozen(kw_only=True)
 class FailedAttempt:
-    """One line of the history: what failed, what it was taken for, and what was decided."""
+    """One entry of the history: the failure, its error, and the decision."""
 
     failure: Failure
     decision: Decision
@@ -41,13 +41,15 @@ class RetryLoop:
     started_s: float
     """Monotonic time at which the first attempt began."""
     classifier: Classifier | None = None
+    category: str = ""
+    operation: str = ""
     history: list[FailedAttempt] = field(factory=list, init=False)
     _attempt: int = field(default=1, init=False)
     _rate_limited: int = field(default=0, init=False)
 
     @property
     def waited_s(self) -> float:
-        """What all waits up to now add up to."""
+        """The sum of all waits so far."""
         decisions = (failed.decision for failed in self.history)
         return sum(decision.delay_s for decision in decisions if isinstance(decision, RetryAt))
 
@@ -61,8 +63,8 @@ class RetryLoop:
     ) -> Decision:
         """Record that an attempt raised ``error``, and decide.
 
-        Whoever has classified it already says so: a classifier is somebody else's code, and not to
-        be called while a lock is held.
+        Pass ``error_class`` when a lock is held: the classifier is foreign code and must not run
+        under it.
         """
         failure = Failure(
             key=self.key,
@@ -86,16 +88,24 @@ class RetryLoop:
         )
         return decision
 
-    def build_error(self, decision: GiveUp, *, category: str, operation: str) -> RetryError:
-        """Return the error that tells the caller that all tries failed."""
-        return RetryError(
-            category=category,
-            operation=operation,
+    def get_delay(self, error: BaseException) -> float | None:
+        """Return the wait that the last decision orders; ``None`` when ``error`` is final.
+
+        Raises ``RetryError`` when the decision was to give up for another reason.
+        """
+        decision = self.history[-1].decision
+        if isinstance(decision, RetryAt):
+            return decision.delay_s
+        if decision.is_final:
+            return None
+        raise RetryError(
+            category=self.category,
+            operation=self.operation,
             attempts=len(self.history),
             elapsed_s=self.history[-1].failure.elapsed_s,
             reason=decision.reason,
             history=tuple(self.history),
-        )
+        ) from error
 
     def classify(self, error: BaseException) -> ErrorClass:
         """Classify an error, by the classifier or by the policy's lists."""

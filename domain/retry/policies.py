@@ -57,38 +57,51 @@ class RetryCategory(StrEnum):
         )
 
 
-def _build_policy(max_attempts: int, base_delay: float, max_delay: float) -> RetryPolicy:
-    return RetryPolicy(max_attempts=max_attempts, base_delay=base_delay, max_delay=max_delay)
-
+# Attempts, first delay and longest delay.
+_LIMITS = {
+    RetryCategory.NATS_CONNECT: (5, 1.0, 30.0),
+    RetryCategory.NATS_PUBLISH: (3, 0.5, 10.0),
+    RetryCategory.NATS_SUBSCRIBE: (3, 0.5, 10.0),
+    RetryCategory.NATS_STREAM_CREATE: (2, 2.0, 60.0),
+    RetryCategory.KV_CREATE: (2, 1.0, 30.0),
+    RetryCategory.KV_GET: (3, 0.5, 10.0),
+    RetryCategory.KV_PUT: (3, 0.5, 10.0),
+    RetryCategory.KV_DELETE: (2, 1.0, 30.0),
+    RetryCategory.EXECUTION_INTENT: (2, 2.0, 60.0),
+    RetryCategory.EXECUTION_CONTAINMENT: (2, 2.0, 60.0),
+    RetryCategory.EXECUTION_EXPIRATION: (1, 1.0, 30.0),
+    RetryCategory.APPROVAL_CHECK: (3, 1.0, 30.0),
+    RetryCategory.APPROVAL_GRANT: (2, 2.0, 60.0),
+    RetryCategory.REPLAY_PROCESSING: (1, 1.0, 30.0),
+    RetryCategory.REPLAY_VALIDATION: (2, 1.0, 30.0),
+    RetryCategory.API_REQUEST: (3, 1.0, 30.0),
+    RetryCategory.API_VALIDATION: (2, 0.5, 10.0),
+}
 
 POLICY_MATRIX: Mapping[RetryCategory, RetryPolicy] = MappingProxyType(
     {
-        RetryCategory.NATS_CONNECT: _build_policy(5, 1.0, 30.0),
-        RetryCategory.NATS_PUBLISH: _build_policy(3, 0.5, 10.0),
-        RetryCategory.NATS_SUBSCRIBE: _build_policy(3, 0.5, 10.0),
-        RetryCategory.NATS_STREAM_CREATE: _build_policy(2, 2.0, 60.0),
-        RetryCategory.KV_CREATE: _build_policy(2, 1.0, 30.0),
-        RetryCategory.KV_GET: _build_policy(3, 0.5, 10.0),
-        RetryCategory.KV_PUT: _build_policy(3, 0.5, 10.0),
-        RetryCategory.KV_DELETE: _build_policy(2, 1.0, 30.0),
-        RetryCategory.EXECUTION_INTENT: _build_policy(2, 2.0, 60.0),
-        RetryCategory.EXECUTION_CONTAINMENT: _build_policy(2, 2.0, 60.0),
-        RetryCategory.EXECUTION_EXPIRATION: _build_policy(1, 1.0, 30.0),
-        RetryCategory.APPROVAL_CHECK: _build_policy(3, 1.0, 30.0),
-        RetryCategory.APPROVAL_GRANT: _build_policy(2, 2.0, 60.0),
-        RetryCategory.REPLAY_PROCESSING: _build_policy(1, 1.0, 30.0),
-        RetryCategory.REPLAY_VALIDATION: _build_policy(2, 1.0, 30.0),
-        RetryCategory.API_REQUEST: _build_policy(3, 1.0, 30.0),
-        RetryCategory.API_VALIDATION: _build_policy(2, 0.5, 10.0),
+        category: RetryPolicy(
+            name=category.name,
+            max_attempts=max_attempts,
+            base_delay=base_delay,
+            max_delay=max_delay,
+        )
+        for category, (max_attempts, base_delay, max_delay) in _LIMITS.items()
     }
 )
 
 DOWNLOAD_POLICY = RetryPolicy(
-    max_attempts=5, base_delay=1.0, max_delay=4.0, jitter_enabled=False, max_rate_limited=1
+    name="DOWNLOAD",
+    max_attempts=5,
+    base_delay=1.0,
+    max_delay=4.0,
+    jitter_enabled=False,
+    max_rate_limited=1,
 )
 """A tile's GET: 1, 2, 4, 4 s after server errors; a second 429 is the last."""
 
 RUN_POLICY = RetryPolicy(
+    name="RUN",
     max_attempts=8,
     base_delay=60.0,
     max_delay=3600.0,
@@ -104,7 +117,7 @@ submission, so not even rate limits keep it for ever.
 """
 
 PARTITION_POLICY = RetryPolicy(
-    max_attempts=4, base_delay=300.0, max_delay=7200.0, backoff_multiplier=6.0
+    name="PARTITION", max_attempts=4, base_delay=300.0, max_delay=7200.0, backoff_multiplier=6.0
 )
 """A partition that the validator rejected, when automation may requeue it: 5 min, 30 min, 2 h."""
 
@@ -127,8 +140,13 @@ def limit_to_run(policy: RetryPolicy) -> RetryPolicy:
     )
 
 
+UPLOAD = "UPLOAD"
+UPLOAD_TILE = "UPLOAD_TILE"
+"""Names the policy of a tile's upload attempts over all calls."""
+
+
 def build_upload_policy(
-    max_in_call_retries: int, backoff_base_s: float, cap_s: float
+    max_in_call_retries: int, backoff_base_s: float, cap_s: float, *, name: str = UPLOAD
 ) -> RetryPolicy:
     """Return the in-call upload retry's policy: the n-th retry waits ``min(base ** n, cap)``."""
     if max_in_call_retries < 0:
@@ -136,6 +154,7 @@ def build_upload_policy(
             field="max_in_call_retries", value=max_in_call_retries, problem="must be 0 or more"
         )
     return RetryPolicy(
+        name=name,
         max_attempts=max_in_call_retries + 1,
         base_delay=backoff_base_s,
         max_delay=cap_s,

@@ -15,6 +15,7 @@ from tileferry.domain.validation import (
     instance,
     integer,
     number,
+    text,
 )
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ ATTEMPTS_MAX = 1_000
 DELAY_S_MAX = 7 * 24 * 3600.0
 DEADLINE_S_MAX = 90 * 24 * 3600.0
 MULTIPLIER_MAX = 100.0
+CUSTOM = "custom"
+"""The name of a policy that its maker did not name."""
 
 
 class BackoffKind(StrEnum):
@@ -35,6 +38,7 @@ class BackoffKind(StrEnum):
     """``base_delay ** attempt``."""
 
 
+_optional_text: Validator = validators.optional(text)
 ExceptionTypes = tuple[type[BaseException], ...]
 
 
@@ -82,6 +86,8 @@ class RetryPolicy:
         default=300.0, converter=as_float, validator=number(0, DELAY_S_MAX)
     )
     """No wait that the other side asks for is longer than this."""
+    name: str | None = field(default=CUSTOM, eq=False, validator=_optional_text)
+    """What decision records call it; ``None`` only when read from a record without a name."""
 
     def __attrs_post_init__(self) -> None:
         if self.backoff is BackoffKind.EXPONENTIAL and self.max_delay < self.base_delay:

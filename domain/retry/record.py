@@ -1,10 +1,10 @@
-"""A retry decision with all that it was made from, so that it can be made again."""
+"""A retry decision with all its inputs, so that it can be recomputed."""
 
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, assert_never
 
-from attrs import frozen
+from attrs import field, frozen
 
 from tileferry.domain.canonical import JsonValue, canonical_json
 from tileferry.domain.errors import InvalidValueError
@@ -18,42 +18,54 @@ from tileferry.domain.retry.decide import (
     RetryReason,
     decide,
 )
+from tileferry.domain.retry.delays import DELAY_FUNCTION_VERSION
 from tileferry.domain.retry.policy import BackoffKind, RetryPolicy
+from tileferry.domain.validation import integer
 
 Json = dict[str, JsonValue]
+_UNRECORDED_VERSION = 1
+"""The version behind records that were written before the version was recorded."""
 
 
 @frozen(kw_only=True)
 class DecisionRecord:
-    """What was known and what was decided.
+    """The inputs of a decision, and the decision.
 
-    Of the policy, the exception lists are left out: the error's class, which they led to, is here.
+    The policy's exception lists are left out: the failure has the error class they led to.
     """
 
     policy: RetryPolicy
     failure: Failure
     decision: Decision
+    function_version: int = field(default=DELAY_FUNCTION_VERSION, validator=integer(1))
+    """The version of the backoff and jitter function that computed the delay."""
 
-    def recompute(self) -> Decision:
-        """Decide again from the same facts."""
-        return decide(self.policy, self.failure)
+    @property
+    def policy_name(self) -> str | None:
+        """The name of the policy; ``None`` in records of before names were recorded."""
+        return self.policy.name
 
     def as_json(self) -> Json:
-        """Return the record in JSON's terms."""
-        return {
+        """Return the record as a JSON object; one without a name keeps its old form."""
+        body: Json = {
             "policy": _policy_to_json(self.policy),
             "failure": _failure_to_json(self.failure),
             "decision": _decision_to_json(self.decision),
         }
+        if self.policy_name is not None:
+            body["policy_name"] = self.policy_name
+            body["function_version"] = self.function_version
+        return body
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "DecisionRecord":
-        """Read what ``as_json`` wrote."""
+        """Parse what ``as_json`` returned, in this version or an earlier one."""
         try:
             return cls(
-                policy=_policy_from_json(data["policy"]),
+                policy=_policy_from_json(data["policy"], data.get("policy_name")),
                 failure=_failure_from_json(data["failure"]),
                 decision=_decision_from_json(data["decision"]),
+                function_version=data.get("function_version", _UNRECORDED_VERSION),
             )
         except InvalidValueError:
             raise
@@ -68,15 +80,29 @@ class DecisionRecord:
 
 @frozen(kw_only=True)
 class DecisionDifference:
-    """A decision that does not come out as it was recorded."""
+    """A recomputed decision that differs from the recorded one."""
 
     recorded: Decision
     recomputed: Decision
 
 
-def replay_decision(record: DecisionRecord) -> DecisionDifference | None:
-    """Make the decision again; ``None`` when it is the same to the byte."""
-    again = record.recompute()
+@frozen(kw_only=True)
+class UnreplayableDecision:
+    """A decision that a function computed which this version of the product does not have."""
+
+    function_version: int
+
+    @property
+    def problem(self) -> str:
+        """Why it cannot be compared."""
+        return f"cannot be replayed: written by function version {self.function_version}"
+
+
+def replay_decision(record: DecisionRecord) -> DecisionDifference | UnreplayableDecision | None:
+    """Recompute a decision; return ``None`` when it is the same to the byte."""
+    if record.function_version != DELAY_FUNCTION_VERSION:
+        return UnreplayableDecision(function_version=record.function_version)
+    again = decide(record.policy, record.failure)
     if canonical_json(_decision_to_json(again)) == canonical_json(
         _decision_to_json(record.decision)
     ):
@@ -99,16 +125,17 @@ def _policy_to_json(policy: RetryPolicy) -> Json:
     }
 
 
-def _policy_from_json(data: Mapping[str, Any]) -> RetryPolicy:
-    return _build_policy(*[data[name] for name in _POLICY_FIELDS])
+def _policy_from_json(data: Mapping[str, Any], policy_name: Any) -> RetryPolicy:
+    return _build_policy(policy_name, *[data[name] for name in _POLICY_FIELDS])
 
 
-# A long log tells of few policies again and again. By type as well: 1 is not True.
+# A long log repeats few policies. The cache is typed: 1 is not True.
 @lru_cache(maxsize=256, typed=True)
-def _build_policy(*values: Any) -> RetryPolicy:
+def _build_policy(policy_name: Any, *values: Any) -> RetryPolicy:
     data = dict(zip(_POLICY_FIELDS, values, strict=True))
     # Canonical JSON writes 1.0 as 1; reading it back as a float keeps the arithmetic the same.
     return RetryPolicy(
+        name=policy_name,
         max_attempts=data["max_attempts"],
         base_delay=_parse_number(data["base_delay"]),
         max_delay=_parse_number(data["max_delay"]),

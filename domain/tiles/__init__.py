@@ -34,7 +34,6 @@ from tileferry.domain.tiles.envelope import (
     EnvelopeTile,
     SignedEnvelope,
     build_signing_input,
-    parse_upload_response,
 )
 from tileferry.domain.tiles.eviction import (
     KEPT_STATUSES,
@@ -59,7 +58,6 @@ from tileferry.domain.tiles.listing import (
     ListingLimits,
     ListingPage,
     ListingProgress,
-    parse_listing_page,
 )
 from tileferry.domain.tiles.mercator import tile_at, tile_bounds
 from tileferry.domain.tiles.metadata import (
@@ -190,9 +188,7 @@ __all__ = [
     "parse_area",
     "parse_captured_tile",
     "parse_geojson_bbox",
-    "parse_listing_page",
     "parse_tile_path",
-    "parse_upload_response",
     "plan_eviction",
     "replaces",
     "should_abort_download",

@@ -1,24 +1,20 @@
-"""A signed batch of captured tiles: what is sent, to the byte, however often it is sent.
+"""A signed batch of captured tiles.
 
-A batch is ``multipart/form-data``: first the manifest, then each tile, in the manifest's order. The
-signature covers method, path, the body's hash, the idempotency key, the time and the flight.
+The signature covers method, path, the body's hash, the idempotency key, the time and the flight.
 """
 
 import json
-from collections.abc import Iterable, Iterator
 from datetime import datetime
 from functools import cached_property
-from hashlib import sha256
 from typing import Any
 
 from attrs import field, frozen
 
 from tileferry.domain.canonical import JsonValue
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.json import JsonObject, parse_json
+from tileferry.domain.json import parse_json
 from tileferry.domain.tiles.metadata import TILE_BYTES_MAX, TileMetadata
 from tileferry.domain.tiles.tile_id import TileId
-from tileferry.domain.tiles.upload import PerTileStatus, TileUploadStatus
 from tileferry.domain.validation import (
     as_float,
     as_tuple,
@@ -35,7 +31,6 @@ from tileferry.domain.validation import (
 BATCH_TILES_MAX = 1_000
 PUBLIC_KEY_BYTES, SIGNATURE_BYTES = 32, 64
 _MANIFEST_BYTES_MAX = BATCH_TILES_MAX * 1_024
-_PIECE_BYTES = 256 * 1024
 
 
 @frozen(kw_only=True)
@@ -103,7 +98,7 @@ class Batch:
 
     @classmethod
     def parse(cls, key: str, manifest: bytes) -> "Batch":
-        """Read a batch from its manifest; of what this makes, ``manifest`` is the same again."""
+        """Read a batch from its manifest; the result's ``manifest`` has the same bytes."""
         data = parse_json(manifest, field="manifest", bytes_max=_MANIFEST_BYTES_MAX)
         match data:
             case {"flight_id": str(flight_id), "tiles": list(lines)}:
@@ -120,48 +115,11 @@ class Batch:
             ) from error
 
     @cached_property
-    def boundary(self) -> str:
-        """What parts the body; of the key, so that a repeat has the same bytes."""
-        return f"tileferry-{sha256(self.key.encode()).hexdigest()[:32]}"
-
-    @cached_property
     def manifest(self) -> bytes:
-        """The first part: canonical JSON, of values of which nothing else has to be looked at."""
+        """The manifest as canonical JSON."""
         lines = [tile.as_json() for tile in self.tiles]
         return json.dumps(
             {"flight_id": self.flight_id, "tiles": lines}, sort_keys=True, separators=(",", ":")
-        ).encode()
-
-    @cached_property
-    def size(self) -> int:
-        """How many bytes the body has, without reading a tile."""
-        frame = sum(map(len, self.iter_body(b"" for _ in self.tiles)))
-        return frame + sum(tile.size for tile in self.tiles)
-
-    def iter_body(self, contents: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield the body in pieces; ``contents`` are the tiles' bytes, in their order.
-
-        A piece is several small tiles: what it costs to send one does not depend on its size.
-        """
-        piece = [self._build_part_header("manifest", "application/json"), self.manifest]
-        waiting = len(self.manifest)
-        for tile, content in zip(self.tiles, contents, strict=True):
-            piece += (
-                b"\r\n",
-                self._build_part_header(str(tile.tile_id), "application/octet-stream"),
-                content,
-            )
-            waiting += len(content)
-            if waiting >= _PIECE_BYTES:
-                yield b"".join(piece)
-                piece, waiting = [], 0
-        yield b"".join([*piece, f"\r\n--{self.boundary}--\r\n".encode()])
-
-    def _build_part_header(self, part: str, content_type: str) -> bytes:
-        return (
-            f"--{self.boundary}\r\n"
-            f'Content-Disposition: form-data; name="{part}"; filename="{part}"\r\n'
-            f"Content-Type: {content_type}\r\n\r\n"
         ).encode()
 
 
@@ -191,32 +149,3 @@ class SignedEnvelope:
     timestamp: str = field(validator=text)
     public_key: bytes = field(validator=_check_length(PUBLIC_KEY_BYTES))
     signature: bytes = field(validator=_check_length(SIGNATURE_BYTES), repr=lambda _: "…")
-
-
-def parse_upload_response(
-    content: bytes, batch: Batch, *, bytes_max: int
-) -> tuple[PerTileStatus, ...]:
-    """Read an answer, in the order of the batch; what is not as agreed is refused by its field."""
-    answer = parse_json(content, field="answer", bytes_max=bytes_max)
-    results = JsonObject.from_value(answer, "answer").get_list("results")
-    expected = {str(tile.tile_id): tile.tile_id for tile in batch.tiles}
-    found: dict[str, PerTileStatus] = {}
-    for index, line in enumerate(results):
-        data = JsonObject.from_value(line, f"answer.results[{index}]")
-        tile = data.fields.get("tile_id")
-        if not isinstance(tile, str) or tile not in expected:
-            raise data.build_error("tile_id", "is no tile of the batch")
-        if tile in found:
-            raise data.build_error("tile_id", "comes twice")
-        status, reason = data.get_enum("status", TileUploadStatus), data.fields.get("reason")
-        if status is TileUploadStatus.UNREADABLE:
-            raise data.build_error("status", "is not for a provider to say")
-        if reason is not None and not isinstance(reason, str):
-            raise data.build_error("reason", "must be text, or null")
-        found[tile] = PerTileStatus(tile_id=expected[tile], status=status, reason=reason)
-    missing = next((tile for tile in expected if tile not in found), None)
-    if missing is not None:
-        raise InvalidValueError(
-            field="answer.results", value=missing, problem="has no line for this tile"
-        )
-    return tuple(found[tile] for tile in expected)

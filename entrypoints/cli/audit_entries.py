@@ -25,6 +25,7 @@ from tileferry.domain.retry import (
     RateLimited,
     RetryPolicy,
     RetryReason,
+    UnreplayableDecision,
 )
 from tileferry.domain.text import printable
 from tileferry.entrypoints.cli.formatting import format_clock_time, format_duration
@@ -134,7 +135,9 @@ def replay_to_json(entries: Sequence[DecodedEntry]) -> dict[str, Any]:
     """Return every entry with its decision, as recorded and as made again."""
     return {
         "same": all(read.event is not None and read.difference is None for read in entries),
-        "decisions": sum(read.record is not None for read in entries),
+        "decisions": sum(
+            read.record is not None and not _is_unreplayable(read) for read in entries
+        ),
         "entries": [_replay_entry_to_json(read) for read in entries],
     }
 
@@ -143,15 +146,20 @@ def _replay_entry_to_json(read: DecodedEntry) -> dict[str, Any]:
     record = read.record
     if record is None:
         return {**entry_to_json(read), "same": None, "recomputed": None}
-    again = evolve(record, decision=record.recompute())
-    same = read.difference is None
-    return {**entry_to_json(read), "same": same, "recomputed": again.as_json()["decision"]}
+    found = read.difference
+    if isinstance(found, UnreplayableDecision):
+        body = {**entry_to_json(read), "problem": found.problem}
+        return {**body, "same": None, "recomputed": None}
+    again = record if found is None else evolve(record, decision=found.recomputed)
+    recomputed = again.as_json()["decision"]
+    return {**entry_to_json(read), "same": found is None, "recomputed": recomputed}
 
 
 def render_replay(entries: Sequence[DecodedEntry]) -> RenderableType:
     """Lay out every entry, its decision below it, and the verdict at the end."""
     lines = [line for read in entries for line in _render_entry(read)]
-    decisions = [read for read in entries if read.record is not None]
+    recorded = [read for read in entries if read.record is not None]
+    decisions = [read for read in recorded if not _is_unreplayable(read)]
     differing = [read.entry.sequence for read in decisions if read.difference is not None]
     unreadable = [read.entry.sequence for read in entries if read.event is None]
     count = f"{len(decisions)} decision{'' if len(decisions) == 1 else 's'}"
@@ -160,10 +168,17 @@ def render_replay(entries: Sequence[DecodedEntry]) -> RenderableType:
         lines.append(Text(f"{count} made again, and not the same: {numbers}", "bold red"))
     else:
         lines.append(Text(f"{count} made again, all the same to the byte", "green"))
+    if len(decisions) < len(recorded):
+        numbers = ", ".join(str(read.entry.sequence) for read in recorded if _is_unreplayable(read))
+        lines.append(Text(f"cannot be replayed: {numbers}", "bold red"))
     if unreadable:
         numbers = ", ".join(map(str, unreadable))
         lines.append(Text(f"could not be read: {numbers}", "bold red"))
     return Group(*lines)
+
+
+def _is_unreplayable(read: DecodedEntry) -> bool:
+    return isinstance(read.difference, UnreplayableDecision)
 
 
 def _render_entry(read: DecodedEntry) -> list[Text]:
@@ -172,11 +187,14 @@ def _render_entry(read: DecodedEntry) -> list[Text]:
     if record is None:
         return lines
     lines.append(Text(f"    from      {_describe_failure(record)}", "dim"))
-    lines.append(Text(f"    policy    {describe_policy(record.policy)}", "dim"))
+    name = "" if record.policy_name is None else f"{printable(record.policy_name)}: "
+    lines.append(Text(f"    policy    {name}{describe_policy(record.policy)}", "dim"))
     difference = read.difference
     decided = describe_decision(record.decision, exactly=difference is not None)
     lines.append(Text(f"    decided   {decided}"))
-    if difference is not None:
+    if isinstance(difference, UnreplayableDecision):
+        lines.append(Text(f"    unknown   {difference.problem}", "bold red"))
+    elif difference is not None:
         again = describe_decision(difference.recomputed, exactly=True)
         lines.append(Text(f"    differs   it comes out as: {again}", "bold red"))
     return lines

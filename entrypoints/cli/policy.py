@@ -233,7 +233,7 @@ def simulate_command(
     settings = load_config(config)
     with blame_option("--category"):
         chosen = find_policy(settings, category)
-    if chosen.operations is None:
+    if not chosen.is_for_calls:
         raise InvalidValueError(
             field="--category",
             value=chosen.name,

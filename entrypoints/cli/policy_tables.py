@@ -60,7 +60,7 @@ def render_policies(policies: Iterable[NamedPolicy]) -> RenderableType:
             Text(
                 f"* {named.table}: {named.name.lower()} has {name}"
                 f" {getattr(named.policy, name)}, usually {getattr(named.usual, name)}"
-                if named.operations
+                if named.table == "c11"
                 else f"* {named.table}.{name} is {getattr(named.policy, name)},"
                 f" usually {getattr(named.usual, name)}"
             )

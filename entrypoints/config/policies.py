@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 from attrs import evolve, frozen
 
-from tileferry.domain.audit import AuditEvent
+from tileferry.domain.audit import AuditEvent, get_policy_name
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import (
     DOWNLOAD_POLICY,
@@ -20,9 +20,11 @@ from tileferry.entrypoints.config.retry_overrides import build_category_policies
 from tileferry.entrypoints.config.sections import C11Config, Config, PartitionsConfig, WorkerConfig
 
 POLICY_FIELDS = [
-    field.name for field in attrs.fields(RetryPolicy) if not field.name.endswith("_exceptions")
+    field.name
+    for field in attrs.fields(RetryPolicy)
+    if field.name != "name" and not field.name.endswith("_exceptions")
 ]
-"""What can be set; which exceptions count is the program's business."""
+"""What can be set; the name and the exceptions that count are the program's."""
 _DEFAULT_C11 = C11Config()
 
 
@@ -62,16 +64,13 @@ class NamedPolicy:
 
     name: str
     category: RetryCategory
-    """What the events of its calls are filed under."""
+    """The category of its calls' events."""
     policy: RetryPolicy
     usual: RetryPolicy
     table: str
     """Where the configuration changes it."""
-    operations: str | None = ""
-    """How its operations begin, where the category has others too; ``None`` where there are none.
-
-    What is decided over runs and partitions is told with the change of their state.
-    """
+    is_for_calls: bool = True
+    """Whether it decides over calls; decisions over runs and partitions are in state changes."""
 
     @property
     def changed_fields(self) -> Sequence[str]:
@@ -83,13 +82,8 @@ class NamedPolicy:
         ]
 
     def applies_to(self, event: AuditEvent) -> bool:
-        """Tell whether an event is of a call under this policy."""
-        operation = getattr(event, "operation", "")
-        return (
-            self.operations is not None
-            and getattr(event, "retry_category", None) == self.category
-            and operation.startswith(self.operations)
-        )
+        """Tell whether this policy decided over the event's call."""
+        return get_policy_name(event) == self.name
 
 
 def list_policies(config: Config) -> Mapping[str, NamedPolicy]:
@@ -111,7 +105,6 @@ def list_policies(config: Config) -> Mapping[str, NamedPolicy]:
             policy=build_download_policy(config.c11),
             usual=build_download_policy(_DEFAULT_C11),
             table="c11",
-            operations="GET ",
         ),
         NamedPolicy(
             name="UPLOAD",
@@ -119,7 +112,6 @@ def list_policies(config: Config) -> Mapping[str, NamedPolicy]:
             policy=build_in_call_policy(config.c11),
             usual=build_in_call_policy(_DEFAULT_C11),
             table="c11",
-            operations="Upload flight ",
         ),
         NamedPolicy(
             name="RUN",
@@ -127,7 +119,7 @@ def list_policies(config: Config) -> Mapping[str, NamedPolicy]:
             policy=build_run_policy(config.worker),
             usual=RUN_POLICY,
             table="worker",
-            operations=None,
+            is_for_calls=False,
         ),
         NamedPolicy(
             name="PARTITION",
@@ -135,7 +127,7 @@ def list_policies(config: Config) -> Mapping[str, NamedPolicy]:
             policy=build_partition_policy(config.partitions),
             usual=PARTITION_POLICY,
             table="partitions",
-            operations=None,
+            is_for_calls=False,
         ),
     ):
         found[own.name] = own

@@ -27,7 +27,7 @@ from tileferry.domain.audit import (
     build_next_entry,
 )
 from tileferry.domain.errors import DatabaseError, RetryError
-from tileferry.domain.retry import POLICY_MATRIX, RetryAt, RetryCategory
+from tileferry.domain.retry import POLICY_MATRIX, DecisionDifference, RetryAt, RetryCategory
 
 LOST = DatabaseError(problem="the connection was lost", remedy="run again")
 
@@ -284,7 +284,7 @@ def test_decisions_are_recomputed_and_compared() -> None:
         make_log(event, lie, create_idempotency_used(3, "k"))
     ).read_newest(3)
     assert (true.record, true.difference) == (record, None)
-    assert false.difference is not None
+    assert isinstance(false.difference, DecisionDifference)
     assert (false.difference.recorded, false.difference.recomputed) == (
         forged.decision,
         record.decision,

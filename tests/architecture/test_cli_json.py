@@ -138,6 +138,7 @@ def test_optional_keys_are_the_documented_ones() -> None:
     assert optional == {
         *{"error", "why", "audit", "attribution"},
         *{"additional_context", "retry_after_s"},  # of the audit log's events
+        *{"policy_name", "function_version"},  # of the same; older entries lack them
     }
 
 

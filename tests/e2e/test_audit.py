@@ -198,6 +198,26 @@ def test_invariant_20_changed_decision_is_reported(
 
 
 @pytest.mark.usefixtures("auditor")
+def test_design_5_25_unknown_function_version_is_reported_not_compared(
+    database: Database,
+) -> None:
+    first = create_hour_of_calls()[0]
+    assert isinstance(first, RetryAttempted)
+    newer = evolve(first.decision_record, function_version=2)
+    store_events(database, [evolve(first, decision_record=newer)])
+    problem = "cannot be replayed: written by function version 2"
+    ran = run_in_process("audit", "replay", "1")
+    assert ran.code == 3
+    assert f"unknown   {problem}" in ran.out
+    assert "cannot be replayed: 1" in ran.out
+    assert "differs" not in ran.out
+    body = run_in_process("audit", "replay", "1", "--json").json
+    (entry,) = body["entries"]
+    assert (body["same"], body["decisions"]) == (False, 0)
+    assert (entry["same"], entry["recomputed"], entry["problem"]) == (None, None, problem)
+
+
+@pytest.mark.usefixtures("auditor")
 def test_replay_of_unknown_id_is_rejected() -> None:
     ran = run_in_process("audit", "replay", "nobody")
     assert (ran.code, ran.out) == (2, "")

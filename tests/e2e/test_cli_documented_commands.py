@@ -64,4 +64,4 @@ def test_help_examples_work_in_order(desktop: DocumentedEnv) -> None:
 
 
 def test_operator_pages_contain_commands() -> None:
-    assert {"README.md", "_docs/operations.md"} <= set(PAGES)
+    assert {"README.md", "_docs/pilot-guide.md", "_docs/administrator-guide.md"} <= set(PAGES)

@@ -157,7 +157,9 @@ def create_call_events(
     if not errors:
         return events
     attempts = len(loop.history) + 1
-    success = context.build_success_event(attempts=attempts, waited_s=loop.waited_s, clock=clock)
+    success = context.build_success_event(
+        attempts=attempts, waited_s=loop.waited_s, policy=chosen, clock=clock
+    )
     return [*events, success]
 
 

@@ -19,6 +19,7 @@ from tileferry.adapters.memory import (
 )
 from tileferry.application import FlightUpload, UploadSettings
 from tileferry.domain.tiles import (
+    Batch,
     BlobRef,
     FlightRecord,
     FlightState,
@@ -55,10 +56,14 @@ class FakeUploadProvider:
     poison: set[TileId] = field(factory=set)
     posts: list[tuple[SignedEnvelope, bytes]] = field(factory=list)
 
+    def iter_body(self, batch: Batch, contents: Iterable[bytes]) -> Iterator[bytes]:
+        yield batch.manifest
+        yield from contents
+
     def post_batch(
         self, envelope: SignedEnvelope, contents: Iterable[bytes]
     ) -> tuple[PerTileStatus, ...]:
-        self.posts.append((envelope, b"".join(envelope.batch.iter_body(contents))))
+        self.posts.append((envelope, b"".join(self.iter_body(envelope.batch, contents))))
         if self.faults:
             raise self.faults.pop(0)
         return tuple(self._create_status(each.tile_id) for each in envelope.batch.tiles)

@@ -20,27 +20,24 @@ from tileferry.adapters.filesystem.archives.destination import (
     apply_umask_mode,
     is_regular_file,
 )
-from tileferry.adapters.filesystem.files import Directory, FileCalls, OpenFile, translate_os_errors
-from tileferry.application.ports.archives import ArchivedTile, RefusedEntry
-from tileferry.domain.archives import (
+from tileferry.adapters.filesystem.archives.pmtiles_format import (
     HEADER_BYTES,
     MAGIC,
     ROOT_END,
     ArchiveCounts,
-    ArchiveDescription,
     DirectoryEntry,
     FileLayout,
     FileSection,
-    TileOrder,
     compute_leaf_entries,
     decode_directory,
     decode_header,
     encode_directory,
     encode_header,
     gzip_compress,
-    number_to_zxy,
-    zxy_to_number,
 )
+from tileferry.adapters.filesystem.files import Directory, FileCalls, OpenFile, translate_os_errors
+from tileferry.application.ports.archives import ArchivedTile, RefusedEntry
+from tileferry.domain.archives import ArchiveDescription, TileOrder, number_to_zxy, zxy_to_number
 from tileferry.domain.errors import ArchiveError, InvalidValueError
 from tileferry.domain.tiles import TILE_BYTES_MAX, TileId
 

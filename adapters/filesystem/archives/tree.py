@@ -15,20 +15,22 @@ from tileferry.adapters.filesystem.archives.destination import (
     ArchiveWorkspace,
     FileArchiveTarget,
 )
+from tileferry.adapters.filesystem.archives.facts_lines import (
+    LINE_BYTES_MAX,
+    format_facts_line,
+    parse_facts_line,
+)
 from tileferry.adapters.filesystem.files import Directory, FileCalls, OpenFile, translate_os_errors
 from tileferry.adapters.filesystem.operator_files import CaptureFolderFiles
 from tileferry.application.ports.archives import ArchivedTile, RefusedEntry
 from tileferry.application.ports.captures import CaptureFile
 from tileferry.domain.archives import (
     DESCRIPTION_BYTES_MAX,
-    LINE_BYTES_MAX,
     ArchiveDescription,
     TileFacts,
     TileOrder,
     detect_tile_kind,
-    format_facts_line,
     is_archive_description,
-    parse_facts_line,
 )
 from tileferry.domain.errors import ArchiveError, InvalidValueError
 from tileferry.domain.tiles import TILE_BYTES_MAX, CaptureFacts, TileId, parse_tile_path

@@ -16,9 +16,13 @@ from pmtiles.reader import MmapSource, Reader, all_tiles
 from pmtiles.tile import TileType
 from support.archives import MemoryCache, create_export_request, create_image, create_tile_id
 
-from tileferry.adapters.filesystem.archives import MbtilesTarget, PmtilesTarget, TreeTarget
+from tileferry.adapters.filesystem.archives import (
+    MbtilesTarget,
+    PmtilesTarget,
+    TreeTarget,
+    pmtiles_format,
+)
 from tileferry.adapters.filesystem.archives import pmtiles as pmtiles_adapter
-from tileferry.domain.archives import pmtiles
 from tileferry.domain.tiles import TileId
 
 ZOOM, WEST, NORTH, SIDE = 15, 19_000, 11_000, 6
@@ -73,7 +77,7 @@ def test_pmtiles_library_reads_leaf_directories_and_repeated_tiles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Leaves of a few entries make many of them, with a root that is still one."""
-    monkeypatch.setattr(pmtiles, "LEAF_ENTRIES", 4)
+    monkeypatch.setattr(pmtiles_format, "LEAF_ENTRIES", 4)
     monkeypatch.setattr(pmtiles_adapter, "_CONTENTS_REMEMBERED", 2)
     cache = MemoryCache()
     water = create_image("water")

@@ -1,7 +1,7 @@
 """Invariants 7 and 8: the server restarts at the worst moments of an upload."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from support.provider import RunningProvider
 
 from tileferry.application.ports.uploads import UploadProvider
 from tileferry.domain.errors import DatabaseError
-from tileferry.domain.tiles import PerTileStatus, SignedEnvelope, VotingStatus
+from tileferry.domain.tiles import Batch, PerTileStatus, SignedEnvelope, VotingStatus
 
 
 @pytest.fixture
@@ -32,6 +32,9 @@ class HookedProvider:
     @property
     def path(self) -> str:
         return self.inner.path
+
+    def iter_body(self, batch: Batch, contents: Iterable[bytes]) -> Iterator[bytes]:
+        return self.inner.iter_body(batch, contents)
 
     def post_batch(
         self, envelope: SignedEnvelope, contents: Iterable[bytes]

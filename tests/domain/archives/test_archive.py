@@ -14,9 +14,7 @@ from tileferry.domain.archives import (
     detect_format,
     detect_tile_kind,
     flip_row,
-    format_facts_line,
     is_archive_description,
-    parse_facts_line,
 )
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import (
@@ -116,13 +114,6 @@ def test_flipped_row_counts_from_opposite_edge() -> None:
     assert flip_row(0, 0) == 0
 
 
-def test_tile_facts_round_trip_through_line() -> None:
-    facts = TileFacts(produced_at=DAY, resolution_m_per_px=0.6, sha256=DIGEST)
-    line = format_facts_line(tile(3, 1, 2), facts)
-    assert line.endswith(b"}\n")
-    assert parse_facts_line(line, number=1, source="sat") == (tile(3, 1, 2), facts)
-
-
 def test_tile_facts_from_metadata_are_in_utc() -> None:
     moment = DAY.astimezone(timezone(timedelta(hours=3)))
     known = TileMetadata(
@@ -146,21 +137,18 @@ def test_every_tile_fact_is_optional() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "problem"),
+    ("facts", "problem"),
     [
-        (b"[]", "must be an object"),
-        (b'{"tile": 7}', "line 4.tile: must be text"),
-        (b'{"tile": "3/9/9"}', "line 4.tile"),
-        (b'{"tile": "../x"}', "line 4.tile"),
-        (b'{"tile": "3/1/1", "produced_at": 7}', "must be a time in text"),
-        (b'{"tile": "3/1/1", "produced_at": "soon"}', "ISO 8601"),
-        (b'{"tile": "3/1/1", "resolution_m_per_px": true}', "must be a number"),
-        (b'{"tile": "3/1/1", "resolution_m_per_px": -1}', "resolution_m_per_px"),
-        (b'{"tile": "3/1/1", "sha256": "short"}', "sha256"),
-        (b'{"tile": "' + b"3" * 2_000 + b'"}', "longer than"),
+        ((7, None, None), "must be a time in text"),
+        (("soon", None, None), "ISO 8601"),
+        ((None, True, None), "must be a number"),
+        ((None, "0.6", None), "must be a number"),
+        ((None, -1, None), "resolution_m_per_px"),
+        ((None, None, "short"), "sha256"),
     ],
 )
-def test_invalid_facts_line_is_rejected_with_line_number(line: bytes, problem: str) -> None:
-    with pytest.raises(InvalidValueError, match=problem) as caught:
-        parse_facts_line(line, number=4, source="sat")
-    assert "line 4" in str(caught.value)
+def test_invalid_tile_facts_are_rejected(
+    facts: tuple[object, object, object], problem: str
+) -> None:
+    with pytest.raises(InvalidValueError, match=problem):
+        TileFacts.parse(*facts)

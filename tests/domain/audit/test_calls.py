@@ -8,13 +8,22 @@ from attrs import evolve
 from support.audit_events import create_call_events, create_one_event_of_each_type
 
 from tileferry.adapters.memory import ManualClock
-from tileferry.domain.audit import AuditEvent, CallCollector, RetrySucceeded, calls
+from tileferry.domain.audit import (
+    AuditEvent,
+    CallCollector,
+    RetryAttempted,
+    RetryExhausted,
+    RetrySucceeded,
+    calls,
+    get_policy_name,
+)
 from tileferry.domain.retry import (
     ErrorClass,
     Final,
     PastCall,
     RateLimited,
     Retryable,
+    RetryCategory,
     RetryPolicy,
 )
 
@@ -34,6 +43,48 @@ def collect_calls(events: Iterable[AuditEvent]) -> tuple[list[PastCall], CallCol
 
 def summarize(call: PastCall) -> tuple[str, int, bool]:
     return call.records[0].failure.key, len(call.records), call.succeeded
+
+
+def forget_name(event: AuditEvent) -> AuditEvent:
+    """Return an event as it was written before policies were named."""
+    if isinstance(event, RetrySucceeded):
+        return evolve(event, policy_name=None)
+    assert isinstance(event, RetryAttempted | RetryExhausted)
+    policy = evolve(event.decision_record.policy, name=None)
+    return evolve(event, decision_record=evolve(event.decision_record, policy=policy))
+
+
+@pytest.mark.parametrize("errors", [[E], [E, E, E]])
+def test_policy_name_is_the_recorded_one(errors: list[ErrorClass]) -> None:
+    policy = evolve(PLAIN, name="DOWNLOAD")
+    events = create_call_events(errors, clock=ManualClock(), policy=policy, operation="POST")
+    assert {get_policy_name(event) for event in events} == {"DOWNLOAD"}
+
+
+@pytest.mark.parametrize(
+    ("category", "operation", "name"),
+    [
+        (RetryCategory.API_REQUEST, "GET tile 1", "DOWNLOAD"),
+        (RetryCategory.API_REQUEST, "POST 3 tiles", "API_REQUEST"),
+        (RetryCategory.API_VALIDATION, "Upload flight f", "UPLOAD"),
+        (RetryCategory.API_VALIDATION, "Upload tile t", "API_VALIDATION"),
+        (RetryCategory.KV_GET, "GET key", "KV_GET"),
+        ("RETRY_UNHEARD_OF", "GET key", None),
+    ],
+)
+def test_policy_name_of_old_entries_is_derived(
+    category: str, operation: str, name: str | None
+) -> None:
+    for event in make_events("a", E, E):
+        assert isinstance(event, RetryAttempted | RetryExhausted | RetrySucceeded)
+        old = forget_name(evolve(event, retry_category=category, operation=operation))
+        assert get_policy_name(old) == name
+
+
+def test_events_of_no_call_have_no_policy_name() -> None:
+    others = [event for event in create_one_event_of_each_type() if not hasattr(event, "operation")]
+    assert others
+    assert {get_policy_name(event) for event in others} == {None}
 
 
 def test_call_is_returned_when_it_ends() -> None:

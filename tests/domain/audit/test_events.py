@@ -13,7 +13,9 @@ from support.strategies import failures, moments, policies
 
 from tileferry.domain.audit import (
     EVENT_KINDS,
+    GENESIS,
     AuditEvent,
+    ChainEntry,
     IdempotencyAction,
     IdempotencyUsed,
     RetryAttempted,
@@ -23,6 +25,7 @@ from tileferry.domain.audit import (
     TileGivenUp,
     event_from_bytes,
     event_from_json,
+    verify_chain,
 )
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import (
@@ -35,6 +38,7 @@ from tileferry.domain.retry import (
     RetryPolicy,
     compute_nominal_delay,
     decide,
+    replay_decision,
 )
 from tileferry.domain.state_machine import Actor, Change
 
@@ -253,6 +257,50 @@ def test_events_round_trip_through_canonical_bytes(event: AuditEvent) -> None:
     back = event_from_json(json.loads(stored))
     assert back == event
     assert back.canonical_bytes() == stored
+
+
+OLD_ATTEMPT = (
+    b'{"attempt_number":2,"correlation_id":"d-1","decision_record":{"decision":{"attempt":3,'
+    b'"delay_s":1.9947662972908957,"outcome":"retry","rate_limited":0,"reason":"backoff"},'
+    b'"failure":{"attempt":2,"budget_tokens":null,"elapsed_s":1.25,"error":{"class":"retryable"},'
+    b'"key":"call-7","rate_limited":0},"policy":{"backoff":"exponential","backoff_multiplier":2,'
+    b'"base_delay":1,"deadline_s":null,"jitter_enabled":true,"jitter_factor":0.1,"max_attempts":3,'
+    b'"max_delay":30,"max_rate_limited":10,"max_retry_after_s":300}},'
+    b'"delay_seconds":1.9947662972908957,"event_type":"retry_attempt",'
+    b'"exception_message":"too slow","exception_type":"TimeoutError","max_attempts":3,'
+    b'"operation":"GET tile 17/3/5","retry_category":"RETRY_API_REQUEST","tenant_id":null,'
+    b'"timestamp":"2026-11-16T18:24:02.880623Z","trace_id":null}'
+)
+"""As stored by the version before policy names and function versions were recorded."""
+OLD_ATTEMPT_HASH = "a4207c1d90a35882f31d3338f3627db3d82ea84b96fee8bc2bb9514880dd4736"
+OLD_SUCCESS = (
+    b'{"correlation_id":"d-1","event_type":"retry_succeeded","operation":"GET tile 17/3/5",'
+    b'"retry_category":"RETRY_API_REQUEST","tenant_id":null,"timestamp":"2026-11-16T18:24:05Z",'
+    b'"total_attempts":3,"total_delay_seconds":3,"trace_id":null}'
+)
+OLD_ENTRIES = [OLD_ATTEMPT, OLD_SUCCESS]
+
+
+@pytest.mark.parametrize("stored", OLD_ENTRIES)
+def test_entries_without_policy_name_and_version_keep_their_bytes(stored: bytes) -> None:
+    assert event_from_bytes(stored).canonical_bytes() == stored
+
+
+def test_entry_of_previous_version_verifies_and_replays() -> None:
+    entry = ChainEntry(
+        sequence=1, previous_hash=GENESIS.hash, body=OLD_ATTEMPT, hash=OLD_ATTEMPT_HASH
+    )
+    assert verify_chain([entry]).intact
+    event = event_from_bytes(entry.body)
+    assert isinstance(event, RetryAttempted)
+    record = event.decision_record
+    assert (record.policy_name, record.function_version) == (None, 1)
+    assert replay_decision(record) is None
+
+
+def test_new_events_carry_policy_name_and_version() -> None:
+    body = json.loads(ATTEMPT.canonical_bytes())["decision_record"]
+    assert (body["policy_name"], body["function_version"]) == ("NATS_PUBLISH", 1)
 
 
 def test_event_kinds_are_indexed_by_type() -> None:

@@ -1,5 +1,7 @@
 """The loop without its I/O."""
 
+import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 from support.strategies import error_classes, policies
@@ -115,14 +117,17 @@ def test_error_with_failing_str_does_not_break_loop() -> None:
 
 
 def test_spec2_exhaustion_carries_category_attempts_operation_and_history() -> None:
-    loop = make_loop()
+    loop = evolve(make_loop(), category=RetryCategory.KV_GET, operation="Get a switch")
+    last = OSError("down")
     loop.record_failure(OSError("down"), now_s=100.25)
     loop.record_failure(OSError("down"), now_s=102.0)
-    decision = loop.record_failure(OSError("down"), now_s=104.0)
+    decision = loop.record_failure(last, now_s=104.0)
     assert isinstance(decision, GiveUp)
-    error = loop.build_error(decision, category=RetryCategory.KV_GET, operation="Get a switch")
+    with pytest.raises(RetryError) as raised:
+        loop.get_delay(last)
 
-    assert isinstance(error, RetryError)
+    error = raised.value
+    assert error.__cause__ is last
     assert error.category == "RETRY_KV_GET"
     assert error.operation == "Get a switch"
     assert error.attempts == 3

@@ -11,6 +11,11 @@ from support.strategies import failures, policies
 from tileferry.domain.canonical import canonical_json
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import (
+    DELAY_FUNCTION_VERSION,
+    DOWNLOAD_POLICY,
+    PARTITION_POLICY,
+    POLICY_MATRIX,
+    RUN_POLICY,
     DecisionDifference,
     DecisionRecord,
     Failure,
@@ -20,8 +25,12 @@ from tileferry.domain.retry import (
     RateLimited,
     Retryable,
     RetryAt,
+    RetryCategory,
     RetryPolicy,
+    UnreplayableDecision,
+    build_upload_policy,
     decide,
+    limit_to_run,
     replay_decision,
 )
 
@@ -85,7 +94,48 @@ def test_record_json_format() -> None:
             "attempt": 1,
             "rate_limited": 3,
         },
+        "policy_name": "custom",
+        "function_version": 1,
     }
+
+
+def test_design_5_25_record_carries_policy_name_and_function_version() -> None:
+    for policy in (DOWNLOAD_POLICY, limit_to_run(DOWNLOAD_POLICY), RUN_POLICY, PARTITION_POLICY):
+        stored = round_trip(make_record(policy, EXAMPLE.failure))
+        assert stored.policy_name == policy.name
+        assert stored.function_version == DELAY_FUNCTION_VERSION
+    assert [DOWNLOAD_POLICY.name, RUN_POLICY.name, PARTITION_POLICY.name] == [
+        "DOWNLOAD",
+        "RUN",
+        "PARTITION",
+    ]
+    assert build_upload_policy(3, 2.0, 60.0).name == "UPLOAD"
+    assert {category: policy.name for category, policy in POLICY_MATRIX.items()} == {
+        category: category.name for category in RetryCategory
+    }
+
+
+def test_policy_name_does_not_count_in_comparisons() -> None:
+    assert evolve(DOWNLOAD_POLICY, name="other") == DOWNLOAD_POLICY
+
+
+def test_unknown_function_version_is_reported_as_such() -> None:
+    data: Any = EXAMPLE.as_json()
+    newer = DecisionRecord.from_json({**data, "function_version": 2})
+    found = replay_decision(newer)
+    assert found == UnreplayableDecision(function_version=2)
+    assert isinstance(found, UnreplayableDecision)
+    assert found.problem == "cannot be replayed: written by function version 2"
+    assert round_trip(newer) == newer
+
+
+@pytest.mark.parametrize(
+    "fields", [{"function_version": 0}, {"function_version": "1"}, {"policy_name": 7}]
+)
+def test_invalid_name_or_version_is_rejected(fields: dict[str, Any]) -> None:
+    data: Any = EXAMPLE.as_json()
+    with pytest.raises(InvalidValueError, match=r"function_version|name"):
+        DecisionRecord.from_json({**data, **fields})
 
 
 def test_giveup_record_json_format() -> None:

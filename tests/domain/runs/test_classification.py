@@ -229,8 +229,9 @@ def test_unpickled_retry_error_is_classified_by_its_history() -> None:
     )
     decision: Decision = loop.record_failure(OSError("x"), now_s=1.0)
     assert isinstance(decision, GiveUp)
-    error = loop.build_error(decision, category="RETRY_KV_GET", operation="Get")
-    error.__cause__ = OSError("x")
+    with pytest.raises(RetryError) as raised:
+        loop.get_delay(OSError("x"))
+    error = raised.value
     assert classify_error(error) == Retryable()
     sent = pickle.loads(pickle.dumps(error))  # noqa: S301  # our own bytes
     assert sent.__cause__ is None

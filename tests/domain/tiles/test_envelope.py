@@ -1,6 +1,5 @@
 """Signed batches: the same bytes each time, and nothing left out of the signature."""
 
-import json
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
@@ -22,7 +21,6 @@ from tileferry.domain.tiles import (
     TileMetadata,
     VotingStatus,
     build_signing_input,
-    parse_upload_response,
 )
 
 CAPTURED = datetime(2026, 10, 20, 8, 30, tzinfo=UTC)
@@ -74,18 +72,6 @@ def test_envelope_tile_carries_tile_metadata() -> None:
     }
 
 
-def test_body_is_manifest_followed_by_tiles_in_order() -> None:
-    body = b"".join(BATCH.iter_body(CONTENTS))
-    assert body == b"".join(BATCH.iter_body(CONTENTS))
-    assert len(body) == BATCH.size
-    first, *parts, end = body.split(f"--{BATCH.boundary}".encode())
-    assert (first, end) == (b"", b"--\r\n")
-    contents = [part.split(b"\r\n\r\n", 1)[1].removesuffix(b"\r\n") for part in parts]
-    assert contents == [BATCH.manifest, *CONTENTS]
-    names = [part.split(b'name="')[1].split(b'"')[0].decode() for part in parts]
-    assert names == ["manifest", *(str(tile(number)) for number in range(3))]
-
-
 def test_batch_round_trips_through_manifest() -> None:
     read = Batch.parse("k1", BATCH.manifest)
     assert read == BATCH
@@ -100,14 +86,6 @@ def test_manifest_is_canonical_for_any_resolution(metres: float) -> None:
     assert f'"resolution_m_per_px":{canonical_json(metres).decode()}'.encode() in batch.manifest
     read = Batch.parse("k1", batch.manifest)
     assert (read, read.manifest) == (batch, batch.manifest)
-
-
-def test_large_body_is_yielded_in_chunks() -> None:
-    contents = [bytes(200_000)] * 5
-    batch = evolve(BATCH, tiles=[make_line(number, bytes(200_000)) for number in range(5)])
-    pieces = list(batch.iter_body(contents))
-    assert [len(piece) > 400_000 for piece in pieces] == [True, True, False]
-    assert sum(map(len, pieces)) == batch.size
 
 
 @pytest.mark.parametrize(
@@ -128,16 +106,6 @@ def test_large_body_is_yielded_in_chunks() -> None:
 def test_invalid_manifest_is_rejected(manifest: bytes) -> None:
     with pytest.raises(InvalidValueError):
         Batch.parse("k1", manifest)
-
-
-def test_boundary_is_derived_from_key() -> None:
-    assert BATCH.boundary != evolve(BATCH, key="k2").boundary
-    assert BATCH.boundary == evolve(BATCH, flight_id="F2").boundary
-
-
-def test_contents_not_matching_manifest_are_rejected() -> None:
-    with pytest.raises(ValueError, match="zip"):
-        list(BATCH.iter_body(CONTENTS[:2]))
 
 
 @pytest.mark.parametrize("count", [0, BATCH_TILES_MAX + 1])
@@ -176,56 +144,3 @@ def test_incomplete_envelope_is_rejected() -> None:
     ):  # fmt: skip
         with pytest.raises(InvalidValueError):
             SignedEnvelope(**{**whole, name: value})
-
-
-# Answers
-
-
-def make_response(*lines: Any) -> bytes:
-    return json.dumps({"results": list(lines)}).encode()
-
-
-def make_result(number: int, status: str = "accepted", **more: Any) -> dict[str, Any]:
-    return {"tile_id": str(tile(number)), "status": status, **more}
-
-
-def parse(content: bytes) -> Any:
-    return parse_upload_response(content, BATCH, bytes_max=10_000)
-
-
-def test_response_is_parsed_in_batch_order() -> None:
-    found = parse(
-        make_response(
-            make_result(2, "rejected", reason="bl\x1burred"),
-            make_result(0),
-            make_result(1, "duplicate"),
-        )
-    )
-    assert [(entry.tile_id, entry.status.value) for entry in found] == [
-        (tile(0), "accepted"),
-        (tile(1), "duplicate"),
-        (tile(2), "rejected"),
-    ]
-    assert found[2].reason == "bl\\x1burred"
-
-
-@pytest.mark.parametrize(
-    ("content", "field"),
-    [
-        (b"[]", "answer"),
-        (b'{"results": {}}', "answer.results"),
-        (make_response(7), "answer.results[0]"),
-        (make_response({"status": "accepted"}), "answer.results[0].tile_id"),
-        (make_response(make_result(9)), "answer.results[0].tile_id"),
-        (make_response(make_result(0), make_result(0)), "answer.results[1].tile_id"),
-        (make_response(make_result(0, "maybe")), "answer.results[0].status"),
-        (make_response(make_result(0, "unreadable")), "answer.results[0].status"),
-        (make_response({"tile_id": str(tile(0))}), "answer.results[0].status"),
-        (make_response(make_result(0, reason=7)), "answer.results[0].reason"),
-        (make_response(make_result(0), make_result(1)), "answer.results"),
-    ],
-)
-def test_invalid_response_is_rejected_by_field(content: bytes, field: str) -> None:
-    with pytest.raises(InvalidValueError) as refusal:
-        parse(content)
-    assert refusal.value.field == field

@@ -10,7 +10,7 @@ from tileferry.domain.archives import (
     number_to_zxy,
     zxy_to_number,
 )
-from tileferry.domain.archives.pmtiles import get_level_start
+from tileferry.domain.archives.curve import get_level_start
 from tileferry.domain.tiles import TileCoverage, TileRange
 from tileferry.domain.tiles.tile_id import ZOOM_MAX
 

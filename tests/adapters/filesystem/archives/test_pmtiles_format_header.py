@@ -3,15 +3,15 @@
 import pytest
 from pmtiles.tile import Compression, TileType, deserialize_header
 
-from tileferry.domain.archives import (
+from tileferry.adapters.filesystem.archives.pmtiles_format import (
     HEADER_BYTES,
     ArchiveCounts,
-    ArchiveDescription,
     FileLayout,
     FileSection,
     decode_header,
     encode_header,
 )
+from tileferry.domain.archives import ArchiveDescription
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import BBox
 

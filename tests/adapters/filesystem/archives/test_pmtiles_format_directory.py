@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pmtiles.tile import Entry, deserialize_directory, serialize_directory
 
-from tileferry.domain.archives import (
+from tileferry.adapters.filesystem.archives.pmtiles_format import (
     HEADER_BYTES,
     ROOT_END,
     DirectoryEntry,
@@ -15,8 +15,9 @@ from tileferry.domain.archives import (
     decode_directory,
     encode_directory,
     gzip_compress,
+    gzip_decompress,
 )
-from tileferry.domain.archives.pmtiles import get_level_start, gzip_decompress
+from tileferry.domain.archives.curve import get_level_start
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles.coverage import AREA_TILES_MAX
 from tileferry.domain.tiles.tile_id import ZOOM_MAX

@@ -1,0 +1,44 @@
+"""The lines of ``tiles.jsonl``."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from tileferry.adapters.filesystem.archives.facts_lines import format_facts_line, parse_facts_line
+from tileferry.domain.archives import TileFacts
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles import TileId
+
+TILE = TileId(source="sat", zoom=3, x=1, y=2)
+
+
+def test_tile_facts_round_trip_through_line() -> None:
+    facts = TileFacts(
+        produced_at=datetime(2026, 6, 1, 12, 30, tzinfo=UTC),
+        resolution_m_per_px=0.6,
+        sha256="ab" * 32,
+    )
+    line = format_facts_line(TILE, facts)
+    assert line.endswith(b"}\n")
+    assert parse_facts_line(line, number=1, source="sat") == (TILE, facts)
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (b"[]", "must be an object"),
+        (b'{"tile": 7}', "line 4.tile: must be text"),
+        (b'{"tile": "3/9/9"}', "line 4.tile"),
+        (b'{"tile": "../x"}', "line 4.tile"),
+        (b'{"tile": "3/1/1", "produced_at": 7}', "must be a time in text"),
+        (b'{"tile": "3/1/1", "produced_at": "soon"}', "ISO 8601"),
+        (b'{"tile": "3/1/1", "resolution_m_per_px": true}', "must be a number"),
+        (b'{"tile": "3/1/1", "resolution_m_per_px": -1}', "resolution_m_per_px"),
+        (b'{"tile": "3/1/1", "sha256": "short"}', "sha256"),
+        (b'{"tile": "' + b"3" * 2_000 + b'"}', "longer than"),
+    ],
+)
+def test_invalid_facts_line_is_rejected_with_line_number(line: bytes, problem: str) -> None:
+    with pytest.raises(InvalidValueError, match=problem) as caught:
+        parse_facts_line(line, number=4, source="sat")
+    assert "line 4" in str(caught.value)
