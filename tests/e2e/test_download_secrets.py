@@ -249,5 +249,5 @@ def test_progress_bar_shows_rate_limit_wait(
     ]
     drawn = run_on_terminal(operator, *DOWNLOAD, *())
     assert "listing: 0 tiles so far" in drawn
-    assert "the provider asks for patience: 2 s" in drawn
+    assert "rate limited; waiting 2 s" in drawn
     assert FLIGHT[1] in drawn
