@@ -204,7 +204,7 @@ CANNOT_BE: list[tuple[list[str], int, str]] = [
     ([*DAYS, "--area", "nowhere"], 2, "--bbox or as --area"),
     ([*DAYS, "--zoom", "x"], 2, "--zoom: is not a list"),
     ([*DAYS, "--out", "none/of/these/x.plan"], 7, "there is no such folder"),
-    ([*DAYS, "--out", "x" * 300], 7, "could not"),
+    ([*DAYS, "--out", "x" * 300], 7, "cannot create"),
 ]
 
 
