@@ -50,13 +50,13 @@ def add_archive_commands(app: typer.Typer) -> None:
 
 def export_command(
     *,
-    dest: Annotated[Path, typer.Argument(metavar="DEST", help="The file or folder to make.")],
+    dest: Annotated[Path, typer.Argument(metavar="DEST", help="File or folder to create.")],
     form: Annotated[
         Literal["tree", "mbtiles", "pmtiles"] | None,
         typer.Option(
             "--format",
             metavar="FORMAT",
-            help="tree, mbtiles or pmtiles; by default as the suffix of DEST says, or tree.",
+            help="tree, mbtiles or pmtiles (default: by the suffix of DEST, else tree).",
         ),
     ] = None,
     bbox: BboxOption = None,
@@ -65,26 +65,29 @@ def export_command(
     source: SourceOption = None,
     name: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="What the archive calls itself; by default as DEST."),
+        typer.Option(metavar="TEXT", help="Name in the archive's metadata (default: from DEST)."),
     ] = None,
     attribution: Annotated[
         str | None,
         typer.Option(
-            metavar="TEXT", help="Who is to be named with the pictures; by default xyz.attribution."
+            metavar="TEXT", help="Attribution in the archive's metadata (default: xyz.attribution)."
         ),
     ] = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Take the place of an archive that is there.")
+        bool, typer.Option("--replace", help="Replace an existing archive.")
     ] = False,
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Write tiles to a folder z/x/y.png, an MBTiles or a PMTiles file.
+    """Export tiles to a folder, an MBTiles file or a PMTiles file.
 
-    Without an area, all tiles of the source (by default c11.source). Every tile is checked when
-    it is read and once more in the finished archive; only then the archive gets its name. The
-    cache is not changed, and a download may go on beside it. Exit codes: 0 done; 3 damaged tiles
-    were left out; 4 DEST is there already, or there is nothing to export.
+    A folder has the tiles as z/x/y.png (or .jpg, .webp). Without an area, exports all tiles of the
+    source (default: c11.source). Every tile is verified when it is read, and again in the finished
+    archive, which gets its name only then. The cache is not changed; a download can run at the same
+    time.
+
+    Exit codes: 0 done; 3 damaged tiles were left out; 4 DEST already exists, or there is nothing
+    to export.
     """
     from tileferry.domain.archives import ArchiveFormat, detect_format
     from tileferry.domain.tiles.tile_id import check_source
@@ -129,14 +132,14 @@ def import_command(
     *,
     src: Annotated[
         Path,
-        typer.Argument(metavar="SRC", exists=True, help="An MBTiles file, or a folder z/x/y.png."),
+        typer.Argument(metavar="SRC", exists=True, help="MBTiles file, or a folder z/x/y.png."),
     ],
     form: Annotated[
         Literal["tree", "mbtiles"] | None,
         typer.Option(
             "--format",
             metavar="FORMAT",
-            help="tree or mbtiles; by default mbtiles for a file, tree for a folder.",
+            help="tree or mbtiles (default: mbtiles for a file, tree for a folder).",
         ),
     ] = None,
     source: SourceOption = None,
@@ -145,29 +148,30 @@ def import_command(
         typer.Option(
             "--sector",
             metavar="SECTOR",
-            help="How fresh the tiles must be: as for active_conflict or for stable_rear.",
+            help="Sector, which sets the maximum age of tiles: active_conflict refuses older tiles,"
+            " stable_rear downgrades them.",
         ),
     ] = "active_conflict",
     flight: Annotated[
-        str, typer.Option("--flight", metavar="FLIGHT", help="The flight that the tiles are for.")
+        str, typer.Option("--flight", metavar="FLIGHT", help="Flight that the tiles are for.")
     ] = "import",
     produced_at: Annotated[
         str | None,
         typer.Option(
-            metavar="DATE", help="When the pictures were taken, where the archive does not say it."
+            metavar="DATE", help="When the images were taken, for tiles whose archive does not say."
         ),
     ] = None,
     resolution: Annotated[
         float | None,
         typer.Option(
             metavar="M",
-            help="Metres a pixel, where the archive does not say it; by default as the level has.",
+            help="Meters per pixel, for tiles whose archive does not say (default: by zoom level).",
         ),
     ] = None,
     replace_tiles: Annotated[
         bool,
         typer.Option(
-            "--replace-tiles", help="Take the place of tiles with other bytes, unless newer."
+            "--replace-tiles", help="Replace tiles of the cache that differ, unless they are newer."
         ),
     ] = False,
     config: ConfigFile = None,
@@ -175,10 +179,11 @@ def import_command(
 ) -> None:
     """Import an archive, with the same checks as a download.
 
-    What the cache has already, to the byte, is passed over; so an import that was ended is run
-    again to go on. A tile with other bytes than the cache's is refused, unless --replace-tiles.
-    Exit codes: 0 done; 3 some entries were refused; 4 the archive cannot be read, the cache is in
-    use, or too small.
+    Tiles that the cache already has, byte for byte, are skipped, so re-running resumes. A tile
+    that differs from the cache's is refused unless --replace-tiles is given.
+
+    Exit codes: 0 done; 3 some entries were refused; 4 the archive cannot be read, or the cache is
+    in use or too small.
     """
     from attrs import asdict, evolve
 

@@ -38,10 +38,10 @@ def coverage_command(
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Show what the provider has in an area, without fetching any of it.
+    """Show what the provider has in an area, without downloading it.
 
-    By zoom level: how many tiles, how large, how old and how fine. Stale tiles are refused in
-    sector active_conflict, and downgraded in stable_rear.
+    For each zoom level: number, size, age and resolution of the tiles. Stale tiles are refused in
+    sector active_conflict and downgraded in stable_rear.
     """
     from tileferry.application.download.survey import TileGates, summarize_listing
     from tileferry.entrypoints.cli.formatting import bbox_to_json

@@ -63,8 +63,8 @@ def download_command(
 ) -> None:
     """Download an area for a flight. Re-run to resume.
 
-    Exit codes: 0 done, also when nothing was left to do; 3 some tiles are still missing; 4 refused
-    (the cache is in use, or too small); 5 the provider failed; 6 key or certificate; 130 stopped.
+    Exit codes: 0 done, or nothing to do; 3 some tiles are missing; 4 refused (the cache is in use
+    or too small); 5 the provider failed; 6 API key or certificate rejected; 130 stopped.
     """
     from attrs import asdict
 

@@ -46,16 +46,16 @@ def plan_command(
         typer.Option(
             "--rate",
             metavar="BYTES",
-            help="Bytes a second that the link carries, such as 2M; by default measured.",
+            help="Bandwidth in bytes per second, such as 2M (default: measured).",
         ),
     ] = None,
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Say what a download would fetch, take and evict, and whether it fits.
+    """Show what a download would fetch and evict, and whether it fits.
 
-    Nothing is stored and nothing evicted. Without --rate a few tiles are fetched, to measure how
-    long it would take. Exit code 4 when the area does not fit into the cache.
+    Read-only: nothing is stored or evicted. Without --rate, a few tiles are fetched to estimate
+    the duration. Exit code 4 if the area does not fit into the cache.
     """
     from tileferry.application.download.survey import (
         DownloadPlanner,

@@ -44,7 +44,7 @@ def upload_command(
         typer.Option(
             "--flight-record",
             metavar="FILE",
-            help="A flight record that says so; by default c11.flight_record_file.",
+            help="Flight record that says so (default: c11.flight_record_file).",
             dir_okay=False,
             exists=True,
         ),
@@ -52,13 +52,13 @@ def upload_command(
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Upload what a flight captured. Run again, it sends what is left.
+    """Upload the tiles that a flight captured. Re-run to resume.
 
-    It begins only once the aircraft is known to be on the ground.
+    Refused until the aircraft is known to be on the ground.
 
-    Exit codes: 0 done, also when nothing was left to do; 3 the provider rejected some tiles; 4
-    refused (not on the ground, or the cache is in use); 5 the provider failed; 6 key or
-    certificate; 130 stopped.
+    Exit codes: 0 done, or nothing to do; 3 the provider rejected some tiles; 4 refused (not on
+    the ground, or the cache is in use); 5 the provider failed; 6 API key or certificate rejected;
+    130 stopped.
     """
     from tileferry.domain.tiles import UploadRequest
     from tileferry.entrypoints.cli.failures import error_to_json

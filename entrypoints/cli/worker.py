@@ -1,4 +1,4 @@
-"""``tileferry worker``: takes runs from the queue until it is told to stop."""
+"""``tileferry worker``: process queued runs until a signal stops it."""
 
 import os
 import re
@@ -41,28 +41,31 @@ def worker_command(
     name: Annotated[
         str | None,
         typer.Option(
-            "--name", metavar="NAME", help="What the queue calls it; by default host and pid."
+            "--name",
+            metavar="NAME",
+            help="Name shown in the queue (default: host name and process id).",
         ),
     ] = None,
     ready_file: Annotated[
         Path | None,
         typer.Option(
-            "--ready-file", metavar="FILE", help="A file that is there while it takes runs."
+            "--ready-file", metavar="FILE", help="File that exists while the worker accepts runs."
         ),
     ] = None,
     until_idle: Annotated[
-        bool, typer.Option("--until-idle", help="End when no run is due, instead of waiting.")
+        bool, typer.Option("--until-idle", help="Exit when no run is due, instead of waiting.")
     ] = False,
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Take runs from the queue and carry them out. Start as many as you like.
+    """Process queued runs. Start as many workers as you like.
 
-    A first signal has it finish the run under way (up to worker.drain_s, then it is given back); a
-    second one ends it at once, and another worker takes its run when the lease is over.
+    The first signal drains: the current run may finish within worker.drain_s, else it returns to
+    the queue. The second signal exits immediately; another worker takes the run when its lease
+    expires.
 
-    Exit codes: 0 idle or drained; 4 it lost its lease, and should be started again; 7 it could not
-    start; 130 its run was given back, or it was stopped at once.
+    Exit codes: 0 idle or drained; 4 lease lost, start it again; 7 could not start; 130 the run
+    was returned to the queue, or a second signal stopped the worker.
     """
     from tileferry.adapters.postgres import get_schema_status
     from tileferry.application.ports.work import ALL_KINDS
