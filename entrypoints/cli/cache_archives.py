@@ -93,7 +93,7 @@ def export_command(
     from tileferry.domain.tiles.tile_id import check_source
     from tileferry.entrypoints.archives import build_archive_target, build_export_request
     from tileferry.entrypoints.cli.exit_codes import ExitCode
-    from tileferry.entrypoints.cli.output import blame_option, open_checked, print_json
+    from tileferry.entrypoints.cli.output import blame_option, open_installation, print_json
     from tileferry.entrypoints.cli.parsing import parse_area_box, parse_zooms
     from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
     from tileferry.entrypoints.cli.signals import StopSignals
@@ -102,8 +102,8 @@ def export_command(
     archive_format = detect_format(dest.name) if form is None else ArchiveFormat(form)
     target = build_archive_target(archive_format, dest.absolute(), replace=replace)
     progress = ItemProgress()
-    with open_checked(config, progress) as container, StopSignals():
-        settings = container.config()
+    with open_installation(config, progress) as installation, StopSignals():
+        settings = installation.config
         if source is not None:
             check_source(source, field="--source")
         is_all = bbox is None and area is None
@@ -120,7 +120,7 @@ def export_command(
                 attribution=attribution,
             )
         with ProgressView(progress):
-            report = container.cache_export().export(request, target)
+            report = installation.archive_export.export(request, target)
     if json:
         print_json(EXPORT_SCHEMA, _export_to_json(report, dest, archive_format, request.source))
     else:
@@ -192,9 +192,8 @@ def import_command(
     from tileferry.domain.errors import InvalidValueError
     from tileferry.domain.tiles import SectorClass
     from tileferry.entrypoints.archives import build_archive_source
-    from tileferry.entrypoints.cache_session import lock_cache
     from tileferry.entrypoints.cli.exit_codes import ExitCode
-    from tileferry.entrypoints.cli.output import open_checked, print_json
+    from tileferry.entrypoints.cli.output import open_installation, print_json
     from tileferry.entrypoints.cli.parsing import parse_day_or_time
     from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
     from tileferry.entrypoints.cli.signals import StopSignals
@@ -204,10 +203,10 @@ def import_command(
     stop = StopSignals()
     archive = build_archive_source(archive_format, src.absolute(), check=stop.check)
     progress = ItemProgress(stop)
-    with open_checked(config, progress) as container, lock_cache(container), stop:
+    with open_installation(config, progress) as installation, installation.hold_cache(), stop:
         try:
             request = ImportRequest(
-                source=source or container.config().source,
+                source=source or installation.config.source,
                 flight_id=flight,
                 sector_class=SectorClass(sector),
                 produced_at=None
@@ -218,7 +217,7 @@ def import_command(
             )
         except InvalidValueError as error:
             raise evolve(error, field=_IMPORT_OPTIONS.get(error.field, error.field)) from None
-        importer = container.archive_import()
+        importer = installation.archive_import
         stop.defer()
         with ProgressView(progress):
             report = importer.import_archive(archive, request)
