@@ -2,16 +2,12 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import sha256
 
-from attrs import define, evolve, field, frozen
+from attrs import define, field, frozen
 
-from tileferry.application.cache.bulk_store import (
-    BoundedList,
-    BulkStore,
-    add_tile,
-    make_placeholder_blob,
-)
+from tileferry.application.cache.bulk_store import BoundedList, BulkStore
 from tileferry.application.cache.group_commit import GroupCommit
 from tileferry.application.cache.tile_lookup import RecentDigests, is_readable, lookup_metadata
 from tileferry.application.ports.captures import CaptureFile, CaptureFolder
@@ -19,6 +15,7 @@ from tileferry.application.ports.progress import ItemsProcessed, Task
 from tileferry.domain.errors import FreshnessRejectionError, InvalidValueError
 from tileferry.domain.tiles import (
     TILE_BYTES_MAX,
+    BlobRef,
     CaptureFacts,
     NewTile,
     SectorClass,
@@ -30,7 +27,6 @@ from tileferry.domain.tiles import (
     compute_ground_resolution,
     detect_image_kind,
     parse_captured_tile,
-    replaces,
 )
 
 _FILE_READ = ItemsProcessed(task=Task.INGEST)
@@ -133,38 +129,45 @@ class _IngestRun:
     def _ingest_file(
         self, file: CaptureFile, tile_id: TileId, known: TileMetadata | None, commit: GroupCommit
     ) -> None:
-        """Store a tile and make it pending, unless it is there."""
+        """Store a tile as pending, unless the cache has it."""
         content = self.folder.read(file, bytes_max=TILE_BYTES_MAX)
         detect_image_kind(content)
-        new = self._describe(file, tile_id, content)
-        is_there = self._is_stored(new, known)
-        if not is_there:
-            add_tile(commit, _keep_date(known, new), content)
-        self._seen.add(tile_id, new.blob.sha256)
-        self.ingested += not is_there
-        self.unchanged += is_there
-
-    def _describe(self, file: CaptureFile, tile_id: TileId, content: bytes) -> NewTile:
-        facts = self.facts
-        captured_at = (facts.captured_at or file.changed_at).astimezone(UTC)
+        digest = sha256(content).digest()
+        captured_at = (self.facts.captured_at or file.changed_at).astimezone(UTC)
         check_captured_at(captured_at, now=datetime.fromtimestamp(self.deps.clock.now(), UTC))
+        if known is not None and known.blob.sha256 == digest.hex() and not known.is_dated_ahead:
+            # A copy of the same bytes with an older date must still be able to repair them.
+            captured_at = max(captured_at, known.produced_at)
+        is_stored = self._is_stored(tile_id, known, captured_at, digest.hex())
+        if not is_stored:
+            commit.add(
+                tile_id, content, partial(self._describe, tile_id, captured_at), digest=digest
+            )
+        self._seen.add(tile_id, digest.hex())
+        self.ingested += not is_stored
+        self.unchanged += is_stored
+
+    def _describe(self, tile_id: TileId, captured_at: datetime, blob: BlobRef) -> NewTile:
+        resolution = self.facts.resolution_m_per_px or compute_ground_resolution(tile_id)
         return NewTile(
             tile_id=tile_id,
             flight_id=self.flight_id,
             produced_at=captured_at,
-            resolution_m_per_px=facts.resolution_m_per_px or compute_ground_resolution(tile_id),
+            resolution_m_per_px=resolution,
             sector_class=SectorClass.STABLE_REAR,
-            blob=make_placeholder_blob(content, sha256(content).digest()),
+            blob=blob,
             voting_status=VotingStatus.PENDING,
         )
 
-    def _is_stored(self, new: NewTile, known: TileMetadata | None) -> bool:
-        """Tell whether the cache has it; what may not take its place there is refused."""
-        first = self._seen.get_digest(new.tile_id)
-        if first is not None and first != new.blob.sha256:
+    def _is_stored(
+        self, tile_id: TileId, known: TileMetadata | None, captured_at: datetime, digest: str
+    ) -> bool:
+        """Tell whether the cache has these bytes; raise if they must not replace what it has."""
+        first = self._seen.get_digest(tile_id)
+        if first is not None and first != digest:
             raise InvalidValueError(
-                field=str(new.tile_id),
-                value=new.blob.sha256,
+                field=str(tile_id),
+                value=digest,
                 problem="is in the folder twice, with other bytes: the first file stays",
                 remedy="find out which is right, and remove the other",
             )
@@ -172,11 +175,16 @@ class _IngestRun:
             return True
         if known is None:
             return False
-        if known.blob.sha256 == new.blob.sha256 and self._is_intact(known):
+        if known.blob.sha256 == digest and self._is_intact(known):
             return True
-        if not replaces(_keep_date(known, new), known):
+        if not known.yields_to(
+            flight_id=self.flight_id,
+            produced_at=captured_at,
+            voting_status=VotingStatus.PENDING,
+            sha256=digest,
+        ):
             raise InvalidValueError(
-                field=str(new.tile_id),
+                field=str(tile_id),
                 value=known.voting_status.value,
                 problem="is in the cache with other bytes, which stay: they are newer, or given up",
             )
@@ -200,10 +208,3 @@ class _IngestRun:
                     "path": file.path,
                 },
             )
-
-
-def _keep_date(known: TileMetadata | None, new: NewTile) -> NewTile:
-    """Date the same bytes as before: no copy of a file with an older date may fail to mend them."""
-    if known is None or known.blob.sha256 != new.blob.sha256 or known.is_dated_ahead:
-        return new
-    return evolve(new, produced_at=max(new.produced_at, known.produced_at))

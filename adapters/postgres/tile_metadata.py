@@ -4,7 +4,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 from attrs import define, evolve, field
@@ -15,12 +14,14 @@ from tileferry.adapters.postgres.schema import tiles
 from tileferry.adapters.postgres.tile_index import (
     IS_HELD,
     UPSERT,
+    TileRow,
     id_columns,
     id_values,
     lock_tiles_sql,
     match_tile,
     metadata_from_row,
     tile_id_from_row,
+    to_row,
     upsert_columns,
 )
 from tileferry.application.ports.clock import Clock
@@ -43,9 +44,7 @@ BUFFERED_MAX = 65_536
 PAGE_ROWS = 2_000
 PENDING_PAGE_ROWS = 500
 """Fewer: an upload sends nothing before it has its first page."""
-LabelledTile = tuple[NewTile, FreshnessLabel]
 _ID = (tiles.c.source, tiles.c.zoom, tiles.c.x, tiles.c.y)
-_key = attrgetter("source", "zoom", "x", "y")
 
 
 def _match_flight(flight_id: str, status: VotingStatus) -> tuple[ColumnElement[bool], ...]:
@@ -68,7 +67,7 @@ class PostgresTileMetadataStore:
     database: Database
     clock: Clock
     freshness: FreshnessRule = field(factory=FreshnessRule)
-    _waiting: list[LabelledTile] = field(factory=list, init=False)
+    _waiting: list[TileRow] = field(factory=list, init=False)
     _lock: threading.Lock = field(factory=threading.Lock, init=False)
     _writing: threading.Lock = field(factory=threading.Lock, init=False)
 
@@ -86,7 +85,7 @@ class PostgresTileMetadataStore:
                     problem="has too many tiles waiting",
                     remedy="flush in groups",
                 )
-            self._waiting.append((tile, label))
+            self._waiting.append(to_row(tile, label))
         return label
 
     def flush(self) -> None:
@@ -99,7 +98,7 @@ class PostgresTileMetadataStore:
             group, self._waiting = self._waiting, []
         return partial(self._write, group)
 
-    def _write(self, group: list[LabelledTile]) -> None:
+    def _write(self, group: list[TileRow]) -> None:
         # One group at a time: who flushes while another writes may have tiles in that group.
         with self._writing:
             if not group:
@@ -287,19 +286,14 @@ _MARK_USED = text(
 )
 
 
-def _split_versions(group: Sequence[LabelledTile]) -> Iterator[list[LabelledTile]]:
-    """Part a group so that no tile comes twice: first versions, then second ones, and so on.
+def _split_versions(rows: Sequence[TileRow]) -> Iterator[list[TileRow]]:
+    """Split a group so that no tile occurs twice: first versions, then second ones, and so on.
 
-    Each round is in the order of the key: two that write the same tiles cannot lock each other
-    out. A later round has only tiles of the first one, whose rows are held already.
+    Each round is in the order of the key, so that two writers of the same tiles cannot deadlock.
+    A later round has only tiles of the first one, whose rows are locked already.
     """
-    rounds: list[dict[TileId, LabelledTile]] = []
-    count: dict[TileId, int] = {}
-    for item in group:
-        number = count.get(item[0].tile_id, 0)
-        count[item[0].tile_id] = number + 1
-        if number == len(rounds):
-            rounds.append({})
-        rounds[number][item[0].tile_id] = item
-    for versions in rounds:
-        yield [versions[tile_id] for tile_id in sorted(versions, key=_key)]
+    while rows:
+        versions: dict[tuple[str, int, int, int], TileRow] = {}
+        later = [row for row in rows if versions.setdefault(row[:4], row) is not row]
+        yield [versions[key] for key in sorted(versions)]
+        rows = later

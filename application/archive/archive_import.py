@@ -4,14 +4,9 @@ from collections.abc import Iterator
 from datetime import datetime
 from hashlib import sha256
 
-from attrs import define, evolve, field, frozen, validators
+from attrs import define, field, frozen, validators
 
-from tileferry.application.cache.bulk_store import (
-    BoundedList,
-    BulkStore,
-    add_tile,
-    make_placeholder_blob,
-)
+from tileferry.application.cache.bulk_store import BoundedList, BulkStore
 from tileferry.application.cache.group_commit import GroupCommit
 from tileferry.application.cache.tile_lookup import RecentDigests, is_readable, lookup_metadata
 from tileferry.application.ports.archives import ArchivedTile, ArchiveSource, RefusedEntry
@@ -21,16 +16,15 @@ from tileferry.domain.errors import (
     InvalidValueError,
 )
 from tileferry.domain.tiles import (
-    BlobRef,
     FreshnessLabel,
     NewTile,
     ResolutionGate,
     ResolutionVerdict,
     SectorClass,
     TileMetadata,
+    VotingStatus,
     compute_ground_resolution,
     detect_image_kind,
-    replaces,
 )
 from tileferry.domain.tiles.tile_id import check_source
 from tileferry.domain.validation import aware, instance, name, positive
@@ -142,38 +136,56 @@ class _ImportRun:
         self, tile: ArchivedTile, known: TileMetadata | None, commit: GroupCommit
     ) -> None:
         detect_image_kind(tile.content)
-        new = self._describe(
-            tile, make_placeholder_blob(tile.content, sha256(tile.content).digest())
-        )
+        digest = sha256(tile.content).digest()
+        content_sha256 = digest.hex()
+        if tile.facts.sha256 not in {None, content_sha256}:
+            raise InvalidValueError(
+                field="sha256",
+                value=content_sha256,
+                problem="is not what the archive says of this tile",
+            )
+        produced_at, resolution = self._get_date(tile), self._get_resolution(tile)
         taken = self._taken.get_digest(tile.tile_id)
         if taken is not None:
-            self._check_same(new, taken)
+            self._check_same(content_sha256, taken)
             self.unchanged += 1
             return
         if known is not None:
-            is_same = known.blob.sha256 == new.blob.sha256
+            is_same = known.blob.sha256 == content_sha256
             if is_same and is_readable(self.deps.tile_store, known):
                 self.unchanged += 1
                 return
-            if is_same:  # to be mended: these bytes are as young as they were
-                new = evolve(new, produced_at=max(new.produced_at, known.produced_at))
-            self._check_replacement(new, known, may_differ=is_same or self.request.replaces_tiles)
-        label = add_tile(commit, new, tile.content)
-        self._taken.add(tile.tile_id, new.blob.sha256)
+            if not (is_same or self.request.replaces_tiles):
+                raise InvalidValueError(
+                    field="content",
+                    value=content_sha256,
+                    problem="is not what the cache has of this tile, which stays",
+                    remedy="give --replace-tiles to have the later one",
+                )
+            if is_same:  # a repair: the same bytes keep the later date
+                produced_at = max(produced_at, known.produced_at)
+            self._check_replacement(known, produced_at, content_sha256)
+        label = commit.add(
+            tile.tile_id,
+            tile.content,
+            lambda blob: NewTile(
+                tile_id=tile.tile_id,
+                flight_id=self.request.flight_id,
+                produced_at=produced_at,
+                resolution_m_per_px=resolution,
+                sector_class=self.request.sector_class,
+                blob=blob,
+            ),
+            digest=digest,
+        )
+        self._taken.add(tile.tile_id, content_sha256)
         self.imported += 1
         self.size_bytes += len(tile.content)
         self.downgraded += label is FreshnessLabel.DOWNGRADED
 
-    def _describe(self, tile: ArchivedTile, blob: BlobRef) -> NewTile:
-        """Say what is known of a tile: what the archive says, or else what the operator says."""
-        facts, request = tile.facts, self.request
-        if facts.sha256 not in {None, blob.sha256}:
-            raise InvalidValueError(
-                field="sha256",
-                value=blob.sha256,
-                problem="is not what the archive says of this tile",
-            )
-        produced_at = facts.produced_at or request.produced_at
+    def _get_date(self, tile: ArchivedTile) -> datetime:
+        """Return the date that the archive gives, or else the operator."""
+        produced_at = tile.facts.produced_at or self.request.produced_at
         if produced_at is None:
             raise InvalidValueError(
                 field="produced_at",
@@ -181,9 +193,13 @@ class _ImportRun:
                 problem="is not known: the archive does not say it",
                 remedy="give --produced-at",
             )
+        return produced_at
+
+    def _get_resolution(self, tile: ArchivedTile) -> float:
+        """Return the resolution, from the archive, the operator or the zoom; raise if refused."""
         resolution = (
-            facts.resolution_m_per_px
-            or request.resolution_m_per_px
+            tile.facts.resolution_m_per_px
+            or self.request.resolution_m_per_px
             or compute_ground_resolution(tile.tile_id)
         )
         verdict = self.deps.gate.judge(resolution)
@@ -193,38 +209,28 @@ class _ImportRun:
                 value=resolution,
                 problem=f"is {verdict.value.replace('_', ' ')}",
             )
-        return NewTile(
-            tile_id=tile.tile_id,
-            flight_id=request.flight_id,
-            produced_at=produced_at,
-            resolution_m_per_px=resolution,
-            sector_class=request.sector_class,
-            blob=blob,
-        )
+        return resolution
 
     @staticmethod
-    def _check_same(new: NewTile, taken: str) -> None:
-        if new.blob.sha256 != taken:
+    def _check_same(digest: str, taken: str) -> None:
+        if digest != taken:
             raise InvalidValueError(
                 field="content",
-                value=new.blob.sha256,
+                value=digest,
                 problem="is the second of this tile in the archive, and another: the first stays",
                 remedy="find out which is right, and import an archive that has only that one",
             )
 
-    @staticmethod
-    def _check_replacement(new: NewTile, known: TileMetadata, *, may_differ: bool) -> None:
-        if not may_differ:
-            raise InvalidValueError(
-                field="content",
-                value=new.blob.sha256,
-                problem="is not what the cache has of this tile, which stays",
-                remedy="give --replace-tiles to have the later one",
-            )
-        if not replaces(new, known):
+    def _check_replacement(self, known: TileMetadata, produced_at: datetime, digest: str) -> None:
+        if not known.yields_to(
+            flight_id=self.request.flight_id,
+            produced_at=produced_at,
+            voting_status=VotingStatus.TRUSTED,
+            sha256=digest,
+        ):
             raise InvalidValueError(
                 field="produced_at",
-                value=new.produced_at.isoformat(),
+                value=produced_at.isoformat(),
                 problem="is before that of the cache's, or the cache's waits for its upload: "
                 "that one stays",
             )
