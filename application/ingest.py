@@ -34,7 +34,7 @@ _FILE_READ = ItemsProcessed(task=Task.INGEST)
 
 @frozen(kw_only=True)
 class RefusedFile:
-    """A file that was not taken in."""
+    """A file that was not ingested."""
 
     path: str
     problem: str
@@ -58,7 +58,7 @@ class CaptureIngest(BulkStore):
     """The use case. Needs the cache's lock."""
 
     def ingest(self, flight_id: str, folder: CaptureFolder) -> IngestReport:
-        """Take a folder in; run again, it takes in what is new and changes nothing else."""
+        """Ingest a folder; a second call ingests only what is new."""
         self.lock.check_held()
         facts = CaptureFacts.parse(folder.read_facts() or b"{}")
         run = _IngestRun(self, flight_id, folder, facts)
@@ -85,7 +85,6 @@ class _IngestRun:
         self._seen = RecentDigests(self.deps.group.tiles_max)
 
     def build_report(self) -> IngestReport:
-        """Say what became of it."""
         return IngestReport(
             flight_id=self.flight_id,
             tiles_ingested=self.ingested,
@@ -95,21 +94,17 @@ class _IngestRun:
         )
 
     def iter_sizes(self) -> Iterator[tuple[TileId, int]]:
-        """Yield what each file would take that may be a tile, by its name."""
+        """Yield the size of each file that is named like a tile."""
         for file in self.folder.iter_files():
             tile_id = self._parse_tile_id(file)
             if isinstance(tile_id, TileId):
                 yield tile_id, file.size_bytes
 
     def ingest_all(self, commit: GroupCommit) -> None:
-        """Take the files one by one."""
         for (file, tile_id), known in lookup_metadata(
             self._iter_tiles(), self.deps.tile_metadata_store, get_tile=lambda item: item[1]
         ):
-            try:
-                self._ingest_file(file, tile_id, known, commit)
-            except (InvalidValueError, FreshnessRejectionError) as error:
-                self._refuse(file, error)
+            self._ingest_file(file, tile_id, known, commit)
 
     def _iter_tiles(self) -> Iterator[tuple[CaptureFile, TileId]]:
         for file in self.folder.iter_files():
@@ -129,23 +124,37 @@ class _IngestRun:
     def _ingest_file(
         self, file: CaptureFile, tile_id: TileId, known: TileMetadata | None, commit: GroupCommit
     ) -> None:
-        """Store a tile as pending, unless the cache has it."""
-        content = self.folder.read(file, bytes_max=TILE_BYTES_MAX)
-        detect_image_kind(content)
-        digest = sha256(content).digest()
+        """Store a tile as pending, unless it is stored already.
+
+        Only what is wrong with the file refuses it; an error of the store ends the ingest.
+        """
+        try:
+            content = self.folder.read(file, bytes_max=TILE_BYTES_MAX)
+            detect_image_kind(content)
+            digest = sha256(content)
+            captured_at = self._get_date(file, digest.hexdigest(), known)
+            is_there = self._is_stored(tile_id, captured_at, digest.hexdigest(), known)
+        except InvalidValueError as error:
+            self._refuse(file, error)
+            return
+        if not is_there:
+            try:
+                describe = partial(self._describe, tile_id, captured_at)
+                commit.add(tile_id, content, describe, digest=digest.digest())
+            except FreshnessRejectionError as error:
+                self._refuse(file, error)
+                return
+        self._seen.add(tile_id, digest.hexdigest())
+        self.ingested += not is_there
+        self.unchanged += is_there
+
+    def _get_date(self, file: CaptureFile, digest: str, known: TileMetadata | None) -> datetime:
+        """Return the capture date; equal bytes keep the later one, so an older copy can repair."""
         captured_at = (self.facts.captured_at or file.changed_at).astimezone(UTC)
         check_captured_at(captured_at, now=datetime.fromtimestamp(self.deps.clock.now(), UTC))
-        if known is not None and known.blob.sha256 == digest.hex() and not known.is_dated_ahead:
-            # A copy of the same bytes with an older date must still be able to repair them.
-            captured_at = max(captured_at, known.produced_at)
-        is_stored = self._is_stored(tile_id, known, captured_at, digest.hex())
-        if not is_stored:
-            commit.add(
-                tile_id, content, partial(self._describe, tile_id, captured_at), digest=digest
-            )
-        self._seen.add(tile_id, digest.hex())
-        self.ingested += not is_stored
-        self.unchanged += is_stored
+        if known is None or known.blob.sha256 != digest or known.is_dated_ahead:
+            return captured_at
+        return max(captured_at, known.produced_at)
 
     def _describe(self, tile_id: TileId, captured_at: datetime, blob: BlobRef) -> NewTile:
         resolution = self.facts.resolution_m_per_px or compute_ground_resolution(tile_id)
@@ -160,16 +169,16 @@ class _IngestRun:
         )
 
     def _is_stored(
-        self, tile_id: TileId, known: TileMetadata | None, captured_at: datetime, digest: str
+        self, tile_id: TileId, captured_at: datetime, digest: str, known: TileMetadata | None
     ) -> bool:
-        """Tell whether the cache has these bytes; raise if they must not replace what it has."""
+        """Return whether the cache has the tile; refuse a tile that may not replace it."""
         first = self._seen.get_digest(tile_id)
         if first is not None and first != digest:
             raise InvalidValueError(
                 field=str(tile_id),
                 value=digest,
-                problem="is in the folder twice, with other bytes: the first file stays",
-                remedy="find out which is right, and remove the other",
+                problem="is in the folder twice with different bytes; the first file is kept",
+                remedy="remove the wrong one",
             )
         if first is not None:
             return True
@@ -186,12 +195,12 @@ class _IngestRun:
             raise InvalidValueError(
                 field=str(tile_id),
                 value=known.voting_status.value,
-                problem="is in the cache with other bytes, which stay: they are newer, or given up",
+                problem="is in the cache with different bytes, which are newer or given up",
             )
         return False
 
     def _is_intact(self, known: TileMetadata) -> bool:
-        """Look whether a tile that waits can be sent; what was delivered is not needed any more."""
+        """Return whether a pending tile can be read; an uploaded tile needs no bytes."""
         if known.voting_status is not VotingStatus.PENDING:
             return True
         return is_readable(self.deps.tile_store, known)
@@ -199,7 +208,7 @@ class _IngestRun:
     def _refuse(self, file: CaptureFile, error: Exception) -> None:
         if self.refused.add(RefusedFile(path=file.path, problem=str(error))):
             self.deps.logger.warning(
-                "%s is not taken in: %s",
+                "%s refused: %s",
                 file.path,
                 error,
                 extra={
