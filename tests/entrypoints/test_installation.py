@@ -5,6 +5,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 from rich.console import Console
 from support.embedding_env import AREA, BOX, EmbeddingEnv
 from support.provider import RunningProvider
@@ -17,6 +18,7 @@ from tileferry.domain.runs import WorkerId
 from tileferry.domain.tiles import BBox, TileCoverage, TileId, VotingStatus
 from tileferry.entrypoints import embedding
 from tileferry.entrypoints.cli.tree import iter_commands
+from tileferry.entrypoints.config import LogConfig
 from tileferry.entrypoints.embedding import Tileferry
 from tileferry.entrypoints.installation import Installation
 from tileferry.entrypoints.provider.imagery import draw_tile
@@ -119,11 +121,11 @@ def test_clock_is_given_on_construction(env: EmbeddingEnv) -> None:
 
 
 def test_log_console_sets_up_the_configured_log(env: EmbeddingEnv, tmp_path: Path) -> None:
-    config = env.create_config()
-    config.log.file = tmp_path / "log.jsonl"
+    log = LogConfig(file=tmp_path / "log.jsonl")
+    config = evolve(env.create_config(), log=log)
     with Installation(config, log_console=Console(file=StringIO())) as installation:
         installation.retry_manager.audit.logger.warning("hello", extra={"kind": "test"})
-    assert "hello" in (tmp_path / "log.jsonl").read_text("utf-8")
+    assert "hello" in log.file.read_text("utf-8")
 
 
 def test_cache_can_be_surveyed_counted_pinned_and_verified(env: EmbeddingEnv) -> None:
