@@ -12,7 +12,7 @@ from support.provider import RunningProvider
 
 from tileferry.adapters.memory import ManualClock
 from tileferry.application.ports.work import RunFilter
-from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.errors import InvalidStateError, NotFoundError
 from tileferry.domain.health import CheckStatus
 from tileferry.domain.runs import WorkerId
 from tileferry.domain.tiles import BBox, TileCoverage, TileId, VotingStatus
@@ -108,7 +108,7 @@ def test_use_cases_need_an_open_installation(env: EmbeddingEnv) -> None:
     for name in sorted(set(FACADE.values())):
         member = getattr(Installation, name, None)
         if isinstance(member, property) and name != "policies":
-            with pytest.raises(InvalidValueError, match="is not open yet"):
+            with pytest.raises(InvalidStateError, match="is not open yet"):
                 getattr(installation, name)
 
 
@@ -158,7 +158,7 @@ def test_giveups_come_with_reopening_instructions(env: EmbeddingEnv) -> None:
         (giveup,) = ferry.giveups.iter_giveups("F7")
         assert giveup.reopening_sql.startswith("UPDATE tiles SET voting_status = 'pending'")
         assert Path(ferry.giveups.extract_image(giveup.tile.tile_id)).is_file()
-        with pytest.raises(InvalidValueError, match="is not in the cache"):
+        with pytest.raises(NotFoundError):
             ferry.giveups.get_giveup(TileId(source="s", zoom=1, x=0, y=0))
 
 
