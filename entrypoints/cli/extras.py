@@ -17,6 +17,6 @@ def require_extra(name: str, *, needed_by: str) -> Iterator[None]:
         raise InvalidValueError(
             field=needed_by,
             value=error.name,
-            problem="this module is not installed",
+            problem="is not installed",
             remedy=f"pip install 'tileferry[{name}]'",
         ) from error

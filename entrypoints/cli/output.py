@@ -61,7 +61,7 @@ def open_installation(config_file: Path | None, **parts: Any) -> Iterator["Insta
             raise
         except Exception as error:
             _LOGGER.exception(
-                "an internal error: %s", type(error).__name__, extra={"kind": "cli.crashed"}
+                "internal error: %s", type(error).__name__, extra={"kind": "cli.crashed"}
             )
             raise
 
@@ -85,7 +85,7 @@ def open_container(
             raise
         except Exception as error:
             _LOGGER.exception(
-                "an internal error: %s", type(error).__name__, extra={"kind": "cli.crashed"}
+                "internal error: %s", type(error).__name__, extra={"kind": "cli.crashed"}
             )
             raise
         finally:
