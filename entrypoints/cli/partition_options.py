@@ -115,7 +115,7 @@ def parse_reason(reason: str) -> str:
         raise InvalidValueError(
             field="--reason",
             value=reason,
-            problem="must not be empty",
+            problem="must be non-empty Unicode text",
             remedy="say why; the audit log keeps it",
         )
     return reason.strip()

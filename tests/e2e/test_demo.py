@@ -99,7 +99,7 @@ def test_failed_partition_is_retried_successfully(demo_run: DemoRun) -> None:
 def test_decisions_are_explained_and_audit_is_intact(demo_run: DemoRun) -> None:
     told = demo_run.chapter(8)
     for line in (
-        "was rejected: 6 of 36 tiles missing",
+        "The validator rejected it at",
         "It gives up after call 5",
         "1 decision recomputed, all identical",
         "Retries over time",

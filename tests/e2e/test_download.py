@@ -235,7 +235,7 @@ def test_area_can_be_name_or_geojson_file(
     assert run_in_process(*DOWNLOAD).err.startswith("50°N to 50.2°N, 36°E to 36.3°E\n")
     unknown = run_in_process("coverage", "--area", "nowhere", "--zoom", "14")
     assert unknown.code == 2
-    assert "names are: derkachi" in unknown.err
+    assert "known names: derkachi" in unknown.err
     (operator.home / "point.json").write_text('{"type": "Point"}', encoding="utf-8")
     point = run_in_process("coverage", "--area", "point.json", "--zoom", "14")
     assert point.code == 2

@@ -341,7 +341,7 @@ NOBODY_MEANS: list[tuple[list[str], str]] = [
     (["show", "../../x"], "RUN: is not a plain name"),
     (["cancel", "nobody", *REASON], "RUN: names no run"),
     (["cancel", "nobody"], "--reason"),
-    (["retry", "nobody", "--reason", ""], "--reason: must not be empty"),
+    (["retry", "nobody", "--reason", ""], "--reason: must be non-empty Unicode text"),
     (["list", "--source", "a b"], "--source: is not a plain name"),
     (["list", "--status", "lost"], "'needs_review', 'failed', 'error'"),
     (["list", "-n", "-1"], "--limit"),
