@@ -1,4 +1,4 @@
-"""Where errors of nats-py become ours, and what each means for a retry: the one table."""
+"""Translation of nats-py errors into ``MessagingError``, and their retry classification."""
 
 import ssl
 from collections.abc import Iterator
@@ -12,17 +12,17 @@ from tileferry.domain.errors import MessagingError
 from tileferry.domain.retry import ErrorClass, Final, Retryable
 
 WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
-"""Somebody was faster. That is an answer, not a failure: whoever writes looks for it."""
+"""Another writer was first. Writers treat this as an answer, not as a failure."""
 DUPLICATE_IN_BATCH = 10201
 NO_MESSAGE = 10037
 NO_STREAM = 10059
 
 _START = "start the server, or correct nats_url"
-_LOGIN = "check the credentials in nats_url, and the rights of that user"
-_AGAIN = "run again; if it comes back, see the server's log"
+_LOGIN = "check the credentials in nats_url and the user's permissions"
+_AGAIN = "run again; if it happens again, see the server's log"
 _ENABLE = "start nats-server with -js, and enable JetStream for this account"
 _TLS = "check the server's certificate, the host name in nats_url, and the CA file"
-_OFFER = "set TLS up on the server, or use nats:// for a server on this machine"
+_OFFER = "enable TLS on the server, or use nats:// for a server on this machine"
 _DEFECT = "this is a defect; please report it"
 
 
@@ -30,39 +30,42 @@ _DEFECT = "this is a defect; please report it"
 class _Meaning:
     remedy: str
     problem: str = ""
-    """In our words; without it, in those of the server."""
+    """If empty, the server's text is used."""
     worth_a_retry: bool = False
 
 
 _LOST = _Meaning(_AGAIN, "the connection was lost", worth_a_retry=True)
-_NO_ANSWER = _Meaning(_AGAIN, "there was no answer in time", worth_a_retry=True)
-_REJECTED = _Meaning(_LOGIN, "it does not let us in")
+_NO_ANSWER = _Meaning(_AGAIN, "timed out", worth_a_retry=True)
+_REJECTED = _Meaning(_LOGIN, "login rejected")
 _DISABLED = _Meaning(_ENABLE, "JetStream is not enabled")
 _NOT_READY = _Meaning(
-    _ENABLE, "JetStream does not answer: it is not ready, or not enabled", worth_a_retry=True
+    _ENABLE, "JetStream does not respond: not ready, or not enabled", worth_a_retry=True
 )
 _SERVER_FAILED = _Meaning(_AGAIN, worth_a_retry=True)
 _BAD_REQUEST = _Meaning(_DEFECT)
 
-# JetStream's own codes say more than the class of the error.
+# JetStream's error codes are more specific than the exception types.
 _BY_CODE = {
     10039: _DISABLED,  # for this account
     10076: _DISABLED,  # on this server
-    NO_STREAM: _Meaning("create it again, or correct its name", "there is no such stream"),
-    10058: _Meaning("use another name", "the name is taken by a stream of another kind"),
+    NO_STREAM: _Meaning("create it again, or correct its name", "the stream does not exist"),
+    10058: _Meaning("use another name", "a stream with this name has other settings"),
     10065: _Meaning("use another subject", "the subject belongs to another stream"),
-    10005: _Meaning("ask for fewer replicas, or add servers"),  # no suitable peers
-    10074: _Meaning("ask for one replica, or use a cluster"),  # replicas outside of a cluster
-    10054: _Meaning("store less under one name, or raise max_payload", "it is too large"),
+    10005: _Meaning("use fewer replicas, or add servers"),  # no suitable peers
+    10074: _Meaning("use one replica, or a cluster"),  # replicas outside of a cluster
+    10054: _Meaning("store less per key, or raise max_payload", "the message is too large"),
 }
-# In order: the first class that fits.
+# The first matching type wins.
 _BY_TYPE: tuple[tuple[type[Exception], _Meaning], ...] = (
     (core.AuthorizationError, _REJECTED),
     (core.InvalidUserCredentialsError, _REJECTED),
-    (core.SecureConnWantedError, _Meaning(_OFFER, "it offers no TLS, which tls:// insists on")),
+    (
+        core.SecureConnWantedError,
+        _Meaning(_OFFER, "tls:// requires TLS, but the server does not offer it"),
+    ),
     (ssl.SSLError, _Meaning(_TLS, "TLS failed")),
-    (core.MaxPayloadError, _Meaning("store less under one name, or raise max_payload")),
-    (core.NoServersError, _Meaning(_START, "cannot be reached", worth_a_retry=True)),
+    (core.MaxPayloadError, _Meaning("store less per key, or raise max_payload")),
+    (core.NoServersError, _Meaning(_START, "cannot connect", worth_a_retry=True)),
     (js.NoStreamResponseError, _NOT_READY),
     (js.ServiceUnavailableError, _NOT_READY),
     (core.NoRespondersError, _NOT_READY),
@@ -74,18 +77,18 @@ _BY_TYPE: tuple[tuple[type[Exception], _Meaning], ...] = (
     (js.ServerError, _SERVER_FAILED),
     (js.APIError, _BAD_REQUEST),
     (TimeoutError, _NO_ANSWER),
-    (OSError, _Meaning(_START, "cannot be reached", worth_a_retry=True)),
+    (OSError, _Meaning(_START, "cannot connect", worth_a_retry=True)),
 )
-# What a server says while we connect has no class, only words.
+# Errors during connecting have no type of their own, only a text.
 _BY_WORDS = (
     ("authorization violation", _REJECTED),
     ("authentication", _REJECTED),
     ("permissions violation", _REJECTED),
     ("empty response from server", _LOST),
-    ("maximum connections exceeded", _Meaning("close others", worth_a_retry=True)),
+    ("maximum connections exceeded", _Meaning("close other connections", worth_a_retry=True)),
 )
 _OTHER = _Meaning(_AGAIN)
-# Their text repeats their name.
+# The text of these errors only repeats their name.
 _WORDLESS = (
     core.TimeoutError,
     core.ConnectionClosedError,
@@ -97,7 +100,7 @@ _WORDLESS = (
 
 
 def classify_error(error: BaseException) -> ErrorClass:
-    """Tell whether a call that failed is worth another one."""
+    """Return whether a failed call can be retried."""
     original = error.__cause__ if isinstance(error, MessagingError) else error
     if original is None:
         return Final()
@@ -106,7 +109,7 @@ def classify_error(error: BaseException) -> ErrorClass:
 
 @contextmanager
 def translate_nats_errors(place: str) -> Iterator[None]:
-    """Turn what nats-py raises into ``MessagingError``, with its cause and what to do."""
+    """Raise nats-py errors from the block as ``MessagingError``, with the cause and a remedy."""
     try:
         yield
     except (core.Error, OSError, ValueError) as error:
@@ -129,7 +132,7 @@ def _find_meaning(error: BaseException) -> _Meaning:
 
 
 def _extract_detail(error: BaseException) -> str:
-    """Return what an error adds to its meaning."""
+    """Return the error's own text, if it adds anything to its meaning."""
     if isinstance(error, js.APIError):
         return error.description or ""
     if isinstance(error, _WORDLESS):

@@ -1,4 +1,4 @@
-"""The disk under a folder."""
+"""Disk space."""
 
 import shutil
 from pathlib import Path
@@ -10,16 +10,15 @@ from tileferry.domain.errors import StorageError
 
 @frozen
 class SystemDisk:
-    """Asks the operating system."""
+    """The file system that contains ``folder``."""
 
     folder: Path
 
     def free_bytes(self) -> int:
-        """Return what this user can still write."""
+        """Return the space this user can still write."""
         return self._usage().free
 
     def total_bytes(self) -> int:
-        """Return its size."""
         return self._usage().total
 
     def _usage(self) -> "shutil._ntuple_diskusage":
@@ -27,7 +26,7 @@ class SystemDisk:
             return shutil.disk_usage(self.folder)
         except OSError as error:
             raise StorageError(
-                action="look at the disk of",
+                action="read the disk usage of",
                 path=str(self.folder),
                 problem=error.strerror or str(error),
                 remedy="check that the folder exists and can be read",

@@ -1,4 +1,4 @@
-"""Prometheus counters."""
+"""Prometheus counters for retried calls."""
 
 from attrs import define, field, frozen
 from prometheus_client import CollectorRegistry, Counter
@@ -10,7 +10,7 @@ from tileferry.domain.retry import FailedAttempt, RetryAt
 
 @define
 class PrometheusCounters:
-    """Counts calls, failed attempts, waits and stored results, by category."""
+    """Counts calls, failed attempts, waiting time and idempotency actions, by category."""
 
     _registry: CollectorRegistry
     calls: Counter = field(init=False)
@@ -24,21 +24,21 @@ class PrometheusCounters:
                 f"tileferry_{name}", text, ["category", *labels], registry=self._registry
             )
 
-        self.calls = counter("retry_calls", "Calls that ended, by how they ended", "outcome")
+        self.calls = counter("retry_calls", "Calls by outcome", "outcome")
         self.failed_attempts = counter(
-            "retry_failed_attempts", "Attempts that raised, by what was decided", "decision"
+            "retry_failed_attempts", "Failed attempts by decision", "decision"
         )
-        self.waited_seconds = counter("retry_waited_seconds", "Time waited between attempts")
-        self.idempotency = counter("idempotency", "Stored results given back or made", "action")
+        self.waited_seconds = counter("retry_waited_seconds", "Seconds waited between attempts")
+        self.idempotency = counter("idempotency", "Idempotency actions", "action")
 
     def begin(self, call: CallInfo) -> "_CountingObserver":
-        """Count one call."""
+        """Return an observer that counts one call."""
         return _CountingObserver(self, call.category)
 
 
 @frozen
 class _CountingObserver:
-    """Sees one call through."""
+    """Counts the events of one call."""
 
     _counters: PrometheusCounters
     _category: str

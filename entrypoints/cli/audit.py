@@ -69,7 +69,7 @@ def tail_command(
     from tileferry.domain.errors import InvalidValueError
     from tileferry.domain.retry import RetryCategory
     from tileferry.entrypoints.cli.audit_entries import entry_to_json
-    from tileferry.entrypoints.cli.output import blame_option, open_audit, print_json
+    from tileferry.entrypoints.cli.output import blame_option, open_installation, print_json
     from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
 
     if event_type is not None and event_type not in EVENT_KINDS:
@@ -89,8 +89,9 @@ def tail_command(
 
     wanted = matches if terms else None
     progress = ItemProgress()
-    with open_audit(config, progress) as (container, reader):
-        last = container.audit_log().read_head().sequence
+    with open_installation(config, progress) as installation:
+        reader = installation.audit_reader
+        last = reader.log.read_head().sequence
         with ProgressView(progress):
             newest = reader.read_newest(limit, wanted, holding=terms)
         if json and not follow:
@@ -104,7 +105,7 @@ def tail_command(
                 last, read = entry.sequence, DecodedEntry.from_entry(entry)
                 if wanted is None or (read.event is not None and wanted(read.event)):
                     _print_entry(read, json=json)
-            container.clock().sleep(POLL_S)
+            installation.clock.sleep(POLL_S)
 
 
 def _print_entry(read: "DecodedEntry", *, json: bool) -> None:
@@ -147,13 +148,13 @@ def verify_command(
     """
     from tileferry.entrypoints.cli.audit_view import render_verification, verification_to_json
     from tileferry.entrypoints.cli.exit_codes import ExitCode
-    from tileferry.entrypoints.cli.output import open_audit, print_json, stdout
+    from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
     from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
 
     noted = None if expect_head is None else _parse_head(expect_head)
     progress = ItemProgress()
-    with open_audit(config, progress) as (_, reader), ProgressView(progress):
-        result = reader.verify(noted)
+    with open_installation(config, progress) as installation, ProgressView(progress):
+        result = installation.audit_reader.verify(noted)
     if json:
         print_json("tileferry.audit.verify.v1", verification_to_json(result))
     else:
@@ -209,21 +210,21 @@ def stats_command(
     from tileferry.domain.audit import AuditStatistics, find_alerts
     from tileferry.entrypoints.cli.audit_view import render_stats, stats_to_json
     from tileferry.entrypoints.cli.exit_codes import ExitCode
-    from tileferry.entrypoints.cli.output import open_audit, print_json, stdout
+    from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
     from tileferry.entrypoints.cli.parsing import parse_alert_rate, parse_since
     from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
     from tileferry.entrypoints.config.retry_overrides import build_alert_thresholds
 
     thresholds = None if alert_rate is None else parse_alert_rate(alert_rate)
     progress = ItemProgress()
-    with open_audit(config, progress) as (container, reader):
-        now = datetime.fromtimestamp(container.clock().now(), UTC)
+    with open_installation(config, progress) as installation:
+        now = datetime.fromtimestamp(installation.clock.now(), UTC)
         statistics = AuditStatistics(since=parse_since(since, now=now), until=now)
         with ProgressView(progress):
-            for read in reader.read_since(statistics.since):
+            for read in installation.audit_reader.read_since(statistics.since):
                 if read.event is not None:
                     statistics.add(read.event)
-        settings = container.config()
+        settings = installation.config
     if thresholds is None:
         per_minute = settings.audit.alert_retries_per_minute
         thresholds = build_alert_thresholds(per_minute, settings.retry)
@@ -258,23 +259,18 @@ def replay_command(
 
     Exit code 3 if one differs from what was recorded.
     """
-    from tileferry.domain.errors import InvalidValueError
+    from tileferry.domain.errors import InvalidValueError, NotFoundError, Remedy
     from tileferry.domain.validation import is_unicode
     from tileferry.entrypoints.cli.audit_entries import render_replay, replay_to_json
     from tileferry.entrypoints.cli.exit_codes import ExitCode
-    from tileferry.entrypoints.cli.output import open_audit, print_json, stdout
+    from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
 
     if not is_unicode(name):
         raise InvalidValueError(field="ID", value=name, problem="is not valid Unicode")
-    with open_audit(config) as (_, reader):
-        entries = list(reader.find_about(name))
+    with open_installation(config) as installation:
+        entries = list(installation.audit_reader.find_about(name))
     if not entries:
-        raise InvalidValueError(
-            field="ID",
-            value=name,
-            problem="is not in the audit log",
-            remedy="tileferry audit tail lists the newest entries",
-        )
+        raise NotFoundError(what="audit entry", name=name, remedy=Remedy.TAIL_AUDIT_LOG)
     if json:
         print_json("tileferry.audit.replay.v1", replay_to_json(entries))
     else:

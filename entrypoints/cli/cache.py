@@ -133,13 +133,13 @@ def verify_command(
     """
     from rich.console import Console
 
+    from tileferry.application.cache.readiness import ReadinessQuery, get_end_of_day
     from tileferry.domain.tiles import SectorClass
     from tileferry.entrypoints.cli.cache_view import readiness_to_json, render_readiness
     from tileferry.entrypoints.cli.exit_codes import ExitCode
-    from tileferry.entrypoints.cli.output import open_container, print_json, stdout
+    from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
     from tileferry.entrypoints.cli.parsing import parse_coverage, parse_day
     from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
-    from tileferry.entrypoints.readiness import ReadinessQuery, check_readiness, get_end_of_day
 
     if bbox is None and area is None:
         about_area = (zoom, sector, on, flight, source, max_holes, geojson)
@@ -152,10 +152,10 @@ def verify_command(
     _check_readiness_options(flight, source, geojson, json=json)
     sector_class = SectorClass(sector or SectorClass.ACTIVE_CONFLICT)
     progress = ItemProgress()
-    with open_container(config, progress) as container:
-        settings = container.config()
+    with open_installation(config, progress) as installation:
+        settings = installation.config
         coverage = parse_coverage(settings, bbox, area, zoom)
-        now = datetime.fromtimestamp(container.clock().now(), UTC)
+        now = datetime.fromtimestamp(installation.clock.now(), UTC)
         query = ReadinessQuery(
             coverage=coverage,
             sector=sector_class,
@@ -168,7 +168,7 @@ def verify_command(
             quick=quick,
         )
         with ProgressView(progress):
-            report = check_readiness(container, query)
+            report = installation.readiness.check(query)
     repairs = []
     if query.source == settings.source:
         repairs = _build_repair_commands(report, sector_class, flight=flight, config=config)
@@ -189,24 +189,16 @@ def verify_command(
 
 def _verify_all_tiles(config: Path | None, *, json: bool) -> None:
     """Read every tile, report the damage, and end with an error if there is any."""
-    from tileferry.entrypoints.cache_session import lock_cache
-    from tileferry.entrypoints.cli.cache_view import (
-        CacheVerification,
-        render_verification,
-        verification_to_json,
-    )
+    from tileferry.entrypoints.cli.cache_view import render_verification, verification_to_json
     from tileferry.entrypoints.cli.exit_codes import ExitCode
-    from tileferry.entrypoints.cli.output import open_checked, print_json, stdout
+    from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
     from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
 
-    result, progress = CacheVerification(), ItemProgress()
-    with (
-        open_checked(config) as container,
-        lock_cache(container),  # a writer would look like damage
-        ProgressView(progress),
-    ):
-        for finding in container.tile_store().verify(progress):
-            result.add(finding)
+    progress = ItemProgress()
+    with open_installation(config, progress) as installation:
+        verification = installation.cache_verification
+        with ProgressView(progress):
+            result = verification.verify()
     if json:
         print_json("tileferry.cache.verify.v1", verification_to_json(result))
     else:

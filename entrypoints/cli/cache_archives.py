@@ -93,7 +93,7 @@ def export_command(
     from tileferry.domain.tiles.tile_id import check_source
     from tileferry.entrypoints.archives import build_archive_target, build_export_request
     from tileferry.entrypoints.cli.exit_codes import ExitCode
-    from tileferry.entrypoints.cli.output import blame_option, open_checked, print_json
+    from tileferry.entrypoints.cli.output import blame_option, open_installation, print_json
     from tileferry.entrypoints.cli.parsing import parse_area_box, parse_zooms
     from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
     from tileferry.entrypoints.cli.signals import StopSignals
@@ -102,8 +102,8 @@ def export_command(
     archive_format = detect_format(dest.name) if form is None else ArchiveFormat(form)
     target = build_archive_target(archive_format, dest.absolute(), replace=replace)
     progress = ItemProgress()
-    with open_checked(config, progress) as container, StopSignals():
-        settings = container.config()
+    with open_installation(config, progress) as installation, StopSignals():
+        settings = installation.config
         if source is not None:
             check_source(source, field="--source")
         is_all = bbox is None and area is None
@@ -120,7 +120,7 @@ def export_command(
                 attribution=attribution,
             )
         with ProgressView(progress):
-            report = container.cache_export().export(request, target)
+            report = installation.archive_export.export(request, target)
     if json:
         print_json(EXPORT_SCHEMA, _export_to_json(report, dest, archive_format, request.source))
     else:
@@ -191,23 +191,22 @@ def import_command(
     from tileferry.domain.archives import ArchiveFormat
     from tileferry.domain.errors import InvalidValueError
     from tileferry.domain.tiles import SectorClass
-    from tileferry.entrypoints.archives import build_archive_source
-    from tileferry.entrypoints.cache_session import lock_cache
+    from tileferry.entrypoints.archives import build_archive_source, detect_import_format
     from tileferry.entrypoints.cli.exit_codes import ExitCode
-    from tileferry.entrypoints.cli.output import open_checked, print_json
+    from tileferry.entrypoints.cli.output import open_installation, print_json
     from tileferry.entrypoints.cli.parsing import parse_day_or_time
     from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
     from tileferry.entrypoints.cli.signals import StopSignals
 
     _check_text(SRC=str(src.absolute()))
-    archive_format = _choose_import_format(src) if form is None else ArchiveFormat(form)
+    archive_format = detect_import_format(src) if form is None else ArchiveFormat(form)
     stop = StopSignals()
     archive = build_archive_source(archive_format, src.absolute(), check=stop.check)
     progress = ItemProgress(stop)
-    with open_checked(config, progress) as container, lock_cache(container), stop:
+    with open_installation(config, progress) as installation, installation.hold_cache(), stop:
         try:
             request = ImportRequest(
-                source=source or container.config().source,
+                source=source or installation.config.source,
                 flight_id=flight,
                 sector_class=SectorClass(sector),
                 produced_at=None
@@ -218,13 +217,14 @@ def import_command(
             )
         except InvalidValueError as error:
             raise evolve(error, field=_IMPORT_OPTIONS.get(error.field, error.field)) from None
-        importer = container.archive_import()
+        importer = installation.archive_import
         stop.defer()
         with ProgressView(progress):
             report = importer.import_archive(archive, request)
     if json:
         body = {"path": str(src), "format": archive_format.value, "source": request.source}
-        print_json(IMPORT_SCHEMA, {**body, **asdict(report)})
+        refused = [{"place": place, "problem": why} for place, why in _word_refusals(report)]
+        print_json(IMPORT_SCHEMA, {**body, **asdict(report), "refused": refused})
     else:
         _print_import(report, src)
     raise typer.Exit(ExitCode.PARTIAL if report.entries_refused else ExitCode.DONE)
@@ -240,15 +240,6 @@ def _check_text(**given: str | None) -> None:
             raise InvalidValueError(
                 field=name, value=text, problem="is not UTF-8", remedy="choose another name"
             )
-
-
-def _choose_import_format(src: Path) -> "ArchiveFormat":
-    from tileferry.domain.archives import ArchiveFormat, detect_format
-
-    if src.is_dir():
-        return ArchiveFormat.TREE
-    named = detect_format(src.name)
-    return ArchiveFormat.MBTILES if named is ArchiveFormat.TREE else named
 
 
 def _export_to_json(
@@ -287,6 +278,16 @@ def _print_export(report: "ExportReport", dest: Path, form: "ArchiveFormat") -> 
     print_refusals("damaged tile", "why", named, count=report.tiles_damaged)
 
 
+def _word_refusals(report: "ImportReport") -> list[tuple[str, str]]:
+    from tileferry.entrypoints.cli.remedies import word_remedy
+
+    return [
+        (entry.place, f"{entry.problem}; {remedy}" if remedy else entry.problem)
+        for entry in report.refused
+        for remedy in (word_remedy(entry.remedy),)
+    ]
+
+
 def _print_import(report: "ImportReport", src: Path) -> None:
     from tileferry.domain.text import format_bytes
     from tileferry.entrypoints.cli.output import build_facts_table, print_refusals, stdout
@@ -300,5 +301,5 @@ def _print_import(report: "ImportReport", src: Path) -> None:
     }
     shown = {name: value for name, value in rows.items() if value}
     stdout.print(build_facts_table(f"Imported from {src}", shown))
-    named = [(entry.place, entry.problem) for entry in report.refused]
+    named = _word_refusals(report)
     print_refusals("refused", "why", named, count=report.entries_refused)

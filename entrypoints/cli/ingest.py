@@ -46,12 +46,11 @@ def ingest_command(
     from tileferry.adapters.filesystem import CaptureFolderFiles
     from tileferry.domain.text import printable
     from tileferry.domain.tiles import UploadRequest
-    from tileferry.entrypoints.cache_session import lock_cache
     from tileferry.entrypoints.cli.exit_codes import ExitCode
     from tileferry.entrypoints.cli.output import (
         blame_option,
         build_facts_table,
-        open_container,
+        open_installation,
         print_json,
         print_refusals,
         stderr,
@@ -65,10 +64,10 @@ def ingest_command(
     stop = StopSignals()
     card = CaptureFolderFiles(folder, check=stop.check)
     progress = ItemProgress(stop)
-    with open_container(config, progress) as container, lock_cache(container), stop:
+    with open_installation(config, progress) as installation, installation.hold_cache(), stop:
         stop.defer()
         with ProgressView(progress):
-            report = container.capture_ingest().ingest(request.flight_id, card)
+            report = installation.capture_ingest.ingest(request.flight_id, card)
     if json:
         print_json(SCHEMA, asdict(report))
     else:

@@ -203,7 +203,7 @@ def simulate_command(
     from tileferry.domain.audit import CallCollector
     from tileferry.domain.errors import InvalidValueError
     from tileferry.domain.retry import WhatIfSummary
-    from tileferry.entrypoints.cli.output import blame_option, open_audit, print_json, stdout
+    from tileferry.entrypoints.cli.output import blame_option, open_installation, print_json, stdout
     from tileferry.entrypoints.cli.parsing import parse_since
     from tileferry.entrypoints.cli.policy_tables import render_simulation
     from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
@@ -242,9 +242,10 @@ def simulate_command(
     other = apply_changes(chosen.policy, changes, "")
     result, collector = WhatIfSummary(other), CallCollector()
     progress = ItemProgress()
-    with open_audit(config, progress) as (container, reader), ProgressView(progress):
-        begin = parse_since(since, now=datetime.fromtimestamp(container.clock().now(), UTC))
-        for read in reader.read_since(begin, holding=[chosen.category.value]):
+    with open_installation(config, progress) as installation, ProgressView(progress):
+        begin = parse_since(since, now=datetime.fromtimestamp(installation.clock.now(), UTC))
+        entries = installation.audit_reader.read_since(begin, holding=[chosen.category.value])
+        for read in entries:
             event = read.event
             if event is None or not chosen.applies_to(event):
                 continue

@@ -67,17 +67,15 @@ def worker_command(
     Exit codes: 0 idle or drained; 4 lease lost, start it again; 7 could not start; 130 the run
     was returned to the queue, or a second signal stopped the worker.
     """
-    from tileferry.adapters.postgres import get_schema_status
     from tileferry.application.ports.work import ALL_KINDS
     from tileferry.domain.runs import RunKind, RunStatus
     from tileferry.entrypoints.cli.exit_codes import ExitCode
-    from tileferry.entrypoints.cli.output import open_container, print_json, stderr, stdout
+    from tileferry.entrypoints.cli.output import open_installation, print_json, stderr, stdout
     from tileferry.entrypoints.cli.signals import Drain, StopSignals
-    from tileferry.entrypoints.worker_factory import build_queue_worker
 
-    with StopSignals() as stop, open_container(config) as container:
-        settings = container.config().worker
-        get_schema_status(container.database()).check()
+    interrupted = False
+    with StopSignals() as stop, open_installation(config) as installation:
+        settings = installation.config.worker
 
         def announce_drain() -> None:
             stderr.print(
@@ -85,16 +83,16 @@ def worker_command(
             )
 
         drain = Drain(stop=stop, drain_s=settings.drain_s, on_drain=announce_drain)
-        worker = build_queue_worker(
-            container,
-            _build_worker_id(name),
-            until_idle=until_idle,
-            is_stopping=drain.is_stopping,
-            check_stop=drain.check,
-            kinds=[RunKind(one) for one in kind or ()] or ALL_KINDS,
-        )
-        interrupted = False
-        with _keep_ready_file(ready_file or settings.readiness_file):
+        with (
+            installation.open_worker(
+                _build_worker_id(name),
+                until_idle=until_idle,
+                is_stopping=drain.is_stopping,
+                check_stop=drain.check,
+                kinds=[RunKind(one) for one in kind or ()] or ALL_KINDS,
+            ) as worker,
+            _keep_ready_file(ready_file or settings.readiness_file),
+        ):
             stderr.print(f"Worker {worker.name} started; Ctrl-C to drain.")
             try:
                 worker.run()

@@ -86,7 +86,7 @@ def test_invariant_10_unresolvable_batch_raises_an_unknown_outcome(
     far = open_log(evolve(proxied_database, resolve_s=0.3))
     proxy.cut_at(b"audit_append", Cut.AFTER_COMMIT)
     proxy.refuse()
-    with pytest.raises(DatabaseError, match="does not say whether it counted") as caught:
+    with pytest.raises(DatabaseError, match="it is unknown whether it took effect") as caught:
         far.emit(create_one_event_of_each_type())
     assert "once the server is back" in str(caught.value)
     proxy.refuse(refusing=False)
@@ -120,7 +120,7 @@ def test_chain_continues_after_a_restart_and_raises_while_the_server_is_down(
             log.read_head,
         ]
         for call in calls:
-            with pytest.raises(DatabaseError, match=r"cannot be reached: .*; start the server"):
+            with pytest.raises(DatabaseError, match=r"cannot connect: .*; start the server"):
                 call()
     finally:
         server.start()

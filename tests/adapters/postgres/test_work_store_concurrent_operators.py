@@ -33,11 +33,11 @@ from tileferry.application.ports.work import RunFilter
 from tileferry.domain.errors import (
     DatabaseError,
     IllegalTransitionError,
-    InvalidValueError,
     PlanDriftedError,
     RateLimitedError,
     SatelliteProviderError,
     TileManagerError,
+    WorkInProgressError,
 )
 from tileferry.domain.retry import RetryPolicy
 from tileferry.domain.runs import (
@@ -97,7 +97,7 @@ def test_concurrent_retry_and_submit_of_the_same_work_leave_one_run(
             return one.control.submit(download_work(flight), actor=Actor.OPERATOR)[0].run_id
 
         went_on, refusals = run_concurrently(control_planes, act)
-        assert refusals.keys() <= {InvalidValueError}
+        assert refusals.keys() <= {WorkInProgressError}
         unfinished, is_new = control_plane.control.submit(
             download_work(flight), actor=Actor.OPERATOR
         )
@@ -110,7 +110,7 @@ def test_retry_is_rejected_while_another_run_does_the_same_work(
     old = control_plane.submit_run(download_work("F1"))
     control_plane.control.cancel(old.run_id, reason="wrong", by="ann")
     new = control_plane.submit_run(download_work("F1"))
-    with pytest.raises(InvalidValueError, match=f"run {new.run_id} does the same work by now"):
+    with pytest.raises(WorkInProgressError, match=f"run {new.run_id} does the same work now"):
         control_plane.control.retry_now(old.run_id, reason="after all", by="ann")
 
 
