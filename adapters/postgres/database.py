@@ -125,7 +125,7 @@ def _refuse_dead(connection: psycopg.Connection[Any], _record: object, _proxy: o
 
 
 def _refuse_closed(*_args: object) -> None:
-    raise DatabaseError(problem="it was closed", remedy="open it anew")
+    raise DatabaseError(problem="it was closed", remedy="open it again")
 
 
 def _redact_url(engine: Engine) -> str:

@@ -114,7 +114,7 @@ class DownloaderFactory(Protocol):
         ...
 
 
-NEVER_REPAIRED = "a raw partition is never mended: start a new run of its partition"
+NEVER_REPAIRED = "a raw partition is never repaired: start a new run of its partition"
 
 
 def check_run_id(run_id: RunId) -> None:

@@ -85,8 +85,8 @@ def downgrade() -> None:
 
 
 # The head's row is held from here to the end of the transaction: so there is one writer at a time,
-# and whoever calls this does so last. A group that is there is not written again: the one row of it
-# that bears its id was committed by whoever held the head before.
+# and callers do this last. A group that is there is not written again: the one row of it
+# that bears its id was committed by an earlier holder of the head.
 _APPEND = """
 CREATE FUNCTION audit_append(
     new_group uuid, bodies bytea[], event_types text[], moments timestamptz[],

@@ -33,6 +33,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop them. What was open then is signed anew, under another key."""
+    """Drop them. Open batches are then signed again, under another key."""
     op.execute("DROP INDEX tiles_given_up")
     op.execute("DROP TABLE upload_envelopes")

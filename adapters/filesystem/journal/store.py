@@ -30,7 +30,7 @@ from tileferry.domain.tiles import TileId, TileSet
 
 _WARNINGS_MAX = 10  # a file full of junk must not fill the log as well
 _CLOSED = "it was closed"
-_RUN_AGAIN = "run again: tiles that are not in the journal are fetched anew"
+_RUN_AGAIN = "run again: tiles that are not in the journal are fetched again"
 
 
 @define(kw_only=True, eq=False)
@@ -230,7 +230,7 @@ class FileJournal:
         if version != encoding.VERSION:
             self._refuse(
                 f"it has format {version}, and this tileferry reads {encoding.VERSION}",
-                remedy="use the tileferry that wrote it, or remove it to fetch its area anew",
+                remedy="use the tileferry that wrote it, or remove it to fetch its area again",
             )
 
     def _warn_damaged(self, line: ChecksummedLine, damaged: int) -> None:

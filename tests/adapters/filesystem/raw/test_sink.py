@@ -203,7 +203,7 @@ def test_sealed_run_with_a_missing_file_is_rejected(sink: FileRawSink, what: str
     path = sink.root.joinpath(*PARTS, what)
     make_writable(sink)
     shutil.rmtree(path) if path.is_dir() else path.unlink()
-    with pytest.raises(InvalidValueError, match="never mended"):
+    with pytest.raises(InvalidValueError, match="never repaired"):
         list_damages(sink, sealed)
 
 
