@@ -1,4 +1,4 @@
-"""``tileferry doctor``: is this installation fit for work?"""
+"""``tileferry doctor``: check the installation."""
 
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -28,13 +28,12 @@ _SUBJECT_CHARS = 17
 def doctor_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
     """Check this installation, and say how to fix what is wrong.
 
-    It looks at Python, the configuration and misspelt variables, the log, the database and its
-    schema, the cache's folder, disk and lock, the clock, the key, and whether the provider
-    answers, with which certificate. Read-only, except that it starts (or creates) the embedded
-    database.
+    Checks Python, the configuration, misspelled environment variables, the log, the database and
+    its schema, the cache folder, its disk and lock, the clock, the API key, and the provider and
+    its certificate. Read-only, except that it starts (or creates) the embedded database.
 
-    Exit codes: 0 nothing failed, warnings are no failure; else the code that a command would end
-    with: 2 a setting, 5 the provider, 6 the key or the certificate, 7 the database or the disk.
+    Exit codes: 0 no check failed (warnings are not failures); otherwise that of the first
+    failure: 2 a setting, 5 the provider, 6 API key or certificate, 7 the database or the disk.
     """
     from tileferry.domain.health import CheckStatus
     from tileferry.entrypoints.cli.exit_codes import ExitCode, get_exit_code
