@@ -42,7 +42,7 @@ from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
 from tileferry.application.ports.uploads import FlightRecords
 from tileferry.application.ports.work import ALL_KINDS, WorkReader
 from tileferry.application.upload.giveups import GiveupReview
-from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.errors import InvalidStateError, InvalidValueError
 from tileferry.domain.runs import RunKind, WorkerId
 from tileferry.domain.tiles import DownloadRequest
 from tileferry.entrypoints.cache_session import make_folder
@@ -360,11 +360,10 @@ class Installation:
                 "is closed" if self._state is _State.CLOSED else "is not open yet"
             )
 
-    def _build_state_error(self, problem: str) -> InvalidValueError:
-        return InvalidValueError(
-            field=type(self).__name__,
-            value=None,
+    def _build_state_error(self, problem: str) -> InvalidStateError:
+        return InvalidStateError(
+            subject=type(self).__name__,
             problem=problem,
-            remedy="use it inside of one with block, or between open() and close(); make a new "
-            "one for the next",
+            remedy="use it in one `with` block, or between open() and close(), and create a new "
+            "one to open again",
         )

@@ -42,7 +42,7 @@ class MemoryArchive:
     def open_draft(self) -> "Iterator[MemoryArchiveDraft]":
         """Begin another one."""
         self._check(taken=self._at_work, problem="another export writes there")
-        self._check(taken=self.about is not None and not self.replace, problem="is there already")
+        self._check(taken=self.about is not None and not self.replace, problem="already exists")
         self._at_work = True
         try:
             yield MemoryArchiveDraft(self)
@@ -51,7 +51,7 @@ class MemoryArchive:
 
     def _check(self, *, taken: bool, problem: str) -> None:
         if taken:
-            raise ArchiveError(path=self.place, problem=problem, remedy="name another place")
+            raise ArchiveError(path=self.place, problem=problem, remedy="choose another name")
 
 
 @define

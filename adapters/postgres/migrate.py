@@ -13,7 +13,7 @@ from attrs import frozen
 from sqlalchemy import Connection, text
 
 from tileferry.adapters.postgres.database import Database
-from tileferry.domain.errors import DatabaseError, InvalidValueError
+from tileferry.domain.errors import DatabaseError, InvalidValueError, Remedy
 from tileferry.migrations import LOCATION, REVISIONS
 
 if TYPE_CHECKING:
@@ -49,14 +49,14 @@ class SchemaStatus:
         """Refuse a schema that the code cannot work with."""
         if self.is_newer:
             raise DatabaseError(
-                problem=f"its schema is at {self.found}, this version knows up to {self.needed}",
-                remedy="use the newer tileferry that upgraded it",
+                problem=f"the schema is at {self.found}; this version supports up to {self.needed}",
+                remedy="use the newer version that upgraded it",
             )
         if not self.is_current:
             found = "empty" if self.found is None else f"at {self.found}"
             raise DatabaseError(
-                problem=f"its schema is {found}, and this version needs {self.needed}",
-                remedy="run tileferry db upgrade",
+                problem=f"the schema is {found}; this version needs {self.needed}",
+                remedy=Remedy.UPGRADE_DATABASE,
             )
 
 

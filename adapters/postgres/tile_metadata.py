@@ -24,7 +24,7 @@ from tileferry.adapters.postgres.tile_index import (
     upsert_columns,
 )
 from tileferry.application.ports.clock import Clock
-from tileferry.domain.errors import InvalidValueError, TileNotFoundError
+from tileferry.domain.errors import MisuseError, TileNotFoundError
 from tileferry.domain.tiles import (
     BBox,
     FreshnessLabel,
@@ -80,11 +80,10 @@ class PostgresTileMetadataStore:
         )
         with self._lock:
             if len(self._waiting) >= BUFFERED_MAX:
-                raise InvalidValueError(
-                    field="insert_metadata",
-                    value=len(self._waiting),
-                    problem="has too many tiles waiting",
-                    remedy="flush in groups",
+                raise MisuseError(
+                    what="insert_metadata",
+                    problem=f"{len(self._waiting)} tiles are waiting to be written, the maximum",
+                    remedy="call flush more often",
                 )
             self._waiting.append((tile, label))
         return label

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from attrs import define, field
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.errors import InvalidStateError
 
 _SEED_BYTES = 32
 
@@ -33,8 +33,8 @@ class _Ed25519Session:
 
     def _require_key(self) -> Ed25519PrivateKey:
         if self._key is None:
-            raise InvalidValueError(
-                field="signing session", value="ended", problem="has no key any more"
+            raise InvalidStateError(
+                subject="signing session", problem="has ended; its key was wiped"
             )
         return self._key
 

@@ -223,7 +223,8 @@ def import_command(
             report = importer.import_archive(archive, request)
     if json:
         body = {"path": str(src), "format": archive_format.value, "source": request.source}
-        print_json(IMPORT_SCHEMA, {**body, **asdict(report)})
+        refused = [{"place": place, "problem": why} for place, why in _word_refusals(report)]
+        print_json(IMPORT_SCHEMA, {**body, **asdict(report), "refused": refused})
     else:
         _print_import(report, src)
     raise typer.Exit(ExitCode.PARTIAL if report.entries_refused else ExitCode.DONE)
@@ -286,6 +287,16 @@ def _print_export(report: "ExportReport", dest: Path, form: "ArchiveFormat") -> 
     print_refusals("damaged tile", "why", named, count=report.tiles_damaged)
 
 
+def _word_refusals(report: "ImportReport") -> list[tuple[str, str]]:
+    from tileferry.entrypoints.cli.remedies import word_remedy
+
+    return [
+        (entry.place, f"{entry.problem}; {remedy}" if remedy else entry.problem)
+        for entry in report.refused
+        for remedy in (word_remedy(entry.remedy),)
+    ]
+
+
 def _print_import(report: "ImportReport", src: Path) -> None:
     from tileferry.domain.text import format_bytes
     from tileferry.entrypoints.cli.output import build_facts_table, print_refusals, stdout
@@ -299,5 +310,5 @@ def _print_import(report: "ImportReport", src: Path) -> None:
     }
     shown = {name: value for name, value in rows.items() if value}
     stdout.print(build_facts_table(f"Imported from {src}", shown))
-    named = [(entry.place, entry.problem) for entry in report.refused]
+    named = _word_refusals(report)
     print_refusals("refused", "why", named, count=report.entries_refused)
