@@ -5,7 +5,7 @@ imports the container.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import UTC, datetime
 from enum import Enum, auto
@@ -42,11 +42,12 @@ from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
 from tileferry.application.ports.uploads import FlightRecords
 from tileferry.application.ports.work import ALL_KINDS, WorkReader
 from tileferry.application.upload.giveups import GiveupReview
-from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.errors import InvalidStateError, InvalidValueError
 from tileferry.domain.runs import RunKind, WorkerId
 from tileferry.domain.tiles import DownloadRequest
 from tileferry.entrypoints.cache_session import make_folder
 from tileferry.entrypoints.config import Config, load_config
+from tileferry.entrypoints.config.policies import NamedPolicy, list_policies
 from tileferry.entrypoints.container import Container
 from tileferry.entrypoints.factories import build_worker_settings
 from tileferry.entrypoints.logs import log_to
@@ -294,6 +295,11 @@ class Installation:
     # audit and retries
 
     @property
+    def policies(self) -> Mapping[str, NamedPolicy]:
+        """Every retry policy by its name, as configured."""
+        return list_policies(self.config)
+
+    @property
     def audit_reader(self) -> AuditReader:
         """Reads, searches, verifies and replays the audit log."""
         return self._checked.audit_reader()
@@ -360,11 +366,10 @@ class Installation:
                 "is closed" if self._state is _State.CLOSED else "is not open yet"
             )
 
-    def _build_state_error(self, problem: str) -> InvalidValueError:
-        return InvalidValueError(
-            field=type(self).__name__,
-            value=None,
+    def _build_state_error(self, problem: str) -> InvalidStateError:
+        return InvalidStateError(
+            subject=type(self).__name__,
             problem=problem,
-            remedy="use it inside of one with block, or between open() and close(); make a new "
-            "one for the next",
+            remedy="use it in one `with` block, or between open() and close(), and create a new "
+            "one to open again",
         )

@@ -1,25 +1,18 @@
 """Importing tiles from somebody's archive: through the gates of a download, once each."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import partial
 from hashlib import sha256
 
-from attrs import define, evolve, field, frozen, validators
+from attrs import define, field, frozen, validators
 
-from tileferry.application.cache.bulk_store import (
-    BoundedList,
-    BulkStore,
-    add_tile,
-    make_placeholder_blob,
-)
+from tileferry.application.cache.bulk_store import BoundedList, BulkStore
 from tileferry.application.cache.group_commit import GroupCommit
 from tileferry.application.cache.tile_lookup import RecentDigests, is_readable, lookup_metadata
 from tileferry.application.ports.archives import ArchivedTile, ArchiveSource, RefusedEntry
 from tileferry.application.ports.progress import ItemsProcessed, Task
-from tileferry.domain.errors import (
-    FreshnessRejectionError,
-    InvalidValueError,
-)
+from tileferry.domain.errors import FreshnessRejectionError, InvalidValueError, Remedy
 from tileferry.domain.tiles import (
     BlobRef,
     FreshnessLabel,
@@ -27,10 +20,11 @@ from tileferry.domain.tiles import (
     ResolutionGate,
     ResolutionVerdict,
     SectorClass,
+    TileId,
     TileMetadata,
+    VotingStatus,
     compute_ground_resolution,
     detect_image_kind,
-    replaces,
 )
 from tileferry.domain.tiles.tile_id import check_source
 from tileferry.domain.validation import aware, instance, name, positive
@@ -126,10 +120,27 @@ class _ImportRun:
     def _try_import(
         self, tile: ArchivedTile, known: TileMetadata | None, commit: GroupCommit
     ) -> None:
+        """Import a tile; only what is wrong with the tile refuses it, not an error of the store."""
+        digest = sha256(tile.content)
         try:
-            self._import_tile(tile, known, commit)
-        except (InvalidValueError, FreshnessRejectionError) as error:
+            describe = self._check_tile(tile, digest.hexdigest(), known)
+        except InvalidValueError as error:
+            self._refuse(
+                RefusedEntry(place=str(tile.tile_id), problem=error.summary, remedy=error.remedy)
+            )
+            return
+        if describe is None:
+            self.unchanged += 1
+            return
+        try:
+            label = commit.add(tile.tile_id, tile.content, describe, digest=digest.digest())
+        except FreshnessRejectionError as error:
             self._refuse(RefusedEntry(place=str(tile.tile_id), problem=str(error)))
+            return
+        self._taken.add(tile.tile_id, digest.hexdigest())
+        self.imported += 1
+        self.size_bytes += len(tile.content)
+        self.downgraded += label is FreshnessLabel.DOWNGRADED
 
     def _iter_tiles(self, archive: ArchiveSource) -> Iterator[ArchivedTile]:
         for item in archive.tiles(self.request.source):
@@ -138,52 +149,60 @@ class _ImportRun:
             else:
                 yield item
 
-    def _import_tile(
-        self, tile: ArchivedTile, known: TileMetadata | None, commit: GroupCommit
-    ) -> None:
+    def _check_tile(
+        self, tile: ArchivedTile, digest: str, known: TileMetadata | None
+    ) -> Callable[[BlobRef], NewTile] | None:
+        """Return what describes the tile once it is stored; ``None`` if the cache has it."""
         detect_image_kind(tile.content)
-        new = self._describe(
-            tile, make_placeholder_blob(tile.content, sha256(tile.content).digest())
-        )
+        if tile.facts.sha256 not in {None, digest}:
+            raise InvalidValueError(
+                field="content",
+                value=digest,
+                problem=f"sha256 mismatch: the archive records {tile.facts.sha256}",
+            )
+        produced_at, resolution = self._get_date(tile), self._get_resolution(tile)
         taken = self._taken.get_digest(tile.tile_id)
         if taken is not None:
-            self._check_same(new, taken)
-            self.unchanged += 1
-            return
+            self._check_same(digest, taken)
+            return None
         if known is not None:
-            is_same = known.blob.sha256 == new.blob.sha256
+            is_same = known.blob.sha256 == digest
             if is_same and is_readable(self.deps.tile_store, known):
-                self.unchanged += 1
-                return
-            if is_same:  # to be mended: these bytes are as young as they were
-                new = evolve(new, produced_at=max(new.produced_at, known.produced_at))
-            self._check_replacement(new, known, may_differ=is_same or self.request.replaces_tiles)
-        label = add_tile(commit, new, tile.content)
-        self._taken.add(tile.tile_id, new.blob.sha256)
-        self.imported += 1
-        self.size_bytes += len(tile.content)
-        self.downgraded += label is FreshnessLabel.DOWNGRADED
+                return None
+            if is_same:  # a repair: the bytes keep the later of the two dates
+                produced_at = max(produced_at, known.produced_at)
+            self._check_replacement(known, produced_at, digest)
+        return partial(self._describe, tile.tile_id, produced_at, resolution)
 
-    def _describe(self, tile: ArchivedTile, blob: BlobRef) -> NewTile:
-        """Say what is known of a tile: what the archive says, or else what the operator says."""
-        facts, request = tile.facts, self.request
-        if facts.sha256 not in {None, blob.sha256}:
-            raise InvalidValueError(
-                field="sha256",
-                value=blob.sha256,
-                problem="is not what the archive says of this tile",
-            )
-        produced_at = facts.produced_at or request.produced_at
+    def _describe(
+        self, tile_id: TileId, produced_at: datetime, resolution: float, blob: BlobRef
+    ) -> NewTile:
+        return NewTile(
+            tile_id=tile_id,
+            flight_id=self.request.flight_id,
+            produced_at=produced_at,
+            resolution_m_per_px=resolution,
+            sector_class=self.request.sector_class,
+            blob=blob,
+        )
+
+    def _get_date(self, tile: ArchivedTile) -> datetime:
+        """Return the production date, from the archive or the request."""
+        produced_at = tile.facts.produced_at or self.request.produced_at
         if produced_at is None:
             raise InvalidValueError(
                 field="produced_at",
                 value=None,
-                problem="is not known: the archive does not say it",
-                remedy="give --produced-at",
+                problem="is unknown: the archive does not contain it",
+                remedy=Remedy.SET_PRODUCED_AT,
             )
+        return produced_at
+
+    def _get_resolution(self, tile: ArchivedTile) -> float:
+        """Return the resolution, from the archive, the request or the zoom; check it."""
         resolution = (
-            facts.resolution_m_per_px
-            or request.resolution_m_per_px
+            tile.facts.resolution_m_per_px
+            or self.request.resolution_m_per_px
             or compute_ground_resolution(tile.tile_id)
         )
         verdict = self.deps.gate.judge(resolution)
@@ -193,40 +212,36 @@ class _ImportRun:
                 value=resolution,
                 problem=f"is {verdict.value.replace('_', ' ')}",
             )
-        return NewTile(
-            tile_id=tile.tile_id,
-            flight_id=request.flight_id,
+        return resolution
+
+    @staticmethod
+    def _check_same(digest: str, taken: str) -> None:
+        if digest != taken:
+            raise InvalidValueError(
+                field="content",
+                value=digest,
+                problem="differs from an earlier entry of this tile, which is kept",
+                remedy="import an archive that contains only the right one",
+            )
+
+    def _check_replacement(self, known: TileMetadata, produced_at: datetime, digest: str) -> None:
+        if digest != known.blob.sha256 and not self.request.replaces_tiles:
+            raise InvalidValueError(
+                field="content",
+                value=digest,
+                problem="differs from the tile in the cache, which is kept",
+                remedy=Remedy.ALLOW_REPLACING_TILES,
+            )
+        if not known.yields_to(
+            flight_id=self.request.flight_id,
             produced_at=produced_at,
-            resolution_m_per_px=resolution,
-            sector_class=request.sector_class,
-            blob=blob,
-        )
-
-    @staticmethod
-    def _check_same(new: NewTile, taken: str) -> None:
-        if new.blob.sha256 != taken:
-            raise InvalidValueError(
-                field="content",
-                value=new.blob.sha256,
-                problem="is the second of this tile in the archive, and another: the first stays",
-                remedy="find out which is right, and import an archive that has only that one",
-            )
-
-    @staticmethod
-    def _check_replacement(new: NewTile, known: TileMetadata, *, may_differ: bool) -> None:
-        if not may_differ:
-            raise InvalidValueError(
-                field="content",
-                value=new.blob.sha256,
-                problem="is not what the cache has of this tile, which stays",
-                remedy="give --replace-tiles to have the later one",
-            )
-        if not replaces(new, known):
+            voting_status=VotingStatus.TRUSTED,
+            sha256=digest,
+        ):
             raise InvalidValueError(
                 field="produced_at",
-                value=new.produced_at.isoformat(),
-                problem="is before that of the cache's, or the cache's waits for its upload: "
-                "that one stays",
+                value=produced_at.isoformat(),
+                problem="is older than the tile in the cache, or that tile waits for its upload",
             )
 
     def _refuse(self, entry: RefusedEntry) -> None:

@@ -259,7 +259,7 @@ def replay_command(
 
     Exit code 3 if one differs from what was recorded.
     """
-    from tileferry.domain.errors import InvalidValueError
+    from tileferry.domain.errors import InvalidValueError, NotFoundError, Remedy
     from tileferry.domain.validation import is_unicode
     from tileferry.entrypoints.cli.audit_entries import render_replay, replay_to_json
     from tileferry.entrypoints.cli.exit_codes import ExitCode
@@ -270,12 +270,7 @@ def replay_command(
     with open_installation(config) as installation:
         entries = list(installation.audit_reader.find_about(name))
     if not entries:
-        raise InvalidValueError(
-            field="ID",
-            value=name,
-            problem="is not in the audit log",
-            remedy="tileferry audit tail shows what is",
-        )
+        raise NotFoundError(what="audit entry", name=name, remedy=Remedy.TAIL_AUDIT_LOG)
     if json:
         print_json("tileferry.audit.replay.v1", replay_to_json(entries))
     else:

@@ -191,7 +191,7 @@ def import_command(
     from tileferry.domain.archives import ArchiveFormat
     from tileferry.domain.errors import InvalidValueError
     from tileferry.domain.tiles import SectorClass
-    from tileferry.entrypoints.archives import build_archive_source
+    from tileferry.entrypoints.archives import build_archive_source, detect_import_format
     from tileferry.entrypoints.cli.exit_codes import ExitCode
     from tileferry.entrypoints.cli.output import open_installation, print_json
     from tileferry.entrypoints.cli.parsing import parse_day_or_time
@@ -199,7 +199,7 @@ def import_command(
     from tileferry.entrypoints.cli.signals import StopSignals
 
     _check_text(SRC=str(src.absolute()))
-    archive_format = _choose_import_format(src) if form is None else ArchiveFormat(form)
+    archive_format = detect_import_format(src) if form is None else ArchiveFormat(form)
     stop = StopSignals()
     archive = build_archive_source(archive_format, src.absolute(), check=stop.check)
     progress = ItemProgress(stop)
@@ -223,7 +223,8 @@ def import_command(
             report = importer.import_archive(archive, request)
     if json:
         body = {"path": str(src), "format": archive_format.value, "source": request.source}
-        print_json(IMPORT_SCHEMA, {**body, **asdict(report)})
+        refused = [{"place": place, "problem": why} for place, why in _word_refusals(report)]
+        print_json(IMPORT_SCHEMA, {**body, **asdict(report), "refused": refused})
     else:
         _print_import(report, src)
     raise typer.Exit(ExitCode.PARTIAL if report.entries_refused else ExitCode.DONE)
@@ -239,15 +240,6 @@ def _check_text(**given: str | None) -> None:
             raise InvalidValueError(
                 field=name, value=text, problem="is not UTF-8", remedy="give another name"
             )
-
-
-def _choose_import_format(src: Path) -> "ArchiveFormat":
-    from tileferry.domain.archives import ArchiveFormat, detect_format
-
-    if src.is_dir():
-        return ArchiveFormat.TREE
-    named = detect_format(src.name)
-    return ArchiveFormat.MBTILES if named is ArchiveFormat.TREE else named
 
 
 def _export_to_json(
@@ -286,6 +278,16 @@ def _print_export(report: "ExportReport", dest: Path, form: "ArchiveFormat") -> 
     print_refusals("damaged tile", "why", named, count=report.tiles_damaged)
 
 
+def _word_refusals(report: "ImportReport") -> list[tuple[str, str]]:
+    from tileferry.entrypoints.cli.remedies import word_remedy
+
+    return [
+        (entry.place, f"{entry.problem}; {remedy}" if remedy else entry.problem)
+        for entry in report.refused
+        for remedy in (word_remedy(entry.remedy),)
+    ]
+
+
 def _print_import(report: "ImportReport", src: Path) -> None:
     from tileferry.domain.text import format_bytes
     from tileferry.entrypoints.cli.output import build_facts_table, print_refusals, stdout
@@ -299,5 +301,5 @@ def _print_import(report: "ImportReport", src: Path) -> None:
     }
     shown = {name: value for name, value in rows.items() if value}
     stdout.print(build_facts_table(f"Imported from {src}", shown))
-    named = [(entry.place, entry.problem) for entry in report.refused]
+    named = _word_refusals(report)
     print_refusals("refused", "why", named, count=report.entries_refused)

@@ -60,6 +60,7 @@ def _print_finding(finding: "CheckResult") -> None:
     from rich.text import Text
 
     from tileferry.entrypoints.cli.output import stdout
+    from tileferry.entrypoints.cli.remedies import word_remedy
 
     if stdout.is_terminal:
         stdout.print(build_finding_grid(finding))
@@ -68,12 +69,21 @@ def _print_finding(finding: "CheckResult") -> None:
     line = Text.assemble(
         (verdict, _get_style(finding.verdict)),
         f"{finding.subject:<{_SUBJECT_CHARS}}",
-        finding.found,
+        _word_found(finding),
     )
     stdout.print(line, soft_wrap=True)
     if finding.cure is not None:
-        remedy = Text(f"{'':<{_VERDICT_CHARS + _SUBJECT_CHARS}}→ {finding.cure}")
+        remedy = Text(f"{'':<{_VERDICT_CHARS + _SUBJECT_CHARS}}→ {word_remedy(finding.cure)}")
         stdout.print(remedy, soft_wrap=True)
+
+
+def _word_found(finding: "CheckResult") -> str:
+    from tileferry.entrypoints.cli.remedies import describe_error
+
+    error = finding.error
+    if error is None or finding.found != str(error):
+        return finding.found
+    return describe_error(error)
 
 
 def build_finding_grid(finding: "CheckResult") -> "Table":
@@ -81,13 +91,15 @@ def build_finding_grid(finding: "CheckResult") -> "Table":
     from rich.table import Table
     from rich.text import Text
 
+    from tileferry.entrypoints.cli.remedies import word_remedy
+
     grid = Table.grid()
     grid.add_column(width=_VERDICT_CHARS, style=_get_style(finding.verdict))
     grid.add_column(width=_SUBJECT_CHARS)
     grid.add_column(overflow="fold")
-    grid.add_row(finding.verdict.replace("_", " "), finding.subject, Text(finding.found))
+    grid.add_row(finding.verdict.replace("_", " "), finding.subject, Text(_word_found(finding)))
     if finding.cure is not None:
-        grid.add_row("", "", Text(f"→ {finding.cure}"))
+        grid.add_row("", "", Text(f"→ {word_remedy(finding.cure)}"))
     return grid
 
 
@@ -104,11 +116,13 @@ def _get_style(verdict: "CheckStatus") -> str:
 
 
 def _finding_to_json(finding: "CheckResult") -> dict[str, str | None]:
+    from tileferry.entrypoints.cli.remedies import word_remedy
+
     return {
         "subject": finding.subject,
         "verdict": finding.verdict,
-        "found": finding.found,
-        "cure": finding.cure,
+        "found": _word_found(finding),
+        "cure": None if finding.cure is None else word_remedy(finding.cure),
     }
 
 

@@ -73,6 +73,7 @@ def download_command(
     from tileferry.entrypoints.cli.failures import error_to_json
     from tileferry.entrypoints.cli.output import open_installation, print_json, stderr, stdout
     from tileferry.entrypoints.cli.parsing import build_download_request, parse_coverage
+    from tileferry.entrypoints.cli.remedies import describe_error
     from tileferry.entrypoints.cli.signals import StoppableClock, StopSignals
     from tileferry.entrypoints.cli.transfer_progress import DownloadProgress
 
@@ -104,7 +105,7 @@ def download_command(
         elif report.tiles_requested or error is None:
             stdout.print(build_report_table(report, stopped=isinstance(error, KeyboardInterrupt)))
         if isinstance(error, TileManagerError):
-            stderr.print(f"tileferry: {error}")
+            stderr.print(f"tileferry: {describe_error(error)}")
         elif error is not None and not isinstance(error, KeyboardInterrupt):
             raise error
         next_step = suggest_next_step(report, error, request, progress)

@@ -62,9 +62,6 @@ def show_command(
 
     Also extracts its image from the cache into a file, so that you can look at it.
     """
-    from attrs import evolve
-
-    from tileferry.domain.errors import InvalidValueError
     from tileferry.domain.tiles import TileId
     from tileferry.entrypoints.cli.output import (
         blame_option,
@@ -79,10 +76,7 @@ def show_command(
         tile_id = TileId.parse(tile)
     with open_installation(config) as installation:
         giveups = installation.giveups
-        try:
-            giveup = giveups.get_giveup(tile_id)
-        except InvalidValueError as error:
-            raise evolve(error, field="TILE", remedy="see tileferry giveups list") from None
+        giveup = giveups.get_giveup(tile_id)
         picture = giveups.extract_image(tile_id)
     if json:
         print_json(SHOW_SCHEMA, {**_giveup_to_json(giveup), "picture": str(picture)})

@@ -67,6 +67,7 @@ def plan_command(
     )
     from tileferry.entrypoints.cli.parsing import build_download_request, parse_coverage, parse_rate
     from tileferry.entrypoints.cli.progress_view import WaitPrinter
+    from tileferry.entrypoints.cli.remedies import describe_error
     from tileferry.entrypoints.tile_source import format_credits, get_credits
 
     rate_bytes_s = None if rate is None else parse_rate(rate)
@@ -84,7 +85,7 @@ def plan_command(
             stdout.print(named, markup=False, soft_wrap=True)
     if plan.eviction.insufficient:
         error = plan.eviction.build_error()
-        stderr.print(f"tileferry: {error}")
+        stderr.print(f"tileferry: {describe_error(error)}")
         raise typer.Exit(get_exit_code(error))
 
 

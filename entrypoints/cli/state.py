@@ -126,7 +126,7 @@ def _list_partitions(
 def _show_partition(
     installation: "Installation", key: "PartitionKey", *, why: bool, json: bool
 ) -> None:
-    from tileferry.domain.errors import InvalidValueError
+    from tileferry.domain.errors import NotFoundError, Remedy
     from tileferry.entrypoints.cli.audit_entries import replay_to_json
     from tileferry.entrypoints.cli.output import print_json, stdout
     from tileferry.entrypoints.cli.work_lines import (
@@ -137,12 +137,7 @@ def _show_partition(
 
     found = installation.inspector.find_partition(key)
     if found is None:
-        raise InvalidValueError(
-            field="PARTITION",
-            value=str(key),
-            problem="is not known",
-            remedy="tileferry state inspect lists those that are; backfill plan brings new ones",
-        )
+        raise NotFoundError(what="partition", name=str(key), remedy=Remedy.LIST_PARTITIONS)
     story: list[str] = []
     entries = []
     if why:

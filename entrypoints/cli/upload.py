@@ -152,13 +152,14 @@ def _print_next_step(
 ) -> None:
     from tileferry.domain.text import format_utc
     from tileferry.entrypoints.cli.output import stderr
+    from tileferry.entrypoints.cli.remedies import describe_error
 
     safe = f"{report.tiles_acknowledged:,} tiles are delivered and recorded"
     if isinstance(error, KeyboardInterrupt):
         stderr.print(f"Stopped. {safe}; re-run to resume.")
         return
     if error is not None:
-        stderr.print(f"tileferry: {error}")
+        stderr.print(f"tileferry: {describe_error(error)}")
         if report.per_tile_status:
             stderr.print(f"{safe}; re-run to resume.")
         return

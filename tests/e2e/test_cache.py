@@ -69,7 +69,7 @@ def test_new_database_is_upgraded_once(tmp_path: Path, empty_database_url: str) 
     assert (status.code, status.json["found"], status.json["is_current"]) == (7, None, False)
     refused = operator.run_in_process("cache", "stats")
     assert refused.code == 7
-    assert "run tileferry db upgrade" in refused.err
+    assert "run `tileferry db upgrade`" in refused.err
     upgraded = operator.run_in_process("db", "upgrade", "--json")
     assert upgraded.json == {"schema": "tileferry.db.upgrade.v1", "from": None, "to": HEAD}
     assert "already" in operator.run_in_process("db", "upgrade").out

@@ -122,7 +122,7 @@ def test_range_is_inclusive_and_ignores_other_partitions() -> None:
         (
             {"last_date": FIRST + BACKFILL_PARTITIONS_MAX * DAY},
             "last_date",
-            "makes 100001 partitions; 100000 are the most",
+            "makes 100001 partitions; the limit is 100000",
         ),
         ({"first_date": NOW}, "first_date", "must be a date without a time"),
         ({"source": "a/b"}, "source", "is not a plain name"),

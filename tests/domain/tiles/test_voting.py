@@ -81,7 +81,7 @@ def test_giveup_is_final_for_any_sequence_of_moves(targets: list[VotingStatus]) 
         (
             VotingStatus.TRUSTED,
             VotingStatus.PENDING,
-            "tile sat/15/1/2 is trusted: tileferry may not reopen it: that is its end",
+            "tile sat/15/1/2 is trusted: tileferry may not reopen it: this status is final",
         ),
     ],
 )
