@@ -1,4 +1,4 @@
-"""Translates errors of the driver."""
+"""Translation of SQLAlchemy and driver errors into ``DatabaseError`` with a remedy."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ _SLOW = (
     "run again; if it is too slow, check the load of the server, or raise"
     f" statement_timeout {_RAISE.format('statement_timeout')}"
 )
-# By SQLSTATE, or by its first two digits, which are its class.
+# Keyed by SQLSTATE, or by its class (the first two characters).
 _REMEDIES: Mapping[str, Remedy | str] = {
     "22": _DEFECT,
     "23": f"nothing was stored; {_DEFECT}",
@@ -45,7 +45,7 @@ _REMEDIES: Mapping[str, Remedy | str] = {
     "57": _AGAIN,
     "57014": _SLOW,
 }
-# A failed connection carries no code, only libpq's words.
+# A failed connection has no SQLSTATE, only libpq's message.
 _SIGNS = (
     (re.compile(r"password authentication failed|no password supplied"), _LOGIN),
     (re.compile(r"role \".*\" does not exist"), _LOGIN),
@@ -61,7 +61,7 @@ _SIGNS = (
 
 @contextmanager
 def translate_database_errors() -> Iterator[None]:
-    """Turn what SQLAlchemy raises into ``DatabaseError``, with its cause and what to do."""
+    """Raise SQLAlchemy errors from the block as ``DatabaseError``, with the cause and a remedy."""
     try:
         yield
     except DBAPIError as error:
@@ -76,14 +76,14 @@ def translate_database_errors() -> Iterator[None]:
 
 
 def get_sqlstate(error: DBAPIError) -> str | None:
-    """Return the server's code of an error; ``None`` when the server did not speak."""
+    """Return the error's SQLSTATE; ``None`` if the error did not come from the server."""
     return error.orig.sqlstate if isinstance(error.orig, DriverError) else None
 
 
 def database_error(error: DBAPIError) -> DatabaseError:
-    """Return the error that a driver error means."""
+    """Return the ``DatabaseError`` for a driver error."""
     original = error.orig
-    # The first line says it; what follows repeats the query, or the address that was tried.
+    # The first line has the reason; later lines repeat the query or the address.
     lines = [line.strip() for line in str(original).splitlines() if line.strip()]
     problem = lines[0] if lines else type(original).__name__
     code = get_sqlstate(error)

@@ -144,22 +144,33 @@ class TileMetadata:
         """Whether its date lay ahead when it was stored, and so cannot be true."""
         return self.produced_at > self.stored_at + FUTURE_TOLERANCE
 
+    def yields_to(
+        self, *, flight_id: str, produced_at: datetime, voting_status: VotingStatus, sha256: str
+    ) -> bool:
+        """Tell whether a new version of this tile replaces it.
+
+        The later production date wins. Of two equal dates the later arrival wins, so that a
+        damaged tile can be repaired. A date that was in the future when its tile was stored is
+        wrong and wins nothing. A tile that waits for its upload is replaced only by a capture of
+        its own flight, and a tile that was given up only by a human. A capture whose bytes the
+        provider has already is not stored again: it would be sent twice.
+        """
+        if self.voting_status is VotingStatus.UPLOAD_GIVEUP:
+            return False
+        is_capture = voting_status is VotingStatus.PENDING
+        if self.voting_status is VotingStatus.PENDING:
+            if not is_capture or flight_id != self.flight_id:
+                return False
+        elif is_capture and sha256 == self.blob.sha256:
+            return False
+        return self.is_dated_ahead or produced_at >= self.produced_at
+
 
 def replaces(new: NewTile, existing: TileMetadata) -> bool:
-    """Tell whether ``new`` takes the place of ``existing``, which has the same id.
-
-    The later production wins, and of equals the later arrival, which is how a damaged tile is
-    mended. A date that lay ahead when its tile was stored cannot be true: it wins nothing. What
-    still waits for its upload is replaced only by the same flight's own capture, and a tile that
-    was given up only by a human. A capture that the provider has already, to the byte, is not
-    taken in again: it would be sent twice.
-    """
-    if existing.voting_status is VotingStatus.UPLOAD_GIVEUP:
-        return False
-    captured = new.voting_status is VotingStatus.PENDING
-    if existing.voting_status is VotingStatus.PENDING:
-        if not captured or new.flight_id != existing.flight_id:
-            return False
-    elif captured and new.blob.sha256 == existing.blob.sha256:
-        return False
-    return existing.is_dated_ahead or new.produced_at >= existing.produced_at
+    """Tell whether ``new`` replaces ``existing``, which has the same id."""
+    return existing.yields_to(
+        flight_id=new.flight_id,
+        produced_at=new.produced_at,
+        voting_status=new.voting_status,
+        sha256=new.blob.sha256,
+    )
