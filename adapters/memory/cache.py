@@ -71,7 +71,7 @@ class MemoryCacheBindings:
         return self.cache
 
     def bind(self, cache: CacheBinding, *, instead_of: CacheId | None) -> bool:
-        """Bind ``cache`` if ``instead_of`` is still the bound one; return whether it was."""
+        """Bind ``cache``, unless a cache other than ``instead_of`` is bound; return success."""
         if self.cache is not None and self.cache.cache_id != instead_of:
             return False
         self.cache = cache
