@@ -126,10 +126,13 @@ PARTICIPLES = frozenset(
 """Irregular past participles that functions used to be named after."""
 CHANGES = {
     "a download flag": ("only_failed", 2),
-    "a run kind": ("UPLOAD_FLIGHT", 6),
+    "a run kind": ("UPLOAD_FLIGHT|upload_flight|UploadFlight", 6),
     "a blob store": ("SegmentTileStore", 4),
 }
-"""For each kind of change: a name that an existing one has, and how many files may mention it."""
+"""For each kind of change: the names of an existing one, and how many files may mention them.
+
+A released migration is not among them: it never changes.
+"""
 
 
 @frozen
@@ -177,11 +180,12 @@ def list_participle_functions() -> list[str]:
 
 
 def list_files_with(pattern: str) -> list[str]:
-    """Return the product's files that contain a pattern."""
+    """Return the product's files, migrations excepted, that contain a pattern."""
     return [
         str(path.relative_to(ROOT))
         for path in iter_modules()
-        if re.search(pattern, path.read_text(encoding="utf-8"))
+        if (ROOT / "migrations") not in path.parents
+        and re.search(pattern, path.read_text(encoding="utf-8"))
     ]
 
 
@@ -222,7 +226,7 @@ def measure() -> list[Figure]:
         Figure("modules that import the container", len(container), 2),
         Figure("modules that override a provider or swap sinks", len(overrides), 0),
         *(
-            Figure(f"files to touch for {change}", len(list_files_with(rf"\b{name}\b")), goal)
+            Figure(f"files to touch for {change}", len(list_files_with(rf"\b(?:{name})\b")), goal)
             for change, (name, goal) in CHANGES.items()
         ),
         Figure("progress ports", len(list_progress_ports()), 1),
@@ -232,14 +236,23 @@ def measure() -> list[Figure]:
     ]
 
 
-IMPORTS_PERCENT_MAX = 13
-"""The goal of 10 % is missed: ruff puts one imported name on a line, about a quarter of them."""
+MISSED = {
+    "share of lines that are imports, %": 13,
+    "files to touch for a run kind": 7,
+}
+"""Goals that are missed, with the value that must not get worse.
+
+Imports: ruff puts each name of a long import on a line of its own, a third of all import lines. Run
+kinds: the enum, the payload, the handler, the worker, the choices of ``--kind``, the command that
+submits it and the method that does.
+"""
 
 
 def test_figures_meet_their_goals() -> None:
     missed = [figure for figure in measure() if not figure.is_met]
-    assert [figure.name for figure in missed] == ["share of lines that are imports, %"]
-    assert measure_import_share() < IMPORTS_PERCENT_MAX
+    assert {
+        figure.name: figure.value for figure in missed if figure.value > MISSED.get(figure.name, 0)
+    } == {}
 
 
 def print_table() -> None:
