@@ -41,7 +41,7 @@ class OutgoingBody:
         """Yield the body; raise ``httpx.WriteTimeout`` once the caller has given up."""
         for piece in pieces:
             if self.is_left:
-                raise httpx.WriteTimeout("nobody waits for the answer any more")
+                raise httpx.WriteTimeout("the caller no longer waits for the response")
             yield piece
         self._tell_sent()
 

@@ -108,7 +108,7 @@ class RawRows:
                 action="write to",
                 path=str(self._directory.path / _NAME),
                 problem="it is closed, or an earlier write to it failed",
-                remedy="open the raw partition anew: what was confirmed is kept",
+                remedy="reopen the raw partition: confirmed tiles are kept",
             )
         if not entries:
             return
@@ -215,20 +215,6 @@ class RawTileMetadata:
 
     def mark_used(self, tile_ids: Sequence[TileId]) -> None:
         """Do nothing: tiles are never evicted from a raw partition."""
-
-    def pending_uploads(self, flight_id: str) -> Iterator[TileMetadata]:  # noqa: ARG002  # there are none
-        """Yield nothing: all tiles of a raw partition come from the provider."""
-        return iter(())
-
-    def mark_uploaded(self, *tile_ids: TileId) -> None:
-        _refuse("mark_uploaded", len(tile_ids), "a raw partition is not uploaded")
-
-    def update_voting_status(self, tile_id: TileId, status: VotingStatus) -> None:
-        _refuse("update_voting_status", f"{tile_id} to {status}", "a raw partition has no votes")
-
-    def increment_upload_attempts(self, tile_id: TileId, attempt: str | None = None) -> int:
-        value = f"{tile_id}, attempt {attempt}"
-        _refuse("increment_upload_attempts", value, "a raw partition is not uploaded")
 
     # The segment index
 
