@@ -61,6 +61,6 @@ def get_end_of_day(day: date, now: datetime, *, field: str) -> datetime:
             field=field,
             value=day.isoformat(),
             problem="is over",
-            remedy="judge for today or a day to come",
+            remedy="use today or a later day",
         )
     return max(end, now)

@@ -1,4 +1,4 @@
-"""A tile in the cache: its metadata, its bytes' location and their digest."""
+"""Tile metadata, and the location and digest of a tile's bytes in the cache."""
 
 import math
 from datetime import UTC, datetime
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 TILE_BYTES_MAX = 64 * 1024 * 1024
-"""No tile is larger: what claims to be is refused before it is read."""
+"""The maximum size of a tile. A larger one is rejected before it is read."""
 
 
 BlobLocation: TypeAlias = tuple[int, int]
-"""Two numbers that the store assigns. Only the store interprets them; its index persists them."""
+"""Two numbers assigned by the store. Only the store interprets them; its index persists them."""
 
 
 @frozen(kw_only=True)
@@ -64,7 +64,7 @@ def _check_location(instance: object, attribute: "Attribute[Any]", value: object
         raise InvalidValueError(
             field=format_field_name(instance, attribute),
             value=value,
-            problem="must be two whole numbers of 0 or more",
+            problem="must be two integers, each 0 or more",
         )
 
 
@@ -85,17 +85,17 @@ def _first_status(instance: object, attribute: "Attribute[Any]", value: object) 
 
 @frozen(kw_only=True)
 class NewTile:
-    """A tile whose bytes are stored and which asks to become visible."""
+    """A tile whose bytes are stored but which is not visible yet."""
 
     tile_id: TileId
     flight_id: str
-    """The flight it was fetched for, or captured on."""
+    """The flight that it was downloaded for or captured by."""
     produced_at: datetime
     resolution_m_per_px: float = field(converter=as_float)
     sector_class: SectorClass
     blob: BlobRef
     voting_status: VotingStatus = VotingStatus.TRUSTED
-    """Trusted when it comes from the provider, pending when the aircraft captured it."""
+    """Trusted if it comes from the provider, pending if the aircraft captured it."""
 
     def __attrs_post_init__(self) -> None:
         if not (
@@ -125,7 +125,7 @@ _NEW_TILE_CHECKS = {
 
 @frozen(kw_only=True)
 class TileMetadata:
-    """A visible tile."""
+    """The metadata of a visible tile."""
 
     tile_id: TileId
     flight_id: str
@@ -141,18 +141,18 @@ class TileMetadata:
 
     @property
     def is_dated_ahead(self) -> bool:
-        """Whether its date lay ahead when it was stored, and so cannot be true."""
+        """Whether the date was in the future when the tile was stored, so must be wrong."""
         return self.produced_at > self.stored_at + FUTURE_TOLERANCE
 
 
 def replaces(new: NewTile, existing: TileMetadata) -> bool:
-    """Tell whether ``new`` takes the place of ``existing``, which has the same id.
+    """Return whether ``new`` replaces ``existing``, which has the same id.
 
-    The later production wins, and of equals the later arrival, which is how a damaged tile is
-    mended. A date that lay ahead when its tile was stored cannot be true: it wins nothing. What
-    still waits for its upload is replaced only by the same flight's own capture, and a tile that
-    was given up only by a human. A capture that the provider has already, to the byte, is not
-    taken in again: it would be sent twice.
+    The tile with the later production date wins. If the dates are equal the new tile wins, so that
+    a damaged tile can be repaired. An existing tile dated in the future always loses, because its
+    date is wrong. A tile pending upload is replaced only by a capture of the same flight. A tile in
+    giveup is never replaced; an operator decides. A capture whose bytes the provider already has is
+    not stored again, because it would be uploaded twice.
     """
     if existing.voting_status is VotingStatus.UPLOAD_GIVEUP:
         return False

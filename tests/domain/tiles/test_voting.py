@@ -60,7 +60,7 @@ def test_giveup_is_final_for_any_sequence_of_moves(targets: list[VotingStatus]) 
     status = VotingStatus.UPLOAD_GIVEUP
     for target in targets:
         if target is not status:
-            with pytest.raises(IllegalTransitionError, match="a human decides"):
+            with pytest.raises(IllegalTransitionError, match="an operator must decide"):
                 move_status(TILE, status, target)
         else:
             status = move_status(TILE, status, target)
@@ -81,7 +81,7 @@ def test_giveup_is_final_for_any_sequence_of_moves(targets: list[VotingStatus]) 
         (
             VotingStatus.TRUSTED,
             VotingStatus.PENDING,
-            "tile sat/15/1/2 is trusted: tileferry may not reopen it: that is its end",
+            "tile sat/15/1/2 is trusted: tileferry may not reopen it: this status is final",
         ),
     ],
 )
