@@ -184,7 +184,7 @@ def test_edited_plan_is_rejected(control_plane: ControlPlane, operator: WorkOper
     plan = json.loads(file.read_bytes())
     plan["customer_id"] = "other"
     file.write_text(json.dumps(plan))
-    assert_refused(operator.run(*APPLY), 2, "plan.hash", "the plan was changed since")
+    assert_refused(operator.run(*APPLY), 2, "plan.hash", "the plan was edited")
     assert count_partitions(control_plane) == 0
 
 

@@ -122,7 +122,7 @@ def test_range_is_inclusive_and_ignores_other_partitions() -> None:
         (
             {"last_date": FIRST + BACKFILL_PARTITIONS_MAX * DAY},
             "last_date",
-            "makes 100001 partitions; 100000 are the most",
+            "makes 100001 partitions; the limit is 100000",
         ),
         ({"first_date": NOW}, "first_date", "must be a date without a time"),
         ({"source": "a/b"}, "source", "is not a plain name"),
@@ -182,7 +182,7 @@ def test_plan_not_matching_its_request_is_rejected() -> None:
     reprocessed = plan_one_date("success", reprocess=True)
     with pytest.raises(InvalidValueError) as caught:
         evolve(reprocessed, request=request())
-    assert caught.value.problem == "reprocess a success, which was not asked for"
+    assert caught.value.problem == "reprocess a success, which was not requested"
 
 
 def test_plan_hash_is_stable_and_ignores_time_zone() -> None:

@@ -149,8 +149,8 @@ def test_plausible_edit_is_detected_by_hash(
 ) -> None:
     error = expect_rejection(edit)
     assert error.field == "plan.hash"
-    assert error.problem.endswith("the plan was changed since")
-    assert error.remedy == "make a new one with backfill plan"
+    assert error.problem.endswith("the plan was edited")
+    assert error.remedy == "make a new plan with `tileferry backfill plan`"
 
 
 EDITS: list[tuple[Callable[[dict[str, Any]], object], str, str | None]] = [
@@ -173,13 +173,13 @@ EDITS: list[tuple[Callable[[dict[str, Any]], object], str, str | None]] = [
     (
         lambda plan: plan["lines"].pop(),
         "lines",
-        "must be 3 lines, one for each date of the range",
+        "must have 3 lines, one for each date of the range",
     ),
     (lambda plan: plan.update(lines={}), "lines", "must be a list"),
     (
         lambda plan: plan["lines"].reverse(),
         "lines",
-        "must be one line for each date of the range, in their order",
+        "must have one line for each date of the range, in date order",
     ),
     (lambda plan: plan["lines"].__setitem__(1, 7), "lines[1]", "must be an object"),
     (lambda plan: plan["lines"][1].pop("why"), "lines[1].why", "is missing"),
@@ -194,7 +194,7 @@ EDITS: list[tuple[Callable[[dict[str, Any]], object], str, str | None]] = [
     (
         lambda plan: plan["lines"][1].update(action="reprocess", why=None),
         "lines",
-        "reprocess a success, which was not asked for",
+        "reprocess a success, which was not requested",
     ),
     (lambda plan: plan["lines"][2].update(seen=[]), "lines[2].seen", "must be an object"),
     (lambda plan: plan["lines"][2]["seen"].pop("marked"), "lines[2].seen.marked", "is missing"),
