@@ -4,8 +4,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 JOBS   ?= auto
-# Tests that run commands and servers wait for them now and then: one worker more than there are processors.
-BUSY_JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# Tests that run commands and servers often wait for them: two workers more than processors. A module stays on one
+# worker, for the servers that its tests share; modules are started in the order of tests/conftest.py.
+BUSY_JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
+BY_MODULE := --dist loadfile --no-loadscope-reorder
 
 # Every branch of domain and application is proven by these, which need no server.
 PURE_TESTS := tests/domain tests/application
@@ -33,7 +35,7 @@ $(READY): requirements.lock pyproject.toml
 
 test: $(READY)  ## every test, the fast ones first
 	$(BIN)/python -m pytest -n $(JOBS) $(PURE_TESTS) --cov --cov-fail-under=100 --cov-report=term
-	$(BIN)/python -m pytest -n $(BUSY_JOBS) tests $(PURE_TESTS:%=--ignore=%)
+	$(BIN)/python -m pytest -n $(BUSY_JOBS) $(BY_MODULE) tests $(PURE_TESTS:%=--ignore=%)
 
 # Not part of `make test`: noting every line that is run makes the tests twice as slow, so that some are too
 # late. Whether they pass is for `make test` to say; here it counts what they reach. What crashes and demos run

@@ -38,7 +38,7 @@ _FILE_READ = ItemsProcessed(task=Task.INGEST)
 
 @frozen(kw_only=True)
 class RefusedFile:
-    """A file that was not taken in."""
+    """A file that was not ingested."""
 
     path: str
     problem: str
@@ -62,7 +62,7 @@ class CaptureIngest(BulkStore):
     """The use case. Needs the cache's lock."""
 
     def ingest(self, flight_id: str, folder: CaptureFolder) -> IngestReport:
-        """Take a folder in; run again, it takes in what is new and changes nothing else."""
+        """Ingest a folder; a second call ingests only what is new."""
         self.lock.check_held()
         facts = CaptureFacts.parse(folder.read_facts() or b"{}")
         run = _IngestRun(self, flight_id, folder, facts)
@@ -89,7 +89,6 @@ class _IngestRun:
         self._seen = RecentDigests(self.deps.group.tiles_max)
 
     def build_report(self) -> IngestReport:
-        """Say what became of it."""
         return IngestReport(
             flight_id=self.flight_id,
             tiles_ingested=self.ingested,
@@ -99,21 +98,17 @@ class _IngestRun:
         )
 
     def iter_sizes(self) -> Iterator[tuple[TileId, int]]:
-        """Yield what each file would take that may be a tile, by its name."""
+        """Yield the size of each file that is named like a tile."""
         for file in self.folder.iter_files():
             tile_id = self._parse_tile_id(file)
             if isinstance(tile_id, TileId):
                 yield tile_id, file.size_bytes
 
     def ingest_all(self, commit: GroupCommit) -> None:
-        """Take the files one by one."""
         for (file, tile_id), known in lookup_metadata(
             self._iter_tiles(), self.deps.tile_metadata_store, get_tile=lambda item: item[1]
         ):
-            try:
-                self._ingest_file(file, tile_id, known, commit)
-            except (InvalidValueError, FreshnessRejectionError) as error:
-                self._refuse(file, error)
+            self._ingest_file(file, tile_id, known, commit)
 
     def _iter_tiles(self) -> Iterator[tuple[CaptureFile, TileId]]:
         for file in self.folder.iter_files():
@@ -133,13 +128,24 @@ class _IngestRun:
     def _ingest_file(
         self, file: CaptureFile, tile_id: TileId, known: TileMetadata | None, commit: GroupCommit
     ) -> None:
-        """Store a tile and make it pending, unless it is there."""
-        content = self.folder.read(file, bytes_max=TILE_BYTES_MAX)
-        detect_image_kind(content)
-        new = self._describe(file, tile_id, content)
-        is_there = self._is_stored(new, known)
+        """Store a tile as pending, unless it is stored already.
+
+        Only what is wrong with the file refuses it; an error of the store ends the ingest.
+        """
+        try:
+            content = self.folder.read(file, bytes_max=TILE_BYTES_MAX)
+            detect_image_kind(content)
+            new = self._describe(file, tile_id, content)
+            is_there = self._is_stored(new, known)
+        except InvalidValueError as error:
+            self._refuse(file, error)
+            return
         if not is_there:
-            add_tile(commit, _keep_date(known, new), content)
+            try:
+                add_tile(commit, _keep_date(known, new), content)
+            except FreshnessRejectionError as error:
+                self._refuse(file, error)
+                return
         self._seen.add(tile_id, new.blob.sha256)
         self.ingested += not is_there
         self.unchanged += is_there
@@ -159,14 +165,14 @@ class _IngestRun:
         )
 
     def _is_stored(self, new: NewTile, known: TileMetadata | None) -> bool:
-        """Tell whether the cache has it; what may not take its place there is refused."""
+        """Return whether the cache has the tile; refuse a tile that may not replace it."""
         first = self._seen.get_digest(new.tile_id)
         if first is not None and first != new.blob.sha256:
             raise InvalidValueError(
                 field=str(new.tile_id),
                 value=new.blob.sha256,
-                problem="is in the folder twice, with other bytes: the first file stays",
-                remedy="find out which is right, and remove the other",
+                problem="is in the folder twice with different bytes; the first file is kept",
+                remedy="remove the wrong one",
             )
         if first is not None:
             return True
@@ -178,12 +184,12 @@ class _IngestRun:
             raise InvalidValueError(
                 field=str(new.tile_id),
                 value=known.voting_status.value,
-                problem="is in the cache with other bytes, which stay: they are newer, or given up",
+                problem="is in the cache with different bytes, which are newer or given up",
             )
         return False
 
     def _is_intact(self, known: TileMetadata) -> bool:
-        """Look whether a tile that waits can be sent; what was delivered is not needed any more."""
+        """Return whether a pending tile can be read; an uploaded tile needs no bytes."""
         if known.voting_status is not VotingStatus.PENDING:
             return True
         return is_readable(self.deps.tile_store, known)
@@ -191,7 +197,7 @@ class _IngestRun:
     def _refuse(self, file: CaptureFile, error: Exception) -> None:
         if self.refused.add(RefusedFile(path=file.path, problem=str(error))):
             self.deps.logger.warning(
-                "%s is not taken in: %s",
+                "%s refused: %s",
                 file.path,
                 error,
                 extra={
@@ -203,7 +209,7 @@ class _IngestRun:
 
 
 def _keep_date(known: TileMetadata | None, new: NewTile) -> NewTile:
-    """Date the same bytes as before: no copy of a file with an older date may fail to mend them."""
+    """Keep the later date of equal bytes, so that an older copy can repair the stored tile."""
     if known is None or known.blob.sha256 != new.blob.sha256 or known.is_dated_ahead:
         return new
     return evolve(new, produced_at=max(new.produced_at, known.produced_at))

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from attrs import frozen
 
-from tileferry.domain.errors import SatelliteProviderError, TileManagerError
+from tileferry.domain.errors import Remedy, SatelliteProviderError, TileManagerError
 from tileferry.domain.retry import RateLimited, Retryable
 from tileferry.domain.text import format_bytes, printable
 from tileferry.domain.tiles import ProviderFault, classify_fault, fault_from_status
@@ -61,7 +61,7 @@ def failed(
 
 
 def from_error(subject: str, error: TileManagerError) -> CheckResult:
-    """Return that a look ended with an error; most say by themselves what to do."""
+    """Return the result of a check that ended with an error."""
     fault = error.fault if isinstance(error, SatelliteProviderError) else None
     cure = None
     if fault is ProviderFault.INSECURE:
@@ -188,10 +188,10 @@ def check_log(file: str, problem: str | None) -> CheckResult:
 def check_variables(unknown: Mapping[str, str | None]) -> Iterator[CheckResult]:
     """Judge variables that look like settings and are none, each with what was meant, if known."""
     for name, meant in unknown.items():
-        cure = "unset it; `tileferry config show` lists all settings"
+        cure = Remedy.LIST_SETTINGS
         yield warning(
             "environment",
-            f"{printable(name)} is no setting, and is ignored",
+            f"{printable(name)} is not a setting and is ignored",
             cure if meant is None else f"did you mean {meant}?",
         )
 

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TypeVar
 from attrs import frozen
 
 from tileferry.domain.canonical import DEPTH_MAX, JsonValue
-from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.errors import InvalidValueError, Remedy
 from tileferry.domain.validation import parse_date, parse_datetime
 
 _INTEGER_DIGITS_MAX = 20
@@ -132,7 +132,7 @@ class JsonObject:
             )
         return cls(path, value)
 
-    def check_version(self, version: int, *, remedy: str) -> None:
+    def check_version(self, version: int, *, remedy: Remedy | str) -> None:
         """Refuse another version than the one that is known, before anything else is read."""
         found = self.get("version", int)
         if found != version:

@@ -6,7 +6,7 @@ from typing import Generic, Protocol, TypeVar
 
 from attrs import field, frozen, validators
 
-from tileferry.domain.errors import IllegalTransitionError, InvalidValueError
+from tileferry.domain.errors import IllegalTransitionError, InvalidValueError, Remedy
 from tileferry.domain.retry import DecisionRecord
 from tileferry.domain.validation import aware, check_aware, instance, text
 
@@ -117,7 +117,13 @@ class Transition(Generic[S]):
         )
 
     def build_error(
-        self, subject: str, status: StrEnum | None, actor: Actor, problem: str
+        self,
+        subject: str,
+        status: StrEnum | None,
+        actor: Actor,
+        problem: str,
+        *,
+        remedy: Remedy | str = "",
     ) -> IllegalTransitionError:
         """Return the error that says why this is not possible."""
         return IllegalTransitionError(
@@ -126,4 +132,5 @@ class Transition(Generic[S]):
             status=status or _ABSENT,
             actor=actor,
             problem=problem,
+            remedy=remedy,
         )

@@ -3,9 +3,8 @@
 import errno
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from attrs import frozen
 
@@ -13,9 +12,6 @@ from tileferry.adapters.filesystem import FileCacheLock
 from tileferry.adapters.postgres import Database, get_schema_status
 from tileferry.application.cache.identity import CacheIdentity
 from tileferry.domain.errors import StorageError
-
-if TYPE_CHECKING:
-    from tileferry.entrypoints.container import Container
 
 
 def make_folder(path: Path, *, setting: str = "c11.cache_root") -> None:
@@ -75,8 +71,3 @@ class CacheSession:
             yield
         finally:
             self.lock.release()
-
-
-def lock_cache(container: "Container") -> AbstractContextManager[None]:
-    """Hold the cache of a container."""
-    return container.cache_session().hold()

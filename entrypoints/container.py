@@ -2,7 +2,7 @@
 
 import logging
 import weakref
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from dependency_injector import containers, providers
 
@@ -51,6 +51,8 @@ from tileferry.application.archive.archive_import import ArchiveImport
 from tileferry.application.audit_reader import AuditReader
 from tileferry.application.cache.identity import CacheIdentity
 from tileferry.application.cache.inventory import CacheInventory
+from tileferry.application.cache.readiness import ReadinessCheck
+from tileferry.application.cache.verification import CacheVerification
 from tileferry.application.control.acquisition import PartitionAcquisition, RawDownloaderFactory
 from tileferry.application.control.control_calls import RetryingCalls
 from tileferry.application.control.partition_control import PartitionControl
@@ -321,6 +323,21 @@ class Container(containers.DeclarativeContainer):
         budget=budget_enforcer.provider,
         disk=disk,
     )
+    cache_verification = providers.Factory(
+        CacheVerification,
+        store=tile_store.provider,
+        hold_cache=cache_session.provided.hold,
+        progress=listener,
+    )
+    readiness = providers.Factory(
+        ReadinessCheck,
+        tile_metadata_store=metadata_store,
+        freshness=metadata_store.provided.freshness,
+        resolution=download_settings.provided.gate,
+        store=tile_store.provider,
+        hold_cache=cache_session.provided.hold,
+        progress=listener,
+    )
     area_survey = providers.Factory(
         AreaSurvey,
         provider=provider,
@@ -362,8 +379,3 @@ def _bind_lifetime(container: Container, part: Component) -> Component:
     """Keep a container open as long as ``part``: a collected container closes its resources."""
     weakref.finalize(part, container.shutdown_resources)
     return part
-
-
-def make_tile_uploader(container: Container, **parts: Any) -> TileUploader:
-    """Return the uploader of a container."""
-    return container.tile_uploader(**parts)

@@ -21,10 +21,14 @@ from tileferry.adapters.http import HttpTileDownloader
 from tileferry.adapters.http.provider import ProviderProbe, probe_provider
 from tileferry.adapters.postgres import SchemaStatus, get_schema_status, upgrade
 from tileferry.adapters.system import InterruptibleClock, SystemClock
-from tileferry.application import RetryManager
+from tileferry.application import CaptureIngest, RetryManager
+from tileferry.application.archive.archive_export import ArchiveExport
+from tileferry.application.archive.archive_import import ArchiveImport
 from tileferry.application.audit_reader import AuditReader
 from tileferry.application.cache.identity import CacheIdentity
 from tileferry.application.cache.inventory import CacheInventory, CacheStats
+from tileferry.application.cache.readiness import ReadinessCheck
+from tileferry.application.cache.verification import CacheVerification
 from tileferry.application.control.partition_control import PartitionControl
 from tileferry.application.control.policies import WorkPolicies
 from tileferry.application.control.queries import PartitionDataReader, WorkInspector
@@ -32,12 +36,13 @@ from tileferry.application.control.run_control import RunControl
 from tileferry.application.control.worker import Worker
 from tileferry.application.download.area_survey import AreaSurvey
 from tileferry.application.download.survey import DownloadPlan, DurationEstimate
-from tileferry.application.ports import CacheLock, Clock, TileProvider, TileUploader
+from tileferry.application.ports import CacheLock, Clock, TileProvider, TileStore, TileUploader
+from tileferry.application.ports.inventory import TileInventory
 from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
 from tileferry.application.ports.uploads import FlightRecords
 from tileferry.application.ports.work import ALL_KINDS, WorkReader
 from tileferry.application.upload.giveups import GiveupReview
-from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.errors import InvalidStateError, InvalidValueError
 from tileferry.domain.runs import RunKind, WorkerId
 from tileferry.domain.tiles import DownloadRequest
 from tileferry.entrypoints.cache_session import make_folder
@@ -205,6 +210,41 @@ class Installation:
         return inventory.compute_stats()
 
     @property
+    def tile_inventory(self) -> TileInventory:
+        """Counts tiles: stored, pending, captured, given up."""
+        return self._checked.metadata_store()
+
+    @property
+    def cache_verification(self) -> CacheVerification:
+        """Checks every byte of the cache."""
+        return self._checked.cache_verification()
+
+    @property
+    def readiness(self) -> ReadinessCheck:
+        """Judges whether an area is ready for a flight."""
+        return self._checked.readiness()
+
+    @property
+    def archive_export(self) -> ArchiveExport:
+        """Writes tiles of the cache to an archive."""
+        return self._checked.cache_export()
+
+    @property
+    def archive_import(self) -> ArchiveImport:
+        """Stores the tiles of an archive; use it while the cache is held."""
+        return self._checked.archive_import()
+
+    @property
+    def capture_ingest(self) -> CaptureIngest:
+        """Stores the tiles that a flight captured; use it while the cache is held."""
+        return self._opened.capture_ingest()
+
+    @property
+    def tile_store(self) -> TileStore:
+        """Reads the bytes of tiles."""
+        return self._opened.tile_store()
+
+    @property
     def cache_identity(self) -> CacheIdentity:
         """Tells whether the database belongs to this cache."""
         return self._checked.cache_identity()
@@ -320,11 +360,10 @@ class Installation:
                 "is closed" if self._state is _State.CLOSED else "is not open yet"
             )
 
-    def _build_state_error(self, problem: str) -> InvalidValueError:
-        return InvalidValueError(
-            field=type(self).__name__,
-            value=None,
+    def _build_state_error(self, problem: str) -> InvalidStateError:
+        return InvalidStateError(
+            subject=type(self).__name__,
             problem=problem,
-            remedy="use it inside of one with block, or between open() and close(); make a new "
-            "one for the next",
+            remedy="use it in one `with` block, or between open() and close(), and create a new "
+            "one to open again",
         )

@@ -1,12 +1,12 @@
-"""The database schema, step by step, shipped inside the wheel.
+"""Database migrations, shipped inside the wheel.
 
-Append-only: a migration that was released is never edited; the next one follows it. Each can be
-taken back. They are written in SQL of their own and import nothing of the product, so that they
-still run as they were written when the code around them has moved on.
+Append-only: a released migration is never edited, and each one can be reverted. Migrations contain
+their own SQL and import nothing from the product, so that they still run unchanged when the code
+changes.
 """
 
 from pathlib import Path
 
 LOCATION = Path(__file__).parent
 REVISIONS = tuple(sorted(path.name[1:5] for path in (LOCATION / "versions").glob("v*.py")))
-"""Every step, the first one first: a file is named by its own, ``v0001_tiles.py``."""
+"""All revisions, oldest first; a file name starts with its revision, as in ``v0001_tiles.py``."""

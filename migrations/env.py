@@ -1,4 +1,4 @@
-"""What Alembic runs around the migrations: on the connection it is handed, in one transaction."""
+"""Alembic environment: runs the migrations on the given connection, in one transaction."""
 
 from alembic import context
 

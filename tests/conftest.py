@@ -30,17 +30,20 @@ if TYPE_CHECKING:
     from support.provider import RunningProvider
 
 TEMPLATE = "tileferry_template"
-SLOW_FIRST = ("test_demo", "test_wheel", "_crash", "_memory", "_upload_restarts")
-"""Modules with long tests: begun last, one of them would keep the other workers waiting."""
-
 # For each command it reads the source of every class of the configuration anew: 0.1 s.
 cls_utils._get_attr_docs = functools.cache(cls_utils._get_attr_docs)  # type: ignore[assignment]
 
 
-@pytest.hookimpl(trylast=True)  # after they were shuffled
+@pytest.hookimpl(trylast=True)  # after pytest-randomly has shuffled them
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the long tests first."""
-    items.sort(key=lambda item: not any(name in item.path.name for name in SLOW_FIRST))
+    """Put the slow modules first: started last, one would keep the other workers waiting."""
+
+    def order(item: pytest.Item) -> int:
+        if item.path.name == "test_demo.py":
+            return 0
+        return 1 if item.path.parent.name == "e2e" else 2
+
+    items.sort(key=order)
 
 
 def _run_root(tmp_path_factory: pytest.TempPathFactory) -> Path:

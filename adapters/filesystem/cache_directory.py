@@ -18,7 +18,7 @@ from filelock import lock_descriptor, unlock_descriptor
 from tileferry.adapters.filesystem.atomic_files import replace_file
 from tileferry.adapters.filesystem.checksummed_lines import parse_json
 from tileferry.adapters.filesystem.files import Directory, FileCalls, OpenFile, translate_os_errors
-from tileferry.domain.errors import CacheLockError, StorageError
+from tileferry.domain.errors import CacheLockError, Remedy, StorageError
 from tileferry.domain.text import printable
 from tileferry.domain.tiles.cache_binding import CacheId, parse_cache_id
 
@@ -77,7 +77,7 @@ class FileCacheLock:
             raise CacheLockError(
                 path=str(self.path),
                 problem="this process does not hold the cache's lock",
-                remedy="start through the tileferry command, which takes it, or acquire it first",
+                remedy=Remedy.HOLD_CACHE_LOCK,
             )
 
     def _lock(self, file: OpenFile) -> None:
@@ -85,13 +85,13 @@ class FileCacheLock:
             locked = lock_descriptor(file.fd, blocking=False)
         if not locked and _held.get(_file_key(file)) == os.getpid():
             problem = "this process holds it already"
-            remedy = "release it first: it is not taken twice"
+            remedy = "release it first"
         elif not locked:
             problem = f"the cache is in use by {_read_holder(file)}"
-            remedy = "wait until that has ended, or stop it; removing the file does not help"
+            remedy = "wait until it ends, or stop it; removing the file does not help"
         elif _stat_key(self.path) != _file_key(file):
-            problem = "somebody replaced the file while it was being locked"
-            remedy = "check who else works on this cache, then run again"
+            problem = "the file was replaced while it was being locked"
+            remedy = "check what else uses this cache, then run again"
         else:
             return
         raise CacheLockError(path=str(self.path), problem=problem, remedy=remedy)

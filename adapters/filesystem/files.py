@@ -33,7 +33,7 @@ _REMEDIES = {
     errno.ENOSPC: f"free space, then run again: {KEPT_NOTE}",
     errno.EDQUOT: f"free space or raise the quota, then run again: {KEPT_NOTE}",
     errno.EROFS: "the disk is mounted read-only, often after an error: check it, mount it writable",
-    errno.EACCES: "give the user who runs tileferry access to it",
+    errno.EACCES: "give this user access to it",
     errno.EPERM: "give it to the user who runs tileferry",
     errno.ELOOP: "a symbolic link was planted there: find out who did it, remove it, run again",
     errno.EIO: f"the disk is failing: check it, then run again: {KEPT_NOTE}",

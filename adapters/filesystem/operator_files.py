@@ -12,7 +12,7 @@ from attrs import field, frozen
 from tileferry.adapters.filesystem.atomic_files import replace_file
 from tileferry.adapters.filesystem.files import Directory, FileCalls, translate_os_errors
 from tileferry.application.ports.captures import CaptureFile
-from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.errors import InvalidValueError, Remedy
 from tileferry.domain.partitions import PLAN_BYTES_MAX
 from tileferry.domain.tiles import (
     FACTS_BYTES_MAX,
@@ -102,7 +102,7 @@ def _not_a_file_error(path: Path) -> InvalidValueError:
     return InvalidValueError(
         field=_FACTS_FILE,
         value=str(path),
-        problem="is no regular file; links are not followed",
+        problem="is not a regular file; links are not followed",
     )
 
 
@@ -126,10 +126,8 @@ class FlightRecordFile:
             raise InvalidValueError(
                 field="c11.flight_record_file",
                 value=None,
-                problem="is not set, so nothing says that the aircraft has landed",
-                remedy="set it where the worker runs; or, for one upload, name a record"
-                " (--flight-record FILE; in a program flight_record=Path), or say that you see"
-                " it stand there (--on-ground; in a program on_ground=True)",
+                problem="is not set, so it is unknown whether the aircraft has landed",
+                remedy=Remedy.CONFIRM_LANDING,
             )
         with translate_os_errors("read", self.path), self.path.open("rb") as file:
             content = file.read(_RECORD_BYTES_MAX)

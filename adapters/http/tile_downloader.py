@@ -68,6 +68,10 @@ class HttpTileDownloader:
         """Forget that a request was carried out, so that all of it is fetched again."""
         self._download(Path(request.cache_root)).start_over(request)
 
+    def check_resumable(self, request: DownloadRequest) -> None:
+        """Raise unless an earlier run of the same request stored some of its tiles."""
+        self._download(Path(request.cache_root)).check_resumable(request)
+
     def enumerate_remote_coverage(
         self, bbox: BBox, zoom_levels: Sequence[int]
     ) -> list[TileSummary]:

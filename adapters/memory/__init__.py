@@ -1,4 +1,4 @@
-"""Implementations that keep everything in memory: for tests, and to embed without a database."""
+"""In-memory adapters, for tests and for embedding without a database."""
 
 from tileferry.adapters.memory.archives import MemoryArchive
 from tileferry.adapters.memory.cache import (

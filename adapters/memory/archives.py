@@ -1,4 +1,4 @@
-"""An archive in memory: one object is where it is to be, and what is read of it."""
+"""In-memory archive: the same object is the export target and the import source."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from tileferry.domain.tiles import TileId
 
 @define(kw_only=True)
 class MemoryArchive:
-    """Holds what was published last; ``items`` are what a reader finds."""
+    """The content that was published last."""
 
     items: list[ArchivedTile | RefusedEntry] = field(factory=list)
     about: ArchiveDescription | None = None
@@ -23,13 +23,13 @@ class MemoryArchive:
     _at_work: bool = field(default=False, init=False)
 
     def iter_sizes(self, source: str) -> Iterator[tuple[TileId, int]]:
-        """Yield what is a tile."""
+        """Yield the id and size of each tile; skip refused entries."""
         for item in self.tiles(source):
             if isinstance(item, ArchivedTile):
                 yield item.tile_id, len(item.content)
 
     def tiles(self, source: str) -> Iterator[ArchivedTile | RefusedEntry]:
-        """Yield everything, with tiles called the source's."""
+        """Yield all items, with the tiles assigned to ``source``."""
         for item in self.items:
             if isinstance(item, ArchivedTile):
                 old = item.tile_id
@@ -40,9 +40,9 @@ class MemoryArchive:
 
     @contextmanager
     def open_draft(self) -> "Iterator[MemoryArchiveDraft]":
-        """Begin another one."""
+        """Start a new version; raise if another is open, or one exists and ``replace`` is off."""
         self._check(taken=self._at_work, problem="another export writes there")
-        self._check(taken=self.about is not None and not self.replace, problem="is there already")
+        self._check(taken=self.about is not None and not self.replace, problem="already exists")
         self._at_work = True
         try:
             yield MemoryArchiveDraft(self)
@@ -51,25 +51,24 @@ class MemoryArchive:
 
     def _check(self, *, taken: bool, problem: str) -> None:
         if taken:
-            raise ArchiveError(path=self.place, problem=problem, remedy="name another place")
+            raise ArchiveError(path=self.place, problem=problem, remedy="choose another name")
 
 
 @define
 class MemoryArchiveDraft:
-    """What is to take the archive's place."""
+    """A new version of an archive, not published yet."""
 
     target: MemoryArchive
     sealed: MemoryArchive = field(factory=MemoryArchive)
 
     def add(self, tile: ArchivedTile) -> None:
-        """Keep a tile."""
         self.sealed.items.append(tile)
 
     def seal(self, about: ArchiveDescription) -> MemoryArchive:
-        """Describe it."""
+        """Set the description; return the draft's content for reading."""
         self.sealed.about = about
         return self.sealed
 
     def publish(self) -> None:
-        """Put it in its place."""
+        """Replace the archive's content with the draft."""
         self.target.items, self.target.about = self.sealed.items, self.sealed.about

@@ -1,4 +1,4 @@
-"""A lock between the parts of one process."""
+"""In-memory cache lock, cache id, cache binding and space accounting."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -14,14 +14,14 @@ from tileferry.domain.tiles.cache_binding import CacheBinding, CacheId
 
 @define(kw_only=True, eq=False)
 class MemoryCacheLock:
-    """Locks that share ``holders`` and a ``name`` are locks on one cache."""
+    """Locks with the same ``holders`` and ``name`` lock the same cache."""
 
     name: str = "memory"
     holders: dict[str, object] = field(factory=dict, repr=False)
     _mark: object | None = field(default=None, init=False)
 
     def acquire(self) -> None:
-        """Take the lock, or refuse at once; who holds it is refused too."""
+        """Take the lock without waiting; raise if it is held, even by this object."""
         mark = object()
         if self.holders.setdefault(self.name, mark) is not mark:
             raise CacheLockError(
@@ -32,13 +32,13 @@ class MemoryCacheLock:
         self._mark = mark
 
     def release(self) -> None:
-        """Give it back; without holding it, this does nothing."""
+        """Release the lock; do nothing if this object does not hold it."""
         if self._mark is not None:
             del self.holders[self.name]
             self._mark = None
 
     def check_held(self) -> None:
-        """Refuse unless somebody in this process holds the lock."""
+        """Raise unless the lock is held in this process."""
         if self.name not in self.holders:
             raise CacheLockError(
                 path=self.name,
@@ -49,31 +49,29 @@ class MemoryCacheLock:
 
 @define
 class MemoryCacheMark:
-    """The id of a cache in memory."""
+    """The id of an in-memory cache."""
 
     cache_id: CacheId | None = None
 
     def read(self) -> CacheId | None:
-        """Return the id, if the cache has one."""
         return self.cache_id
 
     def write(self, cache_id: CacheId) -> None:
-        """Give the cache its id."""
         self.cache_id = cache_id
 
 
 @define
 class MemoryCacheBindings:
-    """Remembers the one cache that the rows are about."""
+    """The cache that the tile metadata refers to."""
 
     cache: CacheBinding | None = None
 
     def find_bound(self) -> CacheBinding | None:
-        """Return the cache, if there is one yet."""
+        """Return the bound cache, or ``None`` if no cache is bound yet."""
         return self.cache
 
     def bind(self, cache: CacheBinding, *, instead_of: CacheId | None) -> bool:
-        """Remember a cache in the place of that one, and tell whether that was still so."""
+        """Bind ``cache`` if ``instead_of`` is still the bound one; return whether it was."""
         if self.cache is not None and self.cache.cache_id != instead_of:
             return False
         self.cache = cache
@@ -82,7 +80,7 @@ class MemoryCacheBindings:
 
 @define(kw_only=True)
 class MemoryCacheLedger:
-    """Keeps the books over a store in memory; its promises end with the process, as all of it."""
+    """Space accounting for an in-memory store. Reservations end with the process."""
 
     tiles: MemoryTileMetadataStore
     _reservations: dict[str, int] = field(factory=dict, init=False)
@@ -91,16 +89,16 @@ class MemoryCacheLedger:
 
     @contextmanager
     def begin_transaction(self) -> Iterator["MemoryCacheLedger"]:
-        """Open the books for one decision."""
+        """Start one decision about space; other threads wait until it ends."""
         with self._lock:
             yield self
 
     def sum_used_bytes(self) -> int:
-        """Add up the visible tiles."""
+        """Return the total size of the visible tiles."""
         return sum(size for _, size in self.tiles.sum_live_bytes())
 
     def sum_reserved_bytes(self) -> int:
-        """Add up what is promised."""
+        """Return the total of the reservations."""
         return sum(self._reservations.values())
 
     def iter_candidates(self) -> Iterator[CachedTile]:
@@ -114,26 +112,25 @@ class MemoryCacheLedger:
             )
 
     def evict(self, tile_ids: Sequence[TileId]) -> None:
-        """Make tiles invisible."""
         self.tiles.forget(tile_ids)
 
     def reserve(self, reservation_id: str, reserved_bytes: int) -> None:
-        """Note a promise."""
+        """Reserve space; a second reservation with the same id adds to the first."""
         promised = self._reservations.get(reservation_id, 0)
         self._reservations[reservation_id] = promised + reserved_bytes
 
     def release(self, reservation_id: str) -> None:
-        """Take a promise back."""
+        """Delete a reservation."""
         self._reservations.pop(reservation_id, None)
 
     def pin_flight(self, flight_id: str) -> None:
-        """Keep a flight's tiles from being evicted."""
+        """Protect a flight's tiles from eviction."""
         self._pins.add(flight_id)
 
     def unpin_flight(self, flight_id: str) -> None:
-        """Let them be evicted again."""
+        """Allow a flight's tiles to be evicted again."""
         self._pins.discard(flight_id)
 
     def list_pinned_flights(self) -> Sequence[str]:
-        """Return the flights that are pinned, in order."""
+        """Return the ids of the pinned flights, sorted."""
         return sorted(self._pins)

@@ -1,4 +1,4 @@
-"""Journals that live as long as their store."""
+"""In-memory download journals and listing spools."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,22 +27,22 @@ class MemoryJournal:
 
     @property
     def complete(self) -> bool:
-        """Whether the download had ended well."""
+        """Whether the download has finished."""
         return self._content.complete
 
     @property
     def count(self) -> int:
-        """How many tiles it holds."""
+        """The number of journaled tiles."""
         return self._content.count
 
     def read_into(self, tiles: TileSet) -> None:
-        """Add every journaled tile to ``tiles``; of a complete journal, none."""
+        """Add the journaled tiles to ``tiles``; a complete journal has none."""
         self._check_open("read")
         for tile in self._content.tiles:
             tiles.add(tile)
 
     def append(self, tiles: Sequence[TileId]) -> None:
-        """Note tiles."""
+        """Journal tiles."""
         self._check_open("append to")
         if not tiles:
             return
@@ -52,17 +52,17 @@ class MemoryJournal:
         self._content.count += len(tiles)
 
     def flush(self) -> None:
-        """Do nothing: memory is as durable as it gets."""
+        """Do nothing: memory has nothing to flush."""
         self._check_open("flush")
 
     def finish(self) -> None:
-        """Note that the download ended well, and let go of its tiles."""
+        """Mark the download as complete and drop its tiles."""
         self._check_open("finish")
         self._content.complete = True
         self._content.tiles.clear()
 
     def close(self) -> None:
-        """Take no more calls."""
+        """Close the journal; later calls raise."""
         self._closed = True
 
     def _check_open(self, action: str) -> None:
@@ -77,33 +77,32 @@ class MemoryJournal:
 
 @define(eq=False)
 class MemoryJournalStore:
-    """Keeps what its journals hold when they are closed."""
+    """Keeps the content of closed journals."""
 
     _contents: dict[str, _JournalContent] = field(factory=dict, init=False)
 
     def open(self, name: str) -> MemoryJournal:
-        """Open the journal of that name, new or with what was appended before."""
+        """Open a journal by name, creating it if needed."""
         content = self._contents.setdefault(check_journal_name(name), _JournalContent())
         return MemoryJournal(name=name, content=content)
 
     def discard(self, name: str) -> None:
-        """Forget a journal."""
+        """Delete a journal."""
         self._contents.pop(check_journal_name(name), None)
 
     def discard_complete(self) -> None:
-        """Forget every complete journal."""
+        """Delete all complete journals."""
         for name in [name for name, content in self._contents.items() if content.complete]:
             del self._contents[name]
 
 
 @define
 class MemoryListingSpool:
-    """A list of lines."""
+    """The tiles of one listing."""
 
     _tiles: list[TileSummary] = field(factory=list, init=False)
 
     def append(self, tile: TileSummary) -> None:
-        """Add a line."""
         self._tiles.append(tile)
 
     def __iter__(self) -> Iterator[TileSummary]:
@@ -111,9 +110,8 @@ class MemoryListingSpool:
 
 
 class MemorySpoolStore:
-    """Makes spools."""
+    """Creates listing spools."""
 
     @contextmanager
-    def create(self, source: str) -> Iterator[MemoryListingSpool]:  # noqa: ARG002  # the tiles know it
-        """Make one."""
+    def create(self, source: str) -> Iterator[MemoryListingSpool]:  # noqa: ARG002  # each tile has its source
         yield MemoryListingSpool()

@@ -1,4 +1,4 @@
-"""Signed envelopes in memory."""
+"""In-memory store of signed envelopes."""
 
 from collections.abc import Sequence
 
@@ -10,12 +10,12 @@ from tileferry.domain.tiles import SignedEnvelope
 
 @define
 class MemoryEnvelopeStore:
-    """Keeps envelopes in a dictionary, in the order of their coming."""
+    """Stores envelopes in insertion order."""
 
     _envelopes: dict[str, SignedEnvelope] = field(factory=dict, init=False)
 
     def save(self, envelope: SignedEnvelope) -> None:
-        """Keep an envelope; a key that is known with other content is refused."""
+        """Store an envelope; raise if its key already exists with different content."""
         key = envelope.batch.key
         known = self._envelopes.setdefault(key, envelope)
         if known != envelope:
@@ -26,9 +26,9 @@ class MemoryEnvelopeStore:
             )
 
     def list_open_envelopes(self, flight_id: str) -> Sequence[SignedEnvelope]:
-        """Return those of a flight, oldest first."""
+        """Return the open envelopes of a flight, oldest first."""
         return [each for each in self._envelopes.values() if each.batch.flight_id == flight_id]
 
     def close(self, envelope: SignedEnvelope) -> None:
-        """Forget an envelope."""
+        """Delete an envelope."""
         self._envelopes.pop(envelope.batch.key, None)

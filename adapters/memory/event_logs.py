@@ -1,4 +1,4 @@
-"""An audit log that is gone with its process."""
+"""In-memory audit log and flight data recorder."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ from tileferry.domain.canonical import JsonValue
 
 @define(kw_only=True, eq=False)
 class MemoryAuditSink:
-    """Keeps events and their chain; it is the sink and the log."""
+    """Audit sink and hash-chained log in one."""
 
     name: str = "memory"
     _events: list[AuditEvent] = field(factory=list, init=False)
@@ -29,7 +29,7 @@ class MemoryAuditSink:
     _guard: Lock = field(factory=Lock, init=False)
 
     def emit(self, events: Sequence[AuditEvent]) -> None:
-        """Append a group."""
+        """Append a group of events."""
         bodies = [event.canonical_bytes() for event in events]
         with self._guard:
             for event, body in zip(events, bodies, strict=True):
@@ -38,22 +38,22 @@ class MemoryAuditSink:
 
     @property
     def events(self) -> Sequence[AuditEvent]:
-        """What was emitted, in order."""
+        """The emitted events, in order."""
         with self._guard:
             return tuple(self._events)
 
     def read_head(self) -> ChainHead:
-        """Return where the chain stands."""
+        """Return the last sequence number and hash of the chain."""
         with self._guard:
             return self._head()
 
     def iter_entries(self, *, after: int = 0) -> Iterator[ChainEntry]:
-        """Yield what was there when the reading began."""
+        """Yield the entries after a sequence number that exist when the read starts."""
         with self._guard:
             return iter(self._entries[max(after, 0) :])
 
     def find_entries(self, subject: str) -> Iterator[ChainEntry]:
-        """Yield the entries that tell of something."""
+        """Yield the entries about ``subject``."""
         return (entry for entry in self.iter_entries() if is_about(entry.body, subject))
 
     def _head(self) -> ChainHead:
@@ -62,7 +62,7 @@ class MemoryAuditSink:
 
 @define(kw_only=True, eq=False)
 class MemoryFdrClient:
-    """Keeps the last ``records_max`` events."""
+    """Flight data recorder that keeps the last ``records_max`` events."""
 
     clock: Clock
     records_max: int = 10_000
@@ -78,7 +78,7 @@ class MemoryFdrClient:
         kind: str,
         payload: Mapping[str, JsonValue],
         *,
-        durable: bool = False,  # noqa: ARG002  # memory has one durability only
+        durable: bool = False,  # noqa: ARG002  # has no effect in memory
     ) -> None:
         """Record an event."""
         with self._guard:
@@ -92,6 +92,6 @@ class MemoryFdrClient:
             self._sequence = record.sequence
 
     def records(self) -> Iterator[FdrRecord]:
-        """Read back what is there, oldest first."""
+        """Return the kept records, oldest first."""
         with self._guard:
             return iter(tuple(self._records))

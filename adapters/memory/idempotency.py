@@ -1,4 +1,4 @@
-"""Idempotency records that are gone with their process."""
+"""In-memory idempotency store."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -14,18 +14,18 @@ from tileferry.domain.idempotency import IdempotencyRecord, claim, require_recor
 
 @define(kw_only=True, eq=False)
 class MemoryIdempotencyStore:
-    """Keeps records in a dictionary, one change at a time."""
+    """Stores records in a dictionary and serializes changes with a lock."""
 
     clock: Clock
     audit_sink: MemoryAuditSink | None = None
-    """Gets the event of a change; a change whose event it refuses is not made."""
+    """Receives the event of a change; if it raises, the change is not made."""
     _records: dict[str, IdempotencyRecord] = field(factory=dict, init=False)
     _guard: Lock = field(factory=Lock, init=False)
 
     def claim(
         self, key: str, *, fingerprint: str, owner: str, lease: timedelta
     ) -> IdempotencyRecord:
-        """Take a key, or return the outcome that is there."""
+        """Claim a key, or return the recorded outcome."""
         with self._guard:
             record = claim(
                 self._records.get(key),
@@ -39,7 +39,7 @@ class MemoryIdempotencyStore:
             return record
 
     def renew(self, held: IdempotencyRecord, *, lease: timedelta) -> IdempotencyRecord:
-        """Extend a lease."""
+        """Extend a claim's lease."""
         return self._change(
             held,
             lambda record, now: record.renew(held.owner, held.epoch, now=now, lease=lease),
@@ -53,7 +53,7 @@ class MemoryIdempotencyStore:
         keep: timedelta | None,
         event: AuditEvent | None = None,
     ) -> IdempotencyRecord:
-        """Record a result."""
+        """Record a result and its event."""
         return self._change(
             held,
             lambda record, now: record.complete(held.owner, held.epoch, result, now=now, keep=keep),
@@ -68,7 +68,7 @@ class MemoryIdempotencyStore:
         keep: timedelta | None,
         event: AuditEvent | None = None,
     ) -> IdempotencyRecord:
-        """Record a failure."""
+        """Record a permanent failure and its event."""
         return self._change(
             held,
             lambda record, now: record.fail(held.owner, held.epoch, error, now=now, keep=keep),
@@ -76,23 +76,23 @@ class MemoryIdempotencyStore:
         )
 
     def release(self, held: IdempotencyRecord) -> None:
-        """Give a claim back."""
+        """Release a claim, so that it can be claimed at once."""
         self._change(held, lambda record, now: record.release(held.owner, held.epoch, now=now))
 
     def find(self, key: str) -> IdempotencyRecord | None:
-        """Look a key up."""
+        """Return the record of a key, or ``None`` if it does not exist or has expired."""
         with self._guard:
             return self._find_live(key)
 
     def clear(self, key: str) -> bool:
-        """Forget a key."""
+        """Delete a key's record; return whether there was an unexpired one."""
         with self._guard:
             known = self._find_live(key)
             self._records.pop(key, None)
             return known is not None
 
     def forget_expired(self, *, limit: int) -> int:
-        """Remove records that have expired or were abandoned."""
+        """Delete expired and abandoned records; return how many."""
         with self._guard:
             now = self._now()
             over = [key for key, record in self._records.items() if record.is_removable(now)]

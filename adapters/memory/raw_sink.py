@@ -1,4 +1,4 @@
-"""Raw partitions in memory, by the same manifest."""
+"""In-memory raw partitions, with the same manifest format as on disk."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,7 +45,7 @@ _Name = tuple[PartitionKey, RunId]
 
 @define(kw_only=True, eq=False)
 class MemoryOpenPartition:
-    """One run's raw partition; what is in it stays when it is closed, as on a disk."""
+    """A run's raw partition. Its content is kept when it is closed, as on disk."""
 
     root: PurePath
     tile_store: MemoryTileStore
@@ -54,15 +54,15 @@ class MemoryOpenPartition:
     journals: MemoryJournalStore = field(factory=MemoryJournalStore)
     spools: MemorySpoolStore = field(factory=MemorySpoolStore)
     manifest: bytes = b""
-    """Nothing until it is sealed."""
+    """Empty until the partition is sealed."""
     contents: dict[TileId, bytes] = field(factory=dict)
-    """The tiles as they were sealed: out of reach of whoever still has the stores."""
+    """Copies of the sealed tiles, so that later changes to the stores do not affect them."""
     _key: PartitionKey
     _run_id: RunId
     area: Area
 
     def seal(self, report: DownloadBatchReport, *, at: datetime) -> SealedPartition:
-        """Write the manifest; from then on nobody gets to open it."""
+        """Write the manifest; a sealed partition cannot be opened again."""
         if not self.manifest:
             self.tile_metadata_store.flush()
             header = PartitionHeader(
@@ -80,7 +80,7 @@ class MemoryOpenPartition:
         return self.read_sealed()
 
     def read_sealed(self) -> SealedPartition:
-        """Return what the manifest says."""
+        """Return the sealed partition, as parsed from the manifest."""
         return parse_sealed_partition(
             self.manifest, self.manifest, name=format_manifest_name(self._run_id)
         )
@@ -105,11 +105,11 @@ class MemoryPartitionReader:
     _name: str
 
     def iter_entries(self) -> Iterator[ManifestEntry]:
-        """Yield its tiles."""
+        """Yield the manifest entries."""
         return ManifestReader.from_chunks([self._raw.manifest], name=self._name).entries()
 
     def read_tile(self, entry: ManifestEntry) -> bytes:
-        """Return the bytes of a tile, checked by their sha256."""
+        """Return the bytes of a tile; raise if their sha256 differs."""
         content = self._raw.contents.get(entry.tile_id, b"")
         if sha256(content).hexdigest() != entry.blob.sha256:
             problem = "its bytes do not match their sha256"
@@ -117,7 +117,7 @@ class MemoryPartitionReader:
         return content
 
     def verify(self) -> Iterator[PartitionDamage]:
-        """Read every tile, and yield those that are not as they were."""
+        """Read every tile; yield the damaged ones."""
         for entry in self.iter_entries():
             try:
                 self.read_tile(entry)
@@ -127,7 +127,7 @@ class MemoryPartitionReader:
 
 @define(kw_only=True, eq=False)
 class MemoryRawSink:
-    """Keeps raw partitions as long as it lives."""
+    """Stores raw partitions in memory."""
 
     clock: Clock
     freshness: FreshnessRule = field(factory=FreshnessRule)
@@ -136,7 +136,7 @@ class MemoryRawSink:
 
     @contextmanager
     def open(self, key: PartitionKey, run_id: RunId, area: Area) -> Iterator[MemoryOpenPartition]:
-        """Begin a run's raw partition, or go on with what the run left; refuse a sealed one."""
+        """Create a run's raw partition, or resume an unfinished one; raise if it is sealed."""
         check_run_id(run_id)
         raw = self._partitions.get((key, run_id)) or self._create_partition(key, run_id, area)
         raw.lock.acquire()
@@ -158,7 +158,7 @@ class MemoryRawSink:
 
     @contextmanager
     def open_reader(self, sealed: SealedPartition) -> Iterator[MemoryPartitionReader]:
-        """Open a sealed partition for reading; refuse it where another was put in its place."""
+        """Open a sealed partition for reading; raise if the stored one differs from ``sealed``."""
         if self.find(sealed.key, sealed.run_id) != sealed:
             refuse_changed(sealed)
         raw = self._partitions[sealed.key, sealed.run_id]

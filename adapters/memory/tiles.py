@@ -1,4 +1,4 @@
-"""Tiles and their index in memory."""
+"""In-memory tile store, blob index and tile metadata store."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,7 +31,7 @@ from tileferry.domain.tiles import (
 
 @define(eq=False)
 class MemoryTileStore:
-    """Shows a tile once the index names its blob, as the one on disk does."""
+    """Tile store. As on disk, a tile is visible once the index contains its blob."""
 
     _index: BlobIndex
     _contents: dict[BlobRef, tuple[TileId, bytes]] = field(factory=dict, init=False)
@@ -41,7 +41,7 @@ class MemoryTileStore:
     def write_tile(
         self, tile_id: TileId, content: bytes | Iterable[bytes], *, digest: bytes | None = None
     ) -> BlobRef:
-        """Store bytes and say where they are."""
+        """Store bytes and return their location."""
         collected = bytearray()
         for chunk in [content] if isinstance(content, bytes) else content:
             if len(collected) + len(chunk) > TILE_BYTES_MAX:
@@ -50,14 +50,14 @@ class MemoryTileStore:
         payload = bytes(collected)
         known = (sha256(payload).digest() if digest is None else digest).hex()
         with self._lock:
-            self._end += 1  # an empty tile has a place of its own, too
+            self._end += 1  # gives an empty tile a unique offset too
             blob = BlobRef(location=(1, self._end), length=len(payload), sha256=known)
             self._end += len(payload)
             self._contents[blob] = (tile_id, payload)
         return blob
 
     def tile_exists(self, tile_id: TileId) -> bool:
-        """Tell whether the tile is visible."""
+        """Return whether the tile is visible."""
         return self._index.locate(tile_id) is not None
 
     def read_tile(self, tile_id: TileId, *, blob: BlobRef | None = None) -> bytes:
@@ -72,56 +72,56 @@ class MemoryTileStore:
         return payload
 
     def delete_tile(self, tile_id: TileId) -> bool:
-        """Make a tile invisible. Tell whether there was one."""
+        """Make a tile invisible; return whether it was visible."""
         forgotten = self._index.forget([tile_id])
         for blob in forgotten:
             self._contents.pop(blob, None)
         return bool(forgotten)
 
     def flush(self) -> None:
-        """Return at once: memory is as durable as it gets."""
+        """Do nothing: memory has nothing to flush."""
 
 
 @define(eq=False)
 class MemoryBlobIndex:
-    """Names blobs without a database; ``add`` stands for the commit of a row."""
+    """Blob index without a database; ``add`` corresponds to the commit of a row."""
 
     _blobs: dict[TileId, BlobRef] = field(factory=dict, init=False)
     _lock: Lock = field(factory=Lock, init=False)
 
     def add(self, tile_id: TileId, blob: BlobRef) -> None:
-        """Make a tile visible, or show another blob for it."""
+        """Make a tile visible, or replace its blob."""
         with self._lock:
             self._blobs[tile_id] = blob
 
     def locate(self, tile_id: TileId) -> BlobRef | None:
-        """Return where a visible tile's bytes are."""
+        """Return the location of a visible tile's bytes."""
         return self._blobs.get(tile_id)
 
     def forget(self, tile_ids: Sequence[TileId]) -> Sequence[BlobRef]:
-        """Make tiles invisible and return the blobs they had."""
+        """Make tiles invisible; return their blobs."""
         with self._lock:
             return [self._blobs.pop(tile_id) for tile_id in tile_ids if tile_id in self._blobs]
 
     def list_blobs(
         self, segment: int, *, after_offset: int, limit: int
     ) -> Sequence[tuple[TileId, BlobRef]]:
-        """Return visible blobs of a segment beyond an offset, in the order of their offsets."""
+        """Return the visible blobs of a segment after an offset, sorted by offset."""
         with self._lock:
             blobs = list(self._blobs.items())
         return _list_blobs(blobs, segment, after_offset, limit)
 
     def get_last_segment(self) -> int:
-        """Return the highest number among the segments that have visible blobs; 0 for none."""
+        """Return the highest segment number with visible blobs; 0 if there are none."""
         return max((segment for segment, _ in self.sum_live_bytes()), default=0)
 
     def sum_live_bytes(self) -> Sequence[tuple[int, int]]:
-        """Return each segment that has visible blobs, with the sum of their lengths."""
+        """Return each segment's number and total size of visible blobs."""
         with self._lock:
             return _sum_live_bytes(self._blobs.values())
 
     def move(self, moves: Sequence[tuple[TileId, BlobRef, BlobRef]]) -> int:
-        """Point tiles from one blob to another where they still have the first."""
+        """Move tiles to new locations unless they left the old one; return how many moved."""
         moved = 0
         with self._lock:
             for tile_id, old, new in moves:
@@ -133,18 +133,18 @@ class MemoryBlobIndex:
 
 @define(kw_only=True)
 class MemoryTileMetadataStore:
-    """Keeps tiles in a dictionary; what was inserted shows after ``flush``, as anywhere."""
+    """Tile metadata in a dictionary. Inserted tiles become visible with ``flush``."""
 
     clock: Clock
     freshness: FreshnessRule = field(factory=FreshnessRule)
     index: MemoryBlobIndex | None = None
-    """Is told which blobs become visible."""
+    """Index to which the blobs of visible tiles are added."""
     _waiting: list[tuple[NewTile, FreshnessLabel]] = field(factory=list, init=False)
     _tiles: dict[TileId, TileMetadata] = field(factory=dict, init=False)
     _last_attempts: dict[TileId, str | None] = field(factory=dict, init=False)
 
     def insert_metadata(self, tile: NewTile) -> FreshnessLabel:
-        """Label a tile and keep it for the next ``flush``."""
+        """Buffer a tile for the next ``flush``; return its freshness label."""
         label = self.freshness.judge(
             tile.tile_id, tile.sector_class, produced_at=tile.produced_at, now=self._now()
         )
@@ -152,11 +152,11 @@ class MemoryTileMetadataStore:
         return label
 
     def flush(self) -> None:
-        """Show what was inserted."""
+        """Make the buffered tiles visible."""
         self.detach()()
 
     def detach(self) -> Callable[[], None]:
-        """Set aside what was inserted; the result shows it."""
+        """Take the buffered tiles; return a function that makes them visible."""
         group, self._waiting = self._waiting, []
         return partial(self._show, group)
 
@@ -187,11 +187,9 @@ class MemoryTileMetadataStore:
         )
 
     def get_metadata(self, tile_id: TileId) -> TileMetadata | None:
-        """Look a tile up."""
         return self._tiles.get(tile_id)
 
     def all_tiles(self) -> list[TileMetadata]:
-        """Return every visible tile."""
         return list(self._tiles.values())
 
     def query_by_bbox(
@@ -204,14 +202,14 @@ class MemoryTileMetadataStore:
                 yield self._tiles[tile]
 
     def pending_uploads(self, flight_id: str) -> Iterator[TileMetadata]:
-        """Yield a flight's tiles that wait for their upload."""
+        """Yield a flight's pending tiles."""
         for tile_id in sorted(self._tiles):
             tile = self._tiles[tile_id]
             if tile.flight_id == flight_id and tile.voting_status is VotingStatus.PENDING:
                 yield tile
 
     def mark_uploaded(self, *tile_ids: TileId) -> None:
-        """Record acknowledgements."""
+        """Mark tiles as uploaded; idempotent."""
         moved = {
             tile_id: move_status(
                 tile_id, self._get_tile(tile_id).voting_status, VotingStatus.UPLOADED
@@ -222,13 +220,13 @@ class MemoryTileMetadataStore:
             self.update_voting_status(tile_id, status)
 
     def update_voting_status(self, tile_id: TileId, status: VotingStatus) -> None:
-        """Move a tile where the domain allows it."""
+        """Change a tile's status if the domain allows it."""
         tile = self._get_tile(tile_id)
         moved = move_status(tile_id, tile.voting_status, status)
         self._tiles[tile_id] = evolve(tile, voting_status=moved)
 
     def increment_upload_attempts(self, tile_id: TileId, attempt: str | None = None) -> int:
-        """Count one more rejected upload."""
+        """Count a rejected upload; return the new count. The same ``attempt`` is counted once."""
         tile = self._get_tile(tile_id)
         is_new = attempt is None or self._last_attempts.get(tile_id) != attempt
         self._last_attempts[tile_id] = attempt
@@ -237,69 +235,69 @@ class MemoryTileMetadataStore:
         return counted.upload_attempts
 
     def mark_used(self, tile_ids: Sequence[TileId]) -> None:
-        """Note that tiles were needed now."""
+        """Set the tiles' last use to now."""
         for tile_id in tile_ids:
             if tile_id in self._tiles:
                 self._tiles[tile_id] = evolve(self._tiles[tile_id], last_used_at=self._now())
 
-    # As an inventory
+    # Inventory
 
     def count(self) -> int:
-        """Return how many tiles there are."""
+        """Return the number of visible tiles."""
         return len(self._tiles)
 
     def count_pending(self, flight_id: str) -> int:
-        """Return how many tiles of a flight wait for their upload."""
+        """Return the number of a flight's pending tiles."""
         return sum(1 for _ in self.pending_uploads(flight_id))
 
     def count_stored_for_flight(self, flight_id: str) -> int:
-        """Return how many tiles were last stored for a flight."""
+        """Return the number of tiles last stored for a flight."""
         return sum(tile.flight_id == flight_id for tile in self._tiles.values())
 
     def count_captured(self, flight_id: str) -> dict[VotingStatus, int]:
-        """Return how many tiles a flight captured, by voting status."""
+        """Return the number of tiles a flight captured, by voting status."""
         source = build_capture_source(flight_id)
         return dict(
             Counter(t.voting_status for t in self._tiles.values() if t.tile_id.source == source)
         )
 
     def find_given_up(self, flight_id: str | None = None) -> Iterator[TileMetadata]:
-        """Yield the tiles whose upload was given up, by flight."""
+        """Yield the given-up tiles of one flight or of all, sorted by flight."""
         for tile in sorted(self._tiles.values(), key=lambda t: (t.flight_id, t.tile_id)):
             if tile.voting_status is VotingStatus.UPLOAD_GIVEUP and (
                 flight_id in {None, tile.flight_id}
             ):
                 yield tile
 
-    # As the index of a store of bytes
+    # Blob index
 
     def locate(self, tile_id: TileId) -> BlobRef | None:
-        """Return where a visible tile's bytes are."""
+        """Return the location of a visible tile's bytes."""
         tile = self._tiles.get(tile_id)
         return None if tile is None else tile.blob
 
     def forget(self, tile_ids: Sequence[TileId]) -> Sequence[BlobRef]:
-        """Make tiles invisible, and return the blobs they had."""
+        """Make tiles invisible; return their blobs."""
         gone = [self._tiles.pop(tile_id, None) for tile_id in tile_ids]
         return [tile.blob for tile in gone if tile is not None]
 
     def list_blobs(
         self, segment: int, *, after_offset: int, limit: int
     ) -> Sequence[tuple[TileId, BlobRef]]:
-        """Return visible blobs of a segment beyond an offset."""
+        """Return the visible blobs of a segment after an offset, sorted by offset."""
         blobs = [(tile_id, tile.blob) for tile_id, tile in self._tiles.items()]
         return _list_blobs(blobs, segment, after_offset, limit)
 
     def get_last_segment(self) -> int:
-        """Return the highest number among the segments that have visible blobs; 0 for none."""
+        """Return the highest segment number with visible blobs; 0 if there are none."""
         return max((segment for segment, _ in self.sum_live_bytes()), default=0)
 
     def sum_live_bytes(self) -> Sequence[tuple[int, int]]:
-        """Add up the visible bytes of each segment."""
+        """Return each segment's number and total size of visible blobs."""
         return _sum_live_bytes(tile.blob for tile in self._tiles.values())
 
     def move(self, moves: Sequence[tuple[TileId, BlobRef, BlobRef]]) -> int:
-        """Point tiles to new places, where they still have the old one."""
+        """Move tiles to new locations unless they left the old one; return how many moved."""
         moved = 0
         for tile_id, old, new in moves:
             tile = self._tiles.get(tile_id)

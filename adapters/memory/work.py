@@ -1,4 +1,4 @@
-"""The control plane's books in memory: the rules of the domain, one unit at a time."""
+"""In-memory run queue, work store and work reader, built on the domain rules."""
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -49,7 +49,7 @@ from tileferry.domain.state_machine import Actor, Change
 
 @define(kw_only=True, eq=False)
 class MemoryWork:
-    """Queue, books and reader in one; gone with its process."""
+    """Run queue, work store and reader in one object."""
 
     clock: Clock
     audit_sink: MemoryAuditSink | None = None
@@ -57,7 +57,7 @@ class MemoryWork:
     _books: WorkTables = field(factory=WorkTables, init=False)
     _guard: RLock = field(factory=RLock, init=False)
 
-    # The queue
+    # Queue
 
     def claim(
         self,
@@ -68,7 +68,7 @@ class MemoryWork:
         kinds: Sequence[RunKind] = ALL_KINDS,
         sources: Sequence[str] | None = None,
     ) -> Sequence[Run]:
-        """Give due runs to a worker."""
+        """Claim due runs for a worker."""
         with self._guard:
             now, books = self.now(), self._books
             for source, gate in books.gates.items():
@@ -106,12 +106,12 @@ class MemoryWork:
             books.ready.update(run.run_id for run in woken)
 
     def renew(self, held: Sequence[Run], *, lease: timedelta) -> Sequence[RunId]:
-        """Extend leases."""
+        """Extend leases; return the runs that the worker still held."""
         with self._guard:
             return [run.run_id for run in held if self._renew_run(run, lease)]
 
     def _renew_run(self, held: Run, lease: timedelta) -> bool:
-        assert held.lease_owner is not None  # noqa: S101  # it was claimed
+        assert held.lease_owner is not None  # noqa: S101  # a claimed run has an owner
         try:
             change = renew(
                 self._books.runs[held.run_id],
@@ -127,7 +127,7 @@ class MemoryWork:
         return True
 
     def complete(self, ended: Sequence[Run]) -> Sequence[RunId]:
-        """End runs."""
+        """Mark runs as passed; return those that the worker still held."""
         with self._guard:
             return [run.run_id for run in ended if self._complete_run(run)]
 
@@ -148,7 +148,7 @@ class MemoryWork:
         return True
 
     def _has_passed(self, held: Run) -> bool:
-        """Tell whether this very claim was ended before."""
+        """Return whether this claim has already completed the run."""
         known = self._books.runs[held.run_id]
         return (known.status, known.lease_epoch, self._books.holders[held.run_id][0]) == (
             RunStatus.PASSED,
@@ -166,21 +166,21 @@ class MemoryWork:
         kinds: Sequence[RunKind] = ALL_KINDS,
         sources: Sequence[str] | None = None,
     ) -> tuple[Sequence[RunId], Sequence[Run]]:
-        """End some runs and claim the next."""
+        """Complete runs and claim the next ones, in one step."""
         with self._guard:
             kept = self.complete(ended)
             return kept, self.claim(worker, limit=limit, lease=lease, kinds=kinds, sources=sources)
 
     def wait(self, seconds: float) -> bool:
-        """Wait; nobody tells."""
+        """Sleep; there are no notifications in memory."""
         self.clock.sleep(seconds)
         return False
 
-    # The books
+    # Units of work
 
     @contextmanager
     def open_unit(self, *, by: str | None = None) -> Iterator["MemoryWorkUnit"]:
-        """Open a unit."""
+        """Run a block as one unit on a copy of the tables; replace them if it succeeds."""
         with self._guard:
             unit = MemoryWorkUnit(books=self._books.copy(), now=self.now(), budget=self.budget)
             yield unit
@@ -190,18 +190,17 @@ class MemoryWork:
                 )
             self._books = unit.books
 
-    # The reader
+    # Reader
 
     def now(self) -> datetime:
         """Return the clock's time."""
         return datetime.fromtimestamp(self.clock.now(), UTC)
 
     def find_run(self, run_id: RunId) -> Run | None:
-        """Return a run."""
         return self._books.runs.get(run_id)
 
     def list_runs(self, wanted: RunFilter, *, limit: int) -> Sequence[Run]:
-        """Return runs, the newest submission first."""
+        """Return the matching runs, newest submission first."""
         found = [
             run
             for run in self._books.runs.values()
@@ -213,12 +212,12 @@ class MemoryWork:
         return found[:limit]
 
     def count_runs(self) -> Mapping[RunStatus, int]:
-        """Return how many runs there are of each status."""
+        """Return the number of runs by status."""
         statuses = [run.status for run in self._books.runs.values()]
         return {status: statuses.count(status) for status in set(statuses)}
 
     def list_attempts(self, run_id: RunId) -> Sequence[RunAttempt]:
-        """Return all attempts of a run."""
+        """Return all attempts of a run: the failed ones and the newest."""
         books = self._books
         ended = books.attempts.get(run_id, ())
         run, holder = books.runs.get(run_id), books.holders.get(run_id)
@@ -227,7 +226,7 @@ class MemoryWork:
         return (*ended, build_newest_attempt(run, *holder))
 
     def list_gates(self) -> Sequence[tuple[SourceGate, float]]:
-        """Return every source's gate and tokens."""
+        """Return each source's gate and its retry tokens."""
         now_s = self.now().timestamp()
         books = self._books
         return [
@@ -236,7 +235,7 @@ class MemoryWork:
         ]
 
     def get_loads(self) -> Mapping[str, SourceLoad]:
-        """Return what there is to do for every source."""
+        """Return the queued and running work of each source."""
         return {source: self._count_load(source) for source in self._books.gates}
 
     def _count_load(self, source: str) -> SourceLoad:
@@ -253,36 +252,35 @@ class MemoryWork:
         )
 
     def find_partition(self, key: PartitionKey) -> Partition | None:
-        """Return a partition."""
         return self._books.partitions.get(key)
 
     def find_partitions(self, wanted: PartitionFilter) -> Iterator[Partition]:
-        """Yield partitions in the order of their keys."""
+        """Yield the matching partitions, sorted by key."""
         known = self._books.partitions
         for key in sorted(known, key=get_sort_key):
             if wanted.matches(known[key]):
                 yield known[key]
 
     def list_partition_attempts(self, key: PartitionKey) -> Sequence[PartitionAttempt]:
-        """Return the validator's verdicts."""
+        """Return the validator's verdicts on a partition, oldest first."""
         return self._books.verdicts.get(key, ())
 
     def find_planned_retry(self, key: PartitionKey) -> PlannedRetry | None:
-        """Return when automation will try a partition again."""
+        """Return a partition's planned automatic retry, if there is one."""
         return self._books.retries.get(key)
 
     def has_raw(self, run_id: RunId) -> bool:
-        """Tell whether a run left a sealed raw partition."""
+        """Return whether a run sealed a raw partition."""
         return run_id in self._books.raw
 
     def find_raw(self, run_id: RunId) -> SealedPartition | None:
-        """Return the raw partition that a run sealed."""
+        """Return the raw partition that a run sealed, if there is one."""
         return self._books.raw.get(run_id)
 
 
 @define(kw_only=True, eq=False)
 class MemoryWorkUnit:
-    """Works on a copy of the books."""
+    """A unit of work on a copy of the tables."""
 
     books: WorkTables
     now: datetime
@@ -291,30 +289,28 @@ class MemoryWorkUnit:
     partition_changes: list[Change[Partition]] = field(factory=list, init=False)
 
     def run(self, run_id: RunId) -> Run | None:
-        """Return a run."""
         return self.books.runs.get(run_id)
 
     def get_runs(self, run_ids: Sequence[RunId]) -> Mapping[RunId, Run]:
-        """Return those that there are."""
+        """Return the runs that exist, by id."""
         known = self.books.runs
         return {run_id: known[run_id] for run_id in run_ids if run_id in known}
 
     def find_unfinished(self, dedupe_key: str) -> Run | None:
-        """Return the run that has not ended and has this key."""
+        """Return the unfinished run with this key."""
         return self.books.find_unfinished(dedupe_key)
 
     def find_overdue(self, *, limit: int) -> Sequence[Run]:
-        """Return runs whose lease ran out, the longest ago first."""
+        """Return runs with an expired lease, the earliest expiry first."""
         late = [run for run in self.books.runs.values() if is_lease_expired(run, self.now)]
         late.sort(key=lambda run: (run.lease_expires_at or self.now, run.run_id))
         return late[:limit]
 
     def get_gate(self, source: str) -> SourceGate:
-        """Return the gate of a source."""
         return self.books.gates.get(source) or SourceGate(source=source)
 
     def get_partitions(self, keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, Partition]:
-        """Return those that there are."""
+        """Return the partitions that exist, by key."""
         known = self.books.partitions
         return {key: known[key] for key in keys if key in known}
 
@@ -336,7 +332,6 @@ class MemoryWorkUnit:
         return [self.books.partitions[keys[name]] for _, name in sorted(due)[:limit]]
 
     def save_run(self, change: Change[Run]) -> None:
-        """Take a change of a run."""
         run = change.after
         if run.source not in self.books.gates:
             self.books.gates[run.source] = SourceGate(source=run.source)
@@ -348,24 +343,23 @@ class MemoryWorkUnit:
     def save_partition(
         self, change: Change[Partition], *, retry: PlannedRetry | None = None
     ) -> None:
-        """Take a change of a partition."""
+        """Save a change and replace the partition's planned retry."""
         self.books.apply_partition_change(change, retry)
         self.partition_changes.append(change)
 
     def plan_retry(self, key: PartitionKey, retry: PlannedRetry | None) -> None:
-        """Plan a partition's automatic retry anew."""
+        """Replace a partition's planned retry; ``None`` removes it."""
         self.books.retries.pop(key, None)
         if retry is not None:
             self.books.retries[key] = retry
 
     def save_gate(self, gate: SourceGate) -> None:
-        """Take a gate."""
         self.books.gates[gate.source] = gate
 
     def save_raw(self, sealed: SealedPartition) -> None:
-        """Note a raw partition that was sealed."""
+        """Record a sealed raw partition; recording it again has no effect."""
         self.books.raw.setdefault(sealed.run_id, sealed)
 
     def find_runs_with_raw(self, run_ids: Sequence[RunId]) -> Container[RunId]:
-        """Return those that left a sealed raw partition."""
+        """Return the ids of the runs that sealed a raw partition."""
         return self.books.raw.keys() & set(run_ids)

@@ -1,4 +1,4 @@
-"""What the control plane knows, as dictionaries."""
+"""The tables of the in-memory work store."""
 
 from copy import copy
 from datetime import datetime
@@ -25,12 +25,12 @@ from tileferry.domain.state_machine import Change
 
 @define
 class WorkTables:
-    """All there is; a unit works on a copy, which takes the place of what was when it counts."""
+    """Runs and partitions as dictionaries. A unit changes a copy, which replaces the original."""
 
     runs: dict[RunId, Run] = field(factory=dict)
     ready: set[RunId] = field(factory=set)
     holders: dict[RunId, tuple[WorkerId, datetime, datetime | None]] = field(factory=dict)
-    """Of each run's newest attempt: by whom, since when, until when."""
+    """The worker, start and end of each run's newest attempt."""
     attempts: dict[RunId, tuple[RunAttempt, ...]] = field(factory=dict)
     gates: dict[str, SourceGate] = field(factory=dict)
     budgets: dict[str, RetryBudget] = field(factory=dict)
@@ -40,20 +40,20 @@ class WorkTables:
     raw: dict[RunId, SealedPartition] = field(factory=dict)
 
     def copy(self) -> "WorkTables":
-        """Return books that can be changed without these."""
+        """Return an independent copy."""
         return WorkTables(
             **{item.name: copy(getattr(self, item.name)) for item in fields(WorkTables)}
         )
 
     def find_unfinished(self, dedupe_key: str) -> Run | None:
-        """Return the run that has not ended and has this key."""
+        """Return the unfinished run with this key."""
         for run in self.runs.values():
             if run.dedupe_key == dedupe_key and not has_ended(run):
                 return run
         return None
 
     def apply_run_change(self, change: Change[Run]) -> None:
-        """Take a change of a run, and the attempt that it ended."""
+        """Store a changed run and the attempt that the change ended."""
         run = change.after
         self.runs[run.run_id] = run
         if is_due(run, change.at):
@@ -70,7 +70,7 @@ class WorkTables:
             self.holders[run.run_id] = (worker, began_at, change.at)
 
     def apply_partition_change(self, change: Change[Partition], retry: PlannedRetry | None) -> None:
-        """Take a change of a partition, and the verdict that made it."""
+        """Store a changed partition, its planned retry and the verdict behind the change."""
         partition = change.after
         key = partition.key
         self.partitions[key] = partition

@@ -1,4 +1,4 @@
-"""NATS with JetStream: idempotency records and the audit log (decision 10: what they promise)."""
+"""NATS JetStream adapters: idempotency store and audit log (guarantees: decision 10)."""
 
 from tileferry.adapters.nats.audit import JetStreamAuditSink
 from tileferry.adapters.nats.connection import NatsConnection

@@ -1,4 +1,4 @@
-"""The audit log as a JetStream stream: one message an entry, and its number is the stream's own."""
+"""Audit log as a JetStream stream: one message per entry, numbered by the stream."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -44,7 +44,7 @@ from tileferry.domain.retry import RetryCategory
 STREAM = "TILEFERRY_AUDIT"
 SUBJECT = "tileferry.audit"
 GROUP_MAX = 1_000
-"""What a server takes as one: a larger group goes in parts, each all or none."""
+"""Maximum size of an atomic batch on the server; a larger group is split into several batches."""
 _HASH = "Tileferry-Hash"
 _PREVIOUS_HASH = "Tileferry-Previous-Hash"
 _DUPLICATE_WINDOW_S = 120.0
@@ -52,15 +52,15 @@ _DUPLICATE_WINDOW_S = 120.0
 
 @define(kw_only=True, eq=False)
 class JetStreamAuditSink:
-    """Appends behind the last entry that it knows, and looks again when it was not the last.
+    """Hash-chained audit log. Appends after the last known entry and re-reads the head on conflict.
 
-    The connection's retries must be audited elsewhere; what leads back here is refused.
+    The connection's own retries must be audited by another sink; a recursive append is refused.
     """
 
     connection: NatsConnection
     stream: str = field(default=STREAM, validator=validate_stream_name)
     subject: str = field(default=SUBJECT, validator=validate_subject)
-    """Each event goes to the subject below this one that has its type."""
+    """Subject prefix: an event is published to ``<subject>.<event type>``."""
     name: str = "jetstream"
     _guard: Lock = field(factory=Lock, init=False, repr=False)
     _emitting: int | None = field(default=None, init=False, repr=False)
@@ -77,7 +77,7 @@ class JetStreamAuditSink:
         replicas: int = 1,
         accept_weak_durability: bool = False,
     ) -> "JetStreamAuditSink":
-        """Find the stream, or make it with so many ``replicas``; an unsafe one is refused."""
+        """Open the stream, creating it if needed; raise if its settings are unsafe."""
         sink = cls(connection=connection, stream=stream, subject=subject)
         request = partial(sink._find_or_create, replicas=replicas)
         config = connection.call(
@@ -100,7 +100,7 @@ class JetStreamAuditSink:
         return sink
 
     def emit(self, events: Sequence[AuditEvent]) -> None:
-        """Append a group."""
+        """Append a group of events; each batch of up to ``GROUP_MAX`` is atomic."""
         messages = [
             (f"{self.subject}.{event.event_type}", event.canonical_bytes()) for event in events
         ]
@@ -109,7 +109,7 @@ class JetStreamAuditSink:
                 self._append(messages[start : start + GROUP_MAX])
 
     def read_head(self) -> ChainHead:
-        """Return where the chain stands."""
+        """Return the last sequence number and hash of the chain."""
         last = self.connection.call(
             RetryCategory.NATS_SUBSCRIBE,
             f"read the head of {self.stream}",
@@ -118,17 +118,17 @@ class JetStreamAuditSink:
         return GENESIS if last is None else last.head
 
     def iter_entries(self, *, after: int = 0) -> Iterator[ChainEntry]:
-        """Yield the entries beyond a sequence number that are there when the reading begins."""
+        """Yield the entries after a sequence number that exist when the read starts."""
         for message in read_stream(self.connection, self.stream, after=max(after, 0)):
             yield _parse_entry(get_sequence(message), message.headers, message.data)
 
     def find_entries(self, subject: str) -> Iterator[ChainEntry]:
-        """Yield the entries that tell of something; the whole log is read for them."""
+        """Yield the entries about ``subject``; reads the whole log."""
         return (entry for entry in self.iter_entries() if is_about(entry.body, subject))
 
     @contextmanager
     def _exclusive_append(self) -> Iterator[None]:
-        """Let one thread append at a time, and none in the middle of its own appending."""
+        """Serialize appends between threads; raise on a recursive append."""
         if self._emitting == get_ident():
             raise MessagingError(
                 problem=f"stream {self.stream} cannot take the events of its own retries",
@@ -147,7 +147,7 @@ class JetStreamAuditSink:
             entries = _chain_entries(
                 self._known_head or self.read_head(), [body for _, body in messages]
             )
-            self._known_head = None  # should the next call raise
+            self._known_head = None  # unknown if the next call raises
             if self._write(subjects, entries):
                 self._known_head = entries[-1].head
                 return
@@ -207,7 +207,7 @@ def _chain_entries(head: ChainHead, bodies: Sequence[bytes]) -> Sequence[ChainEn
 
 
 def _parse_entry(sequence: int, headers: Mapping[str, str] | None, body: bytes) -> ChainEntry:
-    """Return what a message says of itself, sound or not."""
+    """Build an entry from a message without verifying it."""
     said = headers or {}
     return ChainEntry(
         sequence=sequence,
@@ -220,10 +220,10 @@ def _parse_entry(sequence: int, headers: Mapping[str, str] | None, body: bytes) 
 async def _publish(
     session: NatsSession, *, subjects: Sequence[str], entries: Sequence[ChainEntry]
 ) -> bool:
-    """Publish a group that the server takes as one, or not at all.
+    """Publish a group atomically; return whether the server accepted it.
 
-    It does so only behind the entry that the group was chained to. Each message has an id as well,
-    so that a server which got it before says so.
+    The server accepts the group only if its last entry is the one the group is chained to. Each
+    message also has an id, so that the server reports a repeated one.
     """
     messages = list(zip(subjects, entries, _build_headers(entries), strict=True))
     for subject, entry, headers in messages[:-1]:
@@ -248,7 +248,7 @@ def _build_headers(entries: Sequence[ChainEntry]) -> Sequence[dict[str, str]]:
         for entry in entries
     ]
     all_headers[0][Header.EXPECTED_LAST_SEQUENCE.value] = f"{entries[0].sequence - 1}"
-    if len(entries) > 1:  # what comes alone needs no batch, for which the server syncs its disk
+    if len(entries) > 1:  # a single message needs no batch, which costs a disk sync
         batch = uuid4().hex
         for number, headers in enumerate(all_headers, start=1):
             headers |= {Header.BATCH_ID.value: batch, Header.BATCH_SEQUENCE.value: f"{number}"}

@@ -1,7 +1,7 @@
-"""A key-value bucket of JetStream, written by revision only.
+"""JetStream key-value bucket with compare-and-set writes.
 
-The subjects and headers are those of every NATS client, so ``nats kv`` shows the bucket. Reads ask
-the stream's leader; nats-py's own ``get`` takes a stream that is gone for a key that is not there.
+Uses the standard NATS subjects and headers, so ``nats kv`` can show the bucket. Reads go to the
+stream's leader; nats-py's own ``get`` reports a missing stream as a missing key.
 """
 
 from collections.abc import Iterator
@@ -28,21 +28,21 @@ from tileferry.domain.retry import RetryCategory
 _OPERATION = "KV-Operation"
 _DELETED = "DEL"
 _MARKER_TTL_S = 3_600
-"""A mark that a key was deleted serves only writers that are at it; then the server drops it."""
+"""Lifetime of a deletion marker: only concurrent writers need it, then the server drops it."""
 
 
 @frozen
 class BucketValue:
-    """What is under a key: nothing, if it was never written or was deleted."""
+    """The value of a key; ``None`` if it was never written or was deleted."""
 
     content: bytes | None
     revision: int
-    """What the next write has to follow; 0 for a key that the bucket does not know."""
+    """The revision that the next write must name; 0 for an unknown key."""
 
 
 @frozen(kw_only=True)
 class Bucket:
-    """Every change names the revision that it follows, and changes nothing else."""
+    """A key-value bucket. A write succeeds only if it names the key's current revision."""
 
     connection: NatsConnection
     name: str = field(validator=validate_stream_name)
@@ -57,7 +57,7 @@ class Bucket:
         accept_weak_durability: bool,
         logger: Logger,
     ) -> "Bucket":
-        """Return the bucket, made if there is none; one that would lose records is refused."""
+        """Open the bucket, creating it if needed; raise if its settings could lose records."""
         bucket = cls(connection=connection, name=name)
         config = connection.call(
             RetryCategory.KV_CREATE,
@@ -73,16 +73,14 @@ class Bucket:
         return bucket
 
     def get(self, key: str) -> BucketValue:
-        """Return what is under a key."""
         return self.connection.call(
             RetryCategory.KV_GET, f"get in {self.name}", partial(self._fetch, key)
         )
 
     def put(self, key: str, content: bytes, *, revision: int, ttl_s: int | None = None) -> bool:
-        """Write what follows a revision; ``False`` when there is another by now.
+        """Write a value; return ``False`` if ``revision`` is no longer current.
 
-        With ``ttl_s`` the server drops the value so long after it was written; servers before
-        version 2.11 keep it.
+        The server drops the value after ``ttl_s``; servers before version 2.11 ignore it.
         """
         headers = {} if ttl_s is None else {Header.MSG_TTL.value: f"{ttl_s}"}
         return self._write(key, content, revision, headers).execute(
@@ -90,7 +88,7 @@ class Bucket:
         )
 
     def delete(self, key: str, *, revision: int) -> bool:
-        """Delete the value of a revision; ``False`` when there is another by now."""
+        """Delete a value; return ``False`` if ``revision`` is no longer current."""
         headers = {_OPERATION: _DELETED, Header.MSG_TTL.value: f"{_MARKER_TTL_S}"}
         return self._write(key, None, revision, headers).execute(
             RetryCategory.KV_DELETE, f"delete in {self.name}"

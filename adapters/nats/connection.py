@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own: how synchronous code speaks through asyncio."""
+"""Synchronous NATS connection with retries; an event loop runs in a background thread."""
 
 import asyncio
 import ssl
@@ -21,12 +21,12 @@ from tileferry.domain.validation import number
 
 LoopResult = TypeVar("LoopResult")
 _GRACE_S = 5.0
-"""What is added to a coroutine's own time limit, for a loop that is busy."""
+"""Added to a coroutine's own time limit, in case the loop is busy."""
 
 
 @define(eq=False)
 class LoopThread:
-    """Runs coroutines for any thread, until it is closed."""
+    """An event loop in a background thread that runs coroutines for any thread."""
 
     name: str
     _loop: asyncio.AbstractEventLoop = field(factory=asyncio.new_event_loop, init=False)
@@ -34,27 +34,27 @@ class LoopThread:
 
     @_thread.default
     def _start_thread(self) -> Thread:
-        # A daemon, so that a program that forgets to close it can end all the same.
+        # A daemon thread, so that a program can exit without closing it.
         thread = Thread(target=self._loop.run_forever, name=self.name, daemon=True)
         thread.start()
         return thread
 
     def run(self, coroutine: Coroutine[Any, Any, LoopResult], *, timeout_s: float) -> LoopResult:
-        """Return what a coroutine returns; it is cancelled when the caller cannot wait for it."""
+        """Run a coroutine and return its result; cancel it if the caller stops waiting."""
         try:
             future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        except RuntimeError as error:  # the loop was closed by another thread
+        except RuntimeError as error:  # another thread closed the loop
             coroutine.close()
             raise ConnectionClosedError from error
         try:
             return future.result(timeout_s + _GRACE_S)
-        except CancelledError as error:  # the same, in the middle of it
+        except CancelledError as error:  # another thread closed the loop during the call
             raise ConnectionClosedError from error
         finally:
             future.cancel()
 
     def close(self) -> None:
-        """End what still runs, and the thread."""
+        """Cancel all tasks and stop the thread."""
         self.run(_cancel_all(), timeout_s=_GRACE_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -77,22 +77,22 @@ _CLOSING_S = 2.0
 
 @define(kw_only=True, eq=False)
 class NatsConnection:
-    """Connects when it is needed, and again when it has to. Any thread may call."""
+    """A thread-safe connection that connects on first use and reconnects when needed."""
 
     address: NatsAddress
     retry: RetryManager = field(repr=False)
-    """Its audit trail must not lead into this very connection."""
+    """Its audit sinks must not use this connection."""
     timeout_s: float = field(default=TIMEOUT_S, validator=number(0.01))
-    """How long one request may take."""
+    """Time limit of one request."""
     ca_file: Path | None = None
-    """A private CA, instead of those that the machine trusts."""
+    """CA certificate file to trust instead of the system's CAs."""
     _tls: ssl.SSLContext | None = field(init=False, repr=False)
     _guard: Lock = field(factory=Lock, init=False, repr=False)
     _thread: LoopThread | None = field(default=None, init=False, repr=False)
     _session: NatsSession | None = field(default=None, init=False, repr=False)
     _is_closed: bool = field(default=False, init=False)
     _complaint: Exception | None = field(default=None, init=False, repr=False)
-    """What the server or the network said last that was no answer to anything."""
+    """The last asynchronous error from the server or the network."""
 
     @_tls.default
     def _make_tls_context(self) -> ssl.SSLContext | None:
@@ -110,7 +110,7 @@ class NatsConnection:
 
     @classmethod
     def from_url(cls, nats_url: str, *, retry: RetryManager, **options: Any) -> "NatsConnection":
-        """Return the connection to an address; nothing is connected yet."""
+        """Return a connection for a URL, without connecting."""
         return cls(address=NatsAddress.parse(nats_url), retry=retry, **options)
 
     def __enter__(self) -> Self:
@@ -122,10 +122,10 @@ class NatsConnection:
     def call(
         self, category: RetryCategory, operation: str, attempt: Callable[[], Result]
     ) -> Result:
-        """Return what ``attempt`` returns, trying again as the category's policy says.
+        """Return the result of ``attempt``, retried by the category's policy.
 
-        Without a connection, one is made first, as its own policy says. One that is lost in
-        between is made anew by the attempt that needs it: two loops never multiply.
+        Connects first if needed, with the retry policy for connecting. If the connection is lost
+        later, the next attempt reconnects once, so that the two retry loops never multiply.
         """
         if not self._is_connected():
             self._call_with_retry(
@@ -134,12 +134,12 @@ class NatsConnection:
         return self._call_with_retry(category, operation, attempt)
 
     def ask(self, request: NatsRequest[Result]) -> Result:
-        """Make one request, once: for the attempts of a ``call``."""
+        """Send one request without retries; for use inside a ``call``."""
         session = self._connect()
         return self._run(session.await_request(request, timeout_s=self.timeout_s))
 
     def close(self) -> None:
-        """Give the connection back, for good; closing twice is no harm."""
+        """Close the connection permanently; idempotent."""
         with self._guard:
             self._is_closed = True
             thread, session = self._thread, self._session
@@ -164,7 +164,7 @@ class NatsConnection:
         return session is not None and session.client.is_connected
 
     def _connect(self) -> NatsSession:
-        """Return the session, making one if there is none; one thread at a time."""
+        """Return the session, connecting if needed; one thread at a time."""
         with self._guard:
             if self._is_closed:
                 raise MessagingError(
@@ -183,13 +183,13 @@ class NatsConnection:
             return self._session
 
     def _run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """Have the loop's thread await something; what it raises is translated."""
+        """Run a coroutine in the loop's thread; translate its errors."""
         thread = self._thread
         with translate_nats_errors(str(self.address)):
-            if thread is None:  # closed by another thread just now
+            if thread is None:  # another thread closed the connection
                 coroutine.close()
                 raise core.ConnectionClosedError
-            # A session limits itself; this is for a loop that does not get to it.
+            # A session has its own time limit; this one applies if the loop is blocked.
             limit_s = self.timeout_s * len(self.address.servers)
             self._complaint = None
             try:
@@ -201,5 +201,5 @@ class NatsConnection:
         self._complaint = complaint
 
     def _explain_silence(self, silence: Exception) -> Exception:
-        """When nothing came of a request, what was complained of meanwhile says why."""
+        """Return the last asynchronous error, which explains a missing answer; else ``silence``."""
         return self._complaint or silence

@@ -1,4 +1,4 @@
-"""Where errors of nats-py become ours, and what each means for a retry: the one table."""
+"""Translation of nats-py errors into ``MessagingError``, and their retry classification."""
 
 import ssl
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from tileferry.domain.errors import MessagingError
 from tileferry.domain.retry import ErrorClass, Final, Retryable
 
 WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
-"""Somebody was faster. That is an answer, not a failure: whoever writes looks for it."""
+"""Another writer was first. Writers treat this as an answer, not as a failure."""
 DUPLICATE_IN_BATCH = 10201
 NO_MESSAGE = 10037
 NO_STREAM = 10059
@@ -30,7 +30,7 @@ _DEFECT = "this is a defect; please report it"
 class _Meaning:
     remedy: str
     problem: str = ""
-    """In our words; without it, in those of the server."""
+    """If empty, the server's text is used."""
     worth_a_retry: bool = False
 
 
@@ -44,7 +44,7 @@ _NOT_READY = _Meaning(
 _SERVER_FAILED = _Meaning(_AGAIN, worth_a_retry=True)
 _BAD_REQUEST = _Meaning(_DEFECT)
 
-# JetStream's own codes say more than the class of the error.
+# JetStream's error codes are more specific than the exception types.
 _BY_CODE = {
     10039: _DISABLED,  # for this account
     10076: _DISABLED,  # on this server
@@ -55,7 +55,7 @@ _BY_CODE = {
     10074: _Meaning("ask for one replica, or use a cluster"),  # replicas outside of a cluster
     10054: _Meaning("store less under one name, or raise max_payload", "it is too large"),
 }
-# In order: the first class that fits.
+# The first matching type wins.
 _BY_TYPE: tuple[tuple[type[Exception], _Meaning], ...] = (
     (core.AuthorizationError, _REJECTED),
     (core.InvalidUserCredentialsError, _REJECTED),
@@ -76,7 +76,7 @@ _BY_TYPE: tuple[tuple[type[Exception], _Meaning], ...] = (
     (TimeoutError, _NO_ANSWER),
     (OSError, _Meaning(_START, "cannot be reached", worth_a_retry=True)),
 )
-# What a server says while we connect has no class, only words.
+# Errors during connecting have no type of their own, only a text.
 _BY_WORDS = (
     ("authorization violation", _REJECTED),
     ("authentication", _REJECTED),
@@ -85,7 +85,7 @@ _BY_WORDS = (
     ("maximum connections exceeded", _Meaning("close others", worth_a_retry=True)),
 )
 _OTHER = _Meaning(_AGAIN)
-# Their text repeats their name.
+# The text of these errors only repeats their name.
 _WORDLESS = (
     core.TimeoutError,
     core.ConnectionClosedError,
@@ -97,7 +97,7 @@ _WORDLESS = (
 
 
 def classify_error(error: BaseException) -> ErrorClass:
-    """Tell whether a call that failed is worth another one."""
+    """Return whether a failed call can be retried."""
     original = error.__cause__ if isinstance(error, MessagingError) else error
     if original is None:
         return Final()
@@ -106,7 +106,7 @@ def classify_error(error: BaseException) -> ErrorClass:
 
 @contextmanager
 def translate_nats_errors(place: str) -> Iterator[None]:
-    """Turn what nats-py raises into ``MessagingError``, with its cause and what to do."""
+    """Raise nats-py errors from the block as ``MessagingError``, with the cause and a remedy."""
     try:
         yield
     except (core.Error, OSError, ValueError) as error:
@@ -129,7 +129,7 @@ def _find_meaning(error: BaseException) -> _Meaning:
 
 
 def _extract_detail(error: BaseException) -> str:
-    """Return what an error adds to its meaning."""
+    """Return the error's own text, if it adds anything to its meaning."""
     if isinstance(error, js.APIError):
         return error.description or ""
     if isinstance(error, _WORDLESS):

@@ -1,4 +1,4 @@
-"""An idempotency record as it stands in a bucket: JSON, with the number of its form."""
+"""Idempotency store in a JetStream bucket, and the JSON format of its records."""
 
 import json
 import math
@@ -34,7 +34,7 @@ RECORD_VERSION = 1
 
 
 def encode_record(record: IdempotencyRecord) -> bytes:
-    """Return the bytes that ``decode`` reads."""
+    """Return a record as canonical JSON."""
     return canonical_json(
         {
             "version": RECORD_VERSION,
@@ -49,7 +49,7 @@ def encode_record(record: IdempotencyRecord) -> bytes:
 
 
 def decode_record(content: bytes, *, key: str | None = None) -> IdempotencyRecord:
-    """Read a record; what is none, or another than that of ``key``, is refused."""
+    """Parse a record; raise if it is invalid or belongs to a key other than ``key``."""
     try:
         data = json.loads(content)
         if data["version"] != RECORD_VERSION:
@@ -128,19 +128,19 @@ def _unreadable_error(key: str | None, problem: str) -> MessagingError:
 
 BUCKET = "tileferry_idempotency"
 _TTL_MARGIN_S = 3_600
-"""The server drops a record so much later than it expires: its clock may be set meanwhile."""
+"""The server drops a record this long after it expires, in case a clock is changed."""
 _Rule = Callable[[IdempotencyRecord | None, datetime], IdempotencyRecord]
 
 
 @define(kw_only=True, eq=False)
 class JetStreamIdempotencyStore:
-    """Reads a record, applies the domain's rule, and writes it if nobody was faster."""
+    """Reads a record, applies the domain rule, and writes it unless another writer was first."""
 
     bucket: Bucket
     clock: Clock
-    """Tells when leases end: the clocks of all hosts that share a bucket must agree."""
+    """Decides when leases end: the clocks of all hosts that share a bucket must agree."""
     audit_sink: None = None
-    """Nothing here can be one transaction with an event."""
+    """JetStream cannot store a record and an event in one transaction."""
 
     @classmethod
     def open(
@@ -153,7 +153,7 @@ class JetStreamIdempotencyStore:
         replicas: int = 1,
         accept_weak_durability: bool = False,
     ) -> "JetStreamIdempotencyStore":
-        """Open the bucket, or make it with so many ``replicas``."""
+        """Open the bucket, creating it with ``replicas`` if needed."""
         opened = Bucket.open(
             connection,
             bucket,
@@ -166,7 +166,7 @@ class JetStreamIdempotencyStore:
     def claim(
         self, key: str, *, fingerprint: str, owner: str, lease: timedelta
     ) -> IdempotencyRecord:
-        """Take a key, or return the outcome that is there."""
+        """Claim a key, or return the recorded outcome."""
         return self._change(
             key,
             lambda existing, now: claim(
@@ -175,7 +175,7 @@ class JetStreamIdempotencyStore:
         )
 
     def renew(self, held: IdempotencyRecord, *, lease: timedelta) -> IdempotencyRecord:
-        """Extend a lease."""
+        """Extend a claim's lease."""
         return self._change(
             held.key,
             lambda existing, now: require_record(existing, held).renew(
@@ -191,7 +191,7 @@ class JetStreamIdempotencyStore:
         keep: timedelta | None,
         event: AuditEvent | None = None,
     ) -> IdempotencyRecord:
-        """Record a result; the event is for other sinks."""
+        """Record a result; ``event`` is ignored, since this store has no audit sink."""
         del event
         return self._change(
             held.key,
@@ -208,7 +208,7 @@ class JetStreamIdempotencyStore:
         keep: timedelta | None,
         event: AuditEvent | None = None,
     ) -> IdempotencyRecord:
-        """Record a failure; the event is for other sinks."""
+        """Record a permanent failure; ``event`` is ignored, since this store has no audit sink."""
         del event
         return self._change(
             held.key,
@@ -218,7 +218,7 @@ class JetStreamIdempotencyStore:
         )
 
     def release(self, held: IdempotencyRecord) -> None:
-        """Give a claim back."""
+        """Release a claim, so that it can be claimed at once."""
         self._change(
             held.key,
             lambda existing, now: require_record(existing, held).release(
@@ -227,30 +227,30 @@ class JetStreamIdempotencyStore:
         )
 
     def find(self, key: str) -> IdempotencyRecord | None:
-        """Look a key up."""
+        """Return the record of a key, or ``None`` if it does not exist or has expired."""
         record = _decode_value(self.bucket.get(_bucket_key(key)).content, key)
         return None if record is None or record.is_expired(self._now()) else record
 
     def clear(self, key: str) -> bool:
-        """Forget a key."""
+        """Delete a key's record; return whether there was an unexpired one."""
         place = _bucket_key(key)
         for _ in range(CONFLICTS_MAX):
             found = self.bucket.get(place)
             if found.content is None:
                 return False
-            # Read after it is gone: what cannot be read must be possible to clear.
+            # Parse only after deleting, so that an unreadable record can be cleared.
             if self.bucket.delete(place, revision=found.revision):
                 return not self._is_expired(found.content)
         raise too_many_conflicts(f"idempotency key {key}")
 
     def forget_expired(self, *, limit: int) -> int:
-        """Remove what has expired or was abandoned, and the server has not dropped yet."""
+        """Delete expired and abandoned records that the server still has; return how many."""
         removed = 0
         if limit <= 0:
             return removed
         for place, value in self.bucket.values():
             if value.content is not None and self._may_be_forgotten(value.content):
-                # One that was claimed again in the meantime has another revision, and stays.
+                # A record that was claimed again has a new revision and is not deleted.
                 removed += self.bucket.delete(place, revision=value.revision)
                 if removed == limit:
                     break
@@ -300,7 +300,7 @@ class JetStreamIdempotencyStore:
 
 
 def _bucket_key(key: str) -> str:
-    """Return the name that a key has in the bucket, where few characters are allowed."""
+    """Return the bucket key for an idempotency key: a hash, since few characters are allowed."""
     if not (key and is_unicode(key)):
         raise InvalidValueError(
             field="key", value=key, problem="must be non-empty text in valid Unicode"
@@ -311,7 +311,7 @@ def _bucket_key(key: str) -> str:
 def _try_decode(content: bytes) -> IdempotencyRecord | None:
     try:
         return decode_record(content)
-    except MessagingError:  # whatever it is, it says nothing of an end
+    except MessagingError:  # an unreadable record has no known expiry
         return None
 
 

@@ -1,4 +1,4 @@
-"""Where NATS is, and with what we log in there."""
+"""NATS address parsing, and a session that connects once."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ _SCHEMES = frozenset({"nats", "tls"})
 
 @frozen(kw_only=True)
 class NatsAddress:
-    """Servers of one cluster. The credentials stand apart, where nothing that is shown has them."""
+    """The servers of one cluster. Credentials are separate and never appear in its text."""
 
     servers: tuple[str, ...]
     user: str | None = field(default=None, repr=False)
@@ -29,7 +29,7 @@ class NatsAddress:
 
     @property
     def wants_tls(self) -> bool:
-        """Whether nothing may be said in the clear."""
+        """Whether TLS is required."""
         return self.servers[0].startswith("tls:")
 
     def __str__(self) -> str:
@@ -37,7 +37,7 @@ class NatsAddress:
 
     @classmethod
     def parse(cls, nats_url: str) -> "NatsAddress":
-        """Read an address, or several with commas between, as they are written in a setting."""
+        """Parse a URL, or several comma-separated URLs."""
         parts = [_split(url.strip()) for url in nats_url.split(",")]
         if len({part.scheme for part in parts}) > 1:
             raise _invalid_url_error("names servers with TLS and servers without it")
@@ -48,7 +48,7 @@ class NatsAddress:
         login = (
             {
                 "token": _unquote_text(user)
-            }  # a name without a password is a token, as in other clients
+            }  # as in other clients, a user without a password is a token
             if password is None
             else {"user": _unquote_text(user), "password": unquote(password)}
         )
@@ -59,7 +59,7 @@ def _split(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         port = parts.port
-    except ValueError:  # its text quotes what may be a password
+    except ValueError:  # the error's text may quote a password
         parts, port = SplitResult("", "", "", "", ""), None
     if port == 0 or not parts.hostname or parts.path.strip("/") or parts.query or parts.fragment:
         raise _invalid_url_error("is not an address of a NATS server")
@@ -78,7 +78,7 @@ def _unquote_text(text: str | None) -> str | None:
 
 
 def _invalid_url_error(problem: str) -> InvalidValueError:
-    # In a mistyped address anything may be the password, so none of it is shown.
+    # Show no part of a mistyped URL: any part may be the password.
     return InvalidValueError(
         field="nats_url",
         value="***",
@@ -91,19 +91,19 @@ def _invalid_url_error(problem: str) -> InvalidValueError:
 Result = TypeVar("Result")
 _PING_S = 20
 _CLOSING_S = 0.5
-"""Nothing is left to be sent by then; nats-py waits for ever after a TLS handshake that failed."""
+"""Nothing is left to send at this point; nats-py waits forever after a failed TLS handshake."""
 
 
 @frozen(eq=False)
 class NatsSession:
-    """A connection, and what is told when it ends."""
+    """An open connection, with a future that completes when the connection ends."""
 
     client: Client
     js: JetStreamContext
     ended: "asyncio.Future[None]"
 
     async def await_request(self, request: "NatsRequest[Result]", *, timeout_s: float) -> Result:
-        """Await a request, but no longer than the connection: nats-py would wait in vain."""
+        """Await a request until the timeout or the end of the connection, which nats-py ignores."""
         asking = asyncio.ensure_future(request(self))
         asking.add_done_callback(_consume_exception)
         either: set[asyncio.Future[Any]] = {asking, self.ended}
@@ -116,7 +116,6 @@ class NatsSession:
             asking.cancel()
 
     async def close(self) -> None:
-        """End it."""
         await _close_client(self.client)
 
 
@@ -130,7 +129,7 @@ async def open_session(
     timeout_s: float,
     on_complaint: Callable[[Exception], Awaitable[None]],
 ) -> NatsSession:
-    """Connect once; each server of the address has its time."""
+    """Connect once; ``timeout_s`` applies to each server of the address."""
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def note_the_end() -> None:
@@ -150,11 +149,11 @@ async def open_session(
                 error_cb=on_complaint,
                 closed_cb=note_the_end,
                 allow_reconnect=False,
-                # Each server is tried twice without a pause, which is the least that nats-py
-                # can be told; 0 would mean for ever.
+                # Tries each server twice without a pause, the minimum in nats-py; 0 would mean
+                # forever.
                 max_reconnect_attempts=1,
                 reconnect_time_wait=0,
-                connect_timeout=timeout_s,  # type: ignore[arg-type]  # a float will do
+                connect_timeout=timeout_s,  # type: ignore[arg-type]  # a float works
                 ping_interval=_PING_S,
             )
     except BaseException:
@@ -164,7 +163,7 @@ async def open_session(
 
 
 class _StrictClient(Client):
-    """A client for which tls:// means TLS; nats-py would go on without, if none is offered."""
+    """A client that requires TLS for tls://; nats-py continues in plain text without TLS."""
 
     def __init__(self, *, wants_tls: bool) -> None:
         super().__init__()
@@ -175,20 +174,20 @@ class _StrictClient(Client):
         info: dict[str, Any],
         initial_connection: bool = False,  # noqa: FBT001, FBT002  # as in nats-py
     ) -> None:
-        # The credentials have not been sent by now.
+        # The credentials have not been sent yet.
         if initial_connection and self._wants_tls and not info.get("tls_required"):
             raise core.SecureConnWantedError
         await super()._process_info(info, initial_connection)
 
 
 async def _close_client(client: Client) -> None:
-    """Close a client, whatever state it is in."""
-    with contextlib.suppress(Exception):  # it is given up: nothing that it says matters now
+    """Close a client in any state."""
+    with contextlib.suppress(Exception):  # the client is discarded, so its errors do not matter
         async with asyncio.timeout(_CLOSING_S):
             await client.close()
 
 
 def _consume_exception(request: "asyncio.Future[Any]") -> None:
-    """Keep asyncio from complaining of a request that failed when nobody waited any more."""
+    """Keep asyncio from logging the error of a request that is no longer awaited."""
     if not request.cancelled():
         request.exception()

@@ -1,4 +1,4 @@
-"""What a stream must be before anything that counts goes into it."""
+"""JetStream streams: name checks, durability checks, paged reads and guarded writes."""
 
 import re
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -37,7 +37,7 @@ _SUBJECT = re.compile(r"[A-Za-z0-9_-]{1,64}(\.[A-Za-z0-9_-]{1,64}){0,7}", re.ASC
 
 
 def validate_stream_name(instance: object, attribute: "Attribute[Any]", value: object) -> None:
-    """Refuse what cannot be a part of a subject: the name of a stream or a bucket."""
+    """Raise unless the value can name a stream or bucket, which makes it part of a subject."""
     if not (isinstance(value, str) and _NAME.fullmatch(value)):
         raise InvalidValueError(
             field=format_field_name(instance, attribute),
@@ -48,7 +48,7 @@ def validate_stream_name(instance: object, attribute: "Attribute[Any]", value: o
 
 
 def validate_subject(instance: object, attribute: "Attribute[Any]", value: object) -> None:
-    """Refuse what cannot be the beginning of subjects."""
+    """Raise unless the value can be a subject prefix."""
     if not (isinstance(value, str) and _SUBJECT.fullmatch(value)):
         raise InvalidValueError(
             field=format_field_name(instance, attribute),
@@ -61,7 +61,7 @@ def validate_subject(instance: object, attribute: "Attribute[Any]", value: objec
 async def find_or_create_stream(
     session: NatsSession, name: str, make: Callable[[], Coroutine[Any, Any, object]]
 ) -> StreamConfig:
-    """Return the settings that a stream has; others than asked for, if it was there before."""
+    """Return a stream's settings; an existing stream may differ from the requested ones."""
     try:
         return (await session.js.stream_info(name)).config
     except js.NotFoundError as error:
@@ -74,7 +74,7 @@ async def find_or_create_stream(
 def check_durability(
     config: StreamConfig, *, what: str, accept_weak_durability: bool, logger: Logger
 ) -> None:
-    """Refuse a stream that loses what it has taken; warn of one that a power cut may shorten."""
+    """Raise if a stream can lose confirmed messages; warn if a power cut can."""
     for problem in _find_durability_problems(config):
         raise unsuitable_stream_error(what, problem)
     replicas = config.num_replicas or 1
@@ -91,7 +91,7 @@ def check_durability(
 
 
 def unsuitable_stream_error(what: str, problem: str) -> MessagingError:
-    """Return the error of a stream that was made for something else."""
+    """Return the error for a stream with unsuitable settings."""
     return MessagingError(
         problem=f"{what} {problem}", remedy="use another name, or change its settings"
     )
@@ -118,10 +118,9 @@ _CONSUMER_IDLE_S = 30.0
 
 
 def read_stream(connection: NatsConnection, stream: str, *, after: int = 0) -> Iterator[Msg]:
-    """Yield the messages beyond a sequence number that are there when the reading begins.
+    """Yield the messages after a sequence number that exist when the read starts.
 
-    Each page is a subscription of its own, which remembers nothing: a server that was restarted
-    in between gives the next page all the same.
+    Each page uses its own temporary consumer, so reading survives a server restart.
     """
     last = connection.call(
         RetryCategory.NATS_SUBSCRIBE,
@@ -137,7 +136,7 @@ def read_stream(connection: NatsConnection, stream: str, *, after: int = 0) -> I
 
 
 def get_sequence(message: Msg) -> int:
-    """Return the number that the stream gave a message."""
+    """Return the sequence number of a message in its stream."""
     return message.metadata.sequence.stream
 
 
@@ -169,7 +168,7 @@ async def _fetch(session: NatsSession, *, stream: str, after: int) -> Sequence[M
     try:
         consumer = await subscription.consumer_info()
         waiting = min(consumer.num_pending or 0, PAGE_MESSAGES)
-        # Asked for what is there: a fetch for more would wait for it to come.
+        # Request only what is available: a larger fetch would wait for new messages.
         messages = await subscription.fetch(waiting) if waiting else []
         await session.js.delete_consumer(stream, consumer.name)
     finally:
@@ -178,26 +177,26 @@ async def _fetch(session: NatsSession, *, stream: str, after: int) -> Sequence[M
 
 
 CONFLICTS_MAX = 1_000
-"""How often somebody else may be faster. Each time somebody got on, so it ends long before."""
+"""Maximum number of lost races. In each one another writer succeeds, so they end long before."""
 
 
 @define(kw_only=True)
 class GuardedWrite:
-    """A write whose answer may get lost.
+    """A write whose answer may be lost.
 
-    Making it again is safe: it names the same state as before, so that the server refuses it if
-    the first one arrived, be it as late as it may. What a refusal then means is found by looking.
+    Repeating it is safe: it names the same expected state, so the server refuses it if the first
+    write arrived, however late. After a refusal, ``landed`` finds out whether the first write did.
     """
 
     connection: NatsConnection
     write: Callable[[], bool]
-    """Tells whether it was taken; it is not when the state has changed."""
+    """Writes; returns ``False`` if the state has changed."""
     landed: Callable[[], bool]
-    """Tells whether what is there is what was written."""
+    """Returns whether the stored state is the one written."""
     _is_in_doubt: bool = field(default=False, init=False)
 
     def execute(self, category: RetryCategory, operation: str) -> bool:
-        """Write, and tell whether it counted; if not, somebody else was faster."""
+        """Write; return whether the write took effect. ``False`` means another writer was first."""
         try:
             return self.connection.call(category, operation, self._attempt)
         except (MessagingError, RetryError) as error:
@@ -215,7 +214,7 @@ class GuardedWrite:
 
 
 def too_many_conflicts(subject: str) -> MessagingError:
-    """Return the error of a writer who was never fast enough."""
+    """Return the error for a writer that lost every race."""
     return MessagingError(
         problem=f"{subject} was changed by others {CONFLICTS_MAX} times in a row",
         remedy="have fewer writers at it, or see what writes there",

@@ -1,4 +1,4 @@
-"""Postgres: an embedded server or any other, its schema, and what is kept in it."""
+"""Postgres adapters: connection, embedded server, schema migrations, and the stores on them."""
 
 from tileferry.adapters.postgres.audit_log import PostgresAuditLog
 from tileferry.adapters.postgres.cache import PostgresCacheBindings, PostgresCacheLedger

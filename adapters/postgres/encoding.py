@@ -1,4 +1,4 @@
-"""Any text as a column of Postgres, which holds every character but one."""
+"""Encodings for Postgres parameters: text that may contain NUL, and binary arrays."""
 
 import struct
 from collections.abc import Iterable, Sequence
@@ -14,12 +14,12 @@ _ZERO, _BACKSLASH = "\x00", "\\"
 
 
 def escape_text(text: str) -> str:
-    r"""Write the character zero as ``\0``, and therefore a backslash as two."""
+    r"""Escape NUL, which Postgres text cannot hold, as ``\0``, and a backslash as two."""
     return text.replace(_BACKSLASH, _BACKSLASH * 2).replace(_ZERO, r"\0")
 
 
 def unescape_text(text: str) -> str:
-    """Read it back."""
+    """Undo ``escape_text``."""
     if _BACKSLASH not in text:
         return text
     parts = [part.replace(r"\0", _ZERO) for part in text.split(_BACKSLASH * 2)]
@@ -27,7 +27,7 @@ def unescape_text(text: str) -> str:
 
 
 _ABSENT = struct.pack("!i", -1)
-# Postgres counts microseconds from here.
+# Binary timestamps count microseconds from this epoch.
 _ZERO_HOUR = datetime(2000, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -38,30 +38,28 @@ class _Array:
 
 
 class ByteaArray(_Array):
-    """For a parameter of the type ``bytea[]``."""
+    """A parameter of type ``bytea[]``."""
 
 
 class TextArray(_Array):
-    """For a parameter of the type ``text[]``."""
+    """A parameter of type ``text[]``."""
 
 
 class TimestampArray(_Array):
-    """For a parameter of the type ``timestamptz[]``."""
+    """A parameter of type ``timestamptz[]``."""
 
 
 def bytea_array(values: Sequence[bytes]) -> ByteaArray:
-    """Return an array of bytes."""
     return ByteaArray(_pack_array("bytea", values))
 
 
 def text_array(values: Sequence[str | None]) -> TextArray:
-    """Return an array of texts, some of which may be absent."""
+    """Return a ``text[]`` parameter; ``None`` becomes NULL."""
     encoded = [None if value is None else value.encode() for value in values]
     return TextArray(_pack_array("text", encoded))
 
 
 def timestamp_array(values: Sequence[datetime]) -> TimestampArray:
-    """Return an array of times."""
     since = ((value - _ZERO_HOUR) // _MICROSECOND for value in values)
     return TimestampArray(
         _pack_array("timestamptz", [struct.pack("!q", micros) for micros in since])
@@ -69,7 +67,7 @@ def timestamp_array(values: Sequence[datetime]) -> TimestampArray:
 
 
 def _pack_array(kind: str, members: Sequence[bytes | None]) -> bytes:
-    """Write one dimension that begins at 1: the header, then each member after its length."""
+    """Encode a one-dimensional array with lower bound 1: a header, then length-prefixed members."""
     header = struct.pack("!iiIii", 1, 1, types[kind].oid, len(members), 1)
     return b"".join((header, *_iter_length_prefixed(members)))
 

@@ -1,4 +1,4 @@
-"""Signed batches in Postgres, kept until their answers are recorded."""
+"""Signed upload batches, stored in Postgres until their results are recorded."""
 
 from collections.abc import Sequence
 
@@ -13,12 +13,12 @@ from tileferry.domain.tiles import Batch, SignedEnvelope
 
 @frozen
 class PostgresEnvelopeStore:
-    """Keeps an envelope as a row; the tiles' bytes stay where they are."""
+    """Stores an envelope as a row; the tiles' bytes stay in the cache."""
 
     database: Database
 
     def save(self, envelope: SignedEnvelope) -> None:
-        """Keep an envelope; a key that is known with other content is refused."""
+        """Store an envelope; raise if its key already exists with different content."""
         key = envelope.batch.key
         row = {
             "key": key,
@@ -30,7 +30,7 @@ class PostgresEnvelopeStore:
             "signature": envelope.signature,
         }
         if self.database.change(_SAVE, row) is not None:
-            return  # nobody had the key
+            return  # the key is new
         known = select(upload_envelopes).where(upload_envelopes.c.key == key)
         with self.database.read_connection() as connection:
             kept = _envelope_from_row(connection.execute(known).mappings().one())
@@ -42,7 +42,7 @@ class PostgresEnvelopeStore:
             )
 
     def list_open_envelopes(self, flight_id: str) -> Sequence[SignedEnvelope]:
-        """Return those of a flight, oldest first."""
+        """Return the open envelopes of a flight, oldest first."""
         query = (
             select(upload_envelopes)
             .where(upload_envelopes.c.flight_id == flight_id)
@@ -52,13 +52,13 @@ class PostgresEnvelopeStore:
             return [_envelope_from_row(row) for row in connection.execute(query).mappings()]
 
     def close(self, envelope: SignedEnvelope) -> None:
-        """Forget an envelope."""
+        """Delete an envelope."""
         self.database.change(_CLOSE, {"key": envelope.batch.key})
 
 
 _COLUMNS = "key, flight_id, manifest, body_sha256, signed_at, public_key, signature"
 _SAVE = text(
-    f"INSERT INTO upload_envelopes ({_COLUMNS}) VALUES (:{_COLUMNS.replace(', ', ', :')})"  # noqa: S608  # names of ours
+    f"INSERT INTO upload_envelopes ({_COLUMNS}) VALUES (:{_COLUMNS.replace(', ', ', :')})"  # noqa: S608  # interpolates constants only
     f" ON CONFLICT (key) DO NOTHING RETURNING {WITH_XID}"
 )
 _CLOSE = text(f"DELETE FROM upload_envelopes WHERE key = :key RETURNING {WITH_XID}")  # noqa: S608  # as above

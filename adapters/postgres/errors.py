@@ -1,7 +1,7 @@
-"""Where errors of the database become ours: the one place."""
+"""Translation of SQLAlchemy and driver errors into ``DatabaseError`` with a remedy."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from psycopg import Error as DriverError
@@ -9,49 +9,49 @@ from psycopg import InterfaceError, OperationalError
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from tileferry.domain.errors import DatabaseError
+from tileferry.domain.errors import DatabaseError, Remedy
 
-_UPGRADE = "run tileferry db upgrade"
+_UPGRADE = Remedy.UPGRADE_DATABASE
 _DEFECT = "this is a defect; please report it"
-_AGAIN = "run again; if it comes back, see the server's log"
+_AGAIN = "run again; if it happens again, see the server's log"
 _LOGIN = "check the user and password in TILEFERRY_DATABASE_URL"
 _NAME = "create the database, or correct its name in TILEFERRY_DATABASE_URL"
-_CONNECTIONS = "the server has no connection left: close others, or raise max_connections"
+_CONNECTIONS = "close other connections, or raise max_connections on the server"
 _START = "start the server, or correct TILEFERRY_DATABASE_URL; without it an embedded one is used"
 _RAISE = "in TILEFERRY_DATABASE_URL, such as ?options=-c%20{0}%3D5min"
 _LOCKED = (
-    "another session holds what this one needs: see pg_stat_activity and end it, or raise"
+    "end the session that holds the lock (see pg_stat_activity), or raise"
     f" lock_timeout {_RAISE.format('lock_timeout')}"
 )
 _SLOW = (
-    "run again; if it takes too long, see what keeps the server busy, or raise"
+    "run again; if it is too slow, check the load of the server, or raise"
     f" statement_timeout {_RAISE.format('statement_timeout')}"
 )
-# By SQLSTATE, or by its first two digits, which are its class.
-_REMEDIES = {
+# Keyed by SQLSTATE, or by its class (the first two characters).
+_REMEDIES: Mapping[str, Remedy | str] = {
     "22": _DEFECT,
     "23": f"nothing was stored; {_DEFECT}",
     "25006": "the server is read-only: use the primary",
     "28": _LOGIN,
     "3D000": _NAME,
     "40": _AGAIN,
-    "42501": "give this user the rights on the database",
+    "42501": "grant this user the rights on the database",
     "42P01": _UPGRADE,
     "42703": _UPGRADE,
-    "42P07": "use a database that holds nothing else",
+    "42P07": "use an empty database",
     "53100": "the database's disk is full: free space, then run again",
     "53300": _CONNECTIONS,
     "55P03": _LOCKED,
     "57": _AGAIN,
     "57014": _SLOW,
 }
-# A failed connection carries no code, only libpq's words.
+# A failed connection has no SQLSTATE, only libpq's message.
 _SIGNS = (
     (re.compile(r"password authentication failed|no password supplied"), _LOGIN),
     (re.compile(r"role \".*\" does not exist"), _LOGIN),
     (
         re.compile(r"no pg_hba\.conf entry"),
-        "let this user in, in the server's pg_hba.conf",
+        "allow this user in the server's pg_hba.conf",
     ),
     (re.compile(r"database \".*\" does not exist"), _NAME),
     (re.compile(r"too many clients|connection slots are reserved"), _CONNECTIONS),
@@ -61,7 +61,7 @@ _SIGNS = (
 
 @contextmanager
 def translate_database_errors() -> Iterator[None]:
-    """Turn what SQLAlchemy raises into ``DatabaseError``, with its cause and what to do."""
+    """Raise SQLAlchemy errors from the block as ``DatabaseError``, with the cause and a remedy."""
     try:
         yield
     except DBAPIError as error:
@@ -76,14 +76,14 @@ def translate_database_errors() -> Iterator[None]:
 
 
 def get_sqlstate(error: DBAPIError) -> str | None:
-    """Return the server's code of an error; ``None`` when the server did not speak."""
+    """Return the error's SQLSTATE; ``None`` if the error did not come from the server."""
     return error.orig.sqlstate if isinstance(error.orig, DriverError) else None
 
 
 def database_error(error: DBAPIError) -> DatabaseError:
-    """Say what an error of the driver means."""
+    """Return the ``DatabaseError`` for a driver error."""
     original = error.orig
-    # The first line says it; what follows repeats the query, or the address that was tried.
+    # The first line has the reason; later lines repeat the query or the address.
     lines = [line.strip() for line in str(original).splitlines() if line.strip()]
     problem = lines[0] if lines else type(original).__name__
     code = get_sqlstate(error)
@@ -96,5 +96,5 @@ def database_error(error: DBAPIError) -> DatabaseError:
         if sign.search(str(original)):
             return DatabaseError(problem=problem, remedy=remedy)
     if isinstance(original, OperationalError | InterfaceError):
-        return DatabaseError(problem=f"cannot be reached: {problem}", remedy=_START)
+        return DatabaseError(problem=f"cannot connect: {problem}", remedy=_START)
     return DatabaseError(problem=problem, remedy=_DEFECT)

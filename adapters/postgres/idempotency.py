@@ -1,7 +1,8 @@
-"""Idempotency records as rows, and the statements that change them.
+"""Postgres idempotency store: rows, statements, and the store that runs them.
 
-Each statement takes the step that ``tileferry.domain.idempotency`` describes, by the clock of the
-database; the contract suite holds both to it. Each may be run again when its answer was lost.
+Each statement performs one transition of ``tileferry.domain.idempotency``, using the database's
+clock; a contract suite checks that both agree. Each statement can be run again if its result was
+lost.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,17 +41,16 @@ _IS_HELD = (
 
 @frozen(kw_only=True)
 class StoredRecord:
-    """A record as it was found, with what its outcome does not tell."""
+    """A record as read from its row, with the owner and the database's time."""
 
     record: IdempotencyRecord
     owner: str
-    """Whose claim it is, or was when its outcome was recorded."""
+    """The current owner of the claim, or the owner that recorded the outcome."""
     now: datetime
-    """The time of the database then."""
+    """The database's time of the read."""
 
     @classmethod
     def from_row(cls, row: Row[Any]) -> "StoredRecord":
-        """Read a row."""
         record = IdempotencyRecord(
             key=unescape_text(row.key),
             fingerprint=unescape_text(row.fingerprint),
@@ -61,7 +61,7 @@ class StoredRecord:
         return cls(record=record, owner=unescape_text(row.owner), now=row.now)
 
     def matches_outcome(self, held: IdempotencyRecord, outcome: RecordState) -> bool:
-        """Tell whether this is what a claim recorded, whatever the time of it."""
+        """Return whether the claim ``held`` recorded this outcome; times are ignored."""
         same_claim = (self.owner, self.record.epoch) == (held.owner, held.epoch)
         return same_claim and _comparable_state(self.record.state) == _comparable_state(outcome)
 
@@ -89,17 +89,18 @@ def _comparable_state(state: RecordState) -> object:
 
 
 def key_sha256(key: str) -> bytes:
-    """Return what a key's row is found by."""
+    """Return the primary key of a key's row."""
     return sha256(key.encode()).digest()
 
 
-# An outcome that has expired is anybody's; so is a lease that ran out, for the same payload.
+# Anyone can claim an expired outcome. An expired lease can be claimed with the same payload.
 _IS_FREE = (
     "(r.expires_at <= now() OR r.state = 'in_progress' AND r.lease_expires_at <= now()"
     " AND r.fingerprint = %(fingerprint)s)"
 )
-# Returns the claim, or what stands in its way. It returns nothing when the row that it ran into is
-# not the one that it had seen: then it is run again. Looking first keeps a hit from writing at all.
+# Returns the claim, or the record that prevents it. Returns no row when another transaction
+# changed the row after it was read; then the statement is run again. Reading first means that a
+# hit writes nothing.
 CLAIM = f"""
     WITH found AS (
         SELECT {_COLUMNS}, coalesce({_IS_FREE}, false) AS is_free
@@ -118,7 +119,7 @@ CLAIM = f"""
         RETURNING {_COLUMNS}, true AS is_free
     )
     TABLE taken UNION ALL SELECT * FROM found WHERE NOT is_free
-"""  # noqa: S608  # names of ours, here and below
+"""  # noqa: S608  # interpolates constants only, here and below
 RENEW = (
     "UPDATE idempotency_records SET lease_expires_at = now() + %(lease)s::interval"  # noqa: S608
     f" WHERE {_IS_HELD} AND lease_expires_at > now() RETURNING {_COLUMNS}"
@@ -157,23 +158,23 @@ FORGET_EXPIRED = f"""
 
 
 CLAIM_ROUNDS_MAX = 20
-# The domain's functions check a request by any time at all; those that count are the database's.
+# The domain functions validate a request at any time; only the database's time decides.
 _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 _FIND, _CLEAR, _FORGET_EXPIRED = text(FIND), text(CLEAR), text(FORGET_EXPIRED)
 
 
 @frozen(kw_only=True)
 class PostgresIdempotencyStore:
-    """Takes each step by one statement: one round trip, and time by the database's clock."""
+    """Idempotency store with one statement, and one round trip, per transition."""
 
     database: Database
     audit_sink: PostgresAuditLog | None = None
-    """Of the same database: an outcome and its event are one transaction."""
+    """Must use the same database: an outcome and its event are committed in one transaction."""
 
     def claim(
         self, key: str, *, fingerprint: str, owner: str, lease: timedelta
     ) -> IdempotencyRecord:
-        """Take a key, or return the outcome that is there."""
+        """Claim a key, or return the recorded outcome."""
         claim(None, key=key, fingerprint=fingerprint, owner=owner, now=_LONG_AGO, lease=lease)
         request = {
             "key_sha256": key_sha256(key),
@@ -184,7 +185,7 @@ class PostgresIdempotencyStore:
         }
         for _ in range(CLAIM_ROUNDS_MAX):
             row = execute_idempotent(self.database, CLAIM, request).row
-            if row is None:  # it changed under the statement's eyes
+            if row is None:  # another transaction changed the row after it was read
                 continue
             found = StoredRecord.from_row(row)
             if row.is_free:
@@ -203,7 +204,7 @@ class PostgresIdempotencyStore:
         )
 
     def renew(self, held: IdempotencyRecord, *, lease: timedelta) -> IdempotencyRecord:
-        """Extend a lease."""
+        """Extend a claim's lease."""
         held.renew(held.owner, held.epoch, now=_LONG_AGO, lease=lease)
         row = execute_idempotent(
             self.database, RENEW, {**_claim_parameters(held), "lease": lease}
@@ -222,7 +223,7 @@ class PostgresIdempotencyStore:
         keep: timedelta | None,
         event: AuditEvent | None = None,
     ) -> IdempotencyRecord:
-        """Record a result, and its event with it."""
+        """Record a result and its event."""
         return self._end(
             held,
             lambda record, now: record.complete(held.owner, held.epoch, result, now=now, keep=keep),
@@ -238,7 +239,7 @@ class PostgresIdempotencyStore:
         keep: timedelta | None,
         event: AuditEvent | None = None,
     ) -> IdempotencyRecord:
-        """Record a failure, and its event with it."""
+        """Record a permanent failure and its event."""
         return self._end(
             held,
             lambda record, now: record.fail(held.owner, held.epoch, error, now=now, keep=keep),
@@ -247,26 +248,26 @@ class PostgresIdempotencyStore:
         )
 
     def release(self, held: IdempotencyRecord) -> None:
-        """Give a claim back."""
+        """Release a claim, so that it can be claimed at once."""
         settled = execute_idempotent(self.database, RELEASE, _claim_parameters(held))
-        # Whoever has it after a statement that was repeated may have got it from us.
+        # If the statement was repeated, the first execution may have released the claim.
         if settled.row is None and not settled.repeated:
             self._raise_refusal(
                 held, lambda record, now: record.release(held.owner, held.epoch, now=now)
             )
 
     def find(self, key: str) -> IdempotencyRecord | None:
-        """Look a key up."""
+        """Return the record of a key, or ``None`` if it does not exist or has expired."""
         found = self._find_stored(key)
         return None if found is None or found.record.is_expired(found.now) else found.record
 
     def clear(self, key: str) -> bool:
-        """Forget a key."""
+        """Delete a key's record; return whether there was an unexpired one."""
         row = self.database.change(_CLEAR, {"key_sha256": key_sha256(key)})
         return row is not None and row.was_known
 
     def forget_expired(self, *, limit: int) -> int:
-        """Remove what has expired or was abandoned, unless somebody is just claiming it."""
+        """Delete expired and abandoned records, except locked ones; return how many."""
         row = self.database.change(
             _FORGET_EXPIRED, {"limit": limit, "abandoned_after": ABANDONED_AFTER}
         )
@@ -280,7 +281,7 @@ class PostgresIdempotencyStore:
         event: AuditEvent | None,
     ) -> IdempotencyRecord:
         outcome = ending(held, _LONG_AGO).state
-        assert isinstance(outcome, Completed | PermanentFailure)  # noqa: S101  # what endings are
+        assert isinstance(outcome, Completed | PermanentFailure)  # noqa: S101  # the only possible outcomes
         statement, parameters = (
             END,
             {**_claim_parameters(held), **_outcome_columns(outcome), "keep": keep},
@@ -300,7 +301,7 @@ class PostgresIdempotencyStore:
         held: IdempotencyRecord,
         change: Callable[[IdempotencyRecord, datetime], IdempotencyRecord],
     ) -> IdempotencyRecord:
-        """Let the domain say why a change was not made."""
+        """Raise the domain's error for a change that matched no row."""
         found = self._find_stored(held.key)
         existing = require_record(None if found is None else found.record, held)
         change(existing, _LONG_AGO if found is None else found.now)

@@ -1,7 +1,7 @@
-"""Bringing the schema to where this version of the code needs it.
+"""Schema migrations: status, upgrade and downgrade.
 
-Every command asks where it stands, which takes one statement; Alembic is imported by those that
-change it.
+Every command reads the status, with one statement. Alembic is slow to import, so only the functions
+that change the schema import it.
 """
 
 import threading
@@ -13,62 +13,61 @@ from attrs import frozen
 from sqlalchemy import Connection, text
 
 from tileferry.adapters.postgres.database import Database
-from tileferry.domain.errors import DatabaseError, InvalidValueError
+from tileferry.domain.errors import DatabaseError, InvalidValueError, Remedy
 from tileferry.migrations import LOCATION, REVISIONS
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
-# Two that upgrade one database at once take turns; the number only has to be ours.
+# Serializes upgrades of one database. The number is arbitrary but must be unique.
 _UPGRADE_LOCK = 7_411_223
-# Alembic keeps what it is working on in globals.
+# Alembic keeps its current state in globals.
 _ALEMBIC = threading.Lock()
 
 
 @frozen(kw_only=True)
 class SchemaStatus:
-    """Where the database's schema stands, and where it should."""
+    """The revision of the database's schema and the one this version needs."""
 
     found: str | None
-    """``None`` for a database that has never been upgraded."""
+    """``None`` if the database has never been upgraded."""
     needed: str
     known: tuple[str, ...]
-    """Every revision of this version, the first one first."""
+    """All revisions that this version knows, oldest first."""
 
     @property
     def is_current(self) -> bool:
-        """Whether the code can work with it."""
+        """Whether the schema is at the revision this version needs."""
         return self.found == self.needed
 
     @property
     def is_newer(self) -> bool:
-        """Whether a later version of the code has upgraded it."""
+        """Whether a later version upgraded the schema."""
         return self.found is not None and self.found not in self.known
 
     def check(self) -> None:
-        """Refuse a schema that the code cannot work with."""
+        """Raise unless the schema is current."""
         if self.is_newer:
             raise DatabaseError(
-                problem=f"its schema is at {self.found}, this version knows up to {self.needed}",
-                remedy="use the newer tileferry that upgraded it",
+                problem=f"the schema is at {self.found}; this version supports up to {self.needed}",
+                remedy="use the newer version that upgraded it",
             )
         if not self.is_current:
             found = "empty" if self.found is None else f"at {self.found}"
             raise DatabaseError(
-                problem=f"its schema is {found}, and this version needs {self.needed}",
-                remedy="run tileferry db upgrade",
+                problem=f"the schema is {found}; this version needs {self.needed}",
+                remedy=Remedy.UPGRADE_DATABASE,
             )
 
 
 def get_schema_status(database: Database) -> SchemaStatus:
-    """Look where the schema stands."""
     with database.read_connection() as connection:
         return _read_status(connection)
 
 
 def upgrade(database: Database, revision: str = "head") -> SchemaStatus:
-    """Apply every migration up to ``revision``, all or none; return where the schema stands."""
-    from alembic import command  # noqa: PLC0415  # slow, as above
+    """Apply all migrations up to ``revision`` in one transaction; return the new status."""
+    from alembic import command  # noqa: PLC0415  # slow to import
 
     database.check_server()
     with _lock_schema(database) as connection:
@@ -77,7 +76,7 @@ def upgrade(database: Database, revision: str = "head") -> SchemaStatus:
 
 
 def downgrade(database: Database, revision: str) -> None:
-    """Take migrations back down to ``revision``; for tests and for an operator who must."""
+    """Revert migrations down to ``revision``; for tests and for recovery by an operator."""
     from alembic import command  # noqa: PLC0415  # as above
 
     with _lock_schema(database) as connection:
@@ -86,9 +85,9 @@ def downgrade(database: Database, revision: str) -> None:
 
 @contextmanager
 def _lock_schema(database: Database) -> Iterator[Connection]:
-    """Hold the schema of a database that is not newer than we are, in one transaction."""
+    """Lock the schema in one transaction; raise if a newer version upgraded it."""
     with _ALEMBIC, database.transaction() as connection:
-        # A large table takes its time to be changed, and whoever came first may be at it.
+        # Changing a large table takes time, and another process may be upgrading already.
         connection.execute(text("SET LOCAL lock_timeout = 0"))
         connection.execute(text("SET LOCAL statement_timeout = 0"))
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
@@ -124,7 +123,7 @@ def _build_config(connection: Connection) -> "Config":
     from alembic.config import Config  # noqa: PLC0415  # as above
 
     config = Config()
-    # Alembic reads % in options as interpolation.
+    # Alembic treats % in options as interpolation.
     config.set_main_option("script_location", str(LOCATION).replace("%", "%%"))
     config.attributes["connection"] = connection
     return config

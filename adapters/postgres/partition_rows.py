@@ -1,4 +1,4 @@
-"""Partitions as rows, and the statements that change them."""
+"""Conversion between partitions and rows, and the statements that write them."""
 
 from collections.abc import Sequence
 from datetime import UTC
@@ -25,7 +25,7 @@ KEY_MATCHES = (
 
 
 def key_values(key: PartitionKey) -> dict[str, object]:
-    """Lay out a key."""
+    """Return a key as statement parameters."""
     return {
         "source": key.source,
         "customer_id": key.customer_id,
@@ -35,7 +35,7 @@ def key_values(key: PartitionKey) -> dict[str, object]:
 
 
 def key_arrays(keys: Sequence[PartitionKey]) -> dict[str, object]:
-    """Lay out keys, one array a column."""
+    """Return keys as statement parameters, one array per column."""
     return {
         "sources": [key.source for key in keys],
         "customer_ids": [key.customer_id for key in keys],
@@ -45,7 +45,6 @@ def key_arrays(keys: Sequence[PartitionKey]) -> dict[str, object]:
 
 
 def partition_from_row(row: Row[Any]) -> Partition:
-    """Read a row."""
     return Partition(
         key=_key_from_row(row),
         status=PartitionStatus(row.status),
@@ -72,7 +71,7 @@ def _key_from_row(row: Row[Any]) -> PartitionKey:
 
 
 def to_partition_row(change: Change[Partition]) -> dict[str, object]:
-    """Lay out what a change makes of a partition, and who made it."""
+    """Return the parameters that store a changed partition, with the transition and its actor."""
     partition = change.after
     return {
         **key_values(partition.key),
@@ -93,7 +92,7 @@ def to_partition_row(change: Change[Partition]) -> dict[str, object]:
 
 
 def to_verdict_row(change: Change[Partition]) -> dict[str, object] | None:
-    """Lay out the verdict that a change came from; ``None`` if it came from none."""
+    """Return the parameters that store a change's verdict; ``None`` if it has no verdict."""
     outcome = find_verdict(change)
     if outcome is None:
         return None
@@ -108,7 +107,7 @@ def to_verdict_row(change: Change[Partition]) -> dict[str, object] | None:
 
 
 def to_raw_row(sealed: SealedPartition) -> dict[str, object]:
-    """Lay out a raw partition that was sealed."""
+    """Return the parameters that store a sealed raw partition."""
     return {
         **key_values(sealed.key),
         "run_id": sealed.run_id,
@@ -120,7 +119,7 @@ def to_raw_row(sealed: SealedPartition) -> dict[str, object]:
 
 
 def raw_from_row(row: Row[Any]) -> SealedPartition:
-    """Read a raw partition, with the key of its partition beside it."""
+    """Build a sealed raw partition from a row joined with its partition's key."""
     return SealedPartition(
         key=_key_from_row(row),
         run_id=RunId(row.run_id),
@@ -132,7 +131,6 @@ def raw_from_row(row: Row[Any]) -> SealedPartition:
 
 
 def verdict_from_row(row: Row[Any]) -> PartitionAttempt:
-    """Read a verdict."""
     return PartitionAttempt(
         attempt=row.attempt,
         run_id=RunId(row.run_id),
@@ -143,7 +141,7 @@ def verdict_from_row(row: Row[Any]) -> PartitionAttempt:
 
 
 _WRITTEN = f"{_KEY}, {_STATE}, created_at, transition, changed_by"
-_ID = f"(SELECT id FROM partitions WHERE {KEY_MATCHES})"  # noqa: S608  # names of ours, here and below
+_ID = f"(SELECT id FROM partitions WHERE {KEY_MATCHES})"  # noqa: S608  # interpolates constants only, here and below
 INSERT_PARTITION = text(
     f"INSERT INTO partitions ({_WRITTEN}) VALUES (:{_WRITTEN.replace(', ', ', :')})"  # noqa: S608
 )

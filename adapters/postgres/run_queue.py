@@ -1,4 +1,4 @@
-"""The queue of runs in Postgres, as workers use it."""
+"""The run queue in Postgres, as workers use it."""
 
 import time
 from collections.abc import Sequence
@@ -37,13 +37,13 @@ _RECONNECT_S = 5.0
 
 @define(kw_only=True, eq=False)
 class PostgresRunQueue:
-    """Claims with ``SKIP LOCKED``: workers take what others have not locked, and none waits."""
+    """Run queue that claims with ``SKIP LOCKED``, so workers never wait for each other."""
 
     database: Database
     budget: RetryBudget = QUEUE_BUDGET
     _listening: "psycopg.Connection[Any] | None" = field(default=None, init=False)
     _not_before_s: float = field(default=0.0, init=False)
-    """When to try to listen again, after it could not be done."""
+    """Earliest monotonic time of the next attempt to listen, after a failed one."""
     _guard: Lock = field(factory=Lock, init=False)
 
     def claim(
@@ -55,7 +55,7 @@ class PostgresRunQueue:
         kinds: Sequence[RunKind] = ALL_KINDS,
         sources: Sequence[str] | None = None,
     ) -> Sequence[Run]:
-        """Give due runs to a worker."""
+        """Claim due runs for a worker."""
         _, claimed = self.exchange(
             (), worker, limit=limit, lease=lease, kinds=kinds, sources=sources
         )
@@ -71,7 +71,7 @@ class PostgresRunQueue:
         kinds: Sequence[RunKind] = ALL_KINDS,
         sources: Sequence[str] | None = None,
     ) -> tuple[Sequence[RunId], Sequence[Run]]:
-        """End some runs and claim the next, by one commit."""
+        """Complete runs and claim the next ones, in one transaction."""
         with self.database.resolvable_transaction() as (connection, xid_holder):
             kept = _complete_runs(connection, ended)
             self._admit_due_retries(connection)
@@ -89,7 +89,7 @@ class PostgresRunQueue:
         return kept, [run_from_row(row[:-1]) for row in sorted(rows, key=queue_order)]
 
     def _admit_due_retries(self, connection: Connection) -> None:
-        """Have due retries compete, as far as their sources' tokens go."""
+        """Make due retries claimable, as far as their sources' tokens allow."""
         for row in connection.exec_driver_sql(DUE_SOURCES).all():
             budget = refill_budget(self.budget, row)
             limit = min(budget.retries_allowed, ADMIT_MAX)
@@ -98,12 +98,12 @@ class PostgresRunQueue:
                 woken = connection.execute(
                     ADMIT_RETRIES, {"source": row.source, "limit": limit}
                 ).rowcount
-            if woken or row.refilled_at > row.now:  # the clock may have been ahead for a while
+            if woken or row.refilled_at > row.now:  # the clock may have been set back
                 left = budget.spend(woken).tokens
                 connection.execute(SPEND, {"source": row.source, "tokens": left})
 
     def renew(self, held: Sequence[Run], *, lease: timedelta) -> Sequence[RunId]:
-        """Extend leases: at once those that nobody has locked, then the others one by one."""
+        """Extend leases: all unlocked runs in one statement, then the locked ones one by one."""
         renewed = self._renew_with(RENEW_FREE, held, lease)
         for run in held:
             if run.run_id not in renewed:
@@ -116,14 +116,17 @@ class PostgresRunQueue:
             return {RunId(row[0]) for row in connection.exec_driver_sql(statement, values)}
 
     def complete(self, ended: Sequence[Run]) -> Sequence[RunId]:
-        """End runs."""
+        """Mark runs as passed; return those that the worker still held."""
         with self.database.transaction() as connection:
             return _complete_runs(connection, ended)
 
     # Waiting
 
     def wait(self, seconds: float) -> bool:
-        """Wait for word of new runs. Where there is none to be had, just wait."""
+        """Wait for a notification of new runs; return whether one arrived.
+
+        If listening fails, sleep for the given time.
+        """
         started_s = time.monotonic()
         with self._guard:
             try:
@@ -137,7 +140,7 @@ class PostgresRunQueue:
 
     def _connect(self) -> "psycopg.Connection[Any] | None":
         if self._listening is None and time.monotonic() >= self._not_before_s:
-            # One of its own, that the pool forgets: it hears what comes at any time.
+            # Detached from the pool: this connection receives notifications at any time.
             with translate_database_errors():
                 pooled = self.database.engine.raw_connection()
             self._listening = cast("psycopg.Connection[Any]", pooled.driver_connection)
@@ -153,7 +156,7 @@ class PostgresRunQueue:
             self._listening = None
 
     def close(self) -> None:
-        """Give back the connection that listens."""
+        """Close the listening connection."""
         with self._guard:
             self._disconnect()
 
@@ -163,6 +166,6 @@ def _complete_runs(connection: Connection, ended: Sequence[Run]) -> list[RunId]:
         return []
     claims = to_claim_parameters(ended)
     kept = [RunId(row[0]) for row in connection.exec_driver_sql(COMPLETE, claims)]
-    if len(kept) < len(ended):  # some may have counted before, with nobody to hear of it
+    if len(kept) < len(ended):  # an earlier, unconfirmed commit may have completed some
         kept += [RunId(row[0]) for row in connection.exec_driver_sql(PASSED_BEFORE, claims)]
     return kept

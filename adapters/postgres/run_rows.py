@@ -1,8 +1,8 @@
-"""Runs as rows, and the statements of the queue.
+"""Conversion between runs and rows, and the statements of the queue.
 
-Each statement takes the step that ``tileferry.domain.runs`` describes, by the clock of the
-database; the contract suite holds both to it. What a worker writes is guarded by its name and the
-epoch of its claim: from a claim that is over it changes nothing.
+Each statement performs one transition of ``tileferry.domain.runs``, using the database's clock; a
+contract suite checks that both agree. A worker's writes match its name and the epoch of its claim,
+so an outdated claim changes nothing.
 """
 
 import json
@@ -37,7 +37,7 @@ _PRIORITIES = {int(priority): priority for priority in RunPriority}
 
 
 def refill_budget(budget: RetryBudget, row: Row[Any]) -> RetryBudget:
-    """Return a source's tokens as they are by the server's time."""
+    """Return a source's retry budget, refilled up to the server's time."""
     return evolve(
         budget,
         tokens=min(row.tokens, budget.capacity),
@@ -46,14 +46,15 @@ def refill_budget(budget: RetryBudget, row: Row[Any]) -> RetryBudget:
 
 
 def run_from_row(row: Sequence[Any]) -> Run:
-    """Read a row that has ``RUN_COLUMNS``; by their places, since a batch has many."""
+    """Build a run from a row of ``RUN_COLUMNS``, by position, which is faster than by name."""
     (
         run_id, kind, source, priority, submitted_date, dedupe_key, payload, status_text,
         retry_count, rate_limited_count, rescues, next_retry_at, error_class, error_message,
         worker, lease_expires_at, lease_epoch, _began_at, _ended_at,
     ) = row  # fmt: skip
     status = _STATUSES[status_text]
-    # The table's own CHECKs hold all that the constructor would look at, at half of a claim's cost.
+    # Skip the constructor's validation: the table's CHECKs cover it, and it is half the cost of a
+    # claim.
     return restore_run(
         run_id, _KINDS[kind], source, submitted_date, _PRIORITIES[priority], dedupe_key,
         _parse_payload(payload), status, retry_count, rate_limited_count, next_retry_at,
@@ -64,9 +65,9 @@ def run_from_row(row: Sequence[Any]) -> Run:
 
 
 def _parse_payload(text_of_it: str) -> dict[str, Any]:
-    """Read a payload. One that somebody has spoilt says nothing, and whoever reads it refuses that.
+    """Parse a payload; return an empty one if it is corrupt, which the run's handler then rejects.
 
-    It must not fail here: a run that nobody can read could not even be given up.
+    Raising here would make the run unreadable, so that it could not even be given up.
     """
     try:
         payload = json.loads(text_of_it)
@@ -76,7 +77,7 @@ def _parse_payload(text_of_it: str) -> dict[str, Any]:
 
 
 def to_insert_row(change: Change[Run]) -> dict[str, object]:
-    """Lay out a run that was submitted."""
+    """Return the parameters that insert a submitted run."""
     run = change.after
     return {
         "run_id": run.run_id,
@@ -90,7 +91,7 @@ def to_insert_row(change: Change[Run]) -> dict[str, object]:
 
 
 def to_update_row(change: Change[Run]) -> dict[str, object]:
-    """Lay out what a change makes of a run, and how the run must be found."""
+    """Return the parameters that update a changed run."""
     run, before = change.after, change.before
     ended = before is not None and before.status is RunStatus.PROCESSING
     return {
@@ -108,7 +109,7 @@ def to_update_row(change: Change[Run]) -> dict[str, object]:
 
 
 def to_attempt_row(attempt: RunAttempt) -> dict[str, object]:
-    """Lay out an attempt that has ended."""
+    """Return the parameters that insert an ended attempt."""
     return {
         "run_id": attempt.run_id,
         "epoch": attempt.epoch,
@@ -123,8 +124,8 @@ def to_attempt_row(attempt: RunAttempt) -> dict[str, object]:
 
 
 def to_claim_parameters(held: Sequence[Run]) -> dict[str, object]:
-    """Lay out what a worker holds: the runs to be found, and its claim on each."""
-    # As texts to be split there: of all forms of an array this is the cheapest to write.
+    """Return the ids of held runs and the worker's claims on them."""
+    # Newline-separated text, split by the server, is cheaper to encode than an array.
     return {
         "run_ids": "\n".join([run.run_id for run in held]),
         "claims": "\n".join([f"{run.run_id} {run.lease_epoch} {run.lease_owner}" for run in held]),
@@ -134,7 +135,7 @@ def to_claim_parameters(held: Sequence[Run]) -> dict[str, object]:
 queue_order = itemgetter(
     *map(RUN_COLUMNS.split(", ").index, ("priority", "submitted_date", "run_id"))
 )
-"""What a row is sorted by; ``domain.runs.fair_order`` says the same of its run."""
+"""Sort key of a row; the same order as ``domain.runs.fair_order``."""
 
 
 INSERT = text(
@@ -142,7 +143,7 @@ INSERT = text(
     " status, ready) VALUES (:run_id, :kind, :source, :priority, :submitted_date, :dedupe_key,"
     " :payload, 'discovered', true)"
 )
-# A run that is changed was locked when it was read, so no guard is needed here.
+# Needs no guard: the run was locked when it was read.
 UPDATE = text(
     "UPDATE runs SET status = :status, ready = :ready, retry_count = :retry_count,"
     " rate_limited_count = :rate_limited_count, rescues = :rescues,"
@@ -159,9 +160,9 @@ OPEN_GATE = text(
 
 _IS_OPEN = "(closed_until IS NULL OR closed_until <= now())"
 _IS_WAITING = "runs.source = g.source AND next_retry_at IS NOT NULL AND NOT ready"
-# A source that somebody else is just waking is left to him.
+# Skips sources whose retries another worker is admitting.
 DUE_SOURCES = (
-    "SELECT source, tokens, refilled_at, now() AS now FROM source_gates AS g"  # noqa: S608  # names of ours, here and below
+    "SELECT source, tokens, refilled_at, now() AS now FROM source_gates AS g"  # noqa: S608  # interpolates constants only, here and below
     f" WHERE {_IS_OPEN} AND EXISTS"
     f" (SELECT FROM runs WHERE {_IS_WAITING} AND next_retry_at <= now())"
     " ORDER BY source FOR UPDATE SKIP LOCKED"
@@ -172,9 +173,10 @@ ADMIT_RETRIES = text(
     " ORDER BY next_retry_at, run_id LIMIT :limit FOR UPDATE SKIP LOCKED)"
 )
 SPEND = text("UPDATE source_gates SET tokens = :tokens, refilled_at = now() WHERE source = :source")
-# From each open source as many as are wanted in all, since any of them may have the oldest ones.
-# By now, and not by when the transaction began: what it takes may have been freed since then.
-# First attempts earn tokens, where some are missing; nobody waits for a gate that is being changed.
+# Reads up to the limit from each open source, since any source may have the oldest runs. Uses
+# clock_timestamp() instead of the transaction's start: a run may have become free since then.
+# First attempts earn tokens for sources below capacity; a gate locked by another transaction is
+# skipped.
 CLAIM = f"""
     WITH picked AS MATERIALIZED (
         SELECT run_id, priority, submitted_date, rescues
@@ -205,7 +207,7 @@ CLAIM = f"""
     )
     SELECT *, pg_current_xact_id()::text FROM claimed
 """  # noqa: S608
-# The claims are compared as texts: joining them as rows, the planner takes for a matter of two.
+# Compares claims as text: for a join on rows the planner estimates two rows.
 _CLAIMED = (
     "run_id = ANY (string_to_array(%(run_ids)s, E'\\n'))"
     " AND concat_ws(' ', run_id, lease_epoch, worker)"
@@ -214,7 +216,8 @@ _CLAIMED = (
 _HELD = f"{_CLAIMED} AND status = 'processing'"
 _LEASED = f"{_HELD} AND lease_expires_at > now()"
 RENEW_ONE = f"UPDATE runs SET lease_expires_at = now() + %(lease)s WHERE {_LEASED} RETURNING run_id"  # noqa: S608
-# Many at a time must not wait: the worker itself may just be ending them, in another order.
+# A bulk renewal must not wait for locks: the worker may be completing the same runs in another
+# order.
 RENEW_FREE = (
     "UPDATE runs SET lease_expires_at = now() + %(lease)s WHERE run_id IN"  # noqa: S608
     f" (SELECT run_id FROM runs WHERE {_LEASED} FOR UPDATE SKIP LOCKED) RETURNING run_id"

@@ -1,4 +1,7 @@
-"""The tables as the code sees them. Migrations make them; a test finds any difference."""
+"""Table definitions for tiles, cache, envelopes, audit log and idempotency records.
+
+Migrations create the tables; a test compares them with these definitions.
+"""
 
 from enum import StrEnum
 
@@ -26,17 +29,16 @@ from tileferry.domain.tiles import FreshnessLabel, SectorClass, VotingStatus
 
 metadata = MetaData()
 NAME = Text(collation="C")
-"""Ordered by its bytes, as Python does it."""
+"""Sorts by byte value, as Python does."""
 
 
 def enum_check(column: str, values: type[StrEnum]) -> str:
-    """Say that a column holds one of an enumeration's values."""
+    """Return a CHECK condition that limits a column to an enumeration's values."""
     listed = ", ".join(f"'{value}'" for value in values)
     return f"{column} IN ({listed})"
 
 
 def timestamp_column(name: str, *, nullable: bool = False) -> Column[object]:
-    """Declare a column for a time."""
     return Column(name, DateTime(timezone=True), nullable=nullable)
 
 
@@ -75,7 +77,8 @@ tiles = Table(
     CheckConstraint("segment > 0 AND byte_offset >= 0 AND byte_length >= 0", name="tiles_blob"),
     CheckConstraint("octet_length(sha256) = 32", name="tiles_sha256"),
     CheckConstraint("upload_attempts >= 0", name="tiles_upload_attempts"),
-    # What was uploaded says when; what was not says nothing. A trusted tile may be either.
+    # Uploaded and rejected tiles have an upload time; pending and given-up ones have none. A
+    # trusted tile may have either.
     CheckConstraint(
         "CASE WHEN voting_status IN ('pending', 'upload_giveup') THEN uploaded_at IS NULL"
         " WHEN voting_status IN ('uploaded', 'rejected') THEN uploaded_at IS NOT NULL"
@@ -145,7 +148,7 @@ audit_log = Table(
     Column("subject", NAME),
     Column("group_id", Uuid),
     CheckConstraint("sequence > 0", name="audit_log_sequence"),
-    # By a hash: what is asked for may be longer than an index takes.
+    # Indexed by hash: a value can exceed the maximum size of an index entry.
     Index(
         "audit_log_by_correlation",
         text("hashtextextended(correlation_id, 0)"),
@@ -179,7 +182,7 @@ audit_head = Table(
 idempotency_records = Table(
     "idempotency_records",
     metadata,
-    # A key may be longer than an index takes.
+    # A hash, since a key can exceed the maximum size of an index entry.
     Column("key_sha256", LargeBinary, nullable=False, primary_key=True),
     Column("key", NAME, nullable=False),
     Column("fingerprint", NAME, nullable=False),
@@ -195,7 +198,7 @@ idempotency_records = Table(
     CheckConstraint("octet_length(key_sha256) = 32", name="idempotency_records_key"),
     CheckConstraint("epoch > 0", name="idempotency_records_epoch"),
     CheckConstraint("expires_at > recorded_at", name="idempotency_records_expiry"),
-    # Each state has its own columns, and none of another's.
+    # Each state uses its own columns; the columns of other states are NULL.
     CheckConstraint(
         "CASE state"
         " WHEN 'in_progress' THEN lease_expires_at IS NOT NULL"

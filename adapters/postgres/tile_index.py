@@ -1,4 +1,4 @@
-"""Tiles as rows: reading them, and writing many at once."""
+"""Conversion between tiles and rows, bulk statements, and the blob index."""
 
 from collections.abc import Iterable, Sequence
 from sys import intern
@@ -21,13 +21,11 @@ from tileferry.domain.tiles import (
 
 
 def tile_id_from_row(row: RowMapping) -> TileId:
-    """Read a row's tile id."""
-    # One text for all tiles of a source: a report of an upload keeps the ids of a whole flight.
+    # Interned, because an upload report holds the ids of a whole flight.
     return TileId(source=intern(row["source"]), zoom=row["zoom"], x=row["x"], y=row["y"])
 
 
 def blob_from_row(row: RowMapping) -> BlobRef:
-    """Read where a row's bytes are."""
     return BlobRef(
         location=(row["segment"], row["byte_offset"]),
         length=row["byte_length"],
@@ -36,7 +34,6 @@ def blob_from_row(row: RowMapping) -> BlobRef:
 
 
 def metadata_from_row(row: RowMapping) -> TileMetadata:
-    """Read a row."""
     return TileMetadata(
         tile_id=tile_id_from_row(row),
         flight_id=row["flight_id"],
@@ -53,7 +50,7 @@ def metadata_from_row(row: RowMapping) -> TileMetadata:
 
 
 def match_tile(tile_id: TileId) -> Any:
-    """Return the condition that picks one tile's row."""
+    """Return the WHERE condition for one tile's row."""
     return and_(
         tiles.c.source == tile_id.source,
         tiles.c.zoom == tile_id.zoom,
@@ -62,9 +59,9 @@ def match_tile(tile_id: TileId) -> Any:
     )
 
 
-# One statement for a whole group, one array a column: planned once, then the arrays are walked.
-# Which version stays is the domain's rule ``replaces``; the contract suite holds both to it.
-# upload_attempts is absent on purpose: only increment_upload_attempts writes it.
+# One statement per group, with one array per column, so it is planned once. The WHERE clause is
+# the domain rule ``replaces``; a contract suite checks that both agree. upload_attempts is absent
+# on purpose: only increment_upload_attempts writes it.
 UPSERT = text(
     """
     INSERT INTO tiles (
@@ -108,7 +105,7 @@ UPSERT = text(
 
 
 def upsert_columns(group: Iterable[tuple[NewTile, FreshnessLabel]]) -> dict[str, str]:
-    """Lay a group of tiles out as one array a column; no tile may come twice."""
+    """Return a group of distinct tiles as the parameters of ``UPSERT``, one array per column."""
     names = (
         "source", "zoom", "x", "y", "flight_id", "produced_at", "resolution_m_per_px",
         "sector_class", "freshness", "voting_status", "segment", "byte_offset", "byte_length",
@@ -119,9 +116,9 @@ def upsert_columns(group: Iterable[tuple[NewTile, FreshnessLabel]]) -> dict[str,
 
 
 def _to_array_literal(values: Iterable[object]) -> str:
-    """Write an array as Postgres reads it. No value has a quote: names, numbers, times, hex.
+    """Return a Postgres array literal. The values are names, numbers, times and hex: no quotes.
 
-    The driver looks at each value by itself, which costs more than what the server does with it.
+    The driver would encode each value separately, which costs more than the server's work.
     """
     return '{"' + '","'.join(map(str, values)) + '"}'
 
@@ -141,17 +138,17 @@ def _to_row(tile: NewTile, label: FreshnessLabel) -> tuple[Any, ...]:
         tile.voting_status.value,
         *blob.location,
         blob.length,
-        rf"\\x{blob.sha256}",  # as text, with the backslash that an array asks for
+        rf"\\x{blob.sha256}",  # bytea hex, with the backslash escaped for the array
     )
 
 
 def id_values(tile_id: TileId) -> dict[str, Any]:
-    """Return a tile id as the parameters of a statement."""
+    """Return a tile id as statement parameters."""
     return {"source": tile_id.source, "zoom": tile_id.zoom, "x": tile_id.x, "y": tile_id.y}
 
 
 def id_columns(tile_ids: Sequence[TileId]) -> dict[str, list[Any]]:
-    """Lay tile ids out as one array a column."""
+    """Return tile ids as statement parameters, one array per column."""
     return {
         "source": [tile.source for tile in tile_ids],
         "zoom": [tile.zoom for tile in tile_ids],
@@ -161,15 +158,15 @@ def id_columns(tile_ids: Sequence[TileId]) -> dict[str, list[Any]]:
 
 
 def lock_tiles_sql(**more: str) -> str:
-    """Return the beginning of a statement that changes the tiles of ``id_columns``.
+    """Return a ``WITH held AS`` clause that locks the tiles of ``id_columns``.
 
-    Their rows are ``held``, with further columns by name and type. They are locked in the order of
-    the key, as a flush does it: two that change the same tiles never wait for each other in a ring.
+    ``more`` adds columns by name and type. The rows are locked in key order, as in a flush, so that
+    concurrent changes to the same tiles cannot deadlock.
     """
     columns = {"source": "text", "zoom": "smallint", "x": "integer", "y": "integer", **more}
     arrays = ", ".join(f"CAST(:{name} AS {kind}[])" for name, kind in columns.items())
     return (
-        f"WITH held AS (SELECT wanted.* FROM unnest({arrays}) AS wanted({', '.join(columns)})"  # noqa: S608  # names of ours
+        f"WITH held AS (SELECT wanted.* FROM unnest({arrays}) AS wanted({', '.join(columns)})"  # noqa: S608  # interpolates constants only
         " JOIN tiles USING (source, zoom, x, y)"
         " ORDER BY tiles.source, tiles.zoom, tiles.x, tiles.y FOR UPDATE OF tiles) "
     )
@@ -191,18 +188,18 @@ _ID = (tiles.c.source, tiles.c.zoom, tiles.c.x, tiles.c.y)
 
 @frozen
 class PostgresBlobIndex:
-    """Answers from, and changes, the table of tiles."""
+    """Blob locations of the visible tiles, in the tiles table."""
 
     database: Database
 
     def locate(self, tile_id: TileId) -> BlobRef | None:
-        """Return where a visible tile's bytes are."""
+        """Return the location of a visible tile's bytes."""
         with self.database.read_connection() as connection:
             row = connection.execute(select(*_BLOB).where(match_tile(tile_id))).mappings().first()
         return None if row is None else blob_from_row(row)
 
     def forget(self, tile_ids: Sequence[TileId]) -> Sequence[BlobRef]:
-        """Delete rows, and return the blobs they had."""
+        """Delete tiles' rows; return their blobs."""
         with self.database.transaction() as connection:
             rows = connection.execute(FORGET, id_columns(tile_ids)).mappings().all()
         return [blob_from_row(row) for row in rows]
@@ -210,7 +207,7 @@ class PostgresBlobIndex:
     def list_blobs(
         self, segment: int, *, after_offset: int, limit: int
     ) -> Sequence[tuple[TileId, BlobRef]]:
-        """Return visible blobs of a segment beyond an offset, in the order of their offsets."""
+        """Return the visible blobs of a segment after an offset, sorted by offset."""
         query = (
             select(*_ID, *_BLOB)
             .where(tiles.c.segment == segment, tiles.c.byte_offset > after_offset)
@@ -222,19 +219,19 @@ class PostgresBlobIndex:
         return [(tile_id_from_row(row), blob_from_row(row)) for row in rows]
 
     def get_last_segment(self) -> int:
-        """Return the highest number among the segments that have visible blobs; 0 for none."""
+        """Return the highest segment number with visible blobs; 0 if there are none."""
         query = select(func.coalesce(func.max(tiles.c.segment), 0))
         with self.database.read_connection() as connection:
             return int(connection.execute(query).scalar_one())
 
     def sum_live_bytes(self) -> Sequence[tuple[int, int]]:
-        """Add up the visible bytes of each segment."""
+        """Return each segment's number and total size of visible blobs."""
         query = select(tiles.c.segment, func.sum(tiles.c.byte_length)).group_by(tiles.c.segment)
         with self.database.read_connection() as connection:
             return [(segment, int(total)) for segment, total in connection.execute(query)]
 
     def move(self, moves: Sequence[tuple[TileId, BlobRef, BlobRef]]) -> int:
-        """Point tiles to new places, where they still have the old one."""
+        """Move tiles to new locations unless they left the old one; return how many moved."""
         if not moves:
             return 0
         columns = {
@@ -255,6 +252,6 @@ _PLACES = {
     "new_offset": "bigint",
 }
 _MOVE = text(
-    f"{lock_tiles_sql(**_PLACES)} UPDATE tiles SET segment = new_segment, byte_offset = new_offset"  # noqa: S608  # names of ours
+    f"{lock_tiles_sql(**_PLACES)} UPDATE tiles SET segment = new_segment, byte_offset = new_offset"  # noqa: S608  # interpolates constants only
     f" FROM held WHERE {IS_HELD} AND segment = old_segment AND byte_offset = old_offset"
 )

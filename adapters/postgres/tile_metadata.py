@@ -1,4 +1,4 @@
-"""The metadata of tiles in Postgres."""
+"""Postgres tile metadata store."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +24,7 @@ from tileferry.adapters.postgres.tile_index import (
     upsert_columns,
 )
 from tileferry.application.ports.clock import Clock
-from tileferry.domain.errors import InvalidValueError, TileNotFoundError
+from tileferry.domain.errors import MisuseError, TileNotFoundError
 from tileferry.domain.tiles import (
     BBox,
     FreshnessLabel,
@@ -42,7 +42,7 @@ from tileferry.domain.tiles import (
 BUFFERED_MAX = 65_536
 PAGE_ROWS = 2_000
 PENDING_PAGE_ROWS = 500
-"""Fewer: an upload sends nothing before it has its first page."""
+"""Smaller than ``PAGE_ROWS``: an upload starts only after its first page is read."""
 LabelledTile = tuple[NewTile, FreshnessLabel]
 _ID = (tiles.c.source, tiles.c.zoom, tiles.c.x, tiles.c.y)
 _key = attrgetter("source", "zoom", "x", "y")
@@ -53,9 +53,9 @@ def _match_flight(flight_id: str, status: VotingStatus) -> tuple[ColumnElement[b
 
 
 def build_reopen_sql(tile_id: TileId) -> str:
-    """Return the statement by which a human gives a tile one more try; no code of ours runs it."""
+    """Return the statement with which an operator retries a given-up tile. It is never run here."""
     return (
-        "UPDATE tiles SET voting_status = 'pending'"  # noqa: S608  # shown, not run; names of ours
+        "UPDATE tiles SET voting_status = 'pending'"  # noqa: S608  # shown, not run; ids are validated
         f" WHERE source = '{tile_id.source}' AND zoom = {tile_id.zoom} AND x = {tile_id.x}"
         f" AND y = {tile_id.y} AND voting_status = 'upload_giveup';"
     )
@@ -63,7 +63,7 @@ def build_reopen_sql(tile_id: TileId) -> str:
 
 @define(kw_only=True)
 class PostgresTileMetadataStore:
-    """Keeps tiles as rows. Inserts wait in memory until ``flush`` writes them as one group."""
+    """Stores tiles as rows. Inserts are buffered until ``flush`` writes them as one group."""
 
     database: Database
     clock: Clock
@@ -73,34 +73,33 @@ class PostgresTileMetadataStore:
     _writing: threading.Lock = field(factory=threading.Lock, init=False)
 
     def insert_metadata(self, tile: NewTile) -> FreshnessLabel:
-        """Label a tile and keep it for the next ``flush``."""
+        """Buffer a tile for the next ``flush``; return its freshness label."""
         now = datetime.fromtimestamp(self.clock.now(), UTC)
         label = self.freshness.judge(
             tile.tile_id, tile.sector_class, produced_at=tile.produced_at, now=now
         )
         with self._lock:
             if len(self._waiting) >= BUFFERED_MAX:
-                raise InvalidValueError(
-                    field="insert_metadata",
-                    value=len(self._waiting),
-                    problem="has too many tiles waiting",
-                    remedy="flush in groups",
+                raise MisuseError(
+                    what="insert_metadata",
+                    problem=f"{len(self._waiting)} tiles are waiting to be written, the maximum",
+                    remedy="call flush more often",
                 )
             self._waiting.append((tile, label))
         return label
 
     def flush(self) -> None:
-        """Write what waits, in one transaction; on failure it goes on waiting."""
+        """Write the buffered tiles in one transaction; on failure they stay buffered."""
         self.detach()()
 
     def detach(self) -> Callable[[], None]:
-        """Set aside what waits; the result writes it, in one transaction."""
+        """Take the buffered tiles; return a function that writes them in one transaction."""
         with self._lock:
             group, self._waiting = self._waiting, []
         return partial(self._write, group)
 
     def _write(self, group: list[LabelledTile]) -> None:
-        # One group at a time: who flushes while another writes may have tiles in that group.
+        # One group at a time, even when empty: a caller's tiles may be in the group being written.
         with self._writing:
             if not group:
                 return
@@ -114,20 +113,19 @@ class PostgresTileMetadataStore:
                 raise
 
     def get_metadata(self, tile_id: TileId) -> TileMetadata | None:
-        """Look a tile up."""
         with self.database.read_connection() as connection:
             row = connection.execute(select(tiles).where(match_tile(tile_id))).mappings().first()
         return None if row is None else metadata_from_row(row)
 
     def count(self) -> int:
-        """Return how many tiles are visible."""
+        """Return the number of visible tiles."""
         with self.database.read_connection() as connection:
             return int(connection.execute(select(func.count()).select_from(tiles)).scalar_one())
 
     def query_by_bbox(
         self, bbox: BBox, zoom_levels: Sequence[int], *, source: str | None = None
     ) -> Iterator[TileMetadata]:
-        """Go through an area a few columns at a time: neither side holds more than a page."""
+        """Yield the tiles of an area, a few columns at a time, so that memory stays bounded."""
         for part in TileCoverage(bbox=bbox, zoom_levels=zoom_levels).ranges:
             width = max(1, PAGE_ROWS // (part.y_max - part.y_min + 1))
             x = self._next_column(part, part.x_min)
@@ -140,11 +138,11 @@ class PostgresTileMetadataStore:
                 x = columns.x_max + 1
                 if x > part.x_max:
                     break
-                if empty:  # there may be oceans of nothing: jump over them
+                if empty:  # skip the gap: it may be large
                     x = self._next_column(part, x)
 
     def _next_column(self, part: TileRange, x: int) -> int | None:
-        """Return the first column from ``x`` on that has any tile."""
+        """Return the first column at or after ``x`` that has a tile."""
         query = select(func.min(tiles.c.x)).where(
             tiles.c.zoom == part.zoom, tiles.c.x.between(x, part.x_max)
         )
@@ -154,7 +152,7 @@ class PostgresTileMetadataStore:
     def _read_range_pages(
         self, part: TileRange, source: str | None
     ) -> Iterator[list[TileMetadata]]:
-        # Naming each column lets the index go to its rows directly, however long the columns are.
+        # Listing each column lets the index seek to its rows, however many rows a column has.
         query = (
             select(tiles)
             .where(
@@ -169,25 +167,25 @@ class PostgresTileMetadataStore:
         return self._read_pages(query, (tiles.c.x, tiles.c.y, tiles.c.source))
 
     def pending_uploads(self, flight_id: str) -> Iterator[TileMetadata]:
-        """Page through what waits by key: rows that leave the status meanwhile shift nothing."""
+        """Yield a flight's pending tiles, paged by key, so status changes cannot shift a page."""
         query = select(tiles).where(*_match_flight(flight_id, VotingStatus.PENDING)).order_by(*_ID)
         for page in self._read_pages(query, _ID, rows_max=PENDING_PAGE_ROWS):
             yield from page
 
     def count_pending(self, flight_id: str) -> int:
-        """Return how many tiles of a flight wait."""
+        """Return the number of a flight's pending tiles."""
         query = select(func.count()).where(*_match_flight(flight_id, VotingStatus.PENDING))
         with self.database.read_connection() as connection:
             return int(connection.execute(query).scalar_one())
 
     def count_stored_for_flight(self, flight_id: str) -> int:
-        """Return how many tiles there are that were last stored for a flight."""
+        """Return the number of tiles last stored for a flight."""
         query = select(func.count()).where(tiles.c.flight_id == flight_id)
         with self.database.read_connection() as connection:
             return int(connection.execute(query).scalar_one())
 
     def count_captured(self, flight_id: str) -> dict[VotingStatus, int]:
-        """Return how many tiles that a flight captured there are, by what became of them."""
+        """Return the number of tiles a flight captured, by voting status."""
         query = (
             select(tiles.c.voting_status, func.count())
             .where(tiles.c.source == build_capture_source(flight_id))
@@ -197,7 +195,7 @@ class PostgresTileMetadataStore:
             return {VotingStatus(status): count for status, count in connection.execute(query)}
 
     def find_given_up(self, flight_id: str | None = None) -> Iterator[TileMetadata]:
-        """Yield the tiles that wait for a human, of one flight or of all, flight by flight."""
+        """Yield the given-up tiles of one flight or of all, sorted by flight."""
         key = (tiles.c.flight_id, *_ID)
         query = select(tiles).where(tiles.c.voting_status == VotingStatus.UPLOAD_GIVEUP.value)
         if flight_id is not None:
@@ -208,7 +206,7 @@ class PostgresTileMetadataStore:
     def _read_pages(
         self, query: Select[Any], key: Sequence[Column[Any]], *, rows_max: int | None = None
     ) -> Iterator[list[TileMetadata]]:
-        """Yield what a query finds in pages, each found by the key at which the last one ended."""
+        """Yield the pages of a query; each page starts after the last key of the previous one."""
         limit = rows_max or PAGE_ROWS
         page_query = query.limit(limit)
         while True:
@@ -222,12 +220,13 @@ class PostgresTileMetadataStore:
             page_query = query.where(tuple_(*key) > tuple_(*end)).limit(limit)
 
     def mark_uploaded(self, *tile_ids: TileId) -> None:
-        """Record acknowledgements in one transaction; recording one again changes nothing."""
+        """Mark tiles as uploaded in one transaction; idempotent."""
         wanted = id_columns(tile_ids)
         with self.database.transaction() as connection:
             if connection.execute(_MARK_UPLOADED, wanted).rowcount == len(tile_ids):
                 return
-            # Some did not wait: all may stay as they are now, or the transaction is undone.
+            # Some tiles were not pending: accept those already uploaded, otherwise raise and roll
+            # back.
             rows = connection.execute(_HOLD, wanted).mappings().all()
             current = {tile_id_from_row(row): VotingStatus(row["voting_status"]) for row in rows}
             for tile_id in tile_ids:
@@ -236,7 +235,7 @@ class PostgresTileMetadataStore:
                 move_status(tile_id, current[tile_id], VotingStatus.UPLOADED)
 
     def update_voting_status(self, tile_id: TileId, status: VotingStatus) -> None:
-        """Move a tile where the domain allows it; its row is held meanwhile."""
+        """Change a tile's status if the domain allows it; the row is locked meanwhile."""
         with self.database.transaction() as connection:
             current = self._lock_status(connection, tile_id)
             if move_status(tile_id, current, status) is current:
@@ -255,21 +254,21 @@ class PostgresTileMetadataStore:
         return VotingStatus(status)
 
     def increment_upload_attempts(self, tile_id: TileId, attempt: str | None = None) -> int:
-        """Count one more rejected upload, in one statement: rows of other tiles are not touched."""
+        """Count a rejected upload; return the new count. The same ``attempt`` is counted once."""
         row = self.database.change(_COUNT_ATTEMPT, {**id_values(tile_id), "attempt": attempt})
         if row is None:
             raise TileNotFoundError(tile=str(tile_id))
         return int(row.upload_attempts)
 
     def mark_used(self, tile_ids: Sequence[TileId]) -> None:
-        """Note that tiles were needed now."""
+        """Set the tiles' last use to now."""
         with self.database.transaction() as connection:
             connection.execute(_MARK_USED, id_columns(tile_ids))
 
 
-# As text: building the statement anew for each tile costs half as much as running it.
+# Text, because building the expression for each tile costs half as much as running it.
 _COUNT_ATTEMPT = text(
-    "UPDATE tiles SET last_attempt = CAST(:attempt AS text),"  # noqa: S608  # names of ours
+    "UPDATE tiles SET last_attempt = CAST(:attempt AS text),"  # noqa: S608  # interpolates constants only
     " upload_attempts = upload_attempts + CASE WHEN last_attempt = :attempt THEN 0 ELSE 1 END"
     " WHERE source = :source AND zoom = :zoom AND x = :x AND y = :y"
     f" RETURNING upload_attempts, {WITH_XID}"
@@ -283,15 +282,15 @@ _MARK_UPLOADED = text(
     f" WHERE {IS_HELD} AND voting_status = 'pending'"
 )
 _MARK_USED = text(
-    f"{lock_tiles_sql()} UPDATE tiles SET last_used_at = now() FROM held WHERE {IS_HELD}"  # noqa: S608  # names of ours
+    f"{lock_tiles_sql()} UPDATE tiles SET last_used_at = now() FROM held WHERE {IS_HELD}"  # noqa: S608  # as above
 )
 
 
 def _split_versions(group: Sequence[LabelledTile]) -> Iterator[list[LabelledTile]]:
-    """Part a group so that no tile comes twice: first versions, then second ones, and so on.
+    """Split a group into rounds without duplicate tiles: first versions, then second versions, etc.
 
-    Each round is in the order of the key: two that write the same tiles cannot lock each other
-    out. A later round has only tiles of the first one, whose rows are held already.
+    Each round is sorted by key, so that concurrent writers of the same tiles cannot deadlock. A
+    later round has only tiles from the first round, whose rows are already locked.
     """
     rounds: list[dict[TileId, LabelledTile]] = []
     count: dict[TileId, int] = {}

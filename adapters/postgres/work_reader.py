@@ -1,4 +1,4 @@
-"""The books in Postgres as an operator reads them: by an index, a page at a time."""
+"""Read-only queries on runs and partitions for operators, indexed and paged."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -46,7 +46,7 @@ PAGE_ROWS = 1_000
 
 @frozen(kw_only=True)
 class PostgresWorkReader:
-    """Reads what is committed; nothing is locked."""
+    """Reads committed runs, partitions and gates without locks."""
 
     database: Database
     budget: RetryBudget = QUEUE_BUDGET
@@ -60,12 +60,11 @@ class PostgresWorkReader:
     # Runs
 
     def find_run(self, run_id: RunId) -> Run | None:
-        """Return a run."""
         row = self._fetch_first(_RUN, {"run_id": run_id})
         return None if row is None else run_from_row(row)
 
     def list_runs(self, wanted: RunFilter, *, limit: int) -> Sequence[Run]:
-        """Return runs, the newest submission first."""
+        """Return the matching runs, newest submission first."""
         query = select(*_RUN_COLUMNS).order_by(runs.c.submitted_date.desc(), runs.c.run_id.desc())
         if wanted.statuses:
             query = query.where(runs.c.status.in_(wanted.statuses))
@@ -77,12 +76,12 @@ class PostgresWorkReader:
             return [run_from_row(row) for row in connection.execute(query.limit(limit))]
 
     def count_runs(self) -> Mapping[RunStatus, int]:
-        """Return how many runs there are of each status."""
+        """Return the number of runs by status."""
         with self.database.read_connection() as connection:
             return {RunStatus(row.status): row.number for row in connection.execute(_COUNTS)}
 
     def list_attempts(self, run_id: RunId) -> Sequence[RunAttempt]:
-        """Return all attempts of a run: those that ended in a setback, and its newest."""
+        """Return all attempts of a run: the failed ones and the newest."""
         with self.database.read_connection() as connection:
             row = connection.execute(_RUN, {"run_id": run_id}).first()
             ended = [
@@ -96,7 +95,7 @@ class PostgresWorkReader:
         return [*ended, newest]
 
     def list_gates(self) -> Sequence[tuple[SourceGate, float]]:
-        """Return every source's gate and tokens."""
+        """Return each source's gate and its retry tokens."""
         with self.database.read_connection() as connection:
             return [self._gate_from_row(row) for row in connection.execute(_GATES)]
 
@@ -105,19 +104,18 @@ class PostgresWorkReader:
         return gate, refill_budget(self.budget, row).tokens
 
     def get_loads(self) -> Mapping[str, SourceLoad]:
-        """Return what there is to do for every source."""
+        """Return the queued and running work of each source."""
         with self.database.read_connection() as connection:
             return {row.source: _load_from_row(row) for row in connection.execute(_LOADS)}
 
     # Partitions
 
     def find_partition(self, key: PartitionKey) -> Partition | None:
-        """Return a partition."""
         row = self._fetch_first(_PARTITION, key_values(key))
         return None if row is None else partition_from_row(row)
 
     def find_partitions(self, wanted: PartitionFilter) -> Iterator[Partition]:
-        """Yield partitions in the order of their keys."""
+        """Yield the matching partitions, sorted by key."""
         table = partitions.c
         key = tuple_(table.source, table.customer_id, table.query_name, table.logical_date)
         query = _build_partition_query(wanted).order_by(*key.clauses).limit(PAGE_ROWS)
@@ -131,24 +129,24 @@ class PostgresWorkReader:
             page = query.where(key > get_sort_key(found[-1].key))
 
     def list_partition_attempts(self, key: PartitionKey) -> Sequence[PartitionAttempt]:
-        """Return the validator's verdicts."""
+        """Return the validator's verdicts on a partition, oldest first."""
         with self.database.read_connection() as connection:
             return [verdict_from_row(row) for row in connection.execute(_VERDICTS, key_values(key))]
 
     def find_planned_retry(self, key: PartitionKey) -> PlannedRetry | None:
-        """Return when automation will try a partition again."""
+        """Return a partition's planned automatic retry, if there is one."""
         row = self._fetch_first(_PLANNED, key_values(key))
         if row is None:
             return None
         return PlannedRetry(next_run_at=row.next_run_at, backoff_strategy=row.backoff_strategy)
 
     def has_raw(self, run_id: RunId) -> bool:
-        """Tell whether a run left a sealed raw partition."""
+        """Return whether a run sealed a raw partition."""
         with self.database.read_connection() as connection:
             return bool(connection.execute(_HAS_RAW, {"run_id": run_id}).scalar_one())
 
     def find_raw(self, run_id: RunId) -> SealedPartition | None:
-        """Return the raw partition that a run sealed."""
+        """Return the raw partition that a run sealed, if there is one."""
         row = self._fetch_first(_RAW, {"run_id": run_id})
         return None if row is None else raw_from_row(row)
 
@@ -200,7 +198,7 @@ def _attempt_from_row(row: Row[Any]) -> RunAttempt:
 
 
 _RUN_COLUMNS = [runs.c[name] for name in RUN_COLUMNS.split(", ")]
-_RUN = text(f"SELECT {RUN_COLUMNS} FROM runs WHERE run_id = :run_id")  # noqa: S608  # names of ours, here and below
+_RUN = text(f"SELECT {RUN_COLUMNS} FROM runs WHERE run_id = :run_id")  # noqa: S608  # interpolates constants only, here and below
 _ATTEMPTS = text("SELECT * FROM run_attempts WHERE run_id = :id ORDER BY epoch")
 _HAS_RAW = text("SELECT EXISTS (SELECT FROM raw_partitions WHERE run_id = :run_id)")
 _COUNTS = text("SELECT status, count(*) AS number FROM runs GROUP BY status")

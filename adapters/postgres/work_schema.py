@@ -1,4 +1,4 @@
-"""The tables of the queue and of partitions, as the code sees them."""
+"""Table definitions for the run queue and partitions."""
 
 from sqlalchemy import (
     BigInteger,
@@ -261,4 +261,4 @@ partition_moves = Table(
         "transition", "from_status", "to_status", "actor", name="partition_moves_pkey"
     ),
 )
-"""The declared moves, for the database to hold writers to."""
+"""The allowed transitions; a database trigger enforces them."""

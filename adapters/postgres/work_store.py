@@ -1,4 +1,4 @@
-"""The control plane's books in Postgres: each unit is a transaction, with its audit events."""
+"""Work store in Postgres: each unit is a transaction that includes its audit events."""
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -48,22 +48,22 @@ from tileferry.domain.state_machine import Change
 
 @define(kw_only=True, eq=False)
 class PostgresWorkStore:
-    """Opens units."""
+    """Opens units of work."""
 
     database: Database
     audited: bool = True
-    """Whether the audit log of this database is told; if not, nobody is."""
+    """Whether units write audit events to this database; if false, they write none."""
     budget: RetryBudget = QUEUE_BUDGET
 
     @contextmanager
     def open_unit(self, *, by: str | None = None) -> Iterator["PostgresWorkUnit"]:
-        """Open a unit."""
+        """Run a block as one unit; its changes and audit events are committed together."""
         with self.database.transaction() as connection:
             now = connection.execute(_NOW).scalar_one()
             unit = PostgresWorkUnit(connection=connection, now=now, tokens=self.budget.tokens)
             yield unit
             unit.write()
-            if self.audited:  # last: every other writer of the log waits from here on
+            if self.audited:  # last: it blocks every other writer of the log
                 append_events(
                     connection, build_unit_events(unit.run_changes, unit.partition_changes, by)
                 )
@@ -71,16 +71,16 @@ class PostgresWorkStore:
 
 @define(kw_only=True, eq=False)
 class PostgresWorkUnit:
-    """Reads with locks, and writes at its end, in the order that the tables' ties ask for."""
+    """A unit of work: reads lock rows; changes are written at the end, in foreign-key order."""
 
     connection: Connection
     now: datetime
     tokens: float
-    """What a new source's retries begin with."""
+    """Initial retry tokens of a new source."""
     run_changes: list[Change[Run]] = field(factory=list, init=False)
     partition_changes: list[Change[Partition]] = field(factory=list, init=False)
     _began: dict[RunId, datetime] = field(factory=dict, init=False)
-    """Of the runs that were read: since when their newest attempt has been under way."""
+    """When the newest attempt of each run that was read began."""
     _gates: list[SourceGate] = field(factory=list, init=False)
     _sealed: list[SealedPartition] = field(factory=list, init=False)
     _retries: dict[PartitionKey, PlannedRetry | None] = field(factory=dict, init=False)
@@ -88,31 +88,30 @@ class PostgresWorkUnit:
     # Reading
 
     def run(self, run_id: RunId) -> Run | None:
-        """Return a run."""
         return next(iter(self._fetch_runs(_RUN, {"run_id": run_id})), None)
 
     def get_runs(self, run_ids: Sequence[RunId]) -> Mapping[RunId, Run]:
-        """Return those that there are."""
+        """Return the runs that exist, by id."""
         found = self._fetch_runs(_SOME_RUNS, {"run_ids": list(run_ids)})
         return {run.run_id: run for run in found}
 
     def find_unfinished(self, dedupe_key: str) -> Run | None:
-        """Return the run that has not ended and has this key."""
+        """Return the unfinished run with this key; block others from creating one."""
         self._reserve([f"run {dedupe_key}"])
         return next(iter(self._fetch_runs(_UNFINISHED, {"dedupe_key": dedupe_key})), None)
 
     def find_overdue(self, *, limit: int) -> Sequence[Run]:
-        """Return runs whose lease ran out, the longest ago first."""
+        """Return runs with an expired lease, the earliest expiry first."""
         return self._fetch_runs(_OVERDUE, {"limit": limit})
 
     def get_gate(self, source: str) -> SourceGate:
-        """Return the gate of a source."""
         row = self.connection.execute(_GATE, {"source": source}).first()
         return SourceGate(source=source, closed_until=None if row is None else row.closed_until)
 
     def get_partitions(self, keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, Partition]:
-        """Return those that there are."""
-        # One lock a query, whose dates may be many; somebody who wants others of it waits too.
+        """Return the partitions that exist, by key; block others from creating the rest."""
+        # One lock per query, not per date: a query can have many dates. Units that need other dates
+        # of the query wait too.
         self._reserve({f"{key.source}/{key.customer_id}/{key.query_name}" for key in keys})
         rows = self.connection.execute(_PARTITIONS, key_arrays(keys))
         return {found.key: found for found in map(partition_from_row, rows)}
@@ -127,13 +126,13 @@ class PostgresWorkUnit:
         return [partition_from_row(row) for row in rows]
 
     def find_runs_with_raw(self, run_ids: Sequence[RunId]) -> Container[RunId]:
-        """Return those that left a sealed raw partition."""
+        """Return the ids of the runs that sealed a raw partition."""
         return set(self.connection.execute(_WITH_RAW, {"run_ids": list(run_ids)}).scalars())
 
     def _reserve(self, names: Iterable[str]) -> None:
-        """Wait for whoever may just be making what this unit is about to look for.
+        """Lock names until the end of the unit, so that no other unit creates the same rows.
 
-        What is not there yet has no row that could be locked.
+        A row that does not exist yet cannot be locked itself.
         """
         for name in sorted(names):
             self.connection.execute(_RESERVE, {"name": name})
@@ -150,31 +149,29 @@ class PostgresWorkUnit:
     # Saving
 
     def save_run(self, change: Change[Run]) -> None:
-        """Take a change of a run."""
         self.run_changes.append(change)
 
     def save_partition(
         self, change: Change[Partition], *, retry: PlannedRetry | None = None
     ) -> None:
-        """Take a change of a partition."""
+        """Save a change and replace the partition's planned retry."""
         self.partition_changes.append(change)
-        if change.before is not None:  # of a new one nothing is planned
+        if change.before is not None:  # a new partition has no planned retry
             self._retries[change.after.key] = retry
 
     def plan_retry(self, key: PartitionKey, retry: PlannedRetry | None) -> None:
-        """Plan a partition's automatic retry anew."""
+        """Replace a partition's planned retry; ``None`` removes it."""
         self._retries[key] = retry
 
     def save_gate(self, gate: SourceGate) -> None:
-        """Take a gate."""
         self._gates.append(gate)
 
     def save_raw(self, sealed: SealedPartition) -> None:
-        """Note a raw partition that was sealed."""
+        """Record a sealed raw partition; recording it again has no effect."""
         self._sealed.append(sealed)
 
     def write(self) -> None:
-        """Write all that was saved: runs before partitions, since these point at those."""
+        """Write all saved changes: runs before partitions, which reference them."""
         self._write_runs()
         made = [change for change in self.partition_changes if change.before is None]
         moved = [change for change in self.partition_changes if change.before is not None]
@@ -226,7 +223,7 @@ class PostgresWorkUnit:
 _NOW = text("SELECT now()")
 _RESERVE = text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))")
 _NOTIFY = text(f"NOTIFY {CHANNEL}")
-_RUNS = f"SELECT {RUN_COLUMNS} FROM runs"  # noqa: S608  # names of ours, here and below
+_RUNS = f"SELECT {RUN_COLUMNS} FROM runs"  # noqa: S608  # interpolates constants only, here and below
 _RUN = text(f"{_RUNS} WHERE run_id = :run_id FOR UPDATE")
 _SOME_RUNS = text(f"{_RUNS} WHERE run_id = ANY (:run_ids) ORDER BY run_id FOR UPDATE")
 _UNFINISHED = text(
@@ -241,7 +238,7 @@ _GATE = text("SELECT closed_until FROM source_gates WHERE source = :source FOR U
 _SAVE_GATE = text("UPDATE source_gates SET closed_until = :closed_until WHERE source = :source")
 _PARTITIONS_FROM = f"SELECT {PARTITION_COLUMNS} FROM partitions"  # noqa: S608
 _PARTITION_OF = text(f"{_PARTITIONS_FROM} WHERE last_run_id = :run_id FOR UPDATE")
-# Locked in one order, so that two who want some of the same do not wait for each other.
+# Locks in id order, so that units with overlapping keys cannot deadlock.
 _PARTITIONS = text(
     f"{_PARTITIONS_FROM} JOIN unnest(CAST(:sources AS text[]), CAST(:customer_ids AS text[]),"
     " CAST(:query_names AS text[]), CAST(:logical_dates AS date[]))"

@@ -1,4 +1,4 @@
-"""Signatures: Ed25519."""
+"""Ed25519 signatures."""
 
 from tileferry.adapters.signing.ed25519 import Ed25519Keys
 

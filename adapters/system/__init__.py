@@ -1,4 +1,4 @@
-"""The machine itself: its clock, its disk, its threads."""
+"""Adapters for the operating system: clock, disk, threads and unique ids."""
 
 from tileferry.adapters.system.clock import InterruptibleClock, SystemClock
 from tileferry.adapters.system.disk import SystemDisk

@@ -1,4 +1,4 @@
-"""The machine's clock."""
+"""System clock, and a variant whose sleeps can be interrupted."""
 
 import asyncio
 import threading
@@ -11,7 +11,7 @@ from tileferry.adapters.system.threads import wait
 
 
 class SystemClock:
-    """Real time and real waiting."""
+    """The system's clock and sleep."""
 
     __slots__ = ()
 
@@ -25,20 +25,20 @@ STEP_S = 0.2
 
 
 def _do_nothing() -> None:
-    """Let a wait go on."""
+    """Default check: never interrupt."""
 
 
 @define
 class InterruptibleClock(SystemClock):
-    """The machine's clock; one thread that waits by it looks up now and then."""
+    """System clock whose sleeps, in one thread, can be interrupted by ``check``."""
 
     check: Callable[[], None] = _do_nothing
-    """Ends the wait by raising."""
+    """Called during a sleep; raises to end it."""
     thread: threading.Thread = field(factory=threading.main_thread)
-    """Whose waits can be ended: others work for it."""
+    """The thread whose sleeps can be interrupted; the other threads work for it."""
 
     def sleep(self, seconds: float) -> None:
-        """Wait, in short steps."""
+        """Sleep in short steps, with a check after each."""
         if threading.current_thread() is not self.thread:
             wait(seconds)
             return

@@ -1,4 +1,4 @@
-"""The disk under a folder."""
+"""Disk space."""
 
 import shutil
 from pathlib import Path
@@ -10,16 +10,15 @@ from tileferry.domain.errors import StorageError
 
 @frozen
 class SystemDisk:
-    """Asks the operating system."""
+    """The file system that contains ``folder``."""
 
     folder: Path
 
     def free_bytes(self) -> int:
-        """Return what this user can still write."""
+        """Return the space this user can still write."""
         return self._usage().free
 
     def total_bytes(self) -> int:
-        """Return its size."""
         return self._usage().total
 
     def _usage(self) -> "shutil._ntuple_diskusage":

@@ -1,4 +1,4 @@
-"""Names that nobody else has."""
+"""Unique ids for calls, caches and runs, and descriptions of locations."""
 
 import os
 import secrets
@@ -13,23 +13,23 @@ _PLACE_CHARS_MAX = 4096
 
 
 def new_id() -> str:
-    """Return a name for one call: unique, and telling where it came from."""
+    """Return a unique id for one call, with the host name and process id."""
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}"
 
 
 def new_cache_id() -> CacheId:
-    """Return a name for a cache: unique, and the same wherever it is moved."""
+    """Return a unique id for a cache, independent of its location."""
     return CacheId(secrets.token_hex(16))
 
 
 def describe_location(path: Path) -> str:
-    """Say where something is, for people on other machines too."""
+    """Return a path with the host name, for readers on other machines."""
     return printable(f"{socket.gethostname()}:{path.absolute()}", limit=_PLACE_CHARS_MAX)
 
 
 def new_run_id() -> str:
-    """Return a name for a run: unique, plain, and in the order of their making.
+    """Return a unique run id that sorts by creation time.
 
-    What was made at about the same time stands together in the database's index.
+    Runs created at about the same time are adjacent in the database's index.
     """
     return f"{time.time_ns() // 1_000_000:012x}-{secrets.token_hex(8)}"

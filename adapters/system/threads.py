@@ -1,4 +1,4 @@
-"""Waiting: as long as it takes, or until nobody needs what is waited for."""
+"""Threads: cancellable waits, heartbeats, a worker pool and a shared retry budget."""
 
 import asyncio
 import threading
@@ -18,9 +18,9 @@ from tileferry.domain.validation import integer
 
 
 class WorkerThread(threading.Thread):
-    """Works for a run, and waits no longer than that lasts.
+    """Works for a run; its waits end with the run.
 
-    It is a daemon: one that is inside a request does not keep the process alive.
+    It is a daemon thread, so a pending request does not keep the process alive.
     """
 
     def __init__(self, work: Callable[[], None], ended: threading.Event) -> None:
@@ -29,7 +29,7 @@ class WorkerThread(threading.Thread):
 
 
 def wait(seconds: float, /) -> None:
-    """Wait; in a worker's thread no longer than its run."""
+    """Sleep; in a ``WorkerThread``, raise ``WorkCancelled`` when its run ends."""
     thread = threading.current_thread()
     if not isinstance(thread, WorkerThread):
         time.sleep(seconds)
@@ -40,20 +40,20 @@ def wait(seconds: float, /) -> None:
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 LEAVE_S = 0.5
-"""How long workers are waited for that were told to end and are inside a call."""
+"""How long to wait for workers that are inside a call when the run ends."""
 
 
 async def offload(call: Callable[[], Result], /) -> Result:
-    """Have a call that may wait made in a thread, off the event loop."""
+    """Run a blocking call in a thread, off the event loop."""
     return await asyncio.to_thread(call)
 
 
 class ThreadHeartbeat:
-    """Beats in a thread that ends with the block, and with the process."""
+    """Runs a heartbeat in a daemon thread while a block runs."""
 
     @contextmanager
     def start(self, beat: Callable[[], bool], *, every_s: float) -> Iterator[None]:
-        """Call ``beat`` every so often while the block lasts, or until it returns ``False``."""
+        """Call ``beat`` every ``every_s`` until the block ends or ``beat`` returns ``False``."""
         ended = threading.Event()
 
         def run() -> None:
@@ -71,10 +71,10 @@ class ThreadHeartbeat:
 
 @define
 class ThreadWorkers:
-    """Works in daemon threads: one that waits for a provider does not keep the process alive.
+    """A pool of daemon threads, so a pending request does not keep the process alive.
 
-    When it is over, waits end at once; a thread that is inside a call is left to itself after a
-    short while, and what it works on has to see to it that it does no more harm.
+    When ``run`` ends, waits end at once. A thread that is still inside a call after ``LEAVE_S`` is
+    abandoned, so the objects it works on must tolerate late calls.
     """
 
     count: int = field(default=8, validator=integer(1, 256))
@@ -82,9 +82,9 @@ class ThreadWorkers:
     def run(
         self, work: Callable[[Item], Result], items: Iterator[Item], *, idle_s: float
     ) -> Generator[Result | None, None, None]:
-        """Yield results as they are done, and ``None`` whenever none came for ``idle_s``.
+        """Yield results as they complete, and ``None`` whenever none arrived for ``idle_s``.
 
-        No more than twice as many items as there are threads are under way at a time.
+        At most two items per thread are in progress or queued at a time.
         """
         inbox: SimpleQueue[tuple[Item] | None] = SimpleQueue()
         outbox: SimpleQueue[tuple[Result | None, BaseException | None]] = SimpleQueue()
@@ -93,7 +93,7 @@ class ThreadWorkers:
             while (item := inbox.get()) is not None and not ended.is_set():
                 try:
                     outbox.put((work(item[0]), None))
-                except BaseException as error:  # noqa: BLE001  # raised again by the caller
+                except BaseException as error:  # noqa: BLE001  # re-raised in the caller's thread
                     outbox.put((None, error))
 
         ended = threading.Event()
@@ -120,7 +120,7 @@ class ThreadWorkers:
             for _ in threads:
                 inbox.put(None)
             deadline_s = time.monotonic() + LEAVE_S
-            for thread in threads:  # who waits ends at once, what is nearly done soon
+            for thread in threads:  # waiting threads end at once, the others soon
                 thread.join(max(0.0, deadline_s - time.monotonic()))
 
 
@@ -138,19 +138,19 @@ def _next_result(
 
 @define(kw_only=True, eq=False)
 class SharedRetryTokens:
-    """One bucket, one decision at a time."""
+    """A retry budget shared between threads, with one decision at a time."""
 
     clock: Clock
     budget: RetryBudget = field(factory=RetryBudget)
     _guard: RLock = field(factory=RLock, init=False)
 
     def note_first_attempt(self) -> None:
-        """Let an operation that is tried for the first time earn its share."""
+        """Earn the tokens for a first attempt."""
         with self._guard:
             self.budget = self.budget.earn()
 
     def charge(self, decide: Callable[[float], Decision]) -> Decision:
-        """Have something decided with the tokens there are, and charge a retry if it is one."""
+        """Return the decision for the current tokens; a retry spends a token."""
         with self._guard:
             self.budget = self.budget.refill(self.clock.monotonic())
             decision = decide(self.budget.tokens)

@@ -1,4 +1,4 @@
-"""Telemetry for programs that have some: spans and metrics by OpenTelemetry, Prometheus counters.
+"""Telemetry adapters for embedders: OpenTelemetry, Prometheus and structured logs.
 
-Each needs its library, which the extra ``telemetry`` brings; import the one that is wanted.
+Import the module you need. The extra ``telemetry`` installs the libraries.
 """

@@ -1,4 +1,4 @@
-"""Prometheus counters."""
+"""Prometheus counters for retried calls."""
 
 from attrs import define, field, frozen
 from prometheus_client import CollectorRegistry, Counter
@@ -10,7 +10,7 @@ from tileferry.domain.retry import FailedAttempt, RetryAt
 
 @define
 class PrometheusCounters:
-    """Counts calls, failed attempts, waits and stored results, by category."""
+    """Counts calls, failed attempts, waiting time and idempotency actions, by category."""
 
     _registry: CollectorRegistry
     calls: Counter = field(init=False)
@@ -32,13 +32,13 @@ class PrometheusCounters:
         self.idempotency = counter("idempotency", "Stored results given back or made", "action")
 
     def begin(self, call: CallInfo) -> "_CountingObserver":
-        """Count one call."""
+        """Return an observer that counts one call."""
         return _CountingObserver(self, call.category)
 
 
 @frozen
 class _CountingObserver:
-    """Sees one call through."""
+    """Counts the events of one call."""
 
     _counters: PrometheusCounters
     _category: str

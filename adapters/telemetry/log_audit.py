@@ -1,4 +1,4 @@
-"""Audit events in the log, for who watches it."""
+"""Audit sink that writes to a structured log."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -9,30 +9,24 @@ from tileferry.domain.audit import AuditEvent, RetryAttempted, RetryExhausted
 
 
 class StructuredLogger(Protocol):
-    """What structlog's loggers do."""
+    """The methods of a structlog logger that the sink uses."""
 
-    def info(self, event: str, **fields: Any) -> Any:
-        """Log that something went as it should."""
-        ...
+    def info(self, event: str, **fields: Any) -> Any: ...
 
-    def warning(self, event: str, **fields: Any) -> Any:
-        """Log that something was handled."""
-        ...
+    def warning(self, event: str, **fields: Any) -> Any: ...
 
-    def error(self, event: str, **fields: Any) -> Any:
-        """Log that something did not get there."""
-        ...
+    def error(self, event: str, **fields: Any) -> Any: ...
 
 
 @define(kw_only=True)
 class LogAuditSink:
-    """Writes each event as a log record of kind ``audit.<event type>``, its fields beside it."""
+    """Logs each event with kind ``audit.<event type>`` and the event's fields."""
 
     logger: StructuredLogger
     name: str = field(default="log", init=False)
 
     def emit(self, events: Sequence[AuditEvent]) -> None:
-        """Log the events, each at the level that its kind has."""
+        """Log retries as warnings, exhausted retries as errors, and other events as info."""
         for event in events:
             fields = event.as_json()
             log = self.logger.info

@@ -1,4 +1,4 @@
-"""A span for each call and metrics beside it, by OpenTelemetry."""
+"""OpenTelemetry spans and metrics for retried calls."""
 
 from attrs import define, field, frozen
 from opentelemetry.metrics import Counter, Histogram, Meter
@@ -12,7 +12,7 @@ from tileferry.domain.text import format_error
 
 @define
 class OpenTelemetry:
-    """Observes calls by the tracer and the meter of the program that embeds us."""
+    """Observes calls with the tracer and meter of the embedding program."""
 
     _tracer: Tracer
     _meter: Meter
@@ -39,7 +39,7 @@ class OpenTelemetry:
         )
 
     def begin(self, call: CallInfo) -> "_SpanObserver":
-        """Begin a span below the current one."""
+        """Start a span as a child of the current one; return its observer."""
         attributes = {
             "tileferry.retry.category": call.category,
             "tileferry.tenant_id": call.tenant_id,
@@ -57,7 +57,7 @@ class OpenTelemetry:
 
 @frozen
 class _SpanObserver:
-    """Sees one call through."""
+    """Records the events of one call."""
 
     _span: Span
     _labels: dict[str, str]

@@ -29,6 +29,7 @@ from tileferry.domain.archives import (
 from tileferry.domain.errors import (
     ArchiveError,
     DamagedTileError,
+    Remedy,
     StorageError,
     TileNotFoundError,
 )
@@ -213,10 +214,10 @@ def _empty_archive_error(request: ExportRequest, written: _ExportState, place: s
         return ArchiveError(
             path=place,
             problem=f"all {written.damaged.count} tiles that it would have are damaged",
-            remedy="run cache verify, then download the area again",
+            remedy=Remedy.VERIFY_CACHE,
         )
     return ArchiveError(
         path=place,
-        problem=f"the cache has no tile of source {request.source} there",
-        remedy="check the area, the zoom levels and --source, or download the area first",
+        problem=f"the cache has no tile of source {request.source} in this area",
+        remedy=Remedy.CHECK_EXPORT_AREA,
     )

@@ -16,10 +16,7 @@ from tileferry.application.cache.group_commit import GroupCommit
 from tileferry.application.cache.tile_lookup import RecentDigests, is_readable, lookup_metadata
 from tileferry.application.ports.archives import ArchivedTile, ArchiveSource, RefusedEntry
 from tileferry.application.ports.progress import ItemsProcessed, Task
-from tileferry.domain.errors import (
-    FreshnessRejectionError,
-    InvalidValueError,
-)
+from tileferry.domain.errors import FreshnessRejectionError, InvalidValueError, Remedy
 from tileferry.domain.tiles import (
     BlobRef,
     FreshnessLabel,
@@ -126,10 +123,26 @@ class _ImportRun:
     def _try_import(
         self, tile: ArchivedTile, known: TileMetadata | None, commit: GroupCommit
     ) -> None:
+        """Import a tile; only what is wrong with the tile refuses it, not an error of the store."""
         try:
-            self._import_tile(tile, known, commit)
-        except (InvalidValueError, FreshnessRejectionError) as error:
+            new = self._check_tile(tile, known)
+        except InvalidValueError as error:
+            self._refuse(
+                RefusedEntry(place=str(tile.tile_id), problem=error.summary, remedy=error.remedy)
+            )
+            return
+        if new is None:
+            self.unchanged += 1
+            return
+        try:
+            label = add_tile(commit, new, tile.content)
+        except FreshnessRejectionError as error:
             self._refuse(RefusedEntry(place=str(tile.tile_id), problem=str(error)))
+            return
+        self._taken.add(tile.tile_id, new.blob.sha256)
+        self.imported += 1
+        self.size_bytes += len(tile.content)
+        self.downgraded += label is FreshnessLabel.DOWNGRADED
 
     def _iter_tiles(self, archive: ArchiveSource) -> Iterator[ArchivedTile]:
         for item in archive.tiles(self.request.source):
@@ -138,9 +151,8 @@ class _ImportRun:
             else:
                 yield item
 
-    def _import_tile(
-        self, tile: ArchivedTile, known: TileMetadata | None, commit: GroupCommit
-    ) -> None:
+    def _check_tile(self, tile: ArchivedTile, known: TileMetadata | None) -> NewTile | None:
+        """Return the row of a tile to be stored; ``None`` if the cache has it already."""
         detect_image_kind(tile.content)
         new = self._describe(
             tile, make_placeholder_blob(tile.content, sha256(tile.content).digest())
@@ -148,38 +160,32 @@ class _ImportRun:
         taken = self._taken.get_digest(tile.tile_id)
         if taken is not None:
             self._check_same(new, taken)
-            self.unchanged += 1
-            return
+            return None
         if known is not None:
             is_same = known.blob.sha256 == new.blob.sha256
             if is_same and is_readable(self.deps.tile_store, known):
-                self.unchanged += 1
-                return
-            if is_same:  # to be mended: these bytes are as young as they were
+                return None
+            if is_same:  # a repair: the bytes keep the later of the two dates
                 new = evolve(new, produced_at=max(new.produced_at, known.produced_at))
             self._check_replacement(new, known, may_differ=is_same or self.request.replaces_tiles)
-        label = add_tile(commit, new, tile.content)
-        self._taken.add(tile.tile_id, new.blob.sha256)
-        self.imported += 1
-        self.size_bytes += len(tile.content)
-        self.downgraded += label is FreshnessLabel.DOWNGRADED
+        return new
 
     def _describe(self, tile: ArchivedTile, blob: BlobRef) -> NewTile:
-        """Say what is known of a tile: what the archive says, or else what the operator says."""
+        """Return the row of a tile; facts that the archive lacks come from the request."""
         facts, request = tile.facts, self.request
         if facts.sha256 not in {None, blob.sha256}:
             raise InvalidValueError(
-                field="sha256",
+                field="content",
                 value=blob.sha256,
-                problem="is not what the archive says of this tile",
+                problem=f"sha256 mismatch: the archive records {facts.sha256}",
             )
         produced_at = facts.produced_at or request.produced_at
         if produced_at is None:
             raise InvalidValueError(
                 field="produced_at",
                 value=None,
-                problem="is not known: the archive does not say it",
-                remedy="give --produced-at",
+                problem="is unknown: the archive does not contain it",
+                remedy=Remedy.SET_PRODUCED_AT,
             )
         resolution = (
             facts.resolution_m_per_px
@@ -208,8 +214,8 @@ class _ImportRun:
             raise InvalidValueError(
                 field="content",
                 value=new.blob.sha256,
-                problem="is the second of this tile in the archive, and another: the first stays",
-                remedy="find out which is right, and import an archive that has only that one",
+                problem="differs from an earlier entry of this tile, which is kept",
+                remedy="import an archive that contains only the right one",
             )
 
     @staticmethod
@@ -218,15 +224,14 @@ class _ImportRun:
             raise InvalidValueError(
                 field="content",
                 value=new.blob.sha256,
-                problem="is not what the cache has of this tile, which stays",
-                remedy="give --replace-tiles to have the later one",
+                problem="differs from the tile in the cache, which is kept",
+                remedy=Remedy.ALLOW_REPLACING_TILES,
             )
         if not replaces(new, known):
             raise InvalidValueError(
                 field="produced_at",
                 value=new.produced_at.isoformat(),
-                problem="is before that of the cache's, or the cache's waits for its upload: "
-                "that one stays",
+                problem="is older than the tile in the cache, or that tile waits for its upload",
             )
 
     def _refuse(self, entry: RefusedEntry) -> None:

@@ -2,10 +2,13 @@
 
 import heapq
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from datetime import UTC, date, datetime, time, timedelta
 from functools import cached_property
 
 from attrs import define, field, frozen
 
+from tileferry.application.ports.inventory import VerifiableStore
 from tileferry.application.ports.progress import (
     NULL_LISTENER,
     ItemsProcessed,
@@ -13,6 +16,7 @@ from tileferry.application.ports.progress import (
     Task,
 )
 from tileferry.application.ports.tiles import TileMetadataStore
+from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import (
     BBox,
     BlobRef,
@@ -20,14 +24,20 @@ from tileferry.domain.tiles import (
     Flaw,
     FlawRegion,
     FlightStandard,
+    FreshnessRule,
     ReadinessCount,
     ReadinessMap,
     ReadinessVerdict,
+    ResolutionGate,
+    SectorClass,
     TileCoverage,
     TileId,
     judge_area,
 )
+from tileferry.domain.tiles.coverage import check_area_size
 from tileferry.domain.tiles.readiness import NO_TILES
+
+_DAY = timedelta(days=1)
 
 EXAMPLES_MAX = 3
 """Of each flaw."""
@@ -142,6 +152,68 @@ class FlightReadiness:
             marks=marks,
             defective=worst.to_examples(),
         )
+
+
+@frozen(kw_only=True)
+class ReadinessQuery:
+    """Which area to judge, and by which standard."""
+
+    coverage: TileCoverage
+    sector: SectorClass
+    now: datetime
+    flown_at: datetime
+    source: str
+    holes_max: int = 0
+    quick: bool = False
+    """Judge by the metadata alone; read no tile."""
+
+    def __attrs_post_init__(self) -> None:
+        check_area_size(self.coverage)
+
+
+@define(kw_only=True)
+class ReadinessCheck:
+    """Judges areas by the configured gates. Unless a query is quick, it holds the cache."""
+
+    tile_metadata_store: TileMetadataStore
+    freshness: FreshnessRule
+    resolution: ResolutionGate
+    store: Callable[[], VerifiableStore]
+    """Opens the store, once the cache is held."""
+    hold_cache: Callable[[], AbstractContextManager[None]]
+    progress: ProgressListener = NULL_LISTENER
+
+    def check(self, query: ReadinessQuery) -> ReadinessReport:
+        """Judge an area; reading the tiles' bytes takes the cache's lock."""
+        standard = FlightStandard(
+            sector=query.sector,
+            now=query.now,
+            flown_at=query.flown_at,
+            holes_max=query.holes_max,
+            freshness=self.freshness,
+            resolution=self.resolution,
+        )
+        use_case = FlightReadiness(
+            tile_metadata_store=self.tile_metadata_store, progress=self.progress
+        )
+        if query.quick:
+            return use_case.assess(query.coverage, standard, source=query.source)
+        with self.hold_cache():  # a writer at work would look like damage
+            use_case.check_bytes = self.store().find_problem
+            return use_case.assess(query.coverage, standard, source=query.source)
+
+
+def get_end_of_day(day: date, now: datetime, *, field: str) -> datetime:
+    """Return the end of a day in UTC: what is fresh then was fresh all day."""
+    end = datetime.combine(day, time.max, UTC)
+    if end < now - _DAY:  # the day before may still be today, west of Greenwich
+        raise InvalidValueError(
+            field=field,
+            value=day.isoformat(),
+            problem="is over",
+            remedy="judge for today or a day to come",
+        )
+    return max(end, now)
 
 
 @define

@@ -9,7 +9,7 @@ from attrs import define, evolve, field, frozen
 from tileferry.application.control.control_calls import ControlCalls, call_once
 from tileferry.application.control.policies import WorkPolicies
 from tileferry.application.ports.work import PartitionFilter, WorkReader, WorkStore, WorkUnit
-from tileferry.domain.errors import InvalidValueError, PlanDriftedError
+from tileferry.domain.errors import InvalidValueError, NotFoundError, PlanDriftedError, Remedy
 from tileferry.domain.partitions import (
     BACKFILL_PARTITIONS_MAX,
     Partition,
@@ -104,8 +104,8 @@ class PartitionControl:
             raise InvalidValueError(
                 field="range",
                 value=str(among.last),
-                problem=f"makes more than {BACKFILL_PARTITIONS_MAX} partitions",
-                remedy="give several ranges, one after the other",
+                problem=f"covers more than {BACKFILL_PARTITIONS_MAX} partitions",
+                remedy="split it into several ranges",
             )
         return taken
 
@@ -348,11 +348,10 @@ class PartitionControl:
         known = unit.get_partitions(keys)
         for key in keys:
             if key not in known:
-                raise InvalidValueError(
-                    field="partition",
-                    value=str(key),
-                    problem="is not known",
-                    remedy="see tileferry state inspect; backfill plan brings it into being",
+                raise NotFoundError(
+                    what="partition",
+                    name=str(key),
+                    remedy=Remedy.LIST_PARTITIONS,
                 )
         return [known[key] for key in dict.fromkeys(keys)]
 

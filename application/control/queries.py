@@ -15,7 +15,7 @@ from tileferry.application.ports.work import (
     SourceLoad,
     WorkReader,
 )
-from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.errors import NotFoundError, Remedy
 from tileferry.domain.partitions import (
     Partition,
     PartitionGiveUpReason,
@@ -74,12 +74,7 @@ class WorkInspector:
         """Return what is known of a run."""
         run = self.books.find_run(run_id)
         if run is None:
-            raise InvalidValueError(
-                field="run_id",
-                value=run_id,
-                problem="names no run",
-                remedy="see tileferry runs list",
-            )
+            raise NotFoundError(what="run", name=run_id, remedy=Remedy.LIST_RUNS)
         return RunDetails(now=self.books.now(), run=run, attempts=self.books.list_attempts(run_id))
 
     def find_partition(self, key: PartitionKey) -> PartitionDetails | None:

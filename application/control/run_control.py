@@ -18,7 +18,13 @@ from tileferry.application.ports.work import (
     WorkStore,
     WorkUnit,
 )
-from tileferry.domain.errors import InvalidValueError, LeaseLostError
+from tileferry.domain.errors import (
+    LeaseLostError,
+    MisuseError,
+    NotFoundError,
+    Remedy,
+    WorkInProgressError,
+)
 from tileferry.domain.partitions import Partition, apply_run_end, apply_verdict
 from tileferry.domain.partitions.manifest import SealedPartition
 from tileferry.domain.retry import (
@@ -80,11 +86,10 @@ class RunControl:
     ) -> tuple[Run, bool]:
         """Queue a piece of work, and tell whether it is new: the same is not queued twice."""
         if work.kind is RunKind.ACQUIRE_PARTITION:
-            raise InvalidValueError(
-                field="work",
-                value=work.dedupe_key,
-                problem="is a partition's, and no run of it goes without its partition",
-                remedy="see tileferry backfill plan",
+            raise MisuseError(
+                what=f"work {work.dedupe_key}",
+                problem="partition work can be queued only through its partition",
+                remedy=Remedy.PLAN_BACKFILL,
             )
         with self.store.open_unit(by=by) as unit:
             known = unit.find_unfinished(work.dedupe_key)
@@ -301,12 +306,7 @@ class RunControl:
         """Refuse to wake a run while another does the same work."""
         other = unit.find_unfinished(dedupe_key)
         if other is not None:
-            raise InvalidValueError(
-                field="run_id",
-                value=run.run_id,
-                problem=f"has ended, and run {other.run_id} does the same work by now",
-                remedy=f"see tileferry runs show {other.run_id}",
-            )
+            raise WorkInProgressError(run_id=run.run_id, other_run_id=other.run_id)
 
     def _close_gate(self, unit: WorkUnit, source: str, said: ErrorClass) -> None:
         new = SourceGate(source=source)
@@ -341,12 +341,7 @@ class RunControl:
     def _get_run(unit: WorkUnit, run_id: RunId) -> Run:
         run = unit.run(run_id)
         if run is None:
-            raise InvalidValueError(
-                field="run_id",
-                value=run_id,
-                problem="names no run",
-                remedy="see tileferry runs list",
-            )
+            raise NotFoundError(what="run", name=run_id, remedy=Remedy.LIST_RUNS)
         return run
 
     def _log(
@@ -357,13 +352,11 @@ class RunControl:
 
 
 def _check_raw(partition: Partition, verdict: Verdict, sealed: SealedPartition | None) -> None:
-    """Refuse a raw partition of something else, and a success that has none."""
+    """Refuse a raw partition of another run, and a success without a raw partition."""
     if sealed is not None and (sealed.key, sealed.run_id) != (partition.key, verdict.run_id):
-        problem = f"is not what run {verdict.run_id} sealed for {partition.subject}"
+        problem = f"{sealed.subject} was not sealed by run {verdict.run_id}"
     elif sealed is None and verdict.outcome is not VerdictOutcome.FAILED:
-        problem = f"is missing: without it run {verdict.run_id} cannot speak for its partition"
+        problem = f"run {verdict.run_id} succeeded without a raw partition"
     else:
         return
-    raise InvalidValueError(
-        field="sealed", value=None if sealed is None else sealed.subject, problem=problem
-    )
+    raise MisuseError(what=f"verdict on {partition.subject}", problem=problem)

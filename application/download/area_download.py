@@ -24,6 +24,7 @@ from tileferry.application.ports.tiles import TileMetadataStore, TileStore
 from tileferry.application.retries.manager import RetryManager
 from tileferry.domain.errors import (
     CacheBudgetExceededError,
+    NothingToResumeError,
     RateLimitedError,
     SatelliteProviderError,
     TileManagerError,
@@ -101,6 +102,13 @@ class AreaDownload:
         """Forget that a request was carried out, so that all of it is fetched again."""
         self.lock.check_held()
         self.journals.discard(request.journal_name(self.provider.key_hash))
+
+    def check_resumable(self, request: DownloadRequest) -> None:
+        """Raise unless an earlier run of the same request stored some of its tiles."""
+        name = request.journal_name(self.provider.key_hash)
+        with closing(self.journals.open(name)) as journal:
+            if not (journal.complete or journal.count):
+                raise NothingToResumeError(flight_id=request.flight_id)
 
     def _find_resume_point(self, request: DownloadRequest) -> ResumePoint:
         return ResumePoint(

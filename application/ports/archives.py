@@ -7,6 +7,7 @@ from typing import Protocol
 from attrs import frozen
 
 from tileferry.domain.archives import ArchiveDescription, TileFacts, TileOrder
+from tileferry.domain.errors import Remedy
 from tileferry.domain.tiles import TileId
 
 NO_FACTS = TileFacts()
@@ -28,6 +29,7 @@ class RefusedEntry:
 
     place: str
     problem: str
+    remedy: Remedy | str = ""
 
 
 class ArchiveReader(Protocol):

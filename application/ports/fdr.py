@@ -25,15 +25,17 @@ def _check_kind(instance: object, attribute: "Attribute[Any]", value: object) ->
         raise InvalidValueError(
             field=format_field_name(instance, attribute),
             value=value,
-            problem="is not a kind of event",
-            remedy=f"use names with dots between them, up to {KIND_CHARS_MAX} of a-z 0-9 _",
+            problem="is not an event kind",
+            remedy=f"use dotted names of a-z 0-9 _, at most {KIND_CHARS_MAX} characters",
         )
 
 
 def _copy_payload(payload: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
     """Return the payload as it will be read back, out of its sender's reach."""
     if not isinstance(payload, Mapping):
-        raise InvalidValueError(field="FdrRecord.payload", value=payload, problem="is no mapping")
+        raise InvalidValueError(
+            field="FdrRecord.payload", value=payload, problem="must be a mapping"
+        )
     content = canonical_json({"payload": payload}, field="FdrRecord")
     size = len(content) - len(b'{"payload":}')
     if size > PAYLOAD_BYTES_MAX:
@@ -41,7 +43,7 @@ def _copy_payload(payload: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
             field="FdrRecord.payload",
             value=f"{size} bytes",
             problem=f"must be at most {PAYLOAD_BYTES_MAX} bytes of JSON",
-            remedy="cut long texts before recording them",
+            remedy="truncate long texts before recording them",
         )
     copied: Mapping[str, JsonValue] = json.loads(content)["payload"]
     return copied

@@ -2,9 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
-from tileferry.domain.tiles import TileId, TileMetadata, VotingStatus
+from attrs import frozen
+
+from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
+from tileferry.domain.tiles import BlobRef, TileId, TileMetadata, VotingStatus
 
 
 class TileInventory(Protocol):
@@ -36,4 +39,47 @@ class TileImages(Protocol):
 
     def extract(self, tile_id: TileId, content: bytes) -> PurePath:
         """Write a tile to a file, and return its path."""
+        ...
+
+
+@frozen(kw_only=True)
+class DamagedBlob:
+    """A visible tile whose bytes are not as they were stored."""
+
+    tile_id: TileId
+    segment: int
+    problem: str
+
+
+@frozen(kw_only=True)
+class DamagedSegment:
+    """A segment whose file is damaged; its tiles are checked one by one."""
+
+    segment: int
+    problem: str
+
+
+@frozen(kw_only=True)
+class SegmentTally:
+    """What a segment holds; dead bytes are of tiles deleted, replaced, or never confirmed."""
+
+    segment: int
+    size_bytes: int
+    live_tiles: int
+    live_bytes: int
+    dead_bytes: int
+
+
+VerificationFinding: TypeAlias = DamagedBlob | DamagedSegment | SegmentTally
+
+
+class VerifiableStore(Protocol):
+    """Checks stored bytes against their checksums; its user holds the cache's lock."""
+
+    def verify(self, progress: ProgressListener = NULL_LISTENER) -> Iterator[VerificationFinding]:
+        """Check every visible tile: yield the damage, and a tally of each segment."""
+        ...
+
+    def find_problem(self, tile_id: TileId, blob: BlobRef) -> str | None:
+        """Return why a tile cannot be read as it was stored; ``None`` when it can."""
         ...

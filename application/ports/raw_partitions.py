@@ -11,7 +11,7 @@ from tileferry.application.ports.downloads import SpoolStore, TileDownloader
 from tileferry.application.ports.journal import JournalStore
 from tileferry.application.ports.progress import ProgressListener
 from tileferry.application.ports.tiles import TileMetadataStore, TileStore
-from tileferry.domain.errors import InvalidValueError, StorageError
+from tileferry.domain.errors import InvalidStateError, InvalidValueError, StorageError
 from tileferry.domain.partitions import PartitionKey
 from tileferry.domain.partitions.manifest import (
     ManifestEntry,
@@ -114,11 +114,11 @@ class DownloaderFactory(Protocol):
         ...
 
 
-NEVER_REPAIRED = "a raw partition is never mended: start a new run of its partition"
+NEVER_REPAIRED = "raw partitions are never repaired; start a new run of the partition"
 
 
 def check_run_id(run_id: RunId) -> None:
-    """Refuse what cannot be a run's name, whoever made it up."""
+    """Refuse a run id that is not a plain name."""
     if not is_name(run_id):
         raise InvalidValueError(field="run_id", value=run_id, problem="is not a plain name")
 
@@ -134,25 +134,24 @@ def refuse_sealed(path: PurePath) -> NoReturn:
         action="open",
         path=str(path),
         problem="it is sealed",
-        remedy="a raw partition never changes: another try is another run",
+        remedy="sealed raw partitions never change; start a new run",
     )
 
 
 def refuse_other_area(run_id: RunId, area: Area) -> NoReturn:
-    """Refuse to go on with another area than the run was begun with: it would mix the two."""
+    """Refuse to resume a run with another area: its raw partition would mix the two."""
     raise InvalidValueError(
         field="area",
         value=f"{area.bbox} at {area.zoom_levels}",
-        problem=f"is not what run {run_id} was begun with",
+        problem=f"differs from the area that run {run_id} started with",
         remedy="start a new run for another area",
     )
 
 
 def refuse_changed(sealed: SealedPartition) -> NoReturn:
-    """Refuse to read what is not as it was sealed."""
-    raise InvalidValueError(
-        field=sealed.subject,
-        value=sealed.manifest_sha256,
-        problem="is not there any more as it was sealed",
+    """Refuse to read a raw partition that changed after it was sealed."""
+    raise InvalidStateError(
+        subject=sealed.subject,
+        problem=f"is missing or has changed since it was sealed (sha256 {sealed.manifest_sha256})",
         remedy=NEVER_REPAIRED,
     )

@@ -22,7 +22,7 @@ from attrs import define, field
 
 from tileferry.application.ports.clock import AsyncSleep, Clock, Offload
 from tileferry.application.ports.retries import RetryTokens
-from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.errors import MisuseError
 from tileferry.domain.retry import Classifier, FailedAttempt, GiveUp, RetryLoop, RetryPolicy
 
 Result = TypeVar("Result")
@@ -242,16 +242,15 @@ async def _notify(notify: Callable[[], None], offload: Offload | None) -> None:
         await offload(notify)
 
 
-def not_callable_error(value: object) -> InvalidValueError:
+def not_callable_error(value: object) -> MisuseError:
     """Return the error for a value that cannot be called again: an awaitable, or no function."""
     close = getattr(value, "close", None)
     if hasattr(type(value), "__await__") and close is not None:
         close()  # so that Python does not warn that it was never awaited
-    return InvalidValueError(
-        field="call",
-        value=type(value).__name__,
-        problem="cannot be tried again",
-        remedy="give a function: for call_with_retry_async one that returns a new awaitable each "
+    return MisuseError(
+        what="call",
+        problem=f"a {type(value).__name__} cannot be called again",
+        remedy="pass a function: for call_with_retry_async one that returns a new awaitable each "
         "time, for call_with_retry one that returns a plain result",
     )
 
@@ -333,21 +332,19 @@ class Attempt:
     def delay_s(self) -> float | None:
         """The wait before the next attempt; ``None`` when there is none."""
         if not self._is_used:
-            raise InvalidValueError(
-                field="attempt",
-                value="unused",
-                problem="was not entered, so its outcome is unknown",
-                remedy="put what may fail into `with attempt:`",
+            raise MisuseError(
+                what="attempt",
+                problem="was never entered, so its outcome is unknown",
+                remedy="run the operation inside `with attempt:`",
             )
         return self._delay_s
 
     def __enter__(self) -> Self:
         if self._is_used:
-            raise InvalidValueError(
-                field="attempt",
-                value="used",
-                problem="is over",
-                remedy="the loop yields the next one",
+            raise MisuseError(
+                what="attempt",
+                problem="has ended and cannot be entered again",
+                remedy="take the next attempt from the loop",
             )
         self._is_used = True
         return self

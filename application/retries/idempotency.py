@@ -33,7 +33,7 @@ from tileferry.domain.errors import (
     IdempotencyConflictError,
     IdempotencyInProgressError,
     IdempotencyLostError,
-    InvalidValueError,
+    MisuseError,
     RecordedFailureError,
     ResultNotStorableError,
     RetryError,
@@ -368,12 +368,11 @@ class IdempotencyManager:
         return await self.offload(call)
 
 
-def _missing_dependency_error(name: str) -> InvalidValueError:
-    return InvalidValueError(
-        field=f"IdempotencyManager.{name}",
-        value=None,
-        problem="is needed for the asynchronous form",
-        remedy="give asyncio.sleep and asyncio.to_thread, or use the synchronous form",
+def _missing_dependency_error(name: str) -> MisuseError:
+    return MisuseError(
+        what=f"IdempotencyManager.{name}",
+        problem="is required for asynchronous calls",
+        remedy="pass asyncio.sleep and asyncio.to_thread, or use the synchronous calls",
     )
 
 

@@ -9,8 +9,9 @@ from attrs import define, field, frozen
 from tileferry.application.audit import CallContext
 from tileferry.domain.audit import IdempotencyAction
 from tileferry.domain.canonical import JsonValue
-from tileferry.domain.errors import InvalidValueError, RetryError
+from tileferry.domain.errors import InvalidValueError, MisuseError, RetryError
 from tileferry.domain.idempotency import IdempotencyRecord, InProgress
+from tileferry.domain.text import quote_value
 
 
 class WhenBusy(StrEnum):
@@ -83,11 +84,10 @@ def check_claim(record: Any, key: str, fingerprint: str, owner: str) -> Idempote
         and (not isinstance(record.state, InProgress) or record.owner == owner)
     )
     if not is_ours:
-        raise InvalidValueError(
-            field="IdempotencyStore.claim",
-            value=record,
-            problem=f"does not answer what was asked of key {key}",
-            remedy="the store is defective: nothing was done",
+        raise MisuseError(
+            what="IdempotencyStore.claim",
+            problem=f"returned an unrelated record for key {key}: {quote_value(record)}",
+            remedy="fix the store; the operation was not started",
         )
     return cast("IdempotencyRecord", record)
 

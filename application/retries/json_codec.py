@@ -15,7 +15,8 @@ from typing import (
 )
 
 from tileferry.domain.canonical import JsonValue, canonical_json
-from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.errors import MisuseError
+from tileferry.domain.text import quote_value
 
 _PLAIN = (str, int, float, bool, NoneType)
 _LISTS = (list, tuple, Sequence)
@@ -32,11 +33,11 @@ class JsonCodec:
     def check_type(self, result_type: Any) -> None:
         """Refuse a type that JSON has no form for; ``Any`` leaves it to the result itself."""
         if not _is_encodable(result_type):
-            raise InvalidValueError(
-                field="result_type",
-                value=getattr(result_type, "__qualname__", result_type),
-                problem="has no form in JSON, so that its results could not be given back",
-                remedy="return plain JSON values, or give a codec for this type",
+            shown = quote_value(getattr(result_type, "__qualname__", result_type))
+            raise MisuseError(
+                what="result_type",
+                problem=f"{shown} cannot be stored as JSON",
+                remedy="return plain JSON values, or pass a codec for this type",
             )
 
     def encode(self, result: Any) -> bytes:

@@ -17,23 +17,23 @@ from tileferry.application.retries.idempotency import IdempotencyManager
 from tileferry.application.retries.idempotent_call import WhenBusy
 from tileferry.application.retries.managed_call import Context, ManagedCall, begin_call
 from tileferry.domain.canonical import JsonValue
-from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.errors import InvalidValueError, MisuseError
 from tileferry.domain.retry import POLICY_MATRIX, Classifier, RetryCategory, RetryPolicy
+from tileferry.domain.text import quote_value
 
 
 def check_decorable(function: Any, idempotency_key: Any) -> None:
     """Refuse what would look retried and would not be: its work happens after it returned."""
     plain = _unwrap(function)
     if inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain):
-        raise InvalidValueError(
-            field="function",
-            value=getattr(plain, "__qualname__", plain),
+        raise MisuseError(
+            what=f"function {quote_value(getattr(plain, '__qualname__', plain))}",
             problem="is a generator, whose work begins after the call",
             remedy="decorate a function that does the work, or use attempts() inside it",
         )
     for name, value in (("function", function), ("idempotency_key", idempotency_key)):
         if value is not None and not callable(value):
-            raise InvalidValueError(field=name, value=value, problem="must be a function")
+            raise MisuseError(what=name, problem=f"must be a function (got {quote_value(value)})")
 
 
 def is_async(function: Callable[..., Any]) -> bool:
@@ -60,11 +60,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 async def _refuse_sleep(_seconds: float) -> None:
-    raise InvalidValueError(
-        field="RetryManager.sleep",
-        value=None,
-        problem="is needed for the asynchronous form",
-        remedy="give asyncio.sleep",
+    raise MisuseError(
+        what="RetryManager.sleep",
+        problem="is required for asynchronous calls",
+        remedy="pass asyncio.sleep",
     )
 
 
@@ -267,11 +266,10 @@ class RetryManager:
     def get_idempotency_manager(self) -> IdempotencyManager:
         """Return the manager of keys, or say that there is none."""
         if self.idempotency_manager is None:
-            raise InvalidValueError(
-                field="RetryManager.idempotency_manager",
-                value=None,
-                problem="is needed for an operation with an idempotency key",
-                remedy="give one, with a store that all callers share",
+            raise MisuseError(
+                what="RetryManager.idempotency_manager",
+                problem="is required for an operation with an idempotency key",
+                remedy="pass one, with a store that all callers share",
             )
         return self.idempotency_manager
 

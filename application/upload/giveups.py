@@ -9,7 +9,7 @@ from tileferry.application.ports.fdr import FdrClient
 from tileferry.application.ports.inventory import TileImages, TileInventory
 from tileferry.application.ports.tiles import TileMetadataStore, TileStore
 from tileferry.application.upload.upload_retry import GIVEUP_KIND
-from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.errors import InvalidStateError, NotFoundError, Remedy
 from tileferry.domain.tiles import TileId, TileMetadata, VotingStatus
 
 
@@ -44,11 +44,13 @@ class GiveupReview:
     def get_giveup(self, tile_id: TileId) -> Giveup:
         """Return one giveup; a tile that is not given up is refused."""
         tile = self.tile_metadata_store.get_metadata(tile_id)
-        if tile is None or tile.voting_status is not VotingStatus.UPLOAD_GIVEUP:
-            raise InvalidValueError(
-                field="tile_id",
-                value=str(tile_id),
-                problem="is not given up" if tile else "is not in the cache",
+        if tile is None:
+            raise NotFoundError(what="tile", name=str(tile_id), remedy=Remedy.LIST_GIVEUPS)
+        if tile.voting_status is not VotingStatus.UPLOAD_GIVEUP:
+            raise InvalidStateError(
+                subject=f"tile {tile_id}",
+                problem=f"is {tile.voting_status}, not given up",
+                remedy=Remedy.LIST_GIVEUPS,
             )
         (giveup,) = self._join_records([tile])
         return giveup

@@ -37,6 +37,7 @@ from tileferry.domain.errors.control import (
     LeaseLostError,
     NoRawPartitionError,
     PlanDriftedError,
+    WorkInProgressError,
 )
 from tileferry.domain.errors.provider import (
     FreshnessRejectionError,
@@ -46,6 +47,7 @@ from tileferry.domain.errors.provider import (
     ResponseSchemaError,
     SatelliteProviderError,
 )
+from tileferry.domain.errors.remedies import Remedy
 from tileferry.domain.errors.systems import (
     AlreadyThereError,
     AuditError,
@@ -83,6 +85,7 @@ __all__ = [
     "PlanDriftedError",
     "RateLimitedError",
     "RecordedFailureError",
+    "Remedy",
     "ResolutionRejectionError",
     "ResponseSchemaError",
     "ResultNotStorableError",
@@ -92,4 +95,5 @@ __all__ = [
     "TileManagerError",
     "TileNotFoundError",
     "TileTooLargeError",
+    "WorkInProgressError",
 ]

@@ -1,11 +1,13 @@
 """The base of all errors, and the four kinds that any part may raise."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import attrs
 from attrs import define
 
+from tileferry.domain.errors.remedies import Remedy
 from tileferry.domain.text import printable, quote_value
 
 _LINE_CHARS_MAX = 1_000
@@ -17,7 +19,27 @@ def format_line(text: str) -> str:
 
 
 class TileManagerError(Exception):
-    """Base of all errors that tileferry raises on purpose."""
+    """Base of all errors that are raised on purpose."""
+
+    @property
+    def summary(self) -> str:
+        """What failed, with which value, and why."""
+        return super().__str__()
+
+    @property
+    def remedy(self) -> Remedy | str:
+        """What to do about it; empty if nothing is known."""
+        return ""
+
+    def describe(self, wordings: Mapping[Remedy, str] = MappingProxyType({})) -> str:
+        """Return the whole message, with remedies as a user interface words them."""
+        remedy = self.remedy
+        if isinstance(remedy, Remedy):
+            remedy = wordings.get(remedy, remedy.value).format(error=self)
+        return f"{self.summary}; {format_line(remedy)}" if remedy else self.summary
+
+    def __str__(self) -> str:
+        return self.describe()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exception's own pickling loses keyword-only fields, and workers send errors home.
@@ -34,11 +56,6 @@ def _rebuild(kind: type[TileManagerError], fields: Mapping[str, Any]) -> TileMan
     return kind(**fields)
 
 
-def append_remedy(text: str, remedy: str) -> str:
-    """Return a message that ends with what to do, if that is known."""
-    return f"{text}; {format_line(remedy)}" if remedy else text
-
-
 @define(kw_only=True, eq=False)
 class InvalidValueError(TileManagerError, ValueError):
     """Invalid input: a field, an argument, a setting or a file has a value that is not allowed."""
@@ -46,13 +63,14 @@ class InvalidValueError(TileManagerError, ValueError):
     field: str
     value: object
     problem: str
-    remedy: str = ""
+    remedy: Remedy | str = ""
 
-    def __str__(self) -> str:
+    @property
+    def summary(self) -> str:
         text = f"{printable(self.field)}: {format_line(self.problem)}"
         if self.value is not None:  # a missing value is not shown
             text += f" (got {quote_value(self.value)})"
-        return append_remedy(text, self.remedy)
+        return text
 
 
 @define(kw_only=True, eq=False)
@@ -61,10 +79,11 @@ class NotFoundError(TileManagerError, LookupError):
 
     what: str
     name: str
-    remedy: str = ""
+    remedy: Remedy | str = ""
 
-    def __str__(self) -> str:
-        return append_remedy(f"{self.what} {printable(self.name)} not found", self.remedy)
+    @property
+    def summary(self) -> str:
+        return f"{self.what} {printable(self.name)} not found"
 
 
 @define(kw_only=True, eq=False)
@@ -73,10 +92,11 @@ class InvalidStateError(TileManagerError):
 
     subject: str
     problem: str
-    remedy: str = ""
+    remedy: Remedy | str = ""
 
-    def __str__(self) -> str:
-        return append_remedy(f"{printable(self.subject)}: {format_line(self.problem)}", self.remedy)
+    @property
+    def summary(self) -> str:
+        return f"{printable(self.subject)}: {format_line(self.problem)}"
 
 
 @define(kw_only=True, eq=False)
@@ -85,7 +105,8 @@ class MisuseError(TileManagerError):
 
     what: str
     problem: str
-    remedy: str = ""
+    remedy: Remedy | str = ""
 
-    def __str__(self) -> str:
-        return append_remedy(f"{printable(self.what)}: {format_line(self.problem)}", self.remedy)
+    @property
+    def summary(self) -> str:
+        return f"{printable(self.what)}: {format_line(self.problem)}"

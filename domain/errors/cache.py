@@ -1,147 +1,153 @@
-"""What stands in the way of the cache, its downloads and its uploads."""
+"""Errors of the cache, of downloads and of uploads."""
 
 from attrs import define
 
 from tileferry.domain.errors.base import TileManagerError, format_line
+from tileferry.domain.errors.remedies import Remedy
 from tileferry.domain.text import format_bytes, printable
 
 
 @define(kw_only=True, eq=False)
 class CacheBudgetExceededError(TileManagerError):
-    """The cache cannot hold the batch, whatever may be evicted."""
+    """The batch does not fit into the cache, even after eviction."""
 
     requested_bytes: int
     available_bytes: int
     disk_free_bytes: int | None = None
-    """Set where it is the disk that has no room, and not the budget."""
+    """Set if the disk is full, not the budget."""
     disk_reserve_bytes: int = 0
 
     @property
     def shortfall_bytes(self) -> int:
-        """How much is missing."""
         return self.requested_bytes - self.available_bytes
 
-    def __str__(self) -> str:
-        # Below nothing is what a limit is overdrawn by: it is in what is missing.
+    @property
+    def summary(self) -> str:
+        # A negative value is an overdrawn limit; the shortfall includes it.
         missing = (
-            f"the batch needs {format_bytes(self.requested_bytes)} and there is room for "
-            f"{format_bytes(max(0, self.available_bytes))}: "
-            f"{format_bytes(self.shortfall_bytes)} short"
+            f"the batch needs {format_bytes(self.requested_bytes)}, but only "
+            f"{format_bytes(max(0, self.available_bytes))} is available "
+            f"({format_bytes(self.shortfall_bytes)} short)"
         )
-        if self.disk_free_bytes is not None:
-            return (
-                f"{missing}; the disk has {format_bytes(self.disk_free_bytes)} free, and "
-                f"{format_bytes(self.disk_reserve_bytes)} must stay free "
-                f"(c6.free_space_reserve_bytes): free some space, use another disk, or ask for less"
-            )
+        if self.disk_free_bytes is None:
+            return missing
         return (
-            f"{missing}; ask for a smaller area or fewer zoom levels, unpin a flight "
-            f"(cache unpin), or raise c6.budget_bytes"
+            f"{missing}: the disk has {format_bytes(self.disk_free_bytes)} free, and "
+            f"{format_bytes(self.disk_reserve_bytes)} must stay free (c6.free_space_reserve_bytes)"
         )
+
+    @property
+    def remedy(self) -> Remedy | str:
+        if self.disk_free_bytes is None:
+            return Remedy.FREE_CACHE_SPACE
+        return "free disk space, use another disk, or request a smaller area"
 
 
 @define(kw_only=True, eq=False)
 class TileNotFoundError(TileManagerError):
     """The cache has no such tile."""
 
+    remedy = Remedy.DOWNLOAD_AREA
     tile: str
 
-    def __str__(self) -> str:
-        return f"tile {printable(self.tile)} is not in the cache; download its area first"
+    @property
+    def summary(self) -> str:
+        return f"tile {printable(self.tile)} is not in the cache"
 
 
 @define(kw_only=True, eq=False)
 class DamagedTileError(TileManagerError):
-    """What the disk holds for a tile is not what was stored."""
+    """The stored bytes of a tile have changed or are missing."""
 
+    remedy = Remedy.VERIFY_CACHE
     tile: str
     problem: str
 
-    def __str__(self) -> str:
-        return (
-            f"tile {printable(self.tile)} is damaged: {printable(self.problem)}; "
-            f"run cache verify, then download its area again"
-        )
+    @property
+    def summary(self) -> str:
+        return f"tile {printable(self.tile)} is damaged: {printable(self.problem)}"
 
 
 @define(kw_only=True, eq=False)
 class TileTooLargeError(TileManagerError):
-    """A tile has more bytes than any tile may have."""
+    """A tile is larger than the limit for tiles."""
 
     tile: str
     limit_bytes: int
 
-    def __str__(self) -> str:
-        return (
-            f"tile {printable(self.tile)} is larger than {self.limit_bytes} bytes; it was refused"
-        )
+    @property
+    def summary(self) -> str:
+        return f"tile {printable(self.tile)} refused: larger than {self.limit_bytes} bytes"
 
 
 @define(kw_only=True, eq=False)
 class CacheLockError(TileManagerError):
-    """The cache's lock is somebody else's, or nobody's where somebody must hold it."""
+    """Another process holds the cache's lock, or this process lacks it."""
 
     path: str
     problem: str
-    remedy: str
+    remedy: Remedy | str
 
-    def __str__(self) -> str:
-        return f"lock {printable(self.path)}: {format_line(self.problem)}; {self.remedy}"
+    @property
+    def summary(self) -> str:
+        return f"lock {printable(self.path)}: {format_line(self.problem)}"
 
 
 @define(kw_only=True, eq=False)
 class ForeignCacheError(TileManagerError):
-    """The database's rows are about another cache."""
+    """The database belongs to another cache."""
 
+    remedy = Remedy.BIND_CACHE
     place: str
     is_marked: bool
-    """Whether the cache that is here has an id; one without is new, or not the one it should be."""
+    """Whether the cache at ``place`` has an id. Without one it is new, or has lost its files."""
     bound_place: str
 
-    def __str__(self) -> str:
+    @property
+    def summary(self) -> str:
         here = "is another cache" if self.is_marked else "is not that cache, or has lost its files"
         return (
-            f"the database's tiles are in the cache at {printable(self.bound_place)}, and "
-            f"{printable(self.place)} {here}; mount it or set c11.cache_root to it, or give this "
-            f"cache a database of its own (database_url or data_dir); workers elsewhere take "
-            f"--kind acquire_partition; if that cache is lost, empty the table bound_cache"
+            f"the database belongs to the cache at {printable(self.bound_place)}, and "
+            f"{printable(self.place)} {here}"
         )
 
 
 @define(kw_only=True, eq=False)
 class NothingToResumeError(TileManagerError):
-    """Somebody wants the rest of a download that was never begun."""
+    """A download cannot be resumed because no earlier one stored anything."""
 
+    remedy = Remedy.DOWNLOAD_FROM_START
     flight_id: str
 
-    def __str__(self) -> str:
+    @property
+    def summary(self) -> str:
         return (
-            f"no earlier download of this area for flight {printable(self.flight_id)} stored "
-            f"anything; run without --only-failed, or check area, zoom, sector and flight"
+            f"nothing to resume: no earlier download of this area for flight "
+            f"{printable(self.flight_id)} stored anything"
         )
 
 
 @define(kw_only=True, eq=False)
 class FlightStateNotOnGroundError(TileManagerError):
-    """Uploading is for aircraft that have landed."""
+    """An upload has to wait until the aircraft has landed."""
 
+    remedy = "upload after landing, with a flight record that says on_ground"
     flight_id: str
     state: str
 
-    def __str__(self) -> str:
-        return (
-            f"flight {printable(self.flight_id)} is {printable(self.state)}, not on the ground; "
-            f"upload after landing, with a flight record that says on_ground"
-        )
+    @property
+    def summary(self) -> str:
+        return f"flight {printable(self.flight_id)} is {printable(self.state)}, not on the ground"
 
 
 @define(kw_only=True, eq=False)
 class ArchiveError(TileManagerError):
-    """An archive cannot be written where it should be, or cannot be read as what it should be."""
+    """An archive cannot be written or read."""
 
     path: str
     problem: str
-    remedy: str
+    remedy: Remedy | str
 
-    def __str__(self) -> str:
-        return f"archive {printable(self.path)}: {format_line(self.problem)}; {self.remedy}"
+    @property
+    def summary(self) -> str:
+        return f"archive {printable(self.path)}: {format_line(self.problem)}"

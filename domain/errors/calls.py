@@ -1,4 +1,4 @@
-"""What becomes of calls that are tried again, or made once under a key."""
+"""Errors of retried calls, and of calls under an idempotency key."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from attrs import define
 
 from tileferry.domain.errors.base import TileManagerError, format_line
+from tileferry.domain.errors.remedies import Remedy
 from tileferry.domain.text import printable
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 @define(kw_only=True, eq=False)
 class RetryError(TileManagerError):
-    """An operation was tried as often as its policy allows, and failed each time.
+    """An operation failed in every attempt that its policy allows.
 
     The last failure is chained as ``__cause__``.
     """
@@ -29,7 +30,8 @@ class RetryError(TileManagerError):
     reason: "GiveUpReason"
     history: "Sequence[FailedAttempt]" = ()
 
-    def __str__(self) -> str:
+    @property
+    def summary(self) -> str:
         last = f"; last error: {self.history[-1].summary}" if self.history else ""
         return (
             f"{printable(self.operation)} ({printable(self.category)}) gave up after "
@@ -42,15 +44,16 @@ class RetryError(TileManagerError):
 class IdempotencyConflictError(TileManagerError):
     """One idempotency key was used with two different payloads."""
 
+    remedy = "use a new key for a new payload"
     key: str
     recorded_fingerprint: str
     offered_fingerprint: str
 
-    def __str__(self) -> str:
+    @property
+    def summary(self) -> str:
         return (
             f"idempotency key {printable(self.key)} was first used with payload "
-            f"{self.recorded_fingerprint[:12]} and now comes with {self.offered_fingerprint[:12]}; "
-            f"use a new key for a new payload"
+            f"{self.recorded_fingerprint[:12]}, and now with {self.offered_fingerprint[:12]}"
         )
 
 
@@ -58,60 +61,66 @@ class IdempotencyConflictError(TileManagerError):
 class IdempotencyInProgressError(TileManagerError):
     """Another caller holds the key and has not finished."""
 
+    remedy = "wait for it, or try again after that"
     key: str
     owner: str
     lease_expires_at: datetime
 
-    def __str__(self) -> str:
+    @property
+    def summary(self) -> str:
         return (
             f"idempotency key {printable(self.key)} is held by {printable(self.owner)} until "
-            f"{self.lease_expires_at.isoformat()}; wait for it, or try again after that"
+            f"{self.lease_expires_at.isoformat()}"
         )
 
 
 @define(kw_only=True, eq=False)
 class IdempotencyLostError(TileManagerError):
-    """A claim on a key ended before its holder was done with it."""
+    """A claim on a key ended before its holder finished."""
 
+    remedy = "read the record again: another caller may have done the work"
     key: str
     owner: str
     problem: str
 
-    def __str__(self) -> str:
+    @property
+    def summary(self) -> str:
         return (
             f"{printable(self.owner)} does not hold idempotency key {printable(self.key)}: "
-            f"{format_line(self.problem)}; read the record again: "
-            "somebody else may have done the work"
+            f"{format_line(self.problem)}"
         )
 
 
 @define(kw_only=True, eq=False)
 class RecordedFailureError(TileManagerError):
-    """The operation failed for good when it was tried under this key; it is not tried again."""
+    """The operation failed permanently under this key, and is not tried again."""
 
+    remedy = "to try it again, use a new key or clear this one"
     key: str
     error_type: str
     error_message: str
     recorded_at: datetime
 
-    def __str__(self) -> str:
+    @property
+    def summary(self) -> str:
         return (
-            f"the operation of idempotency key {printable(self.key)} failed for good at "
+            f"the operation of idempotency key {printable(self.key)} failed permanently at "
             f"{self.recorded_at.isoformat()}: {printable(self.error_type)}: "
-            f"{format_line(self.error_message)}; use a new key, or clear this one, to try it again"
+            f"{format_line(self.error_message)}"
         )
 
 
 @define(kw_only=True, eq=False)
 class ResultNotStorableError(TileManagerError):
-    """A result that cannot be kept, so that it could not be given to the next caller."""
+    """A result cannot be stored, so the next caller could not get it."""
 
     key: str
     problem: str
-    remedy: str
+    remedy: Remedy | str
 
-    def __str__(self) -> str:
+    @property
+    def summary(self) -> str:
         return (
             f"the result under idempotency key {printable(self.key)} cannot be stored: "
-            f"{format_line(self.problem)}; {self.remedy}"
+            f"{format_line(self.problem)}"
         )

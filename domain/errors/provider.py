@@ -1,4 +1,4 @@
-"""What goes wrong with the provider, and with the tiles that it sends."""
+"""Errors of the provider, and of the tiles that it sends."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from attrs import define
 
 from tileferry.domain.errors.base import TileManagerError, format_line
+from tileferry.domain.errors.remedies import Remedy
 from tileferry.domain.text import printable
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 @define(kw_only=True, eq=False)
 class SatelliteProviderError(TileManagerError):
-    """The provider failed in a way that the caller must know about."""
+    """The provider failed after all retries."""
 
     reason: str
     url: str | None = None
@@ -22,10 +23,10 @@ class SatelliteProviderError(TileManagerError):
     attempts: int = 1
     body_excerpt: str | None = None
     fault: "ProviderFault | None" = None
-    """What kind of failure it was."""
     retry_after_s: float | None = None
 
-    def __str__(self) -> str:
+    @property
+    def summary(self) -> str:
         parts = [f"satellite-provider: {printable(self.reason)}"]
         if self.status is not None:
             parts.append(f"HTTP {self.status}")
@@ -39,78 +40,80 @@ class SatelliteProviderError(TileManagerError):
 
 @define(kw_only=True, eq=False)
 class ResponseSchemaError(SatelliteProviderError):
-    """The provider answered, but not in the agreed form."""
+    """The provider's response does not match its schema."""
 
     field: str
 
-    def __str__(self) -> str:
-        return f"{SatelliteProviderError.__str__(self)}, in field {printable(self.field)}"
+    @property
+    def summary(self) -> str:
+        return f"{super().summary}, in field {printable(self.field)}"
 
 
 @define(kw_only=True, eq=False)
 class RateLimitedError(TileManagerError):
-    """The provider asked for patience more often than we are allowed to give it."""
+    """Still rate-limited after the allowed number of waits."""
 
     url: str
     attempts: int
     retry_after_s: float | None = None
 
-    def __str__(self) -> str:
+    @property
+    def summary(self) -> str:
         when = (
-            "it gave no time to come back"
+            "no Retry-After was given"
             if self.retry_after_s is None
-            else f"come back in {self.retry_after_s:g} s"
+            else f"try again in {self.retry_after_s:g} s"
         )
         return (
-            f"satellite-provider limits our rate at {printable(self.url)}, "
-            f"{self.attempts} attempts; {when}"
+            f"satellite-provider: still rate-limited at {printable(self.url)} after "
+            f"{self.attempts} attempt{'' if self.attempts == 1 else 's'}; {when}"
         )
 
 
 @define(kw_only=True, eq=False)
 class NotPermittedError(TileManagerError):
-    """A server does not permit what was asked for, or nobody has said that it does."""
+    """A server does not permit the request, or its permission was not acknowledged."""
 
     what: str
     problem: str
-    remedy: str
+    remedy: Remedy | str
 
-    def __str__(self) -> str:
-        return (
-            f"{printable(self.what)} is refused: {format_line(self.problem)}; "
-            f"{format_line(self.remedy)}"
-        )
+    @property
+    def summary(self) -> str:
+        return f"{printable(self.what)} is refused: {format_line(self.problem)}"
 
 
 @define(kw_only=True, eq=False)
 class ResolutionRejectionError(TileManagerError):
-    """A tile's resolution lies outside what the operator accepts."""
+    """A tile's resolution is outside the accepted range."""
 
     tile: str
     resolution_m_per_px: float
     min_m_per_px: float
     max_m_per_px: float | None = None
 
-    def __str__(self) -> str:
+    @property
+    def summary(self) -> str:
         upper = "" if self.max_m_per_px is None else f" and at most {self.max_m_per_px:g}"
         return (
-            f"tile {printable(self.tile)} has {self.resolution_m_per_px:g} m/px; "
-            f"accepted is at least {self.min_m_per_px:g}{upper}"
+            f"tile {printable(self.tile)} has {self.resolution_m_per_px:g} m/px; it must have "
+            f"at least {self.min_m_per_px:g}{upper}"
         )
 
 
 @define(kw_only=True, eq=False)
 class FreshnessRejectionError(TileManagerError):
-    """A tile is too old for its sector, or its date lies in the future and proves nothing."""
+    """A tile is too old for its sector, or dated in the future."""
 
     tile: str
     sector_class: str
     produced_at: datetime
     max_age_days: float
 
-    def __str__(self) -> str:
+    @property
+    def summary(self) -> str:
         return (
             f"tile {printable(self.tile)}, produced {self.produced_at.isoformat()}, is refused for "
             f"sector {printable(self.sector_class)}: it must be at most {self.max_age_days:g} days "
-            f"old, and not from the future"
+            f"old and not dated in the future"
         )

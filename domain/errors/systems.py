@@ -1,67 +1,70 @@
-"""What goes wrong with the disk, the database, the message bus and the audit log."""
+"""Errors of the disk, the database, the message bus and the audit log."""
 
 from attrs import define
 
 from tileferry.domain.errors.base import TileManagerError, format_line
+from tileferry.domain.errors.remedies import Remedy
 from tileferry.domain.text import printable
 
 
 @define(kw_only=True, eq=False)
 class StorageError(TileManagerError):
-    """The disk did not do what it was asked; nothing that it did not confirm counts as stored."""
+    """A file operation failed; only what the disk confirmed counts as stored."""
 
     action: str
     path: str
     problem: str
-    remedy: str
+    remedy: Remedy | str
 
-    def __str__(self) -> str:
-        problem = format_line(self.problem)
-        return f"could not {self.action} {printable(self.path)}: {problem}; {self.remedy}"
+    @property
+    def summary(self) -> str:
+        return f"cannot {self.action} {printable(self.path)}: {format_line(self.problem)}"
 
 
 @define(kw_only=True, eq=False)
 class DatabaseError(TileManagerError):
-    """The database cannot be used as it is."""
+    """The database cannot be used."""
 
     problem: str
-    remedy: str
+    remedy: Remedy | str
 
-    def __str__(self) -> str:
-        return f"database: {format_line(self.problem)}; {self.remedy}"
+    @property
+    def summary(self) -> str:
+        return f"database: {format_line(self.problem)}"
 
 
 @define(kw_only=True, eq=False)
 class MessagingError(TileManagerError):
-    """The message bus cannot be used as it is."""
+    """The message bus cannot be used."""
 
     problem: str
-    remedy: str
+    remedy: Remedy | str
 
-    def __str__(self) -> str:
-        return f"NATS: {format_line(self.problem)}; {self.remedy}"
+    @property
+    def summary(self) -> str:
+        return f"NATS: {format_line(self.problem)}"
 
 
 @define(kw_only=True, eq=False)
 class AuditError(TileManagerError):
-    """The audit log did not take an event, and nothing may happen without it."""
+    """The audit log rejected an event, and ``audit.fail_closed`` forbids work without it."""
 
+    remedy = "repair it, or set audit.fail_closed to false to work without it"
     sink: str
     problem: str
 
-    def __str__(self) -> str:
-        return (
-            f"audit sink {printable(self.sink)} took no event: {format_line(self.problem)}; "
-            f"mend it, or set audit.fail_closed to false to work without it"
-        )
+    @property
+    def summary(self) -> str:
+        return f"audit sink {printable(self.sink)} failed: {format_line(self.problem)}"
 
 
 @define(kw_only=True, eq=False)
 class AlreadyThereError(TileManagerError):
-    """A file would have to give way, and nobody said that it may."""
+    """A file exists and was not to be replaced."""
 
     path: str
-    remedy: str
+    remedy: Remedy | str
 
-    def __str__(self) -> str:
-        return f"{printable(self.path)} is there already; {self.remedy}"
+    @property
+    def summary(self) -> str:
+        return f"{printable(self.path)} already exists"

@@ -15,7 +15,7 @@ from hashlib import sha256
 from attrs import asdict, field, frozen, validators
 
 from tileferry.domain.canonical import JsonValue
-from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.errors import InvalidValueError, Remedy
 from tileferry.domain.json import JsonObject, parse_json
 from tileferry.domain.partitions.partition import Partition, PartitionKey, PartitionStatus, day
 from tileferry.domain.runs import RunId
@@ -74,7 +74,7 @@ class BackfillRequest:
                 field="BackfillRequest.last_date",
                 value=self.last_date.isoformat(),
                 problem=f"makes {self.count} partitions; the limit is {BACKFILL_PARTITIONS_MAX}",
-                remedy="split the range into several plans",
+                remedy="make several plans with shorter ranges",
             )
 
     @property
@@ -184,7 +184,7 @@ class BackfillPlan:
             raise InvalidValueError(
                 field="BackfillPlan.lines",
                 value=len(self.lines),
-                problem="must have one line for each date of the range, in date order",
+                problem="must have one line for each date of the range, in order",
             )
         if self.counts[BackfillAction.REPROCESS] and not self.request.reprocess:
             raise field_conflict(self, "lines", "reprocess a success, which was not requested")
@@ -252,7 +252,6 @@ def _to_canonical_json(content: Mapping[str, JsonValue]) -> bytes:
 
 PLAN_BYTES_MAX = BACKFILL_PARTITIONS_MAX * 640
 """A valid line is shorter than 640 bytes, even with names of the maximum length."""
-_REMEDY = "make a new plan with `tileferry backfill plan`"
 _HEAD = ("source", "customer_id", "query_name", "first_date", "last_date")
 _FLAGS = ("reprocess", "include_terminal")
 _NAMES = ("version", "made_at", *_HEAD, *AREA_FIELDS, *_FLAGS, "lines", "hash")
@@ -273,7 +272,7 @@ def parse_plan(content: bytes) -> BackfillPlan:
     data = JsonObject.from_value(
         parse_json(content, field="plan", bytes_max=PLAN_BYTES_MAX), "plan"
     )
-    data.check_version(BACKFILL_VERSION, remedy=_REMEDY)
+    data.check_version(BACKFILL_VERSION, remedy=Remedy.REPLAN_BACKFILL)
     data.check_names(_NAMES)
     request = _parse_request(data)
     lines = data.get_list("lines")
@@ -293,8 +292,8 @@ def parse_plan(content: bytes) -> BackfillPlan:
         raise InvalidValueError(
             field="plan.hash",
             value=data.fields["hash"],
-            problem=f"does not match the plan's content, {plan.hash}: the plan was edited",
-            remedy=_REMEDY,
+            problem=f"does not match the plan's content ({plan.hash}); the plan was edited",
+            remedy=Remedy.REPLAN_BACKFILL,
         )
     return plan
 

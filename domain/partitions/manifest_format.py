@@ -307,5 +307,5 @@ def _refuse(field: str, problem: str, value: object = None) -> NoReturn:
         field=field,
         value=value,
         problem=problem,
-        remedy="a raw partition cannot be repaired; start a new run of its partition",
+        remedy="raw partitions are never repaired; start a new run of the partition",
     )

@@ -49,6 +49,7 @@ from tileferry.domain.errors import (
     TileManagerError,
     TileNotFoundError,
     TileTooLargeError,
+    WorkInProgressError,
 )
 from tileferry.domain.retry import ErrorClass, Final, RateLimited, Retryable
 from tileferry.domain.text import SHOWN_CHARS_MAX, printable
@@ -148,6 +149,7 @@ ERROR_CLASSES: Mapping[type[BaseException], Rule] = MappingProxyType(
         InvalidStateError: Final(),
         MisuseError: Final(),
         NotFoundError: Final(),
+        WorkInProgressError: Final(),
         IllegalTransitionError: Final(),
         NotPermittedError: Final(),
         ResolutionRejectionError: Final(),

@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 
 from attrs import evolve
 
+from tileferry.domain.errors import Remedy
 from tileferry.domain.retry import (
     RUN_POLICY,
     DecisionRecord,
@@ -30,10 +31,7 @@ from tileferry.domain.state_machine import Actor, Change
 from tileferry.domain.text import format_utc, printable
 
 MAX_RESCUES = 5
-_PARTITION_FIRST = (
-    "its partition failed too and needs a new run: use tileferry state retry, or tileferry"
-    " backfill plan and apply if the run left no raw partition"
-)
+_PARTITION_FIRST = "its partition failed with it and needs a new run"
 
 
 def record_error(
@@ -122,7 +120,9 @@ def retry_now(run: Run, *, actor: Actor, now: datetime, reason: str) -> Change[R
     RETRY_NOW.permit(run.subject, run.status, actor, now, reason)
     # The partition failed together with its run and needs a new run.
     if is_permanent(run) and run.kind is RunKind.ACQUIRE_PARTITION:
-        raise build_transition_error(RETRY_NOW, run, actor, _PARTITION_FIRST)
+        raise build_transition_error(
+            RETRY_NOW, run, actor, _PARTITION_FIRST, remedy=Remedy.RETRY_PARTITION
+        )
     return RETRY_NOW.change(run, evolve(run, next_retry_at=now), actor=actor, at=now, reason=reason)
 
 

@@ -7,7 +7,7 @@ from typing import assert_never
 from attrs import evolve
 
 from tileferry.domain.canonical import JsonValue
-from tileferry.domain.errors import IllegalTransitionError
+from tileferry.domain.errors import IllegalTransitionError, Remedy
 from tileferry.domain.runs.run import (
     Run,
     RunId,
@@ -121,10 +121,15 @@ def check_lease_holder(
 
 
 def build_transition_error(
-    rule: Transition[RunStatus], run: Run, actor: Actor, problem: str
+    rule: Transition[RunStatus],
+    run: Run,
+    actor: Actor,
+    problem: str,
+    *,
+    remedy: Remedy | str = "",
 ) -> IllegalTransitionError:
     """Return the error that says why ``run`` cannot make the transition ``rule``."""
-    return rule.build_error(run.subject, run.status, actor, problem)
+    return rule.build_error(run.subject, run.status, actor, problem, remedy=remedy)
 
 
 def submit(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 
-from tileferry.domain.errors import IllegalTransitionError, InvalidValueError
+from tileferry.domain.errors import IllegalTransitionError, InvalidValueError, Remedy
 from tileferry.domain.tiles.tile_id import TileId
 
 MAX_PER_TILE_ATTEMPTS = 5
@@ -52,11 +52,12 @@ def move_status(tile: TileId, current: VotingStatus, target: VotingStatus) -> Vo
             raise InvalidValueError(field=name, value=status, problem="must be a VotingStatus")
     if target is current or target in VOTING_MOVES[current]:
         return target
+    remedy: Remedy | str
     if current is VotingStatus.UPLOAD_GIVEUP:
-        problem = (
-            "its upload attempts are used up and an operator must decide; see `tileferry giveups`"
-        )
+        problem = "its upload attempts are used up and an operator must decide"
+        remedy = Remedy.LIST_GIVEUPS
     else:
+        remedy = ""
         onward = " or ".join(sorted(VOTING_MOVES[current]))
         problem = f"it can only become {onward}" if onward else "this status is final"
     raise IllegalTransitionError(
@@ -65,6 +66,7 @@ def move_status(tile: TileId, current: VotingStatus, target: VotingStatus) -> Vo
         status=current.value,
         actor="tileferry",
         problem=problem,
+        remedy=remedy,
     )
 
 

@@ -1,4 +1,4 @@
-"""``tileferry audit``: what happened, whether the log can be trusted, and what it adds up to."""
+"""``tileferry audit``: read, verify, summarize and replay the audit log."""
 
 import re
 from datetime import UTC, datetime
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from tileferry.application.audit_reader import DecodedEntry
     from tileferry.domain.audit import ChainHead
 
-app = declare_group("The audit log: what was retried and why, and whether the log can be trusted.")
+app = declare_group("Read, verify and replay the audit log.")
 TAIL_LIMIT_MAX = 1_000_000
-"""All of them are held in memory, to be shown the oldest first."""
+"""They are held in memory, to be shown oldest first."""
 POLL_S = 1.0
 _HEAD = re.compile(r"(\d{1,18}):([0-9a-f]{64})")
 
@@ -41,22 +41,20 @@ def tail_command(
     limit: Annotated[
         int,
         typer.Option(
-            "-n", "--limit", metavar="N", min=0, max=TAIL_LIMIT_MAX, help="How many to show."
+            "-n", "--limit", metavar="N", min=0, max=TAIL_LIMIT_MAX, help="Show at most N."
         ),
     ] = 20,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with new entries until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Keep showing new entries until Ctrl-C.")
     ] = False,
     category: Annotated[
         str | None,
-        typer.Option(
-            "--category", metavar="NAME", help="Only of this category, such as API_REQUEST."
-        ),
+        typer.Option("--category", metavar="NAME", help="Only this category, such as API_REQUEST."),
     ] = None,
     event_type: Annotated[
         str | None,
         typer.Option(
-            "--event-type", metavar="NAME", help="Only of this type, such as retry_attempt."
+            "--event-type", metavar="NAME", help="Only this event type, such as retry_attempt."
         ),
     ] = None,
     config: ConfigFile = None,
@@ -64,14 +62,14 @@ def tail_command(
 ) -> None:
     """Show the newest entries, one line each, oldest first.
 
-    Times are UTC. With --follow and --json every entry is an object on a line of its own.
+    Times are in UTC. With --follow and --json, each entry is one JSON object on its own line.
     """
     from tileferry.application.audit_reader import DecodedEntry
     from tileferry.domain.audit import EVENT_KINDS, AuditEvent
     from tileferry.domain.errors import InvalidValueError
     from tileferry.domain.retry import RetryCategory
     from tileferry.entrypoints.cli.audit_entries import entry_to_json
-    from tileferry.entrypoints.cli.output import blame_option, open_audit, print_json
+    from tileferry.entrypoints.cli.output import blame_option, open_installation, print_json
     from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
 
     if event_type is not None and event_type not in EVENT_KINDS:
@@ -91,8 +89,9 @@ def tail_command(
 
     wanted = matches if terms else None
     progress = ItemProgress()
-    with open_audit(config, progress) as (container, reader):
-        last = container.audit_log().read_head().sequence
+    with open_installation(config, progress) as installation:
+        reader = installation.audit_reader
+        last = reader.log.read_head().sequence
         with ProgressView(progress):
             newest = reader.read_newest(limit, wanted, holding=terms)
         if json and not follow:
@@ -106,7 +105,7 @@ def tail_command(
                 last, read = entry.sequence, DecodedEntry.from_entry(entry)
                 if wanted is None or (read.event is not None and wanted(read.event)):
                     _print_entry(read, json=json)
-            container.clock().sleep(POLL_S)
+            installation.clock.sleep(POLL_S)
 
 
 def _print_entry(read: "DecodedEntry", *, json: bool) -> None:
@@ -134,28 +133,28 @@ def verify_command(
         typer.Option(
             "--expect-head",
             metavar="N:HASH",
-            help="A head that was printed earlier: the log must have passed through it.",
+            help="Head printed by an earlier verification; the log must contain it.",
         ),
     ] = None,
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Check that every entry is as it was written, and none is missing.
+    """Verify that no entry of the audit log was changed or removed.
 
-    It walks the whole chain and reads every event. Exit code 3 when it is broken.
+    Walks the whole hash chain and reads every event. Exit code 3 if the log is broken.
 
-    Note the head that is printed, somewhere else: given as --expect-head, it lets the next
-    verification also find a log whose end was cut off or written anew.
+    Store the printed head elsewhere: with --expect-head, the next verification also detects a log
+    whose end was cut off or rewritten.
     """
     from tileferry.entrypoints.cli.audit_view import render_verification, verification_to_json
     from tileferry.entrypoints.cli.exit_codes import ExitCode
-    from tileferry.entrypoints.cli.output import open_audit, print_json, stdout
+    from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
     from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
 
     noted = None if expect_head is None else _parse_head(expect_head)
     progress = ItemProgress()
-    with open_audit(config, progress) as (_, reader), ProgressView(progress):
-        result = reader.verify(noted)
+    with open_installation(config, progress) as installation, ProgressView(progress):
+        result = installation.audit_reader.verify(noted)
     if json:
         print_json("tileferry.audit.verify.v1", verification_to_json(result))
     else:
@@ -197,36 +196,35 @@ def stats_command(
         typer.Option(
             "--alert-rate",
             metavar="N/min",
-            help="Alert when a minute had more retries of one category than this.",
+            help="Alert if a category had more than N retries in any minute.",
         ),
     ] = None,
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Add up retries by category, draw them over time, and raise alerts.
+    """Summarize retries by category, with a chart and alerts.
 
-    Exit code 3 on an alert. --alert-rate holds for every category; without it,
-    audit.alert_retries_per_minute and retry.CATEGORY.alert_retries_per_minute of the
-    configuration do.
+    Exit code 3 on an alert. --alert-rate applies to every category; without it, the settings
+    audit.alert_retries_per_minute and retry.CATEGORY.alert_retries_per_minute apply.
     """
     from tileferry.domain.audit import AuditStatistics, find_alerts
     from tileferry.entrypoints.cli.audit_view import render_stats, stats_to_json
     from tileferry.entrypoints.cli.exit_codes import ExitCode
-    from tileferry.entrypoints.cli.output import open_audit, print_json, stdout
+    from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
     from tileferry.entrypoints.cli.parsing import parse_alert_rate, parse_since
     from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
     from tileferry.entrypoints.config.retry_overrides import build_alert_thresholds
 
     thresholds = None if alert_rate is None else parse_alert_rate(alert_rate)
     progress = ItemProgress()
-    with open_audit(config, progress) as (container, reader):
-        now = datetime.fromtimestamp(container.clock().now(), UTC)
+    with open_installation(config, progress) as installation:
+        now = datetime.fromtimestamp(installation.clock.now(), UTC)
         statistics = AuditStatistics(since=parse_since(since, now=now), until=now)
         with ProgressView(progress):
-            for read in reader.read_since(statistics.since):
+            for read in installation.audit_reader.read_since(statistics.since):
                 if read.event is not None:
                     statistics.add(read.event)
-        settings = container.config()
+        settings = installation.config
     if thresholds is None:
         per_minute = settings.audit.alert_retries_per_minute
         thresholds = build_alert_thresholds(per_minute, settings.retry)
@@ -251,33 +249,28 @@ def replay_command(
         str,
         typer.Argument(
             metavar="ID",
-            help="A sequence number, a correlation id, an idempotency key, or a subject.",
+            help="Sequence number, correlation id, idempotency key or subject.",
         ),
     ],
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Make each retry decision again from what was recorded.
+    """Recompute retry decisions from their recorded inputs.
 
-    Exit code 3 when one differs.
+    Exit code 3 if one differs from what was recorded.
     """
-    from tileferry.domain.errors import InvalidValueError
+    from tileferry.domain.errors import InvalidValueError, NotFoundError, Remedy
     from tileferry.domain.validation import is_unicode
     from tileferry.entrypoints.cli.audit_entries import render_replay, replay_to_json
     from tileferry.entrypoints.cli.exit_codes import ExitCode
-    from tileferry.entrypoints.cli.output import open_audit, print_json, stdout
+    from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
 
     if not is_unicode(name):
         raise InvalidValueError(field="ID", value=name, problem="must be text in valid Unicode")
-    with open_audit(config) as (_, reader):
-        entries = list(reader.find_about(name))
+    with open_installation(config) as installation:
+        entries = list(installation.audit_reader.find_about(name))
     if not entries:
-        raise InvalidValueError(
-            field="ID",
-            value=name,
-            problem="is not in the audit log",
-            remedy="tileferry audit tail shows what is",
-        )
+        raise NotFoundError(what="audit entry", name=name, remedy=Remedy.TAIL_AUDIT_LOG)
     if json:
         print_json("tileferry.audit.replay.v1", replay_to_json(entries))
     else:

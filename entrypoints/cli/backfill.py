@@ -1,4 +1,4 @@
-"""``tileferry backfill``: many dates at once, planned first, and done exactly as planned."""
+"""``tileferry backfill``: runs for a range of dates, planned first, applied exactly as planned."""
 
 import os
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tileferry.domain.errors import PlanDriftedError
     from tileferry.domain.partitions import BackfillPlan, Partition
 
-app = declare_group("Many dates of a query at once: plan them, look at the plan, apply it.")
+app = declare_group("Plan and apply runs for a range of dates.")
 PLAN_SCHEMA = "tileferry.backfill.plan.v1"
 APPLY_SCHEMA = "tileferry.backfill.apply.v1"
 _DRIFT_SHOWN_MAX = 20
@@ -61,23 +61,27 @@ def plan_command(
     zoom: ZoomOption,
     sector: SectorOption,
     reprocess: Annotated[
-        bool, typer.Option("--reprocess", help="Take successes, too; they stay readable.")
+        bool, typer.Option("--reprocess", help="Include successful partitions; they stay readable.")
     ] = False,
     include_terminal: Annotated[
-        bool, typer.Option("--include-terminal", help="Take failures that were given up, too.")
+        bool, typer.Option("--include-terminal", help="Include terminal failures.")
     ] = False,
     out: Annotated[
         Path,
         typer.Option(
-            "--out", metavar="FILE", help="Where to write the plan; a new file.", dir_okay=False
+            "--out",
+            metavar="FILE",
+            help="File to write the plan to; must not exist.",
+            dir_okay=False,
         ),
     ],
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Write down what each day of a range would get; nothing is changed.
+    """Write a plan: which dates of the range would get a run. Changes nothing else.
 
-    The plan has a hash over every line: backfill apply does exactly what it says, or refuses.
+    The plan carries a hash of its content: `backfill apply` does exactly what the plan says, or
+    refuses.
     """
     from tileferry.adapters.filesystem import write_file_atomically
     from tileferry.domain.errors import InvalidValueError
@@ -203,7 +207,7 @@ def apply_command(
     file: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE", help="What backfill plan wrote.", exists=True, dir_okay=False
+            metavar="FILE", help="Plan written by `backfill plan`.", exists=True, dir_okay=False
         ),
     ],
     reason: ReasonOption,
@@ -211,12 +215,11 @@ def apply_command(
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Do exactly what a plan says, or refuse and name what has changed.
+    """Apply a plan exactly, or refuse and list what has changed since.
 
-    Applied again, it starts nothing twice. Its runs go after all fresh work.
+    Applying it again starts nothing twice. Backfill runs have the lowest priority.
 
-    Exit codes: 0 done, also when nothing was left to do; 2 the file is no plan, or was changed; 4
-    refused.
+    Exit codes: 0 done, or nothing to do; 2 the file is not a plan, or was modified; 4 refused.
     """
     from tileferry.adapters.filesystem import read_plan_file
     from tileferry.domain.errors import PlanDriftedError

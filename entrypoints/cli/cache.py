@@ -1,4 +1,4 @@
-"""``tileferry cache``: what the cache holds, and whether it is sound."""
+"""``tileferry cache``: what the cache holds, and whether it can be trusted."""
 
 import shlex
 from datetime import UTC, datetime
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tileferry.application.cache.readiness import ReadinessReport
     from tileferry.domain.tiles import SectorClass
 
-app = declare_group("The tile cache: what it holds and whether it is sound.")
+app = declare_group("Inspect, verify, pin, export and import the tile cache.")
 READINESS_SCHEMA = "tileferry.cache.readiness.v1"
 STDOUT = Path("-")
 
@@ -40,7 +40,7 @@ STDOUT = Path("-")
     "stats", epilog=format_examples("tileferry cache stats", "tileferry cache stats --json")
 )
 def stats_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
-    """Show how much the cache holds, and what limits it."""
+    """Show the size of the cache and its limits."""
     from attrs import asdict
 
     from tileferry.domain.text import format_bytes
@@ -89,23 +89,23 @@ def verify_command(
         typer.Option(
             "--sector",
             metavar="SECTOR",
-            help="How fresh the tiles must be: as for active_conflict, the default, or for"
-            " stable_rear.",
+            help="Sector, which sets the maximum age of tiles: older ones are stale in"
+            " active_conflict (the default), downgraded in stable_rear.",
         ),
     ] = None,
     on: Annotated[
         str | None,
-        typer.Option("--on", metavar="DATE", help="The day of the flight, in UTC; by default now."),
+        typer.Option("--on", metavar="DATE", help="Date of the flight, in UTC (default: now)."),
     ] = None,
     source: OwnSourceOption = None,
     max_holes: Annotated[
         int | None,
         typer.Option(
-            "--max-holes", metavar="N", min=0, help="How many may be missing; by default none."
+            "--max-holes", metavar="N", min=0, help="Maximum number of missing tiles (default: 0)."
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Look at the rows only, not at the tiles' bytes.")
+        bool, typer.Option("--quick", help="Check the metadata only; do not read the tiles.")
     ] = False,
     geojson: Annotated[
         Path | None,
@@ -113,32 +113,33 @@ def verify_command(
             "--geojson",
             metavar="FILE|-",
             dir_okay=False,
-            help="Draw what is wrong into this file, for any map program; - is stdout.",
+            help="Write the flaws to a GeoJSON file, for any map program; - is stdout.",
         ),
     ] = None,
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Check every tile, or judge an area for a flight: GO or NO-GO.
+    """Check every tile, or decide GO or NO-GO for an area.
 
-    Exit code 3 when something is damaged, or the area is not ready.
+    Exit code 3 if a tile is damaged, or the area is not ready.
 
-    Without an area, every byte of every tile is checked against its row. Bytes that no row names
-    (of tiles deleted, replaced or never confirmed) are counted as dead: they are no damage, and
-    compaction gives them back.
+    Without an area, the bytes of every tile are compared with its checksum. Bytes that belong to
+    no tile (deleted, replaced or never committed) are counted as dead; they are not damage, and
+    compaction reclaims them.
 
-    An area (--bbox or --area, with --zoom) is not ready when a tile is damaged, stale, of a
-    resolution that is not accepted, or missing beyond --max-holes. Downgraded tiles are a warning.
+    An area (--bbox or --area, with --zoom) is NO-GO if a tile is damaged, stale or of an
+    unacceptable resolution, or if more than --max-holes tiles are missing. Downgraded tiles are a
+    warning.
     """
     from rich.console import Console
 
+    from tileferry.application.cache.readiness import ReadinessQuery, get_end_of_day
     from tileferry.domain.tiles import SectorClass
     from tileferry.entrypoints.cli.cache_view import readiness_to_json, render_readiness
     from tileferry.entrypoints.cli.exit_codes import ExitCode
-    from tileferry.entrypoints.cli.output import open_container, print_json, stdout
+    from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
     from tileferry.entrypoints.cli.parsing import parse_coverage, parse_day
     from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
-    from tileferry.entrypoints.readiness import ReadinessQuery, check_readiness, get_end_of_day
 
     if bbox is None and area is None:
         about_area = (zoom, sector, on, flight, source, max_holes, geojson)
@@ -151,10 +152,10 @@ def verify_command(
     _check_readiness_options(flight, source, geojson, json=json)
     sector_class = SectorClass(sector or SectorClass.ACTIVE_CONFLICT)
     progress = ItemProgress()
-    with open_container(config, progress) as container:
-        settings = container.config()
+    with open_installation(config, progress) as installation:
+        settings = installation.config
         coverage = parse_coverage(settings, bbox, area, zoom)
-        now = datetime.fromtimestamp(container.clock().now(), UTC)
+        now = datetime.fromtimestamp(installation.clock.now(), UTC)
         query = ReadinessQuery(
             coverage=coverage,
             sector=sector_class,
@@ -167,7 +168,7 @@ def verify_command(
             quick=quick,
         )
         with ProgressView(progress):
-            report = check_readiness(container, query)
+            report = installation.readiness.check(query)
     repairs = []
     if query.source == settings.source:
         repairs = _build_repair_commands(report, sector_class, flight=flight, config=config)
@@ -188,24 +189,16 @@ def verify_command(
 
 def _verify_all_tiles(config: Path | None, *, json: bool) -> None:
     """Read every tile, report the damage, and end with an error if there is any."""
-    from tileferry.entrypoints.cache_session import lock_cache
-    from tileferry.entrypoints.cli.cache_view import (
-        CacheVerification,
-        render_verification,
-        verification_to_json,
-    )
+    from tileferry.entrypoints.cli.cache_view import render_verification, verification_to_json
     from tileferry.entrypoints.cli.exit_codes import ExitCode
-    from tileferry.entrypoints.cli.output import open_checked, print_json, stdout
+    from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
     from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
 
-    result, progress = CacheVerification(), ItemProgress()
-    with (
-        open_checked(config) as container,
-        lock_cache(container),  # a writer would look like damage
-        ProgressView(progress),
-    ):
-        for finding in container.tile_store().verify(progress):
-            result.add(finding)
+    progress = ItemProgress()
+    with open_installation(config, progress) as installation:
+        verification = installation.cache_verification
+        with ProgressView(progress):
+            result = verification.verify()
     if json:
         print_json("tileferry.cache.verify.v1", verification_to_json(result))
     else:
@@ -287,9 +280,9 @@ def _write_geojson(report: "ReadinessReport", path: Path) -> None:
 
 @app.command("pin", epilog=format_examples("tileferry cache pin --flight F7"))
 def pin_command(*, flight: FlightOption, config: ConfigFile = None, json: JsonFlag = False) -> None:
-    """Keep a flight's tiles from being evicted.
+    """Protect a flight's tiles from eviction, until it is unpinned.
 
-    They stay until the flight is unpinned. A tile is of the flight that it was last downloaded for.
+    A tile belongs to the flight that it was last downloaded for.
     """
     from tileferry.entrypoints.cli.output import stderr
 
@@ -302,7 +295,7 @@ def pin_command(*, flight: FlightOption, config: ConfigFile = None, json: JsonFl
 def unpin_command(
     *, flight: FlightOption, config: ConfigFile = None, json: JsonFlag = False
 ) -> None:
-    """Let a flight's tiles be evicted again."""
+    """Allow a flight's tiles to be evicted again."""
     _set_pin(config, flight, pin=False, json=json)
 
 

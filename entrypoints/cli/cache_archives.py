@@ -50,13 +50,13 @@ def add_archive_commands(app: typer.Typer) -> None:
 
 def export_command(
     *,
-    dest: Annotated[Path, typer.Argument(metavar="DEST", help="The file or folder to make.")],
+    dest: Annotated[Path, typer.Argument(metavar="DEST", help="File or folder to create.")],
     form: Annotated[
         Literal["tree", "mbtiles", "pmtiles"] | None,
         typer.Option(
             "--format",
             metavar="FORMAT",
-            help="tree, mbtiles or pmtiles; by default as the suffix of DEST says, or tree.",
+            help="tree, mbtiles or pmtiles (default: by the suffix of DEST, else tree).",
         ),
     ] = None,
     bbox: BboxOption = None,
@@ -65,32 +65,35 @@ def export_command(
     source: SourceOption = None,
     name: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="What the archive calls itself; by default as DEST."),
+        typer.Option(metavar="TEXT", help="Name in the archive's metadata (default: from DEST)."),
     ] = None,
     attribution: Annotated[
         str | None,
         typer.Option(
-            metavar="TEXT", help="Who is to be named with the pictures; by default xyz.attribution."
+            metavar="TEXT", help="Attribution in the archive's metadata (default: xyz.attribution)."
         ),
     ] = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Take the place of an archive that is there.")
+        bool, typer.Option("--replace", help="Replace an existing archive.")
     ] = False,
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Write tiles to a folder z/x/y.png, an MBTiles or a PMTiles file.
+    """Export tiles to a folder, an MBTiles file or a PMTiles file.
 
-    Without an area, all tiles of the source (by default c11.source). Every tile is checked when
-    it is read and once more in the finished archive; only then the archive gets its name. The
-    cache is not changed, and a download may go on beside it. Exit codes: 0 done; 3 damaged tiles
-    were left out; 4 DEST is there already, or there is nothing to export.
+    A folder has the tiles as z/x/y.png (or .jpg, .webp). Without an area, exports all tiles of the
+    source (default: c11.source). Every tile is verified when it is read, and again in the finished
+    archive, which gets its name only then. The cache is not changed; a download can run at the same
+    time.
+
+    Exit codes: 0 done; 3 damaged tiles were left out; 4 DEST already exists, or there is nothing
+    to export.
     """
     from tileferry.domain.archives import ArchiveFormat, detect_format
     from tileferry.domain.tiles.tile_id import check_source
     from tileferry.entrypoints.archives import build_archive_target, build_export_request
     from tileferry.entrypoints.cli.exit_codes import ExitCode
-    from tileferry.entrypoints.cli.output import blame_option, open_checked, print_json
+    from tileferry.entrypoints.cli.output import blame_option, open_installation, print_json
     from tileferry.entrypoints.cli.parsing import parse_area_box, parse_zooms
     from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
     from tileferry.entrypoints.cli.signals import StopSignals
@@ -99,8 +102,8 @@ def export_command(
     archive_format = detect_format(dest.name) if form is None else ArchiveFormat(form)
     target = build_archive_target(archive_format, dest.absolute(), replace=replace)
     progress = ItemProgress()
-    with open_checked(config, progress) as container, StopSignals():
-        settings = container.config()
+    with open_installation(config, progress) as installation, StopSignals():
+        settings = installation.config
         if source is not None:
             check_source(source, field="--source")
         is_all = bbox is None and area is None
@@ -117,7 +120,7 @@ def export_command(
                 attribution=attribution,
             )
         with ProgressView(progress):
-            report = container.cache_export().export(request, target)
+            report = installation.archive_export.export(request, target)
     if json:
         print_json(EXPORT_SCHEMA, _export_to_json(report, dest, archive_format, request.source))
     else:
@@ -129,14 +132,14 @@ def import_command(
     *,
     src: Annotated[
         Path,
-        typer.Argument(metavar="SRC", exists=True, help="An MBTiles file, or a folder z/x/y.png."),
+        typer.Argument(metavar="SRC", exists=True, help="MBTiles file, or a folder z/x/y.png."),
     ],
     form: Annotated[
         Literal["tree", "mbtiles"] | None,
         typer.Option(
             "--format",
             metavar="FORMAT",
-            help="tree or mbtiles; by default mbtiles for a file, tree for a folder.",
+            help="tree or mbtiles (default: mbtiles for a file, tree for a folder).",
         ),
     ] = None,
     source: SourceOption = None,
@@ -145,29 +148,30 @@ def import_command(
         typer.Option(
             "--sector",
             metavar="SECTOR",
-            help="How fresh the tiles must be: as for active_conflict or for stable_rear.",
+            help="Sector, which sets the maximum age of tiles: active_conflict refuses older tiles,"
+            " stable_rear downgrades them.",
         ),
     ] = "active_conflict",
     flight: Annotated[
-        str, typer.Option("--flight", metavar="FLIGHT", help="The flight that the tiles are for.")
+        str, typer.Option("--flight", metavar="FLIGHT", help="Flight that the tiles are for.")
     ] = "import",
     produced_at: Annotated[
         str | None,
         typer.Option(
-            metavar="DATE", help="When the pictures were taken, where the archive does not say it."
+            metavar="DATE", help="When the images were taken, for tiles whose archive does not say."
         ),
     ] = None,
     resolution: Annotated[
         float | None,
         typer.Option(
             metavar="M",
-            help="Metres a pixel, where the archive does not say it; by default as the level has.",
+            help="Meters per pixel, for tiles whose archive does not say (default: by zoom level).",
         ),
     ] = None,
     replace_tiles: Annotated[
         bool,
         typer.Option(
-            "--replace-tiles", help="Take the place of tiles with other bytes, unless newer."
+            "--replace-tiles", help="Replace tiles of the cache that differ, unless they are newer."
         ),
     ] = False,
     config: ConfigFile = None,
@@ -175,10 +179,11 @@ def import_command(
 ) -> None:
     """Import an archive, with the same checks as a download.
 
-    What the cache has already, to the byte, is passed over; so an import that was ended is run
-    again to go on. A tile with other bytes than the cache's is refused, unless --replace-tiles.
-    Exit codes: 0 done; 3 some entries were refused; 4 the archive cannot be read, the cache is in
-    use, or too small.
+    Tiles that the cache already has, byte for byte, are skipped, so re-running resumes. A tile
+    that differs from the cache's is refused unless --replace-tiles is given.
+
+    Exit codes: 0 done; 3 some entries were refused; 4 the archive cannot be read, or the cache is
+    in use or too small.
     """
     from attrs import asdict, evolve
 
@@ -187,9 +192,8 @@ def import_command(
     from tileferry.domain.errors import InvalidValueError
     from tileferry.domain.tiles import SectorClass
     from tileferry.entrypoints.archives import build_archive_source
-    from tileferry.entrypoints.cache_session import lock_cache
     from tileferry.entrypoints.cli.exit_codes import ExitCode
-    from tileferry.entrypoints.cli.output import open_checked, print_json
+    from tileferry.entrypoints.cli.output import open_installation, print_json
     from tileferry.entrypoints.cli.parsing import parse_day_or_time
     from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
     from tileferry.entrypoints.cli.signals import StopSignals
@@ -199,10 +203,10 @@ def import_command(
     stop = StopSignals()
     archive = build_archive_source(archive_format, src.absolute(), check=stop.check)
     progress = ItemProgress(stop)
-    with open_checked(config, progress) as container, lock_cache(container), stop:
+    with open_installation(config, progress) as installation, installation.hold_cache(), stop:
         try:
             request = ImportRequest(
-                source=source or container.config().source,
+                source=source or installation.config.source,
                 flight_id=flight,
                 sector_class=SectorClass(sector),
                 produced_at=None
@@ -213,13 +217,14 @@ def import_command(
             )
         except InvalidValueError as error:
             raise evolve(error, field=_IMPORT_OPTIONS.get(error.field, error.field)) from None
-        importer = container.archive_import()
+        importer = installation.archive_import
         stop.defer()
         with ProgressView(progress):
             report = importer.import_archive(archive, request)
     if json:
         body = {"path": str(src), "format": archive_format.value, "source": request.source}
-        print_json(IMPORT_SCHEMA, {**body, **asdict(report)})
+        refused = [{"place": place, "problem": why} for place, why in _word_refusals(report)]
+        print_json(IMPORT_SCHEMA, {**body, **asdict(report), "refused": refused})
     else:
         _print_import(report, src)
     raise typer.Exit(ExitCode.PARTIAL if report.entries_refused else ExitCode.DONE)
@@ -282,6 +287,16 @@ def _print_export(report: "ExportReport", dest: Path, form: "ArchiveFormat") -> 
     print_refusals("damaged tile", "why", named, count=report.tiles_damaged)
 
 
+def _word_refusals(report: "ImportReport") -> list[tuple[str, str]]:
+    from tileferry.entrypoints.cli.remedies import word_remedy
+
+    return [
+        (entry.place, f"{entry.problem}; {remedy}" if remedy else entry.problem)
+        for entry in report.refused
+        for remedy in (word_remedy(entry.remedy),)
+    ]
+
+
 def _print_import(report: "ImportReport", src: Path) -> None:
     from tileferry.domain.text import format_bytes
     from tileferry.entrypoints.cli.output import build_facts_table, print_refusals, stdout
@@ -295,5 +310,5 @@ def _print_import(report: "ImportReport", src: Path) -> None:
     }
     shown = {name: value for name, value in rows.items() if value}
     stdout.print(build_facts_table(f"Imported from {src}", shown))
-    named = [(entry.place, entry.problem) for entry in report.refused]
+    named = _word_refusals(report)
     print_refusals("refused", "why", named, count=report.entries_refused)

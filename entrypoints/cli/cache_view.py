@@ -2,22 +2,16 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any, assert_never
+from typing import Any
 
-from attrs import define, field
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from tileferry.adapters.filesystem.segments.maintenance import (
-    DamagedBlob,
-    DamagedSegment,
-    SegmentTally,
-    VerificationFinding,
-)
 from tileferry.application.cache.readiness import ReadinessReport
+from tileferry.application.cache.verification import VerificationReport
 from tileferry.domain.text import format_bytes, format_utc, printable
 from tileferry.domain.tiles import BBox, Flaw, FlawRegion, ReadinessCount
 from tileferry.entrypoints.cli.formatting import bbox_to_json, time_to_json
@@ -25,47 +19,8 @@ from tileferry.entrypoints.cli.output import build_facts_table
 
 # the whole cache
 
-DAMAGE_SHOWN_MAX = 20
 
-
-@define
-class CacheVerification:
-    """What ``cache verify`` found, added up as it goes."""
-
-    tiles: int = 0
-    live_bytes: int = 0
-    dead_bytes: int = 0
-    damaged_tiles: int = 0
-    damaged_segments: int = 0
-    shown: list[dict[str, object]] = field(factory=list)
-
-    def add(self, finding: VerificationFinding) -> None:
-        """Take one finding in; of the damage, only the first lines are kept."""
-        match finding:
-            case SegmentTally():
-                self.tiles += finding.live_tiles
-                self.live_bytes += finding.live_bytes
-                self.dead_bytes += finding.dead_bytes
-            case DamagedBlob():
-                self.damaged_tiles += 1
-                self._keep_damage(str(finding.tile_id), finding.segment, finding.problem)
-            case DamagedSegment():
-                self.damaged_segments += 1
-                self._keep_damage(None, finding.segment, finding.problem)
-            case _:
-                assert_never(finding)
-
-    def _keep_damage(self, tile_id: str | None, segment: int, problem: str) -> None:
-        if len(self.shown) < DAMAGE_SHOWN_MAX:
-            self.shown.append({"tile_id": tile_id, "segment": segment, "problem": problem})
-
-    @property
-    def sound(self) -> bool:
-        """Whether every tile can be trusted."""
-        return not (self.damaged_tiles or self.damaged_segments)
-
-
-def verification_to_json(result: CacheVerification) -> dict[str, object]:
+def verification_to_json(result: VerificationReport) -> dict[str, object]:
     """Return everything for scripts."""
     return {
         "sound": result.sound,
@@ -74,11 +29,18 @@ def verification_to_json(result: CacheVerification) -> dict[str, object]:
         "dead_bytes": result.dead_bytes,
         "damaged_tiles": result.damaged_tiles,
         "damaged_segments": result.damaged_segments,
-        "damage": result.shown,
+        "damage": [
+            {
+                "tile_id": None if one.tile_id is None else str(one.tile_id),
+                "segment": one.segment,
+                "problem": one.problem,
+            }
+            for one in result.damage
+        ],
     }
 
 
-def render_verification(result: CacheVerification) -> Group:
+def render_verification(result: VerificationReport) -> Group:
     """Lay out the damage, if there is any, and the totals."""
     facts = build_facts_table(
         "Cache",
@@ -91,11 +53,11 @@ def render_verification(result: CacheVerification) -> Group:
             "verdict": "sound" if result.sound else "damaged: download those areas again",
         },
     )
-    if not result.shown:
+    if not result.damage:
         return Group(facts)
     table = Table("tile", "segment", "problem", title="Damage", title_justify="left")
-    for line in result.shown:
-        table.add_row(str(line["tile_id"] or "-"), str(line["segment"]), str(line["problem"]))
+    for one in result.damage:
+        table.add_row(str(one.tile_id or "-"), str(one.segment), one.problem)
     return Group(table, facts)
 
 

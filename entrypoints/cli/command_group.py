@@ -1,7 +1,7 @@
 """How commands are declared, and the options that all of them have.
 
-What is declared is all that ``--help`` and the shell's completion need, so a module that declares
-commands imports nothing heavy: what a command does is in ``running``, imported when it is run.
+``--help`` and shell completion need the declarations only, so a module of commands imports
+nothing heavy at its top: each command imports what it needs when it runs.
 """
 
 from pathlib import Path
@@ -11,17 +11,21 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 _EXAMPLE_CHARS_MAX = 70
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object for scripts.")]
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 ConfigFile = Annotated[
     Path | None,
     typer.Option(
-        "--config", metavar="FILE", help="The configuration file.", dir_okay=False, exists=True
+        "--config",
+        metavar="FILE",
+        help="Configuration file (default: tileferry.toml in this folder, if there is one).",
+        dir_okay=False,
+        exists=True,
     ),
 ]
 
 
 class HelpGroup(TyperGroup):
-    """Gives its flags a default: to make sense of none, typer would import all of pydantic."""
+    """Gives its flags a default; without one, typer would import pydantic."""
 
     def get_params(self, ctx: Any) -> Any:
         """Return the flags; a group has no other options."""
@@ -32,10 +36,10 @@ class HelpGroup(TyperGroup):
 
 
 class HelpCommand(TyperCommand):
-    """Shows its arguments as they are typed, without braces and types."""
+    """Shows arguments as they are typed, without braces and types."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return what stands behind the command's name."""
+        """Return what follows the command's name."""
         return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -52,33 +56,33 @@ class HelpCommand(TyperCommand):
 
 
 class CommandGroup(typer.Typer):
-    """Declares commands that explain themselves in the house's way."""
+    """Declares commands whose help has this layout."""
 
     def command(self, name: str | None = None, **settings: Any) -> Any:
-        """Return what makes a function a command."""
+        """Return the decorator that makes a function a command."""
         return super().command(name, cls=HelpCommand, **settings)
 
 
 def declare_group(text: str) -> typer.Typer:
-    """Return a noun that takes verbs."""
+    """Return a noun that has verbs."""
     return CommandGroup(
         help=text, cls=HelpGroup, no_args_is_help=True, add_completion=False, rich_markup_mode=None
     )
 
 
 def declare_command() -> typer.Typer:
-    """Return a noun that is a command by itself."""
+    """Return a noun that is itself a command."""
     return CommandGroup(add_completion=False, rich_markup_mode=None)
 
 
 def format_examples(*lines: str) -> str:
-    """Return what stands below a command's help: lines that can be typed as they are."""
+    """Return the examples below a command's help, ready to be pasted into a shell."""
     title = "Examples:" if len(lines) > 1 else "Example:"
     return "\n".join(["\b", title, *(f"  {_fold_line(line)}" for line in lines)])
 
 
 def _fold_line(line: str) -> str:
-    """Break a long line before its options, in a way that a shell takes: help has 80 columns."""
+    """Break a long line before an option, with a backslash: help has 80 columns."""
     begin, *options = line.split(" --")
     rows = [begin]
     for option in options:

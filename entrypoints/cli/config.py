@@ -1,4 +1,4 @@
-"""``tileferry config``: the settings that count, and a file to begin with."""
+"""``tileferry config``: the effective settings, and a template for the file."""
 
 import os
 from pathlib import Path
@@ -13,9 +13,7 @@ from tileferry.entrypoints.cli.command_group import (
     format_examples,
 )
 
-app = declare_group(
-    "The configuration: which settings count, where from, and a file to begin with."
-)
+app = declare_group("Show the effective settings, or write a configuration template.")
 
 
 @app.command(
@@ -24,12 +22,12 @@ app = declare_group(
 def show_command(
     *,
     origin: Annotated[
-        bool, typer.Option("--origin", help="Tell where each value came from, if it was set.")
+        bool, typer.Option("--origin", help="Show where each value comes from.")
     ] = False,
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Show every setting as it counts now, in the form of the file. Secrets print as ***."""
+    """Show every setting in the file's format. Secrets are shown as ***."""
     from tileferry.entrypoints.cli.output import print_json, stdout
     from tileferry.entrypoints.config import CONFIG_FILE, load_config
     from tileferry.entrypoints.config.settings import format_settings, list_settings
@@ -61,12 +59,12 @@ def show_command(
 def init_command(
     *,
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", dir_okay=False, help="The file to write.")
+        Path, typer.Argument(metavar="FILE", dir_okay=False, help="File to write.")
     ] = Path("tileferry.toml"),
     config: ConfigFile = None,  # noqa: ARG001  # for all commands; here there is nothing to read
     json: JsonFlag = False,
 ) -> None:
-    """Write a file with every setting, each explained and none set. A file that is there stays."""
+    """Write a template: every setting, explained. Never overwrites a file."""
     from tileferry.adapters.filesystem import write_file_atomically
     from tileferry.domain.errors import AlreadyThereError
     from tileferry.entrypoints.cli.output import print_json, stdout

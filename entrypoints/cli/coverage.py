@@ -1,6 +1,5 @@
 """``tileferry coverage``: what the provider has in an area."""
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from tileferry.entrypoints.cli.command_group import (
@@ -14,10 +13,8 @@ from tileferry.entrypoints.cli.option_types import AreaOption, BboxOption, ZoomO
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tileferry.application.download.provider_calls import ProviderCalls
     from tileferry.application.download.survey import ListingSummary
     from tileferry.domain.tiles import TileCoverage
-    from tileferry.entrypoints.container import Container
 
 app = declare_command()
 SCHEMA = "tileferry.coverage.v1"
@@ -38,29 +35,21 @@ def coverage_command(
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Show what the provider has in an area, without fetching any of it.
+    """Show what the provider has in an area, without downloading it.
 
-    By zoom level: how many tiles, how large, how old and how fine. Stale tiles are refused in
-    sector active_conflict, and downgraded in stable_rear.
+    For each zoom level: number, size, age and resolution of the tiles. Stale tiles are refused in
+    sector active_conflict and downgraded in stable_rear.
     """
-    from tileferry.application.download.survey import TileGates, summarize_listing
     from tileferry.entrypoints.cli.formatting import bbox_to_json
-    from tileferry.entrypoints.cli.output import open_container, print_json, stderr, stdout
+    from tileferry.entrypoints.cli.output import open_installation, print_json, stderr, stdout
     from tileferry.entrypoints.cli.parsing import parse_coverage
     from tileferry.entrypoints.cli.progress_view import WaitPrinter
     from tileferry.entrypoints.tile_source import format_credits, get_credits
 
-    with open_container(config, WaitPrinter(stderr)) as container:
-        settings = container.config()
+    with open_installation(config, WaitPrinter(stderr)) as installation:
+        settings = installation.config
         coverage = parse_coverage(settings, bbox, area, zoom)
-        calls = build_provider_calls(container, f"coverage {coverage.bbox}")
-        download = container.download_settings()
-        gates = TileGates(
-            resolution=download.gate,
-            freshness=container.metadata_store().freshness,
-            now=datetime.fromtimestamp(container.clock().now(), UTC),
-        )
-        found = summarize_listing(calls.iter_pages(coverage, download.listing), coverage, gates)
+        found = installation.area_survey.summarize(coverage)
     if json:
         lines = [{"zoom": level, **_listing_to_json(tiles)} for level, tiles in found.items()]
         print_json(
@@ -72,22 +61,6 @@ def coverage_command(
         stdout.print(named, markup=False, soft_wrap=True)
     if not any(tiles.tiles for tiles in found.values()):
         stderr.print("The provider has nothing there; check the area and its zoom levels.")
-
-
-def build_provider_calls(container: "Container", purpose: str) -> "ProviderCalls":
-    """Return calls to the provider; their retries go to the container's listener."""
-    from tileferry.adapters.postgres import get_schema_status
-    from tileferry.application.download.provider_calls import ProviderCalls
-
-    provider = container.provider()  # first: invalid settings are reported before the database
-    get_schema_status(container.database()).check()
-    return ProviderCalls(
-        provider=provider,
-        retry=container.provider_retry(),
-        clock=container.clock(),
-        policy=container.download_settings().policy,
-        correlation_id=purpose,
-    )
 
 
 def _listing_to_json(listed: "ListingSummary") -> dict[str, Any]:

@@ -9,12 +9,12 @@ from tileferry.entrypoints.cli.command_group import (
     format_examples,
 )
 
-app = declare_group("The database: its schema and its state.")
+app = declare_group("Upgrade the database schema, or show its status.")
 
 
 @app.command("upgrade", epilog=format_examples("tileferry db upgrade"))
 def upgrade_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
-    """Bring the database's schema to what this version needs. Running it again is harmless."""
+    """Upgrade the database schema to this version. Safe to run repeatedly."""
     from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
 
     with open_installation(config) as installation:
@@ -30,7 +30,7 @@ def upgrade_command(*, config: ConfigFile = None, json: JsonFlag = False) -> Non
 
 @app.command("status", epilog=format_examples("tileferry db status", "tileferry db status --json"))
 def status_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
-    """Show the server's version and where the schema stands. Exit code 7 when it cannot be used."""
+    """Show the server version and the schema version. Exit code 7 if the schema is unusable."""
     from attrs import asdict
 
     from tileferry.entrypoints.cli.exit_codes import ExitCode

@@ -18,22 +18,22 @@ SCHEMA = "tileferry.demo.v1"
 def demo_command(
     *,
     small: Annotated[
-        bool, typer.Option("--small", help="Download fewer tiles; the story is the same.")
+        bool, typer.Option("--small", help="Download fewer tiles; the steps are the same.")
     ] = False,
     report: Annotated[
         Path,
         typer.Option(
-            "--report", metavar="FILE", help="Where the page about it goes.", dir_okay=False
+            "--report", metavar="FILE", help="Where to write the HTML report.", dir_okay=False
         ),
     ] = Path("build/demo-report.html"),
     json: JsonFlag = False,
 ) -> None:
-    """Play an operator's day: a bad provider, a lost laptop, and not one lost tile.
+    """Play an operator's day: flaky provider, power loss, no lost tile.
 
-    It takes about two minutes and leaves one HTML page, which opens offline. Everything else lives
-    in a temporary folder: nothing is read from your configuration, and nothing of yours is touched.
+    Takes about two minutes and writes one HTML report, which opens offline. Everything else is in
+    a temporary folder: the demo does not read your configuration or touch your data.
 
-    With --json, the story goes to stderr.
+    With --json, the narration goes to stderr.
     """
     from rich.console import Console
 

@@ -1,4 +1,4 @@
-"""``tileferry doctor``: is this installation fit for work?"""
+"""``tileferry doctor``: check the installation."""
 
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -28,13 +28,12 @@ _SUBJECT_CHARS = 17
 def doctor_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
     """Check this installation, and say how to fix what is wrong.
 
-    It looks at Python, the configuration and misspelt variables, the log, the database and its
-    schema, the cache's folder, disk and lock, the clock, the key, and whether the provider
-    answers, with which certificate. Read-only, except that it starts (or creates) the embedded
-    database.
+    Checks Python, the configuration, misspelled environment variables, the log, the database and
+    its schema, the cache folder, its disk and lock, the clock, the API key, and the provider and
+    its certificate. Read-only, except that it starts (or creates) the embedded database.
 
-    Exit codes: 0 nothing failed, warnings are no failure; else the code that a command would end
-    with: 2 a setting, 5 the provider, 6 the key or the certificate, 7 the database or the disk.
+    Exit codes: 0 no check failed (warnings are not failures); otherwise that of the first
+    failure: 2 a setting, 5 the provider, 6 API key or certificate, 7 the database or the disk.
     """
     from tileferry.domain.health import CheckStatus
     from tileferry.entrypoints.cli.exit_codes import ExitCode, get_exit_code
@@ -61,6 +60,7 @@ def _print_finding(finding: "CheckResult") -> None:
     from rich.text import Text
 
     from tileferry.entrypoints.cli.output import stdout
+    from tileferry.entrypoints.cli.remedies import word_remedy
 
     if stdout.is_terminal:
         stdout.print(build_finding_grid(finding))
@@ -69,12 +69,21 @@ def _print_finding(finding: "CheckResult") -> None:
     line = Text.assemble(
         (verdict, _get_style(finding.verdict)),
         f"{finding.subject:<{_SUBJECT_CHARS}}",
-        finding.found,
+        _word_found(finding),
     )
     stdout.print(line, soft_wrap=True)
     if finding.cure is not None:
-        remedy = Text(f"{'':<{_VERDICT_CHARS + _SUBJECT_CHARS}}→ {finding.cure}")
+        remedy = Text(f"{'':<{_VERDICT_CHARS + _SUBJECT_CHARS}}→ {word_remedy(finding.cure)}")
         stdout.print(remedy, soft_wrap=True)
+
+
+def _word_found(finding: "CheckResult") -> str:
+    from tileferry.entrypoints.cli.remedies import describe_error
+
+    error = finding.error
+    if error is None or finding.found != str(error):
+        return finding.found
+    return describe_error(error)
 
 
 def build_finding_grid(finding: "CheckResult") -> "Table":
@@ -82,13 +91,15 @@ def build_finding_grid(finding: "CheckResult") -> "Table":
     from rich.table import Table
     from rich.text import Text
 
+    from tileferry.entrypoints.cli.remedies import word_remedy
+
     grid = Table.grid()
     grid.add_column(width=_VERDICT_CHARS, style=_get_style(finding.verdict))
     grid.add_column(width=_SUBJECT_CHARS)
     grid.add_column(overflow="fold")
-    grid.add_row(finding.verdict.replace("_", " "), finding.subject, Text(finding.found))
+    grid.add_row(finding.verdict.replace("_", " "), finding.subject, Text(_word_found(finding)))
     if finding.cure is not None:
-        grid.add_row("", "", Text(f"→ {finding.cure}"))
+        grid.add_row("", "", Text(f"→ {word_remedy(finding.cure)}"))
     return grid
 
 
@@ -105,11 +116,13 @@ def _get_style(verdict: "CheckStatus") -> str:
 
 
 def _finding_to_json(finding: "CheckResult") -> dict[str, str | None]:
+    from tileferry.entrypoints.cli.remedies import word_remedy
+
     return {
         "subject": finding.subject,
         "verdict": finding.verdict,
-        "found": finding.found,
-        "cure": finding.cure,
+        "found": _word_found(finding),
+        "cure": None if finding.cure is None else word_remedy(finding.cure),
     }
 
 

@@ -1,6 +1,5 @@
 """``tileferry download``: bring an area into the cache."""
 
-from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from tileferry.domain.tiles import DownloadBatchReport, DownloadRequest
     from tileferry.entrypoints.cli.exit_codes import ExitCode
     from tileferry.entrypoints.cli.transfer_progress import DownloadProgress
-    from tileferry.entrypoints.container import Container
+    from tileferry.entrypoints.installation import Installation
 
 app = declare_command()
 SCHEMA = "tileferry.download.v1"
@@ -63,8 +62,8 @@ def download_command(
 ) -> None:
     """Download an area for a flight. Re-run to resume.
 
-    Exit codes: 0 done, also when nothing was left to do; 3 some tiles are still missing; 4 refused
-    (the cache is in use, or too small); 5 the provider failed; 6 key or certificate; 130 stopped.
+    Exit codes: 0 done, or nothing to do; 3 some tiles are missing; 4 refused (the cache is in use
+    or too small); 5 the provider failed; 6 API key or certificate rejected; 130 stopped.
     """
     from attrs import asdict
 
@@ -72,8 +71,9 @@ def download_command(
     from tileferry.domain.tiles import SectorClass
     from tileferry.entrypoints.cli.download_view import build_report_table, suggest_next_step
     from tileferry.entrypoints.cli.failures import error_to_json
-    from tileferry.entrypoints.cli.output import open_container, print_json, stderr, stdout
+    from tileferry.entrypoints.cli.output import open_installation, print_json, stderr, stdout
     from tileferry.entrypoints.cli.parsing import build_download_request, parse_coverage
+    from tileferry.entrypoints.cli.remedies import describe_error
     from tileferry.entrypoints.cli.signals import StoppableClock, StopSignals
     from tileferry.entrypoints.cli.transfer_progress import DownloadProgress
 
@@ -81,16 +81,15 @@ def download_command(
         raise typer.BadParameter("--again and --only-failed are opposites: give one")
     stop = StopSignals()
     progress = DownloadProgress(stop)
-    with stop, open_container(config, progress) as container:
-        container.clock.override(StoppableClock(stop))
-        settings = container.config()
+    with stop, open_installation(config, progress, clock=StoppableClock(stop)) as installation:
+        settings = installation.config
         stop.grace_s = settings.c11.stop_grace_s
         coverage = parse_coverage(settings, bbox, area, zoom)
         request = build_download_request(settings, coverage, flight, SectorClass(sector))
         box = coverage.bbox
         stderr.print(box.in_words if area is None else f"{area}: {box} ({box.in_words})")
         report, error = _run_download(
-            container,
+            installation,
             request,
             progress,
             only_failed=only_failed,
@@ -106,7 +105,7 @@ def download_command(
         elif report.tiles_requested or error is None:
             stdout.print(build_report_table(report, stopped=isinstance(error, KeyboardInterrupt)))
         if isinstance(error, TileManagerError):
-            stderr.print(f"tileferry: {error}")
+            stderr.print(f"tileferry: {describe_error(error)}")
         elif error is not None and not isinstance(error, KeyboardInterrupt):
             raise error
         next_step = suggest_next_step(report, error, request, progress)
@@ -116,7 +115,7 @@ def download_command(
 
 
 def _run_download(
-    container: "Container",
+    installation: "Installation",
     request: "DownloadRequest",
     progress: "DownloadProgress",
     *,
@@ -125,19 +124,15 @@ def _run_download(
     max_failures_share: float | None,
 ) -> "tuple[DownloadBatchReport, BaseException | None]":
     """Download under the cache lock; return the report, and the error that ended it, if any."""
-    from attrs import evolve
-
     from tileferry.domain.tiles import DownloadBatchReport, DownloadTally
-    from tileferry.entrypoints.cache_session import lock_cache
     from tileferry.entrypoints.cli.progress_view import ProgressView
 
-    key_hash = container.provider().key_hash
+    key_hash = installation.provider.key_hash
     try:
-        with lock_cache(container):
+        with installation.hold_cache():
+            downloader = installation.build_downloader(max_failures_share=max_failures_share)
             if only_failed:
-                _check_resumable(container, request, key_hash)
-            settings = evolve(container.download_settings(), max_failures_share=max_failures_share)
-            downloader = container.tile_downloader(settings=settings)
+                downloader.check_resumable(request)
             if again:
                 downloader.start_over(request)
             with ProgressView(progress):
@@ -151,14 +146,6 @@ def _run_download(
             aborted=True,
         )
         return report, error
-
-
-def _check_resumable(container: "Container", request: "DownloadRequest", key_hash: str) -> None:
-    from tileferry.domain.errors import NothingToResumeError
-
-    with closing(container.journals().open(request.journal_name(key_hash))) as journal:
-        if not (journal.complete or journal.count):
-            raise NothingToResumeError(flight_id=request.flight_id)
 
 
 def _choose_exit_code(report: "DownloadBatchReport", error: BaseException | None) -> "ExitCode":

@@ -24,6 +24,7 @@ from tileferry.domain.errors import (
     RateLimitedError,
     SatelliteProviderError,
     TileManagerError,
+    WorkInProgressError,
 )
 
 
@@ -45,6 +46,7 @@ _CODES: tuple[tuple[type[TileManagerError], ExitCode], ...] = (
     (NotFoundError, ExitCode.USAGE),
     (InvalidStateError, ExitCode.USAGE),
     (MisuseError, ExitCode.USAGE),
+    (WorkInProgressError, ExitCode.USAGE),
     (AlreadyThereError, ExitCode.REFUSED),
     (ArchiveError, ExitCode.REFUSED),
     (CacheLockError, ExitCode.REFUSED),

@@ -1,22 +1,21 @@
-"""What is installed on request only: a command that needs it says how to get it."""
+"""Imports of optional dependencies."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.errors import MisuseError
 
 
 @contextmanager
 def require_extra(name: str, *, needed_by: str) -> Iterator[None]:
-    """Import within what an extra brings; one that is missing is refused by its name."""
+    """Turn a failed import inside the block into an error that names the extra to install."""
     try:
         yield
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("tileferry"):
             raise
-        raise InvalidValueError(
-            field=needed_by,
-            value=error.name,
-            problem="this module is not installed",
-            remedy=f"pip install 'tileferry[{name}]'",
+        raise MisuseError(
+            what=needed_by,
+            problem=f"the module {error.name} is not installed",
+            remedy=f"run pip install 'tileferry[{name}]'",
         ) from error

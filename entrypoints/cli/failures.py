@@ -14,6 +14,7 @@ from typer.exceptions import TyperException
 from tileferry.domain.errors import TileManagerError
 from tileferry.domain.text import format_error, printable
 from tileferry.entrypoints.cli.exit_codes import ExitCode, get_exit_code
+from tileferry.entrypoints.cli.remedies import describe_error
 from tileferry.entrypoints.cli.tree import CommandInterrupted, OutputClosed
 
 ERROR_SCHEMA = "tileferry.error.v1"
@@ -26,7 +27,7 @@ def report_failure(error: BaseException, *, as_json: bool) -> ExitCode:
         code = get_exit_code(error)
         if as_json:
             _print_error(error_to_json(error, code))
-        _print_line(f"tileferry: {error}")
+        _print_line(f"tileferry: {describe_error(error)}")
         return code
     if isinstance(error, CommandInterrupted | KeyboardInterrupt | typer.Abort):
         _print_line("tileferry: interrupted")
@@ -60,7 +61,7 @@ def error_to_json(error: BaseException, code: ExitCode) -> dict[str, Any]:
     """Return an error for scripts; it looks the same in the object of any command."""
     match error:
         case TileManagerError():
-            message = str(error)  # safe by itself, and whole
+            message = describe_error(error)  # escaped and complete
         case KeyboardInterrupt():
             message = "interrupted"
         case _:

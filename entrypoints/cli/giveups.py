@@ -1,4 +1,4 @@
-"""``tileferry giveups``: tiles that the provider would not take, for a human to decide on."""
+"""``tileferry giveups``: tiles that the provider keeps rejecting, for a human to decide on."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tileferry.application.upload.giveups import Giveup
 
-app = declare_group("Tiles whose upload was given up: a human decides about them.")
+app = declare_group("Review tiles whose upload was given up.")
 LIST_SCHEMA = "tileferry.giveups.list.v1"
 SHOW_SCHEMA = "tileferry.giveups.show.v1"
 
@@ -30,12 +30,12 @@ SHOW_SCHEMA = "tileferry.giveups.show.v1"
 def list_command(
     *,
     flight: Annotated[
-        str | None, typer.Option("--flight", metavar="FLIGHT", help="Only of this flight.")
+        str | None, typer.Option("--flight", metavar="FLIGHT", help="Only this flight.")
     ] = None,
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """List the tiles that wait for a human, and what the provider said."""
+    """List the tiles that need a decision, and why they were rejected."""
     from tileferry.entrypoints.cli.output import open_installation, print_json, stderr, stdout
 
     with open_installation(config) as installation:
@@ -54,19 +54,14 @@ def list_command(
 )
 def show_command(
     *,
-    tile: Annotated[
-        str, typer.Argument(metavar="TILE", help="The tile, as the list has it: source/z/x/y.")
-    ],
+    tile: Annotated[str, typer.Argument(metavar="TILE", help="Tile id as listed: source/z/x/y.")],
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Show why a tile was given up, and how to give it another try.
+    """Show why a tile was given up, and how to retry it.
 
-    Its picture is taken out of the cache, into a file that can be looked at.
+    Also extracts its image from the cache into a file, so that you can look at it.
     """
-    from attrs import evolve
-
-    from tileferry.domain.errors import InvalidValueError
     from tileferry.domain.tiles import TileId
     from tileferry.entrypoints.cli.output import (
         blame_option,
@@ -81,10 +76,7 @@ def show_command(
         tile_id = TileId.parse(tile)
     with open_installation(config) as installation:
         giveups = installation.giveups
-        try:
-            giveup = giveups.get_giveup(tile_id)
-        except InvalidValueError as error:
-            raise evolve(error, field="TILE", remedy="see tileferry giveups list") from None
+        giveup = giveups.get_giveup(tile_id)
         picture = giveups.extract_image(tile_id)
     if json:
         print_json(SHOW_SCHEMA, {**_giveup_to_json(giveup), "picture": str(picture)})

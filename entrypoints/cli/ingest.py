@@ -23,32 +23,34 @@ def ingest_command(
     folder: Annotated[
         Path,
         typer.Argument(
-            metavar="DIR", help="Tiles as z/x/y.png (or .jpg, .webp).", exists=True, file_okay=False
+            metavar="DIR",
+            help="Folder of tiles: z/x/y.png (or .jpg, .webp).",
+            exists=True,
+            file_okay=False,
         ),
     ],
     flight: CapturedOption,
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Take the tiles that a flight captured into the cache, to be uploaded.
+    """Store captured tiles in the cache, ready for upload.
 
-    A metadata.json in the folder may give captured_at and resolution_m_per_px for all of them;
-    without it a file's time and the tile's size on the ground count. Run again, it takes in what
-    is new.
+    A metadata.json in the folder can give captured_at and resolution_m_per_px for all tiles;
+    otherwise the file's modification time and the zoom level's resolution are used. Re-running
+    stores only new tiles.
 
-    Exit codes: 0 done; 3 some files are no tiles; 4 the cache is in use, or too small.
+    Exit codes: 0 done; 3 some files are not tiles; 4 the cache is in use or too small.
     """
     from attrs import asdict
 
     from tileferry.adapters.filesystem import CaptureFolderFiles
     from tileferry.domain.text import printable
     from tileferry.domain.tiles import UploadRequest
-    from tileferry.entrypoints.cache_session import lock_cache
     from tileferry.entrypoints.cli.exit_codes import ExitCode
     from tileferry.entrypoints.cli.output import (
         blame_option,
         build_facts_table,
-        open_container,
+        open_installation,
         print_json,
         print_refusals,
         stderr,
@@ -62,10 +64,10 @@ def ingest_command(
     stop = StopSignals()
     card = CaptureFolderFiles(folder, check=stop.check)
     progress = ItemProgress(stop)
-    with open_container(config, progress) as container, lock_cache(container), stop:
+    with open_installation(config, progress) as installation, installation.hold_cache(), stop:
         stop.defer()
         with ProgressView(progress):
-            report = container.capture_ingest().ingest(request.flight_id, card)
+            report = installation.capture_ingest.ingest(request.flight_id, card)
     if json:
         print_json(SCHEMA, asdict(report))
     else:

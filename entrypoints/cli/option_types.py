@@ -1,6 +1,6 @@
-"""Options that several commands have: the same name, metavar and words in all of them.
+"""Options that several commands share, with the same name, metavar and help in all of them.
 
-Only what the help needs is here; the functions that read them stand beside this module.
+Their values are read by ``parsing`` and ``partition_options``, which the help does not import.
 """
 
 from enum import StrEnum
@@ -15,34 +15,35 @@ Sector = Literal["active_conflict", "stable_rear"]
 
 BboxOption = Annotated[
     str | None,
-    typer.Option("--bbox", metavar="W,S,E,N", help="The area, in degrees."),
+    typer.Option("--bbox", metavar="W,S,E,N", help="Area in degrees: west,south,east,north."),
 ]
 AreaOption = Annotated[
     str | None,
     typer.Option(
         "--area",
         metavar="NAME|FILE",
-        help="The area by its name in the configuration, or the box around a GeoJSON file.",
+        help="Area by its name in the configuration, or the bounding box of a GeoJSON file.",
     ),
 ]
-_ZOOM = typer.Option("--zoom", metavar="LEVELS", help="Zoom levels: 15,16 or 13-15.")
+_ZOOM = typer.Option("--zoom", metavar="LEVELS", help="Zoom levels, such as 15,16 or 13-15.")
 ZoomOption = Annotated[str, _ZOOM]
 OptionalZoom = Annotated[str | None, _ZOOM]
 
 # for which flight
 
-_FLIGHT = typer.Option("--flight", metavar="FLIGHT", help="The flight that the tiles are for.")
+_FLIGHT = typer.Option("--flight", metavar="FLIGHT", help="Flight that the tiles are for.")
 FlightOption = Annotated[str, _FLIGHT]
 OptionalFlight = Annotated[str | None, _FLIGHT]
 CapturedOption = Annotated[
-    str, typer.Option("--flight", metavar="FLIGHT", help="The flight that captured the tiles.")
+    str, typer.Option("--flight", metavar="FLIGHT", help="Flight that captured the tiles.")
 ]
 SectorOption = Annotated[
     Sector,
     typer.Option(
         "--sector",
         metavar="SECTOR",
-        help="How fresh the tiles must be: as for active_conflict or for stable_rear.",
+        help="Sector, which sets the maximum age of tiles: active_conflict refuses older tiles,"
+        " stable_rear downgrades them.",
     ),
 ]
 
@@ -53,7 +54,7 @@ SinceOption = Annotated[
     typer.Option(
         "--since",
         metavar="TIME",
-        help="How far back: 15m, 24h, 7d, a time with its zone, or all.",
+        help="Start of the period: 15m, 24h or 7d ago, a time with its zone, or all.",
     ),
 ]
 
@@ -61,48 +62,45 @@ SinceOption = Annotated[
 
 PartitionArgument = Annotated[
     str | None,
-    typer.Argument(metavar="PARTITION", help="A partition: source/customer/query/date."),
+    typer.Argument(metavar="PARTITION", help="Partition, as source/customer/query/date."),
 ]
 SourceOption = Annotated[
-    str | None, typer.Option("--source", metavar="NAME", help="The source of the tiles.")
+    str | None, typer.Option("--source", metavar="NAME", help="Source of the tiles.")
 ]
 OwnSourceOption = Annotated[
     str | None,
-    typer.Option(
-        "--source", metavar="NAME", help="The source of the tiles; by default c11.source."
-    ),
+    typer.Option("--source", metavar="NAME", help="Source of the tiles (default: c11.source)."),
 ]
-_CUSTOMER = typer.Option("--customer-id", metavar="NAME", help="The customer.")
+_CUSTOMER = typer.Option("--customer-id", metavar="NAME", help="Customer id.")
 CustomerOption = Annotated[str, _CUSTOMER]
 OptionalCustomer = Annotated[str | None, _CUSTOMER]
-_QUERY = typer.Option("--query", metavar="NAME", help="The name of the query.")
+_QUERY = typer.Option("--query", metavar="NAME", help="Query name.")
 QueryOption = Annotated[str, _QUERY]
 OptionalQuery = Annotated[str | None, _QUERY]
 DateOption = Annotated[
     str | None,
-    typer.Option("--date", "--logical-date", metavar="DATE", help="The day: 2026-03-01."),
+    typer.Option("--date", "--logical-date", metavar="DATE", help="Date, such as 2026-03-01."),
 ]
-_FROM = typer.Option("--from", metavar="DATE", help="The first day of a range.")
+_FROM = typer.Option("--from", metavar="DATE", help="First date of a range.")
 FromOption = Annotated[str, _FROM]
 OptionalFrom = Annotated[str | None, _FROM]
-_TO = typer.Option("--to", metavar="DATE", help="The last day of a range, included.")
+_TO = typer.Option("--to", metavar="DATE", help="Last date of a range, inclusive.")
 ToOption = Annotated[str, _TO]
 OptionalTo = Annotated[str | None, _TO]
 
-# which runs; typer knows no list of a Literal, so what may be repeated is an enum
+# which runs; typer does not support a list of a Literal, so repeatable options are enums
 
 KnownRunKind = StrEnum("KnownRunKind", "acquire_partition download_area upload_flight")
 KnownRunStatus = StrEnum("KnownRunStatus", "discovered processing passed needs_review failed error")
 KnownPartitionStatus = StrEnum("KnownPartitionStatus", "pending success failed")
 
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Run id.")]
 KindOption = Annotated[
     list[KnownRunKind] | None,
     typer.Option(
         "--kind",
         metavar="KIND",
-        help="Only of this kind: acquire_partition, download_area or upload_flight."
-        " May be repeated.",
+        help="Only this kind: acquire_partition, download_area or upload_flight. Repeatable.",
     ),
 ]
 RunStatusOption = Annotated[
@@ -110,8 +108,8 @@ RunStatusOption = Annotated[
     typer.Option(
         "--status",
         metavar="STATUS",
-        help="Only of this status: discovered, processing, passed, needs_review, failed or error."
-        " May be repeated.",
+        help="Only this status: discovered, processing, passed, needs_review, failed or error."
+        " Repeatable.",
     ),
 ]
 PartitionStatusOption = Annotated[
@@ -119,33 +117,31 @@ PartitionStatusOption = Annotated[
     typer.Option(
         "--status",
         metavar="STATUS",
-        help="Only of this status: pending, success or failed. May be repeated.",
+        help="Only this status: pending, success or failed. Repeatable.",
     ),
 ]
 
 # how much of a list
 
 LimitOption = Annotated[
-    int, typer.Option("-n", "--limit", metavar="N", min=1, max=100_000, help="How many to show.")
+    int, typer.Option("-n", "--limit", metavar="N", min=1, max=100_000, help="Show at most N.")
 ]
 AfterOption = Annotated[
     str | None,
-    typer.Option(
-        "--after", metavar="PARTITION", help="Go on behind this one, as the list before said."
-    ),
+    typer.Option("--after", metavar="PARTITION", help="Continue after this partition."),
 ]
 
-# whose word it is
+# who decided, and why
 
 ReasonOption = Annotated[
     str,
-    typer.Option("--reason", metavar="TEXT", help="Why you do this; the audit log keeps it."),
+    typer.Option("--reason", metavar="TEXT", help="Why; recorded in the audit log."),
 ]
 ConfirmOption = Annotated[
     int | None,
     typer.Option(
         "--confirm-count",
         metavar="N",
-        help="How many partitions you mean; needed from 10 on without a terminal.",
+        help="Confirm the number of partitions; required for 10 or more when not at a terminal.",
     ),
 ]

@@ -19,9 +19,8 @@ from tileferry.domain.text import printable
 from tileferry.entrypoints.config import load_config
 
 if TYPE_CHECKING:
-    from tileferry.application.audit_reader import AuditReader
+    from tileferry.application.ports import Clock
     from tileferry.application.ports.progress import ProgressListener
-    from tileferry.entrypoints.container import Container
     from tileferry.entrypoints.installation import Installation
 
 
@@ -45,16 +44,24 @@ stderr = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_w
 
 
 @contextmanager
-def open_installation(config_file: Path | None, **parts: Any) -> Iterator["Installation"]:
-    """Open the installation for one command, with its log, and close it at the end.
-
-    ``parts`` are the installation's clock and its progress listener, where a command has its own.
-    """
+def open_installation(
+    config_file: Path | None,
+    listener: "ProgressListener | None" = None,
+    *,
+    clock: "Clock | None" = None,
+) -> Iterator["Installation"]:
+    """Open the installation for one command, with its log, and close it at the end."""
     # Imported here: it brings every adapter with it, which help and completion do not need.
+    from tileferry.adapters.system import SystemClock
+    from tileferry.application.ports.progress import NULL_LISTENER
     from tileferry.entrypoints.installation import Installation
 
-    config = load_config(config_file)
-    with Installation(config, log_console=stderr, **parts) as installation:
+    with Installation(
+        load_config(config_file),
+        listener=listener or NULL_LISTENER,
+        clock=clock or SystemClock(),
+        log_console=stderr,
+    ) as installation:
         try:
             yield installation
         except _EXPECTED_ERRORS:
@@ -64,53 +71,6 @@ def open_installation(config_file: Path | None, **parts: Any) -> Iterator["Insta
                 "an internal error: %s", type(error).__name__, extra={"kind": "cli.crashed"}
             )
             raise
-
-
-@contextmanager
-def open_container(
-    config_file: Path | None, listener: "ProgressListener | None" = None
-) -> Iterator["Container"]:
-    """Assemble the product for one command, and close it at the end."""
-    # It brings every adapter with it, which a command that needs none should not wait for.
-    from tileferry.application.ports.progress import NULL_LISTENER
-    from tileferry.entrypoints.container import Container
-    from tileferry.entrypoints.logs import log_to
-
-    config = load_config(config_file)
-    with log_to(config.log, stderr):
-        container = Container(config=config, listener=listener or NULL_LISTENER)
-        try:
-            yield container
-        except _EXPECTED_ERRORS:
-            raise
-        except Exception as error:
-            _LOGGER.exception(
-                "an internal error: %s", type(error).__name__, extra={"kind": "cli.crashed"}
-            )
-            raise
-        finally:
-            container.shutdown_resources()
-
-
-@contextmanager
-def open_checked(
-    config_file: Path | None, listener: "ProgressListener | None" = None
-) -> Iterator["Container"]:
-    """Assemble the product over a database whose schema is current."""
-    from tileferry.adapters.postgres import get_schema_status  # as above
-
-    with open_container(config_file, listener) as container:
-        get_schema_status(container.database()).check()
-        yield container
-
-
-@contextmanager
-def open_audit(
-    config_file: Path | None, listener: "ProgressListener | None" = None
-) -> Iterator[tuple["Container", "AuditReader"]]:
-    """Open the audit log of such a database."""
-    with open_checked(config_file, listener) as container:
-        yield container, container.audit_reader()
 
 
 @contextmanager

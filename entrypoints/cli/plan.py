@@ -1,6 +1,5 @@
 """``tileferry plan``: what a download would do, before it does it."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, assert_never
 
 import typer
@@ -46,65 +45,37 @@ def plan_command(
         typer.Option(
             "--rate",
             metavar="BYTES",
-            help="Bytes a second that the link carries, such as 2M; by default measured.",
+            help="Bandwidth in bytes per second, such as 2M (default: measured).",
         ),
     ] = None,
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Say what a download would fetch, take and evict, and whether it fits.
+    """Show what a download would fetch and evict, and whether it fits.
 
-    Nothing is stored and nothing evicted. Without --rate a few tiles are fetched, to measure how
-    long it would take. Exit code 4 when the area does not fit into the cache.
+    Read-only: nothing is stored or evicted. Without --rate, a few tiles are fetched to estimate
+    the duration. Exit code 4 if the area does not fit into the cache.
     """
-    from tileferry.application.download.survey import (
-        DownloadPlanner,
-        estimate_duration,
-        measure_throughput,
-    )
     from tileferry.domain.tiles import SectorClass
-    from tileferry.entrypoints.cache_session import make_folder
-    from tileferry.entrypoints.cli.coverage import build_provider_calls
     from tileferry.entrypoints.cli.exit_codes import get_exit_code
     from tileferry.entrypoints.cli.output import (
         build_facts_table,
-        open_container,
+        open_installation,
         print_json,
         stderr,
         stdout,
     )
     from tileferry.entrypoints.cli.parsing import build_download_request, parse_coverage, parse_rate
     from tileferry.entrypoints.cli.progress_view import WaitPrinter
-    from tileferry.entrypoints.tile_source import (
-        format_credits,
-        get_credits,
-        get_max_requests_per_s,
-    )
+    from tileferry.entrypoints.cli.remedies import describe_error
+    from tileferry.entrypoints.tile_source import format_credits, get_credits
 
     rate_bytes_s = None if rate is None else parse_rate(rate)
-    with open_container(config, WaitPrinter(stderr)) as container:
-        settings = container.config()
+    with open_installation(config, WaitPrinter(stderr)) as installation:
+        settings = installation.config
         coverage = parse_coverage(settings, bbox, area, zoom)
         request = build_download_request(settings, coverage, flight, SectorClass(sector))
-        make_folder(Path(request.cache_root))
-        calls = build_provider_calls(container, f"plan {request.flight_id}")
-        plan = DownloadPlanner(
-            calls=calls,
-            journals=container.journals(),
-            tile_metadata_store=container.metadata_store(),
-            headroom=container.budget_enforcer(),
-            settings=container.download_settings(),
-            freshness=container.metadata_store().freshness,
-            clock=container.clock(),
-        ).plan(request)
-        estimate = estimate_duration(
-            plan,
-            rate_bytes_s=rate_bytes_s,
-            requests_per_s=get_max_requests_per_s(settings),
-            measure=lambda: measure_throughput(
-                calls, plan.sample, container.workers(), container.clock()
-            ),
-        )
+        plan, estimate = installation.plan_download(request, rate_bytes_s=rate_bytes_s)
     if json:
         print_json(SCHEMA, {**_plan_to_json(plan, estimate), **get_credits(settings)})
     else:
@@ -114,7 +85,7 @@ def plan_command(
             stdout.print(named, markup=False, soft_wrap=True)
     if plan.eviction.insufficient:
         error = plan.eviction.build_error()
-        stderr.print(f"tileferry: {error}")
+        stderr.print(f"tileferry: {describe_error(error)}")
         raise typer.Exit(get_exit_code(error))
 
 

@@ -1,4 +1,4 @@
-"""``tileferry policy``: the retry policies as set, what they mean, and what others would do."""
+"""``tileferry policy``: show, explain and simulate retry policies."""
 
 import re
 from datetime import UTC, datetime
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from tileferry.domain.retry import ErrorClass, WhatIfSummary
     from tileferry.entrypoints.config.policies import NamedPolicy
 
-app = declare_group("The retry policies: what is set, what it means, and what another would do.")
+app = declare_group("Show, explain and simulate retry policies.")
 CategoryOption = Annotated[
     str,
     typer.Option(
         "--category",
         metavar="NAME",
-        help="The category, such as API_REQUEST or DOWNLOAD; policy show lists them.",
+        help="Category, such as API_REQUEST or DOWNLOAD; `policy show` lists them.",
     ),
 ]
 _FAILURES = range(300, 600)
@@ -38,9 +38,9 @@ _FAILURES = range(300, 600)
     "show", epilog=format_examples("tileferry policy show", "tileferry policy show --json")
 )
 def show_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
-    """Show the policy of every category.
+    """Show the retry policy of every category.
 
-    What the configuration changed is marked with a star.
+    Values changed by the configuration are marked with a star.
     """
     from tileferry.entrypoints.cli.output import print_json, stdout
     from tileferry.entrypoints.cli.policy_tables import render_policies
@@ -80,16 +80,16 @@ def explain_command(
         typer.Option(
             "--error",
             metavar="ERROR",
-            help="The error that stays: timeout, final, or an HTTP status; 429:30 also says when"
-            " to come back, in seconds.",
+            help="The persistent error: timeout, final, or an HTTP status; 429:30 is a 429 with"
+            " Retry-After: 30.",
         ),
     ] = "timeout",
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Show what happens when an error does not go away.
+    """Show what happens when an error persists.
 
-    Each wait, the longest time that it can take, and the end.
+    Each wait, the longest total time, and why it gives up.
     """
     import attrs
 
@@ -160,17 +160,17 @@ def simulate_command(
     category: CategoryOption,
     since: SinceOption = "30d",
     max_attempts: Annotated[
-        int | None, typer.Option("--max-attempts", metavar="N", help="Tries in all.")
+        int | None, typer.Option("--max-attempts", metavar="N", help="Maximum number of attempts.")
     ] = None,
     base_delay: Annotated[
-        float | None, typer.Option("--base-delay", metavar="SECONDS", help="The first wait.")
+        float | None, typer.Option("--base-delay", metavar="SECONDS", help="First delay.")
     ] = None,
     max_delay: Annotated[
-        float | None, typer.Option("--max-delay", metavar="SECONDS", help="The longest wait.")
+        float | None, typer.Option("--max-delay", metavar="SECONDS", help="Longest delay.")
     ] = None,
     backoff_multiplier: Annotated[
         float | None,
-        typer.Option("--backoff-multiplier", metavar="FACTOR", help="How the waits grow."),
+        typer.Option("--backoff-multiplier", metavar="FACTOR", help="Growth of the delay."),
     ] = None,
     jitter_factor: Annotated[
         float | None,
@@ -178,33 +178,32 @@ def simulate_command(
     ] = None,
     deadline_s: Annotated[
         float | None,
-        typer.Option("--deadline", metavar="SECONDS", help="No retry begins later than this."),
+        typer.Option("--deadline", metavar="SECONDS", help="No retry starts after this time."),
     ] = None,
     max_rate_limited: Annotated[
         int | None,
         typer.Option(
-            "--max-rate-limited", metavar="N", help="How often the other side may ask for patience."
+            "--max-rate-limited", metavar="N", help="Maximum number of rate-limited waits."
         ),
     ] = None,
     max_retry_after_s: Annotated[
         float | None,
-        typer.Option(
-            "--max-retry-after", metavar="SECONDS", help="The longest wait that it may ask for."
-        ),
+        typer.Option("--max-retry-after", metavar="SECONDS", help="Longest Retry-After to honor."),
     ] = None,
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Replay the retries of the past under another policy.
+    """Replay past retries under a different policy.
 
-    It shows what would have changed. What is not given stays as it is set. The same calls are
-    taken to fail in the same way. Calls that succeeded at once are in no log, and no policy
-    changes them. Runs and partitions are no calls: RUN and PARTITION can only be explained.
+    Shows what would have changed. Options that are not given keep their configured values. The
+    simulation assumes that the same calls fail in the same way. Calls that succeeded on the first
+    attempt are not in the log, and no policy affects them. RUN and PARTITION have no calls to
+    replay; use `policy explain`.
     """
     from tileferry.domain.audit import CallCollector
     from tileferry.domain.errors import InvalidValueError
     from tileferry.domain.retry import WhatIfSummary
-    from tileferry.entrypoints.cli.output import blame_option, open_audit, print_json, stdout
+    from tileferry.entrypoints.cli.output import blame_option, open_installation, print_json, stdout
     from tileferry.entrypoints.cli.parsing import parse_since
     from tileferry.entrypoints.cli.policy_tables import render_simulation
     from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
@@ -243,9 +242,10 @@ def simulate_command(
     other = apply_changes(chosen.policy, changes, "")
     result, collector = WhatIfSummary(other), CallCollector()
     progress = ItemProgress()
-    with open_audit(config, progress) as (container, reader), ProgressView(progress):
-        begin = parse_since(since, now=datetime.fromtimestamp(container.clock().now(), UTC))
-        for read in reader.read_since(begin, holding=[chosen.category.value]):
+    with open_installation(config, progress) as installation, ProgressView(progress):
+        begin = parse_since(since, now=datetime.fromtimestamp(installation.clock.now(), UTC))
+        entries = installation.audit_reader.read_since(begin, holding=[chosen.category.value])
+        for read in entries:
             event = read.event
             if event is None or not chosen.applies_to(event):
                 continue

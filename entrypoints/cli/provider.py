@@ -9,7 +9,7 @@ import typer
 
 from tileferry.entrypoints.cli.command_group import JsonFlag, declare_group, format_examples
 
-app = declare_group("The reference provider: serves tiles, and misbehaves when told to.")
+app = declare_group("Run the reference provider, with faults on request.")
 DEMO_KEY = "demo"
 
 
@@ -26,38 +26,38 @@ DEMO_KEY = "demo"
 def serve_command(
     *,
     host: Annotated[
-        str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on.")
+        str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option("--port", metavar="N", help="The port; 0 takes any that is free.")
+        int, typer.Option("--port", metavar="N", help="Port to listen on; 0 picks a free one.")
     ] = 8_460,
     demo: Annotated[
-        bool, typer.Option("--demo", help="Without a key, use 'demo'; loopback only.")
+        bool, typer.Option("--demo", help="Use the API key 'demo' if none is set; loopback only.")
     ] = False,
     api_key_file: Annotated[
         Path | None,
         typer.Option(
             "--api-key-file",
             metavar="FILE",
-            help="A file of mode 0600 with the API key; else TILEFERRY_PROVIDER_API_KEY is read.",
+            help="File of mode 0600 with the API key (default: TILEFERRY_PROVIDER_API_KEY).",
         ),
     ] = None,
     tls_cert: Annotated[
         Path | None,
-        typer.Option("--tls-cert", metavar="FILE", help="A PEM certificate; serves https."),
+        typer.Option("--tls-cert", metavar="FILE", help="PEM certificate; serves https."),
     ] = None,
     tls_key: Annotated[
-        Path | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's PEM key.")
+        Path | None, typer.Option("--tls-key", metavar="FILE", help="PEM key of the certificate.")
     ] = None,
     page_size: Annotated[
-        int, typer.Option("--page-size", metavar="N", help="Tiles on a page of the listing.")
+        int, typer.Option("--page-size", metavar="N", help="Tiles per page of the listing.")
     ] = 1_000,
     resolution: Annotated[
         str,
         typer.Option(
             "--resolution",
             metavar="M",
-            help="Metres a pixel of every tile, or 'ground' for the true ones.",
+            help="Meters per pixel of every tile, or 'ground' for the true value.",
         ),
     ] = "0.6",
     produced_at: Annotated[
@@ -65,7 +65,7 @@ def serve_command(
         typer.Option(
             "--produced-at",
             metavar="DATE",
-            help="When the tiles were produced; by default 30 days ago.",
+            help="When the tiles were produced (default: 30 days ago).",
         ),
     ] = None,
     fault: Annotated[
@@ -73,28 +73,28 @@ def serve_command(
         typer.Option(
             "--fault",
             metavar="NAME=RATE",
-            help="What goes wrong and how often, such as 503=0.1; `tileferry provider faults`"
-            " lists all. May be repeated.",
+            help="Inject a fault at a rate, such as 503=0.1; `tileferry provider faults` lists all."
+            " Repeatable.",
         ),
     ] = None,
     faults_file: Annotated[
         Path | None,
-        typer.Option("--faults-file", metavar="FILE", help="A JSON list of fault rules."),
+        typer.Option("--faults-file", metavar="FILE", help="JSON list of fault rules."),
     ] = None,
     seed: Annotated[
-        int, typer.Option("--seed", metavar="N", help="Changes which requests the rates hit.")
+        int, typer.Option("--seed", metavar="N", help="Seed that selects which requests fail.")
     ] = 0,
     record: Annotated[
         Path | None,
         typer.Option(
-            "--record", metavar="FILE", help="Append every request to this file, as JSON lines."
+            "--record", metavar="FILE", help="Append every request to FILE, as JSON lines."
         ),
     ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Serve tiles until Ctrl-C. Prints its address once it accepts connections.
 
-    Nothing is read from the configuration: it is the other side.
+    Ignores the configuration, which belongs to the client side.
     """
     from tileferry.entrypoints.cli.extras import require_extra
     from tileferry.entrypoints.cli.output import print_json
@@ -181,7 +181,7 @@ def _parse_resolution(text: str) -> float | None:
     epilog=format_examples("tileferry provider faults", "tileferry provider faults --json"),
 )
 def faults_command(*, json: JsonFlag = False) -> None:
-    """List what the provider can be told to do wrong."""
+    """List the faults that the provider can inject."""
     from rich.table import Table
 
     from tileferry.entrypoints.cli.extras import require_extra

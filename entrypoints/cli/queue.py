@@ -1,4 +1,4 @@
-"""``tileferry queue``: how the sources of the queue stand."""
+"""``tileferry queue``: the queue, by source."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     from tileferry.application.control.queries import SourceDetails
     from tileferry.domain.runs import SourceGate
 
-app = declare_group("The queue of runs, source by source.")
+app = declare_group("Show the queue, by source.")
 SCHEMA = "tileferry.queue.gates.v1"
 
 
 @app.callback()
 def _declare_verbs() -> None:
-    """Have a verb, although there is only one so far."""
+    """Keep ``gates`` a verb: typer drops the name of an only command."""
 
 
 @app.command(
     "gates", epilog=format_examples("tileferry queue gates", "tileferry queue gates --json")
 )
 def gates_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
-    """Show of each source whether its runs may start, and what waits.
+    """Show each source: whether its runs may start, and what waits.
 
-    A source that answers "too many requests" closes its gate for all of its runs; waiting there
-    costs them nothing. Tokens are what retries are paid from: they come back by themselves.
+    A source that answers "too many requests" closes its gate to all of its runs; waiting there
+    costs no retries. Each retry takes a token; tokens refill over time.
     """
     from tileferry.entrypoints.cli.formatting import time_to_json
     from tileferry.entrypoints.cli.output import open_installation, print_json, stdout

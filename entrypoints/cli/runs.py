@@ -1,4 +1,4 @@
-"""``tileferry runs``: the queue's work, why it is where it is, and the operator's word on it."""
+"""``tileferry runs``: list, explain, submit, cancel and retry runs."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from tileferry.domain.work import Work
     from tileferry.entrypoints.installation import Installation
 
-app = declare_group("Runs: what is queued, under way and done, why, and what to do about it.")
-submit_app = declare_group("Queue work; a worker does it.")
+app = declare_group("List, explain, submit, cancel and retry runs.")
+submit_app = declare_group("Queue work for the workers.")
 app.add_typer(submit_app, name="submit")
 LIST_SCHEMA = "tileferry.runs.list.v1"
 SHOW_SCHEMA = "tileferry.runs.show.v1"
@@ -55,12 +55,12 @@ def list_command(
     source: SourceOption = None,
     limit: Annotated[
         int,
-        typer.Option("-n", "--limit", metavar="N", min=0, max=100_000, help="How many to show."),
+        typer.Option("-n", "--limit", metavar="N", min=0, max=100_000, help="Show at most N."),
     ] = 20,
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """List runs, the newest first, and count all by their status."""
+    """List runs, newest first, and count all runs by status."""
     from tileferry.application.ports.work import RunFilter
     from tileferry.domain.runs import RunKind, RunStatus
     from tileferry.entrypoints.cli.formatting import record_to_json
@@ -92,7 +92,7 @@ def list_command(
 
 @app.command("show", epilog=format_examples("tileferry runs show 0193a2b4c5d6-0123456789abcdef"))
 def show_command(*, run: RunArgument, config: ConfigFile = None, json: JsonFlag = False) -> None:
-    """Show one run: its fields, and how each of its attempts went."""
+    """Show a run and its attempts."""
     from tileferry.entrypoints.cli.formatting import record_to_json
     from tileferry.entrypoints.cli.output import (
         build_facts_table,
@@ -114,10 +114,9 @@ def show_command(*, run: RunArgument, config: ConfigFile = None, json: JsonFlag 
 
 @app.command("why", epilog=format_examples("tileferry runs why 0193a2b4c5d6-0123456789abcdef"))
 def why_command(*, run: RunArgument, config: ConfigFile = None, json: JsonFlag = False) -> None:
-    """Say in words why a run waits, goes on or has ended.
+    """Explain why a run is waiting, running or finished.
 
-    The decisions behind it are shown from the audit log; each is made again from what was recorded
-    with it.
+    Shows its decisions from the audit log; each is recomputed from its recorded inputs.
     """
     from tileferry.entrypoints.cli.audit_entries import replay_to_json
     from tileferry.entrypoints.cli.explanations import explain_run
@@ -151,7 +150,10 @@ def why_command(*, run: RunArgument, config: ConfigFile = None, json: JsonFlag =
 def cancel_command(
     *, run: RunArgument, reason: ReasonOption, config: ConfigFile = None, json: JsonFlag = False
 ) -> None:
-    """Give up a run that is waiting; its partition fails with it. Exit code 4 if it is not."""
+    """Cancel a run that is queued or waiting for a retry.
+
+    Its partition, if it has one, fails with it. Exit code 4 for a run in any other state.
+    """
     from tileferry.entrypoints.cli.formatting import record_to_json
     from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
     from tileferry.entrypoints.cli.partition_options import get_operator_name, parse_reason
@@ -175,7 +177,10 @@ def cancel_command(
 def retry_command(
     *, run: RunArgument, reason: ReasonOption, config: ConfigFile = None, json: JsonFlag = False
 ) -> None:
-    """Make a run in error due at once; a spent one gets one more try. Exit code 4 if it cannot."""
+    """Retry a run in error now.
+
+    A run without retries left gets one more. Exit code 4 for a run in any other state.
+    """
     from tileferry.entrypoints.cli.formatting import record_to_json
     from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
     from tileferry.entrypoints.cli.partition_options import get_operator_name, parse_reason
@@ -207,7 +212,7 @@ def submit_download_command(
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Queue the download of an area for a flight. The same work is not queued twice."""
+    """Queue the download of an area for a flight. The same work is never queued twice."""
     from tileferry.domain.tiles import SectorClass
     from tileferry.domain.work import DownloadArea
     from tileferry.entrypoints.cli.output import open_installation
@@ -225,7 +230,7 @@ def submit_download_command(
 def submit_upload_command(
     *, flight: CapturedOption, config: ConfigFile = None, json: JsonFlag = False
 ) -> None:
-    """Queue the upload of what a flight captured. The same work is not queued twice.
+    """Queue the upload of a flight's tiles. The same work is never queued twice.
 
     The worker uploads once c11.flight_record_file says that the aircraft is on the ground.
     """

@@ -1,4 +1,4 @@
-"""``tileferry state``: what is known of partitions, and the operator's word on them."""
+"""``tileferry state``: inspect partitions; retry or retire failed ones."""
 
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tileferry.domain.partitions import Partition, PartitionKey
     from tileferry.entrypoints.installation import Installation
 
-app = declare_group("Partitions: what is known of each, and your word on the ones that failed.")
+app = declare_group("Inspect partitions; retry or retire failed ones.")
 INSPECT_SCHEMA = "tileferry.state.inspect.v1"
 LIST_SCHEMA = "tileferry.state.list.v1"
 TERMINAL_SCHEMA = "tileferry.state.terminal.v1"
@@ -59,17 +59,17 @@ def inspect_command(
     last: OptionalTo = None,
     status: PartitionStatusOption = None,
     why: Annotated[
-        bool, typer.Option("--why", help="Say in words why it is so, and what comes next.")
+        bool, typer.Option("--why", help="Explain its state, and what happens next.")
     ] = False,
     limit: LimitOption = 100,
     after: AfterOption = None,
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Show one partition and its newest run, or list many.
+    """Show one partition and its newest run, or list partitions.
 
-    One is named as PARTITION, or by --customer-id, --query and --date (and --source, which is
-    c11.source by default). Without a date, those that the options take are listed.
+    Name one as PARTITION, or by --customer-id, --query and --date (and --source; default:
+    c11.source). Without a date, lists the partitions that match the options.
     """
     from tileferry.domain.partitions import PartitionStatus
     from tileferry.entrypoints.cli.output import open_installation
@@ -126,7 +126,7 @@ def _list_partitions(
 def _show_partition(
     installation: "Installation", key: "PartitionKey", *, why: bool, json: bool
 ) -> None:
-    from tileferry.domain.errors import InvalidValueError
+    from tileferry.domain.errors import NotFoundError, Remedy
     from tileferry.entrypoints.cli.audit_entries import replay_to_json
     from tileferry.entrypoints.cli.output import print_json, stdout
     from tileferry.entrypoints.cli.work_lines import (
@@ -137,12 +137,7 @@ def _show_partition(
 
     found = installation.inspector.find_partition(key)
     if found is None:
-        raise InvalidValueError(
-            field="PARTITION",
-            value=str(key),
-            problem="is not known",
-            remedy="tileferry state inspect lists those that are; backfill plan brings new ones",
-        )
+        raise NotFoundError(what="partition", name=str(key), remedy=Remedy.LIST_PARTITIONS)
     story: list[str] = []
     entries = []
     if why:
@@ -205,10 +200,10 @@ def terminal_command(
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """List failures that nothing tries again by itself, and why.
+    """List failed partitions that will not be retried.
 
-    Their attempts are used up, they are too old, an operator has marked them, or they were
-    abandoned: their newest run was given up before it could be judged.
+    Shows why: their attempts are used up, they are too old, an operator marked them terminal, or
+    they were abandoned: their newest run was given up before it could be validated.
     """
     from tileferry.entrypoints.cli.formatting import partition_to_json
     from tileferry.entrypoints.cli.output import open_installation, print_json, stdout

@@ -1,4 +1,4 @@
-"""``state retry`` and ``state mark-terminal``: the operator's word on partitions."""
+"""``state retry`` and ``state mark-terminal``: an operator overrides the retry policy."""
 
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,7 @@ MARK_SCHEMA = "tileferry.state.mark_terminal.v1"
 
 
 def add_override_commands(app: typer.Typer) -> None:
-    """Give the group its two commands."""
+    """Add both commands to the group."""
     app.command(
         "retry",
         epilog=format_examples(
@@ -43,9 +43,9 @@ def add_override_commands(app: typer.Typer) -> None:
         "mark-terminal",
         epilog=format_examples(
             "tileferry state mark-terminal satellite/acme/roads/2026-03-01"
-            " --reason 'there are no pictures of that day'",
+            " --reason 'no imagery for that day'",
             "tileferry state mark-terminal --customer-id acme --from 2026-03-01 --to 2026-03-07"
-            " --reason 'there are no pictures of that week'",
+            " --reason 'no imagery for that week'",
         ),
     )(mark_terminal_command)
 
@@ -64,12 +64,13 @@ def retry_command(
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Give a partition a new run, or all failed ones of a range.
+    """Retry one partition, or the failed ones of a range.
 
-    It is all of them, or none. A success that is named is reprocessed; what there is stays
-    readable. A partition whose newest run left no raw partition is refused: use backfill for it.
+    Each gets a new run; all of them or none. Naming a successful partition reprocesses it; its data
+    stays readable. A partition whose newest run left no raw partition is refused: use backfill
+    instead.
 
-    Exit codes: 0 done, also when nothing in the range has failed; 4 refused.
+    Exit codes: 0 done, or nothing in the range has failed; 4 refused.
     """
     from tileferry.domain.partitions import check_confirmation
     from tileferry.entrypoints.cli.formatting import partition_to_json
@@ -113,12 +114,12 @@ def mark_terminal_command(
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Rule out further automatic tries of failed partitions.
+    """Exclude failed partitions from automatic retries.
 
-    It is the one that is named, or all failed ones of a range; those that are marked already keep
-    their reason. A later state retry takes the mark back.
+    Marks one partition, or all failed partitions of a range; those already marked keep their
+    reason. `state retry` removes the mark.
 
-    Exit codes: 0 done, also when nothing in the range has failed; 4 refused.
+    Exit codes: 0 done, or nothing in the range has failed; 4 refused.
     """
     from tileferry.domain.partitions import check_confirmation
     from tileferry.entrypoints.cli.formatting import partition_to_json

@@ -1,4 +1,4 @@
-"""The tree of commands: every noun, with what it is for, in an operator's order."""
+"""The tree of commands: every noun with its summary, in the order an operator needs them."""
 
 import errno
 from collections.abc import Iterator, Mapping
@@ -14,49 +14,49 @@ from tileferry.entrypoints.cli.command_group import HelpGroup
 
 CHAPTERS: Mapping[str, Mapping[str, str]] = {
     "Before the flight": {
-        "coverage": "Show what the provider has in an area, without fetching any of it.",
-        "plan": "Say what a download would fetch, take and evict, and whether it fits.",
+        "coverage": "Show what the provider has in an area, without downloading it.",
+        "plan": "Show what a download would fetch and evict, and whether it fits.",
         "download": "Download an area for a flight. Re-run to resume.",
-        "cache": "The tile cache: what it holds and whether it is sound.",
+        "cache": "Inspect, verify, pin, export and import the tile cache.",
     },
     "After the flight": {
-        "ingest": "Take the tiles that a flight captured into the cache, to be uploaded.",
-        "upload": "Upload what a flight captured. Run again, it sends what is left.",
-        "giveups": "Tiles whose upload was given up: a human decides about them.",
+        "ingest": "Store captured tiles in the cache, ready for upload.",
+        "upload": "Upload the tiles that a flight captured. Re-run to resume.",
+        "giveups": "Review tiles whose upload was given up.",
     },
-    "Work that is queued": {
-        "runs": "Runs: what is queued, under way and done, why, and what to do about it.",
-        "worker": "Take runs from the queue and carry them out.",
-        "queue": "The queue of runs, source by source.",
-        "state": "Partitions: what is known of each, and your word on the ones that failed.",
-        "backfill": "Many dates of a query at once: plan them, look at the plan, apply it.",
+    "Queued work": {
+        "runs": "List, explain, submit, cancel and retry runs.",
+        "worker": "Process queued runs. Start as many workers as you like.",
+        "queue": "Show the queue, by source.",
+        "state": "Inspect partitions; retry or retire failed ones.",
+        "backfill": "Plan and apply runs for a range of dates.",
     },
-    "What was decided, and why": {
-        "audit": "The audit log: what was retried and why, and whether the log can be trusted.",
-        "policy": "The retry policies: what is set, what it means, and what another would do.",
+    "Audit log and retry policies": {
+        "audit": "Read, verify and replay the audit log.",
+        "policy": "Show, explain and simulate retry policies.",
     },
-    "The installation": {
+    "Installation": {
         "doctor": "Check this installation, and say how to fix what is wrong.",
-        "config": "The configuration: which settings count, where from, and a file to begin with.",
-        "db": "The database: its schema and its state.",
-        "provider": "The reference provider: serves tiles, and misbehaves when told to.",
-        "demo": "Play an operator's day: a bad provider, a lost laptop, and not one lost tile.",
+        "config": "Show the effective settings, or write a configuration template.",
+        "db": "Upgrade the database schema, or show its status.",
+        "provider": "Run the reference provider, with faults on request.",
+        "demo": "Play an operator's day: flaky provider, power loss, no lost tile.",
     },
 }
-"""Each is the module of that name in ``commands``."""
+"""Each noun is the module of that name in this package."""
 NOUNS = {noun: summary for chapter in CHAPTERS.values() for noun, summary in chapter.items()}
 
 
 class CommandInterrupted(Exception):  # noqa: N818  # not an error
-    """Somebody ended a command, and it had nothing to say to that."""
+    """A command was interrupted and did not handle it."""
 
 
 class OutputClosed(Exception):  # noqa: N818  # as above
-    """Whoever read our output has gone."""
+    """The reader of our output has closed the pipe."""
 
 
 class CommandTree(HelpGroup):
-    """Imports a noun when it is asked for: no command waits for what others need."""
+    """Imports a noun on demand, so that no command waits for what others need."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  # as the base class has it
         """Return all names."""
@@ -68,11 +68,11 @@ class CommandTree(HelpGroup):
             return None
         module = import_module(f"tileferry.entrypoints.cli.{cmd_name}")
         command = typer.main.get_command(module.app)
-        command.name = cmd_name  # a group does not know its own, and the help would leave it out
+        command.name = cmd_name  # a group does not know its own name, which the help shows
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find a noun; for one that there is not, say which may have been meant."""
+        """Find a noun; suggest a similar one if it does not exist."""
         try:
             return super().resolve_command(ctx, args)
         except TyperException as error:
@@ -81,18 +81,18 @@ class CommandTree(HelpGroup):
             raise
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command. One that is interrupted and has not told so itself is told of."""
+        """Run a command; report an interrupt that it did not handle itself."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise CommandInterrupted from None
-        except OSError as error:  # typer would end with a code that is none of ours
+        except OSError as error:  # typer would exit with a code of its own
             if error.errno != errno.EPIPE:
                 raise
             raise OutputClosed from None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002  # as above
-        """Write the chapters; no noun needs to be imported for that."""
+        """Write the chapters, without importing any noun."""
         widest = max(map(len, NOUNS))
         for chapter, nouns in CHAPTERS.items():
             with formatter.section(chapter):
@@ -100,7 +100,7 @@ class CommandTree(HelpGroup):
 
 
 APP_NAME = "tileferry"
-"""However it was started."""
+"""Whatever the program file is called."""
 
 app = typer.Typer(
     name=APP_NAME,
@@ -108,7 +108,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,  # panels take longer to import than all the rest of the help
     pretty_exceptions_enable=False,  # a traceback would show the values of locals, secrets included
-    epilog="\b\nBegin with `tileferry doctor`; `tileferry COMMAND --help` has examples.",
+    epilog="\b\nStart with `tileferry doctor`. `tileferry COMMAND --help` shows examples.",
 )
 
 
@@ -130,7 +130,7 @@ def _tileferry(
         ),
     ] = False,
 ) -> None:
-    """Move satellite tiles between a provider and an offline cache, and lose none on the way."""
+    """Move satellite tiles between a provider and an offline cache."""
 
 
 def iter_commands() -> Iterator[tuple[tuple[str, ...], Any]]:

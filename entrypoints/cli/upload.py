@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tileferry.domain.tiles import TileUploadStatus, UploadBatchReport, UploadRequest
     from tileferry.entrypoints.cli.exit_codes import ExitCode
     from tileferry.entrypoints.cli.transfer_progress import UploadProgress
-    from tileferry.entrypoints.container import Container
+    from tileferry.entrypoints.installation import Installation
 
 app = declare_command()
 SCHEMA = "tileferry.upload.v1"
@@ -44,7 +44,7 @@ def upload_command(
         typer.Option(
             "--flight-record",
             metavar="FILE",
-            help="A flight record that says so; by default c11.flight_record_file.",
+            help="Flight record that says so (default: c11.flight_record_file).",
             dir_okay=False,
             exists=True,
         ),
@@ -52,20 +52,19 @@ def upload_command(
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Upload what a flight captured. Run again, it sends what is left.
+    """Upload the tiles that a flight captured. Re-run to resume.
 
-    It begins only once the aircraft is known to be on the ground.
+    Refused until the aircraft is known to be on the ground.
 
-    Exit codes: 0 done, also when nothing was left to do; 3 the provider rejected some tiles; 4
-    refused (not on the ground, or the cache is in use); 5 the provider failed; 6 key or
-    certificate; 130 stopped.
+    Exit codes: 0 done, or nothing to do; 3 the provider rejected some tiles; 4 refused (not on
+    the ground, or the cache is in use); 5 the provider failed; 6 API key or certificate rejected;
+    130 stopped.
     """
     from tileferry.domain.tiles import UploadRequest
     from tileferry.entrypoints.cli.failures import error_to_json
-    from tileferry.entrypoints.cli.output import blame_option, open_container, print_json
+    from tileferry.entrypoints.cli.output import blame_option, open_installation, print_json
     from tileferry.entrypoints.cli.signals import StoppableClock, StopSignals
     from tileferry.entrypoints.cli.transfer_progress import UploadProgress
-    from tileferry.entrypoints.flight_record_source import select_flight_records
 
     if on_ground and flight_record is not None:
         raise typer.BadParameter("give either --on-ground or --flight-record")
@@ -73,13 +72,12 @@ def upload_command(
         request = UploadRequest(flight_id=flight)
     stop = StopSignals()
     progress = UploadProgress(stop)
-    with stop, open_container(config, progress) as container:
-        container.clock.override(StoppableClock(stop))
-        stop.grace_s = container.config().c11.stop_grace_s
-        records = select_flight_records(container, flight, flight_record, on_ground=on_ground)
-        report, error = _run_upload(container, request, records, progress)
+    with stop, open_installation(config, progress, clock=StoppableClock(stop)) as installation:
+        stop.grace_s = installation.config.c11.stop_grace_s
+        records = installation.select_flight_records(flight, flight_record, on_ground=on_ground)
+        report, error = _run_upload(installation, request, records, progress)
         if error is None and not report.per_tile_status:
-            _explain_nothing_to_do(container, flight)
+            _explain_nothing_to_do(installation, flight)
         code = _choose_exit_code(report, error)
         if json:
             body = _report_to_json(report)
@@ -93,7 +91,7 @@ def upload_command(
 
 
 def _run_upload(
-    container: "Container",
+    installation: "Installation",
     request: "UploadRequest",
     records: "FlightRecords | None",
     progress: "UploadProgress",
@@ -101,14 +99,12 @@ def _run_upload(
     """Carry it out; errors come back as well, with how far it got."""
     from tileferry.application.ports.progress import UploadStarted
     from tileferry.domain.errors import TileManagerError
-    from tileferry.entrypoints.cache_session import lock_cache
     from tileferry.entrypoints.cli.progress_view import ProgressView
-    from tileferry.entrypoints.container import make_tile_uploader
 
     try:
-        with lock_cache(container):
-            pending = container.metadata_store().count_pending(request.flight_id)
-            uploader = make_tile_uploader(container, flight_records=records)
+        with installation.hold_cache():
+            pending = installation.tile_inventory.count_pending(request.flight_id)
+            uploader = installation.build_uploader(records)
             with ProgressView(progress):
                 progress(UploadStarted(flight_id=request.flight_id, tiles=pending))
                 return uploader.upload_pending_tiles(request), None
@@ -116,13 +112,13 @@ def _run_upload(
         return progress.report(request.flight_id), error
 
 
-def _explain_nothing_to_do(container: "Container", flight: str) -> None:
+def _explain_nothing_to_do(installation: "Installation", flight: str) -> None:
     """Say why no tile waits, where that may surprise."""
     from tileferry.domain.text import printable
     from tileferry.domain.tiles import VotingStatus
     from tileferry.entrypoints.cli.output import stderr
 
-    captured = container.metadata_store().count_captured(flight)
+    captured = installation.tile_inventory.count_captured(flight)
     given_up = captured.get(VotingStatus.UPLOAD_GIVEUP, 0)
     if not captured:
         stderr.print(f"The cache has no tile that was captured on flight {printable(flight)}.")
@@ -156,13 +152,14 @@ def _print_next_step(
 ) -> None:
     from tileferry.domain.text import format_utc
     from tileferry.entrypoints.cli.output import stderr
+    from tileferry.entrypoints.cli.remedies import describe_error
 
     safe = f"{report.tiles_acknowledged:,} tiles are delivered and recorded"
     if isinstance(error, KeyboardInterrupt):
         stderr.print(f"Stopped. {safe}; re-run to resume.")
         return
     if error is not None:
-        stderr.print(f"tileferry: {error}")
+        stderr.print(f"tileferry: {describe_error(error)}")
         if report.per_tile_status:
             stderr.print(f"{safe}; re-run to resume.")
         return

@@ -1,4 +1,4 @@
-"""``tileferry worker``: takes runs from the queue until it is told to stop."""
+"""``tileferry worker``: process queued runs until a signal stops it."""
 
 import os
 import re
@@ -41,55 +41,56 @@ def worker_command(
     name: Annotated[
         str | None,
         typer.Option(
-            "--name", metavar="NAME", help="What the queue calls it; by default host and pid."
+            "--name",
+            metavar="NAME",
+            help="Name shown in the queue (default: host name and process id).",
         ),
     ] = None,
     ready_file: Annotated[
         Path | None,
         typer.Option(
-            "--ready-file", metavar="FILE", help="A file that is there while it takes runs."
+            "--ready-file", metavar="FILE", help="File that exists while the worker accepts runs."
         ),
     ] = None,
     until_idle: Annotated[
-        bool, typer.Option("--until-idle", help="End when no run is due, instead of waiting.")
+        bool, typer.Option("--until-idle", help="Exit when no run is due, instead of waiting.")
     ] = False,
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Take runs from the queue and carry them out. Start as many as you like.
+    """Process queued runs. Start as many workers as you like.
 
-    A first signal has it finish the run under way (up to worker.drain_s, then it is given back); a
-    second one ends it at once, and another worker takes its run when the lease is over.
+    The first signal drains: the current run may finish within worker.drain_s, else it returns to
+    the queue. The second signal exits immediately; another worker takes the run when its lease
+    expires.
 
-    Exit codes: 0 idle or drained; 4 it lost its lease, and should be started again; 7 it could not
-    start; 130 its run was given back, or it was stopped at once.
+    Exit codes: 0 idle or drained; 4 lease lost, start it again; 7 could not start; 130 the run
+    was returned to the queue, or a second signal stopped the worker.
     """
-    from tileferry.adapters.postgres import get_schema_status
     from tileferry.application.ports.work import ALL_KINDS
     from tileferry.domain.runs import RunKind, RunStatus
     from tileferry.entrypoints.cli.exit_codes import ExitCode
-    from tileferry.entrypoints.cli.output import open_container, print_json, stderr, stdout
+    from tileferry.entrypoints.cli.output import open_installation, print_json, stderr, stdout
     from tileferry.entrypoints.cli.signals import Drain, StopSignals
-    from tileferry.entrypoints.worker_factory import build_queue_worker
 
-    with StopSignals() as stop, open_container(config) as container:
-        settings = container.config().worker
-        get_schema_status(container.database()).check()
+    interrupted = False
+    with StopSignals() as stop, open_installation(config) as installation:
+        settings = installation.config.worker
 
         def announce_drain() -> None:
             stderr.print(f"Draining: the run under way has {settings.drain_s:g} s; Ctrl-C to stop.")
 
         drain = Drain(stop=stop, drain_s=settings.drain_s, on_drain=announce_drain)
-        worker = build_queue_worker(
-            container,
-            _build_worker_id(name),
-            until_idle=until_idle,
-            is_stopping=drain.is_stopping,
-            check_stop=drain.check,
-            kinds=[RunKind(one) for one in kind or ()] or ALL_KINDS,
-        )
-        interrupted = False
-        with _keep_ready_file(ready_file or settings.readiness_file):
+        with (
+            installation.open_worker(
+                _build_worker_id(name),
+                until_idle=until_idle,
+                is_stopping=drain.is_stopping,
+                check_stop=drain.check,
+                kinds=[RunKind(one) for one in kind or ()] or ALL_KINDS,
+            ) as worker,
+            _keep_ready_file(ready_file or settings.readiness_file),
+        ):
             stderr.print(f"Worker {worker.name} takes runs; Ctrl-C to drain.")
             try:
                 worker.run()

@@ -11,7 +11,11 @@ from attrs import define, field
 from tileferry.adapters.filesystem import CaptureFolderFiles
 from tileferry.application import IngestReport
 from tileferry.application.archive.archive_export import ExportReport
-from tileferry.application.cache.readiness import ReadinessReport
+from tileferry.application.cache.readiness import (
+    ReadinessQuery,
+    ReadinessReport,
+    get_end_of_day,
+)
 from tileferry.application.ports.progress import UploadFinished, UploadStarted
 from tileferry.application.ports.raw_partitions import PartitionReader
 from tileferry.domain import validation
@@ -40,7 +44,6 @@ from tileferry.entrypoints.coercion import (
     to_sector,
 )
 from tileferry.entrypoints.installation import Installation
-from tileferry.entrypoints.readiness import ReadinessQuery, check_readiness, get_end_of_day
 
 
 @define
@@ -99,7 +102,7 @@ class Tileferry(Installation):
 
     def read_tile(self, tile_id: TileId) -> bytes:
         """Return a tile's bytes, checked as they are read."""
-        return self._opened.tile_store().read_tile(tile_id)
+        return self.tile_store.read_tile(tile_id)
 
     def verify(
         self,
@@ -125,7 +128,7 @@ class Tileferry(Installation):
             holes_max=max_holes,
             quick=quick,
         )
-        return check_readiness(self._opened, query)
+        return self.readiness.check(query)
 
     def export(
         self,
@@ -150,7 +153,7 @@ class Tileferry(Installation):
             name=name,
             attribution=attribution,
         )
-        return self._checked.cache_export().export(request, target)
+        return self.archive_export.export(request, target)
 
     # captured tiles
 
@@ -158,8 +161,7 @@ class Tileferry(Installation):
         """Store the tiles that a flight captured, to be uploaded."""
         request = UploadRequest(flight_id=flight)
         with self.hold_cache():
-            ingest = self._opened.capture_ingest()
-            return ingest.ingest(request.flight_id, CaptureFolderFiles(folder))
+            return self.capture_ingest.ingest(request.flight_id, CaptureFolderFiles(folder))
 
     def upload(
         self, *, flight: str, on_ground: bool = False, flight_record: Path | None = None
@@ -174,7 +176,7 @@ class Tileferry(Installation):
         records = self.select_flight_records(flight, flight_record, on_ground=on_ground)
         with self.hold_cache():
             uploader = self.build_uploader(records)
-            pending = self._opened.metadata_store().count_pending(flight)
+            pending = self.tile_inventory.count_pending(flight)
             self.listener(UploadStarted(flight_id=flight, tiles=pending))
             report = uploader.upload_pending_tiles(request)
         self.listener(UploadFinished(report=report))

@@ -1,1 +1,1 @@
-"""One file a step; its number is its revision."""
+"""One file per migration; its number is the revision."""

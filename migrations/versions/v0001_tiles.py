@@ -1,4 +1,4 @@
-"""The tile cache's rows."""
+"""Create the tiles table."""
 
 from alembic import op
 
@@ -7,10 +7,10 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Make the table of tiles.
+    """Create the table.
 
-    Names are ordered by their bytes, as the code orders them, and not as some language does: what
-    a language's order is changes with the operating system, and then the indexes would be wrong.
+    Names use collation "C" (byte order, as in the code). Language collations can change with the
+    operating system, which would corrupt the indexes.
     """
     op.execute(
         """
@@ -66,5 +66,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop it, with all rows."""
+    """Drop the table with all rows."""
     op.execute("DROP TABLE tiles")

@@ -1,4 +1,4 @@
-"""How often each tile's upload was rejected."""
+"""Count the rejected uploads of each tile."""
 
 from alembic import op
 
@@ -7,10 +7,10 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    """Start every tile at no attempts."""
+    """Add the counter; it starts at 0 for every tile."""
     op.execute("ALTER TABLE tiles ADD COLUMN upload_attempts integer NOT NULL DEFAULT 0")
 
 
 def downgrade() -> None:
-    """Forget the counts."""
+    """Drop the counter."""
     op.execute("ALTER TABLE tiles DROP COLUMN upload_attempts")

@@ -1,4 +1,4 @@
-"""What the cache's budget must respect: flights that keep their tiles, and space promised."""
+"""Cache budget: pinned flights and space reservations."""
 
 from alembic import op
 
@@ -7,7 +7,7 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
-    """Make the tables of pins and reservations."""
+    """Create the tables of pins and reservations."""
     op.execute(
         "ALTER TABLE tiles ADD CONSTRAINT tiles_upload_attempts CHECK (upload_attempts >= 0)"
     )
@@ -32,7 +32,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop them."""
     op.execute("DROP TABLE cache_reservations")
     op.execute("DROP TABLE flight_pins")
     op.execute("ALTER TABLE tiles DROP CONSTRAINT tiles_upload_attempts")

@@ -1,4 +1,4 @@
-"""The audit log: chained by the database, without gaps, and only ever appended to."""
+"""Audit log: hash-chained by the database, without gaps, append-only."""
 
 from alembic import op
 
@@ -7,7 +7,7 @@ down_revision = "0003"
 
 
 def upgrade() -> None:
-    """Make the log, its head, and the one function that writes both."""
+    """Create the log, its head, and the function that writes both."""
     op.execute(
         """
         CREATE TABLE audit_log (
@@ -24,7 +24,7 @@ def upgrade() -> None:
         )
         """
     )
-    # By a hash: what is asked for may be longer than an index takes.
+    # Indexed by hash: a value can exceed the maximum size of an index entry.
     for column, name in (("correlation_id", "correlation"), ("subject", "subject")):
         op.execute(
             f"CREATE INDEX audit_log_by_{name} ON audit_log"
@@ -66,8 +66,8 @@ def upgrade() -> None:
             f"CREATE TRIGGER {table}_append_only BEFORE {refused} ON {table}"
             " FOR EACH STATEMENT EXECUTE FUNCTION audit_refuse()"
         )
-        # Rows and head move together, so only the function that moves both may move either. It
-        # says that it is at work by a setting that holds the transaction's id.
+        # Rows and head must change together, so only the function that changes both may write. It
+        # identifies itself with a setting that contains the transaction's id.
         op.execute(
             f"CREATE TRIGGER {table}_by_function BEFORE {appends} ON {table} FOR EACH STATEMENT"
             " WHEN (current_setting('tileferry.audit_append', true)"
@@ -77,16 +77,16 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop them, with all that was logged."""
+    """Drop the log and its head with all entries."""
     op.execute("DROP TABLE audit_head")
     op.execute("DROP TABLE audit_log")
     op.execute("DROP FUNCTION audit_refuse()")
     op.execute("DROP FUNCTION audit_append(uuid, bytea[], text[], timestamptz[], text[], text[])")
 
 
-# The head's row is held from here to the end of the transaction: so there is one writer at a time,
-# and whoever calls this does so last. A group that is there is not written again: the one row of it
-# that bears its id was committed by whoever held the head before.
+# The head's row stays locked until the end of the transaction, so there is one writer at a time,
+# and callers append last. A group that exists is not written again: one of its rows has the
+# group's id, and the previous holder of the head committed it.
 _APPEND = """
 CREATE FUNCTION audit_append(
     new_group uuid, bodies bytea[], event_types text[], moments timestamptz[],

@@ -1,4 +1,4 @@
-"""What was done under an idempotency key, and by whom it is being done."""
+"""Idempotency records: claims in progress and recorded outcomes."""
 
 from alembic import op
 
@@ -7,9 +7,9 @@ down_revision = "0004"
 
 
 def upgrade() -> None:
-    """Make the table of records."""
-    # A key may be longer than an index takes, hence its hash. Each state has its own columns, and
-    # none of another's.
+    """Create the table."""
+    # The primary key is a hash, since a key can exceed the maximum size of an index entry. Each
+    # state uses its own columns; the columns of other states are NULL.
     op.execute(
         """
         CREATE TABLE idempotency_records (
@@ -52,5 +52,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop it, with all that was recorded."""
+    """Drop the table with all records."""
     op.execute("DROP TABLE idempotency_records")

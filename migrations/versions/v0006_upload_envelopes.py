@@ -1,4 +1,4 @@
-"""Signed batches that were begun and whose answers are not recorded yet."""
+"""Signed upload batches whose results are not recorded yet."""
 
 from alembic import op
 
@@ -7,7 +7,7 @@ down_revision = "0005"
 
 
 def upgrade() -> None:
-    """Make the table of envelopes, and the indexes that uploads and giveups are found by."""
+    """Create the table of envelopes, and the indexes that find pending and given-up tiles."""
     op.execute(
         """
         CREATE TABLE upload_envelopes (
@@ -33,6 +33,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop them. What was open then is signed anew, under another key."""
+    """Drop them. Open batches are then signed again, under a new key."""
     op.execute("DROP INDEX tiles_given_up")
     op.execute("DROP TABLE upload_envelopes")

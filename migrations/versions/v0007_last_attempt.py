@@ -1,4 +1,4 @@
-"""Which rejected upload of a tile was counted last."""
+"""The last counted rejected upload of each tile."""
 
 from alembic import op
 
@@ -7,10 +7,10 @@ down_revision = "0006"
 
 
 def upgrade() -> None:
-    """Add the column: what a crash has counted again counts once."""
+    """Add the column, so that an attempt repeated after a crash is counted once."""
     op.execute('ALTER TABLE tiles ADD COLUMN last_attempt text COLLATE "C"')
 
 
 def downgrade() -> None:
-    """Drop it. A count that a crash repeats is made twice then."""
+    """Drop the column. An attempt repeated after a crash is then counted twice."""
     op.execute("ALTER TABLE tiles DROP COLUMN last_attempt")

@@ -1,4 +1,4 @@
-"""The queue: runs with their leases and retries, their attempts, and the gate of each source."""
+"""Run queue: runs with leases and retries, their attempts, and the gate of each source."""
 
 from alembic import op
 
@@ -7,10 +7,11 @@ down_revision = "0007"
 
 
 def upgrade() -> None:
-    """Make the tables, and the indexes that a claim, a sweep and a list go by."""
-    # ``ready`` runs compete. One that waits for its retry comes to be ready when it is due and its
-    # source's tokens allow it: so a claim passes over no run that may not start yet.
-    # ``worker``, ``began_at`` and ``ended_at`` tell of the newest attempt, also when it has ended.
+    """Create the tables, and the indexes for claims, sweeps and listings."""
+    # Only ``ready`` runs can be claimed. A run that waits for its retry becomes ready when it is
+    # due and its source's tokens allow it, so a claim never scans runs that may not start yet.
+    # ``worker``, ``began_at`` and ``ended_at`` describe the newest attempt, also after it has
+    # ended.
     op.execute(
         """
         CREATE TABLE runs (
@@ -116,7 +117,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop them, with all that is queued."""
+    """Drop the tables with all queued runs."""
     op.execute("DROP TABLE source_gates")
     op.execute("DROP TABLE run_attempts")
     op.execute("DROP TABLE runs")

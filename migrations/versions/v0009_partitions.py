@@ -1,4 +1,4 @@
-"""Partitions: their state, the raw data that speaks for them, and what the validator said."""
+"""Partitions: their state, their sealed raw data, and the validator's verdicts."""
 
 from alembic import op
 
@@ -21,7 +21,7 @@ MOVES = (
 
 
 def upgrade() -> None:
-    """Make the tables, and what refuses every move that is not declared."""
+    """Create the tables, and the trigger that refuses undeclared transitions."""
     op.execute(
         """
         CREATE TABLE partitions (
@@ -88,7 +88,7 @@ def upgrade() -> None:
         )
         """
     )
-    # Only data that is sealed, and is this partition's own, can speak for it.
+    # A partition can only reference sealed raw data of its own.
     op.execute(
         "ALTER TABLE partitions ADD CONSTRAINT partitions_current_run"
         " FOREIGN KEY (id, current_run_id) REFERENCES raw_partitions (partition_id, run_id)"
@@ -113,7 +113,7 @@ def upgrade() -> None:
         )
         """
     )
-    # When automation will try again is the control plane's, and no part of a partition's state.
+    # The planned retry belongs to the control plane; it is not part of a partition's state.
     op.execute(
         """
         CREATE TABLE partition_retries (
@@ -143,7 +143,7 @@ def _refuse_undeclared() -> None:
     for transition, before, after, actors in MOVES:
         for actor in actors:
             op.execute(
-                "INSERT INTO partition_moves VALUES"  # noqa: S608  # texts of this file
+                "INSERT INTO partition_moves VALUES"  # noqa: S608  # interpolates constants only
                 f" ('{transition}', '{before or 'absent'}', '{after}', '{actor}')"
             )
     op.execute(_MOVE)
@@ -174,7 +174,7 @@ def _refuse_undeclared() -> None:
 
 
 def downgrade() -> None:
-    """Drop them, with all that is known of partitions."""
+    """Drop the tables with all partitions."""
     op.execute("ALTER TABLE partitions DROP CONSTRAINT partitions_current_run")
     for table in (
         "partition_moves",

@@ -1,4 +1,4 @@
-"""Groups of many events: each finds the hash before it without a walk through all of them."""
+"""Faster append of large audit groups: the previous hash is found without a scan of the group."""
 
 from alembic import op
 
@@ -7,12 +7,12 @@ down_revision = "0009"
 
 
 def upgrade() -> None:
-    """Replace the function that appends; what it writes is the same."""
+    """Replace the append function; it writes the same rows."""
     op.execute(_function("lag(hashed, 1, head.hash) OVER (ORDER BY n)"))
 
 
 def downgrade() -> None:
-    """Go back to the one that takes four times as long for twice as many."""
+    """Restore the old function, whose cost grows with the square of the group's size."""
     op.execute(_function("CASE WHEN n = 1 THEN head.hash ELSE hashes[n - 1] END"))
 
 
@@ -20,7 +20,7 @@ def _function(previous_hash: str) -> str:
     return _APPEND.replace("PREVIOUS_HASH", previous_hash)
 
 
-# As revision 0004 made it, but for the one expression.
+# The function of revision 0004 with one expression changed.
 _APPEND = """
 CREATE OR REPLACE FUNCTION audit_append(
     new_group uuid, bodies bytea[], event_types text[], moments timestamptz[],

@@ -1,4 +1,4 @@
-"""The one cache that the rows of tiles are about, so that another is refused."""
+"""The cache that the tile rows refer to, so that another cache is refused."""
 
 from alembic import op
 
@@ -7,7 +7,7 @@ down_revision = "0010"
 
 
 def upgrade() -> None:
-    """Make the table; the cache is bound by its next use."""
+    """Create the table; the next use of the cache binds it."""
     op.execute(
         """
         CREATE TABLE bound_cache (
@@ -23,5 +23,4 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop it."""
     op.execute("DROP TABLE bound_cache")

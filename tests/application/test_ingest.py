@@ -20,9 +20,17 @@ from tileferry.application import CaptureIngest, GroupLimits, IngestReport
 from tileferry.application.cache.bulk_store import NAMED_MAX
 from tileferry.application.ports.captures import CaptureFile
 from tileferry.application.ports.progress import ItemsProcessed, ProgressEvent, Task
-from tileferry.domain.errors import CacheBudgetExceededError, CacheLockError, InvalidValueError
+from tileferry.domain.errors import (
+    CacheBudgetExceededError,
+    CacheLockError,
+    InvalidValueError,
+    MisuseError,
+    TileManagerError,
+)
 from tileferry.domain.tiles import (
     EvictionResult,
+    FreshnessLabel,
+    NewTile,
     TileId,
     TileMetadata,
     VotingStatus,
@@ -230,7 +238,7 @@ def test_given_up_tile_is_not_replaced() -> None:
     hangar.metadata.update_voting_status(capture_tile(1), VotingStatus.UPLOAD_GIVEUP)
     report = hangar.ingest(make_folder(1, version=b" anew"))
     (refused,) = report.refused
-    assert "is in the cache with other bytes, which stay" in refused.problem
+    assert "is in the cache with different bytes, which are newer or given up" in refused.problem
     assert hangar.store.read_tile(capture_tile(1)) == PICTURE + b"1"
 
 
@@ -248,7 +256,7 @@ def test_first_of_two_files_for_one_tile_wins(*, again: bool) -> None:
         assert (report.tiles_ingested, report.tiles_unchanged, report.files_refused) == (0, 4, 1)
     (refused,) = report.refused
     assert refused.path == "15/19000/5.png"
-    assert "is in the folder twice, with other bytes: the first file stays" in refused.problem
+    assert "is in the folder twice with different bytes; the first file is kept" in refused.problem
     assert hangar.store.read_tile(capture_tile(5)) == first
 
 
@@ -316,6 +324,30 @@ def test_nothing_is_ingested_without_budget_or_lock() -> None:
     with pytest.raises(CacheLockError):
         hangar.ingest(make_folder(1))
     assert hangar.metadata.all_tiles() == []
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        MisuseError(what="insert_metadata", problem="too many tiles are waiting"),
+        InvalidValueError(field="row", value=1, problem="is not allowed"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_store_error_ends_ingest_and_refuses_no_file(
+    failure: TileManagerError, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Overflowing(MemoryTileMetadataStore):
+        def insert_metadata(self, tile: NewTile) -> FreshnessLabel:  # noqa: ARG002  # the port's
+            raise failure
+
+    env = IngestEnv()
+    env.metadata = Overflowing(clock=env.clock, index=MemoryBlobIndex())
+    with pytest.raises(type(failure)) as caught:
+        env.ingest(make_folder(1, 2))
+    assert caught.value is failure
+    assert not find_log_messages(caplog, "c11.ingest.refused")
+    assert env.budget.released == 2  # what a dead process held, and our own
 
 
 def test_invalid_folder_metadata_is_rejected_before_reserving() -> None:

@@ -36,7 +36,7 @@ def make_record(kind: Any = "c11.upload.giveup", payload: Any = None) -> FdrReco
 
 @pytest.mark.parametrize("kind", ["", "giveup", "C11.giveup", f"a.{'b' * KIND_CHARS_MAX}", 7])
 def test_invalid_event_kind_is_rejected(kind: Any) -> None:
-    with pytest.raises(InvalidValueError, match="is not a kind of event"):
+    with pytest.raises(InvalidValueError, match="is not an event kind"):
         make_record(kind=kind)
 
 
@@ -49,7 +49,7 @@ def test_record_payload_is_copied() -> None:
 
 @pytest.mark.parametrize(
     ("payload", "problem"),
-    [([1], "is no mapping"), ({"text": "x" * PAYLOAD_BYTES_MAX}, "must be at most")],
+    [([1], "must be a mapping"), ({"text": "x" * PAYLOAD_BYTES_MAX}, "must be at most")],
 )
 def test_invalid_or_oversized_payload_is_rejected(payload: Any, problem: str) -> None:
     with pytest.raises(InvalidValueError, match=problem):
@@ -69,7 +69,9 @@ def test_raw_partition_id_and_reopening_checks() -> None:
         check_run_id(RunId("../run-1"))
     with pytest.raises(StorageError, match="it is sealed"):
         refuse_sealed(PurePosixPath("/raw/run-1"))
-    with pytest.raises(InvalidValueError, match="is not what run run-1 was begun with"):
+    with pytest.raises(
+        InvalidValueError, match="differs from the area that run run-1 started with"
+    ):
         refuse_other_area(RUN, AREA)
 
 

@@ -28,8 +28,8 @@ from tileferry.application.ports.work import PartitionFilter
 from tileferry.domain.errors import (
     ConfirmationNeededError,
     IllegalTransitionError,
-    InvalidValueError,
     NoRawPartitionError,
+    NotFoundError,
     PlanDriftedError,
 )
 from tileferry.domain.partitions import (
@@ -275,7 +275,7 @@ def test_spec3_s8_pending_or_unknown_partition_cannot_be_retried(
     enqueue_partitions(control_plane)
     with pytest.raises(IllegalTransitionError, match="it would have to be failed"):
         control_plane.partitions.retry([KEY], OVERRIDE)
-    with pytest.raises(InvalidValueError, match="is not known"):
+    with pytest.raises(NotFoundError, match=r"partition .* not found"):
         control_plane.partitions.retry([partition_key(2)], OVERRIDE)
 
 

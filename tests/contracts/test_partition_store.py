@@ -25,8 +25,8 @@ from support.control_plane import (
 
 from tileferry.domain.errors import (
     IllegalTransitionError,
-    InvalidValueError,
     LeaseLostError,
+    MisuseError,
     SatelliteProviderError,
 )
 from tileferry.domain.partitions import (
@@ -300,11 +300,11 @@ def test_invariant_16_spec3_s9_verdict_without_own_raw_data_is_rejected(
     enqueue_partitions(control_plane, KEY, partition_key(2))
     run, other = control_plane.queue.claim(W1, limit=2, lease=LEASE)
     for outcome in (PASSED, NEEDS_REVIEW):
-        with pytest.raises(InvalidValueError, match="cannot speak for its partition"):
+        with pytest.raises(MisuseError, match="succeeded without a raw partition"):
             control_plane.control.process_result(run, create_verdict(run, outcome))
     for sealed in (create_sealed(run, partition_key(2)), create_sealed(other, KEY)):
         for outcome in VerdictOutcome:
-            with pytest.raises(InvalidValueError, match="is not what run"):
+            with pytest.raises(MisuseError, match="was not sealed by run"):
                 control_plane.control.process_result(
                     run, create_verdict(run, outcome), sealed=sealed
                 )
@@ -332,7 +332,7 @@ def test_spec3_s9_partition_has_at_most_one_active_run(control_plane: ControlPla
         control_plane.partitions.retry([KEY], OVERRIDE)
     with pytest.raises(IllegalTransitionError, match="would have to be absent"):
         enqueue_partitions(control_plane)
-    with pytest.raises(InvalidValueError, match="no run of it goes without its partition"):
+    with pytest.raises(MisuseError, match="only through its partition"):
         control_plane.submit_run(acquire_work(KEY))
     assert get_partition(control_plane, KEY).active_run_id == active
     assert [run.run_id for run in control_plane.queue.claim(W1, limit=9, lease=LEASE)] == [active]

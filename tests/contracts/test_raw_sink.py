@@ -29,6 +29,7 @@ from tileferry.application.ports.raw_partitions import RawSink
 from tileferry.domain.errors import (
     CacheLockError,
     FreshnessRejectionError,
+    InvalidStateError,
     InvalidValueError,
     StorageError,
     TileManagerError,
@@ -172,7 +173,9 @@ def test_reopening_with_different_area_is_rejected(sink: RawSink) -> None:
     other = evolve(AREA, sector_class=SectorClass.ACTIVE_CONFLICT)
     for area in (other, evolve(AREA, zoom_levels=(13,))):
         with (
-            pytest.raises(InvalidValueError, match="area: is not what run run-1 was begun with"),
+            pytest.raises(
+                InvalidValueError, match="area: differs from the area that run run-1 started with"
+            ),
             sink.open(KEY, RUN, area),
         ):
             pass
@@ -247,7 +250,7 @@ def test_invalid_report_is_rejected_and_nothing_is_sealed(sink: RawSink) -> None
 def test_reader_rejects_mismatched_sealed_partition(sink: RawSink, field: str, value: Any) -> None:
     sealed = seal(sink)
     with (
-        pytest.raises(InvalidValueError, match="is not there any more as it was sealed"),
+        pytest.raises(InvalidStateError, match="is missing or has changed since it was sealed"),
         sink.open_reader(evolve(sealed, **{field: value})),
     ):
         pass

@@ -15,10 +15,7 @@ from support.control_plane import (
 )
 
 from tileferry.domain.audit import StateChanged
-from tileferry.domain.errors import (
-    IllegalTransitionError,
-    InvalidValueError,
-)
+from tileferry.domain.errors import IllegalTransitionError, InvalidValueError, NotFoundError
 from tileferry.domain.retry import RetryBudget, replay_decision
 from tileferry.domain.runs import (
     AttemptOutcome,
@@ -177,7 +174,7 @@ def test_operator_can_cancel_waiting_runs_only(control_plane: ControlPlane) -> N
     control_plane.claim_run()
     with pytest.raises(IllegalTransitionError, match="would have to be discovered, error"):
         control_plane.control.cancel(under_way.run_id, reason="stop", by="ann")
-    with pytest.raises(InvalidValueError, match="names no run"):
+    with pytest.raises(NotFoundError, match=r"run .* not found"):
         control_plane.control.cancel(control_plane.new_run_id(), reason="stop", by="ann")  # type: ignore[arg-type]
 
 

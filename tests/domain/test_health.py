@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tileferry.domain import health
-from tileferry.domain.errors import DatabaseError, SatelliteProviderError
+from tileferry.domain.errors import DatabaseError, Remedy, SatelliteProviderError
 from tileferry.domain.health import CheckStatus
 from tileferry.domain.tiles import ProviderFault
 from tileferry.domain.tiles.cache_binding import CacheFit
@@ -121,8 +121,8 @@ def test_unwritable_log_is_a_warning() -> None:
 def test_unknown_variables_are_warnings_with_suggestion() -> None:
     first, second = health.check_variables({"TILEFERRY_A\x1b": "TILEFERRY_AB", "TILEFERRY_Z": None})
     assert (first.verdict, first.cure) == (CheckStatus.WARNING, "did you mean TILEFERRY_AB?")
-    assert first.found == "TILEFERRY_A\\x1b is no setting, and is ignored"
-    assert "config show" in (second.cure or "")
+    assert first.found == "TILEFERRY_A\\x1b is not a setting and is ignored"
+    assert second.cure is Remedy.LIST_SETTINGS
     assert [*health.check_variables({})] == []
 
 

@@ -97,5 +97,5 @@ def test_unreadable_tiles_need_review() -> None:
     ],
 )
 def test_incomplete_upload_raises_incomplete_work(report: UploadBatchReport) -> None:
-    with pytest.raises(IncompleteWorkError, match="the upload of flight F1 is not complete"):
+    with pytest.raises(IncompleteWorkError, match="the upload of flight F1 is incomplete"):
         judge_upload(R1, report)

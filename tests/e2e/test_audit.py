@@ -221,7 +221,7 @@ def test_design_5_25_unknown_function_version_is_reported_not_compared(
 def test_replay_of_unknown_id_is_rejected() -> None:
     ran = run_in_process("audit", "replay", "nobody")
     assert (ran.code, ran.out) == (2, "")
-    assert "ID: is not in the audit log (got 'nobody')" in ran.err
+    assert "audit entry nobody not found" in ran.err
 
 
 # All of them
@@ -257,7 +257,7 @@ def test_missing_schema_error_names_db_upgrade(
     monkeypatch.setenv("TILEFERRY_DATABASE_URL", empty_database_url)
     ran = run_in_process("audit", "tail")
     assert (ran.code, ran.out) == (7, "")
-    assert "run tileferry db upgrade" in ran.err
+    assert "run `tileferry db upgrade`" in ran.err
 
 
 def test_unreachable_database_is_one_line_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,7 @@ def test_new_database_is_upgraded_once(tmp_path: Path, empty_database_url: str) 
     assert (status.code, status.json["found"], status.json["is_current"]) == (7, None, False)
     refused = operator.run_in_process("cache", "stats")
     assert refused.code == 7
-    assert "run tileferry db upgrade" in refused.err
+    assert "run `tileferry db upgrade`" in refused.err
     upgraded = operator.run_in_process("db", "upgrade", "--json")
     assert upgraded.json == {"schema": "tileferry.db.upgrade.v1", "from": None, "to": HEAD}
     assert "already" in operator.run_in_process("db", "upgrade").out
@@ -78,7 +78,7 @@ def test_new_database_is_upgraded_once(tmp_path: Path, empty_database_url: str) 
 
 def test_stats_report_cache_usage(operator: CacheOperator) -> None:
     operator.store_tiles(3)
-    ran = operator.run("cache", "stats", "--json", TILEFERRY_C6_BUDGET_BYTES="5000")
+    ran = operator.run_in_process("cache", "stats", "--json", TILEFERRY_C6_BUDGET_BYTES="5000")
     assert ran.code == 0
     assert ran.err == ""
     body = ran.json
@@ -162,7 +162,7 @@ def test_invalid_settings_are_rejected_by_name(operator: CacheOperator) -> None:
     ],
 )
 def test_database_error_does_not_show_password(operator: CacheOperator, url: str) -> None:
-    ran = operator.run("db", "status", TILEFERRY_DATABASE_URL=url)
+    ran = operator.run_in_process("db", "status", TILEFERRY_DATABASE_URL=url)
     assert ran.code in {2, 7}
     assert "database" in ran.err.lower()
     assert CANARY not in ran.out + ran.err

@@ -102,7 +102,7 @@ def test_foreign_folder_cannot_be_replaced(
     for place in (".", "letters"):
         refused = operator.run_in_process("cache", "export", place)
         assert refused.code == 4
-        assert "name another place" in refused.err
+        assert "choose another name" in refused.err
         assert "--replace" not in refused.err
     assert (operator.home / "letters" / "a").read_bytes() == b"dear"
 

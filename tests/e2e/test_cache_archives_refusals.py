@@ -93,7 +93,7 @@ def test_first_of_duplicate_tiles_is_imported(operator: ArchiveOperator) -> None
     said = ("--produced-at", f"{DAY:%Y-%m-%d}", "--resolution", "2.5", "--source", "theirs")
     ran = operator.run_in_process("cache", "import", "their.mbtiles", *said, "--json")
     assert (ran.code, ran.json["tiles_imported"], ran.json["tiles_unchanged"]) == (3, 1, 1)
-    assert "the first stays" in ran.json["refused"][0]["problem"]
+    assert "earlier entry of this tile, which is kept" in ran.json["refused"][0]["problem"]
     operator.run_in_process("cache", "export", "out", "--source", "theirs")
     assert (operator.home / "out/14/9500/5500.png").read_bytes() == create_image("first")
 

@@ -110,7 +110,7 @@ def test_unwritable_geojson_file_is_reported(readiness_env: ReadinessEnv) -> Non
     readiness_env.store_tiles(TILES[1:])
     ran = run_in_process(*VERIFY, "--geojson", "/dev/full")
     assert (ran.code, ran.out) == (7, "")
-    assert "could not write /dev/full" in ran.err
+    assert "cannot write /dev/full" in ran.err
 
 
 def test_features_are_split_at_antimeridian(readiness_env: ReadinessEnv) -> None:

@@ -21,7 +21,7 @@ def test_init_does_not_overwrite_existing_file(tmp_path: Path) -> None:
     file.write_text("# mine\n")
     ran = run_in_process("config", "init")
     assert (ran.code, ran.out) == (4, "")
-    assert "is there already" in ran.err
+    assert "already exists" in ran.err
     assert file.read_text() == "# mine\n"
 
 

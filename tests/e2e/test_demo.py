@@ -53,7 +53,7 @@ def demo_run(tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
 
 
 def test_demo_sets_up_new_installation(demo_run: DemoRun) -> None:
-    assert "run tileferry db upgrade" in demo_run.chapter(1)
+    assert "run `tileferry db upgrade`" in demo_run.chapter(1)
     assert "The schema went from empty to" in demo_run.chapter(1)
     assert f"{TILES} tiles" in demo_run.chapter(2)
 

@@ -59,7 +59,7 @@ def test_outdated_schema_is_reported_with_remedy(database: Database) -> None:
     downgrade(database, "0001")
     found = run_doctor()
     assert (found["schema"]["verdict"], found["schema"]["code"]) == ("failed", 7)
-    assert "run tileferry db upgrade" in found["schema"]["found"]
+    assert "run `tileferry db upgrade`" in found["schema"]["found"]
     assert found["disk"]["verdict"] == "not_seen"
     assert found["provider"]["verdict"] == "ok"
 

@@ -138,7 +138,7 @@ def test_missing_schema_error_names_db_upgrade(
     for command in (DOWNLOAD, ("coverage", *AREA), ("plan", *AREA, *FLIGHT)):
         ran = run_in_process(*command)
         assert ran.code == 7
-        assert "run tileferry db upgrade" in ran.err
+        assert "run `tileferry db upgrade`" in ran.err
     lock = FileCacheLock(root=operator.cache_root)
     lock.acquire()  # it was given back
     lock.release()

@@ -333,11 +333,11 @@ def test_upload_is_queued_once(control_plane: ControlPlane, operator: WorkOperat
 
 
 NOBODY_MEANS: list[tuple[list[str], str]] = [
-    (["show", "nobody"], "RUN: names no run (got 'nobody'); see tileferry runs list"),
-    (["why", "nobody"], "RUN: names no run"),
+    (["show", "nobody"], "run nobody not found; list the runs with `tileferry runs list`"),
+    (["why", "nobody"], "run nobody not found"),
     (["why", "\udcff"], "RUN: is not a plain name"),
     (["show", "../../x"], "RUN: is not a plain name"),
-    (["cancel", "nobody", *REASON], "RUN: names no run"),
+    (["cancel", "nobody", *REASON], "run nobody not found"),
     (["cancel", "nobody"], "--reason"),
     (["retry", "nobody", "--reason", ""], "--reason: must be text that says why"),
     (["list", "--source", "a b"], "--source: is not a plain name"),

@@ -170,7 +170,7 @@ def test_narrow_terminal_truncates_nothing(
 NOBODY_MEANS: list[tuple[list[str], str]] = [
     (["inspect", "osm/acme/city"], "PARTITION: is not of the form source/customer/query/date"),
     (["inspect", "osm/a b/c/2026-03-01"], "PARTITION: is not a plain name"),
-    (["inspect", "osm/acme/city/2026-03-01"], "PARTITION: is not known"),
+    (["inspect", "osm/acme/city/2026-03-01"], "partition osm/acme/city/2026-03-01 not found"),
     (["inspect", "osm/acme/city/2026-03-01", "--query", "city"], "either as PARTITION or by"),
     (["inspect", "--date", "2026-03-01"], "with --customer-id and --query"),
     (["inspect", "--date", "2026-03-01", "--from", "2026-03-01"], "either --date or a range"),
@@ -191,8 +191,8 @@ NOBODY_MEANS: list[tuple[list[str], str]] = [
     (["retry", *MARCH, "--reason", " "], "--reason: must be text that says why"),
     (["retry", *MARCH, "--reason", "\udcff"], "--reason: must be text that says why"),
     (["retry", *MARCH, *REASON, "--confirm-count", "x"], "--confirm-count"),
-    (["retry", "osm/acme/city/2026-03-01", *REASON], "is not known"),
-    (["mark-terminal", "osm/acme/city/2026-03-01", *REASON], "is not known"),
+    (["retry", "osm/acme/city/2026-03-01", *REASON], "osm/acme/city/2026-03-01 not found"),
+    (["mark-terminal", "osm/acme/city/2026-03-01", *REASON], "osm/acme/city/2026-03-01 not found"),
 ]
 
 
@@ -210,4 +210,4 @@ def test_refusal_is_json_error(control_plane: ControlPlane, operator: WorkOperat
 
 def test_missing_schema_error_names_db_upgrade(tmp_path: Path, empty_database_url: str) -> None:
     ran = WorkOperator(tmp_path, empty_database_url).run("state", "inspect")
-    assert_refused(ran, 7, "run tileferry db upgrade")
+    assert_refused(ran, 7, "run `tileferry db upgrade`")

@@ -74,8 +74,10 @@ def test_large_range_requires_confirmed_count(
 ) -> None:
     create_failed_days(control_plane, 10)
     retry = ("state", "retry", *MARCH, *REASON)
-    assert_refused(operator.run(*retry), 4, "this would touch 10 partitions", "--confirm-count 10")
-    assert_refused(operator.run(*retry, "--confirm-count", "9"), 4, "9 were confirmed")
+    assert_refused(operator.run(*retry), 4, "this affects 10 partitions", "--confirm-count 10")
+    assert_refused(
+        operator.run(*retry, "--confirm-count", "9"), 4, "this affects 10 partitions, not 9"
+    )
     for typed in ("9\n", "yes\n", "\n", ""):
         monkeypatch.setattr("sys.stdin", FakeTerminal(typed))
         asked = operator.run(*retry)
@@ -86,7 +88,7 @@ def test_large_range_requires_confirmed_count(
     assert operator.run(*retry).code == 0
     assert list_statuses(control_plane, 10) == ["pending"] * 10
     empty = operator.run(*retry, "--confirm-count", "10")
-    assert_refused(empty, 4, "this would touch 0 partitions, and 10 were confirmed")
+    assert_refused(empty, 4, "this affects 0 partitions, not 10")
 
 
 def test_retry_without_raw_partition_rejects_whole_request(
@@ -100,7 +102,7 @@ def test_retry_without_raw_partition_rejects_whole_request(
         4,
         "partition osm/acme/city/2026-03-02",
         "left no raw partition",
-        "use backfill plan",
+        "`tileferry backfill plan`",
     )
     assert list_statuses(control_plane, 2) == ["failed", "failed"]
     why = operator.run("state", "inspect", str(partition_key(2)), "--why").out

@@ -235,7 +235,7 @@ def test_invalid_input_is_rejected_by_name(operator: DownloadOperator) -> None:
         (("ingest", "--flight", "F1", "nowhere"), "nowhere"),
         (("upload", "--flight", "no/name", "--on-ground"), "--flight: "),
         (("giveups", "show", "nonsense"), "TILE: "),
-        (("giveups", "show", "cam/1/0/0"), "is not in the cache"),
+        (("giveups", "show", "cam/1/0/0"), "tile cam/1/0/0 not found"),
     ):
         ran = operator.run_in_process(*arguments)
         assert (ran.code, said in ran.err) == (2, True), ran.err

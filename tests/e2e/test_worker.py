@@ -321,7 +321,7 @@ def test_invariant_12_suspended_worker_with_lost_lease_ends_on_wake(
         worker.send_signal(signal.SIGCONT)
         ran = worker.wait(timeout_s=10)
     assert ran.code == 4, ran.err
-    assert "has lost run" in ran.err
+    assert "lost run" in ran.err
     assert control_plane.get_run(run).status is RunStatus.PROCESSING
 
 

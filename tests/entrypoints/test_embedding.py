@@ -264,7 +264,7 @@ def test_worker_stops_when_is_stopping_returns_true(env: EmbeddingEnv) -> None:
 def test_outdated_database_schema_is_rejected(env: EmbeddingEnv, empty_database_url: str) -> None:
     env.database_url = empty_database_url
     with env.create_tileferry() as ferry:
-        with pytest.raises(DatabaseError, match="run tileferry db upgrade"):
+        with pytest.raises(DatabaseError, match="upgrade the database schema"):
             ferry.download(flight="F7", **AREA)
         ferry.upgrade_database()
         assert ferry.download(flight="F7", **AREA).outcome is DownloadOutcome.SUCCESS

@@ -12,13 +12,13 @@ from typing import Any
 from attrs import asdict, evolve
 
 from tileferry.adapters.filesystem.files import FileCalls
-from tileferry.adapters.filesystem.segments.maintenance import (
+from tileferry.adapters.filesystem.segments.store import SegmentTileStore
+from tileferry.adapters.memory import MemoryBlobIndex
+from tileferry.application.ports.inventory import (
     DamagedBlob,
     DamagedSegment,
     VerificationFinding,
 )
-from tileferry.adapters.filesystem.segments.store import SegmentTileStore
-from tileferry.adapters.memory import MemoryBlobIndex
 from tileferry.domain.tiles import BlobRef, TileId
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from attrs import evolve, field, frozen
 
 from tileferry.adapters.filesystem.files import KEPT_NOTE, Directory, FileCalls, translate_os_errors
-from tileferry.domain.errors import ArchiveError, StorageError
+from tileferry.domain.errors import ArchiveError, Remedy, StorageError
 
 DRAFT = "draft"
 _OLD = "old"
@@ -103,8 +103,8 @@ class ArchiveWorkspace:
         if not parent.is_dir():
             raise ArchiveError(
                 path=str(self.path),
-                problem="lies in a folder that does not exist",
-                remedy=f"make {parent}, or name another place",
+                problem="the folder does not exist",
+                remedy=f"create {parent}, or choose another name",
             )
         return parent
 
@@ -121,14 +121,14 @@ class ArchiveWorkspace:
         if self.path.is_symlink() or not self.may_replace(self.path):
             raise ArchiveError(
                 path=str(self.path),
-                problem="is there, and is no archive of this format, so it is not replaced",
-                remedy="name another place, or remove it yourself",
+                problem="exists and is not an archive of this format, so it is not replaced",
+                remedy="choose another name, or remove it yourself",
             )
         if not self.replace:
             raise ArchiveError(
                 path=str(self.path),
-                problem="is there already",
-                remedy="name another place, or give --replace",
+                problem="already exists",
+                remedy=Remedy.ALLOW_REPLACING,
             )
 
 
@@ -146,7 +146,7 @@ def _lock_folder(path: Path, calls: FileCalls) -> Iterator[Directory]:
                 break
             if os.fstat(folder.fd).st_uid != os.geteuid():
                 raise ArchiveError(
-                    path=str(path), problem="belongs to somebody else", remedy="name another place"
+                    path=str(path), problem="belongs to another user", remedy="choose another name"
                 )
             if _is_at(path, folder.fd):
                 yield folder

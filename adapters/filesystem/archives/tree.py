@@ -238,7 +238,7 @@ class TreeSource:
         return CaptureFolderFiles(self.root, names_all=True, check=self.check)
 
     def _read_common_facts(self, folder: CaptureFolderFiles) -> TileFacts:
-        """Return what ``metadata.json`` says, as ``tileferry ingest`` reads it too."""
+        """Return the facts in ``metadata.json``, in the form that captures have too."""
         try:
             content = folder.read_facts()
             if content is None:

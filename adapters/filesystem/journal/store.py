@@ -229,8 +229,8 @@ class FileJournal:
         version = header["journal"]
         if version != encoding.VERSION:
             self._refuse(
-                f"it has format {version}, and this tileferry reads {encoding.VERSION}",
-                remedy="use the tileferry that wrote it, or remove it to fetch its area anew",
+                f"it has format {version}; this version reads {encoding.VERSION}",
+                remedy="use the version that wrote it, or remove it to fetch its area again",
             )
 
     def _warn_damaged(self, line: ChecksummedLine, damaged: int) -> None:

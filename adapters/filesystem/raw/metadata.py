@@ -17,10 +17,11 @@ from tileferry.adapters.filesystem.checksummed_lines import frame_line, read_lin
 from tileferry.adapters.filesystem.files import Directory, OpenFile
 from tileferry.adapters.filesystem.segments.format import record_size
 from tileferry.application.ports.clock import Clock
-from tileferry.domain.errors import InvalidValueError, StorageError
+from tileferry.domain.errors import InvalidValueError, MisuseError, StorageError
 from tileferry.domain.partitions.manifest import ManifestEntry
 from tileferry.domain.partitions.manifest_format import format_entry, parse_entry
 from tileferry.domain.runs import RunId
+from tileferry.domain.text import quote_value
 from tileferry.domain.tiles import (
     BBox,
     BlobRef,
@@ -292,4 +293,4 @@ class RawTileMetadata:
 
 
 def _refuse(action: str, value: object, problem: str) -> NoReturn:
-    raise InvalidValueError(field=action, value=value, problem=problem)
+    raise MisuseError(what=action, problem=f"{problem} (got {quote_value(value)})")

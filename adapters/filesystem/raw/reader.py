@@ -8,7 +8,7 @@ from tileferry.adapters.filesystem.files import Directory, OpenFile
 from tileferry.adapters.filesystem.segments.format import FILE_HEADER, segment_name
 from tileferry.adapters.filesystem.segments.reader import SegmentReader
 from tileferry.application.ports.raw_partitions import NEVER_REPAIRED, format_manifest_name
-from tileferry.domain.errors import DamagedTileError, InvalidValueError
+from tileferry.domain.errors import DamagedTileError, InvalidStateError
 from tileferry.domain.partitions import PartitionKey
 from tileferry.domain.partitions.manifest import (
     ManifestEntry,
@@ -39,11 +39,10 @@ def read_sealed_partition(
         tail = file.pread(LINE_BYTES_MAX, max(0, file.size() - LINE_BYTES_MAX))
     sealed = parse_sealed_partition(head, tail, name=name)
     if (sealed.key, sealed.run_id) != (key, run_id):
-        raise InvalidValueError(
-            field=f"{name}.header",
-            value=f"{sealed.key}/{sealed.run_id}",
-            problem=f"is of another partition than {key}",
-            remedy="somebody moved it there: find out who did",
+        raise InvalidStateError(
+            subject=name,
+            problem=f"belongs to {sealed.key}/{sealed.run_id}, not to {key}",
+            remedy="its directory was moved; move it back",
         )
     return sealed
 
@@ -52,10 +51,9 @@ def open_manifest(directory: Directory, run_id: RunId) -> OpenFile:
     """Open the manifest; a run's directory without one is no raw partition."""
     file = directory.find_file(MANIFEST)
     if file is None:
-        raise InvalidValueError(
-            field=format_manifest_name(run_id),
-            value=str(directory.path),
-            problem="is missing: somebody removed it",
+        raise InvalidStateError(
+            subject=format_manifest_name(run_id),
+            problem=f"is missing in {directory.path}",
             remedy=NEVER_REPAIRED,
         )
     return file

@@ -5,7 +5,6 @@ rows have moved durably before a file goes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeAlias
 
 from attrs import define, field, frozen
 
@@ -18,6 +17,12 @@ from tileferry.adapters.filesystem.segments.format import (
 )
 from tileferry.adapters.filesystem.segments.reader import LocationCache, SegmentReader
 from tileferry.adapters.filesystem.segments.writer import SegmentWriter
+from tileferry.application.ports.inventory import (
+    DamagedBlob,
+    DamagedSegment,
+    SegmentTally,
+    VerificationFinding,
+)
 from tileferry.application.ports.tiles import SegmentIndex
 from tileferry.domain.errors import DamagedTileError, StorageError
 from tileferry.domain.tiles import BlobRef, TileId
@@ -116,37 +121,6 @@ class Compactor:
 
 
 _PAGE = 256
-
-
-@frozen(kw_only=True)
-class DamagedBlob:
-    """A visible tile that cannot be read as it was stored."""
-
-    tile_id: TileId
-    segment: int
-    problem: str
-
-
-@frozen(kw_only=True)
-class DamagedSegment:
-    """A segment whose file is not as it was made; its tiles are judged one by one."""
-
-    segment: int
-    problem: str
-
-
-@frozen(kw_only=True)
-class SegmentTally:
-    """What a segment holds; dead bytes are of tiles deleted, replaced, or never confirmed."""
-
-    segment: int
-    size_bytes: int
-    live_tiles: int
-    live_bytes: int
-    dead_bytes: int
-
-
-VerificationFinding: TypeAlias = DamagedBlob | DamagedSegment | SegmentTally
 
 
 def verify_segments(

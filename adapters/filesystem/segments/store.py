@@ -16,12 +16,12 @@ from tileferry.adapters.filesystem.segments.format import encode_record_head
 from tileferry.adapters.filesystem.segments.maintenance import (
     CompactedSegment,
     Compactor,
-    VerificationFinding,
     find_problem,
     verify_segments,
 )
 from tileferry.adapters.filesystem.segments.reader import LocationCache, SegmentReader
 from tileferry.adapters.filesystem.segments.writer import SegmentWriter
+from tileferry.application.ports.inventory import VerificationFinding
 from tileferry.application.ports.progress import (
     NULL_LISTENER,
     ItemsProcessed,

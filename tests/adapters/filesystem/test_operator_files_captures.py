@@ -151,10 +151,10 @@ def test_invalid_metadata_json_aborts_before_anything_is_stored(
 def test_metadata_json_that_is_not_a_regular_file_is_rejected(tmp_path: Path, kind: str) -> None:
     planted = tmp_path / "metadata.json"
     create_special_file(planted, kind)
-    with pytest.raises(InvalidValueError, match=r"metadata\.json: is no regular file") as caught:
+    with pytest.raises(InvalidValueError, match=r"metadata\.json: is not a regular file") as caught:
         CaptureFolderFiles(tmp_path).read_facts()
     assert get_exit_code(caught.value) is ExitCode.USAGE
-    with pytest.raises(ArchiveError, match=r"metadata\.json: is no regular file") as refused:
+    with pytest.raises(ArchiveError, match=r"metadata\.json: is not a regular file") as refused:
         list(TreeSource(tmp_path).tiles("sat"))
     assert get_exit_code(refused.value) is ExitCode.REFUSED
 

@@ -44,5 +44,5 @@ def test_reading_a_plan_stops_at_the_size_limit(tmp_path: Path) -> None:
         sparse.truncate(PLAN_BYTES_MAX * 4)
     assert len(read_plan_file(file)) == PLAN_BYTES_MAX + 1
     for missing in (tmp_path / "none", tmp_path):
-        with pytest.raises(StorageError, match="could not read"):
+        with pytest.raises(StorageError, match="cannot read"):
             read_plan_file(missing)

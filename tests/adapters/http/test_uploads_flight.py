@@ -30,7 +30,7 @@ from tileferry.application.ports import TileUploader
 from tileferry.domain.errors import (
     FlightStateNotOnGroundError,
     IdempotencyConflictError,
-    InvalidValueError,
+    InvalidStateError,
     SatelliteProviderError,
 )
 from tileferry.domain.tiles import (
@@ -350,7 +350,7 @@ def test_signing_key_is_wiped_after_its_session_even_when_interrupted(
     (session,) = keys.sessions
     assert session._seed == bytes(32)
     assert "seed" not in repr(session)
-    with pytest.raises(InvalidValueError, match="has no key any more"):
+    with pytest.raises(InvalidStateError, match="its key was wiped"):
         session.sign(b"x")
     # The envelope was durable before its first byte: it is sent again without that key.
     assert flight.upload().upload_pending_tiles(REQUEST).outcome is UploadOutcome.SUCCESS

@@ -120,7 +120,7 @@ def test_chain_continues_after_a_restart_and_raises_while_the_server_is_down(
             log.read_head,
         ]
         for call in calls:
-            with pytest.raises(DatabaseError, match=r"cannot be reached: .*; start the server"):
+            with pytest.raises(DatabaseError, match=r"cannot connect: .*; start the server"):
                 call()
     finally:
         server.start()

@@ -34,9 +34,9 @@ def test_calls_raise_while_the_server_is_down_and_nothing_is_lost(
     store.insert_metadata(tile)
     server.stop()
     try:
-        with pytest.raises(DatabaseError, match=r"cannot be reached: .*; start the server"):
+        with pytest.raises(DatabaseError, match=r"cannot connect: .*; start the server"):
             store.flush()
-        with pytest.raises(DatabaseError, match=r"cannot be reached: .*; start the server"):
+        with pytest.raises(DatabaseError, match=r"cannot connect: .*; start the server"):
             store.get_metadata(TILE)
     finally:
         server.start()

@@ -38,6 +38,7 @@ from tileferry.domain.errors import (
     RateLimitedError,
     SatelliteProviderError,
     TileManagerError,
+    WorkInProgressError,
 )
 from tileferry.domain.retry import RetryPolicy
 from tileferry.domain.runs import (
@@ -97,7 +98,7 @@ def test_concurrent_retry_and_submit_of_the_same_work_leave_one_run(
             return one.control.submit(download_work(flight), actor=Actor.OPERATOR)[0].run_id
 
         went_on, refusals = run_concurrently(control_planes, act)
-        assert refusals.keys() <= {InvalidValueError}
+        assert refusals.keys() <= {WorkInProgressError}
         unfinished, is_new = control_plane.control.submit(
             download_work(flight), actor=Actor.OPERATOR
         )

@@ -187,7 +187,7 @@ def test_archive_failing_read_back_is_not_published(
 
 def test_export_of_no_tiles_is_rejected(cache: MemoryCache) -> None:
     archive = MemoryArchive()
-    with pytest.raises(ArchiveError, match="no tile of source none there"):
+    with pytest.raises(ArchiveError, match="no tile of source none in this area"):
         cache.create_exporter().export(create_export_request(source="none"), archive)
     assert archive.about is None
 

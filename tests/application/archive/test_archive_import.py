@@ -22,7 +22,12 @@ from tileferry.application.cache.tile_lookup import StoredTiles
 from tileferry.application.ports.archives import ArchivedTile, RefusedEntry
 from tileferry.application.ports.progress import ItemsProcessed, ProgressEvent, Task
 from tileferry.domain.archives import TileFacts
-from tileferry.domain.errors import CacheBudgetExceededError, CacheLockError, InvalidValueError
+from tileferry.domain.errors import (
+    CacheBudgetExceededError,
+    CacheLockError,
+    InvalidValueError,
+    Remedy,
+)
 from tileferry.domain.tiles import FreshnessLabel, SectorClass, TileId, VotingStatus
 
 PLACES = [create_tile_id(15, 19_000 + x, 11_000 + y) for x in range(3) for y in range(4)]
@@ -133,13 +138,13 @@ def test_each_gate_rejects_only_the_offending_tile() -> None:
     good = create_archived_tile(PLACES[0])
     facts = good.facts
     for item, request, problem in (
-        (tile_without_facts(PLACES[0]), create_import_request(), "produced_at: is not known"),
+        (tile_without_facts(PLACES[0]), create_import_request(), "produced_at: is unknown"),
         (evolve(good, content=b"<html>"), create_import_request(), "is no PNG, JPEG or WebP"),
         (evolve(good, content=b""), create_import_request(), "is empty"),
         (
             evolve(good, content=create_image("x")),
             create_import_request(),
-            "is not what the archive says",
+            "sha256 mismatch",
         ),
         (
             evolve(good, facts=evolve(facts, resolution_m_per_px=0.4)),
@@ -190,7 +195,7 @@ def test_different_bytes_are_rejected_without_replace(cache: MemoryCache) -> Non
     cache.put(ALONE, create_image("old"), days=9)
     archive = MemoryArchive(items=[create_archived_tile(ALONE)])
     report = import_archive(cache, archive)
-    assert "--replace-tiles" in report.refused[0].problem
+    assert report.refused[0].remedy is Remedy.ALLOW_REPLACING_TILES
     assert cache.read_content(ALONE) == create_image("old")
     assert import_archive(cache, archive, create_import_request(replaces=True)).tiles_imported == 1
     assert cache.read_content(ALONE) == create_image(str(ALONE))
@@ -225,7 +230,7 @@ def test_newer_or_pending_tiles_are_not_replaced(cache: MemoryCache) -> None:
     )
     report = import_archive(cache, archive, create_import_request(replaces=True))
     assert report.entries_refused == 2
-    assert all("that one stays" in entry.problem for entry in report.refused)
+    assert all("is older than the tile in the cache" in entry.problem for entry in report.refused)
     assert cache.read_content(ALONE) == create_image("newer")
     assert cache.read_content(PLACES[0]) == create_image("captured")
 

@@ -2,6 +2,7 @@
 
 import tracemalloc
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,15 +13,28 @@ from tileferry.application.cache.readiness import (
     EXAMPLES_MAX,
     PATCHES_MAX,
     FlightReadiness,
+    ReadinessCheck,
+    ReadinessQuery,
     ReadinessReport,
+    get_end_of_day,
 )
-from tileferry.application.ports.progress import ItemsProcessed, ProgressEvent, Task
+from tileferry.application.ports.inventory import VerificationFinding
+from tileferry.application.ports.progress import (
+    NULL_LISTENER,
+    ItemsProcessed,
+    ProgressEvent,
+    ProgressListener,
+    Task,
+)
+from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import (
     BBox,
     BlobRef,
     Flaw,
     FlightStandard,
+    FreshnessRule,
     NewTile,
+    ResolutionGate,
     SectorClass,
     TileCoverage,
     TileId,
@@ -233,3 +247,57 @@ def test_memory_use_stays_near_one_byte_per_tile() -> None:
         tracemalloc.stop()
     assert report.total.flaws[Flaw.STALE] > 1_700
     assert peak_bytes < large.count + 40_000  # eight bytes a tile would be found
+
+
+class DamagedStore:
+    """Every tile is damaged; it is opened only while the cache is held."""
+
+    is_held = False
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        self.is_held = True
+        yield
+        self.is_held = False
+
+    def open(self) -> "DamagedStore":
+        assert self.is_held
+        return self
+
+    def find_problem(self, tile_id: TileId, blob: BlobRef) -> str | None:  # noqa: ARG002  # all of them
+        return "its checksum is wrong"
+
+    def verify(self, progress: ProgressListener = NULL_LISTENER) -> Iterator[VerificationFinding]:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_query_reads_bytes_unless_quick(rows: MemoryTileMetadataStore, *, quick: bool) -> None:
+    store_tiles(rows, *map(new_tile, AREA.tiles("sat")))
+    store = DamagedStore()
+    check = ReadinessCheck(
+        tile_metadata_store=rows,
+        freshness=FreshnessRule(),
+        resolution=ResolutionGate(),
+        store=store.open,
+        hold_cache=store.hold,
+    )
+    report = check.check(
+        ReadinessQuery(
+            coverage=AREA,
+            sector=SectorClass.ACTIVE_CONFLICT,
+            now=NOW,
+            flown_at=NOW,
+            source="sat",
+            quick=quick,
+        )
+    )
+    assert report.verdict.is_go is quick
+    assert report.bytes_checked is not quick
+
+
+def test_day_ends_in_utc_and_must_not_be_over() -> None:
+    assert get_end_of_day(NOW.date() + DAY, NOW, field="on").day == (NOW + DAY).day
+    assert get_end_of_day(NOW.date() - DAY, NOW, field="on") == NOW
+    with pytest.raises(InvalidValueError, match="on: is over"):
+        get_end_of_day(NOW.date() - 2 * DAY, NOW, field="on")

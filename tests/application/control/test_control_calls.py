@@ -22,7 +22,7 @@ from tileferry.application.control.partition_control import OperatorOverride
 from tileferry.application.control.policies import WorkPolicies
 from tileferry.application.ports.work import WorkStore, WorkUnit
 from tileferry.domain.audit import RetryAttempted, RetryExhausted
-from tileferry.domain.errors import DatabaseError, InvalidValueError
+from tileferry.domain.errors import DatabaseError, NotFoundError
 from tileferry.domain.partitions import PartitionStatus
 from tileferry.domain.retry import RetryCategory
 from tileferry.domain.runs import RunStatus, VerdictOutcome
@@ -137,7 +137,7 @@ def test_sweep_is_not_retried(control_env: ControlEnv) -> None:
 
 
 def test_invalid_input_is_not_retried(control_env: ControlEnv) -> None:
-    with pytest.raises(InvalidValueError, match="is not known"):
+    with pytest.raises(NotFoundError, match=r"partition .* not found"):
         control_env.controls("partitions").retry([partition_key()], WORD)
     assert control_env.retry_events == []
 

@@ -21,7 +21,12 @@ from support.control_plane import (
 
 from tileferry.application.control import partition_control
 from tileferry.application.ports.work import PartitionFilter
-from tileferry.domain.errors import IllegalTransitionError, InvalidValueError, PlanDriftedError
+from tileferry.domain.errors import (
+    IllegalTransitionError,
+    InvalidValueError,
+    NotFoundError,
+    PlanDriftedError,
+)
 from tileferry.domain.partitions import PartitionStatus, TerminalityPolicy
 from tileferry.domain.state_machine import Actor
 
@@ -46,7 +51,7 @@ def test_pending_partition_cannot_be_retried(control_plane: ControlPlane) -> Non
 
 
 def test_retry_of_unknown_partition_is_rejected(control_plane: ControlPlane) -> None:
-    with pytest.raises(InvalidValueError, match="is not known"):
+    with pytest.raises(NotFoundError, match=r"partition .* not found"):
         control_plane.partitions.retry([KEY], OVERRIDE)
 
 
@@ -99,7 +104,7 @@ def test_range_over_partition_limit_is_rejected(
     monkeypatch.setattr(partition_control, "BACKFILL_PARTITIONS_MAX", 1)
     for day in (1, 2):
         create_judged_partition(control_plane, FAILED, wanted=partition_key(day))
-    with pytest.raises(InvalidValueError, match="range: makes more than 1 partitions"):
+    with pytest.raises(InvalidValueError, match="range: covers more than 1 partitions"):
         control_plane.partitions.list_retryable(
             control_plane.reader, PartitionFilter(last=partition_key(2).logical_date)
         )

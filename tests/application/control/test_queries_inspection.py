@@ -16,7 +16,7 @@ from support.control_plane import (
 from tileferry.application.control.partition_control import OperatorOverride
 from tileferry.application.control.queries import WorkInspector
 from tileferry.application.ports.work import PartitionFilter
-from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.errors import NotFoundError
 from tileferry.domain.partitions import PartitionGiveUpReason
 from tileferry.domain.runs import RunId, Verdict, VerdictOutcome
 from tileferry.domain.state_machine import Actor
@@ -44,7 +44,7 @@ def test_run_is_shown_with_its_attempts(control_plane: ControlPlane) -> None:
 
 
 def test_unknown_run_is_rejected(control_plane: ControlPlane) -> None:
-    with pytest.raises(InvalidValueError, match="names no run"):
+    with pytest.raises(NotFoundError, match=r"run .* not found"):
         inspection(control_plane).run(RunId("gone"))
 
 

@@ -8,7 +8,7 @@ from support.raw_partitions import AREA, KEY, TILES, seal
 from tileferry.adapters.memory import ManualClock, MemoryRawSink
 from tileferry.application.control.partition_control import OperatorOverride
 from tileferry.application.control.queries import PartitionDataReader
-from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.errors import InvalidStateError
 from tileferry.domain.partitions import PartitionStatus
 from tileferry.domain.partitions.manifest import SealedPartition
 from tileferry.domain.runs import Run, Verdict, VerdictOutcome
@@ -92,5 +92,5 @@ def test_success_stays_readable_during_reprocessing(env: ReadingEnv) -> None:
 def test_invariant_16_missing_sealed_partition_is_rejected(env: ReadingEnv) -> None:
     env.seal_and_judge(env.desk.claim_run(), VerdictOutcome.PASSED)
     emptied = PartitionDataReader(books=env.desk.reader, sink=MemoryRawSink(clock=ManualClock()))
-    with pytest.raises(InvalidValueError, match="is not there any more as it was sealed"):
+    with pytest.raises(InvalidStateError, match="is missing or has changed since it was sealed"):
         emptied.find_readable(KEY)

@@ -24,6 +24,9 @@ from tileferry.domain.errors import (
     FlightStateNotOnGroundError,
     InvalidValueError,
     LeaseLostError,
+    MisuseError,
+    NotFoundError,
+    WorkInProgressError,
 )
 from tileferry.domain.partitions import PartitionKey, PartitionStatus
 from tileferry.domain.runs import (
@@ -70,7 +73,7 @@ def test_duplicate_submission_returns_queued_run(control_plane: ControlPlane) ->
 
 
 def test_partition_run_cannot_be_submitted_directly(control_plane: ControlPlane) -> None:
-    with pytest.raises(InvalidValueError, match="see tileferry backfill plan"):
+    with pytest.raises(MisuseError, match="make a backfill plan"):
         control_plane.control.submit(acquire_work(KEY), actor=Actor.OPERATOR)
 
 
@@ -94,7 +97,7 @@ def test_failed_verdict_needs_no_sealed_data(control_plane: ControlPlane) -> Non
 
 def test_passed_verdict_without_sealed_data_is_rejected(control_plane: ControlPlane) -> None:
     run = claim_partition_run(control_plane)
-    with pytest.raises(InvalidValueError, match=r"without it run .* cannot speak"):
+    with pytest.raises(MisuseError, match=r"succeeded without a raw partition"):
         control_plane.control.process_result(run, make_verdict(run))
     assert (get_status(control_plane), control_plane.get_run(run).status) == (
         PartitionStatus.PENDING,
@@ -110,7 +113,7 @@ def test_sealed_data_of_another_run_or_key_is_rejected(
 ) -> None:
     run = claim_partition_run(control_plane)
     sealed = create_sealed(other_run or run, other_key)
-    with pytest.raises(InvalidValueError, match=r"is not what run .* sealed for"):
+    with pytest.raises(MisuseError, match=r"was not sealed by run"):
         control_plane.control.process_result(run, make_verdict(run), sealed=sealed)
     assert get_status(control_plane) is PartitionStatus.PENDING
 
@@ -229,7 +232,7 @@ def test_operator_can_cancel_and_retry_waiting_run(control_plane: ControlPlane) 
     assert woken.next_retry_at == control_plane.reader.now()
     control_plane.control.cancel(run.run_id, reason="no, wrong", by="ann")
     other = control_plane.submit_run(download_work("F1"))
-    with pytest.raises(InvalidValueError, match=f"see tileferry runs show {other.run_id}"):
+    with pytest.raises(WorkInProgressError, match=f"look at run {other.run_id}"):
         control_plane.control.retry_now(run.run_id, reason="again", by="ann")
 
 
@@ -243,7 +246,7 @@ def test_retry_now_makes_waiting_run_due(control_plane: ControlPlane) -> None:
 
 def test_cancel_and_retry_of_unknown_run_are_rejected(control_plane: ControlPlane) -> None:
     for refused in (control_plane.control.cancel, control_plane.control.retry_now):
-        with pytest.raises(InvalidValueError, match="names no run"):
+        with pytest.raises(NotFoundError, match=r"run .* not found"):
             refused(RunId("gone"), reason="why not", by="ann")
 
 

@@ -19,11 +19,7 @@ from tileferry.application.ports.progress import (
     RunFinished,
     RunStarted,
 )
-from tileferry.domain.errors import (
-    DatabaseError,
-    InvalidValueError,
-    LeaseLostError,
-)
+from tileferry.domain.errors import DatabaseError, InvalidValueError, LeaseLostError
 from tileferry.domain.runs import (
     Run,
     RunId,
@@ -214,7 +210,7 @@ def test_invariant_12_worker_that_lost_its_run_stops(worker_env: WorkerEnv) -> N
         return create_passed_result(run)
 
     worker_env.work = work
-    with pytest.raises(LeaseLostError, match="worker w1 has lost run"):
+    with pytest.raises(LeaseLostError, match="worker w1 lost run"):
         worker_env.worker.run()
     known = worker_env.desk.get_run(run)
     assert (known.status, known.lease_epoch) == (RunStatus.PASSED, 2)

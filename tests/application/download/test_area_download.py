@@ -31,6 +31,7 @@ from tileferry.application.ports.provider import FetchedTile, TileProvider
 from tileferry.domain.errors import (
     CacheBudgetExceededError,
     CacheLockError,
+    NothingToResumeError,
     NotPermittedError,
     RateLimitedError,
     ResponseSchemaError,
@@ -114,6 +115,14 @@ def test_completed_download_is_no_op_until_start_over() -> None:
     area.create_download().start_over(create_request())
     assert area.create_download().download_tiles_for_area(create_request()).outcome is SUCCESS
     assert area.provider.fetched == area.provider.tiles
+
+
+def test_only_a_started_download_is_resumable() -> None:
+    area = MemoryDownloadEnv.with_tiles(3)
+    with pytest.raises(NothingToResumeError):
+        area.create_download().check_resumable(create_request())
+    area.create_download().download_tiles_for_area(create_request())
+    area.create_download().check_resumable(create_request())
 
 
 def test_empty_listing_is_not_marked_complete() -> None:

@@ -11,7 +11,7 @@ from support.managers import ScriptedOperation
 
 from tileferry.adapters.memory import ManualClock
 from tileferry.application import call_with_retry, call_with_retry_async
-from tileferry.domain.errors import InvalidValueError, RetryError
+from tileferry.domain.errors import MisuseError, RetryError
 from tileferry.domain.retry import (
     DOWNLOAD_POLICY,
     Decision,
@@ -227,19 +227,19 @@ def run_async(call: Any, clock: ManualClock) -> Any:
 
 def test_design_5_3_bare_coroutine_is_rejected() -> None:
     clock = ManualClock()
-    with pytest.raises(InvalidValueError, match=r"call: cannot be tried again .*got 'coroutine'"):
+    with pytest.raises(MisuseError, match=r"call: a coroutine cannot be called again"):
         run_async(return_word(), clock)
     assert clock.slept == []
 
 
 def test_call_for_other_driver_is_rejected_without_retry() -> None:
     clock = ManualClock()
-    with pytest.raises(InvalidValueError, match=r"call: cannot be tried again .*got 'coroutine'"):
+    with pytest.raises(MisuseError, match=r"call: a coroutine cannot be called again"):
         _ = sync_driver(return_word, clock=clock, policy=PLAIN)
-    with pytest.raises(InvalidValueError, match=r"call: cannot be tried again .*got 'int'"):
+    with pytest.raises(MisuseError, match=r"call: a int cannot be called again"):
         run_async(lambda: 7, clock)
     seven: Any = 7
-    with pytest.raises(InvalidValueError, match=r"call: cannot be tried again .*got 'int'"):
+    with pytest.raises(MisuseError, match=r"call: a int cannot be called again"):
         sync_driver(seven, clock=clock, policy=PLAIN)
     assert clock.slept == []
 

@@ -28,6 +28,7 @@ from tileferry.domain.errors import (
     IdempotencyInProgressError,
     IdempotencyLostError,
     InvalidValueError,
+    MisuseError,
     RecordedFailureError,
     RetryError,
 )
@@ -69,7 +70,9 @@ def test_final_failure_is_recorded_and_raised_to_later_callers(form: OnceForm) -
     bench, script = RetryBench(), ScriptedOperation()
     with pytest.raises(ValueError, match="bad request"):
         form(bench.create_idempotency_manager(), ScriptedOperation(ValueError("bad request")))
-    with pytest.raises(RecordedFailureError, match="ValueError: bad request; use a new key"):
+    with pytest.raises(
+        RecordedFailureError, match="ValueError: bad request; to try it again, use a new key"
+    ):
         form(bench.create_idempotency_manager(), script)
     assert script.calls == 0
     assert bench.kinds == ["idempotency", "idempotency"]
@@ -245,13 +248,13 @@ def test_check_record_and_clear_sync() -> None:
 
 def test_async_form_requires_offload_and_sleep() -> None:
     bench = RetryBench()
-    with pytest.raises(InvalidValueError, match=r"IdempotencyManager\.offload: is needed"):
+    with pytest.raises(MisuseError, match=r"IdempotencyManager\.offload: is required"):
         call_once_async(
             bench.create_idempotency_manager(offload=None),
             ScriptedOperation(),
             when_busy=WhenBusy.REFUSE,
         )
-    with pytest.raises(InvalidValueError, match=r"IdempotencyManager\.sleep: is needed"):
+    with pytest.raises(MisuseError, match=r"IdempotencyManager\.sleep: is required"):
         call_once_async(bench.create_idempotency_manager(sleep=None), ScriptedOperation())
 
 

@@ -23,6 +23,7 @@ from tileferry.application import IdempotencyManager, WhenBusy
 from tileferry.domain.errors import (
     DatabaseError,
     InvalidValueError,
+    MisuseError,
     RecordedFailureError,
     ResultNotStorableError,
 )
@@ -96,7 +97,7 @@ def test_unrecorded_result_raises_with_explanatory_note(
 @once_forms
 def test_unserializable_result_type_is_rejected_before_running(form: OnceForm) -> None:
     bench, script = RetryBench(), ScriptedOperation()
-    with pytest.raises(InvalidValueError, match="result_type: has no form in JSON"):
+    with pytest.raises(MisuseError, match=r"result_type: .* cannot be stored as JSON"):
         form(bench.create_idempotency_manager(), script, result_type=set[int])
     assert script.calls == 0
     assert bench.store.find("k") is None
@@ -126,7 +127,7 @@ def test_wrong_claim_answer_prevents_operation(form: OnceForm) -> None:
     lying = Lying(clock=bench.clock)
     for answer in (None, right, evolve(right, key="k")):
         Lying.answer = answer
-        with pytest.raises(InvalidValueError, match="does not answer what was asked of key k"):
+        with pytest.raises(MisuseError, match="returned an unrelated record for key k"):
             form(bench.create_idempotency_manager(store=lying), script)
     assert script.calls == 0
 

@@ -27,10 +27,7 @@ from tileferry.domain.audit import (
     RetryAttempted,
     RetryExhausted,
 )
-from tileferry.domain.errors import (
-    InvalidValueError,
-    RetryError,
-)
+from tileferry.domain.errors import InvalidValueError, MisuseError, RetryError
 from tileferry.domain.retry import (
     POLICY_MATRIX,
     GiveUpReason,
@@ -212,16 +209,16 @@ def test_bare_coroutine_or_wrong_callable_is_rejected() -> None:
     async def work() -> None: ...
 
     manager = RetryBench().create_manager()
-    with pytest.raises(InvalidValueError, match=r"cannot be tried again .* give a function"):
+    with pytest.raises(MisuseError, match=r"cannot be called again; pass a function"):
         asyncio.run(manager.execute_with_retry(PUBLISH, OPERATION, work()))  # type: ignore[arg-type]
-    with pytest.raises(InvalidValueError, match="cannot be tried again"):
+    with pytest.raises(MisuseError, match="cannot be called again"):
         asyncio.run(manager.execute_with_retry(PUBLISH, OPERATION, lambda: 1))  # type: ignore[arg-type,return-value]
-    with pytest.raises(InvalidValueError, match="cannot be tried again"):
+    with pytest.raises(MisuseError, match="cannot be called again"):
         _ = manager.execute_with_retry_sync(PUBLISH, OPERATION, work)
     for key in (None, "k"):
-        with pytest.raises(InvalidValueError, match="cannot be tried again"):
+        with pytest.raises(MisuseError, match="cannot be called again"):
             manager.execute_with_retry_sync(PUBLISH, OPERATION, 7, idempotency_key=key)  # type: ignore[arg-type]
-        with pytest.raises(InvalidValueError, match="cannot be tried again"):
+        with pytest.raises(MisuseError, match="cannot be called again"):
             asyncio.run(
                 manager.execute_with_retry(PUBLISH, OPERATION, work(), idempotency_key=key)  # type: ignore[arg-type]
             )
@@ -254,12 +251,12 @@ def test_async_attempt_loop_ends_after_success(offload: Any) -> None:
 def test_async_form_requires_sleep() -> None:
     bench = RetryBench()
     manager = RetryManager(clock=bench.clock, new_id=bench.new_id, audit=bench.trail)
-    with pytest.raises(InvalidValueError, match=r"give asyncio\.sleep"):
+    with pytest.raises(MisuseError, match=r"pass asyncio\.sleep"):
         call_async(manager, ScriptedOperation(TimeoutError("x")))
 
 
 def test_attempt_not_entered_is_rejected() -> None:
-    with pytest.raises(InvalidValueError, match="attempt: was not entered"):
+    with pytest.raises(MisuseError, match="attempt: was never entered"):
         for _ in RetryBench().create_manager().attempts(PUBLISH, OPERATION):
             pass
 
@@ -272,7 +269,7 @@ def test_attempt_cannot_be_entered_twice() -> None:
             with attempt:
                 pass
 
-    with pytest.raises(InvalidValueError, match="attempt: is over"):
+    with pytest.raises(MisuseError, match="attempt: has ended"):
         loop()
 
 
@@ -325,9 +322,9 @@ def test_generators_cannot_be_decorated() -> None:
         yield 1
 
     for function in (items, items_async):
-        with pytest.raises(InvalidValueError, match="is a generator"):
+        with pytest.raises(MisuseError, match="is a generator"):
             manager.retries(PUBLISH)(function)
-    with pytest.raises(InvalidValueError, match="idempotency_key: must be a function"):
+    with pytest.raises(MisuseError, match="idempotency_key: must be a function"):
         manager.retries(PUBLISH, idempotency_key=5)(lambda: 1)  # type: ignore[arg-type]  # the point
     assert manager.retries(PUBLISH)(functools.partial(max, 1))(2) == 2
 

@@ -37,11 +37,7 @@ from tileferry.domain.audit import (
     RetrySucceeded,
     event_from_json,
 )
-from tileferry.domain.errors import (
-    AuditError,
-    InvalidValueError,
-    RetryError,
-)
+from tileferry.domain.errors import AuditError, MisuseError, RetryError
 from tileferry.domain.retry import (
     POLICY_MATRIX,
     ErrorClass,
@@ -141,7 +137,7 @@ def test_spec2_jitter_is_derived_from_idempotency_key() -> None:
 
 
 def test_idempotency_key_requires_idempotency_manager() -> None:
-    with pytest.raises(InvalidValueError, match=r"RetryManager\.idempotency_manager: is needed"):
+    with pytest.raises(MisuseError, match=r"RetryManager\.idempotency_manager: is required"):
         call_sync(
             RetryBench().create_manager(idempotency_manager=None),
             ScriptedOperation(),
@@ -164,7 +160,7 @@ def test_decorator_derives_key_from_arguments() -> None:
 
 def test_unserializable_return_type_is_rejected_at_decoration() -> None:
     manager = RetryBench().create_manager()
-    with pytest.raises(InvalidValueError, match=r"result_type: has no form .*'bytes'"):
+    with pytest.raises(MisuseError, match=r"result_type: 'bytes' cannot be stored as JSON"):
 
         @manager.retries(PUBLISH, idempotency_key=str)
         def read(path: str) -> bytes:
@@ -213,7 +209,7 @@ def test_fail_closed_stops_when_event_cannot_be_recorded(form: Form) -> None:
         logger=logging.getLogger("x"), sinks=[FailingSink(), bench.sink], fail_closed=True
     )
     script = ScriptedOperation(OSError("the first failure"))
-    with pytest.raises(AuditError, match="audit sink broken took no event: OSError: disk full"):
+    with pytest.raises(AuditError, match="audit sink broken failed: OSError: disk full"):
         form(bench.create_manager(), script)
     assert script.calls == 1
     assert bench.kinds == ["retry_attempt"]  # the others got it all the same

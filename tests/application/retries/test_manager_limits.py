@@ -26,7 +26,7 @@ from tileferry.domain.errors import (
     AuditError,
     IdempotencyConflictError,
     IdempotencyInProgressError,
-    InvalidValueError,
+    MisuseError,
     RetryError,
 )
 from tileferry.domain.retry import (
@@ -142,7 +142,7 @@ def test_wrong_call_form_does_not_claim_key() -> None:
     async def work() -> str:
         return "done"
 
-    with pytest.raises(InvalidValueError, match="cannot be tried again"):
+    with pytest.raises(MisuseError, match="cannot be called again"):
         _ = manager.execute_with_retry_sync(PUBLISH, "x", work, idempotency_key="k")
     assert (
         asyncio.run(manager.execute_with_retry(PUBLISH, "x", work, idempotency_key="k")) == "done"

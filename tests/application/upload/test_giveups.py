@@ -11,7 +11,7 @@ from tileferry.adapters.memory.tiles import MemoryBlobIndex, MemoryTileStore
 from tileferry.application.upload.giveups import Giveup, GiveupReview
 from tileferry.application.upload.upload_retry import GIVEUP_KIND
 from tileferry.domain.canonical import JsonValue
-from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.errors import InvalidStateError, NotFoundError
 from tileferry.domain.tiles import NewTile, SectorClass, TileId, VotingStatus
 
 TILE = TileId(source="cam", zoom=15, x=100, y=200)
@@ -78,9 +78,9 @@ def test_giveup_carries_its_reopening_statement(review: GiveupReview) -> None:
 
 
 def test_tile_that_is_not_given_up_is_refused(review: GiveupReview) -> None:
-    with pytest.raises(InvalidValueError, match="tile_id: is not given up"):
+    with pytest.raises(InvalidStateError, match="is pending, not given up"):
         review.get_giveup(OTHER)
-    with pytest.raises(InvalidValueError, match="tile_id: is not in the cache"):
+    with pytest.raises(NotFoundError, match="tile cam/1/0/0 not found"):
         review.get_giveup(TileId(source="cam", zoom=1, x=0, y=0))
 
 

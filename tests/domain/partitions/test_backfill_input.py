@@ -150,7 +150,7 @@ def test_plausible_edit_is_detected_by_hash(
     error = expect_rejection(edit)
     assert error.field == "plan.hash"
     assert error.problem.endswith("the plan was edited")
-    assert error.remedy == "make a new plan with `tileferry backfill plan`"
+    assert error.remedy == "make a new plan"
 
 
 EDITS: list[tuple[Callable[[dict[str, Any]], object], str, str | None]] = [
@@ -179,7 +179,7 @@ EDITS: list[tuple[Callable[[dict[str, Any]], object], str, str | None]] = [
     (
         lambda plan: plan["lines"].reverse(),
         "lines",
-        "must have one line for each date of the range, in date order",
+        "must have one line for each date of the range, in order",
     ),
     (lambda plan: plan["lines"].__setitem__(1, 7), "lines[1]", "must be an object"),
     (lambda plan: plan["lines"][1].pop("why"), "lines[1].why", "is missing"),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tileferry.domain.errors import ConfirmationNeededError, NoRawPartitionError
+from tileferry.domain.errors import ConfirmationNeededError, NoRawPartitionError, Remedy
 from tileferry.domain.partitions import (
     LARGE_RANGE,
     Partition,
@@ -62,4 +62,4 @@ def test_retry_without_raw_partition_is_rejected(*, abandoned: bool) -> None:
         check_raw_partition(partition, has_raw=False)
     assert caught.value.partition == "partition osm/acme/roads/2024-01-01"
     assert caught.value.run_id == "r7"
-    assert "backfill plan" in str(caught.value)
+    assert caught.value.remedy is Remedy.APPLY_BACKFILL

@@ -46,6 +46,7 @@ from tileferry.domain.errors import (
     TileManagerError,
     TileNotFoundError,
     TileTooLargeError,
+    WorkInProgressError,
 )
 from tileferry.domain.retry import (
     Decision,
@@ -81,6 +82,7 @@ EXPECTED: dict[type[TileManagerError], ErrorClass] = {
     InvalidValueError: Final(),
     MisuseError: Final(),
     NotFoundError: Final(),
+    WorkInProgressError: Final(),
     IncompleteWorkError: Retryable(),
     LeaseLostError: Retryable(),
     MessagingError: Retryable(),

@@ -347,9 +347,8 @@ def test_given_up_partition_run_cannot_be_retried() -> None:
     with pytest.raises(IllegalTransitionError) as caught:
         retry_now(run, actor=Actor.OPERATOR, now=NOW, reason="fixed")
     assert str(caught.value) == (
-        "run r1 is error: operator may not retry it now: its partition failed too and needs a"
-        " new run: use tileferry state retry, or tileferry backfill plan and apply if the run left"
-        " no raw partition"
+        "run r1 is error: operator may not retry it now: its partition failed with it and needs a "
+        "new run; retry the partition, or plan and apply a backfill if it left no raw partition"
     )
 
 

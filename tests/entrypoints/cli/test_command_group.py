@@ -48,7 +48,7 @@ def test_group_help_lists_commands_without_truncation(words: tuple[str, ...]) ->
 def test_help_shows_required_arguments() -> None:
     out = run_in_process("runs", "show", "--help").out
     assert " runs show [OPTIONS] RUN\n" in out
-    assert "Arguments:\n  RUN  The run's id.  [required]\n" in out
+    assert "Arguments:\n  RUN  Run id.  [required]\n" in out
 
 
 def test_optional_argument_is_in_brackets() -> None:

@@ -23,6 +23,7 @@ from tileferry.domain.errors import (
     SatelliteProviderError,
     StorageError,
     TileManagerError,
+    WorkInProgressError,
 )
 from tileferry.domain.tiles import ProviderFault
 from tileferry.entrypoints.cli.exit_codes import ExitCode, get_exit_code
@@ -34,6 +35,7 @@ from tileferry.entrypoints.cli.exit_codes import ExitCode, get_exit_code
         (InvalidValueError(field="x", value=1, problem="is odd"), 2),
         (NotFoundError(what="run", name="r7"), 2),
         (InvalidStateError(subject="installation", problem="is closed"), 2),
+        (WorkInProgressError(run_id="r7", other_run_id="r8"), 2),
         (MisuseError(what="store", problem="is defective"), 2),
         (AlreadyThereError(path="f", remedy="move it"), 4),
         (CacheLockError(path="l", problem="held", remedy="wait"), 4),

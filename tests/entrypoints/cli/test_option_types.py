@@ -39,4 +39,4 @@ def test_repeatable_option_values_and_help_match_domain(
 
 
 def test_confirm_count_help_states_threshold() -> None:
-    assert f"from {LARGE_RANGE} on" in get_args(option_types.ConfirmOption)[1].help
+    assert f"for {LARGE_RANGE} or more" in get_args(option_types.ConfirmOption)[1].help

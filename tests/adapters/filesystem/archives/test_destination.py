@@ -66,7 +66,7 @@ def test_draft_left_by_a_crash_is_removed(cache: MemoryCache, tmp_path: Path, na
 
 
 def test_missing_parent_folder_is_reported(cache: MemoryCache, tmp_path: Path, name: str) -> None:
-    with pytest.raises(ArchiveError, match="lies in a folder that does not exist"):
+    with pytest.raises(ArchiveError, match="the folder does not exist"):
         cache.create_exporter().export(
             create_export_request(), TARGETS[name](path=tmp_path / "none" / name)
         )
@@ -104,7 +104,7 @@ def test_draft_folder_of_another_user_is_rejected(
     draft_path(tmp_path / name).mkdir()
     owner = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    with pytest.raises(ArchiveError, match="belongs to somebody else"):
+    with pytest.raises(ArchiveError, match="belongs to another user"):
         cache.create_exporter().export(create_export_request(), TARGETS[name](path=tmp_path / name))
 
 
@@ -168,7 +168,7 @@ def test_interrupted_replacement_is_rolled_back(cache: MemoryCache, tmp_path: Pa
     cache.create_exporter().export(create_export_request(), TreeTarget(path=path))
     draft_path(path).mkdir()
     path.rename(draft_path(path) / "old")
-    with pytest.raises(ArchiveError, match="is there already"):
+    with pytest.raises(ArchiveError, match="already exists"):
         cache.create_exporter().export(create_export_request(), TreeTarget(path=path))
     assert len(list(TreeSource(path).iter_sizes("sat"))) == 4
     assert list(tmp_path.iterdir()) == [path]

@@ -211,7 +211,7 @@ def test_archive_created_concurrently_is_not_overwritten(
     cache: MemoryCache, tmp_path: Path, name: str
 ) -> None:
     path = tmp_path / name
-    with pytest.raises(ArchiveError, match="is there already"), ExitStack() as stack:  # noqa: PT012
+    with pytest.raises(ArchiveError, match="already exists"), ExitStack() as stack:  # noqa: PT012
         draft = stack.enter_context(TARGETS[name](path=path).open_draft())
         theirs = tmp_path / f"b{name}"
         cache.create_exporter().export(create_export_request(), TARGETS[name](path=theirs))
@@ -303,7 +303,7 @@ def test_disk_full_error_names_the_archive_and_says_it_was_discarded(
             create_export_request(), TARGETS[name](path=tmp_path / name, calls=disk.calls)
         )
     assert str(caught.value) == (
-        f"could not write to {tmp_path / name}: No space left on device; "
+        f"cannot write to {tmp_path / name}: No space left on device; "
         "free space, then run again: the archive was not kept"
     )
 

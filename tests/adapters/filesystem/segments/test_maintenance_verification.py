@@ -8,13 +8,13 @@ from attrs import evolve
 from support.segments import create_content, create_tile, list_damages, list_segments, store_tiles
 
 from tileferry.adapters.filesystem.segments.format import encode_record_head
-from tileferry.adapters.filesystem.segments.maintenance import (
+from tileferry.adapters.filesystem.segments.store import SegmentTileStore
+from tileferry.adapters.memory import MemoryBlobIndex
+from tileferry.application.ports.inventory import (
     DamagedBlob,
     DamagedSegment,
     SegmentTally,
 )
-from tileferry.adapters.filesystem.segments.store import SegmentTileStore
-from tileferry.adapters.memory import MemoryBlobIndex
 from tileferry.application.ports.progress import ItemsProcessed, ProgressEvent, Task
 from tileferry.domain.errors import DamagedTileError
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from support.segments import create_tile, list_damages, list_segments, store_tiles
 
-from tileferry.adapters.filesystem.segments.maintenance import DamagedBlob, DamagedSegment
 from tileferry.adapters.filesystem.segments.store import SegmentTileStore
 from tileferry.adapters.memory import MemoryBlobIndex
+from tileferry.application.ports.inventory import DamagedBlob, DamagedSegment
 from tileferry.domain.errors import StorageError
 
 

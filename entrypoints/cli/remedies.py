@@ -1,0 +1,70 @@
+"""How the command line words the remedies of errors."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from tileferry.domain.errors import Remedy, TileManagerError
+
+WORDINGS: Mapping[Remedy, str] = MappingProxyType(
+    {
+        Remedy.ALLOW_REPLACING: "choose another name or use --replace",
+        Remedy.ALLOW_REPLACING_TILES: "use --replace-tiles to keep the later one",
+        Remedy.APPLY_BACKFILL: (
+            "start a new extraction of its date with `tileferry backfill plan` and "
+            "`tileferry backfill apply`"
+        ),
+        Remedy.BIND_CACHE: (
+            "mount that cache or set c11.cache_root to it, or give this cache a database of its "
+            "own (database_url or data_dir); run workers elsewhere with --kind acquire_partition; "
+            "if that cache is lost, empty the table bound_cache"
+        ),
+        Remedy.CHECK_EXPORT_AREA: (
+            "check the area, --zoom and --source, or download the area first with "
+            "`tileferry download`"
+        ),
+        Remedy.CONFIRM_COUNT: "check the range, then confirm with --confirm-count {error.count}",
+        Remedy.CONFIRM_LANDING: (
+            "set it where the worker runs; for one upload, use --flight-record FILE, or confirm "
+            "that the aircraft has landed with --on-ground"
+        ),
+        Remedy.DOWNLOAD_AREA: "download its area first with `tileferry download`",
+        Remedy.DOWNLOAD_FROM_START: (
+            "run without --only-failed, or check area, zoom, sector and flight"
+        ),
+        Remedy.FREE_CACHE_SPACE: (
+            "request a smaller area or fewer zoom levels, unpin a flight with "
+            "`tileferry cache unpin`, or raise c6.budget_bytes"
+        ),
+        Remedy.HOLD_CACHE_LOCK: "run `tileferry download` or another command that takes the lock",
+        Remedy.LIST_GIVEUPS: "list the given-up tiles with `tileferry giveups list`",
+        Remedy.LIST_PARTITIONS: (
+            "list the partitions with `tileferry state inspect`, or create new ones with "
+            "`tileferry backfill plan`"
+        ),
+        Remedy.LIST_RUNS: "list the runs with `tileferry runs list`",
+        Remedy.LIST_SETTINGS: "unset it; list all settings with `tileferry config show`",
+        Remedy.PLAN_BACKFILL: "use `tileferry backfill plan`",
+        Remedy.REPLAN_BACKFILL: "make a new plan with `tileferry backfill plan`",
+        Remedy.RETRY_PARTITION: (
+            "use `tileferry state retry`, or `tileferry backfill plan` and "
+            "`tileferry backfill apply` if it left no raw partition"
+        ),
+        Remedy.SET_PRODUCED_AT: "use --produced-at",
+        Remedy.SHOW_OTHER_RUN: "see `tileferry runs show {error.other_run_id}`",
+        Remedy.TAIL_AUDIT_LOG: "list the entries with `tileferry audit tail`",
+        Remedy.UPGRADE_DATABASE: "run `tileferry db upgrade`",
+        Remedy.VERIFY_CACHE: (
+            "run `tileferry cache verify`, then download the area again with `tileferry download`"
+        ),
+    }
+)
+
+
+def describe_error(error: TileManagerError) -> str:
+    """Return the whole message of an error, with the command or option that fixes it."""
+    return error.describe(WORDINGS)
+
+
+def word_remedy(remedy: Remedy | str) -> str:
+    """Return a remedy that needs no field of its error in the words of the command line."""
+    return WORDINGS[remedy] if isinstance(remedy, Remedy) else remedy
