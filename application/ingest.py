@@ -2,16 +2,12 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import sha256
 
-from attrs import define, evolve, field, frozen
+from attrs import define, field, frozen
 
-from tileferry.application.cache.bulk_store import (
-    BoundedList,
-    BulkStore,
-    add_tile,
-    make_placeholder_blob,
-)
+from tileferry.application.cache.bulk_store import BoundedList, BulkStore
 from tileferry.application.cache.group_commit import GroupCommit
 from tileferry.application.cache.tile_lookup import RecentDigests, is_readable, lookup_metadata
 from tileferry.application.ports.captures import CaptureFile, CaptureFolder
@@ -19,6 +15,7 @@ from tileferry.application.ports.progress import ItemsProcessed, Task
 from tileferry.domain.errors import FreshnessRejectionError, InvalidValueError
 from tileferry.domain.tiles import (
     TILE_BYTES_MAX,
+    BlobRef,
     CaptureFacts,
     NewTile,
     SectorClass,
@@ -30,7 +27,6 @@ from tileferry.domain.tiles import (
     compute_ground_resolution,
     detect_image_kind,
     parse_captured_tile,
-    replaces,
 )
 
 _FILE_READ = ItemsProcessed(task=Task.INGEST)
@@ -135,42 +131,52 @@ class _IngestRun:
         try:
             content = self.folder.read(file, bytes_max=TILE_BYTES_MAX)
             detect_image_kind(content)
-            new = self._describe(file, tile_id, content)
-            is_there = self._is_stored(new, known)
+            digest = sha256(content)
+            captured_at = self._get_date(file, digest.hexdigest(), known)
+            is_there = self._is_stored(tile_id, captured_at, digest.hexdigest(), known)
         except InvalidValueError as error:
             self._refuse(file, error)
             return
         if not is_there:
             try:
-                add_tile(commit, _keep_date(known, new), content)
+                describe = partial(self._describe, tile_id, captured_at)
+                commit.add(tile_id, content, describe, digest=digest.digest())
             except FreshnessRejectionError as error:
                 self._refuse(file, error)
                 return
-        self._seen.add(tile_id, new.blob.sha256)
+        self._seen.add(tile_id, digest.hexdigest())
         self.ingested += not is_there
         self.unchanged += is_there
 
-    def _describe(self, file: CaptureFile, tile_id: TileId, content: bytes) -> NewTile:
-        facts = self.facts
-        captured_at = (facts.captured_at or file.changed_at).astimezone(UTC)
+    def _get_date(self, file: CaptureFile, digest: str, known: TileMetadata | None) -> datetime:
+        """Return the capture date; equal bytes keep the later one, so an older copy can repair."""
+        captured_at = (self.facts.captured_at or file.changed_at).astimezone(UTC)
         check_captured_at(captured_at, now=datetime.fromtimestamp(self.deps.clock.now(), UTC))
+        if known is None or known.blob.sha256 != digest or known.is_dated_ahead:
+            return captured_at
+        return max(captured_at, known.produced_at)
+
+    def _describe(self, tile_id: TileId, captured_at: datetime, blob: BlobRef) -> NewTile:
+        resolution = self.facts.resolution_m_per_px or compute_ground_resolution(tile_id)
         return NewTile(
             tile_id=tile_id,
             flight_id=self.flight_id,
             produced_at=captured_at,
-            resolution_m_per_px=facts.resolution_m_per_px or compute_ground_resolution(tile_id),
+            resolution_m_per_px=resolution,
             sector_class=SectorClass.STABLE_REAR,
-            blob=make_placeholder_blob(content, sha256(content).digest()),
+            blob=blob,
             voting_status=VotingStatus.PENDING,
         )
 
-    def _is_stored(self, new: NewTile, known: TileMetadata | None) -> bool:
+    def _is_stored(
+        self, tile_id: TileId, captured_at: datetime, digest: str, known: TileMetadata | None
+    ) -> bool:
         """Return whether the cache has the tile; refuse a tile that may not replace it."""
-        first = self._seen.get_digest(new.tile_id)
-        if first is not None and first != new.blob.sha256:
+        first = self._seen.get_digest(tile_id)
+        if first is not None and first != digest:
             raise InvalidValueError(
-                field=str(new.tile_id),
-                value=new.blob.sha256,
+                field=str(tile_id),
+                value=digest,
                 problem="is in the folder twice with different bytes; the first file is kept",
                 remedy="remove the wrong one",
             )
@@ -178,11 +184,16 @@ class _IngestRun:
             return True
         if known is None:
             return False
-        if known.blob.sha256 == new.blob.sha256 and self._is_intact(known):
+        if known.blob.sha256 == digest and self._is_intact(known):
             return True
-        if not replaces(_keep_date(known, new), known):
+        if not known.yields_to(
+            flight_id=self.flight_id,
+            produced_at=captured_at,
+            voting_status=VotingStatus.PENDING,
+            sha256=digest,
+        ):
             raise InvalidValueError(
-                field=str(new.tile_id),
+                field=str(tile_id),
                 value=known.voting_status.value,
                 problem="is in the cache with different bytes, which are newer or given up",
             )
@@ -206,10 +217,3 @@ class _IngestRun:
                     "path": file.path,
                 },
             )
-
-
-def _keep_date(known: TileMetadata | None, new: NewTile) -> NewTile:
-    """Keep the later date of equal bytes, so that an older copy can repair the stored tile."""
-    if known is None or known.blob.sha256 != new.blob.sha256 or known.is_dated_ahead:
-        return new
-    return evolve(new, produced_at=max(new.produced_at, known.produced_at))

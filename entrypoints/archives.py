@@ -13,7 +13,7 @@ from tileferry.adapters.filesystem.archives import (
 )
 from tileferry.application.archive.archive_export import ExportRequest
 from tileferry.application.ports.archives import ArchiveSource, ArchiveTarget
-from tileferry.domain.archives import ArchiveFormat
+from tileferry.domain.archives import ArchiveFormat, detect_format
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import BBox, TileCoverage
 from tileferry.domain.tiles.bbox import WORLD
@@ -61,6 +61,14 @@ def build_archive_target(form: ArchiveFormat, path: Path, *, replace: bool) -> A
             return PmtilesTarget(path=path, replace=replace)
         case _:
             assert_never(form)
+
+
+def detect_import_format(path: Path) -> ArchiveFormat:
+    """Return the format of an archive: a folder is a tree, a file is MBTiles unless named so."""
+    if path.is_dir():
+        return ArchiveFormat.TREE
+    named = detect_format(path.name)
+    return ArchiveFormat.MBTILES if named is ArchiveFormat.TREE else named
 
 
 def build_archive_source(

@@ -5,7 +5,7 @@ imports the container.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import UTC, datetime
 from enum import Enum, auto
@@ -47,6 +47,7 @@ from tileferry.domain.runs import RunKind, WorkerId
 from tileferry.domain.tiles import DownloadRequest
 from tileferry.entrypoints.cache_session import make_folder
 from tileferry.entrypoints.config import Config, load_config
+from tileferry.entrypoints.config.policies import NamedPolicy, list_policies
 from tileferry.entrypoints.container import Container
 from tileferry.entrypoints.factories import build_worker_settings
 from tileferry.entrypoints.logs import log_to
@@ -292,6 +293,11 @@ class Installation:
         return self._opened.work_policies()
 
     # audit and retries
+
+    @property
+    def policies(self) -> Mapping[str, NamedPolicy]:
+        """Every retry policy by its name, as configured."""
+        return list_policies(self.config)
 
     @property
     def audit_reader(self) -> AuditReader:

@@ -41,7 +41,7 @@ class MemoryArchive:
     @contextmanager
     def open_draft(self) -> "Iterator[MemoryArchiveDraft]":
         """Start a new version; raise if another is open, or one exists and ``replace`` is off."""
-        self._check(taken=self._at_work, problem="another export writes there")
+        self._check(taken=self._at_work, problem="another export is in progress")
         self._check(taken=self.about is not None and not self.replace, problem="already exists")
         self._at_work = True
         try:

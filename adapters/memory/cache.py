@@ -26,8 +26,8 @@ class MemoryCacheLock:
         if self.holders.setdefault(self.name, mark) is not mark:
             raise CacheLockError(
                 path=self.name,
-                problem="this process holds it already",
-                remedy="release it first: it is not taken twice",
+                problem="this process already holds it",
+                remedy="release it first; the lock is not reentrant",
             )
         self._mark = mark
 

@@ -71,7 +71,7 @@ class MemoryJournal:
 
     def _refuse(self, action: str, *, problem: str) -> None:
         raise StorageError(
-            action=action, path=self._name, problem=problem, remedy="open the journal anew"
+            action=action, path=self._name, problem=problem, remedy="reopen the journal"
         )
 
 

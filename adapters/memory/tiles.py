@@ -68,7 +68,7 @@ class MemoryTileStore:
             raise TileNotFoundError(tile=str(tile_id))
         owner, payload = self._contents.get(blob, (None, b""))
         if owner != tile_id:
-            raise DamagedTileError(tile=str(tile_id), problem="its row points to no bytes of it")
+            raise DamagedTileError(tile=str(tile_id), problem="its row points to missing bytes")
         return payload
 
     def delete_tile(self, tile_id: TileId) -> bool:

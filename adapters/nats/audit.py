@@ -90,12 +90,14 @@ class JetStreamAuditSink:
             config, what=what, accept_weak_durability=accept_weak_durability, logger=logger
         )
         if config.max_msgs_per_subject > 0:
-            raise unsuitable_stream_error(what, "keeps some entries only (max_msgs_per_subject)")
+            raise unsuitable_stream_error(
+                what, "limits the entries per subject (max_msgs_per_subject)"
+            )
         if config.subjects != [f"{subject}.>"]:
-            raise unsuitable_stream_error(what, f"is for other subjects than {subject}.>")
+            raise unsuitable_stream_error(what, f"has other subjects than {subject}.>")
         if not config.allow_atomic:
             raise unsuitable_stream_error(
-                what, "takes no groups (allow_atomic; NATS 2.12 and later)"
+                what, "does not accept atomic batches (allow_atomic; NATS 2.12 and later)"
             )
         return sink
 
@@ -131,8 +133,8 @@ class JetStreamAuditSink:
         """Serialize appends between threads; raise on a recursive append."""
         if self._emitting == get_ident():
             raise MessagingError(
-                problem=f"stream {self.stream} cannot take the events of its own retries",
-                remedy="give its connection a RetryManager whose audit trail leads elsewhere",
+                problem=f"stream {self.stream} cannot record the events of its own retries",
+                remedy="give its connection a RetryManager with another audit sink",
             )
         with self._guard:
             self._emitting = get_ident()

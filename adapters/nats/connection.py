@@ -105,7 +105,7 @@ class NatsConnection:
                 field="ca_file",
                 value=str(self.ca_file),
                 problem=f"cannot be used: {error.strerror or error}",
-                remedy="give a file with the CA's certificate in PEM form",
+                remedy="use a file with the CA's certificate in PEM format",
             ) from error
 
     @classmethod
@@ -168,7 +168,7 @@ class NatsConnection:
         with self._guard:
             if self._is_closed:
                 raise MessagingError(
-                    problem=f"{self.address}: this connection was closed", remedy="open another one"
+                    problem=f"{self.address}: this connection was closed", remedy="open a new one"
                 )
             if self._session is None or not self._session.client.is_connected:
                 self._thread = self._thread or LoopThread("tileferry-nats")

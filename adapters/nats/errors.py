@@ -18,11 +18,11 @@ NO_MESSAGE = 10037
 NO_STREAM = 10059
 
 _START = "start the server, or correct nats_url"
-_LOGIN = "check the credentials in nats_url, and the rights of that user"
-_AGAIN = "run again; if it comes back, see the server's log"
+_LOGIN = "check the credentials in nats_url and the user's permissions"
+_AGAIN = "run again; if it happens again, see the server's log"
 _ENABLE = "start nats-server with -js, and enable JetStream for this account"
 _TLS = "check the server's certificate, the host name in nats_url, and the CA file"
-_OFFER = "set TLS up on the server, or use nats:// for a server on this machine"
+_OFFER = "enable TLS on the server, or use nats:// for a server on this machine"
 _DEFECT = "this is a defect; please report it"
 
 
@@ -35,11 +35,11 @@ class _Meaning:
 
 
 _LOST = _Meaning(_AGAIN, "the connection was lost", worth_a_retry=True)
-_NO_ANSWER = _Meaning(_AGAIN, "there was no answer in time", worth_a_retry=True)
-_REJECTED = _Meaning(_LOGIN, "it does not let us in")
+_NO_ANSWER = _Meaning(_AGAIN, "timed out", worth_a_retry=True)
+_REJECTED = _Meaning(_LOGIN, "login rejected")
 _DISABLED = _Meaning(_ENABLE, "JetStream is not enabled")
 _NOT_READY = _Meaning(
-    _ENABLE, "JetStream does not answer: it is not ready, or not enabled", worth_a_retry=True
+    _ENABLE, "JetStream does not respond: not ready, or not enabled", worth_a_retry=True
 )
 _SERVER_FAILED = _Meaning(_AGAIN, worth_a_retry=True)
 _BAD_REQUEST = _Meaning(_DEFECT)
@@ -48,21 +48,24 @@ _BAD_REQUEST = _Meaning(_DEFECT)
 _BY_CODE = {
     10039: _DISABLED,  # for this account
     10076: _DISABLED,  # on this server
-    NO_STREAM: _Meaning("create it again, or correct its name", "there is no such stream"),
-    10058: _Meaning("use another name", "the name is taken by a stream of another kind"),
+    NO_STREAM: _Meaning("create it again, or correct its name", "the stream does not exist"),
+    10058: _Meaning("use another name", "a stream with this name has other settings"),
     10065: _Meaning("use another subject", "the subject belongs to another stream"),
-    10005: _Meaning("ask for fewer replicas, or add servers"),  # no suitable peers
-    10074: _Meaning("ask for one replica, or use a cluster"),  # replicas outside of a cluster
-    10054: _Meaning("store less under one name, or raise max_payload", "it is too large"),
+    10005: _Meaning("use fewer replicas, or add servers"),  # no suitable peers
+    10074: _Meaning("use one replica, or a cluster"),  # replicas outside of a cluster
+    10054: _Meaning("store less per key, or raise max_payload", "the message is too large"),
 }
 # The first matching type wins.
 _BY_TYPE: tuple[tuple[type[Exception], _Meaning], ...] = (
     (core.AuthorizationError, _REJECTED),
     (core.InvalidUserCredentialsError, _REJECTED),
-    (core.SecureConnWantedError, _Meaning(_OFFER, "it offers no TLS, which tls:// insists on")),
+    (
+        core.SecureConnWantedError,
+        _Meaning(_OFFER, "tls:// requires TLS, but the server does not offer it"),
+    ),
     (ssl.SSLError, _Meaning(_TLS, "TLS failed")),
-    (core.MaxPayloadError, _Meaning("store less under one name, or raise max_payload")),
-    (core.NoServersError, _Meaning(_START, "cannot be reached", worth_a_retry=True)),
+    (core.MaxPayloadError, _Meaning("store less per key, or raise max_payload")),
+    (core.NoServersError, _Meaning(_START, "cannot connect", worth_a_retry=True)),
     (js.NoStreamResponseError, _NOT_READY),
     (js.ServiceUnavailableError, _NOT_READY),
     (core.NoRespondersError, _NOT_READY),
@@ -74,7 +77,7 @@ _BY_TYPE: tuple[tuple[type[Exception], _Meaning], ...] = (
     (js.ServerError, _SERVER_FAILED),
     (js.APIError, _BAD_REQUEST),
     (TimeoutError, _NO_ANSWER),
-    (OSError, _Meaning(_START, "cannot be reached", worth_a_retry=True)),
+    (OSError, _Meaning(_START, "cannot connect", worth_a_retry=True)),
 )
 # Errors during connecting have no type of their own, only a text.
 _BY_WORDS = (
@@ -82,7 +85,7 @@ _BY_WORDS = (
     ("authentication", _REJECTED),
     ("permissions violation", _REJECTED),
     ("empty response from server", _LOST),
-    ("maximum connections exceeded", _Meaning("close others", worth_a_retry=True)),
+    ("maximum connections exceeded", _Meaning("close other connections", worth_a_retry=True)),
 )
 _OTHER = _Meaning(_AGAIN)
 # The text of these errors only repeats their name.

@@ -54,7 +54,7 @@ def decode_record(content: bytes, *, key: str | None = None) -> IdempotencyRecor
         data = json.loads(content)
         if data["version"] != RECORD_VERSION:
             raise _unreadable_error(
-                key, f"has form {data['version']!r}, and known is {RECORD_VERSION}"
+                key, f"has version {data['version']!r}; supported is {RECORD_VERSION}"
             )
         expires_at = data["expires_at"]
         record = IdempotencyRecord(
@@ -67,7 +67,7 @@ def decode_record(content: bytes, *, key: str | None = None) -> IdempotencyRecor
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise _unreadable_error(key, "cannot be read") from error
     if key is not None and record.key != key:
-        raise _unreadable_error(key, f"is that of key {record.key}")
+        raise _unreadable_error(key, f"belongs to key {record.key}")
     return record
 
 
@@ -115,14 +115,14 @@ def _state_from_json(data: Mapping[str, Any]) -> RecordState:
                 recorded_at=datetime.fromisoformat(data["recorded_at"]),
             )
         case kind:
-            raise InvalidValueError(field="state.kind", value=kind, problem="is not known")
+            raise InvalidValueError(field="state.kind", value=kind, problem="is unknown")
 
 
 def _unreadable_error(key: str | None, problem: str) -> MessagingError:
     whose = "" if key is None else f" of idempotency key {key}"
     return MessagingError(
         problem=f"the record{whose} {problem}",
-        remedy="see what else writes to the bucket; clear the key if its work may be done again",
+        remedy="check what else writes to the bucket; clear the key if its work may be repeated",
     )
 
 
@@ -275,9 +275,9 @@ class JetStreamIdempotencyStore:
                 raise
             raise ResultNotStorableError(
                 key=record.key,
-                problem=f"its record has {len(content)} bytes, more than this server takes",
-                remedy="return less, such as where the result is, or raise max_payload on the "
-                "server",
+                problem=f"its record has {len(content)} bytes, more than the server accepts",
+                remedy="return less, such as a reference to the result, or raise max_payload on "
+                "the server",
             ) from error
 
     def _ttl_s(self, record: IdempotencyRecord) -> int | None:

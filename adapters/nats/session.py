@@ -40,10 +40,10 @@ class NatsAddress:
         """Parse a URL, or several comma-separated URLs."""
         parts = [_split(url.strip()) for url in nats_url.split(",")]
         if len({part.scheme for part in parts}) > 1:
-            raise _invalid_url_error("names servers with TLS and servers without it")
+            raise _invalid_url_error("mixes servers with and without TLS")
         logins = {(part.username, part.password) for part in parts if part.username}
         if len(logins) > 1:
-            raise _invalid_url_error("names servers of one cluster with different credentials")
+            raise _invalid_url_error("has different credentials for servers of one cluster")
         user, password = logins.pop() if logins else (None, None)
         login = (
             {
@@ -62,9 +62,9 @@ def _split(url: str) -> SplitResult:
     except ValueError:  # the error's text may quote a password
         parts, port = SplitResult("", "", "", "", ""), None
     if port == 0 or not parts.hostname or parts.path.strip("/") or parts.query or parts.fragment:
-        raise _invalid_url_error("is not an address of a NATS server")
+        raise _invalid_url_error("is not a NATS URL")
     if parts.scheme not in _SCHEMES:
-        raise _invalid_url_error("has a scheme that is not known here")
+        raise _invalid_url_error("has an unknown scheme")
     return parts
 
 
@@ -83,7 +83,7 @@ def _invalid_url_error(problem: str) -> InvalidValueError:
         field="nats_url",
         value="***",
         problem=problem,
-        remedy="use nats://user:password@host:port, or tls:// to insist on TLS, with %40 for an @"
+        remedy="use nats://user:password@host:port, or tls:// to require TLS, with %40 for an @"
         " in the password, %3A for a colon, %2F for a slash and %2C for a comma",
     )
 

@@ -54,7 +54,7 @@ def validate_subject(instance: object, attribute: "Attribute[Any]", value: objec
             field=format_field_name(instance, attribute),
             value=value,
             problem="cannot be a subject",
-            remedy="use up to 8 names of A-Z a-z 0-9 _ - with dots between",
+            remedy="use up to 8 names of A-Z a-z 0-9 _ - separated by dots",
         )
 
 
@@ -80,8 +80,8 @@ def check_durability(
     replicas = config.num_replicas or 1
     if replicas < REPLICAS_ENOUGH and not accept_weak_durability:
         logger.warning(
-            "%s has %d replica(s), and a NATS server by default syncs to the disk every two "
-            "minutes: a power cut may undo what was confirmed; use %d replicas, or set "
+            "%s has %d replica(s), and by default a NATS server syncs to disk only every two "
+            "minutes: a power cut can lose confirmed writes; use %d replicas, or set "
             "sync_interval: always on the server and accept_weak_durability=True here",
             what,
             replicas,
@@ -99,18 +99,18 @@ def unsuitable_stream_error(what: str, problem: str) -> MessagingError:
 
 def _find_durability_problems(config: StreamConfig) -> Iterator[str]:
     if config.storage == StorageType.MEMORY:
-        yield "is kept in memory only, and would be gone with the server"
+        yield "is stored in memory only"
     if config.persist_mode == PersistMode.ASYNC:
-        yield "confirms what is not written yet (persist_mode)"
+        yield "confirms messages before they are written (persist_mode)"
     if config.max_age:
-        yield f"drops everything after {config.max_age:g} s (max_age)"
+        yield f"drops messages after {config.max_age:g} s (max_age)"
     if config.retention != RetentionPolicy.LIMITS:
-        yield "drops what somebody has read (retention)"
+        yield "drops messages that were read (retention)"
     limits = (config.max_msgs or -1, config.max_bytes or -1)
     if config.discard != DiscardPolicy.NEW and max(limits) > 0:
-        yield "drops what is old to make room (discard)"
+        yield "drops old messages to make room (discard)"
     if config.sealed or config.mirror is not None:
-        yield "cannot be written to"
+        yield "is read-only"
 
 
 PAGE_MESSAGES = 256
@@ -201,7 +201,9 @@ class GuardedWrite:
             return self.connection.call(category, operation, self._attempt)
         except (MessagingError, RetryError) as error:
             if self._is_in_doubt:
-                error.add_note("whether it was stored is not known; look before doing it again")
+                error.add_note(
+                    "it is unknown whether the write took effect; check before you repeat it"
+                )
             raise
 
     def _attempt(self) -> bool:
@@ -216,6 +218,6 @@ class GuardedWrite:
 def too_many_conflicts(subject: str) -> MessagingError:
     """Return the error for a writer that lost every race."""
     return MessagingError(
-        problem=f"{subject} was changed by others {CONFLICTS_MAX} times in a row",
-        remedy="have fewer writers at it, or see what writes there",
+        problem=f"{subject} was changed by other writers {CONFLICTS_MAX} times in a row",
+        remedy="use fewer writers, or check what else writes to it",
     )

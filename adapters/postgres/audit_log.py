@@ -70,7 +70,7 @@ class PostgresAuditLog:
         if row is None:
             raise DatabaseError(
                 problem="the head of the audit log is missing",
-                remedy="somebody has removed it; restore the database from a backup",
+                remedy="restore the database from a backup",
             )
         return ChainHead(sequence=row.sequence, hash=bytes(row.hash).hex())
 

@@ -81,7 +81,7 @@ def _parse_url(url: str) -> URL:
         raise InvalidValueError(
             field="TILEFERRY_DATABASE_URL",
             value="***",
-            problem="is not an address of a database",
+            problem="is not a database URL",
             remedy="use postgresql://user:password@host:port/database, with %40 for an @ in the"
             " password, %3A for a colon and %2F for a slash",
         )
@@ -89,7 +89,7 @@ def _parse_url(url: str) -> URL:
         raise InvalidValueError(
             field="TILEFERRY_DATABASE_URL",
             value=parsed.get_backend_name(),
-            problem="is not Postgres",
+            problem="is not a Postgres URL",
             remedy="use postgresql://user:password@host:port/database",
         )
     password = parsed.query.get("password")
@@ -125,7 +125,7 @@ def _refuse_dead(connection: psycopg.Connection[Any], _record: object, _proxy: o
 
 
 def _refuse_closed(*_args: object) -> None:
-    raise DatabaseError(problem="it was closed", remedy="open it anew")
+    raise DatabaseError(problem="this connection was closed", remedy="open a new one")
 
 
 def _redact_url(engine: Engine) -> str:
@@ -233,9 +233,9 @@ class Database:
                 return bool(status == "committed")
             time.sleep(_RESOLVE_PAUSE_S)
         raise DatabaseError(
-            problem=f"the connection was lost while committing transaction {xid}, and the server "
-            f"does not say whether it counted: {database_error(lost).problem}",
-            remedy="look at the data once the server is back, before doing it again",
+            problem=f"the connection was lost while committing transaction {xid}; it is unknown "
+            f"whether it took effect: {database_error(lost).problem}",
+            remedy="check the data once the server is back, before you repeat the operation",
         ) from lost
 
     def check_server(self) -> str:
@@ -347,9 +347,9 @@ def _repeat_statement(
                 raise
         time.sleep(_REPEAT_PAUSE_S)
     raise DatabaseError(
-        problem="the connection was lost during a change, and the server does not say whether it "
-        f"counted: {database_error(lost).problem}",
-        remedy="look at the data once the server is back, before doing it again",
+        problem="the connection was lost during a change; it is unknown whether it took effect: "
+        f"{database_error(lost).problem}",
+        remedy="check the data once the server is back, before you repeat the operation",
     ) from lost
 
 

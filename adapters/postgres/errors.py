@@ -68,7 +68,7 @@ def translate_database_errors() -> Iterator[None]:
         raise database_error(error) from error
     except PoolTimeoutError as error:
         raise DatabaseError(
-            problem="no connection became free in time",
+            problem="timed out waiting for a free connection",
             remedy="lower the concurrency, or raise the size of the pool",
         ) from error
     except SQLAlchemyError as error:
@@ -91,7 +91,7 @@ def database_error(error: DBAPIError) -> DatabaseError:
         return DatabaseError(problem=f"the connection was lost: {problem}", remedy=_AGAIN)
     if code is not None:
         known = _REMEDIES.get(code) or _REMEDIES.get(code[:2])
-        return DatabaseError(problem=problem, remedy=known or "see the server's log for more")
+        return DatabaseError(problem=problem, remedy=known or "see the server's log")
     for sign, remedy in _SIGNS:
         if sign.search(str(original)):
             return DatabaseError(problem=problem, remedy=remedy)

@@ -199,8 +199,8 @@ class PostgresIdempotencyStore:
                 lease=lease,
             )
         raise DatabaseError(
-            problem=f"the record of idempotency key {key} changes faster than it can be read",
-            remedy="see who else uses this key",
+            problem=f"the record of idempotency key {key} keeps changing while it is read",
+            remedy="check what else uses this key",
         )
 
     def renew(self, held: IdempotencyRecord, *, lease: timedelta) -> IdempotencyRecord:
@@ -306,7 +306,7 @@ class PostgresIdempotencyStore:
         existing = require_record(None if found is None else found.record, held)
         change(existing, _LONG_AGO if found is None else found.now)
         raise DatabaseError(
-            problem=f"the claim on idempotency key {held.key} was refused and is there",
+            problem=f"the change of idempotency key {held.key} was refused, but its claim is valid",
             remedy="this is a defect; please report it",
         )
 

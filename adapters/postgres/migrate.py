@@ -106,8 +106,8 @@ def _run_migration(move: Callable[[], None]) -> None:
         raise InvalidValueError(
             field="revision",
             value=str(error),
-            problem="is not a step that can be taken from here",
-            remedy=f"this version knows {', '.join(REVISIONS)}",
+            problem="cannot be reached from the current schema",
+            remedy=f"use one of {', '.join(REVISIONS)}",
         ) from error
 
 

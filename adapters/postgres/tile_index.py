@@ -1,8 +1,9 @@
 """Conversion between tiles and rows, bulk statements, and the blob index."""
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from sys import intern
-from typing import Any
+from typing import Any, NamedTuple
 
 from attrs import frozen
 from sqlalchemy import RowMapping, and_, func, select, text
@@ -104,28 +105,30 @@ UPSERT = text(
 )
 
 
-def upsert_columns(group: Iterable[tuple[NewTile, FreshnessLabel]]) -> dict[str, str]:
-    """Return a group of distinct tiles as the parameters of ``UPSERT``, one array per column."""
-    names = (
-        "source", "zoom", "x", "y", "flight_id", "produced_at", "resolution_m_per_px",
-        "sector_class", "freshness", "voting_status", "segment", "byte_offset", "byte_length",
-        "sha256",
-    )  # fmt: skip
-    columns = zip(*(_to_row(tile, label) for tile, label in group), strict=True)
-    return dict(zip(names, map(_to_array_literal, columns), strict=True))
+class TileRow(NamedTuple):
+    """A tile as ``UPSERT`` writes it; the first four columns are its key."""
+
+    source: str
+    zoom: int
+    x: int
+    y: int
+    flight_id: str
+    produced_at: datetime
+    resolution_m_per_px: float
+    sector_class: str
+    freshness: str
+    voting_status: str
+    segment: int
+    byte_offset: int
+    byte_length: int
+    sha256: str
+    """As an array literal writes ``bytea``."""
 
 
-def _to_array_literal(values: Iterable[object]) -> str:
-    """Return a Postgres array literal. The values are names, numbers, times and hex: no quotes.
-
-    The driver would encode each value separately, which costs more than the server's work.
-    """
-    return '{"' + '","'.join(map(str, values)) + '"}'
-
-
-def _to_row(tile: NewTile, label: FreshnessLabel) -> tuple[Any, ...]:
+def to_row(tile: NewTile, label: FreshnessLabel) -> TileRow:
+    """Return the row of a tile with this freshness label."""
     tile_id, blob = tile.tile_id, tile.blob
-    return (
+    return TileRow(
         tile_id.source,
         tile_id.zoom,
         tile_id.x,
@@ -140,6 +143,20 @@ def _to_row(tile: NewTile, label: FreshnessLabel) -> tuple[Any, ...]:
         blob.length,
         rf"\\x{blob.sha256}",  # bytea hex, with the backslash escaped for the array
     )
+
+
+def upsert_columns(rows: Iterable[TileRow]) -> dict[str, str]:
+    """Return rows of distinct tiles as the parameters of ``UPSERT``, one array per column."""
+    columns = zip(*rows, strict=True)
+    return dict(zip(TileRow._fields, map(_to_array_literal, columns), strict=True))
+
+
+def _to_array_literal(values: Iterable[object]) -> str:
+    """Return a Postgres array literal. The values are names, numbers, times and hex: no quotes.
+
+    The driver would encode each value separately, which costs more than the server's work.
+    """
+    return '{"' + '","'.join(map(str, values)) + '"}'
 
 
 def id_values(tile_id: TileId) -> dict[str, Any]:

@@ -4,7 +4,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 from attrs import define, evolve, field
@@ -15,12 +14,14 @@ from tileferry.adapters.postgres.schema import tiles
 from tileferry.adapters.postgres.tile_index import (
     IS_HELD,
     UPSERT,
+    TileRow,
     id_columns,
     id_values,
     lock_tiles_sql,
     match_tile,
     metadata_from_row,
     tile_id_from_row,
+    to_row,
     upsert_columns,
 )
 from tileferry.application.ports.clock import Clock
@@ -43,9 +44,7 @@ BUFFERED_MAX = 65_536
 PAGE_ROWS = 2_000
 PENDING_PAGE_ROWS = 500
 """Smaller than ``PAGE_ROWS``: an upload starts only after its first page is read."""
-LabelledTile = tuple[NewTile, FreshnessLabel]
 _ID = (tiles.c.source, tiles.c.zoom, tiles.c.x, tiles.c.y)
-_key = attrgetter("source", "zoom", "x", "y")
 
 
 def _match_flight(flight_id: str, status: VotingStatus) -> tuple[ColumnElement[bool], ...]:
@@ -68,7 +67,7 @@ class PostgresTileMetadataStore:
     database: Database
     clock: Clock
     freshness: FreshnessRule = field(factory=FreshnessRule)
-    _waiting: list[LabelledTile] = field(factory=list, init=False)
+    _waiting: list[TileRow] = field(factory=list, init=False)
     _lock: threading.Lock = field(factory=threading.Lock, init=False)
     _writing: threading.Lock = field(factory=threading.Lock, init=False)
 
@@ -85,7 +84,7 @@ class PostgresTileMetadataStore:
                     problem=f"{len(self._waiting)} tiles are waiting to be written, the maximum",
                     remedy="call flush more often",
                 )
-            self._waiting.append((tile, label))
+            self._waiting.append(to_row(tile, label))
         return label
 
     def flush(self) -> None:
@@ -98,7 +97,7 @@ class PostgresTileMetadataStore:
             group, self._waiting = self._waiting, []
         return partial(self._write, group)
 
-    def _write(self, group: list[LabelledTile]) -> None:
+    def _write(self, group: list[TileRow]) -> None:
         # One group at a time, even when empty: a caller's tiles may be in the group being written.
         with self._writing:
             if not group:
@@ -286,19 +285,14 @@ _MARK_USED = text(
 )
 
 
-def _split_versions(group: Sequence[LabelledTile]) -> Iterator[list[LabelledTile]]:
+def _split_versions(rows: Sequence[TileRow]) -> Iterator[list[TileRow]]:
     """Split a group into rounds without duplicate tiles: first versions, then second versions, etc.
 
     Each round is sorted by key, so that concurrent writers of the same tiles cannot deadlock. A
     later round has only tiles from the first round, whose rows are already locked.
     """
-    rounds: list[dict[TileId, LabelledTile]] = []
-    count: dict[TileId, int] = {}
-    for item in group:
-        number = count.get(item[0].tile_id, 0)
-        count[item[0].tile_id] = number + 1
-        if number == len(rounds):
-            rounds.append({})
-        rounds[number][item[0].tile_id] = item
-    for versions in rounds:
-        yield [versions[tile_id] for tile_id in sorted(versions, key=_key)]
+    while rows:
+        versions: dict[tuple[str, int, int, int], TileRow] = {}
+        later = [row for row in rows if versions.setdefault(row[:4], row) is not row]
+        yield [versions[key] for key in sorted(versions)]
+        rows = later

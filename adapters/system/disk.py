@@ -26,7 +26,7 @@ class SystemDisk:
             return shutil.disk_usage(self.folder)
         except OSError as error:
             raise StorageError(
-                action="look at the disk of",
+                action="read the disk usage of",
                 path=str(self.folder),
                 problem=error.strerror or str(error),
                 remedy="check that the folder exists and can be read",

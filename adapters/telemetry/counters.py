@@ -24,12 +24,12 @@ class PrometheusCounters:
                 f"tileferry_{name}", text, ["category", *labels], registry=self._registry
             )
 
-        self.calls = counter("retry_calls", "Calls that ended, by how they ended", "outcome")
+        self.calls = counter("retry_calls", "Calls by outcome", "outcome")
         self.failed_attempts = counter(
-            "retry_failed_attempts", "Attempts that raised, by what was decided", "decision"
+            "retry_failed_attempts", "Failed attempts by decision", "decision"
         )
-        self.waited_seconds = counter("retry_waited_seconds", "Time waited between attempts")
-        self.idempotency = counter("idempotency", "Stored results given back or made", "action")
+        self.waited_seconds = counter("retry_waited_seconds", "Seconds waited between attempts")
+        self.idempotency = counter("idempotency", "Idempotency actions", "action")
 
     def begin(self, call: CallInfo) -> "_CountingObserver":
         """Return an observer that counts one call."""

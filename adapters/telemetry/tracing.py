@@ -23,7 +23,7 @@ class OpenTelemetry:
     @_attempts.default
     def _make_attempts(self) -> Counter:
         return self._meter.create_counter(
-            "tileferry.retry.failed_attempts", description="Attempts that raised"
+            "tileferry.retry.failed_attempts", description="Failed attempts"
         )
 
     @_waits.default
@@ -34,9 +34,7 @@ class OpenTelemetry:
 
     @_calls.default
     def _make_calls(self) -> Counter:
-        return self._meter.create_counter(
-            "tileferry.retry.calls", description="Calls that ended, by how they ended"
-        )
+        return self._meter.create_counter("tileferry.retry.calls", description="Calls by outcome")
 
     def begin(self, call: CallInfo) -> "_SpanObserver":
         """Start a span as a child of the current one; return its observer."""

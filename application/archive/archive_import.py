@@ -1,17 +1,13 @@
 """Importing tiles from somebody's archive: through the gates of a download, once each."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import partial
 from hashlib import sha256
 
-from attrs import define, evolve, field, frozen, validators
+from attrs import define, field, frozen, validators
 
-from tileferry.application.cache.bulk_store import (
-    BoundedList,
-    BulkStore,
-    add_tile,
-    make_placeholder_blob,
-)
+from tileferry.application.cache.bulk_store import BoundedList, BulkStore
 from tileferry.application.cache.group_commit import GroupCommit
 from tileferry.application.cache.tile_lookup import RecentDigests, is_readable, lookup_metadata
 from tileferry.application.ports.archives import ArchivedTile, ArchiveSource, RefusedEntry
@@ -24,10 +20,11 @@ from tileferry.domain.tiles import (
     ResolutionGate,
     ResolutionVerdict,
     SectorClass,
+    TileId,
     TileMetadata,
+    VotingStatus,
     compute_ground_resolution,
     detect_image_kind,
-    replaces,
 )
 from tileferry.domain.tiles.tile_id import check_source
 from tileferry.domain.validation import aware, instance, name, positive
@@ -124,22 +121,23 @@ class _ImportRun:
         self, tile: ArchivedTile, known: TileMetadata | None, commit: GroupCommit
     ) -> None:
         """Import a tile; only what is wrong with the tile refuses it, not an error of the store."""
+        digest = sha256(tile.content)
         try:
-            new = self._check_tile(tile, known)
+            describe = self._check_tile(tile, digest.hexdigest(), known)
         except InvalidValueError as error:
             self._refuse(
                 RefusedEntry(place=str(tile.tile_id), problem=error.summary, remedy=error.remedy)
             )
             return
-        if new is None:
+        if describe is None:
             self.unchanged += 1
             return
         try:
-            label = add_tile(commit, new, tile.content)
+            label = commit.add(tile.tile_id, tile.content, describe, digest=digest.digest())
         except FreshnessRejectionError as error:
             self._refuse(RefusedEntry(place=str(tile.tile_id), problem=str(error)))
             return
-        self._taken.add(tile.tile_id, new.blob.sha256)
+        self._taken.add(tile.tile_id, digest.hexdigest())
         self.imported += 1
         self.size_bytes += len(tile.content)
         self.downgraded += label is FreshnessLabel.DOWNGRADED
@@ -151,35 +149,46 @@ class _ImportRun:
             else:
                 yield item
 
-    def _check_tile(self, tile: ArchivedTile, known: TileMetadata | None) -> NewTile | None:
-        """Return the row of a tile to be stored; ``None`` if the cache has it already."""
+    def _check_tile(
+        self, tile: ArchivedTile, digest: str, known: TileMetadata | None
+    ) -> Callable[[BlobRef], NewTile] | None:
+        """Return what describes the tile once it is stored; ``None`` if the cache has it."""
         detect_image_kind(tile.content)
-        new = self._describe(
-            tile, make_placeholder_blob(tile.content, sha256(tile.content).digest())
-        )
+        if tile.facts.sha256 not in {None, digest}:
+            raise InvalidValueError(
+                field="content",
+                value=digest,
+                problem=f"sha256 mismatch: the archive records {tile.facts.sha256}",
+            )
+        produced_at, resolution = self._get_date(tile), self._get_resolution(tile)
         taken = self._taken.get_digest(tile.tile_id)
         if taken is not None:
-            self._check_same(new, taken)
+            self._check_same(digest, taken)
             return None
         if known is not None:
-            is_same = known.blob.sha256 == new.blob.sha256
+            is_same = known.blob.sha256 == digest
             if is_same and is_readable(self.deps.tile_store, known):
                 return None
             if is_same:  # a repair: the bytes keep the later of the two dates
-                new = evolve(new, produced_at=max(new.produced_at, known.produced_at))
-            self._check_replacement(new, known, may_differ=is_same or self.request.replaces_tiles)
-        return new
+                produced_at = max(produced_at, known.produced_at)
+            self._check_replacement(known, produced_at, digest)
+        return partial(self._describe, tile.tile_id, produced_at, resolution)
 
-    def _describe(self, tile: ArchivedTile, blob: BlobRef) -> NewTile:
-        """Return the row of a tile; facts that the archive lacks come from the request."""
-        facts, request = tile.facts, self.request
-        if facts.sha256 not in {None, blob.sha256}:
-            raise InvalidValueError(
-                field="content",
-                value=blob.sha256,
-                problem=f"sha256 mismatch: the archive records {facts.sha256}",
-            )
-        produced_at = facts.produced_at or request.produced_at
+    def _describe(
+        self, tile_id: TileId, produced_at: datetime, resolution: float, blob: BlobRef
+    ) -> NewTile:
+        return NewTile(
+            tile_id=tile_id,
+            flight_id=self.request.flight_id,
+            produced_at=produced_at,
+            resolution_m_per_px=resolution,
+            sector_class=self.request.sector_class,
+            blob=blob,
+        )
+
+    def _get_date(self, tile: ArchivedTile) -> datetime:
+        """Return the production date, from the archive or the request."""
+        produced_at = tile.facts.produced_at or self.request.produced_at
         if produced_at is None:
             raise InvalidValueError(
                 field="produced_at",
@@ -187,9 +196,13 @@ class _ImportRun:
                 problem="is unknown: the archive does not contain it",
                 remedy=Remedy.SET_PRODUCED_AT,
             )
+        return produced_at
+
+    def _get_resolution(self, tile: ArchivedTile) -> float:
+        """Return the resolution, from the archive, the request or the zoom; check it."""
         resolution = (
-            facts.resolution_m_per_px
-            or request.resolution_m_per_px
+            tile.facts.resolution_m_per_px
+            or self.request.resolution_m_per_px
             or compute_ground_resolution(tile.tile_id)
         )
         verdict = self.deps.gate.judge(resolution)
@@ -199,38 +212,35 @@ class _ImportRun:
                 value=resolution,
                 problem=f"is {verdict.value.replace('_', ' ')}",
             )
-        return NewTile(
-            tile_id=tile.tile_id,
-            flight_id=request.flight_id,
-            produced_at=produced_at,
-            resolution_m_per_px=resolution,
-            sector_class=request.sector_class,
-            blob=blob,
-        )
+        return resolution
 
     @staticmethod
-    def _check_same(new: NewTile, taken: str) -> None:
-        if new.blob.sha256 != taken:
+    def _check_same(digest: str, taken: str) -> None:
+        if digest != taken:
             raise InvalidValueError(
                 field="content",
-                value=new.blob.sha256,
+                value=digest,
                 problem="differs from an earlier entry of this tile, which is kept",
                 remedy="import an archive that contains only the right one",
             )
 
-    @staticmethod
-    def _check_replacement(new: NewTile, known: TileMetadata, *, may_differ: bool) -> None:
-        if not may_differ:
+    def _check_replacement(self, known: TileMetadata, produced_at: datetime, digest: str) -> None:
+        if digest != known.blob.sha256 and not self.request.replaces_tiles:
             raise InvalidValueError(
                 field="content",
-                value=new.blob.sha256,
+                value=digest,
                 problem="differs from the tile in the cache, which is kept",
                 remedy=Remedy.ALLOW_REPLACING_TILES,
             )
-        if not replaces(new, known):
+        if not known.yields_to(
+            flight_id=self.request.flight_id,
+            produced_at=produced_at,
+            voting_status=VotingStatus.TRUSTED,
+            sha256=digest,
+        ):
             raise InvalidValueError(
                 field="produced_at",
-                value=new.produced_at.isoformat(),
+                value=produced_at.isoformat(),
                 problem="is older than the tile in the cache, or that tile waits for its upload",
             )
 

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from logging import Logger
 from typing import Generic, TypeVar
 
-from attrs import define, evolve, field
+from attrs import define, field
 
 from tileferry.application.cache.group_commit import GroupCommit, GroupLimits
 from tileferry.application.cache.tile_lookup import StoredTiles, lookup_metadata
@@ -14,7 +13,7 @@ from tileferry.application.ports.cache import CacheBudgetEnforcer, CacheLock
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
 from tileferry.application.ports.tiles import TileMetadataStore, TileStore
-from tileferry.domain.tiles import BlobRef, FreshnessLabel, NewTile, TileId
+from tileferry.domain.tiles import TileId
 
 
 class _NullJournal:
@@ -74,21 +73,6 @@ class BulkStore:
         result = self.budget_enforcer.reserve_headroom(needed, keep=stored)
         if result.insufficient:
             raise result.build_error()
-
-
-def make_placeholder_blob(content: bytes, digest: bytes) -> BlobRef:
-    """Return what is known of bytes that have no place in the cache yet."""
-    return BlobRef(location=(1, 0), length=len(content), sha256=digest.hex())
-
-
-def add_tile(commit: GroupCommit, tile: NewTile, content: bytes) -> FreshnessLabel:
-    """Take a tile in whose blob was ``unplaced`` until now."""
-    digest = bytes.fromhex(tile.blob.sha256)
-    return commit.add(tile.tile_id, content, partial(_set_blob, tile), digest=digest)
-
-
-def _set_blob(tile: NewTile, blob: BlobRef) -> NewTile:
-    return evolve(tile, blob=blob)
 
 
 NAMED_MAX = 1_000

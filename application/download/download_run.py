@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from attrs import define, field, frozen, validators
 
 from tileferry.application.cache.group_commit import GroupCommit, GroupLimits
-from tileferry.application.download.provider_calls import ProviderCalls, TileFetch
+from tileferry.application.download.provider_calls import ProviderCalls
 from tileferry.application.ports.downloads import ListingSpool, TileFate
 from tileferry.application.ports.journal import Journal
 from tileferry.application.ports.progress import (
@@ -192,15 +192,19 @@ class DownloadRun:
             self.durable = commit.durable
             uses.progress(TilesStored(tiles=commit.durable))
 
-    def _store_all(self, results: "Iterable[_FetchResult | None]", commit: GroupCommit) -> None:
-        """Store results as they come in. After an interrupt, flush before it is raised."""
+    def _store_all(
+        self,
+        results: Iterable[tuple[TileSummary, FetchedTile | Exception] | None],
+        commit: GroupCommit,
+    ) -> None:
+        """Store results as they arrive. Flush before an interrupt is raised."""
         stored = 0
         try:
             for result in results:
                 if result is None:  # idle: flush what is there
                     commit.flush()
                 else:
-                    self._store_result(result, commit)
+                    self._store_result(*result, commit)
                 # A tile has its own event; an idle moment needs one, so that a listener can stop.
                 if result is None or commit.durable != stored:
                     stored = commit.durable
@@ -217,14 +221,14 @@ class DownloadRun:
             if self._check_resolution(tile, tile.resolution_m_per_px):
                 yield tile
 
-    def _store_result(self, result: "_FetchResult", commit: GroupCommit) -> None:
-        """Store a tile that came, unless a gate refuses it; count what became of it."""
-        listed, outcome = result.listed, result.outcome
-        if isinstance(outcome, Exception):
-            self._record_failure(outcome)
+    def _store_result(
+        self, listed: TileSummary, tile: FetchedTile | Exception, commit: GroupCommit
+    ) -> None:
+        """Store a tile unless a gate refuses it; count the result."""
+        if isinstance(tile, Exception):
+            self._record_failure(tile)
             return
-        self.retries += outcome.retries
-        tile = outcome.tile
+        self.retries += tile.attempts - 1
         resolution = tile.resolution_m_per_px
         if resolution is None:
             resolution = listed.resolution_m_per_px
@@ -329,17 +333,11 @@ class DownloadRun:
         return self.deps.clock.now() + (RUN_POLICY.base_delay if wait_s is None else wait_s)
 
 
-@frozen
-class _FetchResult:
-    """What came of asking for a tile."""
-
-    listed: TileSummary
-    outcome: TileFetch | Exception
-
-
-def _try_fetch(calls: ProviderCalls, tile: TileSummary) -> _FetchResult:
-    """Ask for a tile; in a worker's thread, so an error is a result as well."""
+def _try_fetch(
+    calls: ProviderCalls, listed: TileSummary
+) -> tuple[TileSummary, FetchedTile | Exception]:
+    """Fetch a tile in a worker's thread, and return its error as a result too."""
     try:
-        return _FetchResult(tile, calls.fetch_tile(tile.tile_id))
-    except Exception as error:  # noqa: BLE001  # decided on by whoever takes the result
-        return _FetchResult(tile, error)
+        return listed, calls.fetch_tile(listed.tile_id)
+    except Exception as error:  # noqa: BLE001  # the thread that stores results handles it
+        return listed, error

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.downloads import WorkCancelled
@@ -34,14 +34,6 @@ from tileferry.domain.tiles import (
 )
 
 Result = TypeVar("Result")
-
-
-@frozen
-class TileFetch:
-    """A tile, and how often it was asked for again."""
-
-    tile: FetchedTile
-    retries: int
 
 
 @define(kw_only=True)
@@ -87,14 +79,15 @@ class ProviderCalls:
             if cursor is None:
                 return
 
-    def fetch_tile(self, tile_id: TileId) -> TileFetch:
-        """Return a tile, or raise what the last attempt came to."""
-        tile, retries = self._call_with_retry(
+    def fetch_tile(self, tile_id: TileId) -> FetchedTile:
+        """Return a tile, or raise the error of the last attempt."""
+        tile, attempts = self._call_with_retry(
             f"GET tile {tile_id}", lambda: self.provider.fetch_tile(tile_id)
         )
-        return TileFetch(tile, retries)
+        return tile if attempts == 1 else evolve(tile, attempts=attempts)
 
     def _call_with_retry(self, operation: str, call: Callable[[], Result]) -> tuple[Result, int]:
+        """Return the result of a call, and the number of attempts."""
         attempts = 0
 
         def attempt() -> Result:
@@ -117,7 +110,7 @@ class ProviderCalls:
             )
         except RetryError as error:
             raise unwrap_retry_error(error) from error
-        return result, attempts - 1
+        return result, attempts
 
     def _check_open(self) -> None:
         if self._closed:

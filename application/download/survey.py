@@ -303,6 +303,6 @@ def measure_throughput(
 
 def _fetch_size(calls: ProviderCalls, tile: TileSummary) -> int | Exception:
     try:
-        return len(calls.fetch_tile(tile.tile_id).tile.content)
+        return len(calls.fetch_tile(tile.tile_id).content)
     except (SatelliteProviderError, RateLimitedError) as error:
         return error

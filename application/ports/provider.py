@@ -11,15 +11,17 @@ from tileferry.domain.tiles import BBox, ListingPage, TileId
 
 @frozen(kw_only=True)
 class FetchedTile:
-    """A tile as it came, complete and checked against what the provider said of it."""
+    """A complete tile, checked against the digest that the provider sent with it, if any."""
 
     tile_id: TileId
     content: bytes
     produced_at: datetime | None = None
-    """``None`` where the answer did not say; then the listing counts."""
+    """``None`` if the response does not say; then the listing counts."""
     resolution_m_per_px: float | None = None
     sha256: bytes | None = None
-    """The digest of ``content``, computed by us as it came; ``None`` where nobody has."""
+    """The digest of ``content``, computed while it was read; ``None`` if not computed."""
+    attempts: int = 1
+    """How many calls it took, as in the errors of a call; each call by itself is one."""
 
 
 class TileProvider(Protocol):

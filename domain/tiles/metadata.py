@@ -144,22 +144,33 @@ class TileMetadata:
         """Whether the date was in the future when the tile was stored, so must be wrong."""
         return self.produced_at > self.stored_at + FUTURE_TOLERANCE
 
+    def yields_to(
+        self, *, flight_id: str, produced_at: datetime, voting_status: VotingStatus, sha256: str
+    ) -> bool:
+        """Return whether a new version of this tile replaces it.
+
+        The later production date wins. Of two equal dates the later arrival wins, so that a
+        damaged tile can be repaired. A date that was in the future when its tile was stored is
+        wrong, so that tile always loses. A tile pending upload is replaced only by a capture of its
+        own flight. A tile in giveup is never replaced; an operator decides. A capture whose bytes
+        the provider already has is not stored again, because it would be uploaded twice.
+        """
+        if self.voting_status is VotingStatus.UPLOAD_GIVEUP:
+            return False
+        is_capture = voting_status is VotingStatus.PENDING
+        if self.voting_status is VotingStatus.PENDING:
+            if not is_capture or flight_id != self.flight_id:
+                return False
+        elif is_capture and sha256 == self.blob.sha256:
+            return False
+        return self.is_dated_ahead or produced_at >= self.produced_at
+
 
 def replaces(new: NewTile, existing: TileMetadata) -> bool:
-    """Return whether ``new`` replaces ``existing``, which has the same id.
-
-    The tile with the later production date wins. If the dates are equal the new tile wins, so that
-    a damaged tile can be repaired. An existing tile dated in the future always loses, because its
-    date is wrong. A tile pending upload is replaced only by a capture of the same flight. A tile in
-    giveup is never replaced; an operator decides. A capture whose bytes the provider already has is
-    not stored again, because it would be uploaded twice.
-    """
-    if existing.voting_status is VotingStatus.UPLOAD_GIVEUP:
-        return False
-    captured = new.voting_status is VotingStatus.PENDING
-    if existing.voting_status is VotingStatus.PENDING:
-        if not captured or new.flight_id != existing.flight_id:
-            return False
-    elif captured and new.blob.sha256 == existing.blob.sha256:
-        return False
-    return existing.is_dated_ahead or new.produced_at >= existing.produced_at
+    """Return whether ``new`` replaces ``existing``, which has the same id."""
+    return existing.yields_to(
+        flight_id=new.flight_id,
+        produced_at=new.produced_at,
+        voting_status=new.voting_status,
+        sha256=new.blob.sha256,
+    )

@@ -191,7 +191,7 @@ def import_command(
     from tileferry.domain.archives import ArchiveFormat
     from tileferry.domain.errors import InvalidValueError
     from tileferry.domain.tiles import SectorClass
-    from tileferry.entrypoints.archives import build_archive_source
+    from tileferry.entrypoints.archives import build_archive_source, detect_import_format
     from tileferry.entrypoints.cli.exit_codes import ExitCode
     from tileferry.entrypoints.cli.output import open_installation, print_json
     from tileferry.entrypoints.cli.parsing import parse_day_or_time
@@ -199,7 +199,7 @@ def import_command(
     from tileferry.entrypoints.cli.signals import StopSignals
 
     _check_text(SRC=str(src.absolute()))
-    archive_format = _choose_import_format(src) if form is None else ArchiveFormat(form)
+    archive_format = detect_import_format(src) if form is None else ArchiveFormat(form)
     stop = StopSignals()
     archive = build_archive_source(archive_format, src.absolute(), check=stop.check)
     progress = ItemProgress(stop)
@@ -240,15 +240,6 @@ def _check_text(**given: str | None) -> None:
             raise InvalidValueError(
                 field=name, value=text, problem="is not UTF-8", remedy="give another name"
             )
-
-
-def _choose_import_format(src: Path) -> "ArchiveFormat":
-    from tileferry.domain.archives import ArchiveFormat, detect_format
-
-    if src.is_dir():
-        return ArchiveFormat.TREE
-    named = detect_format(src.name)
-    return ArchiveFormat.MBTILES if named is ArchiveFormat.TREE else named
 
 
 def _export_to_json(

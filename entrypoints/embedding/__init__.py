@@ -4,8 +4,9 @@ import logging
 
 from tileferry.entrypoints.embedding.retry_manager import build_retry_manager
 from tileferry.entrypoints.embedding.tileferry import Tileferry
+from tileferry.entrypoints.health import check_health
 
-__all__ = ["Tileferry", "build_retry_manager"]
+__all__ = ["Tileferry", "build_retry_manager", "check_health"]
 
 # Without a handler Python would print our warnings to stderr.
 logging.getLogger("tileferry").addHandler(logging.NullHandler())

@@ -11,6 +11,7 @@ from attrs import define, field
 from tileferry.adapters.filesystem import CaptureFolderFiles
 from tileferry.application import IngestReport
 from tileferry.application.archive.archive_export import ExportReport
+from tileferry.application.archive.archive_import import ImportReport, ImportRequest
 from tileferry.application.cache.readiness import (
     ReadinessQuery,
     ReadinessReport,
@@ -35,7 +36,12 @@ from tileferry.domain.tiles import (
 )
 from tileferry.domain.tiles.area import Area
 from tileferry.domain.work import DownloadArea, UploadFlight, Work
-from tileferry.entrypoints.archives import build_archive_target, build_export_request
+from tileferry.entrypoints.archives import (
+    build_archive_source,
+    build_archive_target,
+    build_export_request,
+    detect_import_format,
+)
 from tileferry.entrypoints.coercion import (
     BBoxLike,
     SectorLike,
@@ -154,6 +160,34 @@ class Tileferry(Installation):
             attribution=attribution,
         )
         return self.archive_export.export(request, target)
+
+    def import_archive(
+        self,
+        src: Path,
+        *,
+        flight: str = "import",
+        sector: SectorLike = SectorClass.ACTIVE_CONFLICT,
+        source: str | None = None,
+        produced_at: datetime | None = None,
+        resolution_m_per_px: float | None = None,
+        replace_tiles: bool = False,
+    ) -> ImportReport:
+        """Store the tiles of an MBTiles file or a folder, with the same checks as a download.
+
+        ``produced_at`` and ``resolution_m_per_px`` are used where the archive has none.
+        """
+        request = ImportRequest(
+            source=source or self.config.source,
+            flight_id=flight,
+            sector_class=to_sector(sector),
+            produced_at=produced_at,
+            resolution_m_per_px=resolution_m_per_px,
+            replaces_tiles=replace_tiles,
+        )
+        path = src.absolute()
+        archive = build_archive_source(detect_import_format(path), path, check=lambda: None)
+        with self.hold_cache():
+            return self.archive_import.import_archive(archive, request)
 
     # captured tiles
 

@@ -73,3 +73,21 @@ def test_each_acceptance_criterion_is_tested_at_one_level() -> None:
     assert {name: found for name, found in levels.items() if len(found) > 1} == {}
     assert {f"spec1_ac{number}" for number in range(1, 14)} <= set(levels)
     assert {f"spec5_ac{number}" for number in range(1, 13)} <= set(levels)
+
+
+SHAPE = re.compile(r"^\| `(\w+)` \| `([\w/]+\.py)` \|", re.MULTILINE)
+
+
+def list_tile_shapes() -> list[tuple[str, str]]:
+    """Return the classes, with their files, that the architecture lists for a downloaded tile."""
+    text = (ROOT / "_docs" / "architecture.md").read_text(encoding="utf-8")
+    section = text.partition("### Shapes of a tile\n")[2].partition("\n## ")[0]
+    return SHAPE.findall(section)
+
+
+def test_tile_goes_through_at_most_six_shapes() -> None:
+    shapes = list_tile_shapes()
+    assert 0 < len(shapes) <= 6, shapes
+    for name, file in shapes:
+        source = (ROOT / file).read_text(encoding="utf-8")
+        assert re.search(rf"^class {name}\b", source, re.MULTILINE), (name, file)

@@ -257,15 +257,15 @@ def test_reading_ends_while_another_writer_appends(plain_sink: JetStreamAuditSin
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"storage": "memory"}, "is kept in memory only"),
-        ({"max_age": 60}, r"drops everything after 60 s \(max_age\)"),
-        ({"max_msgs": 5}, r"drops what is old to make room \(discard\)"),
-        ({"max_bytes": 5_000}, r"drops what is old to make room \(discard\)"),
-        ({"retention": "workqueue"}, r"drops what somebody has read \(retention\)"),
-        ({"max_msgs_per_subject": 5}, r"keeps some entries only \(max_msgs_per_subject\)"),
-        ({"persist_mode": "async"}, r"confirms what is not written yet \(persist_mode\)"),
-        ({"subjects": ["elsewhere.>"]}, "is for other subjects"),
-        ({}, r"takes no groups \(allow_atomic; NATS 2.12 and later\)"),
+        ({"storage": "memory"}, "is stored in memory only"),
+        ({"max_age": 60}, r"drops messages after 60 s \(max_age\)"),
+        ({"max_msgs": 5}, r"drops old messages to make room \(discard\)"),
+        ({"max_bytes": 5_000}, r"drops old messages to make room \(discard\)"),
+        ({"retention": "workqueue"}, r"drops messages that were read \(retention\)"),
+        ({"max_msgs_per_subject": 5}, r"limits the entries per subject \(max_msgs_per_subject\)"),
+        ({"persist_mode": "async"}, r"confirms messages before they are written \(persist_mode\)"),
+        ({"subjects": ["elsewhere.>"]}, "has other subjects than"),
+        ({}, r"does not accept atomic batches \(allow_atomic; NATS 2.12 and later\)"),
     ],
 )
 def test_stream_that_may_lose_entries_is_rejected(

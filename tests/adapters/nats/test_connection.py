@@ -51,7 +51,7 @@ def get_error(connection: NatsConnection) -> MessagingError:
 def test_unreachable_server_error_names_the_server_and_the_reason(retries: MemoryAuditSink) -> None:
     connection = open_connection(f"nats://user:{CANARY}@127.0.0.1:1", retries)
     error = get_error(connection)
-    assert "nats://127.0.0.1:1: cannot be reached" in error.problem
+    assert "nats://127.0.0.1:1: cannot connect" in error.problem
     assert "refused" in error.problem.lower() or "Connect call failed" in error.problem
     assert error.remedy == "start the server, or correct nats_url"
     assert [event.event_type for event in retries.events] == ["retry_attempt"] * 4 + [
@@ -74,7 +74,7 @@ def test_credentials_come_from_the_url_and_wrong_ones_are_not_retried(
         with open_connection(server.url.replace("//", f"//{good}")) as connection:
             assert ask_jetstream(connection) == 0
         error = get_error(open_connection(server.url.replace("//", f"//{bad}"), retries))
-    assert "does not let us in: Authorization Violation" in error.problem
+    assert "login rejected: Authorization Violation" in error.problem
     assert "check the credentials" in error.remedy
     assert [type(event) for event in retries.events] == [RetryExhausted]  # and no other attempt
 
@@ -93,7 +93,7 @@ def test_missing_permissions_are_reported_instead_of_a_timeout(
 def test_server_without_jetstream_is_reported(tmp_path: Path) -> None:
     with run_nats_server(tmp_path / "server", with_jetstream=False) as server:
         error = get_error(open_connection(server.url))
-    assert "JetStream does not answer: it is not ready, or not enabled" in error.problem
+    assert "JetStream does not respond: not ready, or not enabled" in error.problem
     assert "nats-server with -js" in error.remedy
 
 
@@ -116,7 +116,7 @@ def test_silent_server_times_out_within_the_limit(
     own_server.pause()
     connection.timeout_s = 0.2
     started_s = time.monotonic()
-    with pytest.raises(RetryError, match="there was no answer in time"):
+    with pytest.raises(RetryError, match="timed out"):
         ask_jetstream(connection)
     assert 0.6 <= time.monotonic() - started_s < 10
     assert len(retries.events) == 3
@@ -129,7 +129,7 @@ def test_connecting_to_a_silent_server_times_out(own_server: NatsServer) -> None
     own_server.pause()
     started_s = time.monotonic()
     error = get_error(open_connection(own_server.url, timeout_s=0.1))
-    assert "there was no answer in time" in error.problem
+    assert "timed out" in error.problem
     assert time.monotonic() - started_s < 10
 
 
@@ -186,7 +186,7 @@ def test_tls_url_sends_nothing_in_cleartext(
     del nats_server, connect_to
     url = proxy.url.replace("nats://", f"tls://user:{CANARY}@")
     error = get_error(open_connection(url))
-    assert "it offers no TLS, which tls:// insists on" in error.problem
+    assert "tls:// requires TLS, but the server does not offer it" in error.problem
     assert proxy.sent_bytes == 0
 
 
@@ -243,7 +243,7 @@ def test_close_leaks_nothing_and_is_final(own_server: NatsServer) -> None:
     own_server.kill()
     with open_connection(own_server.url, timeout_s=0.5) as broken, pytest.raises(RetryError):
         ask_jetstream(broken)
-    with pytest.raises(MessagingError, match="this connection was closed; open another one"):
+    with pytest.raises(MessagingError, match="this connection was closed; open a new one"):
         ask_jetstream(connection)
     assert threading.active_count() == before
     gc.collect()  # an unclosed socket or loop would warn, and a warning is an error here

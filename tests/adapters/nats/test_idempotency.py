@@ -103,7 +103,7 @@ def test_error_notes_that_the_outcome_is_unknown(
     with pytest.raises(RetryError) as raised:
         claim_key(store)
     assert raised.value.__notes__ == [
-        "whether it was stored is not known; look before doing it again"
+        "it is unknown whether the write took effect; check before you repeat it"
     ]
     assert store.find("k") is None
 
@@ -196,5 +196,5 @@ def test_deleted_bucket_raises_instead_of_reading_as_empty(
     store = open_store(connect_to(nats_server))
     claim_key(store)
     delete_bucket(store)
-    with pytest.raises(MessagingError, match="there is no such stream"):
+    with pytest.raises(MessagingError, match="the stream does not exist"):
         store.find("k")

@@ -54,7 +54,7 @@ def plain_store(connect: Connect, open_store: OpenStore) -> JetStreamIdempotency
         (b"{}", "cannot be read"),
         (b"\xff", "cannot be read"),
         (b"[" * 100_000, "cannot be read"),
-        (b'{"version": 2}', "has form 2, and known is 1"),
+        (b'{"version": 2}', "has version 2; supported is 1"),
     ],
 )
 def test_unreadable_record_is_rejected_and_can_be_cleared(
@@ -75,7 +75,7 @@ def test_record_of_another_key_is_rejected(
 ) -> None:
     content = encode_record(plain_store.claim("other", fingerprint="f", owner="me", lease=LEASE))
     assert plain_store.bucket.put(hash_key("k"), content, revision=0)
-    with pytest.raises(MessagingError, match="is that of key other"):
+    with pytest.raises(MessagingError, match="belongs to key other"):
         plain_store.find("k")
 
 
@@ -83,7 +83,7 @@ def test_oversized_result_is_rejected(
     plain_store: JetStreamIdempotencyStore,
 ) -> None:
     held = claim_key(plain_store)
-    with pytest.raises(ResultNotStorableError, match="more than this server takes"):
+    with pytest.raises(ResultNotStorableError, match="more than the server accepts"):
         plain_store.complete(held, bytes(1_000_000), keep=None)
     assert plain_store.find("k") == held
 
@@ -169,8 +169,8 @@ def create_bucket(connect: Connect, nats_name: str) -> Callable[..., NatsConnect
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"storage": "memory"}, "is kept in memory only"),
-        ({"ttl": 3_600}, r"drops everything after 3600 s \(max_age\)"),
+        ({"storage": "memory"}, "is stored in memory only"),
+        ({"ttl": 3_600}, r"drops messages after 3600 s \(max_age\)"),
     ],
 )
 def test_bucket_that_may_lose_records_is_rejected(
@@ -199,11 +199,11 @@ def test_weak_durability_is_logged_unless_accepted(
         (warning,) = list_warnings()
         assert (warning.levelname, warning.kind) == ("WARNING", "nats.weak_durability")
         assert (warning.stream, warning.replicas) == (f"KV_{nats_name}", 1)
-        assert "a power cut may undo what was confirmed" in warning.getMessage()
+        assert "a power cut can lose confirmed writes" in warning.getMessage()
 
 
 def test_unavailable_replica_count_is_rejected(connect: Connect, nats_name: str) -> None:
-    with pytest.raises(MessagingError, match="ask for one replica, or use a cluster"):
+    with pytest.raises(MessagingError, match="use one replica, or a cluster"):
         Bucket.open(connect(), nats_name, replicas=3, accept_weak_durability=False, logger=LOGGER)
 
 

@@ -86,7 +86,7 @@ def test_invariant_10_unresolvable_batch_raises_an_unknown_outcome(
     far = open_log(evolve(proxied_database, resolve_s=0.3))
     proxy.cut_at(b"audit_append", Cut.AFTER_COMMIT)
     proxy.refuse()
-    with pytest.raises(DatabaseError, match="does not say whether it counted") as caught:
+    with pytest.raises(DatabaseError, match="it is unknown whether it took effect") as caught:
         far.emit(create_one_event_of_each_type())
     assert "once the server is back" in str(caught.value)
     proxy.refuse(refusing=False)

@@ -96,7 +96,7 @@ def test_invariant_10_unresolvable_commit_raises_an_unknown_outcome(
     assert store.get_metadata(TILE) is not None
     proxy.cut_at_commit(Cut.AFTER_COMMIT)
     proxy.refuse()
-    with pytest.raises(DatabaseError, match="does not say whether it counted") as caught:
+    with pytest.raises(DatabaseError, match="it is unknown whether it took effect") as caught:
         store.increment_upload_attempts(TILE)
     assert "once the server is back" in str(caught.value)
     proxy.refuse(refusing=False)

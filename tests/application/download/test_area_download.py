@@ -215,7 +215,7 @@ def test_rate_limit_delays_all_calls() -> None:
     area.provider.faults[None] = [busy]
     calls = area.create_download().create_calls("one download")
     calls._classify_error(busy)  # told to another call, in another thread
-    assert calls.fetch_tile(area.provider.tiles[0]).retries == 0
+    assert calls.fetch_tile(area.provider.tiles[0]).attempts == 1
     assert area.bench.clock.slept == [30.0]
 
 
