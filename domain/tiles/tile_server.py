@@ -72,7 +72,7 @@ def check_bulk_policy(host: str, *, host_and_port: str, acknowledged_for: str | 
             )
     if acknowledged_for is None or acknowledged_for.strip().lower() != host_and_port:
         said = (
-            "its policy is not acknowledged"
+            "its policy on bulk downloads is not acknowledged"
             if acknowledged_for is None
             else f"xyz.bulk_download_acknowledged_for is set for another host, {acknowledged_for!r}"
         )

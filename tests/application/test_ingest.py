@@ -23,6 +23,7 @@ from tileferry.application.ports.progress import ItemsProcessed, ProgressEvent, 
 from tileferry.domain.errors import (
     CacheBudgetExceededError,
     CacheLockError,
+    FreshnessRejectionError,
     InvalidValueError,
     MisuseError,
     TileManagerError,
@@ -348,6 +349,23 @@ def test_store_error_ends_ingest_and_refuses_no_file(
     assert caught.value is failure
     assert not find_log_messages(caplog, "c11.ingest.refused")
     assert env.budget.released == 2  # what a dead process held, and our own
+
+
+def test_tile_that_the_store_finds_too_old_is_refused() -> None:
+    class Strict(MemoryTileMetadataStore):
+        def insert_metadata(self, tile: NewTile) -> FreshnessLabel:
+            raise FreshnessRejectionError(
+                tile=str(tile.tile_id),
+                sector_class=tile.sector_class,
+                produced_at=tile.produced_at,
+                max_age_days=1,
+            )
+
+    env = IngestEnv()
+    env.metadata = Strict(clock=env.clock, index=MemoryBlobIndex())
+    report = env.ingest(make_folder(1, 2))
+    assert (report.tiles_ingested, report.files_refused) == (0, 2)
+    assert "it must be at most 1 days old" in report.refused[0].problem
 
 
 def test_invalid_folder_metadata_is_rejected_before_reserving() -> None:

@@ -65,7 +65,7 @@ def test_second_acquire_raises_and_keeps_lock(new_lock: Maker) -> None:
 
 def test_check_held_without_lock_raises_with_remedy(new_lock: Maker) -> None:
     lock = new_lock()
-    with pytest.raises(CacheLockError, match=r"does not hold.*acquire it"):
+    with pytest.raises(CacheLockError, match=r"does not hold.*acquire"):
         lock.check_held()
 
 

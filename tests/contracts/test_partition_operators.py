@@ -238,7 +238,7 @@ def test_spec3_s8_large_range_requires_confirmed_count(
     act = getattr(control_plane.partitions, action)
     before = len(control_plane.events())
     for wrong in (None, LARGE_RANGE - 1, LARGE_RANGE + 1):
-        with pytest.raises(ConfirmationNeededError, match=f"--confirm-count {LARGE_RANGE}"):
+        with pytest.raises(ConfirmationNeededError, match=f"confirm the count {LARGE_RANGE}"):
             act(many, evolve(OVERRIDE, confirmed=wrong))
     with pytest.raises(ConfirmationNeededError, match="5 were confirmed"):
         act(many[:3], confirm(5))  # too few to need it, and yet not what was thought of

@@ -98,7 +98,7 @@ def test_invariant_16_sealed_partition_cannot_be_opened_for_writing(sink: RawSin
     sealed = seal(sink)
     for _ in range(2):
         with (
-            pytest.raises(StorageError, match="it is sealed; a raw partition never changes"),
+            pytest.raises(StorageError, match="it is sealed; sealed raw partitions never change"),
             sink.open(KEY, RUN, AREA),
         ):
             pass

@@ -108,7 +108,7 @@ class RawRows:
                 action="write to",
                 path=str(self._directory.path / _NAME),
                 problem="it is closed, or an earlier write to it failed",
-                remedy="open the raw partition anew: what was confirmed is kept",
+                remedy="reopen the raw partition: confirmed tiles are kept",
             )
         if not entries:
             return

@@ -73,7 +73,7 @@ def test_lock_held_by_a_live_process_is_refused_and_names_the_holder(tmp_path: P
         with pytest.raises(CacheLockError) as caught:
             lock.acquire()
         assert f"process {holder.pid} on {socket.gethostname()}, since 20" in str(caught.value)
-        assert "wait until that has ended" in str(caught.value)
+        assert "wait until it ends" in str(caught.value)
         with pytest.raises(CacheLockError, match="does not hold"):
             lock.check_held()
 
@@ -152,7 +152,7 @@ def test_lock_file_replaced_during_acquire_is_rejected(tmp_path: Path) -> None:
         return fd
 
     lock = FileCacheLock(root=tmp_path, calls=FileCalls(open=replaced))
-    with pytest.raises(CacheLockError, match="replaced the file"):
+    with pytest.raises(CacheLockError, match="the file was replaced"):
         lock.acquire()
     with pytest.raises(CacheLockError, match="does not hold"):
         lock.check_held()
@@ -203,6 +203,6 @@ def test_lock_is_acquired_on_a_full_disk(tmp_path: Path) -> None:
 
 
 def test_checking_the_lock_creates_no_files(tmp_path: Path) -> None:
-    with pytest.raises(CacheLockError, match="start through the tileferry command"):
+    with pytest.raises(CacheLockError, match="acquire the lock first"):
         FileCacheLock(root=tmp_path / "missing").check_held()
     assert list(tmp_path.iterdir()) == []

@@ -321,6 +321,6 @@ def test_download_without_the_lock_is_rejected(tmp_path: Path) -> None:
     provider = ScriptedProvider.for_area(DERKACHI, ZOOM, 1)
     with open_memory_download_env(tmp_path, provider) as site:
         elsewhere = site.create_request(cache_root=tmp_path / "elsewhere")
-        with pytest.raises(CacheLockError, match="start through the tileferry command"):
+        with pytest.raises(CacheLockError, match="acquire the lock first"):
             site.create_downloader().download_tiles_for_area(elsewhere)
     assert provider.requests == []

@@ -118,7 +118,10 @@ def test_spec1_ac12_airborne_flight_uploads_nothing(upload_env: CacheUploadEnv) 
     with pytest.raises(FlightStateNotOnGroundError, match="airborne"):
         upload_env.upload(records=FlightRecordFile(path=record))
     assert (upload_env.posts, upload_env.clock.sleeps) == (0, [])
-    with pytest.raises(InvalidValueError, match=r"c11\.flight_record_file.*set it.*--on-ground"):
+    with pytest.raises(
+        InvalidValueError,
+        match=r"c11\.flight_record_file.*set it.*confirm that the aircraft has landed",
+    ):
         upload_env.upload(records=FlightRecordFile(path=None))
 
 

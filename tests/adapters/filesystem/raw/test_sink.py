@@ -23,7 +23,7 @@ from support.raw_partitions import (
 )
 
 from tileferry.adapters.filesystem.raw.sink import FileRawSink
-from tileferry.domain.errors import InvalidStateError, InvalidValueError, StorageError
+from tileferry.domain.errors import InvalidStateError, InvalidValueError, MisuseError, StorageError
 from tileferry.domain.partitions.manifest import SealedPartition
 from tileferry.domain.runs import RunId
 from tileferry.domain.tiles import BlobRef, NewTile, TileId, VotingStatus
@@ -203,7 +203,7 @@ def test_sealed_run_with_a_missing_file_is_rejected(sink: FileRawSink, what: str
     path = sink.root.joinpath(*PARTS, what)
     make_writable(sink)
     shutil.rmtree(path) if path.is_dir() else path.unlink()
-    with pytest.raises(InvalidValueError, match="never repaired"):
+    with pytest.raises(InvalidStateError, match="never repaired"):
         list_damages(sink, sealed)
 
 
@@ -211,7 +211,7 @@ def test_moved_run_directory_is_rejected(sink: FileRawSink) -> None:
     seal(sink)
     folder = sink.root.joinpath(*PARTS)
     folder.rename(folder.with_name("run-2"))
-    with pytest.raises(InvalidValueError, match=r"manifest of run run-2\.header: is of another"):
+    with pytest.raises(InvalidStateError, match="manifest of run run-2: belongs to"):
         sink.find(KEY, RunId("run-2"))
 
 
@@ -350,6 +350,6 @@ def test_cache_only_operations_are_rejected(sink: FileRawSink) -> None:
             lambda: metadata.insert_metadata(evolve(tile, tile_id=elsewhere)),
             lambda: metadata.insert_metadata(evolve(tile, voting_status=VotingStatus.PENDING)),
         ):
-            with pytest.raises(InvalidValueError):
+            with pytest.raises(MisuseError):
                 use()
     assert list_visible_tiles(sink) == set(TILES[:3])

@@ -161,7 +161,7 @@ def test_interrupted_write_disables_the_store(tmp_path: Path) -> None:
     [
         (errno.ENOSPC, "free space, then run again: what was confirmed is kept"),
         (errno.EROFS, "read-only"),
-        (errno.EACCES, "give the user"),
+        (errno.EACCES, "give this user"),
         (errno.ELOOP, "symbolic link"),
         (errno.EIO, "the disk is failing"),
         (errno.EMFILE, "ulimit -n"),
