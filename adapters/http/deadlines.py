@@ -41,7 +41,7 @@ class OutgoingBody:
         """Yield the body; no more of it than is needed, once nobody waits for its answer."""
         for piece in pieces:
             if self.is_left:
-                raise httpx.WriteTimeout("nobody waits for the answer any more")
+                raise httpx.WriteTimeout("the caller no longer waits for the response")
             yield piece
         self._tell_sent()
 

@@ -11,7 +11,9 @@ from tileferry.application.ports.raw_partitions import PartitionReader, RawSink,
 from tileferry.application.ports.work import (
     PartitionAttempt,
     PartitionFilter,
+    PartitionRecords,
     PlannedRetry,
+    RawRecords,
     SourceLoad,
     WorkReader,
 )
@@ -130,7 +132,8 @@ class WorkInspector:
 class PartitionDataReader:
     """The consumers' way to raw partitions; it starts no retry, and changes nothing."""
 
-    books: WorkReader
+    partitions: PartitionRecords
+    raw: RawRecords
     sink: RawSink
 
     def open(self, key: PartitionKey) -> AbstractContextManager[PartitionReader] | None:
@@ -144,9 +147,9 @@ class PartitionDataReader:
         ``None`` is a gap: it is unknown, pending or failed, and a consumer takes it as that. What
         the books vouch for and the sink does not have as it was sealed is refused.
         """
-        partition = self.books.find_partition(key)
+        partition = self.partitions.find_partition(key)
         run_id = None if partition is None else get_readable_run(partition)
-        noted = None if run_id is None else self.books.find_raw(run_id)
+        noted = None if run_id is None else self.raw.find_raw(run_id)
         if noted is not None and self.sink.find(key, noted.run_id) != noted:
             refuse_changed(noted)
         return noted

@@ -71,7 +71,7 @@ def check_bulk_policy(host: str, *, host_and_port: str, acknowledged_for: str | 
             )
     if acknowledged_for is None or acknowledged_for.strip().lower() != host_and_port:
         said = (
-            "nobody has acknowledged its policy"
+            "its policy on bulk downloads is not acknowledged"
             if acknowledged_for is None
             else f"xyz.bulk_download_acknowledged_for is {acknowledged_for!r}, another host"
         )

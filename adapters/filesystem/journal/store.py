@@ -30,7 +30,7 @@ from tileferry.domain.tiles import TileId, TileSet
 
 _WARNINGS_MAX = 10  # a file full of junk must not fill the log as well
 _CLOSED = "it was closed"
-_RUN_AGAIN = "run again: tiles that are not in the journal are fetched anew"
+_RUN_AGAIN = "run again: tiles that are not in the journal are fetched again"
 
 
 @define(kw_only=True, eq=False)

@@ -108,7 +108,7 @@ class RawRows:
                 action="write to",
                 path=str(self._directory.path / _NAME),
                 problem="it is closed, or an earlier write to it failed",
-                remedy="open the raw partition anew: what was confirmed is kept",
+                remedy="reopen the raw partition: confirmed tiles are kept",
             )
         if not entries:
             return
@@ -217,23 +217,6 @@ class RawTileMetadata:
 
     def mark_used(self, tile_ids: Sequence[TileId]) -> None:
         """Do nothing: nothing is ever evicted from a raw partition."""
-
-    def pending_uploads(self, flight_id: str) -> Iterator[TileMetadata]:  # noqa: ARG002  # of none
-        """Yield nothing: all that is here came from the provider."""
-        return iter(())
-
-    def mark_uploaded(self, *tile_ids: TileId) -> None:
-        """Refuse."""
-        _refuse("mark_uploaded", len(tile_ids), "a raw partition is not uploaded")
-
-    def update_voting_status(self, tile_id: TileId, status: VotingStatus) -> None:
-        """Refuse."""
-        _refuse("update_voting_status", f"{tile_id} to {status}", "a raw partition has no votes")
-
-    def increment_upload_attempts(self, tile_id: TileId, attempt: str | None = None) -> int:
-        """Refuse."""
-        value = f"{tile_id}, attempt {attempt}"
-        _refuse("increment_upload_attempts", value, "a raw partition is not uploaded")
 
     # As the index of the store of bytes
 

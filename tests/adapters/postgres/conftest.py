@@ -24,21 +24,23 @@ from tileferry.adapters.postgres import (
 
 
 @pytest.fixture(scope="session")
-def initialized_data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def initialized_data_dir(tmp_path_factory: pytest.TempPathFactory, servers_root: Path) -> Path:
     """Return the directory of a server that does not run, with a migrated database in it."""
     root = tmp_path_factory.getbasetemp()
     root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
-    made = root / "initialised"
+    made, draft = root / "initialised", servers_root / "initialising"
     with FileLock(root / "initialised.lock"):
         if not made.exists():
-            url = start_embedded(made)
+            # Not below ``root``: a second run of pytest closes its parent to the server's user.
+            url = start_embedded(draft)
             with psycopg.connect(url, autocommit=True) as connection:
                 # Only a machine that loses its power can tell the difference: it costs no test.
                 connection.execute("ALTER SYSTEM SET fsync = off")
             database = Database.from_url(url)
             upgrade(database)
             database.close()
-            get_server_handle(made).cleanup()
+            get_server_handle(draft).cleanup()
+            subprocess.run(["/bin/mv", draft, made], check=True)  # noqa: S603  # as written here
     return made
 
 
