@@ -264,7 +264,9 @@ class Container(containers.DeclarativeContainer):
     work_reader = providers.Singleton(PostgresWorkReader, database=database)
     work_policies = providers.Singleton(factories.build_work_policies, config)
     inspection = providers.Singleton(WorkInspector, books=work_reader, policies=work_policies)
-    partition_reading = providers.Singleton(PartitionDataReader, books=work_reader, sink=raw_sink)
+    partition_reading = providers.Singleton(
+        PartitionDataReader, partitions=work_reader, raw=work_reader, sink=raw_sink
+    )
     work_logger = providers.Callable(logging.getLogger, "tileferry.work")
     control_calls = providers.Singleton(RetryingCalls, retry_manager)
     run_control = providers.Singleton(

@@ -26,8 +26,8 @@ class MemoryCacheLock:
         if self.holders.setdefault(self.name, mark) is not mark:
             raise CacheLockError(
                 path=self.name,
-                problem="this process already holds it",
-                remedy="release it first; the lock is not reentrant",
+                problem="this process holds it already",
+                remedy="release it first",
             )
         self._mark = mark
 
@@ -42,7 +42,7 @@ class MemoryCacheLock:
         if self.name not in self.holders:
             raise CacheLockError(
                 path=self.name,
-                problem="this process does not hold it",
+                problem="this process does not hold the cache's lock",
                 remedy="acquire it before starting the tile manager",
             )
 
@@ -71,7 +71,7 @@ class MemoryCacheBindings:
         return self.cache
 
     def bind(self, cache: CacheBinding, *, instead_of: CacheId | None) -> bool:
-        """Bind ``cache`` if ``instead_of`` is still the bound one; return whether it was."""
+        """Bind ``cache``, unless a cache other than ``instead_of`` is bound; return success."""
         if self.cache is not None and self.cache.cache_id != instead_of:
             return False
         self.cache = cache

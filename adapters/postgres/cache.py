@@ -30,7 +30,7 @@ class PostgresCacheBindings:
         return CacheBinding(cache_id=CacheId(row.cache_id), place=row.place)
 
     def bind(self, cache: CacheBinding, *, instead_of: CacheId | None) -> bool:
-        """Bind ``cache`` if ``instead_of`` is still the bound one; return whether it was."""
+        """Bind ``cache``, unless a cache other than ``instead_of`` is bound; return success."""
         row = {"cache_id": cache.cache_id, "place": cache.place, "bound_at": func.now()}
         statement = (
             insert(bound_cache)

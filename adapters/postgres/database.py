@@ -28,7 +28,7 @@ LOCK_TIMEOUT_S = 30.0
 STATEMENT_TIMEOUT_S = 120.0
 """Maximum duration of a statement."""
 IDLE_TIMEOUT_S = 60.0
-"""How long a transaction may idle before the server ends it: its process may be dead."""
+"""How long a transaction may be idle before the server ends it: its process may be dead."""
 _RESOLVE_PAUSE_S = 0.1
 _GRACE_S = 1.0
 _CONNECT_ARGS = {

@@ -158,7 +158,7 @@ FORGET_EXPIRED = f"""
 
 
 CLAIM_ROUNDS_MAX = 20
-# The domain functions validate a request at any time; only the database's time decides.
+# Placeholder for domain functions that validate arguments; the database's clock decides.
 _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 _FIND, _CLEAR, _FORGET_EXPIRED = text(FIND), text(CLEAR), text(FORGET_EXPIRED)
 

@@ -14,7 +14,7 @@ from tileferry.application.ports.progress import (
     ProgressListener,
     Task,
 )
-from tileferry.application.ports.tiles import TileMetadataStore, TileStore
+from tileferry.application.ports.tiles import TileCatalogue, TileStore
 from tileferry.domain.archives import (
     ArchiveDescription,
     ArchiveDescriptionBuilder,
@@ -83,7 +83,7 @@ class ArchiveExport:
     """The use case. It changes nothing in the cache and needs no lock: it sees what is visible."""
 
     tile_store: TileStore
-    tile_metadata_store: TileMetadataStore
+    tile_metadata_store: TileCatalogue
     logger: Logger
     progress: ProgressListener = NULL_LISTENER
     """Receives an event for each tile when it is written, and another when it is read back."""

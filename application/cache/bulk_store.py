@@ -12,7 +12,7 @@ from tileferry.application.cache.tile_lookup import StoredTiles, lookup_metadata
 from tileferry.application.ports.cache import CacheBudgetEnforcer, CacheLock
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
-from tileferry.application.ports.tiles import TileMetadataStore, TileStore
+from tileferry.application.ports.tiles import TileCatalogue, TileStore
 from tileferry.domain.tiles import TileId
 
 
@@ -28,7 +28,7 @@ class BulkStore:
     """What such a use case needs and does, whatever its tiles come from."""
 
     tile_store: TileStore
-    tile_metadata_store: TileMetadataStore
+    tile_metadata_store: TileCatalogue
     budget_enforcer: CacheBudgetEnforcer
     lock: CacheLock
     clock: Clock

@@ -14,7 +14,7 @@ from attrs import define, field, frozen
 from tileferry.application.ports.background import Background, Task
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.journal import TileLog
-from tileferry.application.ports.tiles import TileMetadataStore, TileStore
+from tileferry.application.ports.tiles import TileCatalogue, TileStore
 from tileferry.domain.tiles import BlobRef, FreshnessLabel, NewTile, TileId
 from tileferry.domain.validation import integer, number
 
@@ -57,7 +57,7 @@ class GroupCommit:
     """
 
     tile_store: TileStore
-    metadata_store: TileMetadataStore
+    metadata_store: TileCatalogue
     journal: TileLog
     clock: Clock
     limits: GroupLimits = field(factory=GroupLimits)

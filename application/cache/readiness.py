@@ -15,7 +15,7 @@ from tileferry.application.ports.progress import (
     ProgressListener,
     Task,
 )
-from tileferry.application.ports.tiles import TileMetadataStore
+from tileferry.application.ports.tiles import TileCatalogue
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import (
     BBox,
@@ -118,7 +118,7 @@ class ReadinessReport:
 class FlightReadiness:
     """The use case. To check bytes it needs the cache's lock: a writer would look like damage."""
 
-    tile_metadata_store: TileMetadataStore
+    tile_metadata_store: TileCatalogue
     check_bytes: BytesCheck | None = None
     """Nothing is read when it is left out."""
     progress: ProgressListener = NULL_LISTENER
@@ -175,7 +175,7 @@ class ReadinessQuery:
 class ReadinessCheck:
     """Judges areas by the configured gates. Unless a query is quick, it holds the cache."""
 
-    tile_metadata_store: TileMetadataStore
+    tile_metadata_store: TileCatalogue
     freshness: FreshnessRule
     resolution: ResolutionGate
     store: Callable[[], VerifiableStore]

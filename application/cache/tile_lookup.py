@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from attrs import define, field
 
-from tileferry.application.ports.tiles import TileMetadataStore, TileStore
+from tileferry.application.ports.tiles import TileCatalogue, TileStore
 from tileferry.domain.archives import zxy_to_number
 from tileferry.domain.errors import DamagedTileError, TileNotFoundError
 from tileferry.domain.tiles import TileId, TileMetadata, TileRange
@@ -20,7 +20,7 @@ BATCH_BYTES_MAX = 16 * 1024 * 1024
 
 def lookup_metadata(
     items: Iterable[Item],
-    store: TileMetadataStore,
+    store: TileCatalogue,
     *,
     get_tile: Callable[[Item], TileId],
     get_size: Callable[[Item], int] = lambda _: 0,
@@ -54,7 +54,7 @@ def _batch_by_column(
         yield batch
 
 
-def _lookup_column(tiles: list[TileId], store: TileMetadataStore) -> dict[TileId, TileMetadata]:
+def _lookup_column(tiles: list[TileId], store: TileCatalogue) -> dict[TileId, TileMetadata]:
     """Look up tiles of one column and one source."""
     first = tiles[0]
     if len(tiles) == 1:

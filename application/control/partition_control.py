@@ -1,6 +1,7 @@
 """The control plane of partitions: enqueue, retry, backfill, and operator overrides."""
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from itertools import islice
 from logging import Logger
 
@@ -8,7 +9,14 @@ from attrs import define, evolve, field, frozen
 
 from tileferry.application.control.control_calls import ControlCalls, call_once
 from tileferry.application.control.policies import WorkPolicies
-from tileferry.application.ports.work import PartitionFilter, WorkReader, WorkStore, WorkUnit
+from tileferry.application.ports.work import (
+    PartitionFilter,
+    PartitionRecords,
+    PartitionUnit,
+    RunUnit,
+    WorkStore,
+    WorkUnit,
+)
 from tileferry.domain.errors import InvalidValueError, NotFoundError, PlanDriftedError, Remedy
 from tileferry.domain.partitions import (
     BACKFILL_PARTITIONS_MAX,
@@ -79,17 +87,21 @@ class PartitionControl:
                 known[work.key] = change.after
         return [known[work.key] for work in works]
 
-    def list_retryable(self, reader: WorkReader, among: PartitionFilter) -> Sequence[PartitionKey]:
+    def list_retryable(
+        self, reader: PartitionRecords, among: PartitionFilter
+    ) -> Sequence[PartitionKey]:
         """Return the failed partitions of a range; an operator may retry all of them."""
         return self._list_failed(reader, among, lambda _partition: True)
 
-    def list_markable(self, reader: WorkReader, among: PartitionFilter) -> Sequence[PartitionKey]:
+    def list_markable(
+        self, reader: PartitionRecords, among: PartitionFilter
+    ) -> Sequence[PartitionKey]:
         """Return the failed partitions of a range that are not marked terminal yet."""
         return self._list_failed(reader, among, lambda partition: partition.terminal_marker is None)
 
     def _list_failed(
         self,
-        reader: WorkReader,
+        reader: PartitionRecords,
         among: PartitionFilter,
         is_meant: Callable[[Partition], bool],
     ) -> Sequence[PartitionKey]:
@@ -132,7 +144,7 @@ class PartitionControl:
                     check_raw_partition(partition, has_raw=partition.last_run_id in with_raw)
             changes = [
                 self._requeue_or_reprocess(
-                    unit, partition, RunId(self.new_run_id()), override.reason
+                    partition, RunId(self.new_run_id()), now=unit.now, reason=override.reason
                 )
                 for partition in found
             ]
@@ -249,17 +261,19 @@ class PartitionControl:
         if partition is None:
             change = enqueue(work.key, plan.get_run_id(line), actor=Actor.OPERATOR, now=unit.now)
         else:
-            change = self._requeue_or_reprocess(unit, partition, plan.get_run_id(line), reason)
+            change = self._requeue_or_reprocess(
+                partition, plan.get_run_id(line), now=unit.now, reason=reason
+            )
         unit.save_partition(change)
         return change.after
 
-    def _check_still_due(self, unit: WorkUnit, partition: Partition) -> bool:
+    def _check_still_due(self, unit: PartitionUnit, partition: Partition) -> bool:
         """Return whether the policy still allows a planned retry; if not, plan it again.
 
         The partition may have become terminal: too old because no scheduler was running when it was
         due, or because the policy has changed.
         """
-        planned = self.policies.plan_retry(partition, unit)
+        planned = self.policies.plan_retry(partition, unit.now)
         if planned is not None and planned.next_run_at <= unit.now:
             return True
         unit.plan_retry(partition.key, planned)
@@ -306,16 +320,16 @@ class PartitionControl:
         unit.save_partition(change)
 
     def _requeue_or_reprocess(
-        self, unit: WorkUnit, partition: Partition, run_id: RunId, reason: str
+        self, partition: Partition, run_id: RunId, *, now: datetime, reason: str
     ) -> Change[Partition]:
         """Assign an operator's new run: requeue a failed partition, reprocess a successful one."""
         if partition.status is PartitionStatus.SUCCESS:
-            return reprocess(partition, run_id, actor=Actor.OPERATOR, now=unit.now, reason=reason)
+            return reprocess(partition, run_id, actor=Actor.OPERATOR, now=now, reason=reason)
         return requeue(
             partition,
             run_id,
             actor=Actor.OPERATOR,
-            now=unit.now,
+            now=now,
             terminality=self.policies.terminality,
             policy=self.policies.partition,
             reason=reason,
@@ -323,7 +337,7 @@ class PartitionControl:
 
     @staticmethod
     def _start_run(
-        unit: WorkUnit,
+        unit: RunUnit,
         run_id: RunId,
         work: Work,
         *,
@@ -344,7 +358,7 @@ class PartitionControl:
         )
 
     @staticmethod
-    def _get_all(unit: WorkUnit, keys: Sequence[PartitionKey]) -> list[Partition]:
+    def _get_all(unit: PartitionUnit, keys: Sequence[PartitionKey]) -> list[Partition]:
         known = unit.get_partitions(keys)
         for key in keys:
             if key not in known:

@@ -1,8 +1,10 @@
 """The policies for retries of runs and partitions."""
 
+from datetime import datetime
+
 from attrs import field, frozen
 
-from tileferry.application.ports.work import PlannedRetry, WorkUnit
+from tileferry.application.ports.work import PlannedRetry
 from tileferry.domain.partitions import Partition, TerminalityPolicy, find_next_automatic_retry
 from tileferry.domain.retry import PARTITION_POLICY, RUN_POLICY, RetryPolicy
 from tileferry.domain.runs import MAX_RESCUES
@@ -17,10 +19,10 @@ class WorkPolicies:
     terminality: TerminalityPolicy = field(factory=TerminalityPolicy)
     max_rescues: int = MAX_RESCUES
 
-    def plan_retry(self, partition: Partition, unit: WorkUnit) -> PlannedRetry | None:
+    def plan_retry(self, partition: Partition, now: datetime) -> PlannedRetry | None:
         """Return when automation may retry a partition; ``None`` if it may not."""
         when = find_next_automatic_retry(
-            partition, now=unit.now, terminality=self.terminality, policy=self.partition
+            partition, now=now, terminality=self.terminality, policy=self.partition
         )
         if when is None:
             return None

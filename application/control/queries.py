@@ -11,7 +11,9 @@ from tileferry.application.ports.raw_partitions import PartitionReader, RawSink,
 from tileferry.application.ports.work import (
     PartitionAttempt,
     PartitionFilter,
+    PartitionRecords,
     PlannedRetry,
+    RawRecords,
     SourceLoad,
     WorkReader,
 )
@@ -130,7 +132,8 @@ class WorkInspector:
 class PartitionDataReader:
     """Read-only access to raw partitions for consumers; it never starts a retry."""
 
-    books: WorkReader
+    partitions: PartitionRecords
+    raw: RawRecords
     sink: RawSink
 
     def open(self, key: PartitionKey) -> AbstractContextManager[PartitionReader] | None:
@@ -144,9 +147,9 @@ class PartitionDataReader:
         ``None`` means a gap: the partition is unknown, pending or failed. A raw partition that the
         sink does not hold as it was sealed raises an error.
         """
-        partition = self.books.find_partition(key)
+        partition = self.partitions.find_partition(key)
         run_id = None if partition is None else get_readable_run(partition)
-        noted = None if run_id is None else self.books.find_raw(run_id)
+        noted = None if run_id is None else self.raw.find_raw(run_id)
         if noted is not None and self.sink.find(key, noted.run_id) != noted:
             refuse_changed(noted)
         return noted

@@ -5,7 +5,7 @@ run, its partition and the source's gate are committed together with the audit e
 """
 
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from logging import INFO, Logger
 
 from attrs import define, field
@@ -14,7 +14,9 @@ from tileferry.application.control.control_calls import ControlCalls, call_once
 from tileferry.application.control.policies import WorkPolicies
 from tileferry.application.ports.work import (
     ALL_KINDS,
+    GateUnit,
     RunQueue,
+    RunUnit,
     WorkStore,
     WorkUnit,
 )
@@ -134,7 +136,7 @@ class RunControl:
             if sealed is not None:
                 unit.save_raw(sealed)
             change = apply_verdict(partition, verdict, unit.now)
-            unit.save_partition(change, retry=self.policies.plan_retry(change.after, unit))
+            unit.save_partition(change, retry=self.policies.plan_retry(change.after, unit.now))
 
     def process_error(self, held: Run, error: BaseException) -> Run:
         """End a failed attempt: schedule the run's next attempt, or give the run up."""
@@ -173,7 +175,7 @@ class RunControl:
             unit.save_run(change)
             self._log(change.after, "run.given_back", f"run {run.run_id} is given back")
 
-    def schedule_retry(self, unit: WorkUnit, change: Change[Run]) -> None:
+    def schedule_retry(self, unit: RunUnit, change: Change[Run]) -> None:
         """Record that a run waits for its next attempt."""
         unit.save_run(change)
         run = change.after
@@ -202,7 +204,7 @@ class RunControl:
             level="error",
         )
 
-    def clear_retry_fields(self, unit: WorkUnit, run: Run, verdict: Verdict) -> None:
+    def clear_retry_fields(self, unit: RunUnit, run: Run, verdict: Verdict) -> None:
         """End a run with a verdict and clear its retry fields."""
         change = complete(
             run,
@@ -246,7 +248,7 @@ class RunControl:
         with self.store.open_unit() as unit:
             overdue = unit.find_overdue(limit=limit)
             for run in overdue:
-                change = self._rescue(run, unit)
+                change = self._rescue(run, unit.now)
                 if is_permanent(change.after):
                     given_up.append(run.run_id)
                     continue
@@ -272,11 +274,11 @@ class RunControl:
             run = unit.run(run_id)
             if run is None or not is_lease_expired(run, unit.now):
                 return False
-            self.mark_run_permanently_failed(unit, self._rescue(run, unit))
+            self.mark_run_permanently_failed(unit, self._rescue(run, unit.now))
         return True
 
-    def _rescue(self, run: Run, unit: WorkUnit) -> Change[Run]:
-        return rescue(run, actor=Actor.SWEEPER, now=unit.now, max_rescues=self.policies.max_rescues)
+    def _rescue(self, run: Run, now: datetime) -> Change[Run]:
+        return rescue(run, actor=Actor.SWEEPER, now=now, max_rescues=self.policies.max_rescues)
 
     # Operators
 
@@ -302,13 +304,13 @@ class RunControl:
     # Steps
 
     @staticmethod
-    def _check_only_one(unit: WorkUnit, run: Run, dedupe_key: str) -> None:
+    def _check_only_one(unit: RunUnit, run: Run, dedupe_key: str) -> None:
         """Refuse to resume a run while another run does the same work."""
         other = unit.find_unfinished(dedupe_key)
         if other is not None:
             raise WorkInProgressError(run_id=run.run_id, other_run_id=other.run_id)
 
-    def _close_gate(self, unit: WorkUnit, source: str, said: ErrorClass) -> None:
+    def _close_gate(self, unit: GateUnit, source: str, said: ErrorClass) -> None:
         new = SourceGate(source=source)
         if new.close_after(said, now=unit.now, policy=self.policies.run) == new:
             return  # no rate limit: do not lock the source's gate for this unit
@@ -324,7 +326,7 @@ class RunControl:
             )
 
     @staticmethod
-    def _get_held_run(unit: WorkUnit, held: Run) -> Run:
+    def _get_held_run(unit: RunUnit, held: Run) -> Run:
         """Return the run's current state; raise if the worker has lost it."""
         run = unit.run(held.run_id)
         if run is None or (run.status, run.lease_owner, run.lease_epoch) != (
@@ -338,7 +340,7 @@ class RunControl:
         return run
 
     @staticmethod
-    def _get_run(unit: WorkUnit, run_id: RunId) -> Run:
+    def _get_run(unit: RunUnit, run_id: RunId) -> Run:
         run = unit.run(run_id)
         if run is None:
             raise NotFoundError(what="run", name=run_id, remedy=Remedy.LIST_RUNS)

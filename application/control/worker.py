@@ -18,7 +18,7 @@ from tileferry.application.control.partition_control import PartitionControl
 from tileferry.application.control.run_claims import LeasedRuns, RunClaimer
 from tileferry.application.control.run_control import RunControl
 from tileferry.application.ports.clock import Clock
-from tileferry.application.ports.idempotency import Heartbeat, IdempotencyStore
+from tileferry.application.ports.idempotency import ExpiringRecords, Heartbeat
 from tileferry.application.ports.progress import (
     NULL_LISTENER,
     ProgressListener,
@@ -40,7 +40,7 @@ KEYS_PER_SWEEP_MAX = 500
 class KeyExpiry:
     """Removes expired idempotency keys."""
 
-    store: IdempotencyStore
+    store: ExpiringRecords
     calls: ControlCalls = call_once
 
     def sweep(self, *, limit: int = KEYS_PER_SWEEP_MAX) -> int:

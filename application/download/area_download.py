@@ -20,7 +20,7 @@ from tileferry.application.ports.progress import (
     ProgressListener,
 )
 from tileferry.application.ports.provider import TileProvider
-from tileferry.application.ports.tiles import TileMetadataStore, TileStore
+from tileferry.application.ports.tiles import TileCatalogue, TileStore
 from tileferry.application.retries.manager import RetryManager
 from tileferry.domain.errors import (
     CacheBudgetExceededError,
@@ -45,7 +45,7 @@ class AreaDownload:
 
     provider: TileProvider
     tile_store: TileStore
-    tile_metadata_store: TileMetadataStore
+    tile_metadata_store: TileCatalogue
     budget_enforcer: CacheBudgetEnforcer
     journals: JournalStore
     spools: SpoolStore

@@ -22,7 +22,7 @@ from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.downloads import Workers
 from tileferry.application.ports.journal import JournalStore
 from tileferry.application.ports.provider import TileProvider
-from tileferry.application.ports.tiles import TileMetadataStore
+from tileferry.application.ports.tiles import TileCatalogue
 from tileferry.application.retries.manager import RetryManager
 from tileferry.domain.tiles import DownloadRequest, FreshnessRule, TileCoverage
 
@@ -35,7 +35,7 @@ class AreaSurvey:
     retry: RetryManager
     workers: Workers
     journals: JournalStore
-    tile_metadata_store: TileMetadataStore
+    tile_metadata_store: TileCatalogue
     headroom: Callable[[], HeadroomPreview]
     """Opens the cache; a summary does not need it."""
     settings: DownloadSettings

@@ -11,7 +11,7 @@ from logging import Logger
 from attrs import define
 
 from tileferry.application.ports.journal import Journal, JournalStore
-from tileferry.application.ports.tiles import TileMetadataStore
+from tileferry.application.ports.tiles import TileCatalogue
 from tileferry.domain.tiles import TileCoverage, TileId, TileMetadata, TileSet
 
 _GROUP_TILES = 4_096
@@ -25,7 +25,7 @@ class ResumePoint:
     journals: JournalStore
     name: str
     coverage: TileCoverage
-    tile_metadata_store: TileMetadataStore
+    tile_metadata_store: TileCatalogue
     source: str
 
     def is_confirmed_by_cache(self, journal: Journal) -> bool:
@@ -88,7 +88,7 @@ class ResumePoint:
         )
 
 
-def _mark_used(tiles: Iterable[TileMetadata], store: TileMetadataStore) -> Iterator[TileMetadata]:
+def _mark_used(tiles: Iterable[TileMetadata], store: TileCatalogue) -> Iterator[TileMetadata]:
     """Yield the tiles, and mark them as used in groups."""
     group: list[TileId] = []
     for tile in tiles:

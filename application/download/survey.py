@@ -15,7 +15,7 @@ from tileferry.application.download.resume import ResumePoint
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.downloads import Workers
 from tileferry.application.ports.journal import JournalStore
-from tileferry.application.ports.tiles import TileMetadataStore
+from tileferry.application.ports.tiles import TileCatalogue
 from tileferry.domain.errors import (
     FreshnessRejectionError,
     RateLimitedError,
@@ -137,7 +137,7 @@ class DownloadPlanner:
 
     calls: ProviderCalls
     journals: JournalStore
-    tile_metadata_store: TileMetadataStore
+    tile_metadata_store: TileCatalogue
     headroom: HeadroomPreview
     settings: DownloadSettings
     freshness: FreshnessRule

@@ -29,7 +29,13 @@ from tileferry.application.ports.raw_partitions import (
     RawSink,
 )
 from tileferry.application.ports.retries import CallInfo, CallObserver, RetryTokens, Telemetry
-from tileferry.application.ports.tiles import BlobIndex, TileMetadataStore, TileStore
+from tileferry.application.ports.tiles import (
+    BlobIndex,
+    TileCatalogue,
+    TileMetadataStore,
+    TileStore,
+    UploadStatusStore,
+)
 from tileferry.application.ports.uploads import TileUploader
 
 __all__ = [
@@ -64,11 +70,13 @@ __all__ = [
     "RetryTokens",
     "SpoolStore",
     "Telemetry",
+    "TileCatalogue",
     "TileDownloader",
     "TileFate",
     "TileMetadataStore",
     "TileProvider",
     "TileStore",
     "TileUploader",
+    "UploadStatusStore",
     "Workers",
 ]

@@ -10,8 +10,16 @@ from tileferry.domain.audit import AuditEvent
 from tileferry.domain.idempotency import IdempotencyRecord
 
 
+class ExpiringRecords(Protocol):
+    """Records that expire and can be removed then."""
+
+    def forget_expired(self, *, limit: int) -> int:
+        """Remove up to ``limit`` expired records, and return how many were removed."""
+        ...
+
+
 @runtime_checkable
-class IdempotencyStore(Protocol):
+class IdempotencyStore(ExpiringRecords, Protocol):
     """Keeps the records; the rules are those of ``tileferry.domain.idempotency``.
 
     Each call is atomic, for threads, processes and hosts alike, and what it returns is as durable
@@ -66,10 +74,6 @@ class IdempotencyStore(Protocol):
 
     def clear(self, key: str) -> bool:
         """Forget a key, whatever its state, and tell whether there was one."""
-        ...
-
-    def forget_expired(self, *, limit: int) -> int:
-        """Remove up to ``limit`` records that may be forgotten, and return how many there were."""
         ...
 
 

@@ -10,7 +10,7 @@ from tileferry.application.ports.cache import CacheLock
 from tileferry.application.ports.downloads import SpoolStore, TileDownloader
 from tileferry.application.ports.journal import JournalStore
 from tileferry.application.ports.progress import ProgressListener
-from tileferry.application.ports.tiles import TileMetadataStore, TileStore
+from tileferry.application.ports.tiles import TileCatalogue, TileStore
 from tileferry.domain.errors import InvalidStateError, InvalidValueError, StorageError
 from tileferry.domain.partitions import PartitionKey
 from tileferry.domain.partitions.manifest import (
@@ -39,7 +39,7 @@ class OpenPartition(Protocol):
         ...
 
     @property
-    def tile_metadata_store(self) -> TileMetadataStore:
+    def tile_metadata_store(self) -> TileCatalogue:
         """Takes the tiles of the run's area, and knows those of its earlier tries."""
         ...
 

@@ -1,4 +1,4 @@
-"""The bytes of tiles."""
+"""The bytes of tiles, and their metadata."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, runtime_checkable
@@ -86,9 +86,8 @@ class SegmentIndex(BlobIndex, Protocol):
         ...
 
 
-@runtime_checkable
-class TileMetadataStore(Protocol):
-    """Keeps the metadata of tiles, and applies the freshness rule as they come in."""
+class TileCatalogue(Protocol):
+    """The visible tiles. Applies the freshness rule to each tile that is inserted."""
 
     def insert_metadata(self, tile: NewTile) -> FreshnessLabel:
         """Take in a tile whose bytes are stored, and label it; it is visible after ``flush``.
@@ -107,6 +106,26 @@ class TileMetadataStore(Protocol):
     ) -> Iterator[TileMetadata]:
         """Yield the visible tiles of an area, column by column."""
         ...
+
+    def mark_used(self, tile_ids: Sequence[TileId]) -> None:
+        """Note that tiles were needed now: what was needed longest ago is evicted first."""
+        ...
+
+    def flush(self) -> None:
+        """Return once everything inserted before is durable and visible."""
+        ...
+
+    def detach(self) -> Callable[[], None]:
+        """Close a group: set aside what was inserted before, and return what will ``flush`` it.
+
+        What is inserted from now on is no part of it. The result is called once, in any thread;
+        if it fails, its tiles wait for the next ``flush``.
+        """
+        ...
+
+
+class UploadStatusStore(Protocol):
+    """The upload status of captured tiles."""
 
     def pending_uploads(self, flight_id: str) -> Iterator[TileMetadata]:
         """Yield a flight's tiles that wait for their upload, in the order of their ids."""
@@ -128,18 +147,7 @@ class TileMetadataStore(Protocol):
         """
         raise NotImplementedError(f"{type(self).__name__} does not count upload attempts")
 
-    def mark_used(self, tile_ids: Sequence[TileId]) -> None:
-        """Note that tiles were needed now: what was needed longest ago is evicted first."""
-        ...
 
-    def flush(self) -> None:
-        """Return once everything inserted before is durable and visible."""
-        ...
-
-    def detach(self) -> Callable[[], None]:
-        """Close a group: set aside what was inserted before, and return what will ``flush`` it.
-
-        What is inserted from now on is no part of it. The result is called once, in any thread;
-        if it fails, its tiles wait for the next ``flush``.
-        """
-        ...
+@runtime_checkable
+class TileMetadataStore(TileCatalogue, UploadStatusStore, Protocol):
+    """The metadata of all tiles: the catalogue and the upload status."""

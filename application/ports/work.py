@@ -73,40 +73,44 @@ class RunQueue(Protocol):
         ...
 
 
-class WorkUnit(Protocol):
-    """Changes that count together, or not at all, with the audit events that tell of them.
-
-    What it hands out is locked until its end, so nobody changes it in between. Runs are asked for
-    before partitions: who keeps to that order never waits for somebody who waits for him.
-    """
+class UnitTime(Protocol):
+    """The time of a unit of work."""
 
     @property
     def now(self) -> datetime:
-        """The time of the books."""
+        """The time at the store, the same during the whole unit."""
         ...
+
+
+class RunUnit(UnitTime, Protocol):
+    """Reads, locks and saves runs."""
 
     def run(self, run_id: RunId) -> Run | None:
         """Return a run."""
         ...
 
     def get_runs(self, run_ids: Sequence[RunId]) -> Mapping[RunId, Run]:
-        """Return those of many runs that there are."""
+        """Return those of the runs that exist."""
         ...
 
     def find_unfinished(self, dedupe_key: str) -> Run | None:
-        """Return the run that has not ended and has this key; nobody else makes one meanwhile."""
+        """Return the unfinished run with this key; until the unit ends, no other can be created."""
         ...
 
     def find_overdue(self, *, limit: int) -> Sequence[Run]:
-        """Return runs whose lease ran out, unless somebody else is just looking at them."""
+        """Return runs whose lease expired; skip those that another unit has locked."""
         ...
 
-    def get_gate(self, source: str) -> SourceGate:
-        """Return the gate of a source."""
+    def save_run(self, change: Change[Run]) -> None:
+        """Save a change of a run."""
         ...
+
+
+class PartitionUnit(UnitTime, Protocol):
+    """Reads, locks and saves partitions."""
 
     def get_partitions(self, keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, Partition]:
-        """Return those of many partitions that there are; nobody else makes others meanwhile."""
+        """Return those that exist; until the unit ends, no other unit can create the rest."""
         ...
 
     def find_partition_by_run(self, run_id: RunId) -> Partition | None:
@@ -114,34 +118,49 @@ class WorkUnit(Protocol):
         ...
 
     def find_due_partitions(self, *, limit: int) -> Sequence[Partition]:
-        """Return failed partitions whose automatic retry is due, unless somebody looks at them."""
-        ...
-
-    def save_run(self, change: Change[Run]) -> None:
-        """Take a change of a run."""
+        """Return failed partitions whose automatic retry is due; skip those that are locked."""
         ...
 
     def save_partition(
         self, change: Change[Partition], *, retry: "PlannedRetry | None" = None
     ) -> None:
-        """Take a change of a partition, and when automation will try it again, if it will."""
+        """Save a change of a partition with its next automatic retry, if there is one."""
         ...
 
     def plan_retry(self, key: PartitionKey, retry: "PlannedRetry | None") -> None:
-        """Plan anew when automation will try a partition again that has not changed, if it will."""
+        """Replace the planned retry of a partition that has not changed."""
+        ...
+
+
+class GateUnit(UnitTime, Protocol):
+    """Reads, locks and saves the gates of sources."""
+
+    def get_gate(self, source: str) -> SourceGate:
+        """Return the gate of a source."""
         ...
 
     def save_gate(self, gate: SourceGate) -> None:
-        """Take a gate."""
+        """Save a gate."""
         ...
 
+
+class RawUnit(Protocol):
+    """Records which runs sealed a raw partition."""
+
     def save_raw(self, sealed: SealedPartition) -> None:
-        """Note a raw partition that was sealed; the same one twice is one."""
+        """Record a sealed raw partition; recording it again changes nothing."""
         ...
 
     def find_runs_with_raw(self, run_ids: Sequence[RunId]) -> Container[RunId]:
-        """Return those of many runs that left a sealed raw partition."""
+        """Return those of the runs that have a sealed raw partition."""
         ...
+
+
+class WorkUnit(RunUnit, PartitionUnit, GateUnit, RawUnit, Protocol):
+    """One transaction: its changes and their audit events are saved together, or not at all.
+
+    What it returns is locked until it ends. Always lock runs before partitions, to avoid deadlock.
+    """
 
 
 class WorkStore(Protocol):
@@ -225,12 +244,8 @@ class SourceLoad:
     """The earliest try of those that wait."""
 
 
-class WorkReader(Protocol):
-    """Reads the books; nothing is locked, and nothing changes."""
-
-    def now(self) -> datetime:
-        """Return the time of the books."""
-        ...
+class RunRecords(Protocol):
+    """Reads runs, without locks."""
 
     def find_run(self, run_id: RunId) -> Run | None:
         """Return a run."""
@@ -241,20 +256,28 @@ class WorkReader(Protocol):
         ...
 
     def count_runs(self) -> Mapping[RunStatus, int]:
-        """Return how many runs there are of each status."""
+        """Return the number of runs by status."""
         ...
 
     def list_attempts(self, run_id: RunId) -> Sequence[RunAttempt]:
         """Return all attempts of a run, the first one first."""
         ...
 
+
+class SourceRecords(Protocol):
+    """Reads the gates, tokens and queues of sources, without locks."""
+
     def list_gates(self) -> Sequence[tuple[SourceGate, float]]:
-        """Return every source's gate, and how many tokens its retries have."""
+        """Return the gate of every source, and the tokens that its retries have."""
         ...
 
     def get_loads(self) -> Mapping[str, SourceLoad]:
-        """Return what there is to do, for every source that has a gate."""
+        """Return the queued work of every source that has a gate."""
         ...
+
+
+class PartitionRecords(Protocol):
+    """Reads partitions, without locks."""
 
     def find_partition(self, key: PartitionKey) -> Partition | None:
         """Return a partition."""
@@ -269,13 +292,25 @@ class WorkReader(Protocol):
         ...
 
     def find_planned_retry(self, key: PartitionKey) -> PlannedRetry | None:
-        """Return when automation will try a partition again."""
+        """Return the next automatic retry of a partition."""
         ...
 
+
+class RawRecords(Protocol):
+    """Reads which runs sealed a raw partition, without locks."""
+
     def has_raw(self, run_id: RunId) -> bool:
-        """Tell whether a run left a sealed raw partition."""
+        """Return whether a run has a sealed raw partition."""
         ...
 
     def find_raw(self, run_id: RunId) -> SealedPartition | None:
-        """Return the raw partition that a run sealed, as it was noted then."""
+        """Return the raw partition that a run sealed, as it was recorded then."""
+        ...
+
+
+class WorkReader(RunRecords, SourceRecords, PartitionRecords, RawRecords, Protocol):
+    """Reads everything about runs, sources and partitions; changes nothing."""
+
+    def now(self) -> datetime:
+        """Return the time at the store."""
         ...

@@ -7,7 +7,7 @@ from attrs import define, frozen
 
 from tileferry.application.ports.fdr import FdrClient
 from tileferry.application.ports.inventory import TileImages, TileInventory
-from tileferry.application.ports.tiles import TileMetadataStore, TileStore
+from tileferry.application.ports.tiles import TileCatalogue, TileStore
 from tileferry.application.upload.upload_retry import GIVEUP_KIND
 from tileferry.domain.errors import InvalidStateError, NotFoundError, Remedy
 from tileferry.domain.tiles import TileId, TileMetadata, VotingStatus
@@ -30,7 +30,7 @@ class GiveupReview:
     """Lists and shows giveups. It changes no tile: a giveup is for a human to reopen."""
 
     tiles: TileInventory
-    tile_metadata_store: TileMetadataStore
+    tile_metadata_store: TileCatalogue
     tile_store: Callable[[], TileStore]
     """Opens the cache, which lists do not need."""
     images: TileImages

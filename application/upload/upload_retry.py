@@ -15,7 +15,7 @@ from tileferry.application.audit import (
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.fdr import FdrClient
 from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
-from tileferry.application.ports.tiles import TileMetadataStore
+from tileferry.application.ports.tiles import UploadStatusStore
 from tileferry.application.ports.uploads import TileUploader
 from tileferry.domain.retry import (
     UPLOAD_TILE,
@@ -66,7 +66,7 @@ class IdempotentRetryTileUploader:
     """Wraps an uploader, and is one. What was acknowledged is not sent again: it waits no more."""
 
     inner: TileUploader
-    tile_metadata_store: TileMetadataStore
+    tile_metadata_store: UploadStatusStore
     fdr_client: FdrClient
     logger: Logger
     clock: Clock

@@ -79,7 +79,7 @@ data_dir = {quoted("postgres")}
 satellite_provider_url = "{provider_url}"
 cache_root = {quoted("cache")}
 upload_batch_tiles = 12
-# Nobody who looks at a demo wants to wait for 2, 4 and 8 seconds.
+# A demo should not wait for 2, 4 and 8 seconds.
 backoff_base_s = 1.3
 backoff_cap_s = 5
 

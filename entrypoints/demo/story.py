@@ -38,11 +38,11 @@ from tileferry.entrypoints.demo.session import DemoError, DemoSession, run_fault
 
 
 def prepare_laptop(session: DemoSession) -> None:
-    """Find out what is missing, and mend it."""
+    """Run the checks, then create the database."""
     session.begin_chapter("A new laptop")
-    session.say("Is it fit for work? Not yet, and each finding says what to do.")
+    session.say("Is the laptop ready? Not yet. Each failed check says what to do.")
     session.run("doctor", ends_with=7)
-    session.say("The database is made, from nothing.")
+    session.say("Create the database.")
     session.run("db", "upgrade")
 
 
@@ -53,27 +53,27 @@ def plan_download(session: DemoSession, size: DemoSize) -> None:
 
 
 def download_with_kill(session: DemoSession, size: DemoSize, notes: DemoNotes) -> None:
-    """Lose power on the way, go on, and count what the provider was asked for."""
+    """Kill a download, resume it, and count the requests that the provider received."""
     download = ("download", *_area_options(size))
     session.begin_chapter("The download, and a laptop that dies")
     session.say(
-        "The provider fails and throttles now and then; some of what it sends is damaged.",
-        "In the middle of it all the laptop loses its power.",
+        "The provider sometimes fails, throttles, or sends damaged tiles.",
+        "In the middle of the download the laptop loses power.",
     )
     notes.before_download = len(session.read_record())
     session.run_and_kill(*download, after_requests=size.kill_after)
-    session.say("Could it fly like this? There are holes.")
+    session.say("Is the area ready to fly? No: tiles are missing.")
     notes.killed = _verify_area(session, size, ends_with=3)
-    # By now the provider has written down what the dead had asked for with their last breath.
+    # The provider has recorded the requests in flight when the process was killed.
     notes.before_resuming = len(session.read_record())
-    session.say("The same command goes on where it was.")
+    session.say("Run the same command again to resume.")
     session.run(*download)
     notes.after_download = len(session.read_record())
     count = count_download(session.read_record(), notes)
     session.say(
-        f"By the provider's own record: {len(count.tiles)} tiles, {count.requests} requests.",
-        f"{count.failed} answers were bad and {count.in_the_air} were lost with the power:"
-        " those were asked for again.",
+        f"The provider's record: {len(count.tiles)} tiles, {count.requests} requests.",
+        f"{count.failed} requests failed and {count.in_the_air} were lost with the power;"
+        " these tiles were requested again.",
         f"Of {len(count.safe)} tiles that were safe by then, {count.twice} were fetched twice.",
     )
 
@@ -108,13 +108,15 @@ def upload_captures(session: DemoSession) -> None:
     upload = ("upload", "--flight", FLIGHT, "--on-ground")
     session.begin_chapter("The upload, and what the provider does not want")
     session.say(
-        "One answer is lost on the way, one upload meets a 503: both are repeated to the",
-        f"byte. {len(POISONED)} pictures are rejected, however often they are tried.",
+        "One response is lost and one upload gets a 503: both are repeated with the same bytes.",
+        f"{len(POISONED)} images are rejected every time.",
     )
     session.run(*upload, ends_with=3)
-    session.say(f"Later again: only those {len(POISONED)} are sent, and their budget is spent.")
+    session.say(
+        f"Later, only those {len(POISONED)} are sent again; now their attempts are used up."
+    )
     session.run(*upload, ends_with=3)
-    session.say("A human decides what becomes of them.")
+    session.say("A human decides what to do with them.")
     session.run("giveups", "list")
 
 
@@ -122,18 +124,20 @@ _PLAN = "march.plan"
 
 
 def reprocess_partition(session: DemoSession) -> None:
-    """Plan a backfill, apply it, and mend what failed."""
+    """Plan a backfill, apply it, and retry what failed."""
     session.begin_chapter("A partition that fails, and is done again")
-    session.say("Three days are asked for: first a plan, then exactly that.")
+    session.say("A backfill of three days: first a plan, then exactly that plan.")
     first, last = DAYS
     area = ("--area", AREA, "--zoom", str(PARTITION_ZOOM), "--sector", SECTOR)
     session.run("backfill", "plan", *QUERY, "--from", first, "--to", last, *area, "--out", _PLAN)
     session.run("backfill", "apply", _PLAN, "--reason", "a new customer")
     session.run("worker", "--until-idle")
-    session.say("On the first day a strip of the imagery was not there. The validator saw it.")
+    session.say(
+        "On the first day a strip of imagery was missing, and the validator rejected the day."
+    )
     session.run("state", "inspect", *QUERY)
-    session.say("The policy would try it again later. The operator does not wait, and says why.")
-    session.run("state", "retry", FAILING, "--reason", "the mosaic is mended")
+    session.say("The policy would retry it later. The operator retries it now, with a reason.")
+    session.run("state", "retry", FAILING, "--reason", "the mosaic is fixed")
     session.run("worker", "--until-idle")
     session.run("state", "inspect", FAILING)
 
@@ -143,15 +147,15 @@ def explain_decisions(session: DemoSession) -> None:
     session.begin_chapter("Why?")
     session.say("Why did that first run fail?")
     session.run("runs", "why", find_failed_run(session.clerk.query("state", "inspect", FAILING)))
-    session.say("What is tried again, and when, is decided in one place, by a policy.")
+    session.say("A policy decides what is retried, and when.")
     session.run("policy", "explain", "--category", "DOWNLOAD", "--error", "503")
-    session.say("Every decision is kept with its inputs, and can be made again.")
+    session.say("Every decision is recorded with its inputs and can be replayed.")
     entry = find_instructive_entry(session.clerk.query("audit", "tail", "--limit", "100000"))
     if entry is None:
         raise DemoError("the audit log has no retry")
     session.run("audit", "replay", str(entry))
     session.run("audit", "stats", "--since", "15m")
-    session.say("And nobody has touched the log since.")
+    session.say("And the log has not been changed since.")
     session.run("audit", "verify")
 
 

@@ -100,7 +100,12 @@ def test_spec1_ac6_change_log_lists_v1_1_0() -> None:
     ],
 )
 def test_contract_documents_every_port_method(document: str, port: type) -> None:
-    methods = [name for name, member in vars(port).items() if name[0] != "_" and callable(member)]
+    methods = [
+        name
+        for part in port.__mro__
+        for name, member in vars(part).items()
+        if name[0] != "_" and callable(member)
+    ]
     assert methods
     described = set(re.findall(r"\b(\w+)(?:\(|`)", read_page(document)))
     assert [name for name in methods if name not in described] == []

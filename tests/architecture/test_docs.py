@@ -1,4 +1,4 @@
-"""The architecture page draws the state machines as they are declared."""
+"""The architecture page matches the state machines, the layout and the code on its paths."""
 
 import re
 from collections.abc import Sequence
@@ -63,3 +63,14 @@ def test_layout_names_every_package_and_module(layer: str) -> None:
     modules = {path.stem for path in folder.glob("*.py")} - {"__init__"}
     assert all(f"\n  {room}/" in block for room in rooms), rooms
     assert modules <= set(re.findall(r"[a-z_]+", block)), modules
+
+
+@pytest.mark.parametrize("name", ["download", "upload", "run"])
+def test_every_hop_names_code_in_its_file(name: str) -> None:
+    table = PAGE.split(f"<!-- hops: {name} -->")[1].split("<!-- end -->")[0]
+    rows = [row.strip("| ").split(" | ") for row in table.strip().splitlines()[2:]]
+    assert [int(number) for number, *_ in rows] == [*range(1, len(rows) + 1)]
+    for _, _, names, file in rows:
+        source = (Path(__file__).parents[2] / file.strip("`")).read_text(encoding="utf-8")
+        for part in re.findall(r"\w+", names):
+            assert re.search(rf"^ *(?:class|def) {part}\b", source, re.MULTILINE), (part, file)

@@ -1,5 +1,6 @@
 """Figures of the code base, measured and held to their targets."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -91,3 +92,21 @@ def test_tile_goes_through_at_most_six_shapes() -> None:
     for name, file in shapes:
         source = (ROOT / file).read_text(encoding="utf-8")
         assert re.search(rf"^class {name}\b", source, re.MULTILINE), (name, file)
+
+
+def count_protocol_methods() -> dict[str, int]:
+    """Return how many methods each protocol of the ports declares itself."""
+    return {
+        node.name: sum(
+            isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef) for part in node.body
+        )
+        for path in sorted((ROOT / "application" / "ports").glob("*.py"))
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and "Protocol" in map(ast.unparse, node.bases)
+    }
+
+
+def test_ports_are_small() -> None:
+    counts = count_protocol_methods()
+    assert {"WorkUnit", "WorkReader", "TileMetadataStore"} <= set(counts)
+    assert {name: count for name, count in counts.items() if count > 8} == {}

@@ -239,7 +239,7 @@ def test_invariant_17_run_exceeding_drain_time_is_given_back(
         assert worker.wait().code == 130
     known = control_plane.get_run(run)
     assert (known.status, known.retry_count, known.rescues) == (RunStatus.ERROR, 0, 0)
-    assert "given back by worker" in (known.error_message or "")
+    assert "released by worker" in (known.error_message or "")
 
 
 def test_invariant_17_second_signal_ends_worker_and_run_is_rescued(
@@ -306,7 +306,7 @@ def test_invariant_17_worker_waiting_for_provider_drains(
     assert "Draining" in ran.err
     known = control_plane.get_run(run)
     assert (known.status, known.rescues) == (RunStatus.ERROR, 0)
-    assert "given back by worker" in (known.error_message or "")
+    assert "released by worker" in (known.error_message or "")
 
 
 def test_invariant_12_suspended_worker_with_lost_lease_ends_on_wake(
@@ -332,7 +332,7 @@ def test_worker_claims_only_runs_of_its_source(
         control_plane.submit_run(download_work("F1")),
         control_plane.submit_run(evolve(download_work("F2"), source="beta")),
     )
-    assert operator.run_in_process(*WORKER).out.endswith(" did 1 run: 1 passed.\n")
+    assert operator.run_in_process(*WORKER).out.endswith(" processed 1 run: 1 passed.\n")
     assert control_plane.get_run(ours).status is RunStatus.PASSED
     assert control_plane.get_run(others).status is RunStatus.DISCOVERED
 

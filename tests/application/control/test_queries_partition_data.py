@@ -27,7 +27,9 @@ class ReadingEnv:
 
     @property
     def consumer(self) -> PartitionDataReader:
-        return PartitionDataReader(books=self.desk.reader, sink=self.sink)
+        return PartitionDataReader(
+            partitions=self.desk.reader, raw=self.desk.reader, sink=self.sink
+        )
 
     def seal_and_judge(self, run: Run, outcome: VerdictOutcome) -> SealedPartition:
         """Have a run seal its raw partition, and be judged."""
@@ -91,6 +93,10 @@ def test_success_stays_readable_during_reprocessing(env: ReadingEnv) -> None:
 
 def test_invariant_16_missing_sealed_partition_is_rejected(env: ReadingEnv) -> None:
     env.seal_and_judge(env.desk.claim_run(), VerdictOutcome.PASSED)
-    emptied = PartitionDataReader(books=env.desk.reader, sink=MemoryRawSink(clock=ManualClock()))
+    emptied = PartitionDataReader(
+        partitions=env.desk.reader,
+        raw=env.desk.reader,
+        sink=MemoryRawSink(clock=ManualClock()),
+    )
     with pytest.raises(InvalidStateError, match="is missing or has changed since it was sealed"):
         emptied.find_readable(KEY)

@@ -57,7 +57,7 @@ def test_unacknowledged_host_is_rejected_with_remedy(said: str | None) -> None:
     error = expect_not_permitted(make_server(acknowledged_for=said))
     assert error.what == f"downloading in bulk from {HOST}"
     assert f'set xyz.bulk_download_acknowledged_for = "{HOST}"' in error.remedy
-    assert "nobody" in error.problem if said is None else repr(said) in error.problem
+    assert "not acknowledged" in error.problem if said is None else repr(said) in error.problem
 
 
 def test_acknowledgement_covers_one_port() -> None:

@@ -23,6 +23,7 @@ from support.raw_partitions import (
 )
 
 from tileferry.adapters.filesystem.raw.sink import FileRawSink
+from tileferry.application.ports.tiles import TileMetadataStore
 from tileferry.domain.errors import InvalidStateError, InvalidValueError, MisuseError, StorageError
 from tileferry.domain.partitions.manifest import SealedPartition
 from tileferry.domain.runs import RunId
@@ -319,7 +320,7 @@ def test_open_partition_supports_tile_and_segment_queries(sink: FileRawSink) -> 
         assert metadata.get_last_segment() == 1
         assert metadata.sum_live_bytes() == [(1, 3 * len(tile_content(TILES[0])))]
         assert metadata.locate(TILES[9]) is None
-        assert list(metadata.pending_uploads(RUN)) == []
+        assert not isinstance(metadata, TileMetadataStore), "there is nothing to upload"
         metadata.mark_used([TILES[0]])
 
 
@@ -342,9 +343,6 @@ def test_cache_only_operations_are_rejected(sink: FileRawSink) -> None:
         )
         elsewhere = TileId(source="satellite", zoom=1, x=0, y=0)
         for use in (
-            lambda: metadata.mark_uploaded(TILES[0]),
-            lambda: metadata.update_voting_status(TILES[0], VotingStatus.REJECTED),
-            lambda: metadata.increment_upload_attempts(TILES[0]),
             lambda: raw.tile_store.delete_tile(TILES[0]),
             lambda: metadata.move([(TILES[0], blob, blob)]),
             lambda: metadata.insert_metadata(evolve(tile, tile_id=elsewhere)),

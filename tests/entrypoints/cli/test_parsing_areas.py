@@ -16,7 +16,7 @@ BOX = "36.1,49.9,36.4,50.1"
     [
         ("1,2", "15", "--bbox: is not of the form W,S,E,N"),
         ("36.1,x,36.4,50.1", "15", "--bbox south: is not a decimal number"),
-        ("36.1,50.1,36.4,49.9", "15", "--bbox south: must be below north, 49.9 (got 50.1)"),
+        ("36.1,50.1,36.4,49.9", "15", "--bbox south: must be less than north, 49.9 (got 50.1)"),
         ("36.4,49.9,36.1,50.1", "15", "--bbox west: west and east look swapped"),
         ("36.1,49.9,36.1,50.1", "15", "--bbox east: is the same meridian as west"),
         ("36.1,49.9,36.4,95", "15", "--bbox north: must be a finite number from -90"),
@@ -41,10 +41,10 @@ def test_unknown_area_name_lists_configured_names(
     with pytest.raises(InvalidValueError) as nowhere:
         parse_coverage(Config(), None, "depot", "15")
     assert str(nowhere.value).endswith(
-        "names are: none yet; there is no tileferry.toml in this folder"
+        "known names: none; there is no tileferry.toml in this folder"
     )
     Path("tileferry.toml").touch()
-    with pytest.raises(InvalidValueError, match=r"names are: none yet$"):
+    with pytest.raises(InvalidValueError, match=r"known names: none$"):
         parse_coverage(Config(), None, "depot", "15")
-    with pytest.raises(InvalidValueError, match=r"names are: camp$"):
+    with pytest.raises(InvalidValueError, match=r"known names: camp$"):
         parse_coverage(Config(areas={"camp": BOX}), None, "depot", "15")
