@@ -76,7 +76,7 @@ def tail_command(
         raise InvalidValueError(
             field="--event-type",
             value=event_type,
-            problem="is not a type of event",
+            problem="is not an event type",
             remedy=f"use one of {', '.join(EVENT_KINDS)}",
         )
     with blame_option("--category"):
@@ -172,8 +172,8 @@ def _parse_head(text: str) -> "ChainHead":
         raise InvalidValueError(
             field="--expect-head",
             value=text,
-            problem="is not a head of the log",
-            remedy="give it as audit verify printed it: a number, a colon, 64 hex digits",
+            problem="is not a valid head",
+            remedy="use it as printed by `audit verify`: a number, a colon, 64 hex digits",
         )
     return ChainHead(sequence=int(match[1]), hash=match[2])
 
@@ -266,7 +266,7 @@ def replay_command(
     from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
 
     if not is_unicode(name):
-        raise InvalidValueError(field="ID", value=name, problem="must be text in valid Unicode")
+        raise InvalidValueError(field="ID", value=name, problem="is not valid Unicode")
     with open_installation(config) as installation:
         entries = list(installation.audit_reader.find_about(name))
     if not entries:

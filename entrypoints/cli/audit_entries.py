@@ -164,15 +164,15 @@ def render_replay(entries: Sequence[DecodedEntry]) -> RenderableType:
     count = f"{len(decisions)} decision{'' if len(decisions) == 1 else 's'}"
     if differing:
         numbers = ", ".join(map(str, differing))
-        lines.append(Text(f"{count} made again, and not the same: {numbers}", "bold red"))
+        lines.append(Text(f"{count} recomputed; these differ: {numbers}", "bold red"))
     else:
-        lines.append(Text(f"{count} made again, all the same to the byte", "green"))
+        lines.append(Text(f"{count} recomputed, all identical", "green"))
     if len(decisions) < len(recorded):
         numbers = ", ".join(str(read.entry.sequence) for read in recorded if _is_unreplayable(read))
         lines.append(Text(f"cannot be replayed: {numbers}", "bold red"))
     if unreadable:
         numbers = ", ".join(map(str, unreadable))
-        lines.append(Text(f"could not be read: {numbers}", "bold red"))
+        lines.append(Text(f"unreadable: {numbers}", "bold red"))
     return Group(*lines)
 
 
@@ -195,7 +195,7 @@ def _render_entry(read: DecodedEntry) -> list[Text]:
         lines.append(Text(f"    unknown   {difference.problem}", "bold red"))
     elif difference is not None:
         again = describe_decision(difference.recomputed, exactly=True)
-        lines.append(Text(f"    differs   it comes out as: {again}", "bold red"))
+        lines.append(Text(f"    differs   recomputed: {again}", "bold red"))
     return lines
 
 
@@ -203,9 +203,9 @@ def _describe_failure(record: DecisionRecord) -> str:
     failure = record.failure
     parts = [f"attempt {failure.attempt}", failure.error.code.replace("_", " ")]
     if isinstance(failure.error, RateLimited) and failure.error.retry_after_s is not None:
-        parts[-1] += f", told to come back in {format_duration(failure.error.retry_after_s)}"
+        parts[-1] += f", retry after {format_duration(failure.error.retry_after_s)}"
     if failure.rate_limited:
-        parts.append(f"rate limited before: {failure.rate_limited}")
+        parts.append(f"{failure.rate_limited} rate-limited waits before")
     parts.append(f"{format_duration(failure.elapsed_s)} after the start")
     if failure.budget_tokens is not None:
         parts.append(f"budget {failure.budget_tokens:g}")
@@ -233,5 +233,5 @@ def describe_decision(decision: Decision, *, exactly: bool = False) -> str:
         return f"give up after attempt {decision.attempts}: {decision.reason.explanation}"
     delay_s = decision.delay_s if exactly else round(decision.delay_s, _DELAY_DIGITS)
     if decision.reason is RetryReason.RETRY_AFTER:
-        return f"wait {delay_s} s as it asked, at no charge"
+        return f"wait {delay_s} s as requested by the server, not counted as an attempt"
     return f"wait {delay_s} s, then attempt {decision.attempt}"

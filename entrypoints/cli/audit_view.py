@@ -43,25 +43,25 @@ def render_verification(result: AuditVerification) -> RenderableType:
     """Render the counts, the problems, and the head for the operator to store."""
     chain = result.chain
     shown: dict[str, object] = {}
-    shown["sound entries"] = str(chain.checked)
+    shown["valid entries"] = str(chain.checked)
     if chain.problem is not None:
         where = "at its end" if result.broken_at is None else f"entry {result.broken_at}"
         shown["broken"] = f"{where}: {chain.problem.explanation}"
     if result.unreadable:
         first = result.damage[0]
-        shown["no event in"] = f"{result.unreadable}, first {first.entry.sequence}: {first.problem}"
+        shown["unreadable"] = f"{result.unreadable}, first {first.entry.sequence}: {first.problem}"
     if result.misfiled:
         numbers = ", ".join(map(str, result.misfiled))
-        shown["misfiled"] = f"{numbers}: found by something that the entry does not say"
+        shown["misfiled"] = f"{numbers}: indexed under terms that the entry does not contain"
     shown["verdict"] = (
-        "intact"
-        if result.intact
-        else "broken: somebody or something changed it; trust only the sound entries"
+        "intact" if result.intact else "broken: the log was modified; trust only the valid entries"
     )
     # Below the table and unwrapped, so that it can be copied.
     head = Text(f"head {format_head(chain.head)}", no_wrap=True, overflow="ignore")
     return Group(
-        build_facts_table("Audit log", shown), head, Text("Note the head elsewhere: --expect-head.")
+        build_facts_table("Audit log", shown),
+        head,
+        Text("Store this hash elsewhere; check it later with --expect-head."),
     )
 
 
@@ -144,13 +144,13 @@ def _build_retries_table(
             _NONE if tally.mean_wait_s is None else format_duration(tally.mean_wait_s),
             format_duration(tally.wait_s_max) if tally.retries else _NONE,
         )
-    table.caption = "calls with a retry; ok and mean tries of those that ended; mean wait"
+    table.caption = "calls: with at least one retry; ok, mean: of finished calls; wait: mean"
     table.caption_justify = "left"
     return table
 
 
 def _build_keys_table(tallies: Sequence[CategoryStatistics]) -> Table:
-    table = _build_table("Idempotency keys", "results given back", "results recorded")
+    table = _build_table("Idempotency keys", "results returned", "results recorded")
     for tally in tallies:
         table.add_row(
             shorten_category(tally.category),
@@ -194,7 +194,7 @@ def _draw_sparkline(counts: Sequence[int], top: int, marks: str) -> str:
 def _format_alert(alert: RetryAlert) -> Text:
     return Text(
         f"ALERT  {shorten_category(alert.category)}: {alert.retries} retries in the minute"
-        f" {alert.minute:%Y-%m-%d %H:%M}, allowed {alert.threshold:g}",
+        f" {alert.minute:%Y-%m-%d %H:%M}, limit {alert.threshold:g}",
         "bold red",
     )
 

@@ -144,7 +144,7 @@ def plan_command(
         return
     stdout.print(_render_plan(plan))
     if plan.touched:
-        stderr.print(f'To do it: tileferry backfill apply {out} --reason "…"')
+        stderr.print(f'To apply it: tileferry backfill apply {out} --reason "…"')
 
 
 def _render_plan(plan: "BackfillPlan") -> "Group":
@@ -163,7 +163,7 @@ def _render_plan(plan: "BackfillPlan") -> "Group":
     head = build_facts_table(
         f"Backfill of {request.source}/{request.customer_id}/{request.query_name}, {span}",
         {
-            "made": format_utc(plan.made_at),
+            "created": format_utc(plan.made_at),
             "area": f"{request.area.bbox}, zoom {zooms}, {request.area.sector_class}",
             "hash": plan.hash,
         },
@@ -171,11 +171,11 @@ def _render_plan(plan: "BackfillPlan") -> "Group":
     actions = {
         BackfillAction.ENQUEUE: "new: its first run",
         BackfillAction.REQUEUE: "failed: a new run",
-        BackfillAction.REPROCESS: "success: a new run; what there is stays readable",
+        BackfillAction.REPROCESS: "success: a new run; its data stays readable",
     }
     table = Table(box=box.SIMPLE)
     table.add_column("days", justify="right")
-    table.add_column("what they get", overflow="fold")
+    table.add_column("action", overflow="fold")
     for action, words in actions.items():
         if plan.counts[action]:
             table.add_row(f"{plan.counts[action]:,}", words)
@@ -245,7 +245,7 @@ def apply_command(
     runs = "1 run" if len(done) == 1 else f"{len(done):,} runs"
     stdout.print(f"{runs} started by plan {plan.hash}", soft_wrap=True)
     if before:
-        stderr.print(f"This plan had started {before:,} before; they were left as they are.")
+        stderr.print(f"{before:,} runs of this plan were already started; they are unchanged.")
     if done:
         request = plan.request
         stderr.print(
@@ -277,11 +277,11 @@ def _report_drift(error: "PlanDriftedError", plan: "BackfillPlan", *, json: bool
         body = _applied_to_json(plan, [], 0, error.drifted)
         print_json(APPLY_SCHEMA, {**body, "error": error_to_json(error, get_exit_code(error))})
     stderr.print(
-        f"tileferry: {error.count} of the plan's partitions are not what they were when it was"
-        " made, so nothing was done:"
+        f"tileferry: {error.count} of the plan's partitions have changed since it was made;"
+        " nothing was done:"
     )
     for line in error.drifted[:_DRIFT_SHOWN_MAX]:
         stderr.print(f"  {printable(line)}")
     if error.count > _DRIFT_SHOWN_MAX:
         stderr.print(f"  … and {error.count - _DRIFT_SHOWN_MAX:,} more")
-    stderr.print("Make a new plan.")
+    stderr.print("Create a new plan.")

@@ -144,11 +144,11 @@ def verify_command(
     if bbox is None and area is None:
         about_area = (zoom, sector, on, flight, source, max_holes, geojson)
         if quick or any(value is not None for value in about_area):
-            raise typer.BadParameter("this is about an area: give --bbox or --area as well")
+            raise typer.BadParameter("these options need an area; add --bbox or --area")
         _verify_all_tiles(config, json=json)
         return
     if zoom is None:
-        raise typer.BadParameter("an area has zoom levels: give --zoom as well")
+        raise typer.BadParameter("an area needs zoom levels; add --zoom")
     _check_readiness_options(flight, source, geojson, json=json)
     sector_class = SectorClass(sector or SectorClass.ACTIVE_CONFLICT)
     progress = ItemProgress()
@@ -224,11 +224,11 @@ def _check_readiness_options(
             field="--geojson",
             value="-",
             problem="and --json cannot both go to stdout",
-            remedy="give --geojson a file",
+            remedy="write --geojson to a file",
         )
     if geojson is not None and geojson != STDOUT and not geojson.parent.is_dir():
         raise InvalidValueError(
-            field="--geojson", value=str(geojson), problem="lies in a folder that does not exist"
+            field="--geojson", value=str(geojson), problem="is in a folder that does not exist"
         )
 
 
@@ -271,7 +271,7 @@ def _write_geojson(report: "ReadinessReport", path: Path) -> None:
             action="write",
             path=str(path),
             problem=error.strerror or type(error).__name__,
-            remedy="give --geojson another file",
+            remedy="choose another file",
         ) from error
 
 
@@ -288,7 +288,9 @@ def pin_command(*, flight: FlightOption, config: ConfigFile = None, json: JsonFl
 
     tiles = _set_pin(config, flight, pin=True, json=json)
     if not tiles:
-        stderr.print("The cache has none of it yet: check the name, or download its area.")
+        stderr.print(
+            "The cache has no tiles of this flight yet; check the name, or download its area."
+        )
 
 
 @app.command("unpin", epilog=format_examples("tileferry cache unpin --flight F7"))
@@ -312,7 +314,7 @@ def _set_pin(config: Path | None, flight: str, *, pin: bool, json: bool) -> int:
     if json:
         print_json("tileferry.cache.pin.v1", asdict(result))
     else:
-        said = "are kept" if pin else "may be evicted"
+        said = "are pinned" if pin else "can be evicted"
         stdout.print(f"{result.tiles:,} tiles of flight {printable(flight)} {said}.")
     return result.tiles
 

@@ -238,7 +238,7 @@ def _check_text(**given: str | None) -> None:
     for name, text in given.items():
         if text is not None and not is_unicode(text):
             raise InvalidValueError(
-                field=name, value=text, problem="is not UTF-8", remedy="give another name"
+                field=name, value=text, problem="is not UTF-8", remedy="choose another name"
             )
 
 
@@ -266,13 +266,13 @@ def _print_export(report: "ExportReport", dest: Path, form: "ArchiveFormat") -> 
     rows: dict[str, object] = {
         "format": form.value,
         "tiles": kinds,
-        "their size": format_bytes(report.bytes_exported),
+        "size": format_bytes(report.bytes_exported),
         "zoom levels": f"{about.zoom_min} to {about.zoom_max}",
         "bounds": about.to_texts()["bounds"],
-        "read back": "all tiles, with the same bytes",
+        "read back": "all tiles verified",
     }
     if report.tiles_damaged:
-        rows["left out"] = f"{report.tiles_damaged:,} damaged tiles: download their area again"
+        rows["left out"] = f"{report.tiles_damaged:,} damaged tiles; download their area again"
     stdout.print(build_facts_table(f"Exported to {dest}", rows))
     named = [(tile.tile, tile.problem) for tile in report.damaged]
     print_refusals("damaged tile", "why", named, count=report.tiles_damaged)
@@ -294,9 +294,9 @@ def _print_import(report: "ImportReport", src: Path) -> None:
 
     rows: dict[str, object] = {
         "imported": f"{report.tiles_imported:,}",
-        "their size": format_bytes(report.bytes_imported),
-        "of these stale": report.tiles_downgraded,
-        "there before": report.tiles_unchanged,
+        "size": format_bytes(report.bytes_imported),
+        "of these downgraded": report.tiles_downgraded,
+        "already in the cache": report.tiles_unchanged,
         "refused": report.entries_refused,
     }
     shown = {name: value for name, value in rows.items() if value}

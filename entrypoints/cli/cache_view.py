@@ -45,11 +45,11 @@ def render_verification(result: VerificationReport) -> Group:
         "Cache",
         {
             "tiles checked": result.tiles,
-            "their size": format_bytes(result.live_bytes),
+            "size": format_bytes(result.live_bytes),
             "dead": format_bytes(result.dead_bytes),
             "damaged tiles": result.damaged_tiles,
             "damaged segments": result.damaged_segments,
-            "verdict": "sound" if result.sound else "damaged: download those areas again",
+            "verdict": "sound" if result.sound else "damaged; download the affected areas again",
         },
     )
     if not result.damage:
@@ -100,7 +100,7 @@ def render_readiness(
         Text(f"Area {report.coverage.bbox}, source {report.source}"),
         Text(
             f"for {standard.sector.value}, flown by {format_utc(standard.flown_at)}, "
-            + ("every byte checked" if report.bytes_checked else "bytes not checked (--quick)")
+            + ("tile data checked" if report.bytes_checked else "tile data not checked (--quick)")
         ),
         Text(),
         _build_table(report),
@@ -153,14 +153,14 @@ def _draw_map(report: ReadinessReport, console: Console) -> RenderableType:
         if cell in shown
     ]
     side = picture.side
-    scale = "a tile" if side == 1 else f"{side} x {side} tiles, the worst shown"
+    scale = "one tile" if side == 1 else f"{side} x {side} tiles; the worst one is shown"
     lines.append(Text(f"  {'  '.join(legend)}", "dim"))
     lines.append(Text(f"  each pair of characters is {scale}", "dim"))
     return Group(*lines)
 
 
 def _build_examples_table(report: ReadinessReport) -> Table:
-    table = Table(title="The worst", title_justify="left", title_style="bold", box=None)
+    table = Table(title="Worst flaws", title_justify="left", title_style="bold", box=None)
     table.show_header, table.pad_edge = False, False
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
@@ -184,7 +184,7 @@ def _render_verdict(report: ReadinessReport, flight: str | None) -> Panel:
     for line in verdict.warnings:
         text.append(f"\nwarning: {line}", "yellow")
     if verdict.is_go and not report.bytes_checked:
-        text.append("\nwarning: bytes were not checked; leave out --quick before the flight")
+        text.append("\nwarning: tile data was not checked; run without --quick before the flight")
     return Panel(text, border_style=colour, box=box.HEAVY, padding=(1, 3), expand=False)
 
 

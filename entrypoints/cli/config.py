@@ -78,4 +78,4 @@ def init_command(
     if json:
         print_json("tileferry.config.init.v1", {"file": str(file)})
     else:
-        stdout.print(f"{file} is there, with every setting explained. Next: tileferry doctor")
+        stdout.print(f"Wrote {file}. Next: tileferry doctor")

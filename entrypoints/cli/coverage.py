@@ -60,7 +60,7 @@ def coverage_command(
     if (named := format_credits(settings)) is not None:
         stdout.print(named, markup=False, soft_wrap=True)
     if not any(tiles.tiles for tiles in found.values()):
-        stderr.print("The provider has nothing there; check the area and its zoom levels.")
+        stderr.print("The provider has no tiles there; check the area and its zoom levels.")
 
 
 def _listing_to_json(listed: "ListingSummary") -> dict[str, Any]:
@@ -110,7 +110,7 @@ def build_coverage_table(coverage: "TileCoverage", found: "dict[int, ListingSumm
     captions = []
     if any(listed.refused_resolution for listed in found.values()):
         rows["refused"] = [f"{listed.refused_resolution:,}" for listed in found.values()]
-        captions.append("refused: for their resolution")
+        captions.append("refused: by resolution")
     if any(any(listed.stale.values()) for listed in found.values()):
         rows["stale"] = [*map(_format_stale, found.values())]
         captions.append(f"stale: in {sectors}")
@@ -118,9 +118,7 @@ def build_coverage_table(coverage: "TileCoverage", found: "dict[int, ListingSumm
         table.add_column(name, justify="right")
     for row in zip(*rows.values(), strict=True):
         table.add_row(*row)
-    table.caption = (
-        "; ".join(captions) or f"none refused for their resolution, none stale in {sectors}"
-    )
+    table.caption = "; ".join(captions) or f"none refused by resolution, none stale in {sectors}"
     table.caption_justify = "left"
     return table
 

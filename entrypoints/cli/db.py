@@ -23,9 +23,9 @@ def upgrade_command(*, config: ConfigFile = None, json: JsonFlag = False) -> Non
     if json:
         print_json("tileferry.db.upgrade.v1", {"from": before.found, "to": after.found})
     elif before.is_current:
-        stdout.print(f"The schema is at {after.found} already.")
+        stdout.print(f"The schema is already at {after.found}.")
     else:
-        stdout.print(f"The schema went from {before.found or 'empty'} to {after.found}.")
+        stdout.print(f"Upgraded the schema from {before.found or 'empty'} to {after.found}.")
 
 
 @app.command("status", epilog=format_examples("tileferry db status", "tileferry db status --json"))
@@ -52,7 +52,7 @@ def status_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None
             "server": f"PostgreSQL {version}",
             "schema": schema.found or "empty",
             "needed": schema.needed,
-            "verdict": "ready" if schema.is_current else "run tileferry db upgrade",
+            "verdict": "ready" if schema.is_current else "outdated; run tileferry db upgrade",
         }
         stdout.print(build_facts_table("Database", rows))
     if not schema.is_current:

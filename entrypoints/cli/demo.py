@@ -51,10 +51,10 @@ def demo_command(
         report.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(
-            action="make the folder",
+            action="create the folder",
             path=str(report.parent),
             problem=error.strerror or type(error).__name__,
-            remedy="give --report another file",
+            remedy="choose another file with --report",
         ) from error
     console = Console(stderr=True, highlight=False) if json else stdout
     found = run_demo(SMALL if small else WHOLE, console, sys.stderr if json else sys.stdout)
@@ -62,5 +62,5 @@ def demo_command(
     if json:
         print_json(SCHEMA, {**found.to_json(), "report": str(report)})
         return
-    stdout.print(f"\nThat took {found.seconds:.0f} seconds. The whole story, with maps and plots:")
+    stdout.print(f"\nDone in {found.seconds:.0f} seconds. Full report, with maps and plots:")
     stdout.print(str(report), markup=False, soft_wrap=True)

@@ -131,7 +131,8 @@ def _summarize_findings(findings: "Sequence[CheckResult]") -> str:
 
     count = Counter(finding.verdict for finding in findings)
     if count[CheckStatus.FAILED]:
-        return f"{count[CheckStatus.FAILED]} failed: mend the first one, then run it again."
+        return f"{count[CheckStatus.FAILED]} failed. Fix the first one, then re-run."
     if count[CheckStatus.WARNING]:
-        return f"Fit for work, with {count[CheckStatus.WARNING]} to look at."
-    return "Fit for work."
+        warnings = count[CheckStatus.WARNING]
+        return f"No check failed; {warnings} warning{'' if warnings == 1 else 's'}."
+    return "All checks passed."

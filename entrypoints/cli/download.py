@@ -78,7 +78,7 @@ def download_command(
     from tileferry.entrypoints.cli.transfer_progress import DownloadProgress
 
     if again and only_failed:
-        raise typer.BadParameter("--again and --only-failed are opposites: give one")
+        raise typer.BadParameter("--again and --only-failed exclude each other")
     stop = StopSignals()
     progress = DownloadProgress(stop)
     with stop, open_installation(config, progress, clock=StoppableClock(stop)) as installation:

@@ -13,9 +13,9 @@ from tileferry.entrypoints.cli.transfer_progress import DownloadProgress
 
 _OUTCOMES = {
     DownloadOutcome.SUCCESS: "done",
-    DownloadOutcome.PARTIAL: "partial: some tiles are still to come",
+    DownloadOutcome.PARTIAL: "partial: some tiles are missing",
     DownloadOutcome.FAILURE: "failed",
-    DownloadOutcome.IDEMPOTENT_NO_OP: "done before; nothing was left to do",
+    DownloadOutcome.IDEMPOTENT_NO_OP: "already complete; nothing to do",
 }
 
 
@@ -23,14 +23,14 @@ def build_report_table(report: DownloadBatchReport, *, stopped: bool = False) ->
     """Return the report as a table without zero counts."""
     rows: dict[str, object] = {
         "outcome": "stopped" if stopped else _OUTCOMES[report.outcome],
-        "tiles of the area": f"{report.tiles_requested:,}" if report.tiles_requested else None,
+        "tiles in the area": f"{report.tiles_requested:,}" if report.tiles_requested else None,
         "in the cache": f"{report.tiles_downloaded:,}",
-        "of them downgraded, for their age": report.tiles_downgraded,
-        "refused for their resolution": report.tiles_rejected_resolution,
-        "refused for their age": report.tiles_rejected_freshness,
-        "listed, but not there": report.tiles_missing,
+        "of these downgraded (stale)": report.tiles_downgraded,
+        "refused: resolution": report.tiles_rejected_resolution,
+        "refused: too old": report.tiles_rejected_freshness,
+        "listed but missing": report.tiles_missing,
         "failed": report.tiles_failed,
-        "fetched now": format_bytes(report.bytes_downloaded) if report.bytes_downloaded else None,
+        "fetched": format_bytes(report.bytes_downloaded) if report.bytes_downloaded else None,
         "retries": report.retry_count,
     }
     shown = {name: value for name, value in rows.items() if value}
@@ -44,10 +44,10 @@ def suggest_next_step(
     progress: DownloadProgress,
 ) -> str | None:
     """Return how many tiles are safe and what to do next, unless the error says it."""
-    again = "run the same command to go on"
+    again = "re-run to resume"
     safe = f"{progress.safe_in_all:,} tiles are safe"
     if progress.total is None and error is not None:
-        safe = "No tile was fetched; what earlier runs stored is safe"
+        safe = "No tile was fetched; tiles from earlier runs are safe"
     if isinstance(error, KeyboardInterrupt):
         return f"Stopped. {safe}; {again}."
     if isinstance(error, SatelliteProviderError | RateLimitedError):
@@ -56,25 +56,23 @@ def suggest_next_step(
                 f"{safe}. Check c11.service_api_key_file or TILEFERRY_C11_SERVICE_API_KEY, and "
                 f"c11.ca_file; then {again}."
             )
-        return f"{safe}. Come back{_format_retry_time(report)}; {again}."
+        return f"{safe}. Re-run{_format_retry_time(report)} to resume."
     if error is not None:
-        return None if progress.total is None else f"{safe}; {again} when that is mended."
+        return None if progress.total is None else f"{safe}. Fix the cause, then {again}."
     if report.outcome in {DownloadOutcome.SUCCESS, DownloadOutcome.IDEMPOTENT_NO_OP}:
         return _suggest_after_success(report, request)
-    return (
-        f"{safe}. Come back{_format_retry_time(report)}; {again}, for the tiles that are missing."
-    )
+    return f"{safe}. Re-run{_format_retry_time(report)} to fetch the missing tiles."
 
 
 def _suggest_after_success(report: DownloadBatchReport, request: DownloadRequest) -> str:
     if report.outcome is DownloadOutcome.SUCCESS and not report.tiles_requested:
         return (
-            "The provider lists no tile there: nothing was stored. Check the area and its zoom "
-            "levels; the same command asks again."
+            "The provider has no tiles there; nothing was stored. Check the area and its zoom "
+            "levels."
         )
     zooms = ",".join(map(str, request.zoom_levels))
     return (
-        "Before the flight: tileferry cache verify "
+        "Before the flight, run: tileferry cache verify "
         f"--bbox {request.bbox} --zoom {zooms} --sector {request.sector_class.value}"
         f" --flight {request.flight_id}"
     )

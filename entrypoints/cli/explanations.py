@@ -30,7 +30,7 @@ def explain_run(  # noqa: PLR0911  # one return per status
         case RunStatus.DISCOVERED:
             submitted = format_relative_time(run.submitted_date, found.now)
             return [
-                f"It was submitted at {submitted}, and no worker has taken it yet.",
+                f"It was submitted at {submitted}; no worker has claimed it yet.",
                 *_explain_waiting(found, source),
             ]
         case RunStatus.PROCESSING:
@@ -40,14 +40,14 @@ def explain_run(  # noqa: PLR0911  # one return per status
         case RunStatus.ERROR:
             return [*_explain_retry(found, policies.run), *_explain_waiting(found, source)]
         case RunStatus.PASSED:
-            return [f"It was done{_format_end(found)}, and all is well."]
+            return [f"It passed{_format_end(found)}."]
         case RunStatus.NEEDS_REVIEW:
             error = _format_run_error(run)
-            return [f"It was done{_format_end(found)}, and a human should look: {error}."]
+            return [f"It finished{_format_end(found)} and needs review: {error}."]
         case RunStatus.FAILED:
             return [
-                f"It was judged{_format_end(found)}, and rejected: {_format_run_error(run)}.",
-                "What was judged is not tried again; another try is another run.",
+                f"The validator rejected it{_format_end(found)}: {_format_run_error(run)}.",
+                "A rejected run is not retried; a retry is a new run.",
             ]
         case _:
             assert_never(run.status)
@@ -56,44 +56,43 @@ def explain_run(  # noqa: PLR0911  # one return per status
 def _explain_processing(found: RunDetails) -> list[str]:
     run = found.run
     assert run.lease_expires_at is not None  # noqa: S101  # set while a worker has the run
-    began = (
-        ""
-        if not found.attempts
-        else f" since {format_relative_time(found.attempts[-1].began_at, found.now)}"
-    )
-    story = [f"Worker {printable(run.lease_owner or '')} has had it{began}."]
+    doing = "is processing it"
+    if found.attempts:
+        began = format_relative_time(found.attempts[-1].began_at, found.now)
+        doing = f"has been processing it since {began}"
+    story = [f"Worker {printable(run.lease_owner or '')} {doing}."]
     if is_lease_expired(run, found.now):
         story.append(
-            f"It was last heard of too long ago: its lease ended at"
-            f" {format_relative_time(run.lease_expires_at, found.now)}. "
-            "The next sweep of any worker takes the run"
-            " from it, and no attempt is charged."
+            f"That worker stopped responding: its lease expired at"
+            f" {format_relative_time(run.lease_expires_at, found.now)}."
+            " The next sweep of any worker rescues the run; no attempt is charged."
         )
     else:
         story.append(
-            f"It holds it until {format_relative_time(run.lease_expires_at, found.now)}, or longer."
+            f"Its lease lasts until {format_relative_time(run.lease_expires_at, found.now)},"
+            " and is renewed."
         )
     if run.error_message is not None:
-        story.append(f"This is another try. Before it: {_format_run_error(run)}.")
+        story.append(f"This is a retry. The previous error: {_format_run_error(run)}.")
     return story
 
 
 def _explain_retry(found: RunDetails, policy: RetryPolicy) -> list[str]:
     run = found.run
     assert run.next_retry_at is not None  # noqa: S101  # set while the run waits for a retry
-    due = "It has been due since" if is_due(run, found.now) else "It is tried again at"
+    due = "It has been due since" if is_due(run, found.now) else "The next retry is at"
     broken = "Its last attempt ended with an" if found.attempts else "It is in"
     story = [
         f"{broken} error ({_format_error_class(run)}): {_format_run_error(run)}.",
         (
             f"{due} {format_relative_time(run.next_retry_at, found.now)}."
-            f" Of {policy.max_attempts - 1} retries it has been charged {run.retry_count}."
+            f" Retries used: {run.retry_count} of {policy.max_attempts - 1}."
         ),
     ]
     if run.rate_limited_count:
         story.append(
-            f"It was told to wait, which costs no retry: {run.rate_limited_count} of"
-            f" {policy.max_rate_limited} times that are allowed."
+            f"It was rate limited {_format_times(run.rate_limited_count)} (limit:"
+            f" {policy.max_rate_limited}); such waits use no retry."
         )
     if run.rescues:
         story.append(f"It has lost {run.rescues} worker{'' if run.rescues == 1 else 's'}.")
@@ -107,7 +106,7 @@ def _explain_waiting(found: RunDetails, source: SourceDetails) -> list[str]:
     if not gate.is_open(now) and gate.closed_until is not None:
         return [
             (
-                f"The source {run.source} asked for patience: none of its runs starts before"
+                f"The source {run.source} is rate limited: none of its runs starts before"
                 f" {format_relative_time(gate.closed_until, now)}."
             )
         ]
@@ -116,13 +115,13 @@ def _explain_waiting(found: RunDetails, source: SourceDetails) -> list[str]:
     story = []
     if run.status is RunStatus.ERROR and not can_pay_retry(source.tokens):
         story.append(
-            f"Retries of {run.source} are paid from tokens, and {source.tokens:.1f} are left; one"
-            f" comes back every {format_duration(1 / QUEUE_BUDGET.refill_per_s)}."
+            f"Each retry of {run.source} takes a token; {source.tokens:.1f} are left, and one is"
+            f" added every {format_duration(1 / QUEUE_BUDGET.refill_per_s)}."
         )
     if run.priority is RunPriority.BACKFILL:
-        story.append("It belongs to a backfill, which lets all fresh work go first.")
+        story.append("It belongs to a backfill, which has the lowest priority.")
     story.append(
-        f"Of its source {_format_run_count(load.ready)} ready and {load.under_way} under way."
+        f"Of its source, {_format_run_count(load.ready)} ready and {load.under_way} in progress."
         + ("" if load.under_way else " Is a worker running? Start one: tileferry worker")
     )
     return story
@@ -133,14 +132,14 @@ def _explain_giveup(run: Run, policy: RetryPolicy) -> list[str]:
     tried = f" after {run.retry_count} of {policy.max_attempts - 1} retries" if spent else ""
     if run.kind is RunKind.ACQUIRE_PARTITION:
         next_step = (
-            "Its partition has failed with it. A new run is for a human to ask for:"
+            "Its partition has failed with it. An operator can start a new run:"
             " tileferry state inspect shows how."
         )
     else:
-        next_step = f'To give it one more try: tileferry runs retry {run.run_id} --reason "…"'
+        next_step = f'To retry it once more: tileferry runs retry {run.run_id} --reason "…"'
     return [
         f"It was given up{tried} ({_format_error_class(run)}): {_format_run_error(run)}.",
-        "Nothing tries it again by itself.",
+        "It is not retried automatically.",
         next_step,
     ]
 
@@ -154,7 +153,7 @@ def _format_error_class(run: Run) -> str:
 
 
 def _format_run_error(run: Run) -> str:
-    return printable(run.error_message or "no word of it").rstrip(".")
+    return printable(run.error_message or "no error message").rstrip(".")
 
 
 def _format_end(found: RunDetails) -> str:
@@ -165,15 +164,15 @@ def _format_end(found: RunDetails) -> str:
 def explain_partition(found: PartitionDetails, policies: WorkPolicies) -> list[str]:
     """Return sentences that explain the state of a partition, without its newest run."""
     partition = found.partition
-    judged = "The validator has not judged it yet"
+    judged = "It has not been validated yet"
     if partition.attempt_count:
-        judged = f"The validator has judged it {_format_times(partition.attempt_count)}"
+        judged = f"It has been validated {_format_times(partition.attempt_count)}"
     match partition.status:
         case PartitionStatus.PENDING:
             return [
                 (
-                    f"{judged}. Run {partition.active_run_id} is to bring its data; until that is"
-                    " accepted nothing can be read."
+                    f"{judged}. Run {partition.active_run_id} fetches its data; there is nothing to"
+                    " read until that is accepted."
                 )
             ]
         case PartitionStatus.SUCCESS:
@@ -186,17 +185,17 @@ def explain_partition(found: PartitionDetails, policies: WorkPolicies) -> list[s
 
 def _explain_success(found: PartitionDetails, judged: str) -> list[str]:
     partition = found.partition
-    story = [f"{judged}, and accepted run {partition.current_run_id}: consumers read its data."]
+    story = [f"{judged}; run {partition.current_run_id} was accepted, and consumers read its data."]
     if partition.needs_review:
-        story.append("A human should look at it; the verdicts say why.")
+        story.append("It needs review; the verdicts say why.")
     if partition.active_run_id is not None:
         story.append(
-            f"An operator has it reprocessed by run {partition.active_run_id}. What there is stays"
-            " readable until that is accepted, and also if it is not."
+            f"Run {partition.active_run_id} is reprocessing it. The current data stays readable"
+            " until that run is accepted, and also if it is rejected."
         )
     elif partition.last_run_id != partition.current_run_id:
         story.append(
-            f"A later run, {partition.last_run_id}, was to replace it and did not: "
+            f"A later run, {partition.last_run_id}, was meant to replace it but failed: "
             f"{_format_partition_error(found)}."
         )
     return story
@@ -207,13 +206,13 @@ def _explain_failure(found: PartitionDetails, judged: str) -> list[str]:
     if partition.abandoned:
         return [
             (
-                f"Its newest run, {partition.last_run_id}, ended before it could be judged:"
+                f"Its newest run, {partition.last_run_id}, ended before it could be validated:"
                 f" {_format_partition_error(found)}."
             ),
-            f"{judged}; a run that ends so counts for no attempt.",
+            f"{judged}; a run that ends this way does not count as an attempt.",
         ]
     error = _format_partition_error(found)
-    return [f"{judged}, the last time run {partition.last_run_id}, and rejected: {error}."]
+    return [f"{judged}; run {partition.last_run_id}, the last one, was rejected: {error}."]
 
 
 def _explain_next_step(found: PartitionDetails, policies: WorkPolicies) -> list[str]:
@@ -222,27 +221,27 @@ def _explain_next_step(found: PartitionDetails, policies: WorkPolicies) -> list[
     match found.terminal:
         case PartitionGiveUpReason.MARKED:
             marker = printable(partition.terminal_marker or "").rstrip(".")
-            story.append(f"It is terminal: an operator has ruled out further tries: {marker}.")
+            story.append(f"It is terminal: an operator marked it: {marker}.")
         case PartitionGiveUpReason.ATTEMPTS_USED_UP:
-            allowed = _format_times(terminality.max_attempts)
-            story.append(f"It is terminal: the policy allows it to be judged {allowed}.")
+            limit = terminality.max_attempts
+            story.append(f"It is terminal: all {limit} attempts are used up.")
         case PartitionGiveUpReason.TOO_OLD:
             age_s = 0.0 if terminality.max_age is None else terminality.max_age.total_seconds()
             story.append(
                 f"It is terminal: it was created at "
                 f"{format_relative_time(partition.created_at, found.now)}, and"
-                f" the policy ends after {format_duration(age_s)}."
+                f" the policy stops retrying after {format_duration(age_s)}."
             )
         case None if found.planned is not None:
             return [
                 (
-                    "The policy has it tried again at "
+                    "A worker retries it at "
                     f"{format_relative_time(found.planned.next_run_at, found.now)}"
-                    f", by its rule of {found.planned.backoff_strategy}. A worker sees to it."
+                    f"; backoff: {found.planned.backoff_strategy}."
                 )
             ]
         case PartitionGiveUpReason.ABANDONED | None:
-            story.append("The policy plans no further try: that is for a human to decide.")
+            story.append("The policy plans no retry; an operator has to decide.")
         case _:
             assert_never(found.terminal)
     return [*story, _suggest_command(found)]
@@ -251,16 +250,16 @@ def _explain_next_step(found: PartitionDetails, policies: WorkPolicies) -> list[
 def _suggest_command(found: PartitionDetails) -> str:
     key = found.partition.key
     if found.has_raw:
-        return f'To try it again all the same: tileferry state retry {key} --reason "…"'
+        return f'To retry it anyway: tileferry state retry {key} --reason "…"'
     return (
-        "Its newest run left no raw partition, so there is nothing to retry. To extract it anew:"
+        "Its newest run left no raw partition, so there is nothing to retry. To extract it again:"
         f" tileferry backfill plan --source {key.source} --customer-id {key.customer_id}"
         f" --query {key.query_name} --from {key.logical_date} --to {key.logical_date} …"
     )
 
 
 def _format_partition_error(found: PartitionDetails) -> str:
-    return printable(found.partition.error_message or "no word of it").rstrip(".")
+    return printable(found.partition.error_message or "no error message").rstrip(".")
 
 
 def _format_times(count: int) -> str:

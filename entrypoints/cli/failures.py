@@ -43,12 +43,12 @@ def report_failure(error: BaseException, *, as_json: bool) -> ExitCode:
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         _discard_stdout()
         _print_line(
-            f"tileferry: the disk is full: {format_error(error)}; make room, then run it again"
+            f"tileferry: the disk is full: {format_error(error)}; free some space, then re-run"
         )
         return ExitCode.FATAL
     for line in "".join(traceback.format_exception(error)).splitlines():
         _print_line(printable(line, limit=_LINE_CHARS_MAX))
-    _print_line("tileferry: an internal error; please report the lines above")
+    _print_line("tileferry: internal error; please report the lines above")
     return ExitCode.FATAL
 
 

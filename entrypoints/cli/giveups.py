@@ -45,10 +45,10 @@ def list_command(
     if json:
         print_json(LIST_SCHEMA, {"giveups": [_giveup_to_json(giveup) for giveup in found]})
     elif not found:
-        stdout.print("No tile is given up.")
+        stdout.print("No tile was given up.")
     else:
         stdout.print(_build_table(found))
-        stderr.print("To look at one: tileferry giveups show TILE")
+        stderr.print("For details: tileferry giveups show TILE")
 
 
 @app.command(
@@ -84,7 +84,7 @@ def show_command(
         print_json(SHOW_SCHEMA, {**_giveup_to_json(giveup), "picture": str(picture)})
         return
     stdout.print(build_facts_table(f"Tile {tile_id}, given up", _build_rows(giveup, picture)))
-    stderr.print("If you have mended the cause, this gives it one more try (in psql):")
+    stderr.print("After fixing the cause, retry it once more with this SQL (in psql):")
     stderr.print(f"  {giveup.reopening_sql}")
 
 
@@ -95,14 +95,14 @@ def _build_table(found: "list[Giveup]") -> "Table":
 
     table = Table(box=box.SIMPLE)
     table.add_column("tile", no_wrap=True)  # unwrapped, so that it can be copied
-    for title in ("attempts", "given up", "what the provider said last"):
+    for title in ("attempts", "given up", "last rejection"):
         table.add_column(title, overflow="fold")
     for giveup in found:
         table.add_row(
             Text(str(giveup.tile.tile_id)),
             str(giveup.tile.upload_attempts),
             _format_giveup_time(giveup),
-            Text(giveup.reason or "not recorded any more"),
+            Text(giveup.reason or "no longer recorded"),
         )
     return table
 
@@ -115,7 +115,7 @@ def _build_rows(giveup: "Giveup", picture: "PurePath") -> dict[str, object]:
         "flight": tile.flight_id,
         "attempts": tile.upload_attempts,
         "given up": _format_giveup_time(giveup),
-        "the provider said": giveup.reason or "not recorded any more",
+        "rejected because": giveup.reason or "no longer recorded",
         "captured": format_utc(tile.produced_at),
         "size": format_bytes(tile.blob.length),
         "sha256": tile.blob.sha256,

@@ -72,8 +72,8 @@ def ingest_command(
         print_json(SCHEMA, asdict(report))
     else:
         rows: dict[str, object] = {
-            "taken in": f"{report.tiles_ingested:,}",
-            "there before": report.tiles_unchanged,
+            "stored": f"{report.tiles_ingested:,}",
+            "already stored": report.tiles_unchanged,
             "refused": report.files_refused,
         }
         shown = {name: value for name, value in rows.items() if value}
@@ -81,7 +81,7 @@ def ingest_command(
         refused = [(file.path, file.problem) for file in report.refused]
         print_refusals("refused file", "why", refused, count=report.files_refused)
     if report.tiles_ingested:
-        stderr.print(f"Once it has landed: tileferry upload --flight {flight} --on-ground")
+        stderr.print(f"After landing, run: tileferry upload --flight {flight} --on-ground")
     if not (report.tiles_ingested or report.tiles_unchanged or report.files_refused):
-        stderr.print(f"There is no tile in {printable(str(folder))}: is the card mounted?")
+        stderr.print(f"No tiles found in {printable(str(folder))}; is the card mounted?")
     raise typer.Exit(ExitCode.PARTIAL if report.files_refused else ExitCode.DONE)

@@ -68,7 +68,7 @@ def open_installation(
             raise
         except Exception as error:
             _LOGGER.exception(
-                "an internal error: %s", type(error).__name__, extra={"kind": "cli.crashed"}
+                "internal error: %s", type(error).__name__, extra={"kind": "cli.crashed"}
             )
             raise
 

@@ -38,7 +38,7 @@ def parse_zooms(text: str) -> tuple[int, ...]:
                 field="--zoom",
                 value=text,
                 problem="is not a list of zoom levels",
-                remedy="give levels such as 15,16 or from-to such as 14-16",
+                remedy="use levels such as 15,16 or a range such as 14-16",
             )
         levels += range(int(match[1]), int(match[2] or match[1]) + 1)
     with blame_option("--zoom"):
@@ -56,7 +56,7 @@ def parse_coverage(config: Config, bbox: str | None, area: str | None, zoom: str
 def parse_area_box(config: Config, bbox: str | None, area: str | None) -> BBox:
     """Return the bounding box of either option."""
     if (bbox is None) == (area is None):
-        raise typer.BadParameter("give the area either as --bbox or as --area")
+        raise typer.BadParameter("give the area as either --bbox or --area")
     return _find_area(config, area or "") if bbox is None else _parse_bbox(bbox)
 
 
@@ -87,15 +87,15 @@ def _find_area(config: Config, area: str) -> BBox:
         with Path(area).open("rb") as file:
             content = file.read(GEOJSON_BYTES_MAX + 1)
     except (OSError, ValueError) as error:  # a path with a NUL raises ValueError
-        names = ", ".join(sorted(config.areas)) or "none yet"
+        names = ", ".join(sorted(config.areas)) or "none"
         if not (config.areas or Path(CONFIG_FILE).exists()):
             names += f"; there is no {CONFIG_FILE} in this folder"
         raise InvalidValueError(
             field="--area",
             value=area,
-            problem="is neither a name in [tileferry.areas] nor a file that can be read: "
+            problem="is neither a name in [tileferry.areas] nor a readable file: "
             f"{getattr(error, 'strerror', None) or error}",
-            remedy=f"names are: {names}",
+            remedy=f"known names: {names}",
         ) from None
     return parse_geojson_bbox(content, field=Path(area).name)
 
@@ -130,7 +130,7 @@ def parse_since(text: str, *, now: datetime) -> datetime | None:
     if moment is None or moment.tzinfo is None:
         raise _build_since_error(text, "is neither a duration nor a time")
     if moment < _EARLIEST:
-        raise _build_since_error(text, "is before anything can have been logged")
+        raise _build_since_error(text, "is before 1970")
     if moment > now:
         raise _build_since_error(text, "is in the future")
     return moment
@@ -153,7 +153,7 @@ def parse_day(text: str, *, option: str) -> date:
             field=option,
             value=text,
             problem="is not a date",
-            remedy="give year, month and day, such as 2024-01-31",
+            remedy="use year, month and day, such as 2024-01-31",
         )
     return day
 
@@ -166,7 +166,7 @@ def parse_day_or_time(text: str, *, option: str) -> datetime:
     try:
         return parse_datetime(text, field=option)
     except InvalidValueError as error:
-        remedy = "write it as 2026-11-01, or as 2026-11-01T12:00:00Z with its zone"
+        remedy = "use 2026-11-01, or a time with its zone such as 2026-11-01T12:00:00Z"
         raise evolve(error, remedy=remedy) from None
 
 
@@ -186,8 +186,8 @@ def parse_rate(text: str) -> float:
         raise InvalidValueError(
             field="--rate",
             value=text,
-            problem="is no rate in bytes a second",
-            remedy="write it as 500k, 2M or 2.5M",
+            problem="is not a rate in bytes per second",
+            remedy="use a number such as 500k, 2M or 2.5M",
         )
     return rate
 
@@ -202,5 +202,5 @@ def parse_alert_rate(text: str) -> AlertThresholds:
             field="--alert-rate",
             value=text,
             problem="is not a rate",
-            remedy="give retries per minute, such as 10/min",
+            remedy="use retries per minute, such as 10/min",
         ) from None

@@ -38,7 +38,7 @@ class PartitionOptions:
         span = [self.first, self.last]
         if self.partition is not None:
             if any(value is not None for value in (*named, *span)):
-                raise typer.BadParameter("give a partition either as PARTITION or by options")
+                raise typer.BadParameter("name the partition as either PARTITION or options")
             with blame_option("PARTITION"):
                 return PartitionKey.parse(self.partition)
         if self.date is None:
@@ -46,7 +46,7 @@ class PartitionOptions:
         if any(value is not None for value in span):
             raise typer.BadParameter("give either --date or a range with --from and --to")
         if self.customer_id is None or self.query is None:
-            raise typer.BadParameter("--date names a partition with --customer-id and --query")
+            raise typer.BadParameter("--date needs --customer-id and --query as well")
         self._check_names()
         return PartitionKey(
             source=self.source or own_source,
@@ -115,8 +115,8 @@ def parse_reason(reason: str) -> str:
         raise InvalidValueError(
             field="--reason",
             value=reason,
-            problem="must be text that says why",
-            remedy="whoever reads the audit log later will want to know",
+            problem="must be non-empty Unicode text",
+            remedy="say why; the audit log keeps it",
         )
     return reason.strip()
 
@@ -127,7 +127,7 @@ def build_override(count: int, *, what: str, reason: str, confirm: int | None) -
     A terminal prompts for the number of a large range; the number is checked later.
     """
     if confirm is None and count >= LARGE_RANGE and sys.stdin.isatty():
-        confirm = _ask_count(f"This will {what} {count} partitions. Type the count to go on: ")
+        confirm = _ask_count(f"This will {what} {count} partitions. Type the count to continue: ")
     return OperatorOverride(by=get_operator_name(), reason=parse_reason(reason), confirmed=confirm)
 
 

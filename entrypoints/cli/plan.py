@@ -97,27 +97,27 @@ def _build_rows(
 
     area = {"area": box.in_words}
     if plan.complete:
-        done = f"nothing: all {plan.tiles_stored:,} tiles were downloaded before"
+        done = f"nothing; all {plan.tiles_stored:,} tiles are already stored"
         return {**area, "to do": done}
     eviction = plan.eviction
     rows: dict[str, object] = {
         **area,
         "tiles listed": f"{plan.tiles_listed:,}",
-        "stored already": f"{plan.tiles_stored:,}",
-        "refused for their resolution": plan.tiles_refused_resolution,
+        "already stored": f"{plan.tiles_stored:,}",
+        "refused: resolution": plan.tiles_refused_resolution,
         "to fetch": f"{plan.tiles_to_fetch:,} tiles, {format_bytes(plan.bytes_to_fetch)}",
-        "of them too old for the sector": plan.tiles_stale,
+        "of these stale in the sector": plan.tiles_stale,
         "time": f"{_format_estimate(estimate.seconds)}; {_explain_estimate(estimate)}",
-        "room in the cache": format_bytes(max(0, eviction.available_bytes - eviction.freed_bytes)),
-        "to be evicted": "nothing",
+        "free in the cache": format_bytes(max(0, eviction.available_bytes - eviction.freed_bytes)),
+        "to evict": "nothing",
     }
     if eviction.evicted:
-        rows["to be evicted"] = (
+        rows["to evict"] = (
             f"{eviction.evicted_count:,} tiles, {format_bytes(eviction.freed_bytes)}, "
-            "those downloaded longest ago"
+            "oldest downloads first"
         )
     if eviction.insufficient:
-        rows["to be evicted"] = "it does not fit, whatever is evicted"
+        rows["to evict"] = "does not fit, even after eviction"
     return {name: value for name, value in rows.items() if value != 0}
 
 

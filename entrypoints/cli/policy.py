@@ -140,7 +140,7 @@ def _parse_error_class(text: str) -> "ErrorClass":
     raise InvalidValueError(
         field="--error",
         value=text,
-        problem="is not an error that can be explained",
+        problem="is not a known error",
         remedy="use timeout, final, an HTTP status such as 503, or 429:30",
     )
 
@@ -226,8 +226,8 @@ def simulate_command(
         raise InvalidValueError(
             field="policy simulate",
             value="no change",
-            problem="needs something to change about the policy",
-            remedy="give one option at least, such as --max-attempts 5; --help lists them",
+            problem="needs a change to the policy",
+            remedy="give at least one option, such as --max-attempts 5; --help lists them",
         )
     settings = load_config(config)
     with blame_option("--category"):
@@ -236,8 +236,8 @@ def simulate_command(
         raise InvalidValueError(
             field="--category",
             value=chosen.name,
-            problem="is no policy of calls, so the log has none to replay",
-            remedy=f"see its waits with tileferry policy explain --category {chosen.name}",
+            problem="is not a policy for calls, so there is nothing to replay",
+            remedy=f"see its delays with tileferry policy explain --category {chosen.name}",
         )
     other = apply_changes(chosen.policy, changes, "")
     result, collector = WhatIfSummary(other), CallCollector()

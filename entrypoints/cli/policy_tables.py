@@ -45,7 +45,7 @@ def render_policies(policies: Iterable[NamedPolicy]) -> RenderableType:
     """Render every policy; changed values have a star, and are listed below."""
     table = _build_table("Retry policies")
     table.add_column("category", no_wrap=True)
-    for heading in ("tries", "first", "cap", "growth", "jitter", "in all"):
+    for heading in ("attempts", "first", "cap", "growth", "jitter", "total"):
         table.add_column(heading, justify="right", no_wrap=True)
     notes = []
     for named in policies:
@@ -59,7 +59,7 @@ def render_policies(policies: Iterable[NamedPolicy]) -> RenderableType:
         notes += [
             Text(
                 f"* {named.table}: {named.name.lower()} has {name}"
-                f" {getattr(named.policy, name)}, usually {getattr(named.usual, name)}"
+                f" {getattr(named.policy, name)}, default {getattr(named.usual, name)}"
                 if named.table == "c11"
                 else f"* {named.table}.{name} is {getattr(named.policy, name)},"
                 f" usually {getattr(named.usual, name)}"
@@ -68,8 +68,8 @@ def render_policies(policies: Iterable[NamedPolicy]) -> RenderableType:
         ]
     notes.append(
         Text(
-            "DOWNLOAD is for listings and tiles, UPLOAD for rejected tiles; both are set in c11."
-            " RUN is for queued runs (worker), PARTITION for rejected partitions (partitions)."
+            "DOWNLOAD applies to listings and tiles, UPLOAD to rejected tiles; set both in c11."
+            " RUN applies to queued runs (worker), PARTITION to rejected partitions (partitions)."
         )
     )
     return Group(table, *notes)
@@ -97,10 +97,10 @@ def render_explanation(
     """Render the schedule and its summary."""
     kind = error.code.replace("_", " ")
     if isinstance(error, RateLimited) and error.retry_after_s is not None:
-        kind += f", come back in {format_duration(error.retry_after_s)}"
+        kind += f", retry after {format_duration(error.retry_after_s)}"
     parts: list[RenderableType] = [
         Text(f"{name}: {describe_policy(policy)}", "bold"),
-        Text(f"Every call ends in the same error: {kind}."),
+        Text(f"Every call fails with the same error: {kind}."),
     ]
     if plan.waits:
         parts.append(_build_waits_table(plan.waits))
@@ -109,8 +109,8 @@ def render_explanation(
     if plan.waits:
         parts.append(
             Text(
-                f"Waiting adds {format_duration(plan.worst_case_s)} at most;"
-                " the time that the calls need comes on top."
+                f"Waiting takes {format_duration(plan.worst_case_s)} at most, plus the time of the"
+                " calls themselves."
             )
         )
     return Group(*parts)
@@ -118,7 +118,7 @@ def render_explanation(
 
 def _build_waits_table(waits: Sequence[ScheduledWait]) -> Table:
     table = _build_table(None)
-    for heading in ("call", "attempt", "then wait", "at least", "at most", "in all at most"):
+    for heading in ("call", "attempt", "then wait", "at least", "at most", "total at most"):
         table.add_column(heading, justify="right", no_wrap=True)
     shown = waits if len(waits) <= _WAITS_SHOWN_MAX else waits[: _WAITS_SHOWN_MAX - 1]
     for wait in shown:
@@ -142,22 +142,22 @@ def render_simulation(
 ) -> RenderableType:
     """Render the recorded, the simulated and the unknown outcomes."""
     head = [
-        Text(f"{name} under another policy", "bold"),
+        Text(f"{name} under a different policy", "bold"),
         Text(f"set now   {describe_policy(current)}"),
         Text(f"what if   {describe_policy(result.policy)}"),
     ]
     if not result.calls:
-        return Group(*head, Text("The audit log tells of no such call in that time."))
+        return Group(*head, Text("The audit log has no such call in that period."))
     table = _build_table(None)
     table.add_column("", no_wrap=True)
-    for heading in ("as it was", "what if", "change"):
+    for heading in ("actual", "what if", "change"):
         table.add_column(heading, justify="right", no_wrap=True)
     _add_counts(table, "succeeded after retries", result.succeeded, result.still_succeed)
     _add_counts(table, "given up", result.given_up, result.still_given_up + result.lost)
-    table.add_row("nobody knows", "", str(result.unknown), "")
+    table.add_row("unknown", "", str(result.unknown), "")
     change_s = result.would_wait_s - result.waited_s
     table.add_row(
-        "waiting in all",
+        "total waiting",
         format_duration(result.waited_s),
         format_duration(result.would_wait_s),
         f"{'-' if change_s < 0 else '+'}{format_duration(abs(change_s))}",
@@ -173,20 +173,18 @@ def _explain_simulation(result: WhatIfSummary, collector: CallCollector) -> list
     lines = [f"{_format_calls(result.calls)} that failed at least once."]
     if result.lost:
         lines.append(
-            f"{_format_calls(result.lost)} succeeded, and would have been given up before that."
+            f"{_format_calls(result.lost)} succeeded, but would have been given up earlier."
         )
     if result.unknown:
         lines.append(
-            f"{_format_calls(result.unknown)} given up would have been tried again;"
-            " whether that helps is not known."
+            f"{_format_calls(result.unknown)} that gave up would have been retried;"
+            " the outcome is unknown."
         )
     if not result.lost and not result.unknown:
-        lines.append("Every call would have ended as it did.")
+        lines.append("Every call would have ended the same way.")
     left_out = collector.unfinished + collector.incomplete
     if left_out:
-        lines.append(
-            f"Left out: {_format_calls(left_out)} whose beginning or end is not in that time."
-        )
+        lines.append(f"Left out: {_format_calls(left_out)} not entirely within that period.")
     return lines
 
 

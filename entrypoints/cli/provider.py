@@ -130,8 +130,8 @@ def serve_command(
             print_json("tileferry.provider.serve.v1", body)
         else:
             typer.echo(url)
-            typer.echo(f"Serving, also as a plain tile server: {template}", err=True)
-            typer.echo("Ctrl-C stops it.", err=True)
+            typer.echo(f"Serving; also as a plain tile server at {template}", err=True)
+            typer.echo("Press Ctrl-C to stop.", err=True)
         sys.stdout.flush()
 
     ProviderServer(settings, address, announce).run()
@@ -169,7 +169,7 @@ def _parse_resolution(text: str) -> float | None:
         raise InvalidValueError(
             field="--resolution",
             value=text,
-            problem="is neither a number of metres nor 'ground'",
+            problem="is neither a number of meters nor 'ground'",
         ) from None
 
 
@@ -197,7 +197,7 @@ def faults_command(*, json: JsonFlag = False) -> None:
         ]
         print_json("tileferry.provider.faults.v1", {"faults": faults})
         return
-    table = Table("fault", "happens to", "what it does", title="Faults", title_justify="left")
+    table = Table("fault", "affects", "effect", title="Faults", title_justify="left")
     for fault in FAULTS.values():
         table.add_row(fault.name, ", ".join(sorted(fault.calls)), fault.says)
     stdout.print(table)

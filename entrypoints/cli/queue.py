@@ -45,7 +45,7 @@ def gates_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
         print_json(SCHEMA, {"now": time_to_json(now), "sources": listed})
         return
     if not sources:
-        stdout.print("No run was ever submitted.")
+        stdout.print("No runs yet.")
         return
     for one in sources:
         stdout.print(_format_source(one, now))
@@ -60,11 +60,11 @@ def _format_source(one: "SourceDetails", now: datetime) -> "Group":
     load = one.load
     waiting = f"{load.waiting:,} waiting"
     if load.next_retry_at is not None:
-        waiting += f", the next due {format_relative_time(load.next_retry_at, now)}"
-    counts = f"{load.ready:,} ready, {load.under_way:,} under way, {waiting}"
+        waiting += f", next due {format_relative_time(load.next_retry_at, now)}"
+    counts = f"{load.ready:,} ready, {load.under_way:,} in progress, {waiting}"
     head = Text(one.gate.source, "bold")
     return build_block(
-        head, [_describe_gate(one.gate, now), counts, f"{one.tokens:.0f} tokens for retries"]
+        head, [_describe_gate(one.gate, now), counts, f"{one.tokens:.0f} retry tokens"]
     )
 
 

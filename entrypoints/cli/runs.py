@@ -87,7 +87,7 @@ def list_command(
     there = [f"{counts[one]:,} {_format_status(one)}" for one in RunStatus if counts.get(one)]
     if there and limit and not found:
         stdout.print("No run matches.")
-    stdout.print(f"Of all runs: {', '.join(there)}." if there else "No run was ever submitted.")
+    stdout.print(f"All runs: {', '.join(there)}." if there else "No runs yet.")
 
 
 @app.command("show", epilog=format_examples("tileferry runs show 0193a2b4c5d6-0123456789abcdef"))
@@ -109,7 +109,7 @@ def show_command(*, run: RunArgument, config: ConfigFile = None, json: JsonFlag 
         print_json(SHOW_SCHEMA, {**record_to_json(found.run), "attempts": attempts})
         return
     stdout.print(build_facts_table(f"Run {found.run.run_id}", _build_rows(found)))
-    stdout.print(format_attempts(found.attempts))
+    stdout.print(format_attempts(found.attempts, found.now))
 
 
 @app.command("why", epilog=format_examples("tileferry runs why 0193a2b4c5d6-0123456789abcdef"))
@@ -135,10 +135,10 @@ def why_command(*, run: RunArgument, config: ConfigFile = None, json: JsonFlag =
     stdout.print(f"Run {found.run.run_id}: {_format_status(found.run.status)}")
     stdout.print(format_sentences(story))
     if entries:
-        stdout.print("\nThe audit log:")
+        stdout.print("\nAudit log:")
         stdout.print(render_audit_entries(entries), soft_wrap=True)
     else:
-        stderr.print("The audit log of this database has nothing of it.")
+        stderr.print("The audit log has no entries about it.")
 
 
 @app.command(
@@ -154,6 +154,7 @@ def cancel_command(
 
     Its partition, if it has one, fails with it. Exit code 4 for a run in any other state.
     """
+    from tileferry.domain.text import printable
     from tileferry.entrypoints.cli.formatting import record_to_json
     from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
     from tileferry.entrypoints.cli.partition_options import get_operator_name, parse_reason
@@ -165,7 +166,7 @@ def cancel_command(
     if json:
         print_json(CANCEL_SCHEMA, record_to_json(after))
     else:
-        stdout.print(f"Run {run_id} is given up.")
+        stdout.print(f"Run {run_id} cancelled: {printable(why)}")
 
 
 @app.command(
@@ -244,8 +245,8 @@ def submit_upload_command(
         _submit_work(installation, work, json=json)
         if settings.c11.flight_record_file is None:
             stderr.print(
-                "c11.flight_record_file is not set here; a worker needs it to know that the"
-                " aircraft has landed."
+                "c11.flight_record_file is not set; the worker needs it to know that the aircraft"
+                " has landed."
             )
 
 
@@ -264,7 +265,7 @@ def _submit_work(installation: "Installation", work: "Work", *, json: bool) -> N
         stdout.print(run.run_id)
     if not is_new:
         stderr.print(f"Already queued as run {run.run_id}, which is {_format_status(run.status)}.")
-    stderr.print(f"To see what becomes of it: tileferry runs why {run.run_id}")
+    stderr.print(f"To follow it: tileferry runs why {run.run_id}")
 
 
 def _find_run(installation: "Installation", run: str) -> "RunDetails":
@@ -290,7 +291,7 @@ def _build_rows(found: "RunDetails") -> dict[str, object]:
         "submitted": format_utc(run.submitted_date),
         "priority": run.priority.name.lower(),
         "retries": run.retry_count,
-        "asked to wait": run.rate_limited_count or None,
+        "rate limited": run.rate_limited_count or None,
         "workers lost": run.rescues or None,
         "next retry": None
         if run.next_retry_at is None

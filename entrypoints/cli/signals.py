@@ -16,7 +16,7 @@ from tileferry.entrypoints.cli.exit_codes import ExitCode
 
 GRACE_S = 10.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_STOP_MESSAGE = b"\nStopped at once. What was stored is safe; run the same command to go on.\n"
+_STOP_MESSAGE = b"\nStopped immediately. Stored data is safe; re-run to resume.\n"
 _STDERR = 2
 _LAST_RESORT_S = 10.0
 """How long returning the run to the queue may take after the drain time."""

@@ -88,11 +88,13 @@ def inspect_command(
         key = options.to_key(installation.config.source)
         if key is None:
             if why:
-                raise typer.BadParameter("--why explains one partition; name it")
+                raise typer.BadParameter("--why needs a single partition; name it")
             wanted = options.to_filter(*map(PartitionStatus, status or ()), after=after)
             _list_partitions(installation, wanted, limit, json=json)
         elif status or after is not None:
-            raise typer.BadParameter("--status and --after are for lists, not for one partition")
+            raise typer.BadParameter(
+                "--status and --after apply to lists, not to a single partition"
+            )
         else:
             _show_partition(installation, key, why=why, json=json)
 
@@ -116,7 +118,7 @@ def _list_partitions(
         return
     if not shown:
         everything = wanted == PartitionFilter()
-        stdout.print(f"There is no {'' if everything else 'such '}partition.")
+        stdout.print("No partitions yet." if everything else "No partition matches.")
         return
     for one in shown:
         stdout.print(format_partition(one))
@@ -153,7 +155,7 @@ def _show_partition(
     if why:
         stdout.print(format_sentences(story))
         if entries:
-            stdout.print("\nThe audit log:")
+            stdout.print("\nAudit log:")
             stdout.print(render_audit_entries(entries), soft_wrap=True)
 
 
@@ -164,7 +166,7 @@ def _collect_explanation(installation: "Installation", found: "PartitionDetails"
     story = explain_partition(found, policies)
     if found.partition.active_run_id is not None:
         newest = found.newest
-        story.append(f"Of run {newest.run.run_id}:")
+        story.append(f"Run {newest.run.run_id}:")
         story += explain_run(newest, installation.inspector.get_source(newest.run.source), policies)
     return story
 
@@ -224,7 +226,7 @@ def terminal_command(
         print_json(TERMINAL_SCHEMA, body)
         return
     if not shown:
-        stdout.print("No partition was given up.")
+        stdout.print("No terminal partitions.")
         return
     for one, why in shown:
         stdout.print(format_terminal(one, why))
@@ -242,4 +244,4 @@ def _hint_more(shown: "Sequence[Partition]", *, more: bool) -> None:
     from tileferry.entrypoints.cli.output import stderr
 
     if more:
-        stderr.print(f"There are more: add --after {shown[-1].key}")
+        stderr.print(f"More: add --after {shown[-1].key}")

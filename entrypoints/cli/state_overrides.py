@@ -90,7 +90,7 @@ def retry_command(
     with open_installation(config) as installation:
         control = installation.partition_control
         keys = _find_partitions(installation, options, control.list_retryable)
-        override = build_override(len(keys), what="try again", reason=reason, confirm=confirm_count)
+        override = build_override(len(keys), what="retry", reason=reason, confirm=confirm_count)
         check_confirmation(len(keys), override.confirmed)  # also when the range is empty
         retried = control.retry(keys, override) if keys else []
     if json:
@@ -139,7 +139,9 @@ def mark_terminal_command(
     with open_installation(config) as installation:
         control = installation.partition_control
         keys = _find_partitions(installation, options, control.list_markable)
-        override = build_override(len(keys), what="give up", reason=reason, confirm=confirm_count)
+        override = build_override(
+            len(keys), what="mark as terminal", reason=reason, confirm=confirm_count
+        )
         check_confirmation(len(keys), override.confirmed)  # also when the range is empty
         marked = control.mark_terminal(keys, override) if keys else []
     if json:
@@ -161,7 +163,7 @@ def _find_partitions(
     if key is not None:
         return [key]
     if options.first is None or options.last is None:
-        raise typer.BadParameter("name a partition, or give a range with --from and --to")
+        raise typer.BadParameter("name a partition, or a range with --from and --to")
     among = options.to_filter()
     with blame_option("--to"):
         return select(installation.work_reader, among)

@@ -121,9 +121,9 @@ def _explain_nothing_to_do(installation: "Installation", flight: str) -> None:
     captured = installation.tile_inventory.count_captured(flight)
     given_up = captured.get(VotingStatus.UPLOAD_GIVEUP, 0)
     if not captured:
-        stderr.print(f"The cache has no tile that was captured on flight {printable(flight)}.")
+        stderr.print(f"The cache has no captured tiles of flight {printable(flight)}.")
     if given_up:
-        tiles = "1 tile is" if given_up == 1 else f"{given_up:,} tiles are"
+        tiles = "1 tile was" if given_up == 1 else f"{given_up:,} tiles were"
         stderr.print(f"{tiles} given up: tileferry giveups list --flight {printable(flight)}")
 
 
@@ -164,11 +164,15 @@ def _print_next_step(
             stderr.print(f"{safe}; re-run to resume.")
         return
     if report.tiles_given_up:
-        stderr.print(f"A human has to decide: tileferry giveups list --flight {report.flight_id}")
-    if report.tiles_unreadable:
         stderr.print(
-            f"The cache cannot read {report.tiles_unreadable:,} of the tiles: run tileferry ingest "
-            "on the folder they came from, then the same command."
+            f"Some tiles need a decision: tileferry giveups list --flight {report.flight_id}"
+        )
+    if report.tiles_unreadable:
+        count = report.tiles_unreadable
+        tiles = "1 tile is" if count == 1 else f"{count:,} tiles are"
+        stderr.print(
+            f"{tiles} unreadable in the cache. Run tileferry ingest on the original folder, then"
+            " re-run."
         )
     if report.next_retry_at_s is not None:
         moment = datetime.fromtimestamp(report.next_retry_at_s, UTC)
@@ -196,25 +200,25 @@ def _print_report(report: "UploadBatchReport") -> None:
 
     outcomes = {
         UploadOutcome.SUCCESS: "done",
-        UploadOutcome.PARTIAL: "partial: some tiles are not delivered",
+        UploadOutcome.PARTIAL: "partial: some tiles were not delivered",
         UploadOutcome.FAILURE: "failed",
     }
     rows: dict[str, object] = {
         "outcome": outcomes[report.outcome],
         "delivered": f"{report.tiles_acknowledged:,}",
         "rejected": report.tiles_rejected,
-        "not readable": report.tiles_unreadable,
-        "given up by this": report.tiles_given_up,
+        "unreadable": report.tiles_unreadable,
+        "given up now": report.tiles_given_up,
         "retries": report.retry_count,
     }
     if not report.per_tile_status:
-        rows = {"outcome": "nothing was waiting"}
+        rows = {"outcome": "nothing to upload"}
     shown = {name: value for name, value in rows.items() if value}
     stdout.print(build_facts_table(f"Upload of flight {report.flight_id}", shown))
     rejected = _select_by_status(report, TileUploadStatus.REJECTED)
-    print_refusals("rejected tile", "what the provider said", rejected)
+    print_refusals("rejected tile", "reason", rejected)
     unreadable = _select_by_status(report, TileUploadStatus.UNREADABLE)
-    print_refusals("tile of the cache", "why it was not sent", unreadable)
+    print_refusals("unreadable tile", "reason", unreadable)
 
 
 def _select_by_status(

@@ -52,10 +52,10 @@ def format_run(run: Run, now: datetime) -> Group:
 
 def format_next_try(at: datetime, now: datetime) -> str:
     """Return when a run is retried; a rescued or returned run is due immediately."""
-    return format_relative_time(at, now) if at > now else "due now, waits for a worker"
+    return format_relative_time(at, now) if at > now else "due now, waiting for a worker"
 
 
-def format_attempts(attempts: Sequence[RunAttempt]) -> Group:
+def format_attempts(attempts: Sequence[RunAttempt], now: datetime) -> Group:
     """Format a run's attempts, the first one first."""
     blocks = []
     for number, attempt in enumerate(attempts, start=1):
@@ -66,7 +66,7 @@ def format_attempts(attempts: Sequence[RunAttempt]) -> Group:
         if attempt.error_class is not None:
             head.append(f" ({attempt.error_class.replace('_', ' ')})")
         head.append(_describe_next_try(attempt))
-        below = [f"{_format_span(attempt)}, worker {printable(attempt.worker)}"]
+        below = [f"{_format_span(attempt, now)}, worker {printable(attempt.worker)}"]
         if attempt.error_message is not None:
             below.append(printable(attempt.error_message))
         blocks.append(build_block(head, below))
@@ -121,16 +121,14 @@ def _describe_next_try(attempt: RunAttempt) -> str:
     if attempt.delay_s is None:
         return ", given up"
     return (
-        f", next try after {format_duration(attempt.delay_s)}"
-        if attempt.delay_s
-        else ", due at once"
+        f", next retry after {format_duration(attempt.delay_s)}" if attempt.delay_s else ", due now"
     )
 
 
-def _format_span(attempt: RunAttempt) -> str:
+def _format_span(attempt: RunAttempt, now: datetime) -> str:
     began = format_utc(attempt.began_at)
     if attempt.ended_at is None:
-        return f"{began}, still at it"
+        return f"{began}, running for {format_duration((now - attempt.began_at).total_seconds())}"
     return f"{began}, {format_duration((attempt.ended_at - attempt.began_at).total_seconds())}"
 
 
@@ -164,7 +162,7 @@ _TERMINAL_REASONS = {
 def render_partition(found: PartitionDetails) -> RenderableType:
     partition, planned = found.partition, found.planned
     rows: dict[str, object] = {
-        "status": partition.status + (", to be reviewed" if partition.needs_review else ""),
+        "status": partition.status + (", needs review" if partition.needs_review else ""),
         "attempts": partition.attempt_count,
         "current run": partition.current_run_id,
         "active run": partition.active_run_id,
@@ -191,7 +189,11 @@ def render_partition(found: PartitionDetails) -> RenderableType:
     if found.verdicts:
         parts += [format_verdicts(found.verdicts), ""]
     if found.newest.attempts:
-        parts += [f"Run {partition.last_run_id}:", format_attempts(found.newest.attempts), ""]
+        parts += [
+            f"Run {partition.last_run_id}:",
+            format_attempts(found.newest.attempts, found.now),
+            "",
+        ]
     return Group(*parts)
 
 
@@ -226,7 +228,7 @@ def format_terminal(one: Partition, reason: PartitionGiveUpReason) -> Group:
 def print_changed(touched: Sequence[Partition], done: str) -> None:
     """Print what was done to how many partitions, and the first few of them."""
     if not touched:
-        stdout.print("No failed partition is in that range; nothing was changed.")
+        stdout.print("No failed partitions in that range; nothing was changed.")
         return
     count = f"{len(touched):,} partition{'' if len(touched) == 1 else 's'}"
     stdout.print(f"{count} {done}.")
@@ -240,7 +242,7 @@ def print_changed(touched: Sequence[Partition], done: str) -> None:
 def _describe_run_role(one: Partition) -> str:
     if one.active_run_id is None:
         return "newest"
-    return "reprocessed by" if one.status is PartitionStatus.SUCCESS else "waits for"
+    return "reprocessed by" if one.status is PartitionStatus.SUCCESS else "waiting for"
 
 
 def _describe_attempts(one: Partition) -> str:

@@ -78,7 +78,9 @@ def worker_command(
         settings = installation.config.worker
 
         def announce_drain() -> None:
-            stderr.print(f"Draining: the run under way has {settings.drain_s:g} s; Ctrl-C to stop.")
+            stderr.print(
+                f"Draining: the current run has {settings.drain_s:g} s to finish; Ctrl-C to stop."
+            )
 
         drain = Drain(stop=stop, drain_s=settings.drain_s, on_drain=announce_drain)
         with (
@@ -91,7 +93,7 @@ def worker_command(
             ) as worker,
             _keep_ready_file(ready_file or settings.readiness_file),
         ):
-            stderr.print(f"Worker {worker.name} takes runs; Ctrl-C to drain.")
+            stderr.print(f"Worker {worker.name} started; Ctrl-C to drain.")
             try:
                 worker.run()
             except KeyboardInterrupt:  # the current run was not finished
@@ -101,7 +103,7 @@ def worker_command(
         ended = {one.value: worker.ended[one] for one in RunStatus if one not in unended}
         print_json(SCHEMA, {"worker": worker.name, "processed": worker.processed, "ended": ended})
     else:
-        stdout.print(f"Worker {worker.name} did {_format_summary(worker)}.")
+        stdout.print(f"Worker {worker.name} processed {_format_summary(worker)}.")
     if interrupted:
         raise typer.Exit(ExitCode.INTERRUPTED)
 
@@ -113,9 +115,9 @@ def _format_summary(worker: "Worker") -> str:
     runs = "1 run" if worker.processed == 1 else f"{worker.processed:,} runs"
     words = {
         RunStatus.PASSED: "passed",
-        RunStatus.NEEDS_REVIEW: "for a human to look at",
+        RunStatus.NEEDS_REVIEW: "to be reviewed",
         RunStatus.FAILED: "failed",
-        RunStatus.ERROR: "ended in an error",
+        RunStatus.ERROR: "in error",
     }
     ends = [f"{worker.ended[one]:,} {word}" for one, word in words.items() if worker.ended[one]]
     return f"{runs}: {', '.join(ends)}" if ends else runs
@@ -134,7 +136,7 @@ def _build_worker_id(wanted: str | None) -> "WorkerId":
         raise InvalidValueError(
             field="--name",
             value=wanted,
-            problem="must be letters, digits, dots, dashes and underscores, 64 at most",
+            problem="must be at most 64 letters, digits, dots, dashes and underscores",
         )
     return WorkerId(wanted)
 
@@ -154,7 +156,7 @@ def _keep_ready_file(path: Path | None) -> Iterator[None]:
             action="write the readiness file",
             path=str(path),
             problem=error.strerror or type(error).__name__,
-            remedy="give --ready-file a path in a folder that can be written",
+            remedy="choose a --ready-file in a writable folder",
         ) from error
     try:
         yield

@@ -139,4 +139,4 @@ def test_index_column_not_matching_entry_is_detected(database: Database) -> None
 def test_invalid_expected_head_is_rejected() -> None:
     ran = run_in_process("audit", "verify", "--expect-head", "12")
     assert (ran.code, ran.out) == (2, "")
-    assert "--expect-head: is not a head of the log (got '12')" in ran.err
+    assert "--expect-head: is not a valid head (got '12')" in ran.err

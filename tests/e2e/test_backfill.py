@@ -114,7 +114,7 @@ def test_apply_executes_plan_exactly_once(
     again = operator.run(*APPLY)
     assert again.code == 0
     assert f"0 runs started by plan {planned['hash']}" in again.out
-    assert "This plan had started 3 before" in again.err
+    assert "3 runs of this plan were already started" in again.err
     assert count_partitions(control_plane) == 6
 
 
@@ -201,7 +201,7 @@ CANNOT_BE: list[tuple[list[str], int, str]] = [
     ([*DAYS, "--customer-id", "a b"], 2, "--customer-id: is not a plain name"),
     ([*DAYS, "--source", ".."], 2, "--source: is not a plain name"),
     ([*DAYS, "--bbox", "1,2"], 2, "--bbox"),
-    ([*DAYS, "--area", "nowhere"], 2, "--bbox or as --area"),
+    ([*DAYS, "--area", "nowhere"], 2, "--bbox or --area"),
     ([*DAYS, "--zoom", "x"], 2, "--zoom: is not a list"),
     ([*DAYS, "--out", "none/of/these/x.plan"], 7, "there is no such folder"),
     ([*DAYS, "--out", "x" * 300], 7, "cannot create"),

@@ -99,7 +99,7 @@ def test_flight_stays_pinned_until_unpinned(operator: CacheOperator) -> None:
         )
     assert operator.run_in_process("cache", "stats", "--json").json["pinned_flights"] == ["F1"]
     mistyped = operator.run_in_process("cache", "pin", "--flight", "F11")
-    assert (mistyped.code, mistyped.out) == (0, "0 tiles of flight F11 are kept.\n")
+    assert (mistyped.code, mistyped.out) == (0, "0 tiles of flight F11 are pinned.\n")
     assert "check the name" in mistyped.err
     operator.run_in_process("cache", "unpin", "--flight", "F11")
     ran = operator.run_in_process("cache", "unpin", "--flight", "F1", "--json")

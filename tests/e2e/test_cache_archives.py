@@ -170,7 +170,7 @@ def test_exported_archive_is_imported_with_metadata(
     assert (body["format"], body["tiles_imported"], body["entries_refused"]) == (form, 120, 0)
     again = other_operator.run_in_process("cache", "import", str(path), "--json").json
     assert (again["tiles_imported"], again["tiles_unchanged"]) == (0, 120)
-    assert "there before" in other_operator.run_in_process("cache", "import", str(path)).out
+    assert "already in the cache" in other_operator.run_in_process("cache", "import", str(path)).out
     database = Database.from_url(other_operator.database_url)
     row = PostgresTileMetadataStore(database=database, clock=SystemClock()).get_metadata(TILES[5])
     database.close()
@@ -253,7 +253,7 @@ def test_pmtiles_import_is_rejected(other_operator: ArchiveOperator) -> None:
         (("cache", "import", ".", "--source", "No Name"), "--source"),
         (("cache", "import", ".", "--flight", "a/b"), "--flight"),
         (("cache", "import", ".", "--resolution", "0"), "--resolution"),
-        (("cache", "import", ".", "--produced-at", "01.11.2026"), "write it as 2026-11-01"),
+        (("cache", "import", ".", "--produced-at", "01.11.2026"), "use 2026-11-01"),
     ],
 )
 def test_invalid_options_are_rejected_by_name(

@@ -127,7 +127,7 @@ def test_damaged_tile_is_detected_unless_quick(readiness_env: ReadinessEnv) -> N
     quick = run_in_process(*VERIFY, "--json", "--quick")
     assert (quick.code, quick.json["bytes_checked"]) == (0, False)
     assert quick.json["total"]["damaged"] is None
-    assert "bytes were not checked" in run_in_process(*VERIFY, "--quick").out
+    assert "tile data was not checked" in run_in_process(*VERIFY, "--quick").out
 
 
 def test_locked_cache_allows_only_quick_verify(readiness_env: ReadinessEnv) -> None:
@@ -161,11 +161,11 @@ def fetch_tile_rows(database: Database) -> Sequence[Any]:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["--bbox", BOX], "give --zoom as well"),
-        (["--zoom", "15"], "give --bbox or --area as well"),
-        (["--quick"], "give --bbox or --area as well"),
-        (["--max-holes", "0"], "give --bbox or --area as well"),
-        (["--bbox", BOX, "--area", "here", "--zoom", "15"], "either as --bbox or as --area"),
+        (["--bbox", BOX], "add --zoom"),
+        (["--zoom", "15"], "add --bbox or --area"),
+        (["--quick"], "add --bbox or --area"),
+        (["--max-holes", "0"], "add --bbox or --area"),
+        (["--bbox", BOX, "--area", "here", "--zoom", "15"], "either --bbox or --area"),
         (["--area", "nowhere", "--zoom", "15"], "--area: is neither a name"),
         (["--bbox", "1,2,3", "--zoom", "15"], "is not of the form W,S,E,N"),
         (["--bbox", BOX, "--zoom", "15,x"], "is not a list of zoom levels"),

@@ -41,7 +41,7 @@ def test_large_area_map_is_scaled_down(readiness_env: ReadinessEnv) -> None:
     verify = ("cache", "verify", f"--bbox={BOX}", "--zoom", "18")
     ran = readiness_env.operator.run_in_process(*verify, COLUMNS="60")
     assert ran.code == 3
-    assert "tiles, the worst shown" in ran.out
+    assert "tiles; the worst one is shown" in ran.out
     lines = [line for line in ran.out.splitlines() if set(line.strip()) == {"·"}]
     assert 5 <= len(lines) <= 16
     assert len(lines[0]) <= 60

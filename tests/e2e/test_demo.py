@@ -54,7 +54,7 @@ def demo_run(tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
 
 def test_demo_sets_up_new_installation(demo_run: DemoRun) -> None:
     assert "run `tileferry db upgrade`" in demo_run.chapter(1)
-    assert "The schema went from empty to" in demo_run.chapter(1)
+    assert "Upgraded the schema from empty to" in demo_run.chapter(1)
     assert f"{TILES} tiles" in demo_run.chapter(2)
 
 
@@ -73,12 +73,12 @@ def test_killed_download_resumes_without_refetching(demo_run: DemoRun) -> None:
 
 
 def test_flight_is_uploaded_and_rejected_tiles_are_given_up(demo_run: DemoRun) -> None:
-    assert re.search(rf"taken in\s+{len(CAPTURED)}", demo_run.chapter(5))
+    assert re.search(rf"stored\s+{len(CAPTURED)}", demo_run.chapter(5))
     first, second = demo_run.chapter(6).split("$ tileferry upload ")[1:]
     assert re.search(r"delivered\s+45\s+rejected\s+3\s+retries\s+3\s", first)
     assert "given up" not in first.split("Later again")[0]
     upload, listed = second.split("$ tileferry giveups")
-    assert re.search(r"delivered\s+0\s+rejected\s+3\s+given up by this\s+3\s", upload)
+    assert re.search(r"delivered\s+0\s+rejected\s+3\s+given up now\s+3\s", upload)
     assert len(re.findall(r"flight-derkachi-07/\S+\s+5\s+", listed)) == len(POISONED)
     assert demo_run.facts["given_up"] == sorted(POISONED)
     assert demo_run.facts["delivered"] == len(CAPTURED) - len(POISONED)
@@ -90,7 +90,7 @@ def test_failed_partition_is_retried_successfully(demo_run: DemoRun) -> None:
     assert told.count("success      satellite/acme/fields") == 2
     assert (
         told.index("state retry")
-        < told.rindex("did 1 run: 1 passed.")
+        < told.rindex("processed 1 run: 1 passed.")
         < told.index("verdict 2    passed")
     )
     assert demo_run.facts["partition_outcomes"] == ["failed", "passed"]
@@ -99,9 +99,9 @@ def test_failed_partition_is_retried_successfully(demo_run: DemoRun) -> None:
 def test_decisions_are_explained_and_audit_is_intact(demo_run: DemoRun) -> None:
     told = demo_run.chapter(8)
     for line in (
-        "and rejected: 6 of 36 tiles missing",
+        "The validator rejected it at",
         "It gives up after call 5",
-        "1 decision made again, all the same to the byte",
+        "1 decision recomputed, all identical",
         "Retries over time",
     ):
         assert line in told

@@ -46,7 +46,7 @@ def test_valid_installation_passes_all_checks() -> None:
     ]
     ran = run_in_process("doctor")
     assert ran.code == 0
-    assert ran.out.endswith("\nFit for work.\n")
+    assert ran.out.endswith("\nAll checks passed.\n")
 
 
 def test_doctor_changes_nothing(operator: DownloadOperator) -> None:
@@ -214,7 +214,7 @@ def test_unreachable_provider_is_reported(monkeypatch: pytest.MonkeyPatch) -> No
     assert (finding["verdict"], finding["code"]) == ("failed", 5)
     ran = run_in_process("doctor")
     assert "→ check the link, and c11.satellite_provider_url" in ran.out
-    assert ran.out.endswith("1 failed: mend the first one, then run it again.\n")
+    assert ran.out.endswith("1 failed. Fix the first one, then re-run.\n")
 
 
 def test_clock_skew_and_locked_cache_are_warnings(
@@ -240,7 +240,7 @@ def test_clock_skew_and_locked_cache_are_warnings(
         assert (found["lock"]["verdict"], found["lock"]["code"]) == ("warning", 0)
         assert found["cache"]["cure"] == f"chmod 700 {operator.cache_root}"
         assert run_doctor()["lock"]["found"] == "free"
-        assert run_in_process("doctor").out.endswith("Fit for work, with 2 to look at.\n")
+        assert run_in_process("doctor").out.endswith("No check failed; 2 warnings.\n")
 
 
 @pytest.mark.parametrize("date", ["soon", "Mon, 16 Nov 2026 12:00:00 +99999999999999999999"])

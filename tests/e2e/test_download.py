@@ -51,7 +51,7 @@ def test_output_has_table_and_next_command() -> None:
     assert "Download for flight F1" in ran.out
     assert "in the cache" in ran.out
     assert f"cache verify --bbox {DERKACHI} --zoom {ZOOM}" in ran.err
-    assert "nothing was left to do" in run_in_process(*DOWNLOAD).out
+    assert "nothing to do" in run_in_process(*DOWNLOAD).out
 
 
 @pytest.mark.usefixtures("operator")
@@ -63,7 +63,7 @@ def test_missing_tiles_give_partial_outcome_with_retry_time(
     assert (ran.code, ran.json["outcome"], ran.json["tiles_missing"]) == (3, "partial", 1)
     assert ran.json["next_retry_at_s"] > 0
     assert "error" not in ran.json
-    assert "19 tiles are safe. Come back at 20" in run_in_process(*DOWNLOAD).err
+    assert "19 tiles are safe. Re-run at 20" in run_in_process(*DOWNLOAD).err
     provider.always.clear()
     assert run_in_process(*DOWNLOAD).code == 0
 
@@ -78,7 +78,7 @@ def test_provider_failure_reports_safe_tiles(provider: ScriptedProvider) -> None
     assert ran.json["error"]["type"] == "SatelliteProviderError"
     assert "HTTP 503" in ran.json["error"]["message"]
     safe = ran.json["tiles_downloaded"]
-    assert f"{safe} tiles are safe. Come back at 20" in ran.err
+    assert f"{safe} tiles are safe. Re-run at 20" in ran.err
 
 
 @pytest.mark.parametrize("path", [TILES, None])
@@ -235,7 +235,7 @@ def test_area_can_be_name_or_geojson_file(
     assert run_in_process(*DOWNLOAD).err.startswith("50°N to 50.2°N, 36°E to 36.3°E\n")
     unknown = run_in_process("coverage", "--area", "nowhere", "--zoom", "14")
     assert unknown.code == 2
-    assert "names are: derkachi" in unknown.err
+    assert "known names: derkachi" in unknown.err
     (operator.home / "point.json").write_text('{"type": "Point"}', encoding="utf-8")
     point = run_in_process("coverage", "--area", "point.json", "--zoom", "14")
     assert point.code == 2

@@ -54,7 +54,7 @@ def send_and_wait(command: RunningCommand, number: signal.Signals) -> CommandRes
 
 def parse_safe_count(ran: CommandResult) -> int:
     """Return how many tiles it called safe."""
-    found = re.search(r"([\d,]+) tiles are safe; run the same command to go on", ran.err)
+    found = re.search(r"([\d,]+) tiles are safe; re-run to resume", ran.err)
     assert found is not None, ran.err
     return int(found[1].replace(",", ""))
 
@@ -177,7 +177,7 @@ def test_invariant_17_process_ends_after_grace_period(
     with block_row_writes(database), operator.start(*DOWNLOAD) as command:
         wait_until(is_commit_waiting(database), "a commit")
         ran = send_and_wait(command, signal.SIGTERM)
-    assert "Stopped at once" in ran.err
+    assert "Stopped immediately" in ran.err
     assert_resumes(operator, provider, 0)
 
 
@@ -190,7 +190,7 @@ def test_invariant_17_second_signal_ends_download_at_once(
         command.send_signal(signal.SIGINT)
         time.sleep(0.2)
         ran = send_and_wait(command, signal.SIGINT)
-    assert "Stopped at once" in ran.err
+    assert "Stopped immediately" in ran.err
     assert_resumes(operator, provider, 0)
 
 

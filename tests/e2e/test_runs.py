@@ -52,7 +52,7 @@ def read_words(ran: CommandResult) -> str:
 def test_runs_are_listed_newest_first_with_counts(
     control_plane: ControlPlane, operator: WorkOperator
 ) -> None:
-    assert "No run was ever submitted." in operator.run("runs", "list").out
+    assert "No runs yet." in operator.run("runs", "list").out
     first = control_plane.submit_run(download_work("F1"))
     control_plane.control.process_error(control_plane.claim_run(), UNREACHABLE_ERROR)
     second = control_plane.submit_run(upload_work("F1"))
@@ -73,11 +73,11 @@ def test_runs_are_listed_newest_first_with_counts(
     assert f"discovered {third.run_id} download sat/F2, submitted" in shown
     assert "retry 1 at" in shown
     assert "satellite-provider: connection reset" in shown
-    assert "Of all runs: 2 discovered, 1 error." in shown
+    assert "All runs: 2 discovered, 1 error." in shown
     assert max(map(len, ran.out.splitlines())) <= 80
     none = read_words(operator.run("runs", "list", "--source", "nobody"))
-    assert none == "No run matches. Of all runs: 2 discovered, 1 error."
-    assert read_words(operator.run("runs", "list", "-n", "0")).startswith("Of all runs")
+    assert none == "No run matches. All runs: 2 discovered, 1 error."
+    assert read_words(operator.run("runs", "list", "-n", "0")).startswith("All runs")
 
 
 def test_rescued_run_is_shown_as_due_now(
@@ -88,11 +88,11 @@ def test_rescued_run_is_shown_as_due_now(
     control_plane.pass_time(61)
     control_plane.control.sweep()
     shown = read_words(operator.run("runs", "list"))
-    assert "due now, waits for a worker worker w1 let the lease run out at 20" in shown
+    assert "due now, waiting for a worker worker w1 let the lease run out at 20" in shown
     assert "retry 0" not in shown
     assert re.search(r"run out at [-\d]{10} [:\d]{8} UTC", shown)
     shown = read_words(operator.run("runs", "show", run.run_id))
-    assert "next retry due now, waits for a worker" in shown
+    assert "next retry due now, waiting for a worker" in shown
 
 
 def test_given_up_run_counts_lost_workers_once(
@@ -126,15 +126,15 @@ def test_spec4_transparency_show_prints_every_field_and_attempt(
         "kind download_area",
         "status error",
         "retries 1",
-        "asked to wait 1",
+        "rate limited 1",
         "workers lost 1",
         "error class rate_limited",
         "claims 3",
         "flight_id F1",
-        "attempt 1 error (retryable), next try after 60 s",
-        "attempt 2 lost (retryable), due at once",
+        "attempt 1 error (retryable), next retry after 60 s",
+        "attempt 2 lost (retryable), due now",
         "worker w2",
-        "attempt 3 error (rate limited), next try after 8.3 min",
+        "attempt 3 error (rate limited), next retry after 8.3 min",
     ):
         assert fact in shown
     assert max(map(len, ran.out.splitlines())) <= 80
@@ -157,8 +157,8 @@ def test_spec4_transparency_show_prints_every_field_and_attempt(
 def test_why_explains_waiting_new_run(control_plane: ControlPlane, operator: WorkOperator) -> None:
     run = control_plane.submit_run(download_work("F1"))
     shown = read_words(operator.run("runs", "why", run.run_id))
-    assert "no worker has taken it yet" in shown
-    assert "1 run is ready and 0 under way. Is a worker running?" in shown
+    assert "no worker has claimed it yet" in shown
+    assert "1 run is ready and 0 in progress. Is a worker running?" in shown
     assert f"new → discovered: {run.subject} (submit by operator)" in shown
 
 
@@ -171,10 +171,10 @@ def test_spec4_why_explains_scheduled_retry_with_replayed_decision(
     shown = read_words(operator.run("runs", "why", run.run_id))
     for words in (
         "Its last attempt ended with an error (retryable): satellite-provider: connection reset",
-        f"It is tried again at {after.next_retry_at:%Y-%m-%d %H:%M:%S} UTC (in ",
-        "Of 7 retries it has been charged 1.",
+        f"The next retry is at {after.next_retry_at:%Y-%m-%d %H:%M:%S} UTC (in ",
+        "Retries used: 1 of 7.",
         "decided wait 60.0 s, then attempt 2",
-        "1 decision made again, all the same to the byte",
+        "1 decision recomputed, all identical",
     ):
         assert words in shown
     body = operator.run("runs", "why", run.run_id, "--json").json
@@ -190,12 +190,12 @@ def test_spec4_why_explains_wait_at_closed_gate(
     held_up = control_plane.submit_run(download_work("F2"))
     control_plane.control.process_error(control_plane.claim_run(), rate_limited_error(300))
     shown = read_words(operator.run("runs", "why", held_up.run_id))
-    assert "The source osm asked for patience: none of its runs starts before" in shown
+    assert "The source osm is rate limited: none of its runs starts before" in shown
     gates = operator.run("queue", "gates")
     shown = read_words(gates)
     assert "osm closed until" in shown
-    assert "1 ready, 0 under way, 1 waiting, the next due" in shown
-    assert "100 tokens for retries" in shown
+    assert "1 ready, 0 in progress, 1 waiting, next due" in shown
+    assert "100 retry tokens" in shown
     assert max(map(len, gates.out.splitlines())) <= 80
     (gate,) = operator.run("queue", "gates", "--json").json["sources"]
     assert (gate["source"], gate["open"], gate["ready"], gate["waiting"]) == ("osm", False, 1, 1)
@@ -228,13 +228,15 @@ def test_why_explains_processing_and_ended_runs(
 ) -> None:
     run = control_plane.submit_run(download_work("F1"))
     held = control_plane.claim_run()
-    assert "Worker w1 has had it since" in read_words(operator.run("runs", "why", run.run_id))
+    assert "Worker w1 has been processing it since" in read_words(
+        operator.run("runs", "why", run.run_id)
+    )
     control_plane.pass_time(61)
     late = read_words(operator.run("runs", "why", run.run_id))
-    assert "The next sweep of any worker takes the run from it" in late
+    assert "The next sweep of any worker rescues the run" in late
     passed = Verdict(run_id=run.run_id, outcome=VerdictOutcome.PASSED)
     control_plane.control.process_result(held, passed)
-    assert "and all is well." in read_words(operator.run("runs", "why", run.run_id))
+    assert "It passed at" in read_words(operator.run("runs", "why", run.run_id))
     control_plane.partitions.enqueue(
         [acquire_work(partition_key(day)) for day in (1, 2)], actor=Actor.OPERATOR
     )
@@ -243,8 +245,8 @@ def test_why_explains_processing_and_ended_runs(
         judge_next_run(control_plane, VerdictOutcome.NEEDS_REVIEW),
     )
     why = read_words(operator.run("runs", "why", rejected.run_id))
-    assert "and rejected: 2 of 400 tiles are missing. - What was judged is not tried again" in why
-    assert "a human should look" in read_words(operator.run("runs", "why", reviewed.run_id))
+    assert "2 of 400 tiles are missing. - A rejected run is not retried" in why
+    assert "needs review: " in read_words(operator.run("runs", "why", reviewed.run_id))
 
 
 # cancel and retry
@@ -256,7 +258,7 @@ def test_cancelled_run_is_given_up_and_audited(
     control_plane.partitions.enqueue([acquire_work(partition_key(1))], actor=Actor.OPERATOR)
     run_id = get_partition(control_plane, partition_key(1)).last_run_id
     ran = operator.run("runs", "cancel", run_id, "--reason", "wrong area")
-    assert (ran.code, ran.out) == (0, f"Run {run_id} is given up.\n")
+    assert (ran.code, ran.out) == (0, f"Run {run_id} cancelled: wrong area\n")
     assert get_partition(control_plane, partition_key(1)).status == "failed"
     event = next(
         event
@@ -339,13 +341,13 @@ NOBODY_MEANS: list[tuple[list[str], str]] = [
     (["show", "../../x"], "RUN: is not a plain name"),
     (["cancel", "nobody", *REASON], "run nobody not found"),
     (["cancel", "nobody"], "--reason"),
-    (["retry", "nobody", "--reason", ""], "--reason: must be text that says why"),
+    (["retry", "nobody", "--reason", ""], "--reason: must be non-empty Unicode text"),
     (["list", "--source", "a b"], "--source: is not a plain name"),
     (["list", "--status", "lost"], "'needs_review', 'failed', 'error'"),
     (["list", "-n", "-1"], "--limit"),
     (["submit", "upload", "--flight", "a b"], "--flight: is not a plain name"),
     (["submit", "download", "--flight", "", *AREA_OPTIONS], "--flight: is not a plain name"),
-    (["submit", "download", "--flight", "F1", *AREA_OPTIONS[2:]], "either as --bbox"),
+    (["submit", "download", "--flight", "F1", *AREA_OPTIONS[2:]], "either --bbox"),
 ]
 
 

@@ -55,7 +55,7 @@ def test_inspect_shows_status_attempts_history_and_next_retry(
         "300 s, times 6, at most 7200 s",
         f"updated {partition.updated_at:%Y-%m-%d %H:%M:%S} UTC",
         "verdict 1 failed",
-        "attempt 1 error (retryable), next try after 60 s",
+        "attempt 1 error (retryable), next retry after 60 s",
         "satellite-provider: connection reset, after 1 attempt",
         "attempt 2 failed",
         "worker w1",
@@ -106,15 +106,15 @@ def test_why_explains_history_and_next_step(
         get_partition(control_plane, partition_key(1)).subject,
     )
     for words in (
-        f"The validator has judged it once. Run {run} is to bring its data",
+        f"It has been validated once. Run {run} fetches its data",
         "Its last attempt ended with an error (rate limited)",
-        "The source osm asked for patience: none of its runs starts before",
+        "The source osm is rate limited: none of its runs starts before",
         f"pending → failed: {subject} (reject by validator)",
         f"failed → pending: {subject} (requeue by operator {current_operator()}): the link is back",
     ):
         assert words in shown
     body = operator.run("state", "inspect", str(partition_key(1)), "--why", "--json").json
-    assert any("asked for patience" in sentence for sentence in body["why"])
+    assert any("is rate limited" in sentence for sentence in body["why"])
     moves = [entry["event"]["transition"] for entry in body["audit"]["entries"]]
     assert moves == ["enqueue", "reject", "requeue"]
 
@@ -135,16 +135,16 @@ def test_list_is_filtered_and_paged(control_plane: ControlPlane, operator: WorkO
     assert listed("--customer-id", "nobody") == listed("--source", "sat") == []
     first = operator.run("state", "inspect", "--limit", "2")
     assert (first.code, first.out.count("2026-03-")) == (0, 2)
-    assert first.err == "There are more: add --after osm/acme/city/2026-03-02\n"
+    assert first.err == "More: add --after osm/acme/city/2026-03-02\n"
     assert max(map(len, first.out.splitlines())) <= 80
     assert listed("--limit", "2", "--after", "osm/acme/city/2026-03-02") == ["03", "04"]
     page = operator.run("state", "inspect", "--limit", "2", "--json").json
     assert page["next"] == "osm/acme/city/2026-03-02"
-    assert "no such partition" in operator.run("state", "inspect", "--query", "none").out
+    assert "No partition matches" in operator.run("state", "inspect", "--query", "none").out
 
 
 def test_empty_list_says_so(operator: WorkOperator) -> None:
-    assert operator.run("state", "inspect").out == "There is no partition.\n"
+    assert operator.run("state", "inspect").out == "No partitions yet.\n"
 
 
 def test_narrow_terminal_truncates_nothing(
@@ -161,7 +161,7 @@ def test_narrow_terminal_truncates_nothing(
         assert max(map(len, ran.out.splitlines())) <= 80
     assert f"1 attempt: {REJECTION_REASON}\n" in listed.out
     assert f"1 attempt: {REJECTION_REASON}\n" in given_up.out
-    assert f"waits for run {get_partition(control_plane, long).last_run_id}\n" in retried.out
+    assert f"waiting for run {get_partition(control_plane, long).last_run_id}\n" in retried.out
 
 
 # What cannot be asked for
@@ -171,8 +171,8 @@ NOBODY_MEANS: list[tuple[list[str], str]] = [
     (["inspect", "osm/acme/city"], "PARTITION: is not of the form source/customer/query/date"),
     (["inspect", "osm/a b/c/2026-03-01"], "PARTITION: is not a plain name"),
     (["inspect", "osm/acme/city/2026-03-01"], "partition osm/acme/city/2026-03-01 not found"),
-    (["inspect", "osm/acme/city/2026-03-01", "--query", "city"], "either as PARTITION or by"),
-    (["inspect", "--date", "2026-03-01"], "with --customer-id and --query"),
+    (["inspect", "osm/acme/city/2026-03-01", "--query", "city"], "either PARTITION or options"),
+    (["inspect", "--date", "2026-03-01"], "needs --customer-id and --query"),
     (["inspect", "--date", "2026-03-01", "--from", "2026-03-01"], "either --date or a range"),
     (["inspect", "--from", "March"], "--from: is not a date (got 'March')"),
     (["inspect", "--to", "2026-02-30"], "--to: is not a date"),
@@ -180,16 +180,16 @@ NOBODY_MEANS: list[tuple[list[str], str]] = [
     (["inspect", "--source", "a/b"], "--source: is not a plain name"),
     (["inspect", "--customer-id", "\udcff"], "--customer-id: is not a plain name"),
     (["inspect", "--after", "x"], "--after: is not of the form"),
-    (["inspect", "osm/acme/city/2026-03-01", "--status", "failed"], "are for lists"),
-    (["inspect", "--why"], "--why explains one partition"),
+    (["inspect", "osm/acme/city/2026-03-01", "--status", "failed"], "apply to lists"),
+    (["inspect", "--why"], "--why needs a single partition"),
     (["inspect", "--limit", "0"], "--limit"),
     (["inspect", "--status", "lost"], "--status"),
     (["terminal", "--query", "a b"], "--query: is not a plain name"),
-    (["retry", *REASON], "name a partition, or give a range"),
-    (["retry", *MARCH[:2], *REASON], "name a partition, or give a range"),
+    (["retry", *REASON], "name a partition, or a range"),
+    (["retry", *MARCH[:2], *REASON], "name a partition, or a range"),
     (["retry", *MARCH], "--reason"),
-    (["retry", *MARCH, "--reason", " "], "--reason: must be text that says why"),
-    (["retry", *MARCH, "--reason", "\udcff"], "--reason: must be text that says why"),
+    (["retry", *MARCH, "--reason", " "], "--reason: must be non-empty Unicode text"),
+    (["retry", *MARCH, "--reason", "\udcff"], "--reason: must be non-empty Unicode text"),
     (["retry", *MARCH, *REASON, "--confirm-count", "x"], "--confirm-count"),
     (["retry", "osm/acme/city/2026-03-01", *REASON], "osm/acme/city/2026-03-01 not found"),
     (["mark-terminal", "osm/acme/city/2026-03-01", *REASON], "osm/acme/city/2026-03-01 not found"),

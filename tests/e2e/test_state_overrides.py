@@ -81,7 +81,7 @@ def test_large_range_requires_confirmed_count(
     for typed in ("9\n", "yes\n", "\n", ""):
         monkeypatch.setattr("sys.stdin", FakeTerminal(typed))
         asked = operator.run(*retry)
-        assert_refused(asked, 4, "This will try again 10 partitions. Type the count to go on:")
+        assert_refused(asked, 4, "This will retry 10 partitions. Type the count to continue:")
     assert list_statuses(control_plane, 10) == ["failed"] * 10
     assert list_overrides(control_plane) == []
     monkeypatch.setattr("sys.stdin", FakeTerminal("10\n"))
@@ -130,7 +130,7 @@ def test_terminal_failures_are_listed_with_reason(
     control_plane: ControlPlane, operator: WorkOperator
 ) -> None:
     create_failed_days(control_plane, 3)
-    assert "No partition was given up" in operator.run("state", "terminal").out
+    assert "No terminal partitions" in operator.run("state", "terminal").out
     mark = ("state", "mark-terminal", str(partition_key(1)), "--reason", "the source has no data")
     assert operator.run(*mark).code == 0
     settings = {"TILEFERRY_PARTITIONS_MAX_ATTEMPTS": "1"}
@@ -147,7 +147,7 @@ def test_terminal_failures_are_listed_with_reason(
     assert old.out.count("too old") == 2
     assert max(map(len, old.out.splitlines())) <= 80
     page = operator.run("state", "terminal", "--limit", "1", **settings)
-    assert page.err == "There are more: add --after osm/acme/city/2026-03-01\n"
+    assert page.err == "More: add --after osm/acme/city/2026-03-01\n"
     rest = operator.run(
         "state", "terminal", "--after", str(partition_key(1)), "--json", **settings
     ).json
@@ -182,7 +182,7 @@ def test_terminal_mark_stops_automatic_retry_until_operator_retry(
     assert operator.run(*mark).json["marked"] == 0  # they keep the reason that they have
     shown = " ".join(operator.run("state", "inspect", str(partition_key(1)), "--why").out.split())
     assert "next retry none planned" in shown
-    assert "an operator has ruled out further tries: no data of that month" in shown
+    assert "an operator marked it: no data of that month" in shown
     control_plane.pass_time(86_400)
     assert control_plane.partitions.retry_due() == 0
     assert operator.run("state", "retry", str(partition_key(1)), *REASON).code == 0

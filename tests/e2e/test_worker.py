@@ -332,7 +332,7 @@ def test_worker_claims_only_runs_of_its_source(
         control_plane.submit_run(download_work("F1")),
         control_plane.submit_run(evolve(download_work("F2"), source="beta")),
     )
-    assert operator.run_in_process(*WORKER).out.endswith(" did 1 run: 1 passed.\n")
+    assert operator.run_in_process(*WORKER).out.endswith(" processed 1 run: 1 passed.\n")
     assert control_plane.get_run(ours).status is RunStatus.PASSED
     assert control_plane.get_run(others).status is RunStatus.DISCOVERED
 

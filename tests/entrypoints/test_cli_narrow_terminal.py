@@ -68,7 +68,7 @@ def test_coverage_without_flaws_has_one_line_per_zoom() -> None:
     (line,) = (line for line in text.splitlines() if line.strip().startswith("16 "))
     assert "333,315 of " in line
     assert line.split()[-6:] == ["5.9", "GiB", "2026-10-01", "1.53", "to", "1.58"]
-    assert "none refused for their resolution, none stale" in " ".join(text.split())
+    assert "none refused by resolution, none stale" in " ".join(text.split())
     assert "refused" not in text.splitlines()[1]
 
 

@@ -69,9 +69,9 @@ def enqueue_partitions(desk: ControlPlane, days: int = 1) -> None:
 def test_backfill_run_explains_wait_for_fresh_runs(control_plane: ControlPlane) -> None:
     run = control_plane.submit_run(priority=RunPriority.BACKFILL)
     control_plane.submit_run()
-    assert "which lets all fresh work go first" in explain_run(control_plane, run)
+    assert "which has the lowest priority" in explain_run(control_plane, run)
     control_plane.claim_run()
-    assert "1 run is ready and 1 under way." in explain_run(control_plane, run)
+    assert "1 run is ready and 1 in progress." in explain_run(control_plane, run)
     assert "Is a worker running" not in explain_run(control_plane, run)
 
 
@@ -82,13 +82,13 @@ def test_due_retry_explains_missing_tokens() -> None:
     first, second = desk.queue.claim(W1, limit=2, lease=LEASE)
     for run in (first, second):
         desk.control.process_error(run, UNREACHABLE_ERROR)
-    assert "It is tried again at" in explain_run(desk, second)
+    assert "The next retry is at" in explain_run(desk, second)
     assert "token" not in explain_run(desk, second)
     desk.pass_time(61)
     assert desk.claim_run().run_id == first.run_id
     story = explain_run(desk, second)
     assert "It has been due since" in story
-    assert "Retries of osm are paid from tokens, and 0.0 are left" in story
+    assert "Each retry of osm takes a token; 0.0 are left" in story
 
 
 def test_second_attempt_shows_previous_error(control_plane: ControlPlane) -> None:
@@ -97,8 +97,8 @@ def test_second_attempt_shows_previous_error(control_plane: ControlPlane) -> Non
     control_plane.pass_time(61)
     control_plane.claim_run(W2)
     story = explain_run(control_plane, run)
-    assert "Worker w2 has had it since" in story
-    assert "This is another try. Before it: satellite-provider: connection reset" in story
+    assert "Worker w2 has been processing it since" in story
+    assert "This is a retry. The previous error: satellite-provider: connection reset" in story
 
 
 def test_lost_workers_and_rate_limits_are_counted(control_plane: ControlPlane) -> None:
@@ -108,7 +108,7 @@ def test_lost_workers_and_rate_limits_are_counted(control_plane: ControlPlane) -
     control_plane.control.sweep()
     assert "It has lost 1 worker." in explain_run(control_plane, run)
     control_plane.control.process_error(control_plane.claim_run(), rate_limited_error(10))
-    assert "costs no retry: 1 of 100 times that are allowed" in explain_run(control_plane, run)
+    assert "rate limited once (limit: 100)" in explain_run(control_plane, run)
 
 
 def test_cancelled_run_shows_reason(control_plane: ControlPlane) -> None:
@@ -137,9 +137,7 @@ def test_unknown_partition_or_source_is_empty(control_plane: ControlPlane) -> No
 
 def test_new_partition_has_no_verdict(control_plane: ControlPlane) -> None:
     enqueue_partitions(control_plane)
-    assert explain_partition(control_plane).startswith(
-        "The validator has not judged it yet. Run run-"
-    )
+    assert explain_partition(control_plane).startswith("It has not been validated yet. Run run-")
 
 
 def test_failed_partition_shows_next_retry(control_plane: ControlPlane) -> None:
@@ -147,11 +145,11 @@ def test_failed_partition_shows_next_retry(control_plane: ControlPlane) -> None:
     run = judge_next_run(control_plane)
     story = explain_partition(control_plane)
     assert (
-        f"judged it once, the last time run {run.run_id}, and rejected: {REJECTION_REASON}."
+        f"validated once; run {run.run_id}, the last one, was rejected: {REJECTION_REASON}."
         in story
     )
-    assert "The policy has it tried again at" in story
-    assert "by its rule of 300 s, times 6, at most 7200 s" in story
+    assert "A worker retries it at" in story
+    assert "backoff: 300 s, times 6, at most 7200 s" in story
 
 
 def test_each_terminal_reason_is_explained() -> None:
@@ -165,11 +163,11 @@ def test_each_terminal_reason_is_explained() -> None:
     desk.partitions.retry([partition_key(2)], ANN)
     judge_next_run(desk)
     desk.partitions.mark_terminal([partition_key(3)], OperatorOverride(by="ann", reason="hopeless"))
-    assert "the policy allows it to be judged twice." in explain_partition(desk, 2)
-    assert "an operator has ruled out further tries: hopeless." in explain_partition(desk, 3)
+    assert "all 2 attempts are used up." in explain_partition(desk, 2)
+    assert "an operator marked it: hopeless." in explain_partition(desk, 3)
     desk.pass_time(timedelta(days=3).total_seconds())
     story = explain_partition(desk, 1)
-    assert "the policy ends after 48 h." in story
+    assert "the policy stops retrying after 48 h." in story
     assert "tileferry state retry osm/acme/city/2026-03-01 --reason" in story
 
 
@@ -179,8 +177,8 @@ def test_partition_without_raw_data_refers_to_backfill(
     enqueue_partitions(control_plane)
     control_plane.control.process_error(control_plane.claim_run(), FINAL_ERROR)
     story = explain_partition(control_plane)
-    assert "ended before it could be judged: bbox: is none (got 1)." in story
-    assert "The policy plans no further try" in story
+    assert "ended before it could be validated: bbox: is none (got 1)." in story
+    assert "The policy plans no retry" in story
     assert "--from 2026-03-01 --to 2026-03-01" in story
 
 
@@ -189,14 +187,15 @@ def test_success_names_readable_run_after_later_failure(
 ) -> None:
     enqueue_partitions(control_plane)
     first = judge_next_run(control_plane, VerdictOutcome.NEEDS_REVIEW)
-    accepted = f"judged it once, and accepted run {first.run_id}: consumers read its data."
+    accepted = f"validated once; run {first.run_id} was accepted, and consumers read its data."
     assert accepted in explain_partition(control_plane)
-    assert "A human should look at it" in explain_partition(control_plane)
+    assert "It needs review" in explain_partition(control_plane)
     control_plane.partitions.retry([partition_key(1)], ANN)
-    assert "An operator has it reprocessed by run" in explain_partition(control_plane)
+    assert "is reprocessing it" in explain_partition(control_plane)
     second = judge_next_run(control_plane)
     story = explain_partition(control_plane)
-    assert f"judged it twice, and accepted run {first.run_id}" in story
+    assert f"validated twice; run {first.run_id}" in story
     assert (
-        f"A later run, {second.run_id}, was to replace it and did not: {REJECTION_REASON}." in story
+        f"A later run, {second.run_id}, was meant to replace it but failed: {REJECTION_REASON}."
+        in story
     )

@@ -43,9 +43,9 @@ def test_invalid_since_is_rejected(text: str) -> None:
     [
         ("2026-11-16T09:00:01Z", "is in the future"),
         ("9999-12-31T23:59:59-12:00", "is in the future"),
-        ("0001-01-01T00:00:00Z", "is before anything can have been logged"),
-        ("0001-01-01T00:00:00+14:00", "is before anything can have been logged"),
-        ("1969-12-31T23:59:59Z", "is before anything can have been logged"),
+        ("0001-01-01T00:00:00Z", "is before 1970"),
+        ("0001-01-01T00:00:00+14:00", "is before 1970"),
+        ("1969-12-31T23:59:59Z", "is before 1970"),
     ],
 )
 def test_since_in_future_or_before_1970_is_rejected(text: str, problem: str) -> None:

@@ -41,10 +41,10 @@ def test_unknown_area_name_lists_configured_names(
     with pytest.raises(InvalidValueError) as nowhere:
         parse_coverage(Config(), None, "depot", "15")
     assert str(nowhere.value).endswith(
-        "names are: none yet; there is no tileferry.toml in this folder"
+        "known names: none; there is no tileferry.toml in this folder"
     )
     Path("tileferry.toml").touch()
-    with pytest.raises(InvalidValueError, match=r"names are: none yet$"):
+    with pytest.raises(InvalidValueError, match=r"known names: none$"):
         parse_coverage(Config(), None, "depot", "15")
-    with pytest.raises(InvalidValueError, match=r"names are: camp$"):
+    with pytest.raises(InvalidValueError, match=r"known names: camp$"):
         parse_coverage(Config(areas={"camp": BOX}), None, "depot", "15")
