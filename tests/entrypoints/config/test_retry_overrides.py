@@ -32,7 +32,7 @@ def test_every_category_and_policy_field_is_configurable() -> None:
     of_policy = {field.name for field in attrs.fields(RetryPolicy)}
     settable = {field.name for field in attrs.fields(CategoryConfig)}
     assert settable - of_policy == {"alert_retries_per_minute"}
-    assert of_policy - settable == {"retryable_exceptions", "non_retryable_exceptions"}
+    assert of_policy - settable == {"name", "retryable_exceptions", "non_retryable_exceptions"}
 
 
 def test_default_policies_are_the_policy_matrix() -> None:
