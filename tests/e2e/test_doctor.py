@@ -193,7 +193,7 @@ def test_invalid_listing_fails_provider_check(
     finding = found["provider"]
     assert (finding["verdict"], finding["code"]) == ("failed", 5)
     assert f"response schema mismatch: {problem}" in finding["found"]
-    assert finding["cure"] == "is c11.satellite_provider_url the provider's address?"
+    assert finding["cure"] == "check that c11.satellite_provider_url is the provider's address"
     assert found["certificate"]["verdict"] == "ok"
 
 

@@ -88,7 +88,7 @@ def test_plan_without_measurement_has_no_time_estimate(provider: ScriptedProvide
         provider.always[tile_path(tile)] = create_answer(429, retry_after="200")
     ran = run_in_process("plan", *AREA, *FLIGHT, "--json")
     assert (ran.code, ran.json["estimated_s"], ran.json["tiles_to_fetch"]) == (0, None, 20)
-    assert "limits our rate" in ran.json["estimate_basis"]
+    assert "still rate-limited" in ran.json["estimate_basis"]
 
 
 def test_plan_lists_evictions_and_rejects_area_over_budget(
