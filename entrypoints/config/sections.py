@@ -1,4 +1,4 @@
-"""Every field that can be set: declared once, with its default and what it must be."""
+"""The settings, by table: each with its default, validator and help text."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -184,7 +184,7 @@ class C11Config:
 
 @frozen(kw_only=True)
 class WorkerConfig:
-    """The queue of runs, and the workers that share it."""
+    """The queue of runs and its workers."""
 
     lease_s: float = field(
         default=60.0,
@@ -254,7 +254,7 @@ class WorkerConfig:
 
 @frozen(kw_only=True)
 class PartitionsConfig:
-    """Partitions: where their raw data is, and what the validator and the policy allow."""
+    """Partitions: the folder of their raw data, and the limits of the validator and the policy."""
 
     raw_root: Path = field(
         factory=lambda: _data_path("raw"),
@@ -290,7 +290,7 @@ class PartitionsConfig:
 
 
 class SinkName(StrEnum):
-    """Where audit events can go."""
+    """The destinations of audit events."""
 
     POSTGRES = "postgres"
     JSONL = "jsonl"
@@ -330,8 +330,6 @@ class AuditConfig:
 
 
 class LogLevel(StrEnum):
-    """How much is logged."""
-
     DEBUG = "DEBUG"
     INFO = "INFO"
     WARNING = "WARNING"
@@ -340,7 +338,7 @@ class LogLevel(StrEnum):
 
 @frozen(kw_only=True)
 class LogConfig:
-    """The log. On the terminal only warnings are shown, whatever is set here."""
+    """The log file. The terminal shows only warnings, independent of these settings."""
 
     file: Path = field(
         factory=lambda: user_log_path(APP) / "tileferry.jsonl",
@@ -351,7 +349,7 @@ class LogConfig:
 
 @frozen(kw_only=True)
 class Config:
-    """Everything that can be set."""
+    """All settings."""
 
     database_url: ts.Secret[str] | None = field(
         default=None,
@@ -384,7 +382,7 @@ class Config:
 
     @property
     def source(self) -> str:
-        """The source of what is downloaded: the operator's choice, or the server's own."""
+        """The source name of downloaded tiles: as configured, or the default of the server."""
         if self.c11.source is not None:
             return self.c11.source
         template = self.xyz.url_template

@@ -1,4 +1,4 @@
-"""``[tileferry.xyz]``: a plain tile server as the place where tiles come from."""
+"""``[tileferry.xyz]``: a plain tile server as the source of tiles."""
 
 from datetime import date
 
@@ -48,7 +48,7 @@ def _check_contact(_instance: object, _attribute: object, contact: str) -> None:
 
 @frozen(kw_only=True)
 class XyzConfig:
-    """A plain tile server, instead of a satellite-provider."""
+    """A plain tile server, used instead of a satellite-provider."""
 
     url_template: str | None = field(
         default=None,
@@ -105,7 +105,7 @@ class XyzConfig:
 
 
 def build_tile_server(xyz: XyzConfig) -> TileServer:
-    """Return the server; what must be said of it and is not is named."""
+    """Return the tile server; raise if a required setting is missing."""
     return TileServer(
         template=TileTemplate(_require(xyz, "url_template", "write the address of a tile")),
         attribution=_require(
