@@ -74,8 +74,10 @@ def from_error(subject: str, error: TileManagerError) -> CheckResult:
 
 
 def skipped(subject: str, needed: str) -> CheckResult:
-    """Return that there was nothing to look at."""
-    return CheckResult(subject=subject, verdict=CheckStatus.NOT_SEEN, found=f"needs the {needed}")
+    """Return the result of a check that could not run."""
+    return CheckResult(
+        subject=subject, verdict=CheckStatus.NOT_SEEN, found=f"skipped; needs the {needed}"
+    )
 
 
 def check_python(version: tuple[int, int, int]) -> CheckResult:
@@ -145,7 +147,7 @@ def check_provider_status(status: int, server: str, key_origin: str) -> CheckRes
     """Judge how the provider answered a small question that carried our key."""
     subject, server = "provider", printable(server)
     if status == _HTTP_OK:
-        return ok(subject, f"{server} answers and takes the key")
+        return ok(subject, f"{server} is reachable and accepts the API key")
     fault = fault_from_status(status)
     error = SatelliteProviderError(reason="refused", url=server, status=status, fault=fault)
     if fault is ProviderFault.UNAUTHORIZED:

@@ -181,7 +181,7 @@ class JsonObject:
         return kind(value)
 
     def get_datetime(self, name: str) -> datetime:
-        """Return a field that must be a time with its zone."""
+        """Return a field that must be a time with a time zone."""
         return parse_datetime(self.get(name, str), field=f"{self.path}.{name}")
 
     def get_date(self, name: str) -> date:

@@ -151,7 +151,7 @@ def judge_download(run_id: RunId, report: DownloadBatchReport) -> Verdict:
             f"{report.tiles_missing} were missing",
         )
     remarks = {
-        "downgraded: older than their sector likes": report.tiles_downgraded,
+        "downgraded: older than the sector's freshness limit": report.tiles_downgraded,
         "refused for their resolution": report.tiles_rejected_resolution,
         "refused as too old": report.tiles_rejected_freshness,
     }

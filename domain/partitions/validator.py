@@ -157,7 +157,7 @@ def _find_remarks(header: PartitionHeader, found: _Findings) -> Iterator[str]:
 def _check_shares(
     header: PartitionHeader, found: _Findings, rules: ValidationRules
 ) -> Iterator[tuple[bool, str]]:
-    """Say which tiles are not as they should be, and whether they are too many."""
+    """Yield each problem with its share of tiles, and whether it exceeds the limit."""
     tally, listed = header.tally, header.tiles_listed
     rejected = tally.tiles_rejected_resolution + tally.tiles_rejected_freshness
     for count, problem, share_max in (
@@ -169,8 +169,8 @@ def _check_shares(
         if count:
             share = count / listed if listed else 1.0
             first = f", first {found.downgraded.first}" if problem == "downgraded" else ""
-            figures = f"{share:.2%}, and {share_max:.2%} may be"
-            yield share > share_max, f"{count} of {listed} tiles {problem}: {figures}{first}"
+            figures = f"({share:.2%}, limit {share_max:.2%})"
+            yield share > share_max, f"{count} of {listed} tiles {problem} {figures}{first}"
 
 
 def _format_tile_count(count: int) -> str:

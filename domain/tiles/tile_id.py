@@ -85,7 +85,8 @@ def check_source(source: str, *, field: str = "source") -> str:
             field=field,
             value=source,
             problem="is not a plain lower-case name",
-            remedy=f"use 1 to {NAME_CHARS_MAX} of a-z 0-9 . _ - a letter or digit first",
+            remedy=f"use 1 to {NAME_CHARS_MAX} characters from a-z 0-9 . _ - and start with a "
+            "letter or digit",
         )
     return source
 

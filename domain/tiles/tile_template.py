@@ -59,9 +59,9 @@ class TileTemplate:
             )
         if _KEY_NAMES.search(self.text):
             raise _build_error(
-                "seems to hold a key, which would be seen in logs",
-                f"write {KEY_PLACE} in its place, and put the key into a file with mode 0600 that "
-                "c11.service_api_key_file names, or into TILEFERRY_C11_SERVICE_API_KEY",
+                "seems to contain an API key, which would appear in logs",
+                f"replace it by {KEY_PLACE}, and set the key in TILEFERRY_C11_SERVICE_API_KEY or "
+                "in a file with mode 0600 that c11.service_api_key_file names",
             )
         return found.groupdict(default="")
 

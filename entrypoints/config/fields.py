@@ -1,4 +1,4 @@
-"""What settings are for, said where they are declared."""
+"""Descriptions and validators for the declarations of settings."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -18,35 +18,32 @@ EXAMPLE = "example"
 
 
 def doc(text: str, example: float | str | None = None) -> dict[str, object]:
-    """Say what a setting is for, and what it may look like where it has no default.
-
-    ``config init`` writes it down.
-    """
+    """Describe a setting for ``config init``, with an example if it has no default."""
     return {ABOUT: text, EXAMPLE: example}
 
 
 def to_secret(value: str | ts.Secret[str] | None) -> ts.Secret[str] | None:
-    """Hide a text, unless it is hidden already; a program may give it either way."""
+    """Wrap plain text as a secret; a program may pass either."""
     match value:
         case None | ts.Secret():
             return value
         case str():
             return ts.Secret(value)
-    raise InvalidValueError(field="a secret", value=type(value).__name__, problem="is no text")
+    raise InvalidValueError(field="a secret", value=type(value).__name__, problem="must be text")
 
 
 def source_name(_instance: object, _attribute: object, source: str) -> None:
-    """Refuse a name that no tile can have."""
+    """Reject an invalid source name."""
     check_source(source, field="c11.source")
 
 
 def above_zero(instance: object, attribute: "Attribute[Any]", value: object) -> None:
-    """Refuse what is no number above zero, however it is written."""
+    """Accept finite numbers above zero, integers included."""
     positive(instance, attribute, as_float(value))
 
 
 def check_order(table: object, smaller: str, larger: str) -> None:
-    """Refuse a table whose maximum is below its minimum."""
+    """Reject a table whose maximum is below its minimum."""
     least, most = getattr(table, smaller), getattr(table, larger)
     if most is not None and most < least:
         raise InvalidValueError(
@@ -57,11 +54,11 @@ def check_order(table: object, smaller: str, larger: str) -> None:
 
 
 def check_areas(_instance: object, _attribute: object, areas: dict[str, str]) -> None:
-    """Refuse what is no box, by the name of its area."""
+    """Reject an invalid bounding box; the error names its area."""
     for area, box in areas.items():
         try:
             BBox.parse(box)
         except InvalidValueError as error:
             raise InvalidValueError(
-                field=f"areas.{area}", value=box, problem=f"is no box: {error.problem}"
+                field=f"areas.{area}", value=box, problem=f"invalid bounding box: {error.problem}"
             ) from None

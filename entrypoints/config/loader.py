@@ -1,4 +1,4 @@
-"""Where settings come from: ``tileferry.toml``, then the environment, then flags."""
+"""Where settings come from: ``tileferry.toml``, then the environment, then options."""
 
 import os
 import stat
@@ -29,19 +29,19 @@ _Path = TypeVar("_Path", bound=Path)
 
 
 def load_config(file: Path | None = None) -> Config:
-    """Read the configuration; what cannot be is refused by the field's name.
+    """Read the configuration; the error for an invalid value names its setting.
 
-    Without a file it is ``tileferry.toml`` here, if there is one; one that is named must be there.
+    The default is ``tileferry.toml`` in the current folder, if it exists. A named file must exist.
     """
     if file is not None and not file.exists():
-        raise InvalidValueError(field=str(file), value=None, problem="is not there")
+        raise InvalidValueError(field=str(file), value=None, problem="does not exist")
     try:
         config = _load(file or Path(CONFIG_FILE))
     except ts.exceptions.InvalidSettingsError as error:
         wrong = explain_invalid_setting(str(error.exceptions[0]), Config, "")
-        raise _add_location(wrong, file) from None  # that text may quote a secret
+        raise _add_location(wrong, file) from None  # its text may quote a secret
     except ts.exceptions.InvalidOptionsError as error:
-        # Its text ends with the paths of all that it does not know.
+        # Its text ends with the paths of all unknown settings.
         raise explain_unknown_setting(
             str(error).rpartition(": ")[2].split(", ")[0], Config
         ) from None
@@ -50,7 +50,7 @@ def load_config(file: Path | None = None) -> Config:
             field=str(file or CONFIG_FILE), value=None, problem=f"cannot be read: {error}"
         ) from error
     _check_file(file or Path(CONFIG_FILE))
-    # Values that make no sense are found now, not when the first call fails.
+    # Report invalid values now, not when the first call fails.
     try:
         build_category_policies(config.retry)
         build_alert_thresholds(config.audit.alert_retries_per_minute, config.retry)
@@ -60,7 +60,7 @@ def load_config(file: Path | None = None) -> Config:
 
 
 class _HomePathConverter(PathConverter):
-    """Reads ``~`` as shells do: no shell sees a file, nor a variable that a service has."""
+    """Expands ``~``, because no shell does so for a file or the variables of a service."""
 
     def __call__(self, value: Path | str, cls: type[_Path]) -> _Path:
         return super().__call__(cls(value).expanduser(), cls)
@@ -72,15 +72,15 @@ def _load(file: Path) -> Config:
     loaders = ts.default_loaders(
         appname=APP,
         config_files=[file],
-        config_files_var=None,  # no further files by a variable: they would be read unchecked
+        config_files_var=None,  # files named by a variable would not be checked
         env_prefix=ENV_PREFIX,
     )
     return ts.load_settings(Config, loaders, converter=converter)
 
 
 def _add_location(error: InvalidValueError, file: Path | None) -> InvalidValueError:
-    """Say where a wrong value stands: the environment wins over the file."""
-    # An area is an entry of a table that is one variable.
+    """Add where to correct an invalid value; the environment overrides the file."""
+    # All areas share one variable.
     variables = [to_variable_name(path) for path in (error.field, error.field.rpartition(".")[0])]
     place = next((name for name in variables if name in os.environ), str(file or CONFIG_FILE))
     said = f"{error.remedy}; " if error.remedy else ""
@@ -88,14 +88,14 @@ def _add_location(error: InvalidValueError, file: Path | None) -> InvalidValueEr
 
 
 def _check_file(file: Path) -> None:
-    """Refuse what the library takes without a word; that the file can be read, it has shown."""
+    """Reject what the library ignores silently. The file is known to be readable."""
     try:
         with file.open("rb") as content:
             mode = os.fstat(content.fileno()).st_mode
             document = tomllib.load(content)
     except FileNotFoundError:
         return
-    # It reads one table and passes over all others, with every setting in them.
+    # The library reads one table and ignores all others.
     for name, value in document.items():
         if name != APP:
             raise explain_misplaced_setting(name, value, Config, app=APP, file=str(file))
@@ -104,13 +104,13 @@ def _check_file(file: Path) -> None:
 
 
 def _check_private(file: Path, mode: int) -> None:
-    """Refuse a key in a file that others may read; better it has a file of its own."""
+    """Reject an API key in a file that other users can read."""
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise InvalidValueError(
             field="c11.service_api_key",
             value="***",
-            problem=f"stands in {file}, which is open to others (mode {stat.S_IMODE(mode):o})",
-            remedy=f"chmod 600 {file}, or name a file of its own in c11.service_api_key_file",
+            problem=f"is in {file}, which other users can read (mode {stat.S_IMODE(mode):o})",
+            remedy=f"run `chmod 600 {file}`, or move the key to c11.service_api_key_file",
         )
 
 
@@ -119,7 +119,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def read_service_api_key(config: C11Config) -> str:
-    """Return the key; that it is missing, or open to others, is an error that never shows it."""
+    """Return the API key. Errors never show it."""
     if config.service_api_key_file is not None:
         return read_key_file(config.service_api_key_file, field="c11.service_api_key_file")
     if config.service_api_key is not None:
@@ -134,11 +134,11 @@ def read_service_api_key(config: C11Config) -> str:
 
 
 def read_key_file(path: Path, *, field: str) -> str:
-    """Read the key that a file holds; ``field`` is what named the file."""
+    """Read an API key from a file; ``field`` is the setting that names the file."""
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
-            content = file.read(_KEY_BYTES_MAX + 1)  # no more: it may be a device without end
+            content = file.read(_KEY_BYTES_MAX + 1)  # limited: it may be an endless device
     except OSError as error:
         raise InvalidValueError(
             field=field, value=str(path), problem=f"cannot be read: {error.strerror}"
@@ -147,8 +147,8 @@ def read_key_file(path: Path, *, field: str) -> str:
         raise InvalidValueError(
             field=field,
             value=str(path),
-            problem=f"is open to others (mode {stat.S_IMODE(mode):o})",
-            remedy=f"chmod 600 {path}",
+            problem=f"can be read by other users (mode {stat.S_IMODE(mode):o})",
+            remedy=f"run `chmod 600 {path}`",
         )
     try:
         key = content.decode("ascii").strip()
@@ -160,4 +160,4 @@ def read_key_file(path: Path, *, field: str) -> str:
         raise InvalidValueError(
             field=field, value=str(path), problem="is empty", remedy=f"write the key into {path}"
         )
-    raise InvalidValueError(field=field, value=str(path), problem="does not hold a key")
+    raise InvalidValueError(field=field, value=str(path), problem="does not contain an API key")

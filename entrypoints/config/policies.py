@@ -1,4 +1,4 @@
-"""Every retry policy by a name: one a category, and those that transfers have of their own."""
+"""Every retry policy by name: one per category, and those of transfers, runs and partitions."""
 
 from collections.abc import Mapping, Sequence
 
@@ -24,12 +24,12 @@ POLICY_FIELDS = [
     for field in attrs.fields(RetryPolicy)
     if field.name != "name" and not field.name.endswith("_exceptions")
 ]
-"""What can be set; the name and the exceptions that count are the program's."""
+"""The fields that can be set; the name and the exceptions are fixed in code."""
 _DEFAULT_C11 = C11Config()
 
 
 def build_download_policy(c11: C11Config) -> RetryPolicy:
-    """Return how the provider's listings and tiles are asked for again."""
+    """Return the policy for listing and tile requests."""
     return evolve(
         DOWNLOAD_POLICY,
         max_attempts=c11.max_5xx_retries + 1,
@@ -38,12 +38,12 @@ def build_download_policy(c11: C11Config) -> RetryPolicy:
 
 
 def build_in_call_policy(c11: C11Config) -> RetryPolicy:
-    """Return how one upload command tries again what the provider rejected."""
+    """Return the policy for the retry passes of one upload."""
     return build_upload_policy(c11.max_in_call_retries, c11.backoff_base_s, c11.backoff_cap_s)
 
 
 def build_run_policy(worker: WorkerConfig) -> RetryPolicy:
-    """Return how runs are tried again."""
+    """Return the policy for runs."""
     return evolve(
         RUN_POLICY,
         max_attempts=worker.max_attempts,
@@ -54,13 +54,13 @@ def build_run_policy(worker: WorkerConfig) -> RetryPolicy:
 
 
 def build_partition_policy(partitions: PartitionsConfig) -> RetryPolicy:
-    """Return how automation tries partitions again that the validator rejected."""
+    """Return the policy for automatic retries of rejected partitions."""
     return evolve(PARTITION_POLICY, max_attempts=partitions.max_attempts)
 
 
 @frozen(kw_only=True)
 class NamedPolicy:
-    """A policy, and what it is for."""
+    """A policy and where it applies."""
 
     name: str
     category: RetryCategory
@@ -68,13 +68,13 @@ class NamedPolicy:
     policy: RetryPolicy
     usual: RetryPolicy
     table: str
-    """Where the configuration changes it."""
+    """The table of the configuration that changes it."""
     is_for_calls: bool = True
-    """Whether it decides over calls; decisions over runs and partitions are in state changes."""
+    """Whether it applies to calls; decisions on runs and partitions are in state changes."""
 
     @property
     def changed_fields(self) -> Sequence[str]:
-        """The fields in which it differs from the product's own."""
+        """The fields that differ from the default policy."""
         return [
             name
             for name in POLICY_FIELDS
@@ -82,12 +82,12 @@ class NamedPolicy:
         ]
 
     def applies_to(self, event: AuditEvent) -> bool:
-        """Tell whether this policy decided over the event's call."""
+        """Return whether this policy decided the event's call."""
         return get_policy_name(event) == self.name
 
 
 def list_policies(config: Config) -> Mapping[str, NamedPolicy]:
-    """Return every policy as it is set."""
+    """Return every policy as configured."""
     found = {
         category.name: NamedPolicy(
             name=category.name,
@@ -135,7 +135,7 @@ def list_policies(config: Config) -> Mapping[str, NamedPolicy]:
 
 
 def find_policy(config: Config, name: str) -> NamedPolicy:
-    """Return the policy that an operator means, however the name is written."""
+    """Return a policy by name, ignoring case."""
     policies = list_policies(config)
     found = policies.get(name.strip().upper())
     try:

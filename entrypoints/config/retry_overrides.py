@@ -1,4 +1,4 @@
-"""``[retry.<CATEGORY>]`` of the configuration: what a deployment changes about the policies."""
+"""``[retry.<CATEGORY>]`` of the configuration: changes to the retry policies."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,9 +13,9 @@ from tileferry.domain.retry import POLICY_MATRIX, BackoffKind, RetryCategory, Re
 
 @frozen(kw_only=True)
 class CategoryConfig:
-    """What may be set for one category; what is not set stays as the product has it.
+    """The settings of one category; an unset field keeps the default of the policy.
 
-    Whole numbers are read as numbers here, so that 2.5 attempts are refused and not cut to 2.
+    Whole numbers are read as floats, so that 2.5 attempts are rejected, not truncated to 2.
     """
 
     max_attempts: float | None = None
@@ -29,11 +29,11 @@ class CategoryConfig:
     max_rate_limited: float | None = None
     max_retry_after_s: float | None = None
     alert_retries_per_minute: float | None = None
-    """Where ``audit stats`` raises its alert, instead of ``audit.alert_retries_per_minute``."""
+    """Alert threshold of ``audit stats``, instead of ``audit.alert_retries_per_minute``."""
 
     @property
     def changes(self) -> dict[str, Any]:
-        """What differs from the product's policy, by the policy's own field names."""
+        """The changed fields, by their names in the policy."""
         values = attrs.asdict(self)
         del values["alert_retries_per_minute"]
         return {
@@ -46,7 +46,7 @@ _UNCHANGED = CategoryConfig()
 
 @frozen(kw_only=True)
 class RetryConfig:
-    """One table for each category, by its name."""
+    """One table for each category."""
 
     NATS_CONNECT: CategoryConfig = _UNCHANGED
     NATS_PUBLISH: CategoryConfig = _UNCHANGED
@@ -67,13 +67,13 @@ class RetryConfig:
     API_VALIDATION: CategoryConfig = _UNCHANGED
 
     def for_category(self, category: RetryCategory) -> CategoryConfig:
-        """Return what is set for a category."""
+        """Return the settings of a category."""
         chosen: CategoryConfig = getattr(self, category.name)
         return chosen
 
 
 def build_category_policies(config: RetryConfig) -> Mapping[RetryCategory, RetryPolicy]:
-    """Return the policy of each category, with what is set for it."""
+    """Return the policy of each category, with its changes applied."""
     return {
         category: apply_changes(
             policy, config.for_category(category).changes, f"retry.{category.name}"
@@ -83,7 +83,7 @@ def build_category_policies(config: RetryConfig) -> Mapping[RetryCategory, Retry
 
 
 def apply_changes(policy: RetryPolicy, changes: Mapping[str, Any], where: str) -> RetryPolicy:
-    """Return a policy with other values; a refusal names the field as whoever set it knows it."""
+    """Return a changed policy; the error for an invalid value names the setting."""
     try:
         return attrs.evolve(policy, **changes)
     except InvalidValueError as error:
@@ -91,7 +91,7 @@ def apply_changes(policy: RetryPolicy, changes: Mapping[str, Any], where: str) -
 
 
 def build_alert_thresholds(overall: float | None, config: RetryConfig) -> AlertThresholds:
-    """Return how many retries a minute may have, for all categories and for single ones."""
+    """Return the alert thresholds, overall and by category."""
     own: dict[str, float] = {}
     for category in RetryCategory:
         limit = config.for_category(category).alert_retries_per_minute

@@ -1,4 +1,4 @@
-"""The names of settings: paths, variables, which are secret, and what a wrong one may mean."""
+"""Names of settings: paths, variables, secrets, and suggestions for misspelt names."""
 
 import ast
 import re
@@ -26,7 +26,7 @@ def to_variable_name(path: str) -> str:
 def find_unknown_variables(
     environment: Iterable[str], paths: Iterable[str]
 ) -> Mapping[str, str | None]:
-    """Return the variables that look like ours and are read by nobody, each with what was meant.
+    """Return unknown variables that start with our prefix, each with the likely intended one.
 
     The paths are those of all settings.
     """
@@ -44,7 +44,7 @@ def find_unknown_variables(
 
 
 def explain_unknown_setting(path: str, config: type[attrs.AttrsInstance]) -> InvalidValueError:
-    """Say of a setting, by its path such as ``c6.budgt``, what it may have been meant to be."""
+    """Return the error for an unknown setting such as ``c6.budgt``, with a suggestion."""
     table, names = _find_nearest_table(path.split("."), config)
     wrong = path.removeprefix(f"{table}.").split(".")[0]
     alike = get_close_matches(wrong, names, n=1, cutoff=_ALIKE_MIN)
@@ -60,13 +60,11 @@ def explain_unknown_setting(path: str, config: type[attrs.AttrsInstance]) -> Inv
 def explain_misplaced_setting(
     name: str, value: object, config: type[attrs.AttrsInstance], *, app: str, file: str
 ) -> InvalidValueError:
-    """Say of what stands beside the one table of ours, not in it, where it belongs."""
-    field, remedy = name, f"write it below [{app}], or below the table that has it"
+    """Return the error for a setting outside of our table, with the place where it belongs."""
+    field, remedy = name, f"move it to [{app}] or to one of its tables"
     if isinstance(value, Mapping):
         field, remedy = f"[{name}]", _suggest_table(name, value, _list_tables(config), app)
-    return InvalidValueError(
-        field=field, value=None, problem=f"is in {file}, and nothing reads it", remedy=remedy
-    )
+    return InvalidValueError(field=field, value=None, problem=f"unknown in {file}", remedy=remedy)
 
 
 def _suggest_table(name: str, value: Iterable[str], tables: Sequence[str], app: str) -> str:
@@ -92,10 +90,10 @@ def _list_tables(config: type[attrs.AttrsInstance]) -> Sequence[str]:
 def explain_invalid_setting(
     text: str, config: type[attrs.AttrsInstance], remedy: str
 ) -> InvalidValueError:
-    """Say which setting has a value that cannot be, and which value, unless it is a secret.
+    """Return the error for an invalid value, which is shown unless it is a secret.
 
-    The library hands on texts only: of a value that it could not convert, and of a refusal by one
-    of our validators.
+    The library reports text only: a value that it could not convert, or an error of one of our
+    validators.
     """
     named = re.search(r"option '([^']+)'|field='([^']+)'", text)
     given = re.search(r"convert value (.+) for option '|value=(.+), problem='", text, re.DOTALL)
@@ -108,13 +106,13 @@ def explain_invalid_setting(
     return InvalidValueError(
         field=path,
         value=_parse_value(given) if given and is_plain_setting(path, config) else _HIDDEN,
-        problem=problem.group(1) if problem else "cannot be read as what it should be",
+        problem=problem.group(1) if problem else "invalid value",
         remedy=remedy,
     )
 
 
 def _parse_value(given: re.Match[str]) -> object:
-    """Return a value from how the library shows it; what is no plain one is not shown."""
+    """Return a value from its ``repr``; anything but a plain value is hidden."""
     try:
         return ast.literal_eval(next(filter(None, given.groups())))
     except (ValueError, SyntaxError):
@@ -122,7 +120,7 @@ def _parse_value(given: re.Match[str]) -> object:
 
 
 def _to_setting_path(name: str, config: type[attrs.AttrsInstance]) -> str:
-    """Return a setting's path, where a validator named it by its class: ``C6Config.budget``."""
+    """Return the path of a setting that a validator named by its class: ``C6Config.budget``."""
     table, _, rest = name.partition(".")
     for item in attrs.fields(config):
         if getattr(item.type, "__name__", None) == table:
@@ -131,11 +129,11 @@ def _to_setting_path(name: str, config: type[attrs.AttrsInstance]) -> str:
 
 
 def is_plain_setting(path: str, config: type[attrs.AttrsInstance]) -> bool:
-    """Tell whether what was given for a setting may be shown: it is known, and no secret."""
+    """Return whether the value of a setting may be shown: it is known and not a secret."""
     kind: object = config
     for part in path.split("."):
         if not (isinstance(kind, type) and attrs.has(kind)):
-            break  # an entry of a table whose names are free
+            break  # an entry of a table with arbitrary names
         kind = {item.name: item.type for item in attrs.fields(kind)}.get(part)
     kinds = (kind, *get_args(kind))
     if kind is None or (isinstance(kind, type) and attrs.has(kind)):
@@ -146,7 +144,7 @@ def is_plain_setting(path: str, config: type[attrs.AttrsInstance]) -> bool:
 def _find_nearest_table(
     parts: Sequence[str], config: type[attrs.AttrsInstance]
 ) -> tuple[str, Sequence[str]]:
-    """Follow a path as far as it goes; return where that is, and what is there."""
+    """Follow a path as far as it exists; return that table and its names."""
     followed: list[str] = []
     for part in parts:
         kinds = {item.name: item.type for item in attrs.fields(config)}

@@ -1,4 +1,4 @@
-"""Every setting as a line: its path, its value, what it is for, and where the value came from."""
+"""Every setting as a line: its path, value, meaning and origin."""
 
 import json
 import os
@@ -27,19 +27,19 @@ class Setting:
     """One line of the configuration."""
 
     section: str
-    """Empty for what stands at the top."""
+    """Empty for settings at the top level."""
     name: str
     value: Plain
-    """As it would be written; a secret never is."""
+    """As written in the file; secrets are hidden."""
     about: str
     example: Plain
-    """What it may look like, where it has no default."""
+    """An example value, if there is no default."""
     is_secret: bool
     origin: str = DEFAULT
 
     @property
     def path(self) -> str:
-        """How messages name it."""
+        """The name in messages."""
         return f"{self.section}.{self.name}" if self.section else self.name
 
     @property
@@ -53,13 +53,13 @@ def list_settings(config: Config, file: Path | None = None) -> Iterator[Setting]
     source = file or Path(CONFIG_FILE)
     tables = _read_tables(source)
     for setting in _walk_settings(config, ""):
-        # The one default that follows from other settings.
+        # The only default that depends on other settings.
         value = config.source if setting.path == "c11.source" else setting.value
         yield attrs.evolve(setting, value=value, origin=_find_origin(setting.path, source, tables))
 
 
 def find_origin(path: str, file: Path | None = None) -> str:
-    """Say where a setting's value came from: its variable, the file, or nowhere."""
+    """Return where the value of a setting comes from: its variable, the file, or the default."""
     source = file or Path(CONFIG_FILE)
     return _find_origin(path, source, _read_tables(source))
 
@@ -81,12 +81,12 @@ def _walk_settings(table: Any, section: str) -> Iterator[Setting]:
             example=item.metadata.get(EXAMPLE),
             is_secret=is_secret,
         )
-    for inner_section, inner in tables:  # a file has them after the lines of its own table
+    for inner_section, inner in tables:  # in TOML, subtables follow the keys of their table
         yield from _walk_settings(inner, inner_section)
 
 
 def to_plain(value: Any) -> Plain:
-    """Return a value as files have it."""
+    """Return a value as TOML types."""
     match value:
         case Enum():
             return str(value.value)
@@ -99,7 +99,7 @@ def to_plain(value: Any) -> Plain:
         case bool() | int() | float() | str() | None:
             return value
         case _:
-            raise TypeError(f"no setting has a {type(value).__name__}")
+            raise TypeError(f"cannot write a {type(value).__name__} as a setting")
 
 
 def _find_origin(path: str, file: Path, tables: Mapping[str, Any]) -> str:
@@ -114,7 +114,7 @@ def _find_origin(path: str, file: Path, tables: Mapping[str, Any]) -> str:
 
 
 def _read_tables(file: Path) -> Mapping[str, Any]:
-    """Return what a file sets; that it can be read is known, as it was loaded."""
+    """Return the tables of a file that was loaded before, so it is valid."""
     try:
         with file.open("rb") as content:
             tables: Mapping[str, Any] = tomllib.load(content).get(APP, {})
@@ -125,28 +125,28 @@ def _read_tables(file: Path) -> Mapping[str, Any]:
 
 _COLUMNS = 90
 _HEAD = """\
-# tileferry.toml: read from the folder where a command is started, or named with --config.
-# The environment wins over this file, and a command's options win over both.
-# Each line has the default, or an example where there is none: take the # away to change it.
-# `tileferry config show --origin` tells which value counts, and `tileferry doctor` checks them.
+# tileferry.toml: read from the current folder, or from the file of --config.
+# Environment variables override this file, and options override both.
+# Each line shows the default, or an example if there is no default. Uncomment it to change it.
+# `tileferry config show --origin` shows the values in effect; `tileferry doctor` checks them.
 """
 _RETRY = """\
-# Retry policies, one table a category; `tileferry policy show` lists them all.
+# Retry policies, one table for each category; `tileferry policy show` lists them.
 # [tileferry.retry.KV_GET]
 # max_attempts = 5
 # base_delay = 0.5
 """
 _AREAS = """\
-# Names for areas: `--area derkachi` stands for the box W,S,E,N.
+# Names of areas: `--area derkachi` selects the bounding box W,S,E,N.
 # [tileferry.areas]
 # derkachi = "36.0,50.0,36.3,50.2"
 """
 _OWN_TABLES = ("retry", "areas")
-"""Shown by an example: their names are many, or free."""
+"""Shown as an example, because they have many or arbitrary names."""
 
 
 def format_settings(settings: Iterable[Setting], *, origin: bool) -> Iterator[str]:
-    """Yield the lines of what counts; they can be read back, but for secrets."""
+    """Yield the values in effect as TOML, except for secrets."""
     section: str | None = None
     for setting in settings:
         if _is_policy(setting) and setting.value is None:
@@ -161,7 +161,7 @@ def format_settings(settings: Iterable[Setting], *, origin: bool) -> Iterator[st
 
 
 def build_template() -> str:
-    """Return a file that has every setting, each explained and none set."""
+    """Return a file with every setting explained and commented out."""
     lines = [_HEAD]
     section: str | None = None
     for setting in list_settings(Config()):
@@ -175,7 +175,7 @@ def build_template() -> str:
 
 
 def to_toml(value: Plain) -> str:
-    """Write a value."""
+    """Format a value as TOML."""
     match value:
         case bool():
             return str(value).lower()
@@ -200,6 +200,6 @@ def _format_header(section: str) -> str:
 def _format_explanation(setting: Setting) -> str:
     comment = "\n".join(f"# {line}" for line in wrap(setting.about, _COLUMNS))
     if setting.is_secret:
-        return f"{comment}\n# It is a secret: set {setting.variable} in the environment.\n"
+        return f"{comment}\n# This is a secret: set {setting.variable} in the environment.\n"
     value = setting.example if setting.value is None else setting.value
     return f"{comment}\n# {setting.name} = {to_toml(value)}\n"

@@ -49,7 +49,7 @@ def test_gate_rejections_and_downgrades_need_review() -> None:
     verdict = judge_download(R1, report)
     assert verdict.outcome is VerdictOutcome.NEEDS_REVIEW
     assert verdict.reasons == (
-        "2 tiles downgraded: older than their sector likes",
+        "2 tiles downgraded: older than the sector's freshness limit",
         "1 tiles refused for their resolution",
         "1 tiles refused as too old",
     )

@@ -71,7 +71,7 @@ def test_final_failure_is_recorded_and_raised_to_later_callers(form: OnceForm) -
     with pytest.raises(ValueError, match="bad request"):
         form(bench.create_idempotency_manager(), ScriptedOperation(ValueError("bad request")))
     with pytest.raises(
-        RecordedFailureError, match="ValueError: bad request; to try it again, use a new key"
+        RecordedFailureError, match="ValueError: bad request; to retry, use a new key"
     ):
         form(bench.create_idempotency_manager(), script)
     assert script.calls == 0

@@ -78,38 +78,38 @@ def test_empty_listing_fails_even_with_tiles_of_earlier_run_part() -> None:
             {"tiles_missing": 1},
             {},
             FAILED,
-            "1 of 100 tiles missing: 1.00%, and 0.00% may be",
+            "1 of 100 tiles missing (1.00%, limit 0.00%)",
         ),
         (
             {"tiles_missing": 3},
             {"max_missing_share": 0.03},
             NEEDS_REVIEW,
-            "3 of 100 tiles missing: 3.00%, and 3.00% may be",
+            "3 of 100 tiles missing (3.00%, limit 3.00%)",
         ),
         (
             {"tiles_missing": 4},
             {"max_missing_share": 0.03},
             FAILED,
-            "4 of 100 tiles missing: 4.00%, and 3.00% may be",
+            "4 of 100 tiles missing (4.00%, limit 3.00%)",
         ),
         (
             {"tiles_failed": 7},
             {"max_failed_share": 0.07},
             NEEDS_REVIEW,
-            "7 of 100 tiles failed: 7.00%, and 7.00% may be",
+            "7 of 100 tiles failed (7.00%, limit 7.00%)",
         ),
-        ({"tiles_failed": 1}, {}, FAILED, "1 of 100 tiles failed: 1.00%, and 0.00% may be"),
+        ({"tiles_failed": 1}, {}, FAILED, "1 of 100 tiles failed (1.00%, limit 0.00%)"),
         (
             {"tiles_rejected_resolution": 1, "tiles_rejected_freshness": 2},
             {"max_rejected_share": 0.03},
             NEEDS_REVIEW,
-            "3 of 100 tiles refused by a gate: 3.00%, and 3.00% may be",
+            "3 of 100 tiles refused by a gate (3.00%, limit 3.00%)",
         ),
         (
             {"tiles_rejected_freshness": 2},
             {"max_rejected_share": 0.01},
             FAILED,
-            "2 of 100 tiles refused by a gate: 2.00%, and 1.00% may be",
+            "2 of 100 tiles refused by a gate (2.00%, limit 1.00%)",
         ),
     ],
 )
@@ -137,7 +137,7 @@ def test_spec3_downgraded_tiles_need_review_up_to_limit_then_fail(
     judged = judge_partition(create_header(100, tiles_downgraded=stale), entries, [], RULES)
     assert judged.outcome is outcome
     (reason,) = judged.reasons
-    assert reason.startswith(f"{stale} of 100 tiles downgraded: {stale}.00%, and 10.00% may be")
+    assert reason.startswith(f"{stale} of 100 tiles downgraded ({stale}.00%, limit 10.00%)")
     assert f"first {TILES[0]}" in reason
 
 
@@ -231,7 +231,7 @@ def test_failure_reasons_precede_review_reasons() -> None:
     entries = create_entries(TILES[:1], produced_at=NOW - 400 * DAY) + create_entries(TILES[1:99])
     judged = judge_partition(create_header(99, tiles_missing=1), entries, [], RULES)
     assert judged.outcome is FAILED
-    assert [reason.split(":")[0] for reason in judged.reasons] == [
+    assert [reason.split(" (")[0] for reason in judged.reasons] == [
         "1 of 100 tiles missing",
         "1 of 100 tiles downgraded",
     ]

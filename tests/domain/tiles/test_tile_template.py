@@ -77,9 +77,9 @@ def test_host_is_normalised(origin: str, host: str, host_and_port: str) -> None:
         ("https://example.org/{z}/{x}/{y}" + "a" * 2_000, "is not the address of a tile server"),
         ("http://example.org/{z}/{x}/{y}", "would ask example.org over plain http"),
         ("http://[2001:db8::1]/{z}/{x}/{y}", "over plain http"),
-        ("https://example.org/{z}/{x}/{y}?key=canary", "seems to hold a key"),
-        ("https://example.org/{z}/{x}/{y}?v=1&Access_Token=canary", "seems to hold a key"),
-        ("https://example.org/{z}/{x}/{y}?token={api_key}canary", "seems to hold a key"),
+        ("https://example.org/{z}/{x}/{y}?key=canary", "seems to contain an API key"),
+        ("https://example.org/{z}/{x}/{y}?v=1&Access_Token=canary", "seems to contain an API key"),
+        ("https://example.org/{z}/{x}/{y}?token={api_key}canary", "seems to contain an API key"),
     ],
 )
 def test_invalid_template_is_rejected_without_leaking_it(text: str, said: str) -> None:
