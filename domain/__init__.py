@@ -1,1 +1,1 @@
-"""The rules: pure values and decisions. No I/O, no clock, no chance; those come in as arguments."""
+"""The domain: pure values and rules. No I/O, clock or randomness; these are passed as arguments."""

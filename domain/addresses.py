@@ -1,4 +1,4 @@
-"""Addresses of machines."""
+"""Host names and IP addresses."""
 
 import ipaddress
 import re
@@ -9,10 +9,10 @@ PORT_MAX = 65_535
 
 
 def is_host(text: str) -> bool:
-    """Tell whether something can be the name or the number of a machine."""
+    """Return whether the text is a valid host name or IP address."""
     name = text.removesuffix(".")
     try:
-        name.encode("ascii").decode("idna")  # a name in another script, as it is sent
+        name.encode("ascii").decode("idna")  # an internationalized name in its ASCII form
     except UnicodeError:
         return False
     if ":" in text:
@@ -30,7 +30,7 @@ def _is_ip_address(text: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a host is this machine, so that what is sent to it does not leave it."""
+    """Return whether the host is this machine, so that traffic to it stays local."""
     if host == "localhost":
         return True
     try:

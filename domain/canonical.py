@@ -1,8 +1,8 @@
-"""One value, one sequence of bytes: the JSON that keys, fingerprints and audit hashes are made of.
+"""Canonical JSON: one byte sequence per value, for keys, fingerprints and audit hashes.
 
-Keys are sorted at every depth; numbers that are equal are written alike (``1`` and ``1.0``, ``0``
-and ``-0.0``); text is UTF-8 without escapes it does not need; there is no white space. What has no
-such form (NaN, bytes, sets, keys that are not text, text that is not UTF-8) is refused by its path.
+Keys are sorted at every depth. Equal numbers have the same form (``1`` and ``1.0``, ``0`` and
+``-0.0``). Text is UTF-8 without unnecessary escapes. There is no white space. Values without such a
+form (NaN, bytes, sets, keys that are not text, invalid Unicode) are rejected with their path.
 """
 
 import json
@@ -20,14 +20,14 @@ JsonValue: TypeAlias = Union[  # recursive, so not written with |
 ]
 
 DEPTH_MAX = 32
-# As far as floats reach; beyond, a number in an event or a payload is a mistake or an attack.
+# The range of floats. A larger number in an event or a payload is a mistake or an attack.
 INTEGER_BITS_MAX = 1024
 NODES_MAX = 1_000_000
 _Path = tuple[str, ...]
 
 
 def canonical_json(value: JsonValue, *, field: str = "value") -> bytes:
-    """Return the canonical bytes of ``value``; ``field`` is how errors name it."""
+    """Return the canonical bytes of ``value``. Errors use ``field`` as its name."""
     return json.dumps(
         _Normalizer(field).normalize(value, ()),
         ensure_ascii=False,
@@ -39,18 +39,18 @@ def canonical_json(value: JsonValue, *, field: str = "value") -> bytes:
 
 @define
 class _Normalizer:
-    """Brings a value into the types whose JSON form is unique."""
+    """Converts a value to types with a unique JSON form."""
 
     field: str
     nodes: int = 0
 
     def normalize(self, value: object, path: _Path) -> object:
-        """Return the plain form of ``value``, which stands at ``path``."""
+        """Return the normalized form of ``value``, which is at ``path``."""
         self.nodes += 1
         if len(path) > DEPTH_MAX:
-            raise self._build_error(path, "…", f"is nested over {DEPTH_MAX} deep")
+            raise self._build_error(path, "…", f"is nested more than {DEPTH_MAX} levels deep")
         if self.nodes > NODES_MAX:
-            raise self._build_error(path, "…", f"is one value too many: there may be {NODES_MAX}")
+            raise self._build_error(path, "…", f"exceeds the limit of {NODES_MAX} values")
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, str):
@@ -71,7 +71,7 @@ class _Normalizer:
     def _normalize_text(self, value: str, path: _Path) -> str:
         if not is_unicode(value):
             raise self._build_error(path, value, "is not valid Unicode")
-        return str.__str__(value)  # of an enum's member the text, not its name
+        return str.__str__(value)  # for an enum member, its value rather than its name
 
     def _normalize_key(self, key: object, path: _Path) -> str:
         if not isinstance(key, str):
@@ -80,7 +80,7 @@ class _Normalizer:
 
     def _normalize_integer(self, value: int, path: _Path) -> int:
         if value.bit_length() > INTEGER_BITS_MAX:
-            raise self._build_error(path, "…", f"is a number of over {INTEGER_BITS_MAX} bits")
+            raise self._build_error(path, "…", f"is a number of more than {INTEGER_BITS_MAX} bits")
         return int(value)
 
     def _normalize_number(self, value: float, path: _Path) -> int | float:

@@ -1,4 +1,4 @@
-"""What is well with an installation, and what is not: facts in, a finding with its cure out."""
+"""The rules of the installation checks: facts in, results with a remedy out."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -14,47 +14,44 @@ from tileferry.domain.tiles.cache_binding import CacheFit
 
 PYTHON_MIN = (3, 11)
 SKEW_MAX = timedelta(seconds=60)
-"""Providers refuse signatures whose time is further off than they like; five minutes is usual."""
+"""Providers reject signatures with a wrong time; a tolerance of five minutes is usual."""
 CERTIFICATE_LEFT_MIN = timedelta(days=14)
 _HTTP_OK = 200
 
 
 class CheckStatus(StrEnum):
-    """How one look ended."""
+    """The outcome of one check."""
 
     OK = "ok"
     WARNING = "warning"
     FAILED = "failed"
     NOT_SEEN = "not_seen"
-    """What it depends on had failed."""
+    """Skipped because a check that it depends on failed."""
 
 
 @frozen(kw_only=True)
 class CheckResult:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     subject: str
     verdict: CheckStatus
     found: str
     cure: str | None = None
     error: TileManagerError | None = None
-    """What was met, where it was an error."""
+    """The error, if one was raised."""
 
 
 def ok(subject: str, found: str) -> CheckResult:
-    """Return that something is as it should be."""
     return CheckResult(subject=subject, verdict=CheckStatus.OK, found=found)
 
 
 def warning(subject: str, found: str, cure: str) -> CheckResult:
-    """Return that something may become a problem."""
     return CheckResult(subject=subject, verdict=CheckStatus.WARNING, found=found, cure=cure)
 
 
 def failed(
     subject: str, found: str, cure: str, *, error: TileManagerError | None = None
 ) -> CheckResult:
-    """Return that something does not work."""
     return CheckResult(
         subject=subject, verdict=CheckStatus.FAILED, found=found, cure=cure, error=error
     )
@@ -74,14 +71,12 @@ def from_error(subject: str, error: TileManagerError) -> CheckResult:
 
 
 def skipped(subject: str, needed: str) -> CheckResult:
-    """Return the result of a check that could not run."""
     return CheckResult(
         subject=subject, verdict=CheckStatus.NOT_SEEN, found=f"skipped; needs the {needed}"
     )
 
 
 def check_python(version: tuple[int, int, int]) -> CheckResult:
-    """Judge the interpreter."""
     shown = ".".join(map(str, version))
     if version[:2] < PYTHON_MIN:
         return failed("Python", shown, "use Python 3.11 or later")
@@ -89,7 +84,7 @@ def check_python(version: tuple[int, int, int]) -> CheckResult:
 
 
 def check_disk(free_bytes: int, reserve_bytes: int, cache_bytes_left: int) -> CheckResult:
-    """Judge the space for tiles: what is free beyond the reserve, and what the budget leaves."""
+    """Check the space for tiles: free space beyond the reserve, and the rest of the budget."""
     found = (
         f"{format_bytes(free_bytes)} free, and {format_bytes(reserve_bytes)} must stay free; "
         f"the budget leaves {format_bytes(max(0, cache_bytes_left))}"
@@ -109,16 +104,16 @@ def check_disk(free_bytes: int, reserve_bytes: int, cache_bytes_left: int) -> Ch
 
 
 def check_binding(fit: CacheFit) -> CheckResult:
-    """Judge whether the database is this cache's; one of another cache is an error by itself."""
+    """Report the database's binding. A database of another cache fails before this check."""
     found = {
-        CacheFit.BOUND: "the one of this cache",
+        CacheFit.BOUND: "belongs to this cache",
         CacheFit.FREE: "bound to this cache by the first download",
     }
     return ok("cache's database", found[fit])
 
 
 def check_clock(subject: str, ours: datetime, theirs: datetime) -> CheckResult:
-    """Judge this machine's clock by another one."""
+    """Compare this machine's clock with another one."""
     skew = ours - theirs
     seconds = abs(skew).total_seconds()
     if abs(skew) <= SKEW_MAX:
@@ -132,7 +127,7 @@ def check_clock(subject: str, ours: datetime, theirs: datetime) -> CheckResult:
 
 
 def check_certificate(expires_at: datetime | None, now: datetime) -> CheckResult:
-    """Judge the provider's certificate, which was found to be valid."""
+    """Check the remaining lifetime of the provider's certificate, which is otherwise valid."""
     subject = "certificate"
     if expires_at is None:
         return ok(subject, "none: plain http to this machine")
@@ -144,19 +139,21 @@ def check_certificate(expires_at: datetime | None, now: datetime) -> CheckResult
 
 
 def check_provider_status(status: int, server: str, key_origin: str) -> CheckResult:
-    """Judge how the provider answered a small question that carried our key."""
+    """Judge the provider's response to a small request with our key."""
     subject, server = "provider", printable(server)
     if status == _HTTP_OK:
-        return ok(subject, f"{server} is reachable and accepts the API key")
+        return ok(subject, f"{server} is reachable; API key accepted")
     fault = fault_from_status(status)
     error = SatelliteProviderError(reason="refused", url=server, status=status, fault=fault)
     if fault is ProviderFault.UNAUTHORIZED:
         return report_rejected_key(error, server, key_origin)
     match classify_fault(fault):
         case RateLimited():
-            return warning(subject, f"{server} throttles us ({status})", "wait before a download")
+            return warning(
+                subject, f"{server} limits our rate ({status})", "wait before a download"
+            )
         case Retryable():
-            return warning(subject, f"{server} has trouble ({status})", "try again later")
+            return warning(subject, f"{server} reports an error ({status})", "try again later")
         case _:
             found = f"{server} answered {status} to a listing"
             cure = "check that c11.satellite_provider_url is the address of a satellite-provider"
@@ -164,31 +161,31 @@ def check_provider_status(status: int, server: str, key_origin: str) -> CheckRes
 
 
 def report_invalid_listing(error: SatelliteProviderError) -> CheckResult:
-    """Return that who answered said something else than a provider does, such as "log in here"."""
-    cure = "is c11.satellite_provider_url the provider's address?"
+    """Report a response that is not a listing, such as a login page."""
+    cure = "check that c11.satellite_provider_url is the provider's address"
     return failed("provider", str(error), cure, error=error)
 
 
 def report_rejected_key(error: SatelliteProviderError, server: str, key_origin: str) -> CheckResult:
-    """Return that the provider did not take the key, which came from a variable or a file."""
-    found = f"{printable(server)} refuses the key ({error.status})"
+    """Report that the provider rejected the key, and where the key came from."""
+    found = f"{printable(server)} rejects the API key ({error.status})"
     cure = f"check the key, which came from {printable(key_origin)}"
     return failed("provider", found, cure, error=error)
 
 
 def check_log(file: str, problem: str | None) -> CheckResult:
-    """Judge where records go: without a log commands go on, and nobody can look back."""
+    """Check whether the log file is writable. Commands work without it, but leave no records."""
     if problem is None:
         return ok("log", file)
     return warning(
         "log",
-        f"{file} cannot be written ({problem}); commands go on without it",
-        "set log.file to a file in a folder that can be made and written",
+        f"{file} cannot be written ({problem}); commands continue without it",
+        "set log.file to a file in a writable folder",
     )
 
 
 def check_variables(unknown: Mapping[str, str | None]) -> Iterator[CheckResult]:
-    """Judge variables that look like settings and are none, each with what was meant, if known."""
+    """Yield a warning for each variable that is not a setting, with the likely name if known."""
     for name, meant in unknown.items():
         cure = Remedy.LIST_SETTINGS
         yield warning(
@@ -199,7 +196,7 @@ def check_variables(unknown: Mapping[str, str | None]) -> Iterator[CheckResult]:
 
 
 def check_mode(subject: str, mode: int, cure: str) -> CheckResult:
-    """Judge whether a folder is for its owner alone."""
+    """Check that only the owner can access a folder."""
     if mode & 0o077:
-        return warning(subject, f"others may look into it (mode {mode:04o})", cure)
-    return ok(subject, f"for its owner alone (mode {mode:04o})")
+        return warning(subject, f"accessible to other users (mode {mode:04o})", cure)
+    return ok(subject, f"accessible to its owner only (mode {mode:04o})")

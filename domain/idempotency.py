@@ -1,7 +1,7 @@
-"""Idempotency: the key of an operation, and what its record says to a caller who brings it.
+"""Idempotency: the key of an operation, and the state machine of its record.
 
-A record is in progress under a lease, or completed with a result, or failed for good. The record,
-not its value, says whether there is a result: a cached ``None`` is one.
+A record is in progress under a lease, completed with a result, or permanently failed. The state,
+not the value, says whether there is a result: a stored ``None`` is a result.
 """
 
 from collections.abc import Mapping
@@ -31,14 +31,14 @@ from tileferry.domain.validation import (
     unicode,
 )
 
-# Changing how keys are made would make finished work look new: a new form gets a new prefix.
+# If key generation changed, finished work would look new. A new algorithm needs a new prefix.
 _KEY_PREFIX = b"tileferry-idempotency-key-v1\n"
 _FINGERPRINT_PREFIX = b"tileferry-payload-v1\n"
 
 ABANDONED_AFTER = timedelta(days=30)
-"""So long after the end of its lease a claim that led to nothing may be forgotten.
+"""How long after the end of its lease an unfinished claim is kept.
 
-Until then it keeps another payload from its key, and lets its owner record what was done late.
+Until then another payload is rejected for the key, and the owner can still record a late result.
 """
 
 
@@ -48,7 +48,9 @@ def compute_idempotency_key(
     correlation_id: str | None = None,
     additional_params: Mapping[str, JsonValue] | None = None,
 ) -> str:
-    """Return the key of an operation: 64 hex digits that depend on the arguments' values alone."""
+    """Return the key of an operation: 64 hex digits that depend only on the values of the
+    arguments.
+    """
     for name, value in (("tenant_id", tenant_id), ("correlation_id", correlation_id)):
         if value is not None and not is_unicode(value):
             raise InvalidValueError(field=name, value=value, problem="must be text, or not given")
@@ -70,7 +72,7 @@ def compute_idempotency_key(
 
 
 def compute_payload_fingerprint(payload: JsonValue | bytes) -> str:
-    """Return what tells two payloads under one key apart: 64 hex digits."""
+    """Return a hash that distinguishes payloads under one key: 64 hex digits."""
     form, body = (
         (b"bytes\n", payload)
         if isinstance(payload, bytes)
@@ -81,7 +83,7 @@ def compute_payload_fingerprint(payload: JsonValue | bytes) -> str:
 
 @frozen(kw_only=True)
 class InProgress:
-    """Somebody is at it, until the lease ends."""
+    """An owner is working on the operation until the lease ends."""
 
     owner: str = field(validator=text)
     lease_expires_at: datetime = field(validator=aware)
@@ -89,7 +91,7 @@ class InProgress:
 
 @frozen(kw_only=True)
 class Completed:
-    """It was done; ``result`` is what the codec made of the return value."""
+    """The operation is done. ``result`` is the return value, encoded by the codec."""
 
     result: bytes = field(validator=instance(bytes))
     recorded_at: datetime = field(validator=aware)
@@ -97,7 +99,7 @@ class Completed:
 
 @frozen(kw_only=True)
 class PermanentFailure:
-    """It was tried and can never succeed; callers get the same failure again."""
+    """The operation can never succeed. Later callers get the same failure."""
 
     error_type: str = field(validator=text)
     error_message: str = field(validator=unicode)
@@ -109,61 +111,63 @@ RecordState: TypeAlias = InProgress | Completed | PermanentFailure
 
 @frozen(kw_only=True)
 class IdempotencyRecord:
-    """What a store holds under one key."""
+    """The stored record of one key."""
 
     key: str = field(validator=text)
     fingerprint: str = field(validator=text)
     epoch: int = field(default=1, validator=integer(1))
-    """Rises with each claim; a write from an older claim changes nothing."""
+    """Incremented by each claim. A write with an older epoch is rejected."""
     state: RecordState = field(validator=instance(InProgress, Completed, PermanentFailure))
     expires_at: datetime | None = field(default=None, validator=validators.optional(aware))
-    """When an outcome may be forgotten; ``None`` for never."""
+    """When an outcome may be removed; ``None`` for never."""
 
     def __attrs_post_init__(self) -> None:
         if isinstance(self.state, InProgress) and self.expires_at is not None:
             raise InvalidValueError(
                 field="IdempotencyRecord.expires_at",
                 value=self.expires_at,
-                problem="is for outcomes; work in progress ends with its lease",
+                problem="is for outcomes only; work in progress ends with its lease",
             )
 
     @property
     def owner(self) -> str:
-        """Who holds the claim; an outcome is nobody's."""
+        """The holder of the claim; ``"nobody"`` for an outcome."""
         return self.state.owner if isinstance(self.state, InProgress) else "nobody"
 
     def is_expired(self, now: datetime) -> bool:
-        """Tell whether the record may be treated as absent."""
+        """Return whether the record can be treated as absent."""
         check_aware(now)
         return self.expires_at is not None and self.expires_at <= now
 
     @property
     def removable_at(self) -> datetime | None:
-        """When a store may remove it: an outcome at its end, a claim once it is abandoned."""
+        """When a store may remove the record: an outcome when it expires, a claim when it is
+        abandoned.
+        """
         if isinstance(self.state, InProgress):
             return self.state.lease_expires_at + ABANDONED_AFTER
         return self.expires_at
 
     def is_removable(self, now: datetime) -> bool:
-        """Tell whether a store may remove it by now."""
+        """Return whether a store may remove the record now."""
         check_aware(now)
         return self.removable_at is not None and self.removable_at <= now
 
     def renew(
         self, owner: str, epoch: int, *, now: datetime, lease: timedelta
     ) -> "IdempotencyRecord":
-        """Return the record with a claim's lease extended; a lease that ran out stays lost."""
+        """Return the record with an extended lease. An expired lease cannot be renewed."""
         held = self._check_holder(owner, epoch)
         if held.lease_expires_at <= now:
-            raise self._build_lost_error(owner, f"the lease ran out at {held.lease_expires_at}")
+            raise self._build_lost_error(owner, f"the lease expired at {held.lease_expires_at}")
         return evolve(self, state=_build_lease(owner, now, lease))
 
     def complete(
         self, owner: str, epoch: int, result: bytes, *, now: datetime, keep: timedelta | None
     ) -> "IdempotencyRecord":
-        """Return the record with a claim's result, to be kept for ``keep``, or for ever.
+        """Return the record with the result of a claim, kept for ``keep`` or forever.
 
-        A lease that ran out does not matter while nobody has taken the key: what was done counts.
+        An expired lease is accepted unless another owner has claimed the key: finished work counts.
         """
         self._check_holder(owner, epoch)
         return self._with_outcome(Completed(result=result, recorded_at=now), now, keep)
@@ -171,7 +175,7 @@ class IdempotencyRecord:
     def fail(
         self, owner: str, epoch: int, error: Exception, *, now: datetime, keep: timedelta | None
     ) -> "IdempotencyRecord":
-        """Return the record with the failure that every later caller will get."""
+        """Return the record with the failure that every later caller gets."""
         self._check_holder(owner, epoch)
         failure = PermanentFailure(
             error_type=type(error).__name__, error_message=format_error(error), recorded_at=now
@@ -179,16 +183,18 @@ class IdempotencyRecord:
         return self._with_outcome(failure, now, keep)
 
     def release(self, owner: str, epoch: int, *, now: datetime) -> "IdempotencyRecord":
-        """Return the record with a claim given back: the next caller need not wait."""
+        """Return the record with the claim released, so that the next caller need not wait."""
         self._check_holder(owner, epoch)
         return evolve(self, state=InProgress(owner=owner, lease_expires_at=now))
 
     def _check_holder(self, owner: str, epoch: int) -> InProgress:
         state = self.state
         if not isinstance(state, InProgress):
-            raise self._build_lost_error(owner, "the work was finished before")
+            raise self._build_lost_error(owner, "the work is already finished")
         if (state.owner, self.epoch) != (owner, epoch):
-            raise self._build_lost_error(owner, f"epoch {epoch} is over, {state.owner} has it")
+            raise self._build_lost_error(
+                owner, f"epoch {epoch} has ended; {state.owner} holds the key"
+            )
         return state
 
     def _build_lost_error(self, owner: str, problem: str) -> IdempotencyLostError:
@@ -212,12 +218,12 @@ def claim(
     now: datetime,
     lease: timedelta,
 ) -> IdempotencyRecord:
-    """Return the record that ``owner``'s request leads to.
+    """Return the record that results from a claim by ``owner``.
 
-    It is a fresh claim when there is no record, or its lease or its life has ended; it is the
-    ``existing`` one, unchanged, when that holds an outcome to give back, or is a claim of the same
-    owner, who did not hear that it was granted. A key in somebody else's hands and a key with
-    another payload are refused.
+    The result is a new claim if there is no record, or if its lease or lifetime has ended. It is
+    the ``existing`` record, unchanged, if that has an outcome to return, or is a claim of the same
+    owner that did not receive the first response. A key held by another owner and a key with
+    another payload are rejected.
     """
     taken = _build_lease(owner, now, lease)
     if existing is not None and existing.key != key:
@@ -247,7 +253,7 @@ def claim(
 def require_record(
     existing: IdempotencyRecord | None, held: IdempotencyRecord
 ) -> IdempotencyRecord:
-    """Return the record that a claim wants to change; one that was cleared has taken it along."""
+    """Return the record that a claim is about to change; raise if it was cleared."""
     if existing is None:
         raise IdempotencyLostError(key=held.key, owner=held.owner, problem="the key was cleared")
     return existing

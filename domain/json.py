@@ -1,7 +1,7 @@
-"""JSON from somebody else: read whole or refused by the field that is wrong.
+"""Parses JSON from untrusted sources. Errors name the path of the invalid value.
 
-Python's own reader takes what JSON does not have (NaN), drops one of two equal keys, and passes on
-text that cannot be written again. Here each of these is an error, and it names its place.
+Python's parser accepts NaN, silently drops duplicate keys, and returns text that cannot be encoded
+again. Here each of these is an error.
 """
 
 import json
@@ -23,13 +23,13 @@ _PLAIN = frozenset({int, float, bool, type(None)})
 
 @frozen
 class _Invalid:
-    """Stands where something was that is no JSON, until it is known where that is."""
+    """A placeholder for an invalid value, until its path is known."""
 
     problem: str
 
 
 def parse_json(content: bytes, *, field: str, bytes_max: int) -> JsonValue:
-    """Return the value of ``content``; an ``InvalidValueError`` names the place below ``field``."""
+    """Parse ``content``. An ``InvalidValueError`` names the path below ``field``."""
     if len(content) > bytes_max:
         _refuse(field, f"{len(content)} bytes", f"is longer than {bytes_max} bytes")
     try:
@@ -43,17 +43,17 @@ def parse_json(content: bytes, *, field: str, bytes_max: int) -> JsonValue:
     except UnicodeDecodeError:
         _refuse(field, f"{len(content)} bytes", "is not UTF-8")
     except RecursionError:
-        _refuse(field, f"{len(content)} bytes", f"is nested over {DEPTH_MAX} deep")
+        _refuse(field, f"{len(content)} bytes", f"is nested more than {DEPTH_MAX} levels deep")
     except ValueError as error:
         _refuse(field, f"{len(content)} bytes", f"is not JSON: {error}")
     _check(value, field, 0)
-    return value  # type: ignore[no-any-return]  # all that is left is JSON
+    return value  # type: ignore[no-any-return]  # only JSON values are left
 
 
 def _check(value: Any, path: str, depth: int) -> None:
-    """Go through a value and refuse the first thing that is wrong, by its path."""
+    """Check a value recursively; raise for the first invalid part."""
     if depth > DEPTH_MAX:
-        _refuse(path, "…", f"is nested over {DEPTH_MAX} deep")
+        _refuse(path, "…", f"is nested more than {DEPTH_MAX} levels deep")
     if isinstance(value, _Invalid):
         _refuse(path, "…", value.problem)
     if isinstance(value, str):
@@ -61,7 +61,7 @@ def _check(value: Any, path: str, depth: int) -> None:
     elif isinstance(value, Mapping):
         for key, item in value.items():
             _check_text(key, path)
-            # A listing has millions of plain numbers: no path is written for those.
+            # A listing has millions of plain values. Building a path for each would be slow.
             if type(item) not in _PLAIN or depth == DEPTH_MAX:
                 _check(item, f"{path}.{key}", depth + 1)
     elif isinstance(value, list):
@@ -118,14 +118,14 @@ _NAMES = {str: "text", int: "a whole number", bool: "true or false"}
 
 @frozen
 class JsonObject:
-    """Some fields at a place; each is asked for as what it has to be."""
+    """The fields of a JSON object, with typed access. Errors name the path."""
 
     path: str
     fields: Mapping[str, JsonValue]
 
     @classmethod
     def from_value(cls, value: JsonValue, path: str) -> "JsonObject":
-        """Refuse what is no object."""
+        """Return the object; raise if ``value`` is not one."""
         if not isinstance(value, Mapping):
             raise InvalidValueError(
                 field=path, value=type(value).__name__, problem="must be an object"
@@ -133,7 +133,7 @@ class JsonObject:
         return cls(path, value)
 
     def check_version(self, version: int, *, remedy: Remedy | str) -> None:
-        """Refuse another version than the one that is known, before anything else is read."""
+        """Raise unless the object has this version. Call it before reading other fields."""
         found = self.get("version", int)
         if found != version:
             raise InvalidValueError(
@@ -144,7 +144,7 @@ class JsonObject:
             )
 
     def check_names(self, names: Collection[str], *, optional: Collection[str] = ()) -> None:
-        """Refuse a field that is missing, and one that is not known: it may be a misspelt one."""
+        """Raise for missing and for unknown fields, which may be typing errors."""
         for name in names:
             if name not in self.fields:
                 raise self.build_error(name, "is missing")
@@ -153,53 +153,50 @@ class JsonObject:
                 raise self.build_error(name, "is not known")
 
     def get(self, name: str, kind: type[Kind]) -> Kind:
-        """Return a field of the kind that it must be; ``True`` is not a number."""
+        """Return a field of type ``kind``. ``True`` is not accepted as a number."""
         value = self.fields.get(name)
         if type(value) is not kind:
             raise self.build_error(name, f"must be {_NAMES[kind]}")
         return value
 
     def get_list(self, name: str) -> Sequence[JsonValue]:
-        """Return a field that must be a list."""
         value = self.fields.get(name)
         if not isinstance(value, list | tuple):
             raise self.build_error(name, "must be a list")
         return value
 
     def get_number(self, name: str) -> float:
-        """Return a field that must be a number, whole or not."""
+        """Return a numeric field, integer or not."""
         value = self.fields.get(name)
         if type(value) not in {int, float}:
             raise self.build_error(name, "must be a number")
-        return float(value)  # type: ignore[arg-type]  # it is one of the two
+        return float(value)  # type: ignore[arg-type]  # it is an int or a float
 
     def get_enum(self, name: str, kind: type[Member]) -> Member:
-        """Return a field that must be one of a few words."""
         value = self.fields.get(name)
         if value not in list(kind):
             raise self.build_error(name, f"must be one of {', '.join(kind)}")
         return kind(value)
 
     def get_datetime(self, name: str) -> datetime:
-        """Return a field that must be a time with a time zone."""
+        """Return a field that is a time with a time zone."""
         return parse_datetime(self.get(name, str), field=f"{self.path}.{name}")
 
     def get_date(self, name: str) -> date:
-        """Return a field that must be a date, in the one form in which dates are written."""
+        """Return a field that is an ISO date."""
         found = parse_date(self.get(name, str))
         if found is None:
             raise self.build_error(name, "must be a date, such as 2024-01-31")
         return found
 
     def build_error(self, name: str, problem: str) -> InvalidValueError:
-        """Return the error about one field."""
         return InvalidValueError(
             field=f"{self.path}.{name}", value=self.fields.get(name), problem=problem
         )
 
     @contextmanager
     def locate_errors(self, name: str | None = None) -> Iterator[None]:
-        """Let what a value says of its own fields be said of the field it was made from."""
+        """Rewrite errors of a value's own fields to the path of the JSON field."""
         path = self.path if name is None else f"{self.path}.{name}"
         try:
             yield

@@ -1,4 +1,4 @@
-"""Who can ask a state machine for a move."""
+"""State machines: actors, declared transitions and the changes they make."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -12,15 +12,15 @@ from tileferry.domain.validation import aware, check_aware, instance, text
 
 
 class Actor(StrEnum):
-    """The part that somebody plays when a state changes; audit events carry its value."""
+    """The role that makes a transition. Audit events contain its value."""
 
     OPERATOR = "operator"
-    """A human, through the command line or a program that embeds tileferry."""
+    """A human, using the command line or a program that embeds tileferry."""
     SCHEDULER = "scheduler"
     """The control plane's automation."""
     WORKER = "worker"
     SWEEPER = "sweeper"
-    """Looks for work whose worker has gone."""
+    """Finds work whose worker is lost."""
     VALIDATOR = "validator"
     EXTRACTOR = "extractor"
     CONSUMER = "consumer"
@@ -30,15 +30,15 @@ _ABSENT = "absent"
 
 
 class Stateful(Protocol):
-    """What goes through a state machine."""
+    """An object with a state machine."""
 
     @property
     def subject(self) -> str:
-        """How a message names it."""
+        """The name of the object in messages."""
 
     @property
     def status(self) -> StrEnum:
-        """Where it stands."""
+        """The current status."""
 
 
 T = TypeVar("T", bound=Stateful)
@@ -47,29 +47,31 @@ S = TypeVar("S", bound=StrEnum)
 
 @frozen(kw_only=True)
 class Change(Generic[T]):
-    """One transition taken: what was, what is, by whom, when and why."""
+    """One transition that was made: the states before and after, the actor, the time and the
+    reason.
+    """
 
     transition: str = field(validator=text)
     actor: Actor = field(validator=instance(Actor))
     before: T | None
-    """``None`` when the transition creates."""
+    """``None`` if the transition creates the object."""
     after: T
     reason: str | None = field(default=None, validator=validators.optional(text))
     at: datetime = field(validator=aware)
     record: DecisionRecord | None = None
-    """The retry decision behind it, if there was one, with all that recomputes it."""
+    """The retry decision behind it, with all inputs; ``None`` if there was none."""
 
 
 @frozen(kw_only=True)
 class Transition(Generic[S]):
-    """A move that may be made: from where, to where, and by whom."""
+    """A declared transition: its statuses before and after, and its actors."""
 
     name: str
     moves: tuple[tuple[S | None, S], ...]
     """Pairs of status before and after; the status before creation is ``None``."""
     actors: tuple[Actor, ...]
     reason_from: tuple[Actor, ...] = ()
-    """The actors for whom this is an override, and who must say why."""
+    """The actors for whom this is an override that needs a reason."""
 
     def permit(
         self,
@@ -79,9 +81,9 @@ class Transition(Generic[S]):
         now: datetime,
         reason: str | None = None,
     ) -> None:
-        """Refuse a status, an actor or a missing reason that the declaration does not allow."""
+        """Raise if the status or actor is not allowed, or if a required reason is missing."""
         check_aware(now)
-        if not isinstance(actor, Actor):  # its text would pass, and then slip by other checks
+        if not isinstance(actor, Actor):  # a plain string would fail identity checks later
             raise InvalidValueError(field="actor", value=actor, problem="must be an Actor")
         sources = [source for source, _ in self.moves]
         if status not in sources:
@@ -102,7 +104,7 @@ class Transition(Generic[S]):
         reason: str | None = None,
         record: DecisionRecord | None = None,
     ) -> Change[T]:
-        """Return the change to ``after``, which must stand where a declared move leads."""
+        """Return the change to ``after``; raise if no declared move leads to its status."""
         status = None if before is None else before.status
         if (status, after.status) not in self.moves:
             raise self.build_error(after.subject, status, actor, f"it would become {after.status}")
@@ -125,7 +127,7 @@ class Transition(Generic[S]):
         *,
         remedy: Remedy | str = "",
     ) -> IllegalTransitionError:
-        """Return the error that says why this is not possible."""
+        """Return the error that says why the transition is not possible."""
         return IllegalTransitionError(
             subject=subject,
             transition=self.name,

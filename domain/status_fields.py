@@ -1,4 +1,4 @@
-"""Ties the fields of a value to its status, as data: what the database's CHECKs will say too."""
+"""Declares which fields are filled in which status, like the database's CHECK constraints."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -13,7 +13,7 @@ S = TypeVar("S", bound=StrEnum)
 
 @frozen(kw_only=True)
 class StatusFields:
-    """Which fields one status fills; of those that any shape names, the rest stay empty.
+    """The fields that one status fills. Other fields named by any status must be empty.
 
     ``None``, zero and ``False`` are empty.
     """
@@ -28,7 +28,7 @@ class StatusFields:
 
 
 def check_status_fields(value: object, status: S, shapes: Mapping[S, StatusFields]) -> None:
-    """Refuse a value whose fields do not fit its status."""
+    """Raise if the fields of a value do not match its status."""
     shape = shapes[status]
     for name in shape.required:
         if not getattr(value, name):
@@ -41,7 +41,7 @@ def check_status_fields(value: object, status: S, shapes: Mapping[S, StatusField
 
 
 def field_conflict(value: object, name: str, problem: str) -> InvalidValueError:
-    """Return the error about one field of ``value`` that contradicts the others."""
+    """Return the error for a field of ``value`` that contradicts the others."""
     return InvalidValueError(
         field=f"{type(value).__name__}.{name}", value=getattr(value, name), problem=problem
     )

@@ -1,7 +1,7 @@
-"""What a run is to do: typed work, and the payload in which the queue keeps it.
+"""The work of a run: typed values, their queue payloads, and the verdict on the result.
 
-A payload has a version. A worker that meets one it does not know, or that somebody has changed,
-refuses it by the field that is wrong; such a run is given up, and never half understood.
+Payloads are versioned. A worker rejects a payload with an unknown version or an invalid field, and
+the run is given up.
 """
 
 from typing import ClassVar, TypeAlias, assert_never
@@ -24,12 +24,12 @@ from tileferry.domain.tiles.area import AREA_FIELDS, Area, area_to_json, parse_a
 from tileferry.domain.validation import instance, name
 
 WORK_VERSION = 1
-_NEWER = "let a worker of the release that submitted it have it"
+_NEWER = "use a worker of the release that submitted it"
 
 
 @frozen(kw_only=True)
 class AcquirePartition:
-    """Extract one partition's area, seal it, and have it judged."""
+    """Acquire one partition: download its area, seal it and have it judged."""
 
     kind: ClassVar[RunKind] = RunKind.ACQUIRE_PARTITION
     key: PartitionKey = field(validator=instance(PartitionKey))
@@ -37,16 +37,15 @@ class AcquirePartition:
 
     @property
     def source(self) -> str:
-        """The queue's gate: the source that is asked."""
+        """The source whose gate applies."""
         return self.key.source
 
     @property
     def dedupe_key(self) -> str:
-        """The partition alone: two runs of it would compete, whatever the areas they name."""
+        """The partition only: two runs of it would compete, even with different areas."""
         return f"{self.kind.value}/{self.key}"
 
     def to_payload(self) -> dict[str, JsonValue]:
-        """Return the work in JSON's terms."""
         return {
             "version": WORK_VERSION,
             "source": self.key.source,
@@ -63,13 +62,13 @@ class DownloadArea:
 
     kind: ClassVar[RunKind] = RunKind.DOWNLOAD_AREA
     source: str = field(validator=name)
-    """The queue's gate: the provider's source."""
+    """The source whose gate applies."""
     flight_id: str = field(validator=name)
     area: Area = field(validator=instance(Area))
 
     @property
     def dedupe_key(self) -> str:
-        """The whole request: another area of the same flight is other work."""
+        """The whole request: another area of the same flight is different work."""
         area = self.area
         zooms = ",".join(map(str, area.zoom_levels))
         return (
@@ -78,7 +77,6 @@ class DownloadArea:
         )
 
     def to_payload(self) -> dict[str, JsonValue]:
-        """Return the work in JSON's terms."""
         return {
             "version": WORK_VERSION,
             "source": self.source,
@@ -89,20 +87,19 @@ class DownloadArea:
 
 @frozen(kw_only=True)
 class UploadFlight:
-    """Upload what a flight captured and has not delivered yet."""
+    """Upload the pending captures of a flight."""
 
     kind: ClassVar[RunKind] = RunKind.UPLOAD_FLIGHT
     source: str = field(validator=name)
-    """The queue's gate: the provider's source."""
+    """The source whose gate applies."""
     flight_id: str = field(validator=name)
 
     @property
     def dedupe_key(self) -> str:
-        """The flight: an upload takes all that waits."""
+        """The flight: an upload sends all its pending tiles."""
         return f"{self.kind.value}/{self.source}/{self.flight_id}"
 
     def to_payload(self) -> dict[str, JsonValue]:
-        """Return the work in JSON's terms."""
         return {"version": WORK_VERSION, "source": self.source, "flight_id": self.flight_id}
 
 
@@ -110,7 +107,7 @@ Work: TypeAlias = AcquirePartition | DownloadArea | UploadFlight
 
 
 def parse_work(kind: RunKind, payload: JsonValue) -> Work:
-    """Read what ``payload()`` of this kind of work wrote; anything else is refused by its field."""
+    """Parse the output of ``to_payload`` for this kind of work. Errors name the invalid field."""
     data = JsonObject.from_value(payload, "payload")
     data.check_version(WORK_VERSION, remedy=_NEWER)
     match kind:
@@ -143,7 +140,10 @@ _COMPLETE_OUTCOMES = (DownloadOutcome.SUCCESS, DownloadOutcome.IDEMPOTENT_NO_OP)
 
 
 def judge_download(run_id: RunId, report: DownloadBatchReport) -> Verdict:
-    """Pass a complete download, remark on what the gates did to it, and refuse to end any other."""
+    """Return the verdict on a complete download; raise if it is incomplete.
+
+    Tiles that a gate rejected or downgraded make it ``needs_review``.
+    """
     if report.outcome not in _COMPLETE_OUTCOMES:
         raise IncompleteWorkError(
             what=f"the download for flight {report.flight_id}",
@@ -151,9 +151,9 @@ def judge_download(run_id: RunId, report: DownloadBatchReport) -> Verdict:
             f"{report.tiles_missing} were missing",
         )
     remarks = {
-        "downgraded: older than the sector's freshness limit": report.tiles_downgraded,
-        "refused for their resolution": report.tiles_rejected_resolution,
-        "refused as too old": report.tiles_rejected_freshness,
+        "downgraded for age": report.tiles_downgraded,
+        "rejected for their resolution": report.tiles_rejected_resolution,
+        "rejected as too old": report.tiles_rejected_freshness,
     }
     return _build_verdict(
         run_id, [f"{count} tiles {why}" for why, count in remarks.items() if count]
@@ -161,16 +161,19 @@ def judge_download(run_id: RunId, report: DownloadBatchReport) -> Verdict:
 
 
 def judge_upload(run_id: RunId, report: UploadBatchReport) -> Verdict:
-    """Pass a complete upload, remark on tiles that need a human, and refuse to end any other."""
+    """Return the verdict on a complete upload; raise if it is incomplete.
+
+    Tiles that need an operator make it ``needs_review``.
+    """
     waiting = report.next_retry_at_s is not None
     if report.outcome is UploadOutcome.FAILURE or waiting:
         raise IncompleteWorkError(
             what=f"the upload of flight {report.flight_id}",
-            problem=f"{report.tiles_rejected} tiles were rejected and may still be tried",
+            problem=f"{report.tiles_rejected} tiles were rejected and can be retried",
         )
     remarks = {
         "are given up": report.tiles_given_up,
-        "wait, and cannot be read from the cache: ingest them again": report.tiles_unreadable,
+        "are pending but cannot be read from the cache; ingest them again": report.tiles_unreadable,
     }
     return _build_verdict(
         run_id, [f"{count} tiles {why}" for why, count in remarks.items() if count]

@@ -1,1 +1,1 @@
-"""C12, the operator's tooling: what people and schedulers start."""
+"""C12, the operator's tooling: the CLI, the worker, the Python API, and their wiring."""

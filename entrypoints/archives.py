@@ -1,4 +1,4 @@
-"""Archives: what an export is to have, where it goes, and what an import reads."""
+"""Builds the request, target and source of archive exports and imports."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -32,10 +32,9 @@ def build_export_request(
     name: str | None = None,
     attribution: str | None = None,
 ) -> ExportRequest:
-    """Ask for tiles of the cache; what is not given is all of them, as the configuration has them.
+    """Return a request for tiles of the cache; omitted filters select all of them.
 
-    Whom the configuration names for the pictures of its own source is not named for those of
-    another.
+    The configured attribution is used only for tiles of the configured source.
     """
     chosen = config.source if source is None else source
     credited = get_credits(config)["attribution"] if chosen == config.source else None
@@ -51,7 +50,6 @@ def build_export_request(
 
 
 def build_archive_target(form: ArchiveFormat, path: Path, *, replace: bool) -> ArchiveTarget:
-    """Say where an export goes."""
     match form:
         case ArchiveFormat.TREE:
             return TreeTarget(path=path, replace=replace)
@@ -64,7 +62,9 @@ def build_archive_target(form: ArchiveFormat, path: Path, *, replace: bool) -> A
 
 
 def detect_import_format(path: Path) -> ArchiveFormat:
-    """Return the format of an archive: a folder is a tree, a file is MBTiles unless named so."""
+    """Return the format of an archive: a folder is a tree; a file is MBTiles unless its suffix says
+    PMTiles.
+    """
     if path.is_dir():
         return ArchiveFormat.TREE
     named = detect_format(path.name)
@@ -74,7 +74,9 @@ def detect_import_format(path: Path) -> ArchiveFormat:
 def build_archive_source(
     form: ArchiveFormat, path: Path, *, check: Callable[[], object]
 ) -> ArchiveSource:
-    """Say what an import reads; ``check`` is called on the way, and may end it by raising."""
+    """Return the source that an import reads; ``check`` is called regularly and may raise to stop
+    it.
+    """
     match form:
         case ArchiveFormat.TREE:
             return TreeSource(path, check=check)

@@ -1,4 +1,4 @@
-"""What a program gives, in the forms that are handy there."""
+"""Converts arguments of embedding programs from convenient forms to domain values."""
 
 from pathlib import Path
 
@@ -10,12 +10,12 @@ SectorLike = SectorClass | str
 
 
 def to_bbox(bbox: BBoxLike) -> BBox:
-    """Return a box that may be written as ``W,S,E,N``."""
+    """Return a bounding box; text has the form ``W,S,E,N``."""
     return BBox.parse(bbox) if isinstance(bbox, str) else bbox
 
 
 def to_sector(sector: SectorLike) -> SectorClass:
-    """Return a sector that may be given by its name."""
+    """Return a sector class; text is its name."""
     try:
         return SectorClass(sector)
     except ValueError:
@@ -28,8 +28,8 @@ def to_sector(sector: SectorLike) -> SectorClass:
 
 
 def check_one_landing_source(record: Path | None, *, on_ground: bool) -> None:
-    """Refuse two answers to the question whether the aircraft has landed."""
-    if not isinstance(on_ground, bool):  # any word is true to Python, "no" as well
+    """Reject a flight record combined with ``on_ground``: only one may confirm the landing."""
+    if not isinstance(on_ground, bool):  # any text is truthy, even "no"
         raise InvalidValueError(
             field="on_ground", value=on_ground, problem="must be True or False: it is your word"
         )

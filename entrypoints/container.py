@@ -83,7 +83,7 @@ class Container(containers.DeclarativeContainer):
     )
     """Receives the progress events of all parts."""
     in_run = providers.Dependency(instance_of=bool, default=providers.Object(False))  # noqa: FBT003  # a provider, not a flag
-    """Whether calls belong to queued runs: then the queue waits for a source, not the call."""
+    """Whether calls belong to queued runs: then long waits are left to the queue."""
     database = providers.Resource(factories.open_database, config)
     cache_root = config.provided.c11.cache_root
     metadata_store = providers.Singleton(PostgresTileMetadataStore, database=database, clock=clock)

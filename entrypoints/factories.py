@@ -1,4 +1,4 @@
-"""Parts of the product, made from the configuration; the container puts them together."""
+"""Factories of the parts that the container assembles, configured by the settings."""
 
 import logging
 import socket
@@ -73,7 +73,7 @@ from tileferry.entrypoints.logs import get_structured_logger
 
 
 def open_database(config: Config) -> Iterator[Database]:
-    """Connect to the configured database, or to the embedded one, which is started."""
+    """Connect to the configured database, or start the embedded one and connect to it."""
     url = config.database_url
     address = start_embedded(config.data_dir) if url is None else url.get_secret_value()
     database = Database.from_url(address)
@@ -94,7 +94,7 @@ def build_cache_budget(
     store: SegmentTileStore,
     journals: FileJournalStore,
 ) -> CacheBudget:
-    """Set the limits that a cache of this size has."""
+    """Return the cache budget with its configured limits."""
 
     def reclaim() -> None:
         store.forget_locations()
@@ -105,8 +105,7 @@ def build_cache_budget(
         disk=disk,
         reclaim=reclaim,
         before_eviction=journals.discard_complete,
-        # One process at a time has the cache's lock, so a promise by this name that is found there
-        # was made by one that died.
+        # Only the lock holder can reserve space, so an existing reservation with this id is stale.
         reservation_id=f"{socket.gethostname()}:{config.c11.cache_root}",
         budget_bytes=get_budget_bytes(config, disk),
         free_space_reserve_bytes=get_reserve_bytes(config, disk),
@@ -114,20 +113,20 @@ def build_cache_budget(
 
 
 def open_http_client(address: ProviderAddress) -> Iterator[httpx.Client]:
-    """Open a client for the provider."""
+    """Open an HTTP client for the provider."""
     with new_client(address) as client:
         yield client
 
 
 def open_transport(address: ProviderAddress) -> Iterator[PyreqwestTransport]:
-    """Open the connections that tiles are fetched by."""
+    """Open the connections for tile requests."""
     lane = PyreqwestTransport(address)
     yield lane
     lane.close()
 
 
 def build_download_settings(config: Config, *, in_run: bool) -> DownloadSettings:
-    """Set the policy and the gate of downloads."""
+    """Return the retry policy and the quality gate of downloads."""
     c11, policy = config.c11, build_download_policy(config.c11)
     return DownloadSettings(
         policy=limit_to_run(policy) if in_run else policy,
@@ -138,14 +137,14 @@ def build_download_settings(config: Config, *, in_run: bool) -> DownloadSettings
 
 
 def open_fdr(root: Path, clock: SystemClock) -> Iterator[FileFdrClient]:
-    """Open the recorder."""
+    """Open the flight data recorder."""
     recorder = FileFdrClient(root=root, clock=clock)
     yield recorder
     recorder.close()
 
 
 def build_retry_config(config: Config) -> C11RetryConfig:
-    """Set the bounds of upload retries."""
+    """Return the limits of upload retries."""
     c11 = config.c11
     return C11RetryConfig(
         max_in_call_retries=c11.max_in_call_retries,
@@ -156,7 +155,7 @@ def build_retry_config(config: Config) -> C11RetryConfig:
 
 
 def build_upload_settings(config: Config) -> UploadSettings:
-    """Set how large batches are, and who counts rejections."""
+    """Return the batch limits of uploads, and which part counts rejections."""
     c11 = config.c11
     return UploadSettings(
         batch_tiles_max=c11.upload_batch_tiles,
@@ -191,19 +190,19 @@ def assemble_tile_uploader(
 
 
 def build_response_limits(config: Config) -> ResponseLimits:
-    """Set how large and how slow an answer may be."""
+    """Return the size and time limits of responses."""
     c11 = config.c11
     return ResponseLimits(tile_bytes_max=c11.max_tile_bytes, deadline_s=c11.response_deadline_s)
 
 
 def open_background_executor() -> Iterator[ThreadPoolExecutor]:
-    """Start the one thread that commits beside the work."""
+    """Start the single thread that commits in the background."""
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="tileferry-commit") as executor:
         yield executor
 
 
 def open_audit_trail(config: Config, audit_log: Callable[[], AuditSink]) -> Iterator[AuditTrail]:
-    """Open the configured sinks."""
+    """Open the configured audit sinks."""
     with ExitStack() as closing:
         makers: dict[SinkName, Callable[[], AuditSink]] = {
             SinkName.POSTGRES: audit_log,
@@ -227,7 +226,7 @@ def _open_jsonl_sink(path: Path, closing: ExitStack) -> JsonLinesAuditSink:
 def build_idempotency_store(
     config: Config, database: Database, audit_log: Callable[[], PostgresAuditLog]
 ) -> PostgresIdempotencyStore:
-    """Have outcomes and their events committed together where the audit is in Postgres."""
+    """Return a store that commits outcomes with their events when the audit log is in Postgres."""
     chained = SinkName.POSTGRES in config.audit.sinks
     return PostgresIdempotencyStore(database=database, audit_sink=audit_log() if chained else None)
 
@@ -235,7 +234,7 @@ def build_idempotency_store(
 def build_retry_policies(
     config: Config, *, in_run: bool = False
 ) -> dict[RetryCategory, RetryPolicy]:
-    """Return the policy of each category as it is set."""
+    """Return the configured policy of each category."""
     found = dict(build_category_policies(config.retry))
     if in_run:
         found[RetryCategory.API_REQUEST] = limit_to_run(found[RetryCategory.API_REQUEST])
@@ -243,7 +242,7 @@ def build_retry_policies(
 
 
 def build_work_policies(config: Config) -> WorkPolicies:
-    """Say what runs and partitions are allowed."""
+    """Return the policies of runs and partitions."""
     partitions = config.partitions
     age = partitions.max_age_days
     return WorkPolicies(
@@ -258,19 +257,18 @@ def build_work_policies(config: Config) -> WorkPolicies:
 
 
 def build_work_store(config: Config, opened: Database) -> PostgresWorkStore:
-    """Have changes and their events committed together where the audit is in Postgres."""
+    """Return a store that commits changes with their events when the audit log is in Postgres."""
     return PostgresWorkStore(database=opened, audited=SinkName.POSTGRES in config.audit.sinks)
 
 
 def open_run_queue(opened: Database) -> Iterator[PostgresRunQueue]:
-    """Open the queue; it listens on a connection of its own once somebody waits."""
+    """Open the queue; the first waiter opens a separate connection for notifications."""
     queue = PostgresRunQueue(database=opened)
     yield queue
     queue.close()
 
 
 def build_validation_rules(config: Config, settings: DownloadSettings) -> ValidationRules:
-    """Say what the validator accepts."""
     partitions = config.partitions
     return ValidationRules(
         max_missing_share=partitions.max_missing_share,
@@ -281,19 +279,18 @@ def build_validation_rules(config: Config, settings: DownloadSettings) -> Valida
 
 
 def get_budget_bytes(config: Config, disk: SystemDisk) -> int:
-    """Say how large the cache may grow."""
+    """Return the maximum size of the cache."""
     limit = config.c6.budget_bytes
     return compute_default_budget_bytes(disk.total_bytes()) if limit is None else limit
 
 
 def get_reserve_bytes(config: Config, disk: SystemDisk) -> int:
-    """Say how much of a disk stays free."""
+    """Return how much of the disk must stay free."""
     reserve = config.c6.free_space_reserve_bytes
     return compute_default_reserve_bytes(disk.total_bytes()) if reserve is None else reserve
 
 
 def build_worker_settings(config: Config) -> WorkerSettings:
-    """Set how a worker goes about it."""
     worker = config.worker
     return WorkerSettings(
         lease_s=worker.lease_s,

@@ -1,4 +1,4 @@
-"""Health checks of an installation, each after the checks that it needs."""
+"""Health checks of an installation, ordered by their dependencies."""
 
 import errno
 import os
@@ -32,7 +32,7 @@ _OK = 200
 
 
 def check_health(file: Path | None = None) -> Iterator[CheckResult]:
-    """Yield what each check of an installation found; a check without its basis is skipped.
+    """Yield the result of each check; a check is skipped when one that it needs failed.
 
     Read-only, except that it starts (or creates) the embedded database.
     """
@@ -45,13 +45,13 @@ def check_health(file: Path | None = None) -> Iterator[CheckResult]:
 
 @define
 class _HealthChecks:
-    """Opens the installation when its configuration has proved valid."""
+    """The checks; they open the installation once its configuration is valid."""
 
     file: Path | None
     _installation: Installation | None = field(default=None, init=False)
 
     def checks(self) -> Iterator[HealthCheck]:
-        """Yield the checks, each after what it needs."""
+        """Yield the checks in order of their dependencies."""
         configured = "configuration"
         yield HealthCheck(subject="Python", look=self._check_python)
         yield HealthCheck(subject=configured, look=self._check_configuration)
@@ -72,12 +72,12 @@ class _HealthChecks:
 
     @property
     def config(self) -> Config:
-        """The configuration, once it has proved valid."""
+        """The configuration; available once it is valid."""
         return self.installation.config
 
     @property
     def installation(self) -> Installation:
-        """The installation, once its configuration has proved valid."""
+        """The installation; available once its configuration is valid."""
         assert self._installation is not None  # noqa: S101  # every check needs the configuration
         return self._installation
 
@@ -185,7 +185,7 @@ class _HealthChecks:
         return health.check_provider_status(status, signs.server, self._key_origin)
 
     def _check_tile(self, host: str) -> CheckResult:
-        """Ask a tile server for the whole world: a map of a part of it need not have that."""
+        """Request the zoom 0 tile; a server with a regional map may lack it."""
         try:
             self.installation.provider.fetch_tile(
                 TileId(source=self.config.source, zoom=0, x=0, y=0)

@@ -54,7 +54,7 @@ from tileferry.entrypoints.logs import log_to
 from tileferry.entrypoints.worker_factory import KINDS_IN_CACHE
 
 
-def _check_config(instance: object, attribute: "Attribute[Config]", value: object) -> None:  # noqa: ARG001  # as attrs calls it
+def _check_config(instance: object, attribute: "Attribute[Config]", value: object) -> None:  # noqa: ARG001  # signature of attrs validators
     if not isinstance(value, Config):
         raise InvalidValueError(
             field="config",
@@ -81,12 +81,11 @@ class Installation:
     listener: ProgressListener = field(default=NULL_LISTENER, kw_only=True)
     """Receives the progress of all work as events."""
     clock: Clock = field(factory=SystemClock, kw_only=True)
-    """Every wait goes by this clock."""
+    """Used for every wait."""
     in_run: bool = field(default=False, kw_only=True)
-    """Whether calls belong to queued runs: then the queue waits for a source, not the call."""
+    """Whether calls belong to queued runs: then long waits are left to the queue."""
     log_console: Console | None = field(default=None, kw_only=True)
-    """Where warnings are shown while the configured log file is written; by default no logging
-    is set up."""
+    """Shows warnings while the configured log file is written; without it, no logging is set up."""
     _container: Container = field(init=False, repr=False)
     _resources: ExitStack = field(factory=ExitStack, init=False, repr=False)
     _is_schema_checked: bool = field(default=False, init=False, repr=False)
@@ -111,7 +110,7 @@ class Installation:
         return self
 
     def close(self) -> None:
-        """Close everything that was opened, for good; closing again is harmless."""
+        """Close everything that was opened, permanently; closing twice is harmless."""
         self._state = _State.CLOSED
         self._resources.close()
 
@@ -129,15 +128,15 @@ class Installation:
     # the database
 
     def upgrade_database(self) -> SchemaStatus:
-        """Bring the schema to what this version needs. Running it again is harmless."""
+        """Upgrade the schema to the revision that this version needs; repeating it is harmless."""
         return upgrade(self._opened.database())
 
     def get_schema_status(self) -> SchemaStatus:
-        """Return which revision the schema is at, and which one this version needs."""
+        """Return the current revision of the schema, and the one that this version needs."""
         return get_schema_status(self._opened.database())
 
     def get_server_version(self) -> str:
-        """Return the version of the database server; one that is too old is refused."""
+        """Return the version of the database server; raise if it is too old."""
         return self._opened.database().check_server()
 
     def get_database_time(self) -> datetime:
@@ -147,7 +146,9 @@ class Installation:
     # transfers
 
     def hold_cache(self) -> AbstractContextManager[None]:
-        """Lock the cache while a block lasts, after checking that the database belongs to it."""
+        """Lock the cache for the duration of a block, after checking that the database belongs to
+        it.
+        """
         return self._opened.cache_session().hold()
 
     def build_downloader(self, *, max_failures_share: float | None = None) -> HttpTileDownloader:
@@ -166,9 +167,9 @@ class Installation:
     def select_flight_records(
         self, flight: str, record: Path | None, *, on_ground: bool
     ) -> FlightRecords | None:
-        """Return what says that the aircraft has landed: the operator, a file or the configuration.
+        """Return the confirmation of the landing: from the operator, a file or the configuration.
 
-        ``None`` stands for the configuration, which ``build_uploader`` asks by default.
+        ``None`` selects the configuration, the default of ``build_uploader``.
         """
         if on_ground:
             now = datetime.fromtimestamp(self.clock.now(), UTC)
@@ -181,7 +182,7 @@ class Installation:
         return self._opened.provider()
 
     def probe_provider(self, path: str) -> ProviderProbe:
-        """Call the provider once, and return what its answer shows of the server."""
+        """Call the provider once, and return what its response reveals about the server."""
         return probe_provider(self._opened.http_client(), path)
 
     @property
@@ -279,7 +280,7 @@ class Installation:
 
     @property
     def inspector(self) -> WorkInspector:
-        """Shows a run, a partition or a source with all that is recorded about it."""
+        """Shows a run, a partition or a source with its complete record."""
         return self._checked.inspection()
 
     @property
@@ -331,11 +332,11 @@ class Installation:
             in_run=True,
         )
         with own:
-            container = own._checked  # of this class
+            container = own._checked  # private access within the class
             make_folder(self.config.partitions.raw_root, setting="partitions.raw_root")
             if not KINDS_IN_CACHE.isdisjoint(kinds):
                 container.cache_identity().check()
-            container.provider()  # a bad setting must not be taken for a fault of the runs
+            container.provider()  # fail on a bad setting here, before it fails the runs
             yield container.worker(
                 name=name,
                 kinds=kinds,
@@ -344,7 +345,7 @@ class Installation:
                 check_stop=check_stop,
             )
 
-    # what it is built from
+    # internals
 
     @property
     def _opened(self) -> Container:
@@ -353,7 +354,7 @@ class Installation:
 
     @property
     def _checked(self) -> Container:
-        """The container, over a database whose schema is current."""
+        """The container, after checking that the schema is current."""
         container = self._opened
         if not self._is_schema_checked:
             get_schema_status(container.database()).check()

@@ -1,4 +1,4 @@
-"""The log: records as their contract has them in a file, and warnings for people on stderr."""
+"""Logging: JSON records in a file, and warnings for people on stderr."""
 
 import contextlib
 import fcntl
@@ -24,12 +24,12 @@ from tileferry.entrypoints.config import LogConfig
 FILE_BYTES_MAX = 16 * 1024 * 1024
 FILES_KEPT = 4
 SHOWN_PER_KIND = 3
-"""What repeats for every tile would fill the terminal; the file has it all."""
+"""Messages that repeat for every tile would fill the terminal; the file has all of them."""
 TEXT_CHARS_MAX = 2_000
 
 _SHOWN_BY_COMMANDS = frozenset(
     {
-        "retry.attempt",  # the progress counts it down
+        "retry.attempt",  # the progress display shows the countdown
         "retry.exhausted",
         "audit.retry_attempt",
         "audit.retry_exhausted",
@@ -44,13 +44,13 @@ _SHOWN_BY_COMMANDS = frozenset(
         "partition.override",
     }
 )
-"""Kinds that a command tells of itself, in its own words."""
+"""Kinds that the commands report themselves."""
 
 _JSON_RENDERER = structlog.processors.JSONRenderer(ensure_ascii=False, separators=(",", ":"))
 
 
 def get_structured_logger(name: str) -> StructuredLogger:
-    """Return a structlog logger whose records go where all others go."""
+    """Return a structlog logger that writes through the standard ``logging`` handlers."""
     logger = structlog.wrap_logger(
         logging.getLogger(name),
         processors=[structlog.stdlib.render_to_log_kwargs],
@@ -61,16 +61,17 @@ def get_structured_logger(name: str) -> StructuredLogger:
 
 @contextmanager
 def log_to(config: LogConfig, console: Console) -> Iterator[None]:
-    """Send what is logged while the block lasts to the file, and what people must see to them.
+    """Log to the file, and show warnings on the console, for the duration of a block.
 
-    Of libraries, only warnings are kept: httpx alone has a line for every request.
+    Of libraries, only warnings are kept: httpx alone logs a line for every request.
     """
     root, ours = logging.getLogger(), logging.getLogger("tileferry")
     level = ours.level
     handlers = [LogFileHandler(config.file, console), TerminalHandler(console, config.file)]
     ours.setLevel(config.level.value)
     if not ours.handlers:
-        # It stays: a thread that was left waiting may speak when nobody listens any more.
+        # Never removed: a background thread may log after the block, and Python would print its
+        # record.
         ours.addHandler(logging.NullHandler())
     for handler in handlers:
         root.addHandler(handler)
@@ -84,9 +85,9 @@ def log_to(config: LogConfig, console: Console) -> Iterator[None]:
 
 
 class LogFileHandler(RotatingFileHandler):
-    """A file of its owner's, begun with its first record; without it, the work goes on.
+    """A private log file, created with the first record; if it cannot be written, work continues.
 
-    Several processes may write to it: whoever finds it full sets it aside, and all others follow.
+    Several processes may write to it: the first to find it full rotates it, and the others follow.
     """
 
     def __init__(self, path: Path, console: Console) -> None:
@@ -108,24 +109,24 @@ class LogFileHandler(RotatingFileHandler):
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         return os.fdopen(descriptor, "a", encoding="utf-8")
 
-    def shouldRollover(self, record: logging.LogRecord) -> bool:  # noqa: N802  # as logging calls it
-        """Tell whether the file is full, and look at the one that has its name now."""
+    def shouldRollover(self, record: logging.LogRecord) -> bool:  # noqa: N802  # overrides a method of logging
+        """Return whether the file is full; first reopen it if another process has rotated it."""
         if self.stream is not None and self._is_rotated(self.stream.fileno()):
             self.stream.close()
-            self.stream = None  # which opens it anew
+            self.stream = None  # logging reopens it
         return bool(super().shouldRollover(record))
 
-    def doRollover(self) -> None:  # noqa: N802  # as logging calls it
-        """Set the full file aside, unless another process does, or just did."""
+    def doRollover(self) -> None:  # noqa: N802  # overrides a method of logging
+        """Rotate the full file, unless another process is doing so or just did."""
         if self.stream is None:
             return
         with os.fdopen(os.dup(self.stream.fileno()), "rb") as full:
             try:
                 fcntl.flock(full, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                return  # the record still goes to this file, which is kept
+                return  # the record is written to the old file, which is kept
             except OSError:
-                pass  # a disk without locks: two at once may set two files aside
+                pass  # no locks on this file system: two processes may both rotate
             if not self._is_rotated(full.fileno()):
                 super().doRollover()
 
@@ -136,12 +137,12 @@ class LogFileHandler(RotatingFileHandler):
             return True
 
     def close(self) -> None:
-        """Close the file; what a full disk did not take is lost, and nothing else."""
+        """Close the file; records that a full disk rejected are lost."""
         with contextlib.suppress(OSError):
             super().close()
 
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802  # as logging calls it
-        """Say once that there is no log."""
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802  # overrides a method of logging
+        """Report once that the log cannot be written."""
         if not self._told:
             self._told = True
             self._console.print(
@@ -150,7 +151,7 @@ class LogFileHandler(RotatingFileHandler):
 
 
 class TerminalHandler(logging.Handler):
-    """Shows warnings and errors, of each kind the first few."""
+    """Shows the first few warnings and errors of each kind."""
 
     def __init__(self, console: Console, file: Path) -> None:
         super().__init__(logging.WARNING)
@@ -159,7 +160,7 @@ class TerminalHandler(logging.Handler):
         self._shown: Counter[str] = Counter()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print a line, if it is not one too many."""
+        """Print the record, unless enough of its kind were shown."""
         kind = str(getattr(record, "kind", record.name))
         if kind in _SHOWN_BY_COMMANDS:
             return
@@ -173,7 +174,7 @@ class TerminalHandler(logging.Handler):
 
 
 def _to_envelope(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -> dict[str, Any]:
-    """Put the fields of the envelope first, and make every text safe for a line of a log."""
+    """Put the envelope's fields first, and make all text safe for one line of a log."""
     record: logging.LogRecord = fields.pop("_record")
     moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds")
     envelope = {
@@ -183,7 +184,7 @@ def _to_envelope(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -
         "kind": fields.pop("kind", None),
         "message": fields.pop("event", ""),
     }
-    if envelope["kind"] is None:  # of a library
+    if envelope["kind"] is None:  # logged by a library
         del envelope["kind"]
     crash = fields.pop("exc_info", None)
     for name in ("_from_structlog", "stack_info"):

@@ -1,4 +1,4 @@
-"""Where tiles come from: a satellite-provider, or a plain tile server, as it is configured."""
+"""The configured source of tiles: a satellite-provider or a plain tile server."""
 
 import httpx
 from attrs import evolve
@@ -23,7 +23,7 @@ from tileferry.entrypoints.config.xyz import build_tile_server
 
 
 def find_tile_server(config: Config) -> TileServer | None:
-    """Return the plain tile server, if that is where tiles come from; it may be asked for many."""
+    """Return the configured tile server, if any; check that bulk downloads are permitted."""
     if config.xyz.url_template is None:
         return None
     if config.c11.satellite_provider_url is not None:
@@ -39,7 +39,7 @@ def find_tile_server(config: Config) -> TileServer | None:
 
 
 def build_provider_address(config: Config) -> ProviderAddress:
-    """Say where tiles come from, and which key goes with every request."""
+    """Return the address of the source, and the API key sent with every request."""
     c11, server = config.c11, find_tile_server(config)
     if server is not None:
         return ProviderAddress(
@@ -74,7 +74,7 @@ def build_tile_provider(
     clock: SystemClock,
     limits: ResponseLimits,
 ) -> TileProvider:
-    """Return what asks for tiles."""
+    """Return the client of the configured source."""
     source, server = config.source, find_tile_server(config)
     if server is None:
         return HttpTileProvider(client=client, lane=lane, clock=clock, source=source, limits=limits)
@@ -89,13 +89,13 @@ def build_tile_provider(
 
 
 def needs_key(config: Config) -> bool:
-    """Tell whether there must be a key: a provider wants one, a tile server only in its address."""
+    """Return whether an API key is required: by a provider, or by a tile server's URL template."""
     template = config.xyz.url_template
     return template is None or TileTemplate(template).has_key
 
 
 def check_configured_key(config: Config) -> None:
-    """Refuse a key that cannot be sent, before it is; the refusal names where it came from."""
+    """Reject a key that cannot be sent in a request; the error names its origin."""
     key, template, file = (
         read_service_api_key(config.c11),
         config.xyz.url_template,
@@ -114,7 +114,7 @@ def check_configured_key(config: Config) -> None:
 
 
 def check_accepts_uploads(config: Config) -> None:
-    """Refuse to upload to a server that only serves."""
+    """Raise if the configured source is a tile server, which has no uploads."""
     if config.xyz.url_template is not None:
         raise NotPermittedError(
             what="uploading to a plain tile server",
@@ -124,12 +124,12 @@ def check_accepts_uploads(config: Config) -> None:
 
 
 def get_max_requests_per_s(config: Config) -> float | None:
-    """Return how often tiles may be asked for; ``None`` where nobody has said."""
+    """Return the configured limit of tile requests per second, or ``None``."""
     return None if config.xyz.url_template is None else config.xyz.max_requests_per_second
 
 
 def get_credits(config: Config) -> dict[str, str | None]:
-    """Return whom to name for the pictures, and their licence; ``None`` where nobody has said."""
+    """Return the attribution and licence of the imagery; ``None`` where not configured."""
     xyz = config.xyz
     if xyz.url_template is None:
         return {"attribution": None, "licence": None}
@@ -137,6 +137,6 @@ def get_credits(config: Config) -> dict[str, str | None]:
 
 
 def format_credits(config: Config) -> str | None:
-    """Return the same for people, if there is anything to say."""
+    """Return attribution and licence as one text, or ``None``."""
     said = [printable(text) for text in get_credits(config).values() if text]
     return f"Pictures: {', '.join(said)}" if said else None

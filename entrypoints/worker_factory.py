@@ -1,4 +1,4 @@
-"""What a worker does for each kind of run."""
+"""Builds the handlers of a worker, one for each kind of run."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -18,7 +18,7 @@ from tileferry.application.ports.progress import ProgressListener
 from tileferry.domain.runs import Run, RunKind
 
 KINDS_IN_CACHE = frozenset({RunKind.DOWNLOAD_AREA, RunKind.UPLOAD_FLIGHT})
-"""The kinds whose tiles are in the cache; partitions have folders of their own."""
+"""The kinds whose tiles are in the cache; partitions have their own folders."""
 
 
 def build_run_handlers(
@@ -31,7 +31,7 @@ def build_run_handlers(
     cache_root: Path,
     progress: ProgressListener,
 ) -> Mapping[RunKind, RunHandler]:
-    """Return the handler of each kind of run; ``clock`` is the one that all parts wait by."""
+    """Return the handler of each kind of run; all parts wait by ``clock``."""
     handlers: Mapping[RunKind, RunHandler] = {
         RunKind.ACQUIRE_PARTITION: AcquirePartitionHandler(acquisition, progress),
         RunKind.DOWNLOAD_AREA: DownloadAreaHandler(
@@ -52,7 +52,7 @@ def build_run_handlers(
 def _run_interruptibly(
     clock: InterruptibleClock, handler: RunHandler, run: Run, check: Callable[[], None], /
 ) -> RunResult:
-    """Also end the waits inside a run when its worker has to stop or has lost the lease."""
+    """Run a handler whose waits end early when the worker stops or loses the lease."""
     clock.check = check
     try:
         return handler(run, check)

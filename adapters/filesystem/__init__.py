@@ -1,4 +1,4 @@
-"""The filesystem: segments of tiles, raw partitions, journals, the recorder, the cache's lock."""
+"""Filesystem adapters: segments, raw partitions, journals, archives, recorder, cache lock."""
 
 from tileferry.adapters.filesystem.atomic_files import write_file_atomically
 from tileferry.adapters.filesystem.audit_jsonl import JsonLinesAuditSink

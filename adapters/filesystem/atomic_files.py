@@ -1,4 +1,4 @@
-"""A small file, put in the place of another at once or not at all."""
+"""Atomic replacement of small files."""
 
 from pathlib import Path
 
@@ -9,25 +9,25 @@ from tileferry.domain.errors import StorageError
 
 
 def replace_file(directory: Directory, name: str, content: bytes) -> None:
-    """Make ``content`` the file ``name``, durably.
+    """Write ``content`` to the file ``name``, atomically and durably.
 
-    After an error the file has either content; no part of one, and no other.
+    After an error the file has either the old or the new content, never a part of one.
     """
     with _DirectoryWriter(directory, name).open() as file:
         file.write_all(content)
 
 
 class _DirectoryWriter(AtomicWriter):
-    """Write-then-rename as atomicwrites does it, by names below an open directory.
+    """Write-then-rename as in atomicwrites, relative to an open directory.
 
-    The library works with paths, and a path can be led astray by a symbolic link on its way.
+    The library uses paths, which a symbolic link in any parent could redirect.
     """
 
     def __init__(self, directory: Directory, name: str) -> None:
         super().__init__(name, mode="wb", overwrite=True)
         self._directory = directory
         self._name = name
-        # One name, not a random one, so that a crash leaves one file behind, not one each time.
+        # A fixed name, so that repeated crashes leave one file behind, not one each.
         self._temporary = f"{name}.tmp"
 
     def get_fileobject(self) -> OpenFile:
@@ -48,15 +48,15 @@ class _DirectoryWriter(AtomicWriter):
 
 
 def write_file_atomically(path: Path, content: bytes) -> None:
-    """Write a file in a folder that is there; an older file of its name goes at once."""
+    """Write a file in an existing folder; replace an older file atomically."""
     with translate_os_errors("write", path):
         is_there = path.parent.is_dir()
     if not is_there:
         raise StorageError(
             action="write",
             path=str(path),
-            problem="there is no such folder",
-            remedy="make it, or name another file",
+            problem="the folder does not exist",
+            remedy="create it, or choose another path",
         )
     with Directory.open_root(path.parent, FileCalls()) as directory:
         replace_file(directory, path.name, content)

@@ -1,4 +1,4 @@
-"""Audit events as JSON lines, for whoever reads files."""
+"""Audit events as JSON lines in a file."""
 
 import fcntl
 import os
@@ -14,10 +14,11 @@ from tileferry.domain.audit import AuditEvent
 
 @define(kw_only=True, eq=False)
 class JsonLinesAuditSink:
-    """Appends each event's canonical JSON as a line; a group is on the disk when it returns.
+    """Appends each event's canonical JSON as a line; ``emit`` returns when the lines are durable.
 
-    A line that a crash left half is ended by the next process, so it spoils no other. These lines
-    are not chained: an edit is not found. The log in the database is the one that can be verified.
+    The next process terminates a line that a crash left incomplete, so the line after it is intact.
+    The lines are not chained, so edits cannot be detected. Use the audit log in the database for
+    verification.
     """
 
     path: Path
@@ -27,7 +28,7 @@ class JsonLinesAuditSink:
     _guard: Lock = field(factory=Lock, init=False)
 
     def emit(self, events: Sequence[AuditEvent]) -> None:
-        """Write a group of events in one piece, and wait for the disk."""
+        """Append a group of events in one write, durably."""
         lines = b"".join(event.canonical_bytes() + b"\n" for event in events)
         with self._guard:
             file = self._file or self._open()
@@ -36,12 +37,11 @@ class JsonLinesAuditSink:
                 file.fdatasync()
             except BaseException:
                 file.close()
-                self._file = None  # its end is not known any more: it is looked at again
+                self._file = None  # the file's end is unknown: reopen and inspect it
                 raise
             self._file = file
 
     def close(self) -> None:
-        """Close the file."""
         with self._guard:
             if self._file is not None:
                 self._file.close()
@@ -52,7 +52,8 @@ class JsonLinesAuditSink:
             file = directory.open_file(self.path.name, create=True)
             directory.sync()
         try:
-            # Several processes may append: each write goes to the end that the file has by then.
+            # Several processes may append; O_APPEND writes each group at the current end of the
+            # file.
             fcntl.fcntl(file.fd, fcntl.F_SETFL, os.O_APPEND | fcntl.fcntl(file.fd, fcntl.F_GETFL))
             size = file.size()
             if size and file.pread(1, size - 1) != b"\n":

@@ -1,8 +1,8 @@
-"""The lock on a cache: an advisory lock of the operating system, which dies with its process.
+"""The lock and the id of a cache, in ``<root>/.c11``.
 
-The file stays when the lock is released: to remove it would let two processes hold "the" lock, each
-on a file of its own. Its content names the holder, for messages only; who holds the lock is the
-operating system's knowledge, so a file that a dead process left is no obstacle.
+The lock is an advisory lock of the operating system, which ends with its process. The lock file is
+never removed: otherwise two processes could hold "the" lock, each on a different file. Its content
+names the holder, for messages only. A file that a dead process left is not locked.
 """
 
 import contextlib
@@ -25,14 +25,14 @@ from tileferry.domain.tiles.cache_binding import CacheId, parse_cache_id
 _HOLDER_BYTES_MAX = 1024
 _FileKey = tuple[int, int]
 
-# The lock is the process's, so whether it is held is as well: by device and inode, with the process
-# id, since a forked child has a copy of this but must not believe that it is the holder.
+# The lock belongs to the process, so this table does as well. It maps device and inode to the
+# process id, because a forked child inherits the table but does not hold the lock.
 _held: dict[_FileKey, int] = {}
 
 
 @define(kw_only=True, eq=False)
 class FileCacheLock:
-    """The lock in ``<root>/.c11/lock``. It is not taken twice, not even by its holder."""
+    """The lock in ``<root>/.c11/lock``. It is not reentrant."""
 
     root: Path
     calls: FileCalls = field(factory=FileCalls)
@@ -40,11 +40,10 @@ class FileCacheLock:
 
     @property
     def path(self) -> Path:
-        """Where the lock is."""
         return self.root / ".c11" / "lock"
 
     def acquire(self) -> None:
-        """Take the lock, or refuse at once, naming its holder."""
+        """Take the lock without waiting; if it is held, raise an error that names the holder."""
         with (
             Directory.open_root(self.root, self.calls) as root,
             root.subdirectory(".c11") as directory,
@@ -53,25 +52,27 @@ class FileCacheLock:
         try:
             self._lock(file)
         except BaseException:
-            file.close()  # and with it the lock, if we had got it
+            file.close()  # this also releases the lock, if it was acquired
             raise
         self._file = file
         _held[_file_key(file)] = os.getpid()
         _write_holder(file)
 
     def release(self) -> None:
-        """Give it back; without holding it, this does nothing."""
+        """Release the lock; do nothing if it is not held."""
         file, self._file = self._file, None
         if file is None:
             return
         ours = _held.pop(_file_key(file), None) == os.getpid()
         with file, contextlib.suppress(OSError, StorageError):
-            if ours:  # a forked child only closes its copy; unlocking would unlock its parent's
+            if (
+                ours
+            ):  # a forked child only closes its copy; unlocking would release its parent's lock
                 file.truncate(0)
                 unlock_descriptor(file.fd)
 
     def check_held(self) -> None:
-        """Refuse unless this process holds the lock, through this object or another."""
+        """Raise unless this process holds the lock, through this object or another."""
         key = _stat_key(self.path)
         if key is None or _held.get(key) != os.getpid():
             raise CacheLockError(
@@ -88,10 +89,10 @@ class FileCacheLock:
             remedy = "release it first"
         elif not locked:
             problem = f"the cache is in use by {_read_holder(file)}"
-            remedy = "wait until it ends, or stop it; removing the file does not help"
+            remedy = "wait until it ends, or stop it; removing the lock file does not help"
         elif _stat_key(self.path) != _file_key(file):
-            problem = "the file was replaced while it was being locked"
-            remedy = "check what else uses this cache, then run again"
+            problem = "the lock file was replaced while it was being locked"
+            remedy = "check which other programs use this cache, then re-run"
         else:
             return
         raise CacheLockError(path=str(self.path), problem=problem, remedy=remedy)
@@ -111,7 +112,7 @@ def _stat_key(path: Path) -> _FileKey | None:
 
 
 def _write_holder(file: OpenFile) -> None:
-    """Write down who we are; a full disk is no reason to go without the lock."""
+    """Record this process as the holder; ignore a full disk, since the lock works without it."""
     holder = {
         "pid": os.getpid(),
         "host": socket.gethostname(),
@@ -127,7 +128,7 @@ def _read_holder(file: OpenFile) -> str:
         case {"pid": int(pid), "host": str(host), "since": str(since)}:
             return f"process {pid} on {printable(host)}, since {printable(since)}"
         case _:
-            return "another process, which did not say who it is"
+            return "an unidentified process"
 
 
 _ID_FOLDER = ".c11"
@@ -137,13 +138,13 @@ _ID_BYTES_MAX = 1024
 
 @frozen(kw_only=True)
 class FileCacheMark:
-    """The id in ``<root>/.c11/cache-id``."""
+    """The cache's id, in ``<root>/.c11/cache-id``."""
 
     root: Path
     calls: FileCalls = field(factory=FileCalls)
 
     def read(self) -> CacheId | None:
-        """Return the id, if the cache has one; nothing is changed."""
+        """Return the id, if the cache has one. Read-only."""
         with translate_os_errors("examine", self.root):
             is_there = self.root.exists()
         if not is_there:
@@ -163,13 +164,13 @@ class FileCacheMark:
             raise StorageError(
                 action="read",
                 path=str(file.path),
-                problem="is no id of a cache",
-                remedy="restore it from a backup, or remove it and run again",
+                problem="is not a valid cache id",
+                remedy="restore it from a backup, or remove it and re-run",
             )
         return cache_id
 
     def write(self, cache_id: CacheId) -> None:
-        """Give the cache its id; it is durable when this returns."""
+        """Write the cache's id, durably."""
         with (
             Directory.open_root(self.root, self.calls) as root,
             root.subdirectory(_ID_FOLDER) as folder,

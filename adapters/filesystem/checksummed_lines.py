@@ -1,7 +1,7 @@
-"""Checksummed records, one a line, in a file that only grows: ``<length> <crc32> <json>\\n``.
+r"""Checksummed records in an append-only file, one per line: ``<length> <crc32> <json>\n``.
 
-JSON has no raw line break, so a line is where reading starts again behind any damage. What has no
-line break yet is the torn tail of a write that never ended.
+JSON contains no raw line break, so reading can continue at the next line after any damage. Data
+without a final line break is the torn tail of an incomplete write.
 """
 
 import json
@@ -14,14 +14,14 @@ from attrs import frozen
 from tileferry.adapters.filesystem.files import OpenFile
 
 LINE_BYTES_MAX = 128 * 1024
-"""No record of ours is longer; what is, is junk and is not kept in memory."""
+"""Maximum length of a record; a longer line is damage and is not kept in memory."""
 _CHUNK_BYTES = 128 * 1024
 _FRAME = re.compile(rb"(0|[1-9][0-9]{0,5}) ([0-9a-f]{8}) ")
 
 
 @frozen(kw_only=True)
 class ChecksummedLine:
-    """A whole line: which bytes of the file, and its content unless it is damaged."""
+    """A complete line: its byte range in the file, and its content, ``None`` if damaged."""
 
     start: int
     end: int
@@ -29,15 +29,17 @@ class ChecksummedLine:
 
 
 def frame_line(content: bytes) -> bytes:
-    """Return ``content`` as a line."""
+    """Return ``content`` with its length, checksum and line break."""
     line = b"%d %08x %b\n" % (len(content), crc32(content), content)
-    if len(line) > LINE_BYTES_MAX:  # its writer bounds it; never write what is not read back
+    if (
+        len(line) > LINE_BYTES_MAX
+    ):  # callers limit the size; never write a line that cannot be read back
         raise ValueError(f"a record of {len(content)} bytes is too long")
     return line
 
 
 def read_lines(file: OpenFile) -> Iterator[ChecksummedLine]:
-    """Yield every whole line; a torn tail behind the last of them is left out."""
+    """Yield every complete line, without a torn tail."""
     start = offset = 0
     pending, dropped = b"", False
     while chunk := file.pread(_CHUNK_BYTES, offset):
@@ -57,7 +59,7 @@ def read_lines(file: OpenFile) -> Iterator[ChecksummedLine]:
 
 
 def parse_json(content: bytes) -> object:
-    """Return the value of a record's JSON; ``None`` where it is none that we wrote."""
+    """Return the parsed JSON of a record; ``None`` if it is invalid."""
     try:
         return json.loads(content.decode("utf-8"), parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
@@ -74,4 +76,4 @@ def _unframe_line(line: bytes) -> bytes | None:
 
 
 def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")

@@ -1,6 +1,6 @@
-"""The flight data recorder: a ring of numbered files, the oldest of which makes room.
+"""The flight data recorder: a ring of numbered files, of which the oldest is removed first.
 
-Each record is a checksummed line (see ``records``), described in the contract document
+Each record is a checksummed line (see ``checksummed_lines``), specified in
 ``_docs/02_document/contracts/shared_fdr_client/fdr_record_schema.md``.
 """
 
@@ -22,13 +22,13 @@ from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.validation import integer
 
 VERSION = 1
-_ENVELOPE_BYTES_MAX = 1024  # with the frame; the kind and the numbers are far below
+_ENVELOPE_BYTES_MAX = 1024  # including the frame; kind and numbers need far less
 _FILE_NAME = re.compile(r"fdr-([0-9]{10})\.log", re.ASCII)
 
 
 @define(kw_only=True, eq=False)
 class _Tail:
-    """The newest file, open where its last whole record ends."""
+    """The newest file, open at the end of its last complete record."""
 
     directory: Directory
     file: OpenFile
@@ -56,10 +56,10 @@ class FileFdrClient:
     _guard: Lock = field(factory=Lock, init=False)
 
     def record(self, kind: str, payload: Mapping[str, JsonValue], *, durable: bool = False) -> None:
-        """Record an event; with ``durable`` it is on the disk when this returns.
+        """Record an event; with ``durable``, return once it is durable.
 
-        After an error of the disk the event may or may not be there. The file is let go and opened
-        anew for the next one: a descriptor that failed once is not asked again.
+        After a disk error the event may or may not be recorded. The file is closed and reopened for
+        the next event, because a descriptor that failed once is not reliable.
         """
         with self._guard:
             draft = FdrRecord(
@@ -72,7 +72,7 @@ class FileFdrClient:
                 raise
 
     def records(self) -> Iterator[FdrRecord]:
-        """Read back every sound record, oldest first; reading changes nothing."""
+        """Yield every undamaged record, oldest first. Read-only."""
         with self._open_directory() as directory:
             for number in _list_numbers(directory):
                 for _, record in _read_file(directory, number):
@@ -80,7 +80,7 @@ class FileFdrClient:
                         yield record
 
     def close(self) -> None:
-        """Release what it holds open; the next record opens it again."""
+        """Close the file; the next record opens it again."""
         with self._guard:
             self._release_tail()
 
@@ -98,8 +98,8 @@ class FileFdrClient:
             tail.file.fdatasync()
 
     def _roll_file(self, tail: _Tail) -> None:
-        """Go on in a new file."""
-        # Room first: on a full disk the oldest file is what the next one is made of.
+        """Start a new file."""
+        # Remove the oldest file first: on a full disk the new file needs its space.
         for number in _list_numbers(tail.directory)[: 1 - self.files_max]:
             tail.directory.unlink(_file_name(number))
         file = tail.directory.create_file(_file_name(tail.number + 1))
@@ -108,7 +108,7 @@ class FileFdrClient:
         tail.directory.sync()
 
     def _open_tail(self) -> _Tail:
-        """Open the newest file, and cut off what a crash left half written."""
+        """Open the newest file, and truncate an incomplete record."""
         directory = self._open_directory()
         with contextlib.ExitStack() as undo:
             undo.callback(directory.close)
@@ -154,7 +154,7 @@ def _list_numbers(directory: Directory) -> list[int]:
 
 
 def _last_sequence(directory: Directory, numbers: list[int]) -> int:
-    """Return the newest record's number; a damaged record had one too."""
+    """Return the sequence number of the newest record; damaged records count as well."""
     damaged = 0
     for number in reversed(numbers):
         found, damaged_behind = 0, 0
@@ -168,9 +168,9 @@ def _last_sequence(directory: Directory, numbers: list[int]) -> int:
 
 
 def _read_file(directory: Directory, number: int) -> Iterator[tuple[int, FdrRecord | None]]:
-    """Yield where each whole record ends, and the record unless it is damaged."""
+    """Yield the end offset of each complete record, and the record, ``None`` if damaged."""
     file = directory.find_file(_file_name(number))
-    if file is None:  # it made room since it was listed
+    if file is None:  # removed from the ring since it was listed
         return
     with file:
         for line in read_lines(file):
@@ -192,7 +192,7 @@ def _encode_record(record: FdrRecord) -> bytes:
 
 
 def _parse_record(value: object) -> FdrRecord | None:
-    """Return the record; ``None`` for what is none, or has a version that we do not know."""
+    """Return the record; ``None`` if it is invalid or has an unknown version."""
     match value:
         case {
             "v": 1,

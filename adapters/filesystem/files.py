@@ -1,8 +1,8 @@
-"""The few durable file operations that every filesystem adapter is made of.
+"""The durable file operations that all filesystem adapters use.
 
-Everything is opened below an open directory, by a plain name and without following symbolic links,
-so nobody who can write below the root can lead us out of it. Each ``OSError`` becomes a
-``StorageError`` here and nowhere else.
+Files are opened relative to an open directory, by a plain name and without following symbolic
+links, so a user with write access below the root cannot redirect us out of it. This is the only
+module that translates ``OSError`` to ``StorageError``.
 """
 
 import contextlib
@@ -24,30 +24,30 @@ _FILE_MODE = 0o600
 _SEALED_DIRECTORY_MODE = 0o555
 _SEALED_FILE_MODE = 0o444
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# O_NONBLOCK: opening a planted FIFO must fail, not wait; regular files do not notice.
+# O_NONBLOCK: opening a planted FIFO must fail, not block; it has no effect on regular files.
 _OPEN_FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _VECTOR_MAX = min(os.sysconf("SC_IOV_MAX"), 1024)
 
-KEPT_NOTE = "what was confirmed is kept"
+KEPT_NOTE = "confirmed data is kept"
 _REMEDIES = {
-    errno.ENOSPC: f"free space, then run again: {KEPT_NOTE}",
-    errno.EDQUOT: f"free space or raise the quota, then run again: {KEPT_NOTE}",
-    errno.EROFS: "the disk is mounted read-only, often after an error: check it, mount it writable",
+    errno.ENOSPC: f"free space, then re-run; {KEPT_NOTE}",
+    errno.EDQUOT: f"free space or raise the quota, then re-run; {KEPT_NOTE}",
+    errno.EROFS: "the disk is mounted read-only, often after an error: check and remount it",
     errno.EACCES: "give this user access to it",
-    errno.EPERM: "give it to the user who runs tileferry",
-    errno.ELOOP: "a symbolic link was planted there: find out who did it, remove it, run again",
-    errno.EIO: f"the disk is failing: check it, then run again: {KEPT_NOTE}",
+    errno.EPERM: "make the user who runs tileferry its owner",
+    errno.ELOOP: "unexpected symbolic link: find out who created it, remove it, then re-run",
+    errno.EIO: f"the disk is failing: check it, then re-run; {KEPT_NOTE}",
     errno.EMFILE: "too many files are open: raise the limit (ulimit -n)",
     errno.ENFILE: "too many files are open on this machine: close some programs",
-    errno.ENOENT: "somebody removed it: check who else works on this cache",
-    errno.EEXIST: "somebody else made it: check who else works on this cache",
+    errno.ENOENT: "it was removed: check which other programs use this cache",
+    errno.EEXIST: "it was created concurrently: check which other programs use this cache",
 }
-_REMEDY = f"check the disk and the path, then run again: {KEPT_NOTE}"
+_REMEDY = f"check the disk and the path, then re-run; {KEPT_NOTE}"
 
 
 @frozen(kw_only=True)
 class FileCalls:
-    """The calls to the operating system that can fail; a test puts its own in their place."""
+    """The system calls that can fail; tests replace them."""
 
     open: Callable[..., int] = os.open
     mkdir: Callable[..., None] = os.mkdir
@@ -64,7 +64,7 @@ class FileCalls:
 
 
 def storage_error(error: OSError, *, action: str, path: Path) -> StorageError:
-    """Say what the operating system refused, and what to do about it."""
+    """Return the error for a failed system call, with a remedy."""
     return StorageError(
         action=action,
         path=str(path),
@@ -75,7 +75,7 @@ def storage_error(error: OSError, *, action: str, path: Path) -> StorageError:
 
 @contextlib.contextmanager
 def translate_os_errors(action: str, path: Path) -> Iterator[None]:
-    """Turn an ``OSError`` of the block into a ``StorageError``."""
+    """Raise an ``OSError`` of the block as a ``StorageError``."""
     try:
         yield
     except OSError as error:
@@ -84,7 +84,7 @@ def translate_os_errors(action: str, path: Path) -> Iterator[None]:
 
 @frozen(kw_only=True, eq=False)
 class _OpenHandle:
-    """Something open below the root; ``path`` is for messages only."""
+    """An open file or directory; ``path`` is for messages only."""
 
     fd: int
     path: Path
@@ -102,17 +102,17 @@ class _OpenHandle:
         self.close()
 
     def close(self) -> None:
-        """Close it; this confirms nothing, so there is nothing to complain about."""
+        """Close the descriptor; ignore errors, since closing does not confirm any write."""
         with contextlib.suppress(OSError):
             os.close(self.fd)
 
 
 @frozen(kw_only=True, eq=False)
 class OpenFile(_OpenHandle):
-    """A regular file."""
+    """An open regular file."""
 
     def write_all(self, content: bytes) -> None:
-        """Write every byte at the file's position; a short write goes on where it stopped."""
+        """Write all bytes at the file's position, continuing after short writes."""
         rest = memoryview(content)
         with translate_os_errors("write to", self.path):
             while rest:
@@ -120,9 +120,9 @@ class OpenFile(_OpenHandle):
                     rest = rest[self.calls.write(self.fd, rest) :]
 
     def write_vector(self, parts: Sequence[bytes | bytearray]) -> None:
-        """Write every byte of ``parts`` in few calls."""
+        """Write all bytes of ``parts`` in few system calls."""
         rest: list[bytes | bytearray | memoryview] = [part for part in parts if part]
-        rest.reverse()  # the next one is the last, so that taking it away costs nothing
+        rest.reverse()  # reversed, because popping from the end is cheap
         with translate_os_errors("write to", self.path):
             while rest:
                 with contextlib.suppress(InterruptedError):
@@ -130,7 +130,7 @@ class OpenFile(_OpenHandle):
                     _drop_written(rest, written)
 
     def pread(self, length: int, offset: int) -> bytes:
-        """Read ``length`` bytes at ``offset``; fewer only where the file ends."""
+        """Return ``length`` bytes at ``offset``; fewer only at the end of the file."""
         try:
             content = self.calls.pread(self.fd, length, offset)
             while len(content) < length:
@@ -143,27 +143,26 @@ class OpenFile(_OpenHandle):
         return content
 
     def size(self) -> int:
-        """Return how many bytes the file has."""
+        """Return the size in bytes."""
         with translate_os_errors("examine", self.path):
             return os.fstat(self.fd).st_size
 
     def rewind(self) -> None:
-        """Go back to the beginning, to write there."""
-        with translate_os_errors("go back in", self.path):
+        """Move the file position to the beginning."""
+        with translate_os_errors("rewind", self.path):
             os.lseek(self.fd, 0, os.SEEK_SET)
 
     def truncate(self, size: int) -> None:
-        """Cut the file."""
         with translate_os_errors("cut", self.path):
             self.calls.ftruncate(self.fd, size)
 
     def fdatasync(self) -> None:
-        """Return once content and size are durable. After an error do not trust the file."""
+        """Return once content and size are durable. After an error the file's state is unknown."""
         with translate_os_errors("make durable", self.path):
             self.calls.fdatasync(self.fd)
 
     def seal(self) -> None:
-        """Let nobody write to it any more, durably."""
+        """Make the file read-only, durably."""
         with translate_os_errors("seal", self.path):
             self.calls.fchmod(self.fd, _SEALED_FILE_MODE)
             self.calls.fsync(self.fd)
@@ -180,13 +179,13 @@ def _drop_written(rest: list[bytes | bytearray | memoryview], count: int) -> Non
 
 @frozen(kw_only=True, eq=False)
 class Directory(_OpenHandle):
-    """An open directory: the root that the operator chose, or one of ours below it."""
+    """An open directory: the root that the operator chose, or a subdirectory of it."""
 
     @classmethod
     def open_root(cls, path: Path, calls: FileCalls) -> Self:
-        """Open the cache's root, and make it where it is missing.
+        """Open the cache's root; create it if it is missing.
 
-        The operator may put a symbolic link there, or above; below it nobody may.
+        The root and its parents may be symbolic links; anything below the root may not.
         """
         with translate_os_errors("open", path):
             real = Path(os.path.realpath(path))
@@ -205,7 +204,7 @@ class Directory(_OpenHandle):
         return here
 
     def subdirectory(self, name: str) -> Self:
-        """Open a directory of ours, durably there and closed to others."""
+        """Open a private subdirectory; create it durably if it is missing."""
         path = self._resolve_name(name)
         with translate_os_errors("create", path), contextlib.suppress(FileExistsError):
             self.calls.mkdir(name, _DIRECTORY_MODE, dir_fd=self.fd)
@@ -213,10 +212,10 @@ class Directory(_OpenHandle):
             fd = self._open_directory(name)
         below = type(self)(fd=fd, path=path, calls=self.calls)
         try:
-            with translate_os_errors("close to others", path):
+            with translate_os_errors("restrict access to", path):
                 if stat.S_IMODE(os.fstat(fd).st_mode) != _DIRECTORY_MODE:
                     os.fchmod(fd, _DIRECTORY_MODE)
-            # Also when it was there: who made it may have died before making it durable.
+            # Sync an existing directory too: its creator may have crashed before the sync.
             below.sync()
             self.sync()
         except BaseException:
@@ -225,7 +224,7 @@ class Directory(_OpenHandle):
         return below
 
     def find_subdirectory(self, name: str) -> Self | None:
-        """Open a directory to read in it, if there is one; nothing about it is changed."""
+        """Open a subdirectory for reading, if it exists; change nothing."""
         path = self._resolve_name(name)
         with translate_os_errors("open", path):
             try:
@@ -235,21 +234,21 @@ class Directory(_OpenHandle):
         return type(self)(fd=fd, path=path, calls=self.calls)
 
     def seal(self) -> None:
-        """Let nobody add or remove names any more, durably."""
+        """Make the directory read-only, durably."""
         with translate_os_errors("seal", self.path):
             self.calls.fchmod(self.fd, _SEALED_DIRECTORY_MODE)
         self.sync()
 
     def create_file(self, name: str) -> OpenFile:
-        """Make a file that must not be there yet; it is durably named after ``sync``."""
+        """Create a file that must not exist; its name is durable after ``sync``."""
         return self._open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, action="create")
 
     def open_file(self, name: str, *, create: bool = False) -> OpenFile:
-        """Open a file to read and write; with ``create`` it may be new."""
+        """Open a file for reading and writing; with ``create``, create it if it is missing."""
         return self._open(name, os.O_RDWR | (os.O_CREAT if create else 0), action="open")
 
     def find_file(self, name: str) -> OpenFile | None:
-        """Open a file to read, if there is one."""
+        """Open a file for reading, if it exists."""
         try:
             return self._open(name, os.O_RDONLY, action="open")
         except StorageError as error:
@@ -258,12 +257,12 @@ class Directory(_OpenHandle):
             raise
 
     def names(self) -> list[str]:
-        """Return what is in it, in no order."""
+        """Return the names in the directory, unsorted."""
         with translate_os_errors("list", self.path):
-            return os.listdir(self.fd)  # noqa: PTH208  # a Path cannot hold a descriptor
+            return os.listdir(self.fd)  # noqa: PTH208  # Path does not accept a descriptor
 
     def rename(self, source: str, target: str) -> None:
-        """Put ``source`` in the place of ``target``; durable after ``sync``."""
+        """Rename ``source`` to ``target``, replacing it; durable after ``sync``."""
         old, path = self._resolve_name(source), self._resolve_name(target)
         with translate_os_errors(f"rename {old.name} to", path):
             self.calls.rename(source, target, src_dir_fd=self.fd, dst_dir_fd=self.fd)
@@ -274,14 +273,14 @@ class Directory(_OpenHandle):
             self.calls.unlink(name, dir_fd=self.fd)
 
     def sync(self) -> None:
-        """Return once the names in it are durable."""
+        """Return once the directory's entries are durable."""
         with translate_os_errors("make durable", self.path):
             self.calls.fsync(self.fd)
 
     def _sync_name(self) -> None:
-        """Make the directory's own name durable: who made it may have died before that.
+        """Make the directory's own name durable: its creator may have crashed before the sync.
 
-        Not where something else is mounted, nor where we may not look: we did not make those.
+        Skip mount points and parents that we may not read, since we did not create those.
         """
         with translate_os_errors("make durable", self.path), contextlib.suppress(PermissionError):
             fd = self.calls.open("..", _OPEN_DIRECTORY, dir_fd=self.fd)
@@ -293,7 +292,8 @@ class Directory(_OpenHandle):
         try:
             return self.calls.open(name, _OPEN_DIRECTORY, dir_fd=self.fd)
         except NotADirectoryError as error:
-            # Linux says so of a symbolic link too; the operator must know the difference.
+            # Linux also reports this error for a symbolic link; the operator needs to know which it
+            # is.
             if stat.S_ISLNK(os.stat(name, dir_fd=self.fd, follow_symlinks=False).st_mode):
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from error
             raise
@@ -305,7 +305,7 @@ class Directory(_OpenHandle):
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
             raise StorageError(
-                action=action, path=str(path), problem="is no regular file", remedy="remove it"
+                action=action, path=str(path), problem="is not a regular file", remedy="remove it"
             )
         return OpenFile(fd=fd, path=path, calls=self.calls)
 

@@ -1,4 +1,4 @@
-"""A folder of captured tiles on a disk."""
+"""Files that operators provide or look at: capture folders, flight records, plans, tile images."""
 
 import errno
 import os
@@ -24,31 +24,34 @@ from tileferry.domain.tiles import (
 )
 
 _FACTS_FILE = "metadata.json"
-# O_NONBLOCK: opening a planted FIFO must not wait; regular files do not notice.
+# O_NONBLOCK: opening a planted FIFO must not block; it has no effect on regular files.
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _NOT_OPENABLE_ERRORS = {errno.ELOOP, errno.ENXIO}
-"""A link, and a socket."""
+"""Raised for a symbolic link and for a socket."""
 _DEPTH = 3
-"""Of ``z/x/y.<ext>``."""
+"""Folder depth of ``z/x/y.<ext>``."""
 
 
 @frozen
 class CaptureFolderFiles:
-    """Reads a folder as it lies there. Links are not followed: they may lead anywhere."""
+    """Reads a folder of captured tiles. Links are not followed, because they may lead anywhere."""
 
     root: Path
     names_all: bool = False
-    """Whether links, devices and folders where only files belong are named as well."""
+    """Whether to include links, devices, and folders at the level of files."""
     check: Callable[[], object] = field(default=lambda: None, kw_only=True)
-    """Is called for each file; raises ``KeyboardInterrupt`` for who wants it to end."""
+    """Called for each file; raises ``KeyboardInterrupt`` to cancel."""
 
     def read_facts(self) -> bytes | None:
-        """Return what ``metadata.json`` holds, if there is one."""
+        """Return the content of ``metadata.json``, if it exists."""
         path = self.root / _FACTS_FILE
         with translate_os_errors("read", path):
             try:
                 descriptor = os.open(path, _OPEN)
-            except (FileNotFoundError, NotADirectoryError):  # of the folder, its listing tells
+            except (
+                FileNotFoundError,
+                NotADirectoryError,
+            ):  # a missing folder is reported when it is listed
                 return None
             except OSError as error:
                 if error.errno in _NOT_OPENABLE_ERRORS:
@@ -63,13 +66,13 @@ class CaptureFolderFiles:
                 os.close(descriptor)
 
     def iter_files(self) -> Iterator[CaptureFile]:
-        """Yield all other files but litter, folder by folder, in the order of numbers or names."""
+        """Yield the other files except litter, folder by folder, in numeric or name order."""
         for file in self._walk(self.root, ()):
             self.check()
             yield file
 
     def read(self, file: CaptureFile, *, bytes_max: int) -> bytes:
-        """Return a file's bytes, and one more than ``bytes_max`` at most."""
+        """Return a file's bytes, at most ``bytes_max`` + 1 of them."""
         path = self.root.joinpath(*file.parts)
         with translate_os_errors("read", path):
             descriptor = os.open(path, _OPEN)
@@ -88,7 +91,7 @@ class CaptureFolderFiles:
                 continue
             is_regular = entry.is_file(follow_symlinks=False)
             if inner != (_FACTS_FILE,) and (is_regular or self.names_all):
-                with translate_os_errors("look at", folder / entry.name):
+                with translate_os_errors("inspect", folder / entry.name):
                     status = entry.stat(follow_symlinks=False)
                 yield CaptureFile(
                     parts=inner,
@@ -107,7 +110,7 @@ def _not_a_file_error(path: Path) -> InvalidValueError:
 
 
 def _sort_key(name: str) -> tuple[int, str]:
-    """Sort by: of numbers without leading zeros, the longer one is the greater."""
+    """Return a key that sorts numbers by value: without leading zeros, a longer one is greater."""
     return len(name.partition(".")[0]), name
 
 
@@ -116,12 +119,12 @@ _RECORD_BYTES_MAX = 65_537
 
 @frozen(kw_only=True)
 class FlightRecordFile:
-    """Reads the file each time it is asked: it may have changed."""
+    """A flight record in a file, which is read for each call because it may change."""
 
     path: Path | None
 
     def get_current(self) -> FlightRecord:
-        """Return what the file says now."""
+        """Return the current content of the file."""
         if self.path is None:
             raise InvalidValueError(
                 field="c11.flight_record_file",
@@ -136,13 +139,13 @@ class FlightRecordFile:
 
 @frozen(kw_only=True)
 class OperatorConfirmation:
-    """An operator confirms that the aircraft has landed."""
+    """The operator's confirmation that the aircraft has landed."""
 
     flight_id: str
     said_at: datetime
 
     def get_current(self) -> FlightRecord:
-        """Return what was said."""
+        """Return the confirmed state."""
         return FlightRecord(
             flight_id=self.flight_id, state=FlightState.ON_GROUND, recorded_at=self.said_at
         )
@@ -150,16 +153,16 @@ class OperatorConfirmation:
 
 @frozen
 class TileImageFolder:
-    """Writes tiles to ``<root>/.c11/pictures``; they are copies, and may be removed at any time."""
+    """Writes copies of tiles to ``<root>/.c11/pictures``; they may be removed at any time."""
 
     root: Path
 
     def extract(self, tile_id: TileId, content: bytes) -> Path:
-        """Write a tile, and return where it is."""
+        """Write a tile and return its path."""
         try:
             kind = detect_image_kind(content)
         except InvalidValueError:
-            kind = "bin"  # which may be why nobody wanted it
+            kind = "bin"  # not an image, which may be why the tile was rejected
         name = f"{str(tile_id).replace('/', '_')}.{kind}"
         with (
             Directory.open_root(self.root, FileCalls()) as top,
@@ -171,6 +174,6 @@ class TileImageFolder:
 
 
 def read_plan_file(path: Path) -> bytes:
-    """Return what is in a file, up to a little more than any plan has."""
+    """Return the content of a plan file, at most one byte more than the maximum size."""
     with translate_os_errors("read", path), path.open("rb") as file:
         return file.read(PLAN_BYTES_MAX + 1)

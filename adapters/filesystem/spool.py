@@ -1,4 +1,4 @@
-"""A listing that is longer than the memory should be: fixed records in a file without a name."""
+"""Listings that are too long for memory: fixed-size records in an unlinked temporary file."""
 
 import os
 import struct
@@ -20,14 +20,13 @@ _BUFFERED_RECORDS = 4_096
 
 @define(eq=False)
 class FileListingSpool:
-    """Written to its end, then read from its beginning."""
+    """A listing that is first written completely, then read from the beginning."""
 
     _file: OpenFile
     _source: str
     _buffer: bytearray = field(factory=bytearray, init=False)
 
     def append(self, tile: TileSummary) -> None:
-        """Add a line."""
         tile_id = tile.tile_id
         self._buffer += _RECORD.pack(
             tile_id.zoom,
@@ -60,17 +59,19 @@ class FileListingSpool:
 
 @define(kw_only=True)
 class FileSpoolStore:
-    """Makes spools in ``<root>/.c11``. A crash leaves nothing: the files have no names by then."""
+    """Creates spools in ``<root>/.c11``. The files are unlinked at once, so a crash leaves none."""
 
     root: Path
     calls: FileCalls = field(factory=FileCalls)
 
     @contextmanager
     def create(self, source: str) -> Iterator[FileListingSpool]:
-        """Make one; it is gone when the block ends."""
+        """Create a spool that exists until the block ends."""
         with Directory.open_root(self.root, self.calls) as root, root.subdirectory(".c11") as ours:
             name = f"listing-{os.getpid()}.spool"
-            if name in ours.names():  # of a process that had our number, and died at once
+            if (
+                name in ours.names()
+            ):  # left by a process with the same id that died before the unlink
                 ours.unlink(name)
             file = ours.create_file(name)
             ours.unlink(name)

@@ -1,4 +1,4 @@
-"""The imagery provider over HTTP."""
+"""HTTP adapters: the imagery provider, plain tile servers, and uploads."""
 
 from tileferry.adapters.http.client import ProviderAddress, build_user_agent, new_client
 from tileferry.adapters.http.provider import HttpTileProvider

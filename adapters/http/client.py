@@ -1,4 +1,4 @@
-"""An httpx client that talks to one provider and to nobody else."""
+"""An httpx client bound to one provider: address, TLS, headers, and their validation."""
 
 import ssl
 from importlib.metadata import version
@@ -13,33 +13,33 @@ from tileferry.domain.validation import integer, number
 
 
 def mask_secret(value: object) -> str:
-    """Show a secret in a repr."""
+    """Return a repr of a secret that shows only whether it is set."""
     return "***" if value else "''"
 
 
 def build_user_agent(contact: str | None = None) -> str:
-    """Return how we present ourselves, with whom to turn to where that is known."""
+    """Return the ``User-Agent`` header, with the contact if there is one."""
     own = f"tileferry/{version('tileferry')}"
     return own if contact is None else f"{own} ({contact})"
 
 
 @frozen(kw_only=True)
 class ProviderAddress:
-    """Where the provider is, and who we are to it."""
+    """The provider's address, and the credentials and headers to send to it."""
 
     url: str
     service_api_key: str | None = field(repr=mask_secret)
-    """``None`` where none is sent as ``Authorization``."""
+    """``None`` to send no ``Authorization`` header."""
     ca_file: Path | None = None
-    """Certificates of a private authority, trusted beside those of the system."""
+    """Certificates of a private authority, trusted in addition to those of the system."""
     timeout_s: float = field(default=10.0, validator=number(0.001, 3600))
-    """How long to wait for a connection, and between two pieces of an answer."""
+    """Timeout for connecting, and between two chunks of a response."""
     connections: int = field(default=8, validator=integer(1, 256))
     user_agent: str = field(factory=build_user_agent)
 
     @property
     def headers(self) -> dict[str, str]:
-        """What every request carries."""
+        """Headers sent with every request."""
         common = {"Accept-Encoding": "identity", "User-Agent": self.user_agent}
         if self.service_api_key is None:
             return common
@@ -49,9 +49,9 @@ class ProviderAddress:
 def new_client(
     address: ProviderAddress, *, transport: httpx.BaseTransport | None = None
 ) -> httpx.Client:
-    """Return a client that neither follows redirects nor listens to the environment.
+    """Return a client that ignores redirects and environment variables.
 
-    TLS is verified and cannot be switched off; plain http reaches this machine only.
+    TLS verification cannot be disabled. Plain http is allowed for this machine only.
     """
     check_address(address)
     return httpx.Client(
@@ -69,18 +69,18 @@ def new_client(
 
 
 def check_address(address: ProviderAddress) -> None:
-    """Refuse an address or a key that cannot be used safely."""
+    """Reject an address or a key that cannot be used safely."""
     check_url(address.url)
     if address.service_api_key is not None:
         check_key(address.service_api_key)
 
 
 def create_tls_context(address: ProviderAddress) -> ssl.SSLContext:
-    """Return what verifies the provider: TLS 1.2 or later, its name, and who vouches for it."""
+    """Return a context that requires TLS 1.2 or later and verifies host name and certificate."""
     try:
         if httpx.URL(address.url).scheme == "https":
             context = ssl.create_default_context()
-        else:  # reading the system's authorities takes its time; this one trusts nobody
+        else:  # unused over plain http: loading the system's authorities is slow, so trust none
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         if address.ca_file is not None:
             context.load_verify_locations(address.ca_file)
@@ -88,15 +88,15 @@ def create_tls_context(address: ProviderAddress) -> ssl.SSLContext:
         raise InvalidValueError(
             field="c11.ca_file",
             value=str(address.ca_file),
-            problem=f"cannot be read as certificates: {error}",
-            remedy="give a file in PEM form",
+            problem=f"cannot load certificates: {error}",
+            remedy="use a file in PEM format",
         ) from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
 
 
 def check_url(url: str) -> None:
-    """Refuse an address that is none, or that would carry the key in the open."""
+    """Reject an invalid address, or one that would send the key unencrypted."""
     try:
         parsed = httpx.URL(url)
     except (httpx.InvalidURL, TypeError):
@@ -105,32 +105,32 @@ def check_url(url: str) -> None:
     if parsed.scheme not in {"http", "https"} or not is_host(parsed.raw_host.decode("ascii")):
         raise InvalidValueError(
             field="c11.satellite_provider_url",
-            value=parsed.scheme or "***",  # what is no address may hold anything
-            problem="is not an address of a provider",
+            value=parsed.scheme or "***",  # an invalid address may contain a secret
+            problem="is not a valid provider address",
             remedy=remedy,
         )
     if parsed.userinfo or parsed.query or parsed.fragment:
         raise InvalidValueError(
             field="c11.satellite_provider_url",
             value=f"{parsed.scheme}://{parsed.host}",
-            problem="has more than a host, a port and a path",
-            remedy="the key goes into TILEFERRY_C11_SERVICE_API_KEY, or into a file",
+            problem="must contain only a host, a port and a path",
+            remedy="set the key in TILEFERRY_C11_SERVICE_API_KEY, or in a file",
         )
     if parsed.scheme == "http" and not is_loopback(parsed.host):
         raise InvalidValueError(
             field="c11.satellite_provider_url",
             value=url,
             problem="would send the key over plain http",
-            remedy=f"{remedy}; http is for this machine only",
+            remedy=f"{remedy}; plain http is allowed for this machine only",
         )
 
 
 def check_key(key: str) -> None:
-    """Refuse a key that is missing, or that cannot stand in a header."""
+    """Reject a key that is empty or not valid in a header."""
     if not key or not key.isascii() or not key.isprintable() or " " in key:
         raise InvalidValueError(
             field="c11.service_api_key",
             value="***",
-            problem="is empty" if not key else "has characters that no key has",
+            problem="is empty" if not key else "contains characters that are not allowed in a key",
             remedy="set TILEFERRY_C11_SERVICE_API_KEY, or c11.service_api_key_file",
         )

@@ -1,8 +1,8 @@
-"""A deadline for a call that has none of its own.
+"""Total deadlines for HTTP calls.
 
-httpx waits for each piece of an answer anew, so that a provider that sends a byte now and then, or
-"103 Early Hints" without end, keeps a caller for as long as it likes. So does one that takes a byte
-of a request now and then.
+httpx restarts its read timeout with each chunk. A provider that sends a byte now and then, or "103
+Early Hints" without end, can therefore block a caller indefinitely. So can a provider that reads a
+request one byte at a time.
 """
 
 import threading
@@ -19,26 +19,26 @@ CallOutcome = tuple[list[Result], BaseException | None]
 
 
 def call_within(seconds: float, call: Callable[[], Result]) -> Result:
-    """Return what ``call`` returns, or raise what it raises, or ``httpx.ReadTimeout`` in time.
+    """Return the result of ``call``, or raise its error, or ``httpx.ReadTimeout`` when it is late.
 
-    The call is made in a thread of its own, and left to itself when it is late. Whoever waits here
-    in the main thread can be interrupted at any moment.
+    The call runs in a thread of its own, which is abandoned when the call is late. A caller in the
+    main thread can therefore be interrupted by a signal at any moment.
     """
     outcome: SimpleQueue[CallOutcome[Result]] = SimpleQueue()
     _start_thread(call, outcome.put)
-    ended = _wait_for(outcome, seconds, httpx.ReadTimeout, "it had not ended")
+    ended = _wait_for(outcome, seconds, httpx.ReadTimeout, "the call had not ended")
     return _unwrap_outcome(ended)
 
 
 @define(eq=False)
 class OutgoingBody:
-    """A body on its way: told is when all of it was taken; known is whether anybody still waits."""
+    """A request body that reports when it has been sent, and stops when the caller has given up."""
 
     _tell_sent: Callable[[], None]
     is_left: bool = field(default=False, init=False)
 
     def stream(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield the body; no more of it than is needed, once nobody waits for its answer."""
+        """Yield the body; raise ``httpx.WriteTimeout`` once the caller has given up."""
         for piece in pieces:
             if self.is_left:
                 raise httpx.WriteTimeout("the caller no longer waits for the response")
@@ -49,14 +49,14 @@ class OutgoingBody:
 def send_within(
     sending_s: float, answer_s: float, call: Callable[[OutgoingBody], Result]
 ) -> Result:
-    """Do as ``within``: the body has one deadline, and from then on the answer has another."""
-    news: SimpleQueue[CallOutcome[Result] | None] = SimpleQueue()  # nothing: it has been sent
+    """Like ``call_within``, with one deadline for sending the body and another for the response."""
+    news: SimpleQueue[CallOutcome[Result] | None] = SimpleQueue()  # None: the body has been sent
     outgoing = OutgoingBody(lambda: news.put(None))
     _start_thread(lambda: call(outgoing), news.put)
     try:
-        ended = _wait_for(news, sending_s, httpx.WriteTimeout, "it had not been sent")
+        ended = _wait_for(news, sending_s, httpx.WriteTimeout, "the request had not been sent")
         while ended is None:
-            ended = _wait_for(news, answer_s, httpx.ReadTimeout, "it had not been answered")
+            ended = _wait_for(news, answer_s, httpx.ReadTimeout, "there was no response")
     finally:
         outgoing.is_left = True
     return _unwrap_outcome(ended)
@@ -66,7 +66,7 @@ def _start_thread(call: Callable[[], Result], tell: Callable[[CallOutcome[Result
     def attempt() -> None:
         try:
             tell(([call()], None))
-        except BaseException as error:  # noqa: BLE001  # raised again by who waits
+        except BaseException as error:  # noqa: BLE001  # raised again in the waiting thread
             tell(([], error))
 
     threading.Thread(target=attempt, name="tileferry-call", daemon=True).start()

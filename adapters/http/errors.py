@@ -1,6 +1,6 @@
-"""What the HTTP libraries raise, in the product's words.
+"""Translation of the HTTP libraries' errors to ``SatelliteProviderError``.
 
-No error of ours leads back to a request: its headers hold the key.
+Our errors never reference a request, because its headers contain the key.
 """
 
 import ssl
@@ -19,14 +19,14 @@ from tileferry.domain.tiles import ProviderFault
 Result = TypeVar("Result")
 _FAULTS: tuple[tuple[type[Exception], ProviderFault, str], ...] = (
     (httpx.ConnectTimeout, ProviderFault.TIMED_OUT, "no connection in time"),
-    (httpx.TimeoutException, ProviderFault.TIMED_OUT, "no answer in time"),
-    (httpx.RemoteProtocolError, ProviderFault.TRUNCATED, "the answer broke off"),
-    (httpx.StreamError, ProviderFault.TRUNCATED, "the answer broke off"),
+    (httpx.TimeoutException, ProviderFault.TIMED_OUT, "no response in time"),
+    (httpx.RemoteProtocolError, ProviderFault.TRUNCATED, "the response broke off"),
+    (httpx.StreamError, ProviderFault.TRUNCATED, "the response broke off"),
     (httpx.HTTPError, ProviderFault.UNREACHABLE, "the connection failed"),
     (fast.ConnectTimeoutError, ProviderFault.TIMED_OUT, "no connection in time"),
-    (fast.RequestTimeoutError, ProviderFault.TIMED_OUT, "no answer in time"),
-    (fast.DecodeError, ProviderFault.TRUNCATED, "the answer broke off"),
-    (fast.ReadError, ProviderFault.TRUNCATED, "the answer broke off"),
+    (fast.RequestTimeoutError, ProviderFault.TIMED_OUT, "no response in time"),
+    (fast.DecodeError, ProviderFault.TRUNCATED, "the response broke off"),
+    (fast.ReadError, ProviderFault.TRUNCATED, "the response broke off"),
     (fast.PyreqwestError, ProviderFault.UNREACHABLE, "the connection failed"),
 )
 _FOREIGN = (httpx.HTTPError, httpx.StreamError, ssl.SSLError, fast.PyreqwestError)
@@ -37,12 +37,11 @@ _TLS_SIGNS = ("certificate", "handshake", "tls", "fatal alert", "peer is incompa
 def call_translating_errors(
     call: Callable[[], Result], url: Callable[[], str], *, secret: str
 ) -> Result:
-    """Return what ``call`` returns; what a library raises becomes a ``SatelliteProviderError``.
+    """Return the result of ``call``; raise library errors as ``SatelliteProviderError``.
 
-    Its address is the one given, which is fit to be shown. Our key is taken out of every error: a
-    provider may have put it into any of its words. It is raised outside of the handler on purpose:
-    an exception that was being handled stays attached to the next one, and httpx's own hold the
-    request.
+    The error shows ``url``, which must be safe to display. The key is removed from every error,
+    because a provider may repeat it in any text. The error is raised outside of the ``except``
+    block on purpose: inside, Python would attach the library's exception, which holds the request.
     """
     try:
         return call()
@@ -62,14 +61,16 @@ def _translate_error(error: Exception, url: str, secret: str) -> SatelliteProvid
     kind, fault, reason = next(known for known in _FAULTS if isinstance(error, known[0]))
     causes = _list_causes(error)
     if fault is ProviderFault.UNREACHABLE and any(_BODY_SIGN in cause for cause in causes):
-        fault, reason = ProviderFault.TRUNCATED, "the answer broke off"
+        fault, reason = ProviderFault.TRUNCATED, "the response broke off"
     said = " / ".join(dict.fromkeys(causes)) or str(error) or kind.__name__
-    said = redact_key(said, secret)  # before it is cut: the library names the whole address
+    said = redact_key(
+        said, secret
+    )  # before it is shortened: the library's text contains the whole address
     return SatelliteProviderError(reason=f"{reason}: {printable(said)}", url=url, fault=fault)
 
 
 def _find_tls_problem(error: BaseException) -> str | None:
-    """Return what TLS complained about, if it was TLS: it is somewhere in the chain."""
+    """Return the message of the first TLS error in the exception chain, if there is one."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, ssl.SSLError) and not isinstance(seen, ssl.SSLEOFError):
@@ -79,7 +80,7 @@ def _find_tls_problem(error: BaseException) -> str | None:
 
 
 def _find_pyreqwest_tls_problem(error: Exception) -> str | None:
-    """Tell by the words: there is no class for it, and the connection was not made."""
+    """Recognize a TLS error by its text: pyreqwest has no exception class for it."""
     if not isinstance(error, fast.ConnectError):
         return None
     causes = _list_causes(error)

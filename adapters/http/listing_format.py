@@ -13,7 +13,7 @@ _CURSOR_CHARS_MAX = 1_024
 
 
 def parse_listing_page(content: bytes, *, source: str, bytes_max: int) -> ListingPage:
-    """Read a page; unknown fields are ignored, and errors name the wrong field."""
+    """Parse a page; ignore unknown fields, and name the invalid field in errors."""
     data = parse_json(content, field="listing", bytes_max=bytes_max)
     tiles = _get_field(data, "listing", "tiles", list)
     cursor = data.get("next") if isinstance(data, Mapping) else None
@@ -31,7 +31,8 @@ def parse_listing_page(content: bytes, *, source: str, bytes_max: int) -> Listin
 
 def _parse_tile(line: Any, index: int, source: str) -> TileSummary:
     try:
-        # The values check themselves; a line that fails is read again by field, to name the field.
+        # The constructors validate. Only a line that fails is parsed again field by field, to name
+        # the field.
         produced_at = datetime.fromisoformat(line["produced_at"])
         if produced_at.tzinfo is not UTC:
             return _parse_tile_by_field(line, f"listing.tiles[{index}]", source)

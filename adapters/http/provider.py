@@ -1,4 +1,4 @@
-"""The provider's calls over httpx: one request each, one answer, checked."""
+"""The provider's listing and tile calls, and a probe that checks whether it is reachable."""
 
 import math
 import re
@@ -41,7 +41,7 @@ _NUMBER = re.compile(r"[0-9]{1,20}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?", re.AS
 
 @define(kw_only=True)
 class HttpTileProvider:
-    """Asks through a client that knows the address and the key."""
+    """Fetches listings and tiles through a client that has the provider's address and key."""
 
     client: httpx.Client
     clock: Clock
@@ -49,7 +49,7 @@ class HttpTileProvider:
     limits: ResponseLimits = field(factory=ResponseLimits)
     listing_limits: ListingLimits = field(factory=ListingLimits)
     lane: Transport = field()
-    """What the requests go through; the client itself, where no other is given."""
+    """Transport for tile requests; by default the httpx client."""
 
     _asking: ProviderSession = field(init=False)
 
@@ -65,27 +65,26 @@ class HttpTileProvider:
 
     @property
     def key_hash(self) -> str:
-        """What tells two accounts apart, without giving the key away."""
+        """A hash that distinguishes accounts without revealing the key."""
         return sha256(get_authorization(self.client).encode()).hexdigest()
 
     def fetch_listing_page(
         self, bbox: BBox, zoom_levels: Sequence[int], cursor: str | None
     ) -> ListingPage:
-        """Ask for one page of an area's listing."""
+        """Fetch one page of an area's listing."""
         query = {
             "bbox": str(bbox),
             "zoom": ",".join(map(str, zoom_levels)),
             "list-only": "true",
             **({} if cursor is None else {"cursor": cursor}),
         }
-        # Whoever lists waits for it in the main thread, where a signal must reach it: through the
-        # client, which waits in Python.
+        # Listings are fetched in the main thread, which must stay interruptible by signals. httpx
+        # waits in Python, so it is.
         lane = HttpxTransport(self.client)
         url = partial(self._url, TILES_PATH)
         return self._asking.get(lane, TILES_PATH, self._read_page, url=url, query=query)
 
     def fetch_tile(self, tile_id: TileId) -> FetchedTile:
-        """Ask for one tile."""
         path = _tile_path(tile_id)
         read = partial(self._read_tile, tile_id)
         return self._asking.get(self.lane, path, read, url=partial(self._url, path))
@@ -136,17 +135,17 @@ def _parse_number(text: str) -> float:
 
 
 PROBE_DEADLINE_S = 20.0
-"""A provider that cannot say hello within this is no provider to download from."""
+"""A provider that needs longer than this for a small response is too slow to download from."""
 
 
 @frozen(kw_only=True)
 class ProviderProbe:
-    """What an answer showed."""
+    """The result of probing a provider."""
 
     status: int
     server: str
     date: datetime | None
-    """The provider's clock, by its own word."""
+    """The provider's time, from its ``Date`` header."""
     certificate_expires_at: datetime | None
     """``None`` without TLS."""
 
@@ -154,7 +153,7 @@ class ProviderProbe:
 def probe_provider(
     client: httpx.Client, path: str, *, deadline_s: float = PROBE_DEADLINE_S
 ) -> ProviderProbe:
-    """Ask, and look; only the head of the answer is read, and it has to come in time."""
+    """Send one request within a deadline, and read only the response's headers."""
     server = f"{client.base_url.scheme}://{client.base_url.netloc.decode()}"
 
     def ask() -> ProviderProbe:
@@ -174,7 +173,7 @@ def probe_provider(
 def _parse_date(text: str) -> datetime | None:
     try:
         date = parsedate_to_datetime(text)
-    except (ValueError, TypeError, OverflowError):  # whatever it is, it is no time
+    except (ValueError, TypeError, OverflowError):  # not a valid date
         return None
     return date if date.tzinfo is not None else date.replace(tzinfo=UTC)
 

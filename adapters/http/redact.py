@@ -1,4 +1,4 @@
-"""Taking our key out of somebody else's words, in whichever form they repeat it."""
+"""Removal of the API key from texts of other parties, in every encoding that they may use."""
 
 import html
 import re
@@ -8,7 +8,7 @@ REDACTED = "***"
 
 
 def redact_key(text: str, key: str) -> str:
-    """Hide the key: as it is, as in an address, as in JSON, as in HTML, in any case."""
+    """Mask the key: verbatim, URL-encoded, JSON-escaped or HTML-escaped, in upper or lower case."""
     if not key:
         return text
     forms = {key, quote(key), quote(key, safe=""), key.replace("/", r"\/"), html.escape(key)}

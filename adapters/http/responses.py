@@ -1,4 +1,4 @@
-"""Reading answers of a provider that may send anything: bounded in bytes, in time, in form."""
+"""Reading responses of an untrusted provider, with limits on size, time and format."""
 
 import base64
 import binascii
@@ -26,13 +26,13 @@ _NAMED = re.compile(r"sha-256 *=", re.IGNORECASE)
 
 @frozen(kw_only=True)
 class ResponseLimits:
-    """What one answer may take."""
+    """Limits for one response."""
 
     tile_bytes_max: int = field(default=16 * 1024 * 1024, validator=integer(1, TILE_BYTES_MAX))
     deadline_s: float = field(default=120.0, validator=number(0.001, 3600))
-    """From the call to the last byte; of an upload, from when all of it was sent."""
+    """From the call to the last byte; for an upload, from the end of sending."""
     rate_bytes_s_min: float = field(default=1_000.0, validator=number(0))
-    """What comes more slowly is given up, once it has had ``grace_s``."""
+    """A slower response is aborted after ``grace_s``."""
     grace_s: float = field(default=10.0, validator=number(0))
 
 
@@ -44,11 +44,11 @@ def read_body(
     clock: Clock,
     started_s: float,
 ) -> bytes:
-    """Return the body, exactly as long as it was declared, and never more than ``bytes_max``."""
+    """Return the body; it has exactly the declared length and at most ``bytes_max`` bytes."""
     url = answer.url
     encoding = answer.header("content-encoding") or "identity"
     if encoding.strip().lower() not in {"", "identity"}:
-        raise _schema_error(url, "Content-Encoding", f"{encoding} was not asked for")
+        raise _schema_error(url, "Content-Encoding", f"{encoding} was not requested")
     declared = _parse_content_length(answer, url)
     if declared is not None and declared > bytes_max:
         raise _too_large_error(url, declared, bytes_max)
@@ -60,11 +60,11 @@ def read_body(
             raise _too_large_error(url, size, bytes_max)
         parts.append(chunk)
         if size == declared:
-            continue  # it is all there: how long it took does not matter any more
+            continue  # complete: its pace no longer matters
         _check_pace(url, size, clock.monotonic() - started_s, limits)
     if declared is not None and size != declared:
         raise SatelliteProviderError(
-            reason=f"the answer broke off after {size} of {declared} bytes",
+            reason=f"the response broke off after {size} of {declared} bytes",
             url=url,
             fault=ProviderFault.TRUNCATED,
         )
@@ -72,9 +72,9 @@ def read_body(
 
 
 def read_excerpt(answer: TransportResponse, *, secret: str, clock: Clock) -> str:
-    """Return the beginning of an error's body, in which our own key is never shown.
+    """Return the beginning of an error's body, with our key removed.
 
-    It is not waited for: what comes within a moment will do.
+    Only what arrives within a moment is read.
     """
     content = b""
     until_s = clock.monotonic() + _EXCERPT_S
@@ -83,14 +83,14 @@ def read_excerpt(answer: TransportResponse, *, secret: str, clock: Clock) -> str
             content += chunk
             if len(content) >= _EXCERPT_BYTES or clock.monotonic() > until_s:
                 break
-    except Exception:  # noqa: BLE001, S110  # it is an error already; its text is a courtesy
+    except Exception:  # noqa: BLE001, S110  # the call has failed already; the excerpt is optional
         pass
     text = content[:_EXCERPT_BYTES].decode("utf-8", "replace")
     return printable(_redact_excerpt(text, secret) if secret else text)
 
 
 def _redact_excerpt(text: str, secret: str) -> str:
-    """Take the key out, also one that the text ends in the middle of."""
+    """Remove the key, including a part of it at the end of the text."""
     text = redact_key(text, secret)
     for length in range(len(secret) - 1, _KEY_CHARS_SHOWN_MAX, -1):
         if text.endswith(secret[:length]):
@@ -99,37 +99,37 @@ def _redact_excerpt(text: str, secret: str) -> str:
 
 
 def check_complete(answer: TransportResponse, content: bytes) -> None:
-    """Refuse what is no tile, or may be part of one: nobody could tell later."""
+    """Reject an empty or possibly truncated tile: the damage could not be detected later."""
     problem = None
     if not content:
-        problem = "the answer is empty"
+        problem = "the response is empty"
     elif answer.header("content-range") is not None:
-        problem = "the answer is a part only, which was not asked for"
+        problem = "the response is partial, which was not requested"
     elif not answer.is_framed and answer.header("repr-digest") is None:
-        problem = "the answer has neither a length nor a digest: it may have broken off"
+        problem = "the response has neither a length nor a digest, so it may be incomplete"
     if problem is not None:
         raise SatelliteProviderError(reason=problem, url=answer.url, fault=ProviderFault.TRUNCATED)
 
 
 def check_digest(answer: TransportResponse, digest: bytes) -> None:
-    """Check what came against ``Repr-Digest``, against each sha-256 that it names."""
+    """Check the content against every sha-256 in ``Repr-Digest``."""
     header = answer.header("repr-digest") or ""
     try:
         expected = [base64.b64decode(text, validate=True) for text in _DIGEST.findall(header)]
     except binascii.Error:
         expected = []
     if len(expected) != len(_NAMED.findall(header)):
-        raise _schema_error(answer.url, "Repr-Digest", "is no digest")
+        raise _schema_error(answer.url, "Repr-Digest", "is not a valid digest")
     if any(digest != each for each in expected):
         raise SatelliteProviderError(
-            reason="the bytes are not those that Repr-Digest names",
+            reason="content does not match Repr-Digest",
             url=answer.url,
             fault=ProviderFault.DAMAGED,
         )
 
 
 def check_content_type(answer: TransportResponse, *, family: str) -> None:
-    """Refuse what is not of the family that was asked for, such as a page that says "sorry"."""
+    """Reject any other media type than the requested family, such as an HTML error page."""
     kind = answer.header("content-type") or ""
     if not kind.lower().startswith(family):
         raise _schema_error(answer.url, "Content-Type", f"{kind!r} is not {family}")
@@ -140,7 +140,7 @@ def _parse_content_length(answer: TransportResponse, url: str) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 20):  # noqa: PLR2004  # 64 bits
-        raise _schema_error(url, "Content-Length", f"{text!r} is no length")
+        raise _schema_error(url, "Content-Length", f"{text!r} is not a valid length")
     return int(text)
 
 
@@ -156,7 +156,7 @@ def _check_pace(url: str, size: int, elapsed_s: float, limits: ResponseLimits) -
 
 def _too_large_error(url: str, size: int, bytes_max: int) -> SatelliteProviderError:
     return SatelliteProviderError(
-        reason=f"the answer has {size} bytes or more, and {bytes_max} are the most",
+        reason=f"the response has {size} bytes or more; the limit is {bytes_max}",
         url=url,
         fault=ProviderFault.TOO_LARGE,
     )
@@ -172,23 +172,23 @@ def _schema_error(url: str, name: str, problem: str) -> ResponseSchemaError:
 
 
 RETRY_AFTER_S_MAX = 24 * 3600.0
-"""What is taken down; how much of it is waited is the policy's to say."""
+"""Upper bound of a parsed ``Retry-After``; the retry policy decides how long to wait."""
 
 
 def get_authorization(client: httpx.Client) -> str:
-    """Return what a client sends to say who we are."""
+    """Return the client's ``Authorization`` header."""
     return str(client.headers.get("authorization", "Bearer none"))
 
 
 def get_api_key(client: httpx.Client) -> str:
-    """Return the key in it."""
+    """Return the API key in the client's ``Authorization`` header."""
     return get_authorization(client).rpartition(" ")[2]
 
 
 def to_provider_error(
     answer: TransportResponse, secret: str, clock: Clock
 ) -> SatelliteProviderError:
-    """Return the error of an answer that is no success; the key is not in it."""
+    """Return the error for an unsuccessful response, without the key."""
     return SatelliteProviderError(
         reason=answer.reason.lower() or "refused",
         url=answer.url,

@@ -1,4 +1,4 @@
-"""One request and its answer, read while it is open: bounded, and with no key in its errors."""
+"""One request and its response, read within limits; errors never contain the key."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -28,12 +28,12 @@ _LEEWAY_S = 1.0
 
 @define(kw_only=True)
 class ProviderSession:
-    """How a provider is asked, whatever kind of provider it is."""
+    """Request handling shared by all kinds of providers."""
 
     clock: Clock
     limits: ResponseLimits
     secret: str = field(repr=mask_secret)
-    """The key, which no error may show; empty where there is none."""
+    """The key, which is removed from errors; empty if there is none."""
 
     def get(
         self,
@@ -44,7 +44,7 @@ class ProviderSession:
         url: Callable[[], str],
         query: Mapping[str, str] | None = None,
     ) -> Result:
-        """Make a request and have its answer read; ``url`` says what errors show of it."""
+        """Send a request and return what ``read`` makes of the response; errors show ``url``."""
 
         def call() -> Result:
             started_s = self.clock.monotonic()
@@ -54,21 +54,21 @@ class ProviderSession:
                 return read(answer, started_s)
 
         bounded = call
-        if lane.waits_for_ever:  # what is merely slow is given up before that, and told so
+        if lane.waits_for_ever:  # a slow response is reported as slow before this deadline
             bounded = partial(call_within, self.limits.deadline_s + _LEEWAY_S, call)
         return call_translating_errors(bounded, url, secret=self.secret)
 
     def read_body(self, answer: TransportResponse, started_s: float, bytes_max: int) -> bytes:
-        """Return a body, which is never longer, and comes in time."""
+        """Return a body of at most ``bytes_max`` bytes, read within the limits."""
         return read_body(
             answer, bytes_max=bytes_max, limits=self.limits, clock=self.clock, started_s=started_s
         )
 
     def read_tile(self, answer: TransportResponse, started_s: float) -> tuple[bytes, bytes]:
-        """Return a tile's bytes, complete and as they were declared, and their sha256."""
+        """Return a tile's bytes, checked for completeness, and their sha256."""
         check_content_type(answer, family="image/")
         content = self.read_body(answer, started_s, self.limits.tile_bytes_max)
         check_complete(answer, content)
-        digest = sha256(content).digest()  # here, where threads do it side by side
+        digest = sha256(content).digest()  # hashed here, because download threads run in parallel
         check_digest(answer, digest)
         return content, digest

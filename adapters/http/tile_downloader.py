@@ -1,7 +1,7 @@
-"""The downloader as its consumers construct it: the use case, put together with httpx.
+"""The downloader with the constructor that its consumers rely on: the use case, wired to httpx.
 
-This is the one adapter that reaches for others. Its constructor is a fixed contract without a
-place for the journal, the spool or the workers, so it makes those itself, in the request's cache.
+This is the only adapter that uses other adapters. Its constructor is a fixed contract without
+parameters for the journal, the spool or the workers, so it creates those in the request's cache.
 """
 
 import logging
@@ -26,10 +26,10 @@ from tileferry.domain.tiles import BBox, DownloadBatchReport, DownloadRequest, T
 
 @define(kw_only=True)
 class HttpTileDownloader:
-    """Downloads areas from the provider that ``http_client`` is set up for.
+    """Downloads areas from the provider that ``http_client`` is configured for.
 
-    The client brings the provider's address as its ``base_url`` and the key as its
-    ``Authorization``; ``new_client`` makes one that is safe.
+    The client has the provider's address as its ``base_url`` and the key in its ``Authorization``
+    header; ``new_client`` creates a safe one.
     """
 
     http_client: httpx.Client
@@ -61,11 +61,11 @@ class HttpTileDownloader:
         )
 
     def download_tiles_for_area(self, request: DownloadRequest) -> DownloadBatchReport:
-        """Fetch what of the area is not in the cache yet, and say what became of it."""
+        """Download the tiles of the area that are not in the cache, and return a report."""
         return self._download(Path(request.cache_root)).download_tiles_for_area(request)
 
     def start_over(self, request: DownloadRequest) -> None:
-        """Forget that a request was carried out, so that all of it is fetched again."""
+        """Discard the request's journal, so that all of its tiles are fetched again."""
         self._download(Path(request.cache_root)).start_over(request)
 
     def check_resumable(self, request: DownloadRequest) -> None:
@@ -75,7 +75,7 @@ class HttpTileDownloader:
     def enumerate_remote_coverage(
         self, bbox: BBox, zoom_levels: Sequence[int]
     ) -> list[TileSummary]:
-        """Return what the provider has in an area, without fetching any of it."""
+        """List the provider's tiles in an area, without fetching them."""
         return self._download(Path()).enumerate_remote_coverage(bbox, zoom_levels)
 
     def _download(self, cache_root: Path) -> AreaDownload:

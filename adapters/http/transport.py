@@ -1,4 +1,4 @@
-"""How a request gets to the provider: through an httpx client, or through a faster one."""
+"""Transports that send requests to the provider: httpx, or the faster pyreqwest."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -17,7 +17,7 @@ Chunk = bytes | memoryview
 
 
 class TransportResponse(Protocol):
-    """An answer whose body is still to be read."""
+    """A response whose body has not been read yet."""
 
     @property
     def status(self) -> int:
@@ -26,46 +26,48 @@ class TransportResponse(Protocol):
 
     @property
     def reason(self) -> str:
-        """What the status means."""
+        """The reason phrase of the status code."""
         ...
 
     @property
     def url(self) -> str:
-        """What was asked for, without its query."""
+        """The requested URL, without its query."""
         ...
 
     @property
     def is_framed(self) -> bool:
-        """Whether the body says where it ends; else it ends with the connection, or breaks off."""
+        """Whether the body's length is declared or chunked; otherwise truncation cannot be
+        detected.
+        """
         ...
 
     def header(self, name: str) -> str | None:
-        """Return a header, whatever its case; of one that is there twice, all with commas."""
+        """Return a header by its case-insensitive name; repeated headers are joined by commas."""
         ...
 
     def chunks(self) -> Iterable[Chunk]:
-        """Return the body as it comes in, nothing decoded."""
+        """Return the body's chunks as they arrive, without content decoding."""
         ...
 
 
 class Transport(Protocol):
-    """Makes requests. What goes wrong is the library's own error, for ``answered`` to translate."""
+    """Sends requests; raises the library's errors, which ``call_translating_errors`` translates."""
 
     @property
     def waits_for_ever(self) -> bool:
-        """Whether an answer that comes in little pieces can take any time."""
+        """Whether a response that arrives in small pieces can take unlimited time."""
         ...
 
     def get(
         self, path: str, query: Mapping[str, str] | None = None
     ) -> AbstractContextManager[TransportResponse]:
-        """Ask for something below the provider's address."""
+        """Request a path below the provider's address."""
         ...
 
 
 @frozen
 class HttpxResponse:
-    """An answer that httpx got."""
+    """A response received by httpx."""
 
     _response: httpx.Response
 
@@ -92,21 +94,20 @@ class HttpxResponse:
         return value
 
     def chunks(self) -> Iterable[bytes]:
-        # A transport that is no network may have it all by now.
+        # A mock transport may have read the whole body already.
         response = self._response
         return [response.content] if response.is_stream_consumed else response.iter_raw()
 
 
 @define
 class HttpxTransport:
-    """Through a client that knows the address and the key; never beyond its first answer."""
+    """Sends requests through an httpx client with address and key; never follows redirects."""
 
     client: httpx.Client
     waits_for_ever: bool = field(default=True, init=False)
 
     @contextmanager
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Iterator[HttpxResponse]:
-        """Ask by httpx."""
         request = self.client.build_request(
             "GET",
             path,
@@ -152,12 +153,12 @@ class _PyreqwestResponse:
     def chunks(self) -> Iterable[Chunk]:
         reader = self._response.body_reader
         while (chunk := reader.read_chunk()) is not None:
-            yield memoryview(chunk)  # not a copy: the body is put together from it once
+            yield memoryview(chunk)  # no copy: the body is assembled from these chunks once
 
 
 @define
 class PyreqwestTransport:
-    """A client of its own, under the same rules as ``new_client``."""
+    """Sends requests through its own pyreqwest client, with the same rules as ``new_client``."""
 
     _address: ProviderAddress
     waits_for_ever: bool = field(default=False, init=False)
@@ -184,7 +185,7 @@ class PyreqwestTransport:
             .pool_max_idle_per_host(address.connections)
         )
         if address.ca_file is not None:
-            create_tls_context(address)  # says what is wrong with the file, if something is
+            create_tls_context(address)  # reports an invalid certificate file
             builder = builder.add_root_certificate_pem(address.ca_file.read_bytes())
         self._base = address.url.rstrip("/")
         self._client = builder.build()
@@ -193,14 +194,12 @@ class PyreqwestTransport:
     def get(
         self, path: str, query: Mapping[str, str] | None = None
     ) -> Iterator[_PyreqwestResponse]:
-        """Ask by pyreqwest."""
         url = f"{self._base}{path}"
-        request = self._client.get(url).streamed_read_buffer_limit(0)  # nothing is read unasked
+        request = self._client.get(url).streamed_read_buffer_limit(0)  # no read-ahead
         if query is not None:
             request = request.query(dict(query))
         with request.build_streamed() as response:
             yield _PyreqwestResponse(response, url)
 
     def close(self) -> None:
-        """Close the connections."""
         self._client.close()

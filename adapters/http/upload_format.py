@@ -1,7 +1,7 @@
-"""The bytes of an upload: its multipart body, and the JSON of the answer.
+"""The wire format of an upload: the multipart request body and the JSON response.
 
 The body is ``multipart/form-data``: first the manifest, then each tile, in the manifest's order. A
-repeated batch has the same bytes, so that its signature still holds.
+repeated batch has the same bytes, so its signature stays valid.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,20 +15,20 @@ _PIECE_BYTES = 256 * 1024
 
 
 def build_boundary(batch: Batch) -> str:
-    """Return the boundary of the body's parts, which is derived from the batch's key."""
+    """Return the multipart boundary, derived from the batch's key."""
     return f"tileferry-{sha256(batch.key.encode()).hexdigest()[:32]}"
 
 
 def compute_body_size(batch: Batch) -> int:
-    """Return the size of the body, without reading a tile."""
+    """Return the size of the body, without reading the tiles."""
     frame = sum(map(len, iter_body(batch, (b"" for _ in batch.tiles))))
     return frame + sum(tile.size for tile in batch.tiles)
 
 
 def iter_body(batch: Batch, contents: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the body in pieces; ``contents`` are the tiles' bytes, in their order.
+    """Yield the body in pieces; ``contents`` are the tiles' bytes in the manifest's order.
 
-    Small tiles share a piece: the cost of sending a piece does not depend on its size.
+    Small tiles share a piece, because sending a piece has a fixed cost.
     """
     boundary = build_boundary(batch)
     piece = [_build_part_header(boundary, "manifest", "application/json"), batch.manifest]
@@ -54,7 +54,7 @@ def _build_part_header(boundary: str, part: str, content_type: str) -> bytes:
 def parse_upload_response(
     content: bytes, batch: Batch, *, bytes_max: int
 ) -> tuple[PerTileStatus, ...]:
-    """Read an answer, in the order of the batch; errors name the wrong field."""
+    """Parse a response and return its results in batch order; errors name the invalid field."""
     answer = parse_json(content, field="answer", bytes_max=bytes_max)
     results = JsonObject.from_value(answer, "answer").get_list("results")
     expected = {str(tile.tile_id): tile.tile_id for tile in batch.tiles}
@@ -63,18 +63,18 @@ def parse_upload_response(
         data = JsonObject.from_value(line, f"answer.results[{index}]")
         tile = data.fields.get("tile_id")
         if not isinstance(tile, str) or tile not in expected:
-            raise data.build_error("tile_id", "is no tile of the batch")
+            raise data.build_error("tile_id", "is not a tile of the batch")
         if tile in found:
-            raise data.build_error("tile_id", "comes twice")
+            raise data.build_error("tile_id", "is listed twice")
         status, reason = data.get_enum("status", TileUploadStatus), data.fields.get("reason")
         if status is TileUploadStatus.UNREADABLE:
-            raise data.build_error("status", "is not for a provider to say")
+            raise data.build_error("status", "is not a status that a provider may return")
         if reason is not None and not isinstance(reason, str):
             raise data.build_error("reason", "must be text, or null")
         found[tile] = PerTileStatus(tile_id=expected[tile], status=status, reason=reason)
     missing = next((tile for tile in expected if tile not in found), None)
     if missing is not None:
         raise InvalidValueError(
-            field="answer.results", value=missing, problem="has no line for this tile"
+            field="answer.results", value=missing, problem="has no entry for this tile"
         )
     return tuple(found[tile] for tile in expected)

@@ -1,4 +1,4 @@
-"""Batches of captured tiles, posted to the provider."""
+"""Uploads of captured tiles: batches posted to the provider, and the uploader built on them."""
 
 import base64
 import logging
@@ -54,7 +54,7 @@ _LEEWAY_S = 1.0
 
 @define(kw_only=True)
 class HttpUploadProvider:
-    """Posts through a client that knows the address and the key."""
+    """Posts batches through a client that has the provider's address and key."""
 
     client: httpx.Client
     clock: Clock
@@ -63,18 +63,19 @@ class HttpUploadProvider:
     path: str = TILES_PATH
 
     def iter_body(self, batch: Batch, contents: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield the body of a batch as it is posted."""
+        """Yield the request body of a batch."""
         return iter_body(batch, contents)
 
     def post_batch(
         self, envelope: SignedEnvelope, contents: Iterable[bytes]
     ) -> tuple[PerTileStatus, ...]:
-        """Send a batch, streamed, and read what the provider made of each tile."""
+        """Post a batch as a stream, and return the provider's result for each tile."""
         url = f"{str(self.client.base_url).rstrip('/')}{self.path}"
         return call_translating_errors(
             lambda: send_within(
                 self.sending.compute_deadline_s(compute_body_size(envelope.batch)),
-                self.limits.deadline_s + _LEEWAY_S,  # what is merely slow is told so before that
+                self.limits.deadline_s
+                + _LEEWAY_S,  # a slow response is reported as slow before this deadline
                 lambda outgoing: self._post(envelope, contents, outgoing),
             ),
             lambda: url,
@@ -83,10 +84,10 @@ class HttpUploadProvider:
 
     @property
     def _timeout(self) -> httpx.Timeout:
-        """Be as patient with the answer's first byte as with all of it.
+        """Allow the first byte of the response as much time as the whole response.
 
-        What was sent may lie in this machine's buffers for a minute, where the link is slow, and
-        the provider has a whole batch to look at.
+        On a slow link, sent data can stay in this machine's buffers for a minute, and the provider
+        needs time to check the whole batch.
         """
         usual = self.client.timeout
         return httpx.Timeout(
@@ -114,7 +115,7 @@ class HttpUploadProvider:
             timeout=self._timeout,
         )
         response = self.client.send(request, stream=True, follow_redirects=False)
-        begun_s = self.clock.monotonic()  # how fast it comes is judged from here
+        begun_s = self.clock.monotonic()  # the response's pace is measured from here
         answer = HttpxResponse(response)
         try:
             if answer.status != _OK:
@@ -136,10 +137,10 @@ class HttpUploadProvider:
 
 @define(kw_only=True)
 class HttpTileUploader:
-    """Uploads flights to the provider that ``http_client`` is set up for, one pass a call.
+    """Uploads flights to the provider that ``http_client`` is configured for, one pass per call.
 
-    The client brings the provider's address as its ``base_url`` and the key as its
-    ``Authorization``; ``new_client`` makes one that is safe.
+    The client has the provider's address as its ``base_url`` and the key in its ``Authorization``
+    header; ``new_client`` creates a safe one.
     """
 
     http_client: httpx.Client
@@ -179,17 +180,17 @@ class HttpTileUploader:
         )
 
     def upload_pending_tiles(self, request: UploadRequest) -> UploadBatchReport:
-        """Send what waits, and say what the provider made of it."""
+        """Upload the pending tiles of a flight, and return a report."""
         return self._upload.upload_pending_tiles(request)
 
     def enumerate_pending_tiles(self, flight_id: str) -> Iterator[TileMetadata]:
-        """Yield what waits, without sending any of it."""
+        """Yield the pending tiles of a flight, without sending them."""
         return self._upload.enumerate_pending_tiles(flight_id)
 
     def close_counted(self) -> None:
-        """Learn that all rejections of the passes so far are counted."""
+        """Close the envelopes whose rejections have been counted."""
         self._upload.close_counted()
 
     def confirm_flight_state(self) -> None:
-        """Refuse unless the aircraft is on the ground."""
+        """Raise unless the aircraft is on the ground."""
         self._upload.confirm_flight_state()

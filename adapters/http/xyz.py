@@ -27,16 +27,16 @@ from tileferry.domain.tiles import (
 
 @define(kw_only=True, eq=False)
 class XyzTileProvider:
-    """Asks a server for pictures, one at a time and not too fast; lists them by computing.
+    """Fetches tiles from a server one at a time, at a limited rate; computes the listing itself.
 
-    It cannot be made for a server that must not be asked for many tiles.
+    The constructor rejects servers whose terms forbid bulk downloads.
     """
 
     server: TileServer
     lane: Transport
-    """Leads to the server's origin, and carries no key: that is part of the address, if any.
+    """Sends requests to the server's origin, without a key: a key is part of the URL template.
 
-    With a key, take a ``FastLane``: httpx logs every address, where somebody listens to it.
+    With a key, use ``PyreqwestTransport``: httpx logs every URL when its logger is enabled.
     """
     clock: Clock
     api_key: str = field(default="", repr=mask_secret)
@@ -60,18 +60,18 @@ class XyzTileProvider:
 
     @property
     def key_hash(self) -> str:
-        """What tells two accounts, servers or dates apart, without giving the key away."""
+        """A hash that distinguishes accounts, servers and dates without revealing the key."""
         return self.server.compute_identity(self.api_key)
 
     def fetch_listing_page(
         self, bbox: BBox, zoom_levels: Sequence[int], cursor: str | None
     ) -> ListingPage:
-        """Compute one page of what an area consists of; nobody is asked."""
+        """Compute one page of an area's listing, without a request."""
         coverage = TileCoverage(bbox=bbox, zoom_levels=zoom_levels)
         return self.server.list_page(coverage, cursor, source=self.source)
 
     def fetch_tile(self, tile_id: TileId) -> FetchedTile:
-        """Ask for one tile, when it is its turn."""
+        """Fetch one tile, after waiting for the rate limit."""
         self._await_turn()
         template = self.server.template
         return self._asking.get(
@@ -82,7 +82,7 @@ class XyzTileProvider:
         )
 
     def _await_turn(self) -> None:
-        """Wait; whoever else asks meanwhile gets a later turn."""
+        """Wait for the rate limit; concurrent callers get later slots."""
         with self._turn:
             wait_s, self._spacing = self._spacing.take_turn(self.clock.monotonic())
         if wait_s > 0:

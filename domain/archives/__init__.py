@@ -1,4 +1,4 @@
-"""Archives that other tools read and write: what is in them, and in which order."""
+"""Archives of tiles: formats, description, tile order and metadata."""
 
 from tileferry.domain.archives.archive import (
     DESCRIPTION_BYTES_MAX,

@@ -1,4 +1,4 @@
-"""The kinds of archives, and how they differ in where they put a tile."""
+"""Archive formats, the description of an archive, and the digest of its content."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from tileferry.domain.tiles.tile_id import TileId
 
 
 class ArchiveFormat(StrEnum):
-    """What other tools read."""
+    """The supported archive formats."""
 
     TREE = "tree"
     MBTILES = "mbtiles"
@@ -25,22 +25,24 @@ class ArchiveFormat(StrEnum):
 
 
 class TileOrder(StrEnum):
-    """In which order a format takes its tiles."""
+    """The order in which a format stores its tiles."""
 
     COLUMNS = "columns"
-    """Level by level, column by column, as the cache lists them."""
+    """By zoom level, then by column, as the cache lists them."""
     CURVE = "curve"
-    """Level by level, along the Hilbert curve."""
+    """By zoom level, then along the Hilbert curve."""
 
 
 def detect_format(name: str) -> ArchiveFormat:
-    """Return the format that a file's name tells by its suffix; without one it is a folder."""
+    """Return the format for a file name's suffix; a name without a suffix is a folder."""
     suffix = name.rpartition(".")[2].lower() if "." in name.lstrip(".") else ""
     return ArchiveFormat(suffix) if suffix in {"mbtiles", "pmtiles"} else ArchiveFormat.TREE
 
 
 def flip_row(zoom: int, row: int) -> int:
-    """Return a row counted from the other edge: MBTiles counts from the south, and we do not."""
+    """Return a row counted from the other edge. MBTiles counts rows from the south, tile ids from
+    the north.
+    """
     return (1 << zoom) - 1 - row
 
 
@@ -51,7 +53,7 @@ _DESCRIPTION_FIELDS = {"name", "format", "bounds", "center", "minzoom", "maxzoom
 
 
 def detect_tile_kind(content: bytes) -> str:
-    """Return ``png``, ``jpg`` or ``webp``, or ``bin`` for what is no picture that we know."""
+    """Return ``png``, ``jpg`` or ``webp``, or ``bin`` for any other content."""
     try:
         return detect_image_kind(content)
     except InvalidValueError:
@@ -60,34 +62,36 @@ def detect_tile_kind(content: bytes) -> str:
 
 @frozen(kw_only=True)
 class ArchiveDescription:
-    """The description of an archive that has one tile at least."""
+    """The description of an archive with at least one tile."""
 
     name: str
     attribution: str | None
     kinds: Mapping[str, int]
-    """How many tiles there are of each kind of picture."""
+    """The number of tiles by image kind."""
     bounds: BBox
     zoom_min: int
     zoom_max: int
 
     @property
     def only_kind(self) -> str | None:
-        """The kind of all tiles, if it is one."""
+        """The kind of all tiles; ``None`` if they differ."""
         return next(iter(self.kinds)) if len(self.kinds) == 1 else None
 
     @property
     def main_kind(self) -> str:
-        """The kind of most tiles, for formats that must name one; of equals, the first by name."""
+        """The most frequent kind, for formats that must name one; the first by name in a tie."""
         return min(self.kinds, key=lambda kind: (-self.kinds[kind], kind))
 
     @property
     def center(self) -> tuple[float, float, int]:
-        """Where a map opens: longitude and latitude of the middle, and the level that shows all."""
+        """The initial view of a map: longitude and latitude of the centre, and the lowest zoom
+        level.
+        """
         box = self.bounds
         return (box.west + box.east) / 2, (box.south + box.north) / 2, self.zoom_min
 
     def to_texts(self) -> dict[str, str]:
-        """Return it as MBTiles 1.3 has it in its table ``metadata``."""
+        """Return the rows of the MBTiles 1.3 ``metadata`` table."""
         lon, lat, zoom = self.center
         box = self.bounds
         told = {
@@ -104,12 +108,12 @@ class ArchiveDescription:
         return told if self.attribution is None else {**told, "attribution": self.attribution}
 
     def to_json(self) -> dict[str, JsonValue]:
-        """Return it in JSON's terms, with the kinds counted."""
+        """Return the description as JSON, with the counts by kind."""
         return {**self.to_texts(), "tiles": dict(sorted(self.kinds.items()))}
 
 
 def is_archive_description(content: bytes) -> bool:
-    """Tell whether ``archive.json`` is one that an export wrote, and not some other file."""
+    """Return whether the content is an ``archive.json`` written by an export."""
     try:
         told = parse_json(content, field="archive.json", bytes_max=DESCRIPTION_BYTES_MAX)
     except InvalidValueError:
@@ -121,20 +125,19 @@ def is_archive_description(content: bytes) -> bool:
 
 @define
 class ArchiveDescriptionBuilder:
-    """Adds up what is said of an archive."""
+    """Collects the description of an archive tile by tile."""
 
     kinds: Counter[str] = field(factory=Counter)
     _extents: dict[int, tuple[int, int, int, int]] = field(factory=dict)
 
     def add(self, tile: TileId, kind: str) -> None:
-        """Count a tile."""
         self.kinds[kind] += 1
         x, y = tile.x, tile.y
         x_min, x_max, y_min, y_max = self._extents.get(tile.zoom, (x, x, y, y))
         self._extents[tile.zoom] = min(x, x_min), max(x, x_max), min(y, y_min), max(y, y_max)
 
     def build(self, *, name: str, attribution: str | None) -> ArchiveDescription:
-        """Return the description; the bounds are those of all levels together."""
+        """Return the description. The bounds cover all zoom levels."""
         boxes = [
             TileRange(zoom=zoom, x_min=x_min, x_max=x_max, y_min=y_min, y_max=y_max).bounds
             for zoom, (x_min, x_max, y_min, y_max) in self._extents.items()
@@ -159,13 +162,13 @@ _MODULUS = 1 << 256
 
 @define
 class ContentDigest:
-    """Counts tiles and adds up a digest of each: equal tallies have equal tiles, in any order."""
+    """An order-independent digest of tiles. Equal digests mean equal tiles."""
 
     tiles: int = 0
     total: int = 0
 
     def add(self, tile: TileId, digest: bytes) -> None:
-        """Count a tile by its place and the sha256 of its bytes."""
+        """Add a tile with the sha256 of its bytes."""
         one = sha256(b"%d/%d/%d " % (tile.zoom, tile.x, tile.y) + digest).digest()
         self.tiles += 1
         self.total = (self.total + int.from_bytes(one, "big")) % _MODULUS

@@ -1,4 +1,4 @@
-"""What the cache knows of a tile beside its bytes, as an archive carries it along."""
+"""Tile metadata that an archive stores with each tile."""
 
 from datetime import UTC, datetime
 
@@ -11,7 +11,7 @@ from tileferry.domain.validation import as_float, aware, parse_datetime, positiv
 
 @frozen(kw_only=True)
 class TileFacts:
-    """When a tile was produced, how fine it is, and which bytes it has, as far as that is said."""
+    """The production date, resolution and digest of a tile. Each may be missing."""
 
     produced_at: datetime | None = field(default=None, validator=validators.optional(aware))
     resolution_m_per_px: float | None = field(
@@ -23,7 +23,6 @@ class TileFacts:
 
     @classmethod
     def from_metadata(cls, tile: TileMetadata) -> "TileFacts":
-        """Return what the cache knows."""
         return cls(
             produced_at=tile.produced_at.astimezone(UTC),
             resolution_m_per_px=tile.resolution_m_per_px,
@@ -32,7 +31,7 @@ class TileFacts:
 
     @classmethod
     def parse(cls, produced_at: object, resolution: object, sha256: object) -> "TileFacts":
-        """Read the three from somebody's file."""
+        """Validate the three values from an archive."""
         if not isinstance(produced_at, str | None):
             raise InvalidValueError(
                 field="produced_at", value=produced_at, problem="must be a time in text"
@@ -46,10 +45,10 @@ class TileFacts:
             if produced_at is None
             else parse_datetime(produced_at, field="produced_at"),
             resolution_m_per_px=resolution,
-            sha256=sha256,  # type: ignore[arg-type]  # it checks
+            sha256=sha256,  # type: ignore[arg-type]  # the validator checks it
         )
 
     def to_texts(self) -> tuple[str | None, float | None, str | None]:
-        """Return the three as ``parse`` takes them."""
+        """Return the three values in the form that ``parse`` accepts."""
         moment = self.produced_at
         return None if moment is None else moment.isoformat(), self.resolution_m_per_px, self.sha256

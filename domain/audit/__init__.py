@@ -1,4 +1,4 @@
-"""Audit: the events, their canonical bytes, and the chain that holds them."""
+"""Audit: events, their canonical bytes, the hash chain and retry statistics."""
 
 from tileferry.domain.audit.calls import CallCollector, get_policy_name
 from tileferry.domain.audit.chain import (

@@ -1,7 +1,8 @@
-"""Puts the events of retried calls back together: which failures were one call, and how it ended.
+"""Reassembles retried calls from their audit events.
 
-The events of a call share its context, and each failure takes up where the decision before it left
-off. A success names no key; it is the call of its context that failed as often and waited as long.
+The events of a call share a context, and each failure continues the numbers of the decision before
+it. A success event has no key; it belongs to the call of its context with the same number of
+failures and the same total wait.
 """
 
 import math
@@ -32,12 +33,14 @@ _Records: TypeAlias = list[DecisionRecord]
 
 
 def is_first_failure(failure: Failure) -> bool:
-    """Tell whether a failure was the first of its call."""
+    """Return whether a failure was the first of its call."""
     return failure.attempt == 1 and failure.rate_limited == 0
 
 
 def get_policy_name(event: AuditEvent) -> str | None:
-    """Return the name of the policy that decided over the event's call, if it is of a call."""
+    """Return the name of the policy that was applied to the event's call; ``None`` if it has no
+    call.
+    """
     match event:
         case RetryAttempted() | RetryExhausted():
             return event.decision_record.policy_name or _derive_policy_name(event)
@@ -47,7 +50,7 @@ def get_policy_name(event: AuditEvent) -> str | None:
             return None
 
 
-# Reading old entries: they do not name their policy. Nothing is added to this table.
+# For old entries only, which do not name their policy. Do not add to this table.
 _OLD_OPERATIONS = (
     (RetryCategory.API_REQUEST, "GET ", DOWNLOAD_POLICY.name),
     (RetryCategory.API_VALIDATION, "Upload flight ", UPLOAD),
@@ -63,22 +66,22 @@ def _derive_policy_name(event: _Event) -> str | None:
 
 @define
 class CallCollector:
-    """Takes events in the order of the log, and gives back each call as it ends."""
+    """Reads events in log order and returns each call when it ends."""
 
     incomplete: int = field(default=0, init=False)
-    """Calls that ended, but whose beginning was not among the events."""
+    """Calls that ended but whose first events are not in the log."""
     _abandoned: int = field(default=0, init=False)
     _open: dict[_Context, dict[str, _Records]] = field(factory=dict, init=False)
-    """Calls that have not ended, by their context and key."""
+    """Calls that have not ended, by context and key."""
     _open_count: int = field(default=0, init=False)
 
     @property
     def unfinished(self) -> int:
-        """Calls whose end was not among the events: still at it, or gone with their process."""
+        """Calls without an end in the log: still in progress, or lost with their process."""
         return self._abandoned + self._open_count
 
     def add(self, event: AuditEvent) -> PastCall | None:
-        """Take one event in, and return the call that it ends, if it does."""
+        """Process one event; return the call that it ends, if any."""
         match event:
             case RetryAttempted():
                 self._add_failure(event)
@@ -98,7 +101,7 @@ class CallCollector:
             self._keep(event, [event.decision_record])
         elif before is not None and _is_next_failure(event.decision_record, before):
             self._keep(event, [*before, event.decision_record])
-        # Else the call began before the events did; what ends it is counted.
+        # Otherwise the call began before the first event; its end is counted as incomplete.
 
     def _close_exhausted(self, event: RetryExhausted) -> PastCall | None:
         record = event.decision_record
@@ -152,7 +155,7 @@ def _get_context(event: _Event) -> _Context:
 
 
 def _is_next_failure(record: DecisionRecord, before: _Records) -> bool:
-    """Tell whether a failure carries the numbers that the decision before it gave out."""
+    """Return whether a failure has the numbers that the previous decision assigned."""
     decision, failure = before[-1].decision, record.failure
     return isinstance(decision, RetryAt) and (decision.attempt, decision.rate_limited) == (
         failure.attempt,

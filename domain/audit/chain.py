@@ -1,8 +1,8 @@
-"""The hash chain of the audit log: each entry vouches for all before it.
+"""The hash chain of the audit log: the hash of each entry covers all entries before it.
 
-An edit, a deletion, an insertion or a swap anywhere breaks the chain there. Entries cut off or
-added at the end leave a chain that is sound in itself: the head that the log claims tells of them,
-and where that was moved along, one noted elsewhere.
+An edit, deletion, insertion or swap breaks the chain at that place. Entries removed from or added
+to the end leave a valid chain; they are detected by the head that the log stores, or, if that was
+changed too, by a head stored elsewhere.
 """
 
 from collections.abc import Iterable
@@ -19,19 +19,21 @@ _HASH_PREFIX = b"tileferry-audit-v1\n"
 
 @frozen(kw_only=True)
 class ChainHead:
-    """Where a chain stands: the number of its last entry, and that entry's hash."""
+    """The end of a chain: the number of its last entry and that entry's hash."""
 
     sequence: int = field(validator=integer(0))
     hash: str
 
 
 GENESIS = ChainHead(sequence=0, hash="0" * 64)
-"""The head of a chain without entries."""
+"""The head of an empty chain."""
 
 
 @frozen(kw_only=True)
 class ChainEntry:
-    """One event in its place. What a store gives back need not be sound: ``verify_chain`` tells."""
+    """One event in the chain. An entry read from a store may be invalid; ``verify_chain`` checks
+    it.
+    """
 
     sequence: int
     previous_hash: str
@@ -41,12 +43,12 @@ class ChainEntry:
 
     @property
     def head(self) -> ChainHead:
-        """The chain's head once this entry is its last."""
+        """The chain's head if this entry is the last."""
         return ChainHead(sequence=self.sequence, hash=self.hash)
 
 
 def build_next_entry(head: ChainHead, body: bytes) -> ChainEntry:
-    """Return the entry that puts ``body``, an event's ``canonical_bytes()``, at the end."""
+    """Return the entry that appends ``body``, an event's ``canonical_bytes()``."""
     if not isinstance(body, bytes):
         raise InvalidValueError(
             field="body", value=type(body).__name__, problem="must be an event's canonical bytes"
@@ -61,7 +63,7 @@ def build_next_entry(head: ChainHead, body: bytes) -> ChainEntry:
 
 
 class ChainProblem(StrEnum):
-    """How an entry fails to follow the one before."""
+    """Why an entry does not follow the one before it."""
 
     GAP = "gap"
     NOT_LINKED = "not_linked"
@@ -71,16 +73,16 @@ class ChainProblem(StrEnum):
 
     @property
     def explanation(self) -> str:
-        """The problem in words."""
+        """The problem as text."""
         return _EXPLANATIONS[self]
 
 
 _EXPLANATIONS = {
     ChainProblem.GAP: "entries are missing or out of order before it",
     ChainProblem.NOT_LINKED: "it does not follow from the entry before it",
-    ChainProblem.EDITED: "its content is not what was written",
-    ChainProblem.CUT_OFF: "the log does not hold the entry that was noted elsewhere",
-    ChainProblem.HEAD_MOVED: "the log's own head is not its last entry: either was forged",
+    ChainProblem.EDITED: "its content was changed",
+    ChainProblem.CUT_OFF: "the log does not contain the expected head",
+    ChainProblem.HEAD_MOVED: "the stored head does not match the last entry",
 }
 
 
@@ -89,22 +91,22 @@ class ChainReport:
     """The result of a verification."""
 
     checked: int
-    """Entries found sound, from the first on."""
+    """The number of valid entries, from the first on."""
     head: ChainHead
-    """The head of that sound part."""
+    """The head of the valid part."""
     problem: ChainProblem | None = None
 
     @property
     def intact(self) -> bool:
-        """Whether all entries are sound."""
+        """Whether all entries are valid."""
         return self.problem is None
 
     def compare_head(self, claimed: ChainHead) -> "ChainReport":
-        """Return the report with what the log's own head makes of it.
+        """Return the report, checked against the head that the log stores.
 
-        ``claimed`` was read after the last entry. A log and its head grow as one, so the head can
-        be neither before that entry nor another at its place. What it is ahead must be in the
-        report as well, or it is missing.
+        ``claimed`` must be read after the last entry. A log and its head are written together, so
+        the head cannot be older than that entry, nor have another hash for the same number. If the
+        head is newer, entries are missing from the end.
         """
         if not self.intact or claimed == self.head:
             return self
@@ -118,9 +120,9 @@ def verify_chain(
     start: ChainHead = GENESIS,
     expected_head: ChainHead | None = None,
 ) -> ChainReport:
-    """Check the entries that follow ``start``, one by one, up to the first that is not sound.
+    """Check the entries after ``start`` in order, up to the first invalid one.
 
-    ``expected_head`` was noted elsewhere, at any time: the log must have passed through it.
+    ``expected_head`` is a head stored elsewhere at any time; the chain must contain it.
     """
     head, checked = start, 0
     passed = expected_head is None or expected_head == start

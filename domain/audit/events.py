@@ -1,7 +1,7 @@
-"""What the audit log says: one value per kind of event, and its JSON form.
+"""The audit events and their JSON form.
 
-The three first kinds have the shape that consumers of the audit stream already read; beside their
-fields they carry the decision with its inputs, so that it can be replayed.
+The first three kinds have the fields that consumers of the audit stream already read. They also
+contain the decision with its inputs, so that it can be replayed.
 """
 
 import json
@@ -21,7 +21,7 @@ from tileferry.domain.validation import aware, instance, integer, number, text, 
 
 
 class IdempotencyAction(StrEnum):
-    """What a caller's idempotency key led to."""
+    """The effect of a caller's idempotency key."""
 
     HIT = "hit"
     RECORD = "record"
@@ -29,19 +29,19 @@ class IdempotencyAction(StrEnum):
 
 
 _OPTIONAL = ("additional_context", "policy_name")
-"""Fields that an event without them leaves out."""
+"""Fields that are left out of the JSON if empty."""
 _optional_text = validators.optional(unicode)
 
 
 def _to_utc(moment: Any) -> Any:
-    """Bring a time into the zone that events are written in; what is none stays, to be refused."""
+    """Convert a time to UTC. Any other value is returned unchanged, for the validator to reject."""
     if not isinstance(moment, datetime) or moment.utcoffset() is None:
         return moment
     try:
         return moment.astimezone(UTC)
-    except OverflowError as error:  # the first or the last day there is, in another zone
+    except OverflowError as error:  # the first or last day of the calendar in another time zone
         raise InvalidValueError(
-            field="timestamp", value=moment, problem="is beyond the calendar"
+            field="timestamp", value=moment, problem="is outside the calendar"
         ) from error
 
 
@@ -49,13 +49,13 @@ def _build_contradiction_error(event: "AuditEvent") -> InvalidValueError:
     return InvalidValueError(
         field=f"{type(event).__name__}.decision_record",
         value=event.event_type,
-        problem="is of another decision than the event tells of",
+        problem="does not match the event's decision",
     )
 
 
 @frozen(kw_only=True)
 class AuditEvent:
-    """What all events have in common."""
+    """The common fields of all events."""
 
     event_type: ClassVar[str]
 
@@ -66,10 +66,10 @@ class AuditEvent:
     additional_context: Mapping[str, JsonValue] | None = field(
         default=None, validator=validators.optional(instance(Mapping))
     )
-    """What else the caller wants to find beside the event; nothing secret, it is kept for good."""
+    """Additional data of the caller. It is kept permanently, so it must not contain secrets."""
 
     def as_json(self) -> dict[str, JsonValue]:
-        """Return the event in JSON's terms, its type included."""
+        """Return the event as JSON, including its type."""
         body = {item.name: _to_json(getattr(self, item.name)) for item in attrs.fields(type(self))}
         for name in _OPTIONAL:
             if body.get(name, name) is None:
@@ -83,7 +83,7 @@ class AuditEvent:
 
 @frozen(kw_only=True)
 class RetryAttempted(AuditEvent):
-    """An attempt failed and another will follow."""
+    """An attempt failed and will be retried."""
 
     event_type: ClassVar[str] = "retry_attempt"
 
@@ -110,7 +110,7 @@ class RetryAttempted(AuditEvent):
 
 @frozen(kw_only=True)
 class RetryExhausted(AuditEvent):
-    """An attempt failed and no other will follow."""
+    """An attempt failed and will not be retried."""
 
     event_type: ClassVar[str] = "retry_exhausted"
 
@@ -128,7 +128,7 @@ class RetryExhausted(AuditEvent):
 
 @frozen(kw_only=True)
 class IdempotencyUsed(AuditEvent):
-    """A stored outcome was given back, a new one was stored, or a key was forgotten."""
+    """A stored outcome was returned, a new one was stored, or a key was cleared."""
 
     event_type: ClassVar[str] = "idempotency"
 
@@ -149,12 +149,12 @@ class RetrySucceeded(AuditEvent):
     total_attempts: int = field(validator=integer(2))
     total_delay_seconds: float = field(validator=number(0))
     policy_name: str | None = field(default=None, validator=_optional_text)
-    """The policy that its failures were decided by; entries of before names have none."""
+    """The policy of its failures; ``None`` in entries from before names were recorded."""
 
 
 @frozen(kw_only=True)
 class StateChanged(AuditEvent):
-    """A run, a partition or a tile took a declared transition."""
+    """A run, a partition or a tile made a transition."""
 
     event_type: ClassVar[str] = "state_change"
 
@@ -179,7 +179,7 @@ class StateChanged(AuditEvent):
         trace_id: str | None = None,
         additional_context: Mapping[str, JsonValue] | None = None,
     ) -> "StateChanged":
-        """Return the event of a transition that was taken."""
+        """Build the event of a transition."""
         return cls(
             additional_context=additional_context,
             timestamp=change.at,
@@ -198,7 +198,7 @@ class StateChanged(AuditEvent):
 
 @frozen(kw_only=True)
 class TileGivenUp(AuditEvent):
-    """A tile's upload budget is spent; a human decides."""
+    """A tile reached its limit of upload attempts; an operator decides."""
 
     event_type: ClassVar[str] = "tile_giveup"
 
@@ -222,7 +222,7 @@ EVENT_KINDS: Mapping[str, type[AuditEvent]] = {
 
 
 def event_from_json(data: Any) -> AuditEvent:
-    """Read what ``as_json`` wrote; fields that this version does not know are left aside."""
+    """Parse the output of ``as_json``. Unknown fields are ignored."""
     told = data.get("event_type") if isinstance(data, Mapping) else data
     kind = EVENT_KINDS.get(told) if isinstance(told, str) else None
     if kind is None:
@@ -242,12 +242,15 @@ def event_from_json(data: Any) -> AuditEvent:
 
 
 def event_from_bytes(body: bytes) -> AuditEvent:
-    """Read what ``canonical_bytes`` wrote."""
+    """Parse the output of ``canonical_bytes``."""
     try:
         data = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise InvalidValueError(
-            field="body", value=body, problem="is not JSON", remedy="it is no audit event"
+            field="body",
+            value=body,
+            problem="is not JSON",
+            remedy="the entry is not an audit event",
         ) from error
     return event_from_json(data)
 

@@ -1,4 +1,4 @@
-"""What the audit log says about retries, added up by category, and when that is too much."""
+"""Retry statistics of the audit log by category, and alerts."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -30,18 +30,18 @@ def _from_minute(minute: int) -> datetime:
 
 @define
 class CategoryStatistics:
-    """The retries of one category. A call that succeeds at once leaves no event, and no trace."""
+    """The retries of one category. A call that succeeds at once has no event and is not counted."""
 
     category: str
     retried_calls: int = 0
-    """Calls whose first failure was worth a retry."""
+    """Calls whose first failure was retried."""
     attempts: int = 0
-    """Attempts that the log tells of: all that failed, and each success after a failure."""
+    """Attempts in the log: all failures, and each success after a failure."""
     retries: int = 0
     succeeded: int = 0
     """Calls that succeeded after at least one retry."""
     given_up: int = 0
-    """Calls that failed in the end, with or without a retry."""
+    """Calls that failed finally, with or without a retry."""
     given_up_after_retries: int = 0
     waited_s: float = 0.0
     wait_s_max: float = 0.0
@@ -49,7 +49,7 @@ class CategoryStatistics:
     idempotency_hits: int = 0
     idempotency_records: int = 0
     retries_by_minute: Counter[int] = field(factory=Counter)
-    """Retries in each minute that had one, by its number since the epoch."""
+    """The number of retries by minute since the epoch."""
     _ended_attempts: int = field(default=0, init=False)
 
     @property
@@ -59,29 +59,29 @@ class CategoryStatistics:
 
     @property
     def success_rate(self) -> float | None:
-        """Of the retried calls that ended, the share that succeeded."""
+        """The share of ended retried calls that succeeded."""
         return self.succeeded / self.ended_calls if self.ended_calls else None
 
     @property
     def mean_attempts(self) -> float | None:
-        """How many attempts a retried call took until it ended."""
+        """The mean number of attempts of an ended retried call."""
         return self._ended_attempts / self.ended_calls if self.ended_calls else None
 
     @property
     def mean_wait_s(self) -> float | None:
-        """How long a single wait was."""
+        """The mean length of a single wait."""
         return self.waited_s / self.retries if self.retries else None
 
     @property
     def busiest_minute(self) -> tuple[datetime, int] | None:
-        """The minute with the most retries, the first such, and how many it had."""
+        """The first minute with the most retries, and their number."""
         if not self.retries_by_minute:
             return None
         minute = min(self.retries_by_minute, key=lambda m: (-self.retries_by_minute[m], m))
         return _from_minute(minute), self.retries_by_minute[minute]
 
     def add(self, event: AuditEvent) -> None:
-        """Take one event of this category in."""
+        """Count one event of this category."""
         match event:
             case RetryAttempted():
                 self.attempts += 1
@@ -104,24 +104,24 @@ class CategoryStatistics:
                 self.idempotency_hits += 1
             case IdempotencyUsed(action=IdempotencyAction.RECORD):
                 self.idempotency_records += 1
-            case _:  # keys that were cleared, and kinds that have no category
+            case _:  # cleared keys, and kinds without a category
                 pass
 
 
 @define(kw_only=True)
 class AuditStatistics:
-    """All categories over a stretch of time, added up event by event."""
+    """The statistics of all categories over a period."""
 
     until: datetime = field(validator=aware)
     since: datetime | None = field(default=None, validator=validators.optional(aware))
-    """Where it begins; ``None`` for wherever the log does."""
+    """The start of the period; ``None`` for the first entry of the log."""
     events: int = field(default=0, init=False)
     events_by_type: Counter[str] = field(factory=Counter, init=False)
     by_category: dict[str, CategoryStatistics] = field(factory=dict, init=False)
     _first: datetime | None = field(default=None, init=False)
 
     def add(self, event: AuditEvent) -> None:
-        """Take one event in, unless it is older than ``since``."""
+        """Count one event, unless it is older than ``since``."""
         if self.since is not None and event.timestamp < self.since:
             return
         self.events += 1
@@ -138,16 +138,16 @@ class AuditStatistics:
 
     @property
     def begins(self) -> datetime:
-        """Where the stretch of time begins."""
+        """The start of the period."""
         return self.since or min(self._first or self.until, self.until)
 
     @property
     def minutes(self) -> float:
-        """How long it is; at least a minute, so that rates make sense."""
+        """The length of the period, at least one minute, so that rates are meaningful."""
         return max((self.until - self.begins).total_seconds() / _MINUTE_S, 1.0)
 
     def rate_per_minute(self, category: str) -> float:
-        """Return how many retries a minute had, over all of the time."""
+        """Return the mean number of retries per minute over the period."""
         return self._get_or_empty(category).retries / self.minutes
 
     def build_series(self, category: str, buckets: int) -> "RetrySeries":
@@ -157,7 +157,7 @@ class AuditStatistics:
         counts = [0] * -(-(last - first + 1) // width)
         for minute, retries in self._get_or_empty(category).retries_by_minute.items():
             place = (minute - first) // width
-            # A writer whose clock is ahead belongs to the end, not to nowhere.
+            # Events from a writer whose clock is ahead are counted in the last bucket.
             counts[min(max(place, 0), len(counts) - 1)] += retries
         return RetrySeries(begins=_from_minute(first), width_minutes=width, counts=tuple(counts))
 
@@ -167,7 +167,7 @@ class AuditStatistics:
 
 @frozen(kw_only=True)
 class RetrySeries:
-    """Counts over time, each of the same number of whole minutes."""
+    """Counts over time. Each covers the same number of whole minutes."""
 
     begins: datetime
     width_minutes: int
@@ -176,20 +176,20 @@ class RetrySeries:
 
 @frozen(kw_only=True)
 class AlertThresholds:
-    """How many retries a minute of one category may have before somebody should look."""
+    """The retries per minute of one category above which an alert is raised."""
 
     retries_per_minute: float | None = field(default=None, validator=validators.optional(number(0)))
-    """For every category without one of its own; ``None`` for no limit."""
+    """The limit for categories without their own; ``None`` for no limit."""
     by_category: Mapping[str, float] = field(factory=dict)
 
     def get_limit(self, category: str) -> float | None:
-        """Return the limit of a category, if it has one."""
+        """Return the limit of a category, or ``None``."""
         return self.by_category.get(category, self.retries_per_minute)
 
 
 @frozen(kw_only=True)
 class RetryAlert:
-    """A minute that had more retries than allowed: the busiest one of its category."""
+    """The busiest minute of a category, with more retries than allowed."""
 
     category: str
     minute: datetime
@@ -198,9 +198,10 @@ class RetryAlert:
 
 
 def find_alerts(statistics: AuditStatistics, thresholds: AlertThresholds) -> Sequence[RetryAlert]:
-    """Return what is over its limit.
+    """Return an alert for each category above its limit.
 
-    The busiest minute counts, not the average: a quiet day must not hide a storm of one minute.
+    The busiest minute is compared, not the average, so that a quiet day does not hide a short
+    burst.
     """
     found = []
     for category, tally in statistics.by_category.items():

@@ -1,4 +1,4 @@
-"""What an event tells of: what a reader of the audit log may ask for."""
+"""The subject and index keys of audit events, for lookups in the log."""
 
 import json
 from collections.abc import Mapping
@@ -23,9 +23,9 @@ _optional_text = validators.optional(unicode)
 
 
 def get_subject(event: AuditEvent) -> str | None:
-    """Return the key, the subject or the tile of an event that has one.
+    """Return the idempotency key, subject or tile id of an event; ``None`` if it has none.
 
-    Of a retry it is the key that the decision was made with: an idempotency key, or the call's.
+    For a retry it is the key of the decision: an idempotency key, or the id of the call.
     """
     if isinstance(event, _RETRIES):
         return event.decision_record.failure.key
@@ -34,7 +34,7 @@ def get_subject(event: AuditEvent) -> str | None:
 
 @frozen(kw_only=True)
 class EntryIndexKeys:
-    """What an entry is found by."""
+    """The keys by which an entry is indexed."""
 
     event_type: str
     timestamp: datetime = field(validator=aware)
@@ -43,9 +43,9 @@ class EntryIndexKeys:
 
     @classmethod
     def parse(cls, body: bytes) -> "EntryIndexKeys | None":
-        """Return what an entry's body is found by, without reading the rest of its event.
+        """Parse the index keys of an entry's body without parsing the whole event.
 
-        ``None`` when it does not say.
+        Returns ``None`` if the body does not contain them.
         """
         try:
             data = json.loads(body)
@@ -66,9 +66,9 @@ class EntryIndexKeys:
 
 
 def is_about(body: bytes, subject: str) -> bool:
-    """Tell whether an entry's body has ``subject`` as its correlation id or its subject.
+    """Return whether an entry's body has ``subject`` as its correlation id or subject.
 
-    What a log gives back need not be an event: then it tells of nothing.
+    A body that is not a valid event matches nothing.
     """
     try:
         data = json.loads(body)

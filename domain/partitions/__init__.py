@@ -1,4 +1,4 @@
-"""Partitions: what the validator has decided about each, and who may ask for another try."""
+"""Partitions: their state machine, retry rules, manifests, validation and backfills."""
 
 from tileferry.domain.partitions.backfill import (
     BACKFILL_PARTITIONS_MAX,

@@ -1,7 +1,7 @@
-"""A backfill plan: what each date of a range is to get, written down before anything changes.
+"""A backfill plan: the action for each date of a range, recorded before anything changes.
 
-A plan is applied as it is, or not at all: each line carries the state that it was made from, and
-the hash covers every line.
+A plan is applied unchanged or not at all. Each line contains the partition state that it is based
+on, and the hash covers every line.
 """
 
 import json
@@ -30,19 +30,19 @@ _RUN_HASH_DIGITS = 32
 
 
 class BackfillAction(StrEnum):
-    """What a date gets."""
+    """The action for one date."""
 
     ENQUEUE = "enqueue"
-    """Its first run: there is no such partition yet."""
+    """Create the partition with its first run."""
     REQUEUE = "requeue"
-    """A new run of a partition that failed."""
+    """Start a new run of a failed partition."""
     REPROCESS = "reprocess"
-    """A new run of a success, which stays readable meanwhile."""
+    """Start a new run of a success. The success stays readable until then."""
     SKIP = "skip"
 
 
 class SkipReason(StrEnum):
-    """Why a date gets nothing; the last three are those of a terminal partition."""
+    """Why a date is skipped. The last three are the reasons of a terminal partition."""
 
     SUCCESS = "success"
     RUN_ACTIVE = "run_active"
@@ -53,7 +53,7 @@ class SkipReason(StrEnum):
 
 @frozen(kw_only=True)
 class BackfillRequest:
-    """What the operator asks for: a query's dates, both ends included, and the area of each."""
+    """The operator's request: a query, a range of dates (inclusive) and the area of each."""
 
     source: str = field(validator=name)
     customer_id: str = field(validator=name)
@@ -62,9 +62,9 @@ class BackfillRequest:
     last_date: date = field(validator=day)
     area: Area = field(validator=instance(Area))
     reprocess: bool = field(default=False, validator=instance(bool))
-    """Successes, too."""
+    """Include partitions that succeeded."""
     include_terminal: bool = field(default=False, validator=instance(bool))
-    """Failures that the policy has given up, too."""
+    """Include partitions that are terminal."""
 
     def __attrs_post_init__(self) -> None:
         if self.first_date > self.last_date:
@@ -79,18 +79,17 @@ class BackfillRequest:
 
     @property
     def count(self) -> int:
-        """How many partitions that is."""
+        """The number of partitions."""
         return self.last_date.toordinal() - self.first_date.toordinal() + 1
 
     @property
     def dates(self) -> Iterator[date]:
-        """The dates, the oldest first."""
+        """The dates, oldest first."""
         return map(
             date.fromordinal, range(self.first_date.toordinal(), self.last_date.toordinal() + 1)
         )
 
     def get_key(self, logical_date: date) -> PartitionKey:
-        """Return the partition of one date."""
         return PartitionKey(
             source=self.source,
             customer_id=self.customer_id,
@@ -101,7 +100,9 @@ class BackfillRequest:
 
 @frozen(kw_only=True)
 class PartitionFingerprint:
-    """What of a partition's state a plan rests on: every new run, end of a run and mark shows."""
+    """The part of a partition's state that a plan depends on. Every new run, ended run or mark
+    changes it.
+    """
 
     status: PartitionStatus = field(validator=instance(PartitionStatus))
     attempt_count: int = field(validator=integer(0))
@@ -110,11 +111,10 @@ class PartitionFingerprint:
     last_run_id: RunId = field(validator=name)
     abandoned: bool = field(validator=instance(bool))
     marked: bool = field(validator=instance(bool))
-    """Whether an operator has ruled out further tries."""
+    """Whether an operator has marked it terminal."""
 
     @classmethod
     def from_partition(cls, partition: Partition) -> "PartitionFingerprint":
-        """Take a partition's fingerprint."""
         return cls(
             status=partition.status,
             attempt_count=partition.attempt_count,
@@ -138,7 +138,7 @@ _STATUSES: Mapping[BackfillAction | SkipReason, PartitionStatus] = {
 
 @frozen(kw_only=True)
 class BackfillLine:
-    """What one date gets, and what its partition was when that was decided."""
+    """The action for one date, and the state of its partition when the plan was made."""
 
     logical_date: date = field(validator=day)
     action: BackfillAction = field(validator=instance(BackfillAction))
@@ -148,26 +148,28 @@ class BackfillLine:
     seen: PartitionFingerprint | None = field(
         default=None, validator=validators.optional(instance(PartitionFingerprint))
     )
-    """``None`` when there was no such partition."""
+    """``None`` if the partition did not exist."""
 
     def __attrs_post_init__(self) -> None:
         if (self.why is None) == (self.action is BackfillAction.SKIP):
-            raise field_conflict(self, "why", f"does not go with {self.action}: a skip says why")
+            raise field_conflict(
+                self, "why", f"does not match {self.action}: a skip, and only a skip, has a reason"
+            )
         if (self.seen is None) != (self.action is BackfillAction.ENQUEUE):
-            raise field_conflict(self, "seen", f"does not go with {self.action}")
+            raise field_conflict(self, "seen", f"does not match {self.action}")
         if self.seen is None:
             return
         active = self.seen.active_run_id is not None
         status = _STATUSES.get(self.why or self.action, self.seen.status)
         if self.seen.status is not status or active != (self.why is SkipReason.RUN_ACTIVE):
             raise field_conflict(
-                self, "action", f"does not go with {self.seen.status}, as it was seen"
+                self, "action", f"does not match the recorded status, {self.seen.status}"
             )
 
 
 @frozen(kw_only=True)
 class BackfillPlan:
-    """A line for each date of the request, in their order."""
+    """One line for each date of the request, in date order."""
 
     made_at: datetime = field(validator=aware)
     request: BackfillRequest = field(validator=instance(BackfillRequest))
@@ -185,37 +187,36 @@ class BackfillPlan:
                 problem="must have one line for each date of the range, in order",
             )
         if self.counts[BackfillAction.REPROCESS] and not self.request.reprocess:
-            raise field_conflict(self, "lines", "reprocess a success, which was not asked for")
+            raise field_conflict(self, "lines", "reprocess a success, which was not requested")
 
     @cached_property
     def counts(self) -> Counter[BackfillAction]:
-        """How many lines have which action."""
+        """The number of lines by action."""
         return Counter(line.action for line in self.lines)
 
     @property
     def touched(self) -> int:
-        """How many partitions it changes: what an operator confirms."""
+        """The number of partitions that the plan changes, which the operator confirms."""
         return len(self.lines) - self.counts[BackfillAction.SKIP]
 
     def get_key(self, line: BackfillLine) -> PartitionKey:
-        """Return the partition that a line is about."""
         return self.request.get_key(line.logical_date)
 
     def get_run_id(self, line: BackfillLine) -> RunId:
-        """Return the run that a line starts.
+        """Return the id of the run that a line starts.
 
-        It follows from the plan, so that a plan that was applied in part can be applied again: what
-        it has started already is known by this id, and no second run comes of it.
+        The id is derived from the plan. If a partly applied plan is applied again, the runs it has
+        already started are recognized by their ids and not started twice.
         """
         return RunId(f"backfill-{self.hash[:_RUN_HASH_DIGITS]}-{line.logical_date.isoformat()}")
 
     @cached_property
     def hash(self) -> str:
-        """The sha256 over all that the plan says."""
+        """The sha256 of the plan's content."""
         return sha256(_PREFIX + _to_canonical_json(self._to_content())).hexdigest()
 
     def to_json(self) -> bytes:
-        """Return the plan as it is written to a file, with its hash."""
+        """Return the plan as the content of a plan file, including its hash."""
         return _to_canonical_json({**self._to_content(), "hash": self.hash}) + b"\n"
 
     def _to_content(self) -> dict[str, JsonValue]:
@@ -245,12 +246,12 @@ def _line_to_json(line: BackfillLine) -> dict[str, JsonValue]:
 
 
 def _to_canonical_json(content: Mapping[str, JsonValue]) -> bytes:
-    """Return canonical JSON, of names, dates and whole numbers that nobody has to look at again."""
+    """Return canonical JSON. The content is validated already: names, dates and integers."""
     return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
 
 
 PLAN_BYTES_MAX = BACKFILL_PARTITIONS_MAX * 640
-"""A line of ours is shorter, with the longest names it can have."""
+"""A valid line is shorter than 640 bytes, even with names of the maximum length."""
 _HEAD = ("source", "customer_id", "query_name", "first_date", "last_date")
 _FLAGS = ("reprocess", "include_terminal")
 _NAMES = ("version", "made_at", *_HEAD, *AREA_FIELDS, *_FLAGS, "lines", "hash")
@@ -267,7 +268,7 @@ _SEEN = (
 
 
 def parse_plan(content: bytes) -> BackfillPlan:
-    """Read what ``to_json`` wrote; another version, or an edit, is refused by what is wrong."""
+    """Parse a plan written by ``to_json``. Other versions and edited plans are rejected."""
     data = JsonObject.from_value(
         parse_json(content, field="plan", bytes_max=PLAN_BYTES_MAX), "plan"
     )

@@ -1,4 +1,4 @@
-"""Makes a backfill plan from the partitions as they are, and tells later what has changed."""
+"""Plans a backfill from the current partitions, and detects later changes of them."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -26,7 +26,7 @@ def plan_backfill(
     now: datetime,
     terminality: TerminalityPolicy,
 ) -> BackfillPlan:
-    """Decide for each date of a request; partitions of other keys are not looked at."""
+    """Return a plan with an action for each date of the request. Other partitions are ignored."""
     found = {partition.key: partition for partition in partitions}
     lines = []
     for logical_date in request.dates:
@@ -65,25 +65,25 @@ def _decide_action(
 
 @frozen(kw_only=True)
 class PartitionDrift:
-    """A partition that is not any more what its line was decided on."""
+    """A partition that has changed since the plan was made."""
 
     key: PartitionKey
     action: BackfillAction
-    """What the plan would do to it."""
+    """The planned action."""
     planned: PartitionFingerprint | None
     found: PartitionFingerprint | None
 
     @property
     def blocks(self) -> bool:
-        """Whether the plan would change it: then the plan must not be applied.
+        """Whether the drift prevents applying the plan: the plan would change the partition.
 
-        A date that is skipped stays skipped, however its own work has gone on meanwhile.
+        The drift of a skipped date does not matter.
         """
         return self.action is not BackfillAction.SKIP
 
     @property
     def changes(self) -> tuple[tuple[str, str, str], ...]:
-        """What differs: a field, what it was, and what it is."""
+        """The changed fields, each with its old and new value."""
         if self.planned is None or self.found is None:
             return (("status", _format_status(self.planned), _format_status(self.found)),)
         pairs = (
@@ -100,9 +100,9 @@ class PartitionDrift:
 
 
 def find_drift(plan: BackfillPlan, partitions: Iterable[Partition]) -> list[PartitionDrift]:
-    """Return every partition of the plan that has changed since, in the plan's order.
+    """Return the partitions that have changed since the plan was made, in the plan's order.
 
-    What the plan itself has started is no drift: it was applied before, in part or whole.
+    Changes made by the plan itself, if it was applied before, are not drift.
     """
     found = {partition.key: partition for partition in partitions}
     drifted = []
@@ -118,7 +118,7 @@ def find_drift(plan: BackfillPlan, partitions: Iterable[Partition]) -> list[Part
 
 
 def is_applied(plan: BackfillPlan, line: BackfillLine, partition: Partition | None) -> bool:
-    """Tell whether a partition's newest run is the one that this line starts."""
+    """Return whether the partition's newest run is the one that this line starts."""
     return partition is not None and partition.last_run_id == plan.get_run_id(line)
 
 

@@ -1,4 +1,4 @@
-"""What a raw partition holds: the values of its manifest, which is written when it is sealed."""
+"""The contents of a manifest, which is written when a raw partition is sealed."""
 
 import math
 from datetime import UTC, datetime, timedelta
@@ -40,34 +40,34 @@ def _check_utc(instance: object, attribute: "Attribute[Any]", value: object) -> 
 
 @frozen(kw_only=True)
 class PartitionHeader:
-    """Whose the raw partition is, and what the downloader said when it was done."""
+    """The partition and run that a raw partition belongs to, and the downloader's counts."""
 
     key: PartitionKey = field(validator=instance(PartitionKey))
     run_id: RunId = field(validator=name)
     area: Area = field(validator=instance(Area))
     tiles_listed: int = field(validator=integer(0))
-    """How many tiles of the area the provider says it has."""
+    """The number of tiles of the area that the provider listed."""
     tally: DownloadTally = field(validator=instance(DownloadTally))
-    """Of a run that was resumed, its last part counts: what was stored before is downloaded."""
+    """For a resumed run, the counts of its last part; tiles stored earlier count as downloaded."""
     sealed_at: datetime = field(validator=_check_utc)
 
     def __attrs_post_init__(self) -> None:
         if self.tally.tiles_accounted > self.tiles_listed:
             raise field_conflict(
-                self, "tally", f"accounts for more than {self.tiles_listed} listed tiles"
+                self, "tally", f"accounts for more than the {self.tiles_listed} listed tiles"
             )
 
 
 @frozen(kw_only=True, weakref_slot=False)
 class ManifestEntry:
-    """One tile of a raw partition: where its bytes are, and what the provider said of it."""
+    """One tile of a raw partition: the location of its bytes, and the provider's metadata."""
 
     tile_id: TileId
     blob: BlobRef
     resolution_m_per_px: float = field(converter=as_float)
     produced_at: datetime
     freshness: FreshnessLabel
-    """As of the moment when it was stored."""
+    """The label given when the tile was stored."""
 
     def __attrs_post_init__(self) -> None:
         if not (
@@ -93,27 +93,27 @@ _ENTRY_CHECKS = {
 
 @frozen(kw_only=True)
 class SealedPartition:
-    """Names a raw partition that will not change any more, and how to tell that it has not."""
+    """Identifies a sealed raw partition, with the digest to verify that it has not changed."""
 
     key: PartitionKey = field(validator=instance(PartitionKey))
     run_id: RunId = field(validator=name)
     tiles: int = field(validator=integer(0))
     size_bytes: int = field(validator=integer(0))
-    """Of its tiles."""
+    """The total size of its tiles."""
     manifest_sha256: str = field(validator=sha256_hex)
-    """Of all that the manifest says; it names the digest of each tile."""
+    """The digest of the manifest's content, which includes the digest of each tile."""
     sealed_at: datetime = field(validator=_check_utc)
 
     @property
     def subject(self) -> str:
-        """How messages name it."""
+        """The name of the raw partition in messages."""
         return f"raw partition {self.key}/{self.run_id}"
 
 
 @frozen(kw_only=True)
 class PartitionDamage:
-    """Something in a sealed partition that is not as it was sealed."""
+    """A difference between a sealed partition and its manifest."""
 
     subject: str
-    """A tile by its id, or a file by its name."""
+    """The id of the tile, or the name of the file."""
     problem: str

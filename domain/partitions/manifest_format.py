@@ -1,10 +1,9 @@
-"""Single lines of a manifest: each is one JSON object, read whole or refused by its wrong field.
+"""The file format of manifests. Each line is one JSON object; errors name the invalid field.
 
-====== ==========================================================================
-first  whose it is, its area, what the downloader counted, when it was sealed
-tile   its id, where its bytes are, their digest, resolution, date and freshness
-last   how many tiles and bytes that is, and the sha256 of every line before it
-====== ==========================================================================
+====== ========================================================================== first  the
+partition and run, the area, the downloader's counts, the sealing time tile   its id, location,
+digest, resolution, date and freshness last   the number of tiles and bytes, and the sha256 of all
+lines before it ====== ==========================================================================
 """
 
 import json
@@ -28,9 +27,9 @@ from tileferry.domain.validation import integer, sha256_hex
 
 VERSION = 1
 LINE_BYTES_MAX = 4_096
-"""With its line break. Our longest line, the first, stays well below."""
+"""Including the line break. The longest line we write, the first, is well below."""
 
-_NEWER = "read it with the release that wrote it"
+_NEWER = "use the release that wrote it"
 _HEADER = ("version", "partition", "run_id", "area", "tiles_listed", "tally", "sealed_at")
 _TALLY = tuple(item.name for item in fields(DownloadTally))
 _ENTRY = (
@@ -45,12 +44,13 @@ _ENTRY_PATTERN = re.compile(
     rb'"length":(0|[1-9][0-9]{0,8}),"sha256":"([0-9a-f]{64})","resolution_m_per_px":([0-9.e+-]{1,25}),'
     rb'"produced_at":"([0-9T:.-]{19,26}\+00:00)","freshness":"([a-z]{1,20})"\}\n'
 )
-"""The form in which we write a tile: what has it is read fast, and the rest by the field."""
+"""The form in which tile lines are written. Matching lines take the fast path; others are parsed.
+"""
 
 
 @frozen(kw_only=True)
 class ManifestEnd:
-    """The last line: what all before it come to."""
+    """The last line: the totals of all lines before it."""
 
     tiles: int = field(validator=integer(0))
     size_bytes: int = field(validator=integer(0))
@@ -58,7 +58,6 @@ class ManifestEnd:
 
 
 def format_header(header: PartitionHeader) -> bytes:
-    """Return the first line."""
     key = header.key
     return _format_line(
         {
@@ -74,10 +73,10 @@ def format_header(header: PartitionHeader) -> bytes:
 
 
 def format_entry(entry: ManifestEntry) -> bytes:
-    """Return the line of a tile."""
     blob = entry.blob
     segment, offset = blob.location
-    # Written out, since there are millions: no value in it has a character that JSON escapes.
+    # Formatted by hand for speed: there may be millions. No value contains a character that JSON
+    # escapes.
     return (
         f'{{"tile":"{entry.tile_id}","segment":{segment},"offset":{offset},'
         f'"length":{blob.length},"sha256":"{blob.sha256}",'
@@ -88,17 +87,16 @@ def format_entry(entry: ManifestEntry) -> bytes:
 
 
 def format_end(end: ManifestEnd) -> bytes:
-    """Return the last line."""
     return _format_line({"end": asdict(end)})
 
 
 def is_end_line(line: bytes) -> bool:
-    """Tell whether a line means to be the last one."""
+    """Return whether a line looks like the last line of a manifest."""
     return line.startswith(b'{"end":')
 
 
 def parse_header(line: bytes, path: str) -> PartitionHeader:
-    """Read the first line; ``path`` is how errors name it."""
+    """Parse the first line. Errors use ``path`` as its name."""
     data = JsonObject.from_value(_parse_line(line, path), path)
     data.check_version(VERSION, remedy=_NEWER)
     data.check_names(_HEADER)
@@ -122,7 +120,7 @@ def _parse_tally(data: JsonObject) -> DownloadTally:
 
 
 def parse_entry(line: bytes, path: str) -> ManifestEntry:
-    """Read the line of a tile."""
+    """Parse the line of a tile."""
     written = _ENTRY_PATTERN.fullmatch(line)
     if written is None:
         return _parse_entry_by_field(line, path)
@@ -144,7 +142,7 @@ def parse_entry(line: bytes, path: str) -> ManifestEntry:
 
 
 def _parse_entry_by_field(line: bytes, path: str) -> ManifestEntry:
-    """Read a line that is not as we write it, to refuse it by its field."""
+    """Parse a line that does not match the fast pattern, so that the error names the field."""
     data = JsonObject.from_value(_parse_line(line, path), path)
     data.check_names(_ENTRY)
     freshness = data.get_enum("freshness", FreshnessLabel)
@@ -172,7 +170,7 @@ def _get_integer(data: JsonObject, name: str, at_least: int) -> int:
 
 
 def parse_end(line: bytes, path: str) -> ManifestEnd:
-    """Read the last line."""
+    """Parse the last line."""
     outer = JsonObject.from_value(_parse_line(line, path), path)
     outer.check_names(("end",))
     data = _get_object(outer, "end", _END)
@@ -195,12 +193,12 @@ def _parse_line(line: bytes, path: str) -> JsonValue:
 
 
 def _format_line(data: Mapping[str, JsonValue]) -> bytes:
-    # Plain JSON: its digest is of the bytes as they are, and the canonical form costs each field.
+    # Plain JSON is enough: the digest covers the bytes as written, and canonical JSON is slower.
     return json.dumps(data, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
 
 
 def format_manifest(header: PartitionHeader, entries: Iterable[ManifestEntry]) -> Iterator[bytes]:
-    """Yield the lines of a manifest, with their line breaks."""
+    """Yield the lines of a manifest, including line breaks."""
     sums = _RunningTotals()
     yield sums.add_line(format_header(header))
     for entry in entries:
@@ -210,7 +208,7 @@ def format_manifest(header: PartitionHeader, entries: Iterable[ManifestEntry]) -
 
 @frozen
 class ManifestReader:
-    """Reads a manifest from its chunks, which go through it once."""
+    """Reads a manifest from chunks in a single pass."""
 
     header: PartitionHeader
     _lines: Iterator[bytes]
@@ -219,14 +217,14 @@ class ManifestReader:
 
     @classmethod
     def from_chunks(cls, chunks: Iterable[bytes], *, name: str = "manifest") -> "ManifestReader":
-        """Begin to read; ``name`` is how errors call the manifest."""
+        """Read the header. Errors use ``name`` for the manifest."""
         lines, sums = _split_lines(chunks, name), _RunningTotals()
         first = next(lines, b"")
         header = parse_header(sums.add_line(first), f"{name}.header")
         return cls(header, lines, sums, name)
 
     def entries(self) -> Iterator[ManifestEntry]:
-        """Yield the tiles; when this has come to its end, all of it is as it was written."""
+        """Yield the tiles. When the iterator is exhausted, the whole manifest has been verified."""
         for line in self._lines:
             if is_end_line(line):
                 self._check_end(parse_end(line, self._name))
@@ -234,7 +232,7 @@ class ManifestReader:
             entry = parse_entry(line, f"{self._name}.tiles[{self._sums.tiles}]")
             self._sums.add_line(line, entry)
             yield entry
-        _refuse(f"{self._name}.end", "is missing: the manifest is torn")
+        _refuse(f"{self._name}.end", "is missing: the manifest is incomplete")
 
     def _check_end(self, said: ManifestEnd) -> None:
         found = self._sums.end
@@ -242,7 +240,7 @@ class ManifestReader:
             if getattr(said, name) != getattr(found, name):
                 _refuse(
                     f"{self._name}.end.{name}",
-                    f"is not what the lines before it come to, {getattr(found, name)}",
+                    f"does not match the lines before it, {getattr(found, name)}",
                     getattr(said, name),
                 )
         if next(self._lines, None) is not None:
@@ -250,14 +248,14 @@ class ManifestReader:
 
 
 def parse_sealed_partition(head: bytes, tail: bytes, *, name: str = "manifest") -> SealedPartition:
-    """Return what both ends of a manifest say, up to ``LINE_BYTES_MAX`` bytes of each.
+    """Build the sealed partition from the first and last ``LINE_BYTES_MAX`` bytes of a manifest.
 
-    That is cheap, and it believes the manifest: who reads all of it finds out.
+    This is cheap because it trusts the manifest; only ``ManifestReader`` verifies the digest.
     """
     first, ended, _ = head.partition(b"\n")
     header = parse_header(first + ended, f"{name}.header")
     if not tail.endswith(b"\n"):
-        _refuse(f"{name}.end", "has no line break: the manifest is torn")
+        _refuse(f"{name}.end", "has no line break: the manifest is incomplete")
     end = parse_end(tail[:-1].rpartition(b"\n")[2], name)
     return SealedPartition(
         key=header.key,
@@ -271,11 +269,11 @@ def parse_sealed_partition(head: bytes, tail: bytes, *, name: str = "manifest") 
 
 @define
 class _RunningTotals:
-    """What the lines so far come to."""
+    """The totals of the lines so far."""
 
     tiles: int = 0
     size_bytes: int = 0
-    _digest: Any = field(factory=sha256, init=False)  # hashlib names no class for it
+    _digest: Any = field(factory=sha256, init=False)  # hashlib has no public class for it
 
     def add_line(self, line: bytes, entry: ManifestEntry | None = None) -> bytes:
         self._digest.update(line)
@@ -292,16 +290,16 @@ class _RunningTotals:
 
 
 def _split_lines(chunks: Iterable[bytes], name: str) -> Iterator[bytes]:
-    """Yield whole lines, with their line breaks."""
+    """Yield complete lines, including line breaks."""
     pending = b""
     for chunk in chunks:
         *whole, pending = (pending + chunk).split(b"\n")
         for line in whole:
             yield line + b"\n"
         if len(pending) > LINE_BYTES_MAX:
-            _refuse(name, f"has a line of over {LINE_BYTES_MAX} bytes")
+            _refuse(name, f"has a line longer than {LINE_BYTES_MAX} bytes")
     if pending:
-        _refuse(name, "ends within a line: it is torn")
+        _refuse(name, "ends within a line: the manifest is incomplete")
 
 
 def _refuse(field: str, problem: str, value: object = None) -> NoReturn:

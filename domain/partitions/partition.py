@@ -1,4 +1,4 @@
-"""A partition: what is known of one day of one query, and which run's data speaks for it."""
+"""A partition: the state of one day of one query, and the run that provides its data."""
 
 from collections.abc import Mapping
 from datetime import date, datetime
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def day(instance: object, attribute: "Attribute[Any]", value: object) -> None:
-    """Refuse anything but a date; a time of day would make two keys of one day."""
+    """Reject anything but a plain date. A datetime would allow two keys for one day."""
     if not isinstance(value, date) or isinstance(value, datetime):
         raise InvalidValueError(
             field=format_field_name(instance, attribute),
@@ -38,7 +38,7 @@ def day(instance: object, attribute: "Attribute[Any]", value: object) -> None:
 
 @frozen(kw_only=True)
 class PartitionKey:
-    """Names a logical partition; its text is the form in keys, messages and commands."""
+    """Identifies a logical partition. Its text form is used in keys, messages and commands."""
 
     source: str = field(validator=name)
     customer_id: str = field(validator=name)
@@ -46,12 +46,12 @@ class PartitionKey:
     logical_date: date = field(validator=day)
 
     def __str__(self) -> str:
-        # Plain names hold no slash, so no two keys share a text.
+        # Names contain no slash, so no two keys have the same text.
         return f"{self.source}/{self.customer_id}/{self.query_name}/{self.logical_date.isoformat()}"
 
     @classmethod
     def parse(cls, text: str) -> "PartitionKey":
-        """Read the canonical form ``source/customer/query/date``, and no other."""
+        """Parse the canonical form ``source/customer/query/date``; reject any other form."""
         parts = text.split("/")
         logical_date = parse_date(parts[-1])
         if len(parts) != len(fields(cls)) or logical_date is None:
@@ -59,7 +59,7 @@ class PartitionKey:
                 field="PartitionKey",
                 value=text,
                 problem="is not of the form source/customer/query/date",
-                remedy="three plain names and a date, such as satellite/acme/roads/2024-01-31",
+                remedy="use three names and a date, such as satellite/acme/roads/2024-01-31",
             )
         source, customer_id, query_name, _ = parts
         return cls(
@@ -74,7 +74,7 @@ KEY_FIELDS = ("source", "customer_id", "query_name", "logical_date")
 
 
 def parse_partition_key(data: JsonObject) -> PartitionKey:
-    """Read a key among other fields."""
+    """Parse the key fields of a JSON object, which may have other fields too."""
     with data.locate_errors():
         return PartitionKey(
             source=data.get("source", str),
@@ -85,10 +85,10 @@ def parse_partition_key(data: JsonObject) -> PartitionKey:
 
 
 class PartitionStatus(StrEnum):
-    """What consumers may know. Being terminal is a matter of policy, and no status."""
+    """The status that consumers see. "Terminal" is decided by policy and is not a status."""
 
     PENDING = "pending"
-    """A run is working on it; nothing is readable."""
+    """A run is in progress; nothing is readable."""
     SUCCESS = "success"
     FAILED = "failed"
 
@@ -109,30 +109,30 @@ PARTITION_STATUS_FIELDS: Mapping[PartitionStatus, StatusFields] = MappingProxyTy
         ),
     }
 )
-"""Which of a partition's fields are filled in which status."""
+"""The fields that are filled in each status."""
 
 
 @frozen(kw_only=True)
 class Partition:
-    """The state of one logical partition; it records outcomes, and schedules nothing."""
+    """The state of one logical partition. It records outcomes and does not schedule anything."""
 
     key: PartitionKey = field(validator=instance(PartitionKey))
     status: PartitionStatus = field(validator=instance(PartitionStatus))
     attempt_count: int = field(default=0, validator=integer(0))
-    """How often the validator has judged a run of it; never reset."""
+    """The number of verdicts on its runs; never reset."""
     current_run_id: RunId | None = field(default=None, validator=validators.optional(name))
-    """The run whose data speaks for the partition."""
+    """The run that provides the partition's data."""
     active_run_id: RunId | None = field(default=None, validator=validators.optional(name))
-    """The run that is working on it now."""
+    """The run in progress."""
     last_run_id: RunId = field(validator=name)
-    """The newest run that was ever given to it."""
+    """The newest run of the partition."""
     abandoned: bool = field(default=False, validator=instance(bool))
-    """The newest run ended before the validator had judged it."""
+    """Whether the newest run ended before the validator's verdict."""
     needs_review: bool = field(default=False, validator=instance(bool))
     terminal_marker: str | None = field(default=None, validator=validators.optional(text))
-    """Why an operator has ruled out further tries."""
+    """The operator's reason for ruling out further retries."""
     error_message: str | None = field(default=None, validator=validators.optional(text))
-    """Why the newest run that ended without success did."""
+    """The error of the newest run that ended without success."""
     created_at: datetime = field(validator=aware)
     updated_at: datetime = field(validator=aware)
 
@@ -142,22 +142,22 @@ class Partition:
             raise field_conflict(self, "active_run_id", "must be the newest run")
         if self.active_run_id is not None and self.active_run_id == self.current_run_id:
             raise field_conflict(
-                self, "active_run_id", "has been judged already: it is the current run"
+                self, "active_run_id", "already has a verdict: it is the current run"
             )
         if self.abandoned and self.active_run_id is not None:
-            raise field_conflict(self, "abandoned", "cannot be said of a run that is active")
+            raise field_conflict(self, "abandoned", "must be false while a run is active")
         rejected = self.status is PartitionStatus.FAILED and not self.abandoned
         if (rejected or self.current_run_id) and not self.attempt_count:
-            raise field_conflict(self, "attempt_count", "must count the verdict that was given")
+            raise field_conflict(self, "attempt_count", "must count the verdict on the current run")
         if self.updated_at < self.created_at:
             raise field_conflict(self, "updated_at", "is before created_at")
 
     @property
     def subject(self) -> str:
-        """How messages name the partition."""
+        """The name of the partition in messages."""
         return f"partition {self.key}"
 
 
 def get_readable_run(partition: Partition) -> RunId | None:
-    """Return the run whose data consumers read; only a success has one."""
+    """Return the run whose data consumers read; ``None`` unless the status is success."""
     return partition.current_run_id if partition.status is PartitionStatus.SUCCESS else None

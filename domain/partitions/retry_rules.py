@@ -1,4 +1,4 @@
-"""When a failed partition is not tried again, and when automation may try it: both are policy."""
+"""Retry rules of failed partitions: when one is terminal, and when it is retried automatically."""
 
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class TerminalReason(StrEnum):
-    """Why a failed partition counts as permanently unavailable."""
+    """Why a failed partition is permanently unavailable."""
 
     MARKED = "marked"
     ATTEMPTS_USED_UP = "attempts_used_up"
@@ -32,13 +32,15 @@ class TerminalReason(StrEnum):
 
 
 class PartitionGiveUpReason(StrEnum):
-    """Why nobody but an operator takes a failed partition further."""
+    """Why only an operator can retry a failed partition."""
 
     MARKED = "marked"
     ATTEMPTS_USED_UP = "attempts_used_up"
     TOO_OLD = "too_old"
     ABANDONED = "abandoned"
-    """Its newest run was given up unjudged. No policy rules it out, and none tries it again."""
+    """Its newest run was given up without a verdict. It is not terminal, but never retried
+    automatically.
+    """
 
 
 def _check_max_age(instance: object, attribute: "Attribute[Any]", value: object) -> None:
@@ -47,17 +49,17 @@ def _check_max_age(instance: object, attribute: "Attribute[Any]", value: object)
 
 @frozen(kw_only=True)
 class TerminalityPolicy:
-    """What the operator allows a partition before it is given up."""
+    """The limits after which a failed partition is terminal."""
 
     max_attempts: int = field(default=PARTITION_POLICY.max_attempts, validator=integer(1))
     max_age: timedelta | None = field(default=None, validator=validators.optional(_check_max_age))
-    """Since the partition was created; ``None`` for no limit."""
+    """Maximum age since the partition was created; ``None`` for no limit."""
 
 
 def find_terminal_reason(
     partition: Partition, policy: TerminalityPolicy, now: datetime
 ) -> TerminalReason | None:
-    """Return why the partition is terminal, or ``None``; only a failed one can be."""
+    """Return why the partition is terminal, or ``None``. Only a failed one can be terminal."""
     check_aware(now)
     if partition.status is not PartitionStatus.FAILED:
         return None
@@ -73,7 +75,7 @@ def find_terminal_reason(
 def find_give_up_reason(
     partition: Partition, policy: TerminalityPolicy, now: datetime
 ) -> PartitionGiveUpReason | None:
-    """Return why a failed partition waits for an operator: it is terminal, or was abandoned."""
+    """Return why a failed partition needs an operator: it is terminal, or its run was abandoned."""
     terminal = find_terminal_reason(partition, policy, now)
     if terminal is not None:
         return PartitionGiveUpReason(terminal.value)
@@ -89,10 +91,10 @@ def find_next_automatic_retry(
     terminality: TerminalityPolicy,
     policy: RetryPolicy = PARTITION_POLICY,
 ) -> datetime | None:
-    """Return when the scheduler may requeue the partition, or ``None`` when it may not at all.
+    """Return when the scheduler may requeue the partition; ``None`` if it may not.
 
-    That is for what the validator rejected. A run that was given up unjudged has spent its own
-    retries or was stopped by somebody: the next try of it is a human's decision.
+    Only partitions that the validator rejected are requeued automatically. A run that was given up
+    without a verdict has used up its own retries or was cancelled, so an operator decides.
     """
     check_aware(now)
     if partition.status is not PartitionStatus.FAILED or partition.abandoned:
@@ -101,12 +103,12 @@ def find_next_automatic_retry(
     if not isinstance(decision, RetryAt):
         return None
     when = partition.updated_at + timedelta(seconds=decision.delay_s)
-    # Terminality only ever sets in, so what is not terminal at the later time is not before it.
+    # A partition never stops being terminal by time, so checking the later moment is sufficient.
     return when if find_terminal_reason(partition, terminality, max(now, when)) is None else None
 
 
 def decide_automatic_retry(partition: Partition, policy: RetryPolicy) -> DecisionRecord:
-    """Decide whether what the validator rejected is worth another automatic try."""
+    """Decide whether a rejected partition gets another automatic retry."""
     failure = Failure(
         key=str(partition.key),
         attempt=partition.attempt_count,
@@ -117,14 +119,14 @@ def decide_automatic_retry(partition: Partition, policy: RetryPolicy) -> Decisio
 
 
 LARGE_RANGE = 10
-"""From so many partitions on, the operator types how many are meant."""
+"""From this many partitions on, the operator must confirm the number."""
 
 
 def check_confirmation(count: int, confirmed: int | None) -> None:
-    """Refuse an action on ``count`` partitions that nobody has confirmed by that number.
+    """Raise unless an action on ``count`` partitions is confirmed with that number.
 
-    A few need no confirmation. Whoever gives a number expects it, so a wrong one is refused however
-    few there are: the range is not the one that was thought of.
+    Fewer than ``LARGE_RANGE`` partitions need no confirmation. A wrong number is always rejected,
+    because the range is then not the one the operator meant.
     """
     needed = count >= LARGE_RANGE or confirmed is not None
     if needed and confirmed != count:
@@ -132,14 +134,13 @@ def check_confirmation(count: int, confirmed: int | None) -> None:
 
 
 def check_raw_partition(partition: Partition, *, has_raw: bool) -> None:
-    """Refuse an operator's retry where the raw sink has no sealed partition of the newest run.
+    """Reject an operator's retry if the raw sink has no sealed partition of the newest run.
 
-    A retry repeats an extraction that took place. A run that was abandoned before it sealed
-    anything (a refused key, a wrong area) would break in the same way again, and nobody would see
-    why from its raw data: it has none. So not even the operator's reason opens this rail. The way
-    on is a backfill of that date: there the operator sees the partition's state, decides on a new
-    extraction with its area, and gets a new run. A backfill is therefore not held to this rule, nor
-    is the scheduler, who only retries what the validator has judged.
+    A retry repeats an extraction that took place. A run abandoned before it sealed anything
+    (rejected key, wrong area) would fail in the same way again and leave no raw data to explain it,
+    so a reason does not override this check. The alternative is a backfill of that date: it shows
+    the partition's state, and the operator decides on a new extraction with its area. Backfills are
+    therefore exempt from this check. So is the scheduler, which only retries runs with a verdict.
     """
     if not has_raw:
         raise NoRawPartitionError(partition=partition.subject, run_id=partition.last_run_id)

@@ -1,4 +1,4 @@
-"""The transitions that a partition can take. Docs and database follow this table."""
+"""The transitions of a partition. The documentation and the database schema follow this table."""
 
 from datetime import datetime
 from typing import Any, assert_never
@@ -74,7 +74,7 @@ PARTITION_TRANSITIONS: tuple[Transition[PartitionStatus], ...] = (
 
 
 def enqueue(key: PartitionKey, run_id: RunId, *, actor: Actor, now: datetime) -> Change[Partition]:
-    """Bring a partition into being, with its first run."""
+    """Create a partition with its first run."""
     partition = Partition(
         key=key,
         status=PartitionStatus.PENDING,
@@ -95,7 +95,7 @@ def accept(
     now: datetime,
     review_reason: str | None = None,
 ) -> Change[Partition]:
-    """Let the active run speak for the partition; with a ``review_reason``, a human should look."""
+    """Accept the active run's data. With a ``review_reason``, a human should review it."""
     _permit(ACCEPT, partition, actor, now)
     if run_id != partition.active_run_id:
         raise _build_stale_run_error(ACCEPT, partition, actor, run_id)
@@ -117,9 +117,9 @@ def accept(
 def reject(
     partition: Partition, run_id: RunId, *, actor: Actor, now: datetime, error: str
 ) -> Change[Partition]:
-    """Count an attempt that failed; what was readable before stays so.
+    """Count a failed attempt. Data that was readable before stays readable.
 
-    A run that was abandoned can still be rejected, once: the validator did try, and that counts.
+    An abandoned run can still be rejected once: the validator gave a verdict, so it counts.
     """
     _permit(REJECT, partition, actor, now)
     unjudged = partition.last_run_id if partition.abandoned else partition.active_run_id
@@ -149,14 +149,16 @@ def requeue(
     policy: RetryPolicy = PARTITION_POLICY,
     reason: str | None = None,
 ) -> Change[Partition]:
-    """Give a failed partition a new run. The operator may always; the scheduler by its policy."""
+    """Start a new run of a failed partition. The scheduler is bound by the policy, the operator is
+    not.
+    """
     _permit(REQUEUE, partition, actor, now, reason)
     record = None
     if actor is Actor.SCHEDULER:
         _check_automatic(partition, now, terminality, policy)
         record = decide_automatic_retry(partition, policy)
     _check_new(REQUEUE, partition, actor, run_id)
-    # Whoever asks for another try takes the marker back; if it fails, it has to be set again.
+    # A retry removes the terminal marker. If the retry fails, the marker must be set again.
     return _build_change(
         REQUEUE,
         partition,
@@ -175,10 +177,10 @@ def requeue(
 def reprocess(
     partition: Partition, run_id: RunId, *, actor: Actor, now: datetime, reason: str
 ) -> Change[Partition]:
-    """Try for a better success; the one there is stays readable until then, and if it fails."""
+    """Start a new run of a success. The old data stays readable until the new run succeeds."""
     _permit(REPROCESS, partition, actor, now, reason)
     if partition.active_run_id is not None:
-        problem = f"run {partition.active_run_id} is working on it already"
+        problem = f"run {partition.active_run_id} is already in progress"
         raise _build_error(REPROCESS, partition, actor, problem)
     _check_new(REPROCESS, partition, actor, run_id)
     return _build_change(
@@ -196,7 +198,7 @@ def reprocess(
 def abandon(
     partition: Partition, run_id: RunId, *, actor: Actor, now: datetime, error: str
 ) -> Change[Partition]:
-    """Follow a run that was given up: no attempt is counted, since nobody judged."""
+    """Record that the active run was given up. Without a verdict, no attempt is counted."""
     _permit(ABANDON, partition, actor, now)
     if run_id != partition.active_run_id:
         raise _build_stale_run_error(ABANDON, partition, actor, run_id)
@@ -216,13 +218,13 @@ def abandon(
 def mark_terminal(
     partition: Partition, *, actor: Actor, now: datetime, reason: str
 ) -> Change[Partition]:
-    """Rule out further automatic tries of a failed partition."""
+    """Rule out further automatic retries of a failed partition."""
     _permit(MARK_TERMINAL, partition, actor, now, reason)
     return _build_change(MARK_TERMINAL, partition, actor, now, reason, terminal_marker=reason)
 
 
 def _status_without_success(partition: Partition) -> PartitionStatus:
-    """Return the status after a run that brought none: an earlier success is kept."""
+    """Return the status after an unsuccessful run: an earlier success is kept."""
     kept = partition.status is PartitionStatus.SUCCESS
     return PartitionStatus.SUCCESS if kept else PartitionStatus.FAILED
 
@@ -235,9 +237,9 @@ def _check_automatic(
     if terminal is not None:
         problem = f"it is terminal ({terminal}); an operator can requeue it"
     elif when is None:
-        problem = "the policy allows no automatic retry; an operator can requeue it"
+        problem = "the policy does not allow an automatic retry; an operator can requeue it"
     elif when > now:
-        problem = f"the automatic retry is not due before {when}"
+        problem = f"the automatic retry is not due until {when}"
     else:
         return
     raise _build_error(REQUEUE, partition, Actor.SCHEDULER, problem)
@@ -248,7 +250,7 @@ def _check_new(
 ) -> None:
     if run_id in {partition.current_run_id, partition.last_run_id}:
         raise _build_error(
-            rule, partition, actor, f"run {run_id} was used before; give it a new run"
+            rule, partition, actor, f"run {run_id} was already used; a new run is required"
         )
 
 
@@ -257,7 +259,7 @@ def _build_stale_run_error(
 ) -> IllegalTransitionError:
     active = partition.active_run_id
     state = "no run is active" if active is None else f"run {active} is active"
-    return _build_error(rule, partition, actor, f"{state}; run {run_id} has no say in it")
+    return _build_error(rule, partition, actor, f"{state}, not run {run_id}")
 
 
 def _permit(
@@ -286,7 +288,7 @@ def _build_change(
     record: DecisionRecord | None = None,
     **fields: Any,
 ) -> Change[Partition]:
-    # The time of change never runs backwards, whatever the clock did.
+    # ``updated_at`` never decreases, even if the clock is set back.
     after = evolve(partition, updated_at=max(now, partition.updated_at), **fields)
     return rule.change(partition, after, actor=actor, at=now, reason=reason, record=record)
 
@@ -294,7 +296,7 @@ def _build_change(
 def apply_verdict(
     partition: Partition, verdict: Verdict, now: datetime, *, actor: Actor = Actor.VALIDATOR
 ) -> Change[Partition]:
-    """Return what the validator's verdict makes of the partition: one attempt, whatever it says."""
+    """Apply the validator's verdict to the partition. It always counts as one attempt."""
     run_id, why = verdict.run_id, verdict.explanation
     match verdict.outcome:
         case VerdictOutcome.PASSED | VerdictOutcome.NEEDS_REVIEW:
@@ -306,7 +308,7 @@ def apply_verdict(
 
 
 def apply_run_end(partition: Partition, run: Run, now: datetime) -> Change[Partition] | None:
-    """Return what the end of ``run`` makes of its partition; ``None`` while a retry is to come."""
+    """Apply the end of ``run`` to its partition; return ``None`` if the run will be retried."""
     run_id, why = run.run_id, run.error_message
     match run.status:
         case RunStatus.PASSED | RunStatus.NEEDS_REVIEW:
@@ -326,7 +328,7 @@ def apply_run_end(partition: Partition, run: Run, now: datetime) -> Change[Parti
 
 
 def find_verdict(change: Change[Partition]) -> VerdictOutcome | None:
-    """Return the verdict that a change of a partition came from; ``None`` if it came from none."""
+    """Return the verdict that caused a change; ``None`` if no verdict did."""
     match change.transition:
         case ACCEPT.name if change.after.needs_review:
             return VerdictOutcome.NEEDS_REVIEW

@@ -1,7 +1,7 @@
-"""The validator's rules: what a sealed raw partition must be for a partition to be a success.
+"""The validator's rules: what a sealed raw partition must satisfy to be a success.
 
-Pure, over the manifest and what reading the bytes back has found. The moment that counts is when
-the partition was sealed: the same raw partition gets the same verdict whenever it is judged.
+The rules are pure functions of the manifest and the damage found while reading the bytes back. Ages
+are computed at the sealing time, so the same raw partition always gets the same verdict.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,22 +23,23 @@ from tileferry.domain.validation import as_float, instance, integer, number
 
 REASON_CHARS_MAX = 200
 REASONS_MAX = 12
-"""Each kind of finding is one reason, with a count and its first example."""
+"""Each kind of finding is one reason, with its count and first example."""
 
 
 @frozen(kw_only=True)
 class ValidationRules:
-    """What the operator accepts. Shares are of the tiles that the provider listed.
+    """The limits that the operator accepts. Shares are relative to the tiles that the provider
+    listed.
 
-    What is within its share is good enough to be read, and a human should look.
+    A finding within its share needs review but does not fail the partition.
     """
 
     min_tiles: int = field(default=1, validator=integer(1))
     max_missing_share: float = field(default=0.0, converter=as_float, validator=number(0, 1))
-    """Listed by the provider, and then not there."""
+    """Tiles that the provider listed but could not deliver."""
     max_failed_share: float = field(default=0.0, converter=as_float, validator=number(0, 1))
     max_rejected_share: float = field(default=0.0, converter=as_float, validator=number(0, 1))
-    """Turned down by the downloader's gates: too fine, too coarse, or too old."""
+    """Tiles rejected by the downloader's gates: too fine, too coarse or too old."""
     max_downgraded_share: float = field(default=0.1, converter=as_float, validator=number(0, 1))
     resolution: ResolutionGate = field(factory=ResolutionGate, validator=instance(ResolutionGate))
     freshness: FreshnessRule = field(factory=FreshnessRule, validator=instance(FreshnessRule))
@@ -50,7 +51,7 @@ def judge_partition(
     damages: Iterable[PartitionDamage],
     rules: ValidationRules,
 ) -> Verdict:
-    """Judge a raw partition; both streams are read once, to their ends."""
+    """Judge a raw partition. Both iterables are read once, completely."""
     found = _Findings()
     for entry in entries:
         found.add(entry, header, rules)
@@ -74,7 +75,7 @@ def judge_partition(
 
 @define
 class _FindingCount:
-    """How often something was found, and where first."""
+    """The count of one kind of finding, and its first example."""
 
     count: int = 0
     first: str = ""
@@ -86,7 +87,7 @@ class _FindingCount:
 
 @define
 class _Findings:
-    """What the tiles show."""
+    """The findings on the tiles of a raw partition."""
 
     stored: int = 0
     damaged: _FindingCount = field(factory=_FindingCount)
@@ -100,7 +101,7 @@ class _Findings:
         tile = entry.tile_id
         if self._seen is None:
             self._seen = TileSet(header.area.coverage)
-        # A partition is of one source: a tile that comes twice, from anywhere, is one too many.
+        # A partition has one source. A tile of another source, or one listed twice, is misplaced.
         known = tile in self._seen or tile.source != header.key.source
         if known or not self._seen.add(tile):
             self.misplaced.add(str(tile))
@@ -118,7 +119,7 @@ class _Findings:
         except FreshnessRejectionError:
             self.stale.add(f"{tile} of {entry.produced_at.isoformat()}")
             return
-        # What was downgraded as it came in stays so, whatever the rule is by now.
+        # A tile downgraded when it was stored stays downgraded, even if the rule has changed.
         if FreshnessLabel.DOWNGRADED in {label, entry.freshness}:
             self.downgraded.add(f"{tile} of {entry.produced_at.isoformat()}")
 
@@ -126,21 +127,21 @@ class _Findings:
 def _find_failures(
     header: PartitionHeader, found: _Findings, rules: ValidationRules
 ) -> Iterator[str]:
-    """Say what no share excuses."""
+    """Yield the findings that always fail the partition."""
     tally, listed = header.tally, header.tiles_listed
     if not listed:
-        yield "0 tiles are listed for the area: there is nothing to judge"
+        yield "the provider lists no tiles for the area"
     if tally.tiles_accounted < listed:
-        yield f"{listed - tally.tiles_accounted} of {listed} listed tiles were not got to"
+        yield f"{listed - tally.tiles_accounted} of {listed} listed tiles were not attempted"
     if found.stored < tally.tiles_downloaded:
-        yield f"{found.stored} tiles are there, and {tally.tiles_downloaded} were stored"
+        yield f"{found.stored} tiles found, {tally.tiles_downloaded} were stored"
     if found.stored < rules.min_tiles:
-        yield f"{found.stored} tiles are there, and at least {rules.min_tiles} must be"
+        yield f"{found.stored} tiles found, minimum {rules.min_tiles}"
     if found.damaged.count:
-        yield f"{found.damaged.count} found damaged, first {found.damaged.first}"
+        yield f"{found.damaged.count} damaged, first {found.damaged.first}"
     for kind, problem in (
-        (found.misplaced, "not of the area, of another source, or there twice"),
-        (found.outside_resolution, "outside the resolution that is accepted"),
+        (found.misplaced, "outside the area, from another source or duplicated"),
+        (found.outside_resolution, "outside the accepted resolution"),
         (found.stale, f"too old for sector {header.area.sector_class.value}"),
     ):
         if kind.count:
@@ -148,29 +149,29 @@ def _find_failures(
 
 
 def _find_remarks(header: PartitionHeader, found: _Findings) -> Iterator[str]:
-    """Say what a human should look at, and nothing more."""
+    """Yield the findings that only need review."""
     extra = found.stored - header.tally.tiles_downloaded
     if extra > 0:
-        yield f"{_format_tile_count(extra)} there that the provider does not list any more"
+        yield f"{_format_tile_count(extra)} no longer listed by the provider"
 
 
 def _check_shares(
     header: PartitionHeader, found: _Findings, rules: ValidationRules
 ) -> Iterator[tuple[bool, str]]:
-    """Yield each problem with its share of tiles, and whether it exceeds the limit."""
+    """Yield the findings that have a share limit, and whether each exceeds it."""
     tally, listed = header.tally, header.tiles_listed
     rejected = tally.tiles_rejected_resolution + tally.tiles_rejected_freshness
     for count, problem, share_max in (
         (tally.tiles_missing, "missing", rules.max_missing_share),
         (tally.tiles_failed, "failed", rules.max_failed_share),
-        (rejected, "refused by a gate", rules.max_rejected_share),
+        (rejected, "rejected by a gate", rules.max_rejected_share),
         (found.downgraded.count, "downgraded", rules.max_downgraded_share),
     ):
         if count:
             share = count / listed if listed else 1.0
             first = f", first {found.downgraded.first}" if problem == "downgraded" else ""
-            figures = f"({share:.2%}, limit {share_max:.2%})"
-            yield share > share_max, f"{count} of {listed} tiles {problem} {figures}{first}"
+            figures = f"{share:.2%}, limit {share_max:.2%}"
+            yield share > share_max, f"{count} of {listed} tiles {problem} ({figures}){first}"
 
 
 def _format_tile_count(count: int) -> str:
@@ -178,6 +179,6 @@ def _format_tile_count(count: int) -> str:
 
 
 def _shorten(reason: str) -> str:
-    """Return a reason on one safe line of bounded length."""
+    """Return a reason as one safe line of limited length."""
     shown = printable(reason, limit=REASON_CHARS_MAX)
     return shown if len(shown) <= REASON_CHARS_MAX else f"{shown[: REASON_CHARS_MAX - 1]}…"

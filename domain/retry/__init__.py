@@ -1,4 +1,4 @@
-"""Retry: policies, classification, the one decision, and the loop that applies it."""
+"""Retry: policies, error classes, the retry decision and the loop that applies it."""
 
 from tileferry.domain.idempotency import compute_idempotency_key
 from tileferry.domain.retry.budget import RetryBudget

@@ -1,8 +1,8 @@
 """The retry budget: retries may add only a fraction of the normal load.
 
-Each first attempt earns a fraction of a token and each retry costs a whole one. While everything
-fails, retries are therefore at most that fraction of the first attempts; when things work again the
-bucket fills by itself. A slow refill over time keeps a rare operation from being locked out.
+Each first attempt earns a fraction of a token, and each retry costs a whole token. During an outage
+retries are therefore limited to that fraction of the first attempts; after it, the bucket refills.
+A slow refill over time ensures that a rare operation can still be retried.
 """
 
 import math
@@ -13,18 +13,18 @@ from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.validation import number
 
 RETRY_COST_TOKENS = 1.0
-# Ten times a tenth of a token is a hair less than one.
+# Tolerance for floating-point error: 0.1 added ten times is slightly less than 1.
 _ROUNDING_TOKENS = 1e-9
 
 
 def can_pay_retry(tokens: float) -> bool:
-    """Tell whether a bucket with so many tokens can pay a retry."""
+    """Return whether this many tokens are enough for a retry."""
     return tokens >= RETRY_COST_TOKENS - _ROUNDING_TOKENS
 
 
 @frozen(kw_only=True)
 class RetryBudget:
-    """A token bucket at one moment; each method returns the bucket that follows."""
+    """The state of a token bucket. It is immutable; each method returns a new one."""
 
     capacity: float = field(default=10.0, validator=number(RETRY_COST_TOKENS))
     earned_per_attempt: float = field(default=0.1, validator=number(0, 1))
@@ -46,7 +46,7 @@ class RetryBudget:
             )
 
     def refill(self, now_s: float) -> "RetryBudget":
-        """Return the bucket at ``now_s``; a clock that went back earns nothing."""
+        """Return the bucket at ``now_s``. A clock that went back adds no tokens."""
         elapsed_s = max(0.0, now_s - self.updated_s)
         return self._with(
             self.tokens + elapsed_s * self.refill_per_s, updated_s=max(now_s, self.updated_s)
@@ -54,18 +54,18 @@ class RetryBudget:
 
     @property
     def retries_allowed(self) -> int:
-        """How many retries can be paid now."""
+        """The number of retries that the tokens allow."""
         return math.floor(self.tokens / RETRY_COST_TOKENS + _ROUNDING_TOKENS)
 
     def earn(self, count: int = 1) -> "RetryBudget":
-        """Return the bucket after operations were tried for the first time."""
+        """Return the bucket after ``count`` first attempts."""
         if self.tokens >= self.capacity:
-            return self  # as nearly always: a full bucket costs a download nothing
+            return self  # the common case: a full bucket costs a download nothing
         earned = count * self.earned_per_attempt
         return self._with(self.tokens + earned, updated_s=self.updated_s)
 
     def spend(self, count: int = 1) -> "RetryBudget":
-        """Return the bucket after retries were granted; never below empty."""
+        """Return the bucket after ``count`` retries. It never goes below empty."""
         left = self.tokens - count * RETRY_COST_TOKENS
         return self._with(max(0.0, left), updated_s=self.updated_s)
 

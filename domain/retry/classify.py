@@ -1,4 +1,4 @@
-"""What an error means for retrying: never, again, or again when the other side says so."""
+"""Error classes: final, retryable, or rate-limited."""
 
 from collections.abc import Callable
 from typing import ClassVar, TypeAlias
@@ -11,21 +11,21 @@ from tileferry.domain.validation import number
 
 @frozen
 class Final:
-    """Trying again cannot help."""
+    """A retry cannot help."""
 
     code: ClassVar[str] = "final"
 
 
 @frozen
 class Retryable:
-    """Trying again may help."""
+    """A retry may help."""
 
     code: ClassVar[str] = "retryable"
 
 
 @frozen
 class RateLimited:
-    """Trying again helps once the other side is ready; it may have said when."""
+    """A retry helps after a wait. The server may have said how long."""
 
     code: ClassVar[str] = "rate_limited"
     retry_after_s: float | None = field(default=None, validator=validators.optional(number(0)))
@@ -35,15 +35,15 @@ ErrorClass: TypeAlias = Final | Retryable | RateLimited
 
 
 Classifier = Callable[[BaseException], "ErrorClass"]
-"""Tells more than a policy's lists can, such as a wait that a server asked for."""
+"""Returns details that a policy's lists cannot express, such as a wait that a server requested."""
 
 
 def classify_failure(
     error: BaseException, policy: RetryPolicy, classifier: Classifier | None
 ) -> ErrorClass:
-    """Classify by the classifier, where there is one, and otherwise by the policy's lists.
+    """Classify with the classifier if there is one, and otherwise by the policy's lists.
 
-    An interrupt or a cancellation is nobody's to reclassify.
+    Interrupts and cancellations are never passed to the classifier.
     """
     if classifier is None or not isinstance(error, Exception):
         return classify_exception(error, policy)
@@ -51,10 +51,10 @@ def classify_failure(
 
 
 def classify_exception(error: BaseException, policy: RetryPolicy) -> ErrorClass:
-    """Classify by the policy's lists: the most specific listed class of the error decides.
+    """Classify by the policy's lists. The most specific listed class of the error applies.
 
-    A class in both lists is retryable; an error that neither list covers is retryable too, unless
-    it is no ``Exception`` at all (an interrupt, a cancellation, the end of a generator).
+    A class in both lists is retryable, and so is an error in neither list. An exception that is not
+    an ``Exception`` (an interrupt, a cancellation, ``GeneratorExit``) is always final.
     """
     if not isinstance(error, Exception):
         return Final()

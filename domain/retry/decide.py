@@ -1,4 +1,4 @@
-"""The one retry decision: everything that retries asks here; no delay is computed elsewhere."""
+"""The retry decision. All retries are decided here; no delay is computed elsewhere."""
 
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -15,14 +15,14 @@ from tileferry.domain.validation import check_aware, instance, integer, number, 
 
 
 class RetryReason(StrEnum):
-    """Why there will be another attempt, and where its delay comes from."""
+    """Why there is another attempt, and where its delay comes from."""
 
     BACKOFF = "backoff"
     RETRY_AFTER = "retry_after"
 
 
 class GiveUpReason(StrEnum):
-    """Why there will be none."""
+    """Why there is no further attempt."""
 
     FINAL = "final"
     ATTEMPTS_EXHAUSTED = "attempts_exhausted"
@@ -32,59 +32,60 @@ class GiveUpReason(StrEnum):
 
     @property
     def explanation(self) -> str:
-        """The reason in words."""
+        """The reason as text."""
         return _EXPLANATIONS[self]
 
 
 _EXPLANATIONS = {
-    GiveUpReason.FINAL: "trying again cannot help",
+    GiveUpReason.FINAL: "the error is not retryable",
     GiveUpReason.ATTEMPTS_EXHAUSTED: "all attempts are used up",
-    GiveUpReason.RATE_LIMIT_EXHAUSTED: "the other side limits our rate and stays at it",
-    GiveUpReason.BUDGET_EXHAUSTED: "the retry budget is empty, so that an outage is not made worse",
+    GiveUpReason.RATE_LIMIT_EXHAUSTED: "still rate-limited after the allowed number of waits",
+    GiveUpReason.BUDGET_EXHAUSTED: "the retry budget is empty",
     GiveUpReason.DEADLINE_EXCEEDED: "the next attempt would start after the deadline",
 }
 
 
 @frozen(kw_only=True)
 class Failure:
-    """One failed attempt, as the decision sees it."""
+    """One failed attempt: the input of the decision."""
 
     key: str = field(validator=unicode)
-    """What the jitter is derived from: an idempotency key, or an id of the call."""
+    """The seed of the jitter: an idempotency key or the id of the call."""
     attempt: int = field(validator=integer(1))
-    """Which charged attempt this was, from 1. One that was only told to wait is not charged."""
+    """The number of the charged attempt, from 1. A rate-limited attempt with a hint is not charged.
+    """
     error: ErrorClass = field(validator=instance(Final, Retryable, RateLimited))
     rate_limited: int = field(default=0, validator=integer(0))
-    """How often this operation was rate limited before this failure."""
+    """How often this operation was rate-limited before this failure."""
     elapsed_s: float = field(default=0.0, validator=number(0))
-    """Time since the first attempt began."""
+    """Time since the start of the first attempt."""
     budget_tokens: float | None = field(default=None, validator=validators.optional(number(0)))
-    """What the retry budget holds; ``None`` when none applies."""
+    """The tokens of the retry budget; ``None`` if there is no budget."""
 
 
 @frozen(kw_only=True)
 class RetryAt:
-    """Try again after a delay."""
+    """Retry after a delay."""
 
     delay_s: float = field(validator=number(0))
     reason: RetryReason = field(validator=instance(RetryReason))
     attempt: int = field(validator=integer(1))
-    """The number that the next attempt carries."""
+    """The number of the next attempt."""
     rate_limited: int = field(validator=integer(0))
-    """How often the operation has been rate limited by now."""
+    """How often the operation has been rate-limited, including this failure."""
 
 
 @frozen(kw_only=True)
 class GiveUp:
-    """Do not try again."""
+    """Do not retry."""
 
     reason: GiveUpReason = field(validator=instance(GiveUpReason))
     attempts: int = field(validator=integer(1))
-    """Charged attempts in all."""
+    """The total number of charged attempts."""
 
     @property
     def is_final(self) -> bool:
-        """Whether the error itself ended it: then the caller gets that error, as it is."""
+        """Whether the error itself is final. The caller then gets the original error."""
         return self.reason is GiveUpReason.FINAL
 
 
@@ -92,7 +93,7 @@ Decision: TypeAlias = RetryAt | GiveUp
 
 
 def decide(policy: RetryPolicy, failure: Failure) -> Decision:
-    """Decide what follows a failed attempt."""
+    """Return whether and when to retry after a failed attempt."""
     error = failure.error
     if isinstance(error, Final):
         return GiveUp(reason=GiveUpReason.FINAL, attempts=failure.attempt)
@@ -106,7 +107,7 @@ def decide(policy: RetryPolicy, failure: Failure) -> Decision:
             reason = GiveUpReason.RATE_LIMIT_EXHAUSTED
             return GiveUp(reason=reason, attempts=failure.attempt)
 
-    if hint_s is not None:  # told when to come back: that costs no attempt
+    if hint_s is not None:  # a wait with a hint is not charged as an attempt
         retry = RetryAt(
             delay_s=cap_retry_after(hint_s, policy),
             reason=RetryReason.RETRY_AFTER,
@@ -126,12 +127,12 @@ def decide(policy: RetryPolicy, failure: Failure) -> Decision:
 
 
 def cap_retry_after(hint_s: float, policy: RetryPolicy) -> float:
-    """Return how long a wait that the other side asked for may be."""
+    """Return the requested wait, limited by the policy."""
     return min(hint_s, policy.max_retry_after_s)
 
 
 def _check_affordable(retry: RetryAt, policy: RetryPolicy, failure: Failure) -> Decision:
-    """Withdraw a retry that the budget or the deadline does not allow."""
+    """Return the retry, or a giveup if the budget or the deadline does not allow it."""
     if failure.budget_tokens is not None and not can_pay_retry(failure.budget_tokens):
         return GiveUp(reason=GiveUpReason.BUDGET_EXHAUSTED, attempts=failure.attempt)
     if policy.deadline_s is not None and failure.elapsed_s + retry.delay_s >= policy.deadline_s:
@@ -149,9 +150,10 @@ def calculate_next_retry(
     rate_limited: int = 0,
     age_s: float = 0.0,
 ) -> datetime | None:
-    """Return when a run that failed after ``retry_count`` retries may be tried again, if ever.
+    """Return when a run that failed after ``retry_count`` retries may be retried; ``None`` for
+    never.
 
-    A policy with jitter needs the run's ``key``; without one all runs would come back in step.
+    A policy with jitter needs the run's ``key``; otherwise all runs would retry at the same time.
     """
     check_aware(now)
     if config.jitter_enabled and not key:

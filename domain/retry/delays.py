@@ -1,4 +1,4 @@
-"""How long to wait after a failed attempt."""
+"""Delays between attempts: backoff, jitter and the ``Retry-After`` header."""
 
 import math
 import re
@@ -17,8 +17,8 @@ _JITTER_SEED = b"tileferry-jitter-v1\0"
 
 
 def compute_nominal_delay(policy: RetryPolicy, attempt: int) -> float:
-    """Seconds to wait after attempt number ``attempt`` (from 1), capped, before jitter."""
-    if policy.base_delay == 0:  # nothing stays nothing, also where the growth overflows
+    """Return the seconds to wait after attempt ``attempt`` (from 1), capped, before jitter."""
+    if policy.base_delay == 0:  # zero stays zero, even if the growth overflows
         return 0.0
     try:
         if policy.backoff is BackoffKind.POWER:
@@ -31,11 +31,11 @@ def compute_nominal_delay(policy: RetryPolicy, attempt: int) -> float:
 
 
 def compute_jittered_delay(policy: RetryPolicy, attempt: int, key: str) -> float:
-    """Seconds to wait after attempt number ``attempt``, spread by the policy's jitter.
+    """Return the seconds to wait after attempt ``attempt``, with the policy's jitter.
 
-    The spread depends on ``key`` and ``attempt`` alone, so a decision can be recomputed exactly
-    and callers with different keys still do not come back at the same moment. What would pass
-    ``max_delay`` is mirrored below it: the maximum holds, and callers at the cap stay spread.
+    The jitter depends only on ``key`` and ``attempt``, so a decision can be recomputed exactly, and
+    callers with different keys do not retry at the same time. A delay above ``max_delay`` is
+    mirrored below it, so that callers at the cap are spread too.
     """
     nominal = compute_nominal_delay(policy, attempt)
     if not policy.jitter_enabled:
@@ -45,7 +45,7 @@ def compute_jittered_delay(policy: RetryPolicy, attempt: int, key: str) -> float
 
 
 def _compute_jitter(key: str, attempt: int) -> float:
-    """Return a number in [-1, 1) that follows from ``key`` and ``attempt``."""
+    """Return a number in [-1, 1) derived from ``key`` and ``attempt``."""
     seed = _JITTER_SEED + f"{attempt}\0{key}".encode()
     return int.from_bytes(sha256(seed).digest()[:6], "big") / 2**47 - 1.0
 
@@ -55,9 +55,9 @@ _SECONDS = re.compile(r"[+-]?\d+(\.\d+)?", re.ASCII)
 
 
 def parse_retry_after(header: str | None, *, now: datetime, cap_s: float) -> float | None:
-    """Return the wait in seconds within [0, ``cap_s``], or ``None`` when the header says none.
+    """Return the wait in seconds within [0, ``cap_s``], or ``None`` if the header has none.
 
-    Negative seconds and dates in the past mean "now"; what is neither form is no hint at all.
+    Negative seconds and past dates mean "now". A header in neither form is ignored.
     """
     check_aware(now)
     if not 0 <= cap_s < math.inf:  # false for NaN

@@ -1,11 +1,11 @@
-"""The retry core: it decides what follows a failed attempt, and neither calls nor waits.
+"""The retry loop without I/O: it decides what follows a failed attempt, but does not call or wait.
 
-A driver, synchronous or not, calls the operation. When that raises, the driver asks the loop::
+A synchronous or asynchronous driver calls the operation. If it raises, the driver asks the loop::
 
     loop.record_failure(error, now_s=clock.monotonic())
     delay_s = loop.get_delay(error)
 
-and then waits ``delay_s`` and calls again. A call that succeeds at once needs no loop.
+It then waits ``delay_s`` and calls again. A call that succeeds at once needs no loop.
 """
 
 from attrs import define, field, frozen
@@ -19,7 +19,7 @@ from tileferry.domain.text import format_error, printable
 
 @frozen(kw_only=True)
 class FailedAttempt:
-    """One entry of the history: the failure, its error, and the decision."""
+    """One entry of the history: the failure, its error and the decision."""
 
     failure: Failure
     decision: Decision
@@ -39,7 +39,7 @@ class RetryLoop:
     policy: RetryPolicy
     key: str
     started_s: float
-    """Monotonic time at which the first attempt began."""
+    """Monotonic time of the start of the first attempt."""
     classifier: Classifier | None = None
     category: str = ""
     operation: str = ""
@@ -49,7 +49,7 @@ class RetryLoop:
 
     @property
     def waited_s(self) -> float:
-        """The sum of all waits so far."""
+        """The total of all waits so far."""
         decisions = (failed.decision for failed in self.history)
         return sum(decision.delay_s for decision in decisions if isinstance(decision, RetryAt))
 
@@ -63,8 +63,8 @@ class RetryLoop:
     ) -> Decision:
         """Record that an attempt raised ``error``, and decide.
 
-        Pass ``error_class`` when a lock is held: the classifier is foreign code and must not run
-        under it.
+        Pass ``error_class`` if a lock is held: the classifier is third-party code and must not run
+        under the lock.
         """
         failure = Failure(
             key=self.key,
@@ -89,9 +89,9 @@ class RetryLoop:
         return decision
 
     def get_delay(self, error: BaseException) -> float | None:
-        """Return the wait that the last decision orders; ``None`` when ``error`` is final.
+        """Return the wait before the next attempt; ``None`` if ``error`` is final.
 
-        Raises ``RetryError`` when the decision was to give up for another reason.
+        Raises ``RetryError`` if the decision was to give up for another reason.
         """
         decision = self.history[-1].decision
         if isinstance(decision, RetryAt):
@@ -108,5 +108,5 @@ class RetryLoop:
         ) from error
 
     def classify(self, error: BaseException) -> ErrorClass:
-        """Classify an error, by the classifier or by the policy's lists."""
+        """Classify an error with the classifier or by the policy's lists."""
         return classify_failure(error, self.policy, self.classifier)

@@ -1,4 +1,4 @@
-"""The operation categories of the product, each with the code that audit events carry."""
+"""The retry categories of the product and their policies."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -11,11 +11,12 @@ from tileferry.domain.retry.policy import BackoffKind, RetryPolicy
 
 
 class RetryCategory(StrEnum):
-    """What kind of call to the infrastructure is tried; the value is its code in the audit log.
+    """The kind of infrastructure call that is retried. The value is its code in the audit log.
 
     NATS and KV are the message bus and its key-value store; EXECUTION is the work of queued runs
-    (carrying one out, quarantining a poisonous one, expiring leases); APPROVAL is the confirmation
-    of large resets; REPLAY is reprocessing and checking the audit; API is the imagery provider.
+    (executing a run, quarantining one that kills workers, expiring leases); APPROVAL is the
+    confirmation of large resets; REPLAY is reprocessing and checking the audit; API is the imagery
+    provider.
     """
 
     NATS_CONNECT = "RETRY_NATS_CONNECT"
@@ -35,7 +36,7 @@ class RetryCategory(StrEnum):
     APPROVAL_CHECK = "RETRY_APPROVAL_CHECK"
     APPROVAL_GRANT = "RETRY_APPROVAL_GRANT"
 
-    # These two codes differ in form; consumers already match them as they are.
+    # These two codes deviate from the pattern; consumers already depend on them.
     REPLAY_PROCESSING = "REPLAY_REPLAY_PROCESSING"
     REPLAY_VALIDATION = "REPLAY_REPLAY_VALIDATION"
 
@@ -44,7 +45,7 @@ class RetryCategory(StrEnum):
 
     @classmethod
     def parse(cls, text: str) -> "RetryCategory":
-        """Return a category by its name or by its code, in any case."""
+        """Return a category by its name or code, ignoring case."""
         wanted = str(text).strip().upper()
         for category in cls:
             if wanted in (category.name, category.value):
@@ -57,7 +58,7 @@ class RetryCategory(StrEnum):
         )
 
 
-# Attempts, first delay and longest delay.
+# Attempts, first delay and maximum delay.
 _LIMITS = {
     RetryCategory.NATS_CONNECT: (5, 1.0, 30.0),
     RetryCategory.NATS_PUBLISH: (3, 0.5, 10.0),
@@ -98,7 +99,7 @@ DOWNLOAD_POLICY = RetryPolicy(
     jitter_enabled=False,
     max_rate_limited=1,
 )
-"""A tile's GET: 1, 2, 4, 4 s after server errors; a second 429 is the last."""
+"""A tile's GET: 1, 2, 4, 4 s after server errors. A second 429 ends it."""
 
 RUN_POLICY = RetryPolicy(
     name="RUN",
@@ -110,27 +111,27 @@ RUN_POLICY = RetryPolicy(
     max_retry_after_s=24 * 3600.0,
     deadline_s=30 * 24 * 3600.0,
 )
-"""A queued run after an infrastructure error: a minute, doubling, an hour at most.
+"""A queued run after an infrastructure error: 1 minute, doubling, at most 1 hour.
 
-Nobody sits and waits for a run, so a source may ask for a day. The deadline counts from the run's
-submission, so not even rate limits keep it for ever.
+No user waits for a run, so a source may request a wait of up to a day. The deadline counts from the
+run's submission, so rate limits cannot keep a run forever.
 """
 
 PARTITION_POLICY = RetryPolicy(
     name="PARTITION", max_attempts=4, base_delay=300.0, max_delay=7200.0, backoff_multiplier=6.0
 )
-"""A partition that the validator rejected, when automation may requeue it: 5 min, 30 min, 2 h."""
+"""Automatic requeues of a partition that the validator rejected: 5 min, 30 min, 2 h."""
 
 
 IN_RUN_WAIT_MAX_S = 20.0
-"""How long a worker waits for a source in the middle of a run, all retries of a call together."""
+"""The maximum total wait of a worker for one call within a run, over all its retries."""
 
 
 def limit_to_run(policy: RetryPolicy) -> RetryPolicy:
-    """Return how a call is tried again inside a queued run.
+    """Return the policy for a call inside a queued run.
 
-    Short troubles are waited out. For long ones there is the queue: a source that asks for patience
-    gets it from all its runs there, and no worker sits and waits.
+    Short outages are waited out. Longer waits are left to the queue, which applies a source's rate
+    limit to all its runs without blocking a worker.
     """
     deadline_s = policy.deadline_s
     return evolve(
@@ -142,13 +143,15 @@ def limit_to_run(policy: RetryPolicy) -> RetryPolicy:
 
 UPLOAD = "UPLOAD"
 UPLOAD_TILE = "UPLOAD_TILE"
-"""Names the policy of a tile's upload attempts over all calls."""
+"""The name of the policy for a tile's upload attempts over all calls."""
 
 
 def build_upload_policy(
     max_in_call_retries: int, backoff_base_s: float, cap_s: float, *, name: str = UPLOAD
 ) -> RetryPolicy:
-    """Return the in-call upload retry's policy: the n-th retry waits ``min(base ** n, cap)``."""
+    """Return the policy for upload retries within a call: the n-th retry waits ``min(base ** n,
+    cap)``.
+    """
     if max_in_call_retries < 0:
         raise InvalidValueError(
             field="max_in_call_retries", value=max_in_call_retries, problem="must be 0 or more"

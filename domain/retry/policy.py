@@ -1,4 +1,4 @@
-"""A retry policy: how often, how long between, and which errors are worth another try."""
+"""A retry policy: the number of attempts, the delays, and which errors are retryable."""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -26,11 +26,11 @@ DELAY_S_MAX = 7 * 24 * 3600.0
 DEADLINE_S_MAX = 90 * 24 * 3600.0
 MULTIPLIER_MAX = 100.0
 CUSTOM = "custom"
-"""The name of a policy that its maker did not name."""
+"""The default name of a policy."""
 
 
 class BackoffKind(StrEnum):
-    """How the delay grows with the attempts made."""
+    """How the delay grows with the number of attempts."""
 
     EXPONENTIAL = "exponential"
     """``base_delay * backoff_multiplier ** (attempt - 1)``."""
@@ -56,7 +56,7 @@ def _check_subclasses(parent: type[BaseException]) -> Validator:
 
 @frozen(kw_only=True)
 class RetryPolicy:
-    """What one operation may spend on retries. ``max_attempts`` counts the first try as well."""
+    """The retry limits of one operation. ``max_attempts`` includes the first attempt."""
 
     max_attempts: int = field(default=3, validator=integer(1, ATTEMPTS_MAX))
     base_delay: float = field(default=1.0, converter=as_float, validator=number(0, DELAY_S_MAX))
@@ -66,7 +66,8 @@ class RetryPolicy:
     )
     jitter_enabled: bool = field(default=True, validator=instance(bool))
     jitter_factor: float = field(default=0.1, converter=as_float, validator=number(0, 1))
-    # Cancellation and interrupts are not Exceptions: they can never be listed as worth a retry.
+    # Cancellations and interrupts are not ``Exception`` subclasses, so they can never be listed
+    # here.
     retryable_exceptions: ExceptionTypes = field(
         default=(Exception,), converter=as_tuple, validator=_check_subclasses(Exception)
     )
@@ -79,15 +80,17 @@ class RetryPolicy:
         converter=converters.optional(as_float),
         validator=validators.optional(number(0, DEADLINE_S_MAX)),
     )
-    """Time from the first attempt after which no retry may start; ``None`` for no limit."""
+    """Time from the start of the first attempt after which no retry may start; ``None`` for no
+    limit.
+    """
     max_rate_limited: int = field(default=10, validator=integer(0, ATTEMPTS_MAX))
-    """How often the other side may ask for patience before that counts as a failure."""
+    """How many rate-limit waits are allowed before the operation fails."""
     max_retry_after_s: float = field(
         default=300.0, converter=as_float, validator=number(0, DELAY_S_MAX)
     )
-    """No wait that the other side asks for is longer than this."""
+    """The maximum wait that a server may request."""
     name: str | None = field(default=CUSTOM, eq=False, validator=_optional_text)
-    """What decision records call it; ``None`` only when read from a record without a name."""
+    """The name used in decision records; ``None`` only if read from a record without a name."""
 
     def __attrs_post_init__(self) -> None:
         if self.backoff is BackoffKind.EXPONENTIAL and self.max_delay < self.base_delay:

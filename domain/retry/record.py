@@ -24,14 +24,15 @@ from tileferry.domain.validation import integer
 
 Json = dict[str, JsonValue]
 _UNRECORDED_VERSION = 1
-"""The version behind records that were written before the version was recorded."""
+"""The version of records that were written before versions were recorded."""
 
 
 @frozen(kw_only=True)
 class DecisionRecord:
-    """The inputs of a decision, and the decision.
+    """A decision with its inputs.
 
-    The policy's exception lists are left out: the failure has the error class they led to.
+    The policy's exception lists are left out: the failure has the error class that resulted from
+    them.
     """
 
     policy: RetryPolicy
@@ -42,11 +43,11 @@ class DecisionRecord:
 
     @property
     def policy_name(self) -> str | None:
-        """The name of the policy; ``None`` in records of before names were recorded."""
+        """The name of the policy; ``None`` in records from before names were recorded."""
         return self.policy.name
 
     def as_json(self) -> Json:
-        """Return the record as a JSON object; one without a name keeps its old form."""
+        """Return the record as a JSON object. A record without a name keeps its old form."""
         body: Json = {
             "policy": _policy_to_json(self.policy),
             "failure": _failure_to_json(self.failure),
@@ -59,7 +60,7 @@ class DecisionRecord:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "DecisionRecord":
-        """Parse what ``as_json`` returned, in this version or an earlier one."""
+        """Parse the output of ``as_json``, of this version or an earlier one."""
         try:
             return cls(
                 policy=_policy_from_json(data["policy"], data.get("policy_name")),
@@ -88,7 +89,7 @@ class DecisionDifference:
 
 @frozen(kw_only=True)
 class UnreplayableDecision:
-    """A decision that a function computed which this version of the product does not have."""
+    """A decision computed by a function version that this release does not have."""
 
     function_version: int
 
@@ -99,7 +100,7 @@ class UnreplayableDecision:
 
 
 def replay_decision(record: DecisionRecord) -> DecisionDifference | UnreplayableDecision | None:
-    """Recompute a decision; return ``None`` when it is the same to the byte."""
+    """Recompute a decision; return ``None`` if it is identical."""
     if record.function_version != DELAY_FUNCTION_VERSION:
         return UnreplayableDecision(function_version=record.function_version)
     again = decide(record.policy, record.failure)
@@ -129,11 +130,11 @@ def _policy_from_json(data: Mapping[str, Any], policy_name: Any) -> RetryPolicy:
     return _build_policy(policy_name, *[data[name] for name in _POLICY_FIELDS])
 
 
-# A long log repeats few policies. The cache is typed: 1 is not True.
+# A long log repeats few policies. The cache is typed because 1 and True are equal.
 @lru_cache(maxsize=256, typed=True)
 def _build_policy(policy_name: Any, *values: Any) -> RetryPolicy:
     data = dict(zip(_POLICY_FIELDS, values, strict=True))
-    # Canonical JSON writes 1.0 as 1; reading it back as a float keeps the arithmetic the same.
+    # Canonical JSON writes 1.0 as 1; converting back to float keeps the arithmetic the same.
     return RetryPolicy(
         name=policy_name,
         max_attempts=data["max_attempts"],

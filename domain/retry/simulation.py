@@ -1,4 +1,4 @@
-"""What a policy does about an error that stays: each wait with its bounds, and the end."""
+"""Simulates a policy: its schedule for a persistent error, and the course of one operation."""
 
 from collections.abc import Iterable
 
@@ -19,19 +19,20 @@ from tileferry.domain.retry.policy import RetryPolicy
 
 @frozen(kw_only=True)
 class ScheduledWait:
-    """The wait that follows one failed call."""
+    """The wait after one failed call."""
 
     call: int
-    """Which call failed, from 1."""
+    """The number of the failed call, from 1."""
     attempt: int
-    """The attempt it was charged as; a call that was told to wait is charged with its successor."""
+    """The number of the charged attempt. A rate-limited call has the same number as the next call.
+    """
     reason: RetryReason
     delay_s: float
-    """Without jitter."""
+    """Before jitter."""
     delay_s_min: float
     delay_s_max: float
     total_s_max: float
-    """The most that this wait and all before it can add up to."""
+    """The maximum total of this wait and all earlier ones."""
 
 
 @frozen(kw_only=True)
@@ -40,19 +41,19 @@ class RetrySchedule:
 
     waits: tuple[ScheduledWait, ...]
     calls: int
-    """Calls made in all."""
+    """The total number of calls."""
     ends_by: GiveUpReason
 
     @property
     def worst_case_s(self) -> float:
-        """The most that all waits can add up to; the calls' own time comes on top."""
+        """The maximum total of all waits, without the duration of the calls."""
         return self.waits[-1].total_s_max if self.waits else 0.0
 
 
 def build_schedule(policy: RetryPolicy, error: ErrorClass) -> RetrySchedule:
-    """Play a policy through against one error that comes back every time.
+    """Return the waits of a policy for an error that occurs on every call.
 
-    Calls are taken to need no time. A deadline is held against the waits without their jitter.
+    Calls are assumed to take no time. The deadline is checked against the waits before jitter.
     """
     plain = evolve(policy, jitter_enabled=False)
     waits: list[ScheduledWait] = []
@@ -61,7 +62,7 @@ def build_schedule(policy: RetryPolicy, error: ErrorClass) -> RetrySchedule:
     while isinstance(decision := decide(plain, failure), RetryAt):
         shortest_s, longest_s = _compute_bounds(policy, failure.attempt, decision)
         total_s_max += longest_s
-        if policy.deadline_s is not None:  # no retry begins after it, whatever the jitter
+        if policy.deadline_s is not None:  # no retry starts after it, regardless of the jitter
             total_s_max = min(total_s_max, policy.deadline_s)
         waits.append(
             ScheduledWait(
@@ -84,7 +85,7 @@ def build_schedule(policy: RetryPolicy, error: ErrorClass) -> RetrySchedule:
 
 
 def _compute_bounds(policy: RetryPolicy, attempt: int, decision: RetryAt) -> tuple[float, float]:
-    """Return the shortest and the longest that jitter makes of a wait."""
+    """Return the minimum and maximum of a wait with jitter."""
     if decision.reason is RetryReason.RETRY_AFTER or not policy.jitter_enabled:
         return decision.delay_s, decision.delay_s
     nominal_s = compute_nominal_delay(policy, attempt)
@@ -94,35 +95,35 @@ def _compute_bounds(policy: RetryPolicy, attempt: int, decision: RetryAt) -> tup
 
 @frozen(kw_only=True)
 class SimulatedAttempt:
-    """An attempt that failed, and what was decided."""
+    """A failed attempt and the decision."""
 
     started_s: float
-    """Seconds after the first attempt began."""
+    """Seconds after the start of the first attempt."""
     failure: Failure
     decision: Decision
 
 
 @frozen(kw_only=True)
 class Simulation:
-    """How an operation would go."""
+    """The simulated course of an operation."""
 
     failures: tuple[SimulatedAttempt, ...]
     succeeds: bool
     waited_s: float
-    """Seconds spent waiting, in all."""
+    """Total seconds spent waiting."""
 
     @property
     def attempts(self) -> int:
-        """Calls made, the successful one included."""
+        """The number of calls, including the successful one."""
         return len(self.failures) + self.succeeds
 
 
 def simulate(
     policy: RetryPolicy, errors: Iterable[ErrorClass], *, key: str, call_s: float = 0.0
 ) -> Simulation:
-    """Play an operation whose first calls fail with ``errors`` and whose next one succeeds.
+    """Simulate an operation whose first calls fail with ``errors`` and whose next call succeeds.
 
-    Each call takes ``call_s``. The simulation ends early when the policy gives up.
+    Each call takes ``call_s``. The simulation ends early if the policy gives up.
     """
     failures: list[SimulatedAttempt] = []
     attempt, rate_limited, started_s, waited_s = 1, 0, 0.0, 0.0

@@ -1,7 +1,7 @@
-"""Past calls under another policy: what would have become of them, as far as that is known.
+"""Replays past calls under another policy and compares the results.
 
-The same calls are taken to fail in the same way and to take as long, whenever they are made. A call
-that was given up might have succeeded had it been tried once more: nobody knows, and so it says.
+Each call is assumed to fail in the same way and to take as long as it did. Whether a call that was
+given up would have succeeded on one more attempt is unknown, and reported as such.
 """
 
 from enum import StrEnum
@@ -16,7 +16,7 @@ from tileferry.domain.retry.record import DecisionRecord
 
 @frozen(kw_only=True)
 class PastCall:
-    """A call that failed at least once, and how it ended."""
+    """A call that failed at least once, and its result."""
 
     records: tuple[DecisionRecord, ...] = field()
     """Its failures, in order."""
@@ -31,12 +31,12 @@ class PastCall:
 
     @property
     def waited_s(self) -> float:
-        """What its waits added up to."""
+        """The total of its waits."""
         return sum(_get_delay(record) for record in self.records)
 
 
 class WhatIfOutcome(StrEnum):
-    """What becomes of a past call under another policy."""
+    """The result of a past call under another policy."""
 
     SUCCEEDS = "succeeds"
     GIVEN_UP = "given_up"
@@ -49,16 +49,16 @@ class ReplayedCall:
 
     fate: WhatIfOutcome
     waited_s: float
-    """What its waits would have added up to; of an unknown fate, up to where it is known."""
+    """The total of its waits; if the result is unknown, up to the last known failure."""
 
 
 def replay_call(policy: RetryPolicy, call: PastCall) -> ReplayedCall:
-    """Decide each failure of a past call again, by another policy."""
+    """Decide each failure of a past call again under another policy."""
     attempt, rate_limited, elapsed_s, waited_s = 1, 0, 0.0, 0.0
     ended_s = 0.0
     for record in call.records:
         failure = record.failure
-        # The call itself took as long as it did; only the waits before it are others.
+        # The call itself takes as long as recorded; only the waits before it differ.
         elapsed_s += max(0.0, failure.elapsed_s - ended_s)
         decision = decide(
             policy,
@@ -77,7 +77,7 @@ def replay_call(policy: RetryPolicy, call: PastCall) -> ReplayedCall:
 
 @define
 class WhatIfSummary:
-    """Many past calls under another policy, added up call by call."""
+    """The totals of many past calls under another policy."""
 
     policy: RetryPolicy
     calls: int = field(default=0, init=False)
@@ -92,16 +92,15 @@ class WhatIfSummary:
 
     @property
     def lost(self) -> int:
-        """Calls that succeeded, and would have been given up before they did."""
+        """Calls that succeeded but would have been given up earlier."""
         return self.succeeded - self.still_succeed
 
     @property
     def unknown(self) -> int:
-        """Calls that were given up, and would have been tried once more at least."""
+        """Calls that were given up but would have had at least one more attempt."""
         return self.given_up - self.still_given_up
 
     def add(self, call: PastCall) -> None:
-        """Take one call in."""
         again = replay_call(self.policy, call)
         self.calls += 1
         self.waited_s += call.waited_s

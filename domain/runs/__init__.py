@@ -1,4 +1,4 @@
-"""Runs: the queue's work items, their state machine, and the fair order among them."""
+"""Runs: queued work, its state machine, error classes, attempts and queue order."""
 
 from tileferry.domain.runs.attempts import (
     AttemptOutcome,

@@ -1,4 +1,4 @@
-"""The attempts of a run: each claim is one, and how it ended is kept for good."""
+"""The attempts of a run. Each claim is one attempt, and its outcome is kept permanently."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -20,11 +20,11 @@ class AttemptOutcome(StrEnum):
     NEEDS_REVIEW = "needs_review"
     FAILED = "failed"
     ERROR = "error"
-    """Something broke, and the worker said so."""
+    """The worker reported an error."""
     LOST = "lost"
-    """The worker let its lease run out."""
+    """The worker's lease expired."""
     RELEASED = "released"
-    """The worker was stopped, and gave the run back."""
+    """The worker was stopped and released the run."""
 
 
 _FAILURE_OUTCOMES = {
@@ -36,11 +36,11 @@ _FAILURE_OUTCOMES = {
 
 @frozen(kw_only=True)
 class RunAttempt:
-    """One attempt: by whom, from when to when, and what came of it."""
+    """One attempt: the worker, the start and end times, and the outcome."""
 
     run_id: RunId = field(validator=name)
     epoch: int = field(validator=integer(1))
-    """The claim that began it."""
+    """The lease epoch of the claim that started it."""
     worker: WorkerId = field(validator=text)
     began_at: datetime = field(validator=aware)
     ended_at: datetime | None = field(default=None, validator=validators.optional(aware))
@@ -48,11 +48,11 @@ class RunAttempt:
     error_class: str | None = field(default=None, validator=validators.optional(text))
     error_message: str | None = field(default=None, validator=validators.optional(text))
     delay_s: float | None = field(default=None, validator=validators.optional(number(0)))
-    """How long the run was to wait for the next one; ``None`` if there was to be none."""
+    """The planned delay until the next attempt; ``None`` if no retry was planned."""
 
 
 def build_ended_attempt(change: Change[Run], began_at: datetime) -> RunAttempt | None:
-    """Return the attempt that a setback ended, and ``None`` for a change that ends none."""
+    """Return the attempt that a failure ended; ``None`` if the change ended no attempt."""
     before, after = change.before, change.after
     if before is None or before.lease_owner is None or change.transition not in _FAILURE_OUTCOMES:
         return None
@@ -73,7 +73,7 @@ def build_ended_attempt(change: Change[Run], began_at: datetime) -> RunAttempt |
 def build_newest_attempt(
     run: Run, worker: WorkerId, began_at: datetime, ended_at: datetime | None
 ) -> RunAttempt:
-    """Return the attempt that a run is in, or that it ended with."""
+    """Return the current attempt of a run, or its last attempt if the run has ended."""
     if run.status is RunStatus.PROCESSING:
         outcome = AttemptOutcome.UNDER_WAY
     elif run.status in {RunStatus.PASSED, RunStatus.NEEDS_REVIEW, RunStatus.FAILED}:

@@ -1,8 +1,8 @@
-"""What an error means for the run that met it: one table, for every error of the product.
+"""The error class of every exception a run can meet: retryable, rate-limited or final.
 
-Final is what only a human can change: the request, a key, a limit, a disk's content. Everything
-else may pass by itself, or be mended while the run waits; the run's policy bounds how often that is
-hoped for.
+Final errors need a human: the request, a key, a limit or the contents of a disk must change. All
+other errors may disappear on their own or be fixed while the run waits; the run's retry policy
+limits the number of retries.
 """
 
 import math
@@ -57,7 +57,7 @@ from tileferry.domain.tiles.provider_faults import classify_fault, classify_prov
 
 EXPLANATION_CHARS_MAX = SHOWN_CHARS_MAX
 LANDING_CHECK_INTERVAL_S = 900.0
-"""How long an upload waits before it looks again whether its aircraft has landed."""
+"""How long an upload waits before it checks again whether the aircraft has landed."""
 _CAUSES_MAX = 10
 _SECRETS = (
     (re.compile(r"://[^\s/@]+@"), "://***@"),
@@ -70,20 +70,20 @@ Rule: TypeAlias = ErrorClass | Callable[[Any], ErrorClass]
 
 
 def classify_error(error: BaseException) -> ErrorClass:
-    """Say what an error means for its run: the most specific class in the table decides."""
+    """Return the error class of an exception. The most specific entry of the table applies."""
     rule = next(ERROR_CLASSES[kind] for kind in type(error).__mro__ if kind in ERROR_CLASSES)
     return rule(error) if callable(rule) else rule
 
 
 def is_source_wide(error: BaseException) -> bool:
-    """Tell whether a wait is what the source asks of all its runs, and not one flight's alone."""
+    """Return whether a rate-limit wait applies to all runs of the source, not to one flight."""
     return not isinstance(error, FlightStateNotOnGroundError)
 
 
 def explain_error(error: BaseException) -> str:
-    """Return an error on one safe line that is stored as it is: escaped, short, without secrets.
+    """Return the error as one short line that is safe to store: escaped, without secrets.
 
-    Errors of the product speak for themselves; of others the type is named, for many say nothing.
+    Errors of other libraries are prefixed with their type, because many have no useful message.
     """
     said = _redact_message(error)
     if not isinstance(error, TileManagerError) or not said:
@@ -95,13 +95,13 @@ def explain_error(error: BaseException) -> str:
 
 
 def _redact_message(error: BaseException) -> str:
-    """Return the message of an error that may be anybody's, with what looks like a secret hidden.
+    """Return the message of any exception, with likely secrets redacted.
 
-    Hidden before it is cut: what shows that something is a secret may stand behind it.
+    The caller truncates afterwards: the pattern that reveals a secret may extend past the cut.
     """
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001  # telling of a failure must not fail
+    except Exception:  # noqa: BLE001  # reporting a failure must not fail
         return ""
     for pattern, shown in _SECRETS:
         text = pattern.sub(shown, text)
@@ -119,12 +119,12 @@ def _classify_rate_limit(error: RateLimitedError) -> ErrorClass:
 
 
 def _validate_hint(seconds: float | None) -> float | None:
-    """Return a wait that can be kept; any other is as good as none."""
+    """Return the hint if it is a usable delay; ``None`` otherwise."""
     return seconds if seconds is not None and 0 <= seconds < math.inf else None
 
 
 def _classify_retry_error(error: RetryError) -> ErrorClass:
-    """Look at what was tried in vain. On its way between processes an error loses its cause."""
+    """Classify the underlying error. A ``RetryError`` from another process has lost its cause."""
     cause: BaseException = error
     for _ in range(_CAUSES_MAX):
         if not isinstance(cause, RetryError):
@@ -137,12 +137,12 @@ def _classify_retry_error(error: RetryError) -> ErrorClass:
 
 ERROR_CLASSES: Mapping[type[BaseException], Rule] = MappingProxyType(
     {
-        # The provider: whether another try helps is said once, by its faults.
+        # The provider's faults decide whether a retry helps; see ``classify_fault``.
         SatelliteProviderError: _classify_provider_error,
         ResponseSchemaError: _classify_provider_error,
         RateLimitedError: _classify_rate_limit,
         RetryError: _classify_retry_error,
-        # What was asked for is wrong, or not allowed, and will be the next time.
+        # The request is invalid or not permitted, and a retry would be the same.
         AlreadyThereError: Final(),
         ArchiveError: Final(),
         InvalidValueError: Final(),
@@ -159,39 +159,39 @@ ERROR_CLASSES: Mapping[type[BaseException], Rule] = MappingProxyType(
         ConfirmationNeededError: Final(),
         NoRawPartitionError: Final(),
         PlanDriftedError: Final(),
-        # Room is made by a human, who can ask for less, unpin a flight or raise the budget.
+        # An operator must make room: request less, unpin a flight or raise the budget.
         CacheBudgetExceededError: Final(),
-        # No retry brings the bytes back.
+        # A retry cannot restore the bytes.
         DamagedTileError: Final(),
-        # What an idempotency key stands for is settled.
+        # The work of an idempotency key cannot change.
         IdempotencyConflictError: Final(),
         RecordedFailureError: Final(),
         ResultNotStorableError: Final(),
-        # Somebody else is at it, or was: look again later.
+        # Another process holds, or held, the resource.
         CacheLockError: Retryable(),
         IdempotencyInProgressError: Retryable(),
         IdempotencyLostError: Retryable(),
         IncompleteWorkError: Retryable(),
         LeaseLostError: Retryable(),
-        # The worker's fault: one at the right cache can do it.
+        # This worker uses the wrong cache; a worker with the right cache can do the work.
         ForeignCacheError: Retryable(),
-        # A tile that was evicted meanwhile is not in the list that the next try makes.
+        # The tile was evicted in the meantime. The next attempt lists the tiles again, without it.
         TileNotFoundError: Retryable(),
-        # Nothing failed: a flight takes its hours. It is looked at again without a charge, as often
-        # as a run may be told to wait.
+        # Not a failure: the flight is still in progress. The check is repeated without charging a
+        # retry, up to the policy's limit of rate-limit waits.
         FlightStateNotOnGroundError: RateLimited(retry_after_s=LANDING_CHECK_INTERVAL_S),
-        # Servers come back, and disks are mended.
+        # Servers restart, and disks are repaired.
         DatabaseError: Retryable(),
         MessagingError: Retryable(),
         AuditError: Retryable(),
         StorageError: Retryable(),
-        OSError: Retryable(),  # all of them: full disks, lost connections, timeouts, wrong rights
+        OSError: Retryable(),  # full disks, lost connections, timeouts, missing permissions
         MemoryError: Retryable(),
-        # What nobody foresaw. Giving up work for it would be worse than some tries in vain.
+        # Unexpected errors. Giving up the work would be worse than a few useless retries.
         TileManagerError: Retryable(),
         Exception: Retryable(),
-        # An interrupt is the worker's, and no fault of its run.
+        # An interrupt stops the worker; it is not the run's fault.
         BaseException: Retryable(),
     }
 )
-"""Each error's class, or how it is found; the most specific entry counts."""
+"""The error class of each exception type, or a function that returns it."""

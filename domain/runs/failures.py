@@ -1,4 +1,4 @@
-"""What breaks a run's way, and what mends it: errors, lost workers, and the operator."""
+"""Transitions after a failure: errors, lost workers, and an operator's cancel or retry."""
 
 from datetime import datetime, timedelta
 
@@ -45,7 +45,7 @@ def record_error(
     now: datetime,
     policy: RetryPolicy = RUN_POLICY,
 ) -> Change[Run]:
-    """End an attempt that broke: the run waits for its next one, or is given up."""
+    """End an attempt with an error. The run waits for its retry, or is given up."""
     RECORD_ERROR.permit(run.subject, run.status, actor, now)
     check_lease_holder(RECORD_ERROR, run, actor, owner, epoch)
     failure = Failure(
@@ -56,7 +56,7 @@ def record_error(
         elapsed_s=max(0.0, (now - run.submitted_date).total_seconds()),
     )
     decision = decide(policy, failure)
-    # Many exceptions have no text, and some have any bytes: recording one must not be what fails.
+    # Many exceptions have no text, and some contain arbitrary bytes. Recording them must not fail.
     after = _end_attempt(run, error.code, printable(message) or error.code)
     if isinstance(decision, RetryAt):
         after = evolve(
@@ -76,49 +76,49 @@ def record_error(
 
 
 def rescue(run: Run, *, actor: Actor, now: datetime, max_rescues: int = MAX_RESCUES) -> Change[Run]:
-    """Take a run from a worker that has gone: due at once, and no attempt is charged.
+    """Take a run from a worker whose lease expired. It is due at once, and no retry is charged.
 
-    A run that loses its workers again and again is taken for what kills them, and given up.
+    A run that has lost too many workers is given up, because it may be what kills them.
     """
     RESCUE.permit(run.subject, run.status, actor, now)
     if not is_lease_expired(run, now):
         raise build_transition_error(
-            RESCUE, run, actor, f"its lease runs until {format_utc(run.lease_expires_at)}"
+            RESCUE, run, actor, f"its lease is valid until {format_utc(run.lease_expires_at)}"
         )
-    lost = f"worker {run.lease_owner} let the lease run out at {format_utc(run.lease_expires_at)}"
+    lost = f"the lease of worker {run.lease_owner} expired at {format_utc(run.lease_expires_at)}"
     workers = run.rescues + 1
     if run.rescues < max_rescues:
         broken = _end_attempt(run, Retryable.code, lost)
         after = evolve(broken, next_retry_at=now, rescues=workers)
     else:
         count = "1 worker" if workers == 1 else f"{workers} workers"
-        message = f"put aside after it lost {count}: {lost}"
+        message = f"given up after losing {count}: {lost}"
         after = evolve(_end_attempt(run, Final.code, message), rescues=workers)
     return RESCUE.change(run, after, actor=actor, at=now, reason=after.error_message)
 
 
 def release(run: Run, *, actor: Actor, owner: WorkerId, epoch: int, now: datetime) -> Change[Run]:
-    """Give a run back that its worker was stopped from finishing: due at once, and uncharged."""
+    """Return a run to the queue when its worker is stopped. It is due at once and not charged."""
     RELEASE.permit(run.subject, run.status, actor, now)
     check_lease_holder(RELEASE, run, actor, owner, epoch)
-    broken = _end_attempt(run, Retryable.code, f"given back by worker {owner}, which was stopped")
+    broken = _end_attempt(run, Retryable.code, f"released by worker {owner}, which was stopped")
     after = evolve(broken, next_retry_at=now)
     return RELEASE.change(run, after, actor=actor, at=now, reason=after.error_message)
 
 
 def cancel(run: Run, *, actor: Actor, now: datetime, reason: str) -> Change[Run]:
-    """Give up a run that is waiting."""
+    """Give up a run that is not in progress."""
     CANCEL.permit(run.subject, run.status, actor, now, reason)
     if is_permanent(run):
-        raise build_transition_error(CANCEL, run, actor, "it has been given up already")
+        raise build_transition_error(CANCEL, run, actor, "it is already given up")
     after = evolve(_end_attempt(run, Final.code, f"cancelled: {reason}"), next_retry_at=None)
     return CANCEL.change(run, after, actor=actor, at=now, reason=reason)
 
 
 def retry_now(run: Run, *, actor: Actor, now: datetime, reason: str) -> Change[Run]:
-    """Make a run in error due at once; its counts stay, so a spent run gets one more try."""
+    """Make a run in error due now. Its counts are kept: an exhausted run gets one attempt."""
     RETRY_NOW.permit(run.subject, run.status, actor, now, reason)
-    # The partition failed together with its run, and only a new run can take it further.
+    # The partition failed together with its run and needs a new run.
     if is_permanent(run) and run.kind is RunKind.ACQUIRE_PARTITION:
         raise build_transition_error(
             RETRY_NOW, run, actor, _PARTITION_FIRST, remedy=Remedy.RETRY_PARTITION

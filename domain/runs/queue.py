@@ -1,4 +1,4 @@
-"""A source that asked for patience gets it from every run, not only from the one it told."""
+"""Queue order, source gates and the retry budget of a source."""
 
 from collections.abc import Container, Iterable
 from datetime import datetime, timedelta
@@ -20,23 +20,22 @@ from tileferry.domain.validation import aware, check_aware, name
 
 @frozen(kw_only=True)
 class SourceGate:
-    """Until when no run of one source is started. Waiting at it costs a run nothing."""
+    """Blocks all runs of a source until a given time. The wait is not charged to the runs."""
 
     source: str = field(validator=name)
     closed_until: datetime | None = field(default=None, validator=validators.optional(aware))
-    """``None`` when it was never closed; at that very instant it is open."""
+    """``None`` if it was never closed. The gate is open from this instant on."""
 
     def is_open(self, now: datetime) -> bool:
-        """Tell whether runs of the source may start."""
         check_aware(now)
         return self.closed_until is None or self.closed_until <= now
 
     def close_after(
         self, error: ErrorClass, *, now: datetime, policy: RetryPolicy = RUN_POLICY
     ) -> "SourceGate":
-        """Return the gate after a run's error: closed for the wait that the source asked for.
+        """Return the gate after a run's error: closed for the wait that the source requested.
 
-        The wait is cut as the run's own is. A gate never opens earlier than was promised before.
+        The wait is capped like the run's own wait. An error never makes the gate open earlier.
         """
         if not isinstance(error, RateLimited) or error.retry_after_s is None:
             return self
@@ -50,7 +49,7 @@ _ALL_KINDS = frozenset(RunKind)
 
 
 def get_queue_key(run: Run) -> tuple[RunPriority, datetime, RunId]:
-    """Return the sort key of the queue; the id only makes the order total."""
+    """Return the sort key of the queue. The id only breaks ties."""
     return (run.priority, run.submitted_date, run.run_id)
 
 
@@ -61,7 +60,7 @@ def select_eligible(
     *,
     kinds: Container[RunKind] = _ALL_KINDS,
 ) -> list[Run]:
-    """Return the runs that may start now, in the order in which they should."""
+    """Return the runs that may start now, in queue order."""
     closed = {gate.source for gate in gates if not gate.is_open(now)}
     return sorted(
         (
@@ -74,9 +73,10 @@ def select_eligible(
 
 
 def take_batch(ordered: Iterable[Run], limit: int) -> list[Run]:
-    """Return the first of those that may start, as one worker takes them at a time.
+    """Return the next batch of runs for one worker.
 
-    A run that has lost a worker goes alone: if it is what kills them, it takes no other with it.
+    A run that has lost a worker is claimed alone, so that if it kills its worker again, no other
+    run is affected.
     """
     batch: list[Run] = []
     for run in islice(ordered, limit):
@@ -89,19 +89,18 @@ def take_batch(ordered: Iterable[Run], limit: int) -> list[Run]:
 
 
 QUEUE_BUDGET = RetryBudget(capacity=100.0, earned_per_attempt=0.1, refill_per_s=1.0)
-"""What the retries of one source are paid from, by all workers together.
+"""The default retry budget of one source, shared by all workers.
 
-A retry here is a whole run. The refill is what keeps a queue going that has nothing but retries.
-A run that is due when it is changed competes at once, and costs nothing: it is new, or was rescued
-from a worker that has gone, or asked for by an operator. None of these adds to what the source was
-asked to bear.
+Each retry of a run costs one token. The refill keeps a queue moving that contains only retries. A
+run that is already due when it changes costs nothing: it is new, was rescued from a lost worker, or
+was retried by an operator. None of these adds load that the source did not have before.
 """
 ADMIT_MAX = 1_000
-"""How many retries are woken at a time."""
+"""The maximum number of retries admitted at a time."""
 
 
 def admit_due_retries(waiting: Iterable[Run], budget: RetryBudget, now: datetime) -> list[Run]:
-    """Return those of a source's waiting retries that compete from now on, one token each."""
+    """Return the waiting retries of a source that its budget admits now, at one token each."""
     due = [run for run in waiting if is_due(run, now)]
     due.sort(key=lambda run: (run.next_retry_at, run.run_id))
     return due[: min(budget.retries_allowed, ADMIT_MAX)]

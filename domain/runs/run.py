@@ -1,4 +1,4 @@
-"""A run: one piece of queued work, its lease, and what its retries have come to."""
+"""A run: one piece of queued work, with its lease and retry counts."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -26,15 +26,13 @@ if TYPE_CHECKING:
     from attrs import Attribute
 
 RunId = NewType("RunId", str)
-"""Names a run and its raw directory."""
+"""Identifies a run and its raw directory."""
 WorkerId = NewType("WorkerId", str)
 
 ERROR_CODES = (Final.code, Retryable.code, RateLimited.code)
 
 
 class RunStatus(StrEnum):
-    """Where a run stands."""
-
     DISCOVERED = "discovered"
     """Submitted, never claimed."""
     PROCESSING = "processing"
@@ -42,13 +40,14 @@ class RunStatus(StrEnum):
     PASSED = "passed"
     NEEDS_REVIEW = "needs_review"
     FAILED = "failed"
-    """The validator judged, and rejected."""
+    """The validator rejected the result."""
     ERROR = "error"
-    """Something broke before a judgement: waiting for a retry, or given up for good."""
+    """An attempt failed before the validator's verdict. The run waits for a retry, or is given up.
+    """
 
 
 class RunKind(StrEnum):
-    """What a worker does for a run."""
+    """The kind of work, which selects the handler."""
 
     ACQUIRE_PARTITION = "acquire_partition"
     DOWNLOAD_AREA = "download_area"
@@ -56,7 +55,7 @@ class RunKind(StrEnum):
 
 
 class RunPriority(IntEnum):
-    """Lower goes first. It exists so that a backfill never starves fresh work, for nothing else."""
+    """Lower values run first. The only purpose is that a backfill never starves new work."""
 
     FRESH = 0
     BACKFILL = 1
@@ -86,7 +85,7 @@ RUN_STATUS_FIELDS: Mapping[RunStatus, StatusFields] = MappingProxyType(
         ),
     }
 )
-"""Which of a run's fields are filled in which status."""
+"""The fields that are filled in each status."""
 
 
 def _check_error_code(instance: object, attribute: "Attribute[Any]", value: object) -> None:
@@ -100,42 +99,42 @@ def _check_error_code(instance: object, attribute: "Attribute[Any]", value: obje
 
 @frozen(kw_only=True)
 class Run:
-    """The queue's view of one piece of work."""
+    """One piece of work in the queue."""
 
     run_id: RunId = field(validator=name)
     kind: RunKind = field(validator=instance(RunKind))
     source: str = field(validator=name)
     submitted_date: datetime = field(validator=aware)
-    """Kept through all retries: it is what makes the order fair."""
+    """Unchanged by retries, so that the queue order stays fair."""
     priority: RunPriority = field(default=RunPriority.FRESH, validator=instance(RunPriority))
     dedupe_key: str | None = field(default=None, validator=validators.optional(text))
-    """While a run has not ended, no other run may have its key."""
+    """Unique among runs that have not ended."""
     payload: Mapping[str, JsonValue] = field(factory=dict, validator=instance(Mapping), hash=False)
-    """What is to be done, in JSON's terms; its kind says how to read it."""
+    """The work to do, as JSON; ``kind`` determines its schema."""
     status: RunStatus = field(default=RunStatus.DISCOVERED, validator=instance(RunStatus))
     retry_count: int = field(default=0, validator=integer(0))
-    """Charged retries so far; 0 on the first attempt."""
+    """The number of charged retries; 0 during the first attempt."""
     rate_limited_count: int = field(default=0, validator=integer(0))
     next_retry_at: datetime | None = field(default=None, validator=validators.optional(aware))
     error_class: str | None = field(default=None, validator=validators.optional(_check_error_code))
     error_message: str | None = field(default=None, validator=validators.optional(text))
-    """The last error, or what the validator found."""
+    """The last error, or the validator's findings."""
     lease_owner: WorkerId | None = field(default=None, validator=validators.optional(text))
     lease_expires_at: datetime | None = field(default=None, validator=validators.optional(aware))
     lease_epoch: int = field(default=0, validator=integer(0))
-    """Rises with each claim; a worker that brings an older one has lost the run."""
+    """Incremented by each claim. A worker with an older epoch has lost the run."""
     rescues: int = field(default=0, validator=integer(0))
-    """How many leases ran out under this run."""
+    """The number of leases of this run that expired."""
 
     def __attrs_post_init__(self) -> None:
         check_status_fields(self, self.status, RUN_STATUS_FIELDS)
         processing = self.status is RunStatus.PROCESSING
         if processing and (self.error_class is None) != (self.error_message is None):
-            raise field_conflict(self, "error_class", "comes with its message, or not at all")
+            raise field_conflict(self, "error_class", "must be set together with error_message")
 
     @property
     def subject(self) -> str:
-        """How messages name the run."""
+        """The name of the run in messages."""
         return f"run {self.run_id}"
 
 
@@ -143,9 +142,9 @@ _NAMES = tuple(item.name for item in fields(Run))
 
 
 def restore_run(*values: object) -> Run:
-    """Return a run as a store that holds all of the rules itself has kept it; nothing is checked.
+    """Build a run from stored values without validation; the store enforces the rules itself.
 
-    The values stand in the order of the fields.
+    ``values`` are in the order of the fields.
     """
     run = object.__new__(Run)
     for name_of_field, value in zip(_NAMES, values, strict=True):
@@ -154,7 +153,7 @@ def restore_run(*values: object) -> Run:
 
 
 def is_due(run: Run, now: datetime) -> bool:
-    """Tell whether a worker may claim the run now."""
+    """Return whether a worker may claim the run now."""
     check_aware(now)
     if run.status is RunStatus.DISCOVERED:
         return True
@@ -162,12 +161,12 @@ def is_due(run: Run, now: datetime) -> bool:
 
 
 def is_permanent(run: Run) -> bool:
-    """Tell whether the run is in error and will not be tried again."""
+    """Return whether the run is in error and will not be retried."""
     return run.status is RunStatus.ERROR and run.next_retry_at is None
 
 
 def has_ended(run: Run) -> bool:
-    """Tell whether nothing will happen to the run any more without an operator."""
+    """Return whether the run has ended; only an operator can restart it."""
     return is_permanent(run) or run.status in {
         RunStatus.PASSED,
         RunStatus.NEEDS_REVIEW,

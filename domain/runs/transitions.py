@@ -1,4 +1,4 @@
-"""The transitions that a run can take. Docs and database follow this table."""
+"""The transitions of a run. The documentation and the database schema follow this table."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -95,13 +95,13 @@ RUN_TRANSITIONS: tuple[Transition[RunStatus], ...] = (
 
 
 def is_lease_expired(run: Run, now: datetime) -> bool:
-    """Tell whether the run is held under a lease that has run out; at its last instant it has."""
+    """Return whether the run's lease has expired; it expires at ``lease_expires_at`` exactly."""
     check_aware(now)
     return run.lease_expires_at is not None and run.lease_expires_at <= now
 
 
 def compute_lease_end(lease: timedelta, now: datetime) -> datetime:
-    """Return when a lease that begins now runs out."""
+    """Return when a lease that starts now expires."""
     check_duration(lease, field="lease")
     return now + lease
 
@@ -109,7 +109,7 @@ def compute_lease_end(lease: timedelta, now: datetime) -> datetime:
 def check_lease_holder(
     rule: Transition[RunStatus], run: Run, actor: Actor, owner: str, epoch: int
 ) -> None:
-    """Refuse a worker that does not hold the run's lease, or holds an older claim on it."""
+    """Raise unless the worker holds the run's lease under this epoch."""
     if (owner, epoch) != (run.lease_owner, run.lease_epoch):
         raise build_transition_error(
             rule,
@@ -128,7 +128,7 @@ def build_transition_error(
     *,
     remedy: Remedy | str = "",
 ) -> IllegalTransitionError:
-    """Return the error that says why ``run`` cannot take ``rule``."""
+    """Return the error that says why ``run`` cannot make the transition ``rule``."""
     return rule.build_error(run.subject, run.status, actor, problem, remedy=remedy)
 
 
@@ -143,7 +143,7 @@ def submit(
     dedupe_key: str | None = None,
     payload: Mapping[str, JsonValue] | None = None,
 ) -> Change[Run]:
-    """Put a new run into the queue."""
+    """Create a run in the queue."""
     run = Run(
         run_id=run_id,
         kind=kind,
@@ -160,13 +160,13 @@ def submit(
 def claim(
     run: Run, *, actor: Actor, owner: WorkerId, now: datetime, lease: timedelta
 ) -> Change[Run]:
-    """Give a due run to a worker, under a lease and a new epoch."""
+    """Assign a due run to a worker, with a lease and a new epoch."""
     CLAIM.permit(run.subject, run.status, actor, now)
     if is_permanent(run):
-        raise build_transition_error(CLAIM, run, actor, "it has been given up")
+        raise build_transition_error(CLAIM, run, actor, "it is given up")
     if not is_due(run, now):
         raise build_transition_error(
-            CLAIM, run, actor, f"it is not due before {format_utc(run.next_retry_at)}"
+            CLAIM, run, actor, f"it is not due until {format_utc(run.next_retry_at)}"
         )
     after = evolve(
         run,
@@ -182,12 +182,12 @@ def claim(
 def renew(
     run: Run, *, actor: Actor, owner: WorkerId, epoch: int, now: datetime, lease: timedelta
 ) -> Change[Run]:
-    """Extend a lease that its worker still holds; one that ran out stays lost."""
+    """Extend the lease of its holder. An expired lease cannot be renewed."""
     RENEW.permit(run.subject, run.status, actor, now)
     check_lease_holder(RENEW, run, actor, owner, epoch)
     if is_lease_expired(run, now):
         raise build_transition_error(
-            RENEW, run, actor, f"its lease ran out at {format_utc(run.lease_expires_at)}"
+            RENEW, run, actor, f"its lease expired at {format_utc(run.lease_expires_at)}"
         )
     after = evolve(run, lease_expires_at=compute_lease_end(lease, now))
     return RENEW.change(run, after, actor=actor, at=now)
@@ -196,15 +196,15 @@ def renew(
 def complete(
     run: Run, verdict: Verdict, *, actor: Actor, owner: WorkerId, epoch: int, now: datetime
 ) -> Change[Run]:
-    """End a run with a verdict, and clear what its retries left behind.
+    """End a run with a verdict, and clear its retry state.
 
-    A lease that ran out does not matter while nobody has taken the run: finished work counts.
+    An expired lease is accepted unless another worker has claimed the run: finished work counts.
     """
     COMPLETE.permit(run.subject, run.status, actor, now)
     check_lease_holder(COMPLETE, run, actor, owner, epoch)
     if verdict.run_id != run.run_id:
         raise build_transition_error(
-            COMPLETE, run, actor, f"the verdict is on run {verdict.run_id}"
+            COMPLETE, run, actor, f"the verdict is for run {verdict.run_id}"
         )
     after = evolve(
         run,

@@ -1,4 +1,4 @@
-"""What the validator says about the raw partition, or the result, that a run produced."""
+"""The validator's verdict on the raw partition or result of a run."""
 
 from enum import StrEnum
 
@@ -10,17 +10,15 @@ from tileferry.domain.validation import as_tuple, each, instance, name, text
 
 
 class VerdictOutcome(StrEnum):
-    """How a run's work was judged."""
-
     PASSED = "passed"
     NEEDS_REVIEW = "needs_review"
-    """Good enough to be read, and a human should look."""
+    """Readable, but a human should review it."""
     FAILED = "failed"
 
 
 @frozen(kw_only=True)
 class Verdict:
-    """The judgement on one run; anything but a clean pass says why."""
+    """The verdict on one run. Every outcome except a clean pass has reasons."""
 
     run_id: RunId = field(validator=name)
     outcome: VerdictOutcome = field(validator=instance(VerdictOutcome))
@@ -29,9 +27,12 @@ class Verdict:
     def __attrs_post_init__(self) -> None:
         clean = self.outcome is VerdictOutcome.PASSED
         if clean and self.reasons:
-            problem, remedy = "must be empty for a clean pass", "a pass with remarks needs_review"
+            problem, remedy = (
+                "must be empty for a clean pass",
+                "use needs_review for a pass with reasons",
+            )
         elif not clean and not self.reasons:
-            problem, remedy = f"must say why the run is {self.outcome}", ""
+            problem, remedy = f"must give the reasons for {self.outcome}", ""
         else:
             return
         raise InvalidValueError(

@@ -1,4 +1,4 @@
-"""Tiles: identity, area, gates, the cache's budget, and what downloads and uploads report."""
+"""Tiles: ids, areas, gates, the cache budget, readiness, and download and upload reports."""
 
 from tileferry.domain.tiles.area import Area, area_to_json, parse_area
 from tileferry.domain.tiles.bbox import MERCATOR_LAT_MAX, BBox

@@ -15,14 +15,13 @@ AREA_FIELDS = ("bbox", "zoom_levels", "sector_class")
 
 @frozen(kw_only=True)
 class Area:
-    """The area that a request, a run or a plan is about; its zoom levels have no order."""
+    """The area of a request, run or plan. The order of the given zoom levels does not matter."""
 
     bbox: BBox = field(validator=instance(BBox))
     zoom_levels: tuple[int, ...] = field(converter=normalize_zooms)
     sector_class: SectorClass = field(validator=instance(SectorClass))
 
     coverage: TileCoverage = field(init=False, repr=False, eq=False)
-    """The tiles that the area consists of."""
 
     @coverage.default
     def _compute_coverage(self) -> TileCoverage:
@@ -32,7 +31,7 @@ class Area:
 
 
 def area_to_json(area: Area) -> dict[str, JsonValue]:
-    """Return an area in JSON's terms; the box as text, which no reader of numbers can round."""
+    """Return the area as JSON. The box is text, so that no JSON reader rounds its numbers."""
     return {
         "bbox": str(area.bbox),
         "zoom_levels": list(area.zoom_levels),
@@ -41,11 +40,11 @@ def area_to_json(area: Area) -> dict[str, JsonValue]:
 
 
 def parse_area(data: JsonObject) -> Area:
-    """Read an area among other fields."""
+    """Parse the area fields of a JSON object, which may have other fields too."""
     sector = data.get_enum("sector_class", SectorClass)
     with data.locate_errors("bbox"):
         bbox = BBox.parse(data.get("bbox", str))
     with data.locate_errors("zoom_levels"):
-        zooms = normalize_zooms(data.get_list("zoom_levels"))  # type: ignore[arg-type]  # it checks each
+        zooms = normalize_zooms(data.get_list("zoom_levels"))  # type: ignore[arg-type]  # normalize_zooms checks each
     with data.locate_errors():
         return Area(bbox=bbox, zoom_levels=zooms, sector_class=sector)

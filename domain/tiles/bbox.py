@@ -1,4 +1,4 @@
-"""A geographic box in degrees, as operators and the provider write it: west, south, east, north."""
+"""A geographic box in degrees: west, south, east, north."""
 
 import math
 import re
@@ -9,7 +9,7 @@ from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.validation import as_float, number
 
 MERCATOR_LAT_MAX = math.degrees(math.atan(math.sinh(math.pi)))
-"""Where the square of Web Mercator ends, about 85.0511 degrees."""
+"""The northern limit of Web Mercator, about 85.0511 degrees."""
 LON_MAX = 180.0
 LAT_MAX = 90.0
 CROSSING_WIDTH_MAX = 180.0
@@ -35,7 +35,7 @@ class BBox:
             raise InvalidValueError(
                 field="BBox.south",
                 value=self.south,
-                problem=f"must be below north, {self.north!r}",
+                problem=f"must be less than north, {self.north!r}",
                 remedy=_ORDER,
             )
         if self.width == 0:
@@ -46,7 +46,7 @@ class BBox:
             raise InvalidValueError(
                 field="BBox.west",
                 value=self.west,
-                problem=f"west and east look swapped: across the antimeridian to east, "
+                problem=f"west and east look swapped: across the antimeridian to east "
                 f"{self.east!r}, the box is {self.width:g} degrees wide",
                 remedy=_ORDER,
             )
@@ -54,7 +54,7 @@ class BBox:
             raise InvalidValueError(
                 field="BBox",
                 value=str(self),
-                problem=f"lies wholly beyond {MERCATOR_LAT_MAX:.4f} degrees of latitude, "
+                problem=f"is entirely beyond {MERCATOR_LAT_MAX:.4f} degrees of latitude, "
                 f"where Web Mercator has no tiles",
             )
 
@@ -63,7 +63,9 @@ class BBox:
 
     @property
     def in_words(self) -> str:
-        """How people read it: one who swapped latitude and longitude sees it here."""
+        """The box with hemispheres, for people. Swapped latitude and longitude are easy to spot
+        here.
+        """
         south, north = (
             f"{abs(lat):.7g}°{'S' if lat < 0 else 'N'}" for lat in (self.south, self.north)
         )
@@ -72,17 +74,16 @@ class BBox:
 
     @property
     def crosses_antimeridian(self) -> bool:
-        """Whether the box runs over 180 degrees."""
         return self.west > self.east
 
     @property
     def width(self) -> float:
-        """Degrees from west to east, eastwards."""
+        """Degrees from west to east, across the antimeridian if the box crosses it."""
         return self.east - self.west + (_TURN if self.crosses_antimeridian else 0.0)
 
     @classmethod
     def parse(cls, text: str) -> "BBox":
-        """Read ``W,S,E,N``: four decimal numbers, spaces around them allowed."""
+        """Parse ``W,S,E,N``: four decimal numbers, with optional spaces."""
         parts = text.split(",") if type(text) is str and len(text) <= _TEXT_CHARS_MAX else []
         if len(parts) != len(_EDGES):
             raise InvalidValueError(

@@ -1,4 +1,4 @@
-"""Which cache a database is for: its rows say where in the files of one cache a tile is."""
+"""The binding of a database to one cache. Its rows point into the files of that cache only."""
 
 import re
 from collections.abc import Callable
@@ -14,17 +14,17 @@ _CACHE_ID = re.compile(r"[0-9a-f]{32}")
 
 
 def parse_cache_id(written: str) -> CacheId | None:
-    """Read the id of a cache; ``None`` for what is none."""
+    """Parse a cache id; return ``None`` if the text is not one."""
     return CacheId(written) if _CACHE_ID.fullmatch(written) else None
 
 
 @frozen(kw_only=True)
 class CacheBinding:
-    """The one cache that a database's rows are about."""
+    """The cache that a database's rows point into."""
 
     cache_id: CacheId
     place: str = field(validator=text)
-    """Where it was last, for people; a cache that moves stays the same."""
+    """The last known path, for messages only. A cache that is moved keeps its id."""
 
 
 class CacheFit(StrEnum):
@@ -32,17 +32,18 @@ class CacheFit(StrEnum):
 
     BOUND = "bound"
     FREE = "free"
-    """Not yet, and nothing is against it."""
+    """Not bound yet; the database can be bound to this cache."""
     FOREIGN = "foreign"
-    """The database's rows are about another cache."""
+    """The database's rows point into another cache."""
 
 
 def check_cache_fit(
     own: CacheId | None, bound: CacheBinding | None, *, is_empty: Callable[[], bool]
 ) -> CacheFit:
-    """Say whether a cache with the id ``own`` fits a database that knows ``bound``.
+    """Return how a cache with id ``own`` fits a database bound to ``bound``.
 
-    A database that is empty has nothing to lose; it is only asked where that matters.
+    An empty database can be bound to another cache. ``is_empty`` is called only when the ids
+    differ.
     """
     if bound is None:
         return CacheFit.FREE

@@ -1,4 +1,4 @@
-"""What an aircraft captured, as it lies in a folder: ``z/x/y.<ext>``, and what is said of it."""
+"""Captured imagery in a folder: tile files ``z/x/y.<ext>`` and an optional ``metadata.json``."""
 
 import math
 import re
@@ -19,7 +19,7 @@ from tileferry.domain.validation import NAME_CHARS_MAX, aware, is_name, positive
 FACTS_FILE = "metadata.json"
 FACTS_BYTES_MAX = 65_536
 _EARTH_M = 40_075_016.686
-"""The equator's length in Web Mercator."""
+"""The length of the equator in Web Mercator."""
 _TILE_PX = 256
 _HASH_CHARS = 8
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
@@ -33,10 +33,11 @@ _KINDS = (
 
 
 def build_capture_source(flight_id: str) -> str:
-    """Return under which source a flight's captures are kept.
+    """Return the source name for a flight's captures.
 
-    Each flight has its own: two that saw the same place are two witnesses, and neither takes the
-    other's place. Sources are in lower case, so what differs by its case alone gets a hash.
+    Each flight has its own source, so captures of the same place by two flights do not replace each
+    other. Source names are lower case; a flight id that is not a valid source name gets a hash
+    suffix.
     """
     plain = f"flight-{flight_id}"
     if plain == plain.lower() and is_name(plain):
@@ -46,17 +47,17 @@ def build_capture_source(flight_id: str) -> str:
 
 
 def is_system_file(name: str) -> bool:
-    """Tell whether a file or folder is what systems leave on a card, and nobody put there."""
+    """Return whether an operating system creates this file or folder on its own."""
     return name.startswith(".") or name.lower() in _SYSTEM_FILES
 
 
 def parse_captured_tile(parts: Sequence[str], flight_id: str) -> TileId:
-    """Return the tile of a flight that a file is, by its path in the folder."""
+    """Parse the path of a captured file within its folder into a tile of the flight."""
     return parse_tile_path(parts, build_capture_source(flight_id))
 
 
 def parse_tile_path(parts: Sequence[str], source: str) -> TileId:
-    """Return the tile that a file is, by its path in the folder: ``z``, ``x``, ``y.<ext>``."""
+    """Parse a path within the folder, ``z``, ``x``, ``y.<ext>``, into a tile of ``source``."""
     name = _FILE.fullmatch(parts[2]) if len(parts) == 3 else None  # noqa: PLR2004  # z, x and y
     if name is None or not all(map(_NUMBER.fullmatch, parts[:2])):
         raise InvalidValueError(
@@ -68,18 +69,18 @@ def parse_tile_path(parts: Sequence[str], source: str) -> TileId:
 
 
 def check_captured_at(moment: datetime, *, now: datetime) -> None:
-    """Refuse a date that lies ahead: it cannot be true, and would win over every later capture."""
+    """Reject a date in the future: it is wrong, and would win over every later capture."""
     if moment > now + FUTURE_TOLERANCE:
         raise InvalidValueError(
             field="captured_at",
             value=moment.isoformat(),
             problem="is in the future",
-            remedy=f"correct it in {FACTS_FILE}, or the clock of this machine",
+            remedy=f"correct it in {FACTS_FILE}, or set this machine's clock",
         )
 
 
 def detect_image_kind(content: bytes) -> str:
-    """Return ``png``, ``jpg`` or ``webp`` by the first bytes; what is none of these is refused."""
+    """Return ``png``, ``jpg`` or ``webp`` from the first bytes; raise for any other content."""
     if not content:
         raise InvalidValueError(field="content", value="0 bytes", problem="is empty")
     if len(content) > TILE_BYTES_MAX:
@@ -90,12 +91,12 @@ def detect_image_kind(content: bytes) -> str:
         if beginning.match(content):
             return kind
     raise InvalidValueError(
-        field="content", value=f"{len(content)} bytes", problem="is no PNG, JPEG or WebP picture"
+        field="content", value=f"{len(content)} bytes", problem="is not a PNG, JPEG or WebP image"
     )
 
 
 def compute_ground_resolution(tile: TileId) -> float:
-    """Return the metres a pixel of a tile of 256 pixels covers, in the tile's middle."""
+    """Return metres per pixel at the centre of a tile of 256 pixels."""
     box = tile_bounds(tile)
     latitude = math.radians((box.north + box.south) / 2)
     return _EARTH_M * math.cos(latitude) / (_TILE_PX << tile.zoom)
@@ -103,14 +104,16 @@ def compute_ground_resolution(tile: TileId) -> float:
 
 @frozen(kw_only=True)
 class CaptureFacts:
-    """What ``metadata.json`` says of all tiles of a folder; each part of it may be missing."""
+    """The contents of ``metadata.json``, which apply to all tiles of a folder. All fields are
+    optional.
+    """
 
     captured_at: datetime | None = field(default=None, validator=validators.optional(aware))
     resolution_m_per_px: float | None = field(default=None, validator=validators.optional(positive))
 
     @classmethod
     def parse(cls, content: bytes) -> "CaptureFacts":
-        """Read the file; a name that is not known is refused, for it may be a misspelt one."""
+        """Parse the file. Unknown fields are rejected, because they may be typing errors."""
         found = parse_json(content, field=FACTS_FILE, bytes_max=FACTS_BYTES_MAX)
         data = JsonObject.from_value(found, FACTS_FILE)
         data.check_names((), optional=("captured_at", "resolution_m_per_px"))

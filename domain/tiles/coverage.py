@@ -1,4 +1,4 @@
-"""Which tiles an area consists of, as a handful of ranges instead of a list of millions."""
+"""The tiles of an area, as a few ranges instead of a list of millions."""
 
 from collections.abc import Iterator
 
@@ -33,23 +33,22 @@ class TileRange:
                 raise InvalidValueError(
                     field=f"TileRange.{axis}_min, TileRange.{axis}_max",
                     value=(low, high),
-                    problem=f"must be whole numbers in ascending order, from 0 to {last}",
+                    problem=f"must be integers in ascending order, from 0 to {last}",
                 )
 
     @property
     def count(self) -> int:
-        """How many tiles there are."""
         return (self.x_max - self.x_min + 1) * (self.y_max - self.y_min + 1)
 
     @property
     def bounds(self) -> BBox:
-        """The box that the tiles cover, to their outer edges."""
+        """The box that the tiles cover, up to their outer edges."""
         return block_bounds(
             self.zoom, x_min=self.x_min, x_max=self.x_max, y_min=self.y_min, y_max=self.y_max
         )
 
     def contains(self, tile: TileId) -> bool:
-        """Tell whether the tile lies inside, whatever its source."""
+        """Return whether the tile is in the range. Its source is ignored."""
         return (
             tile.zoom == self.zoom
             and self.x_min <= tile.x <= self.x_max
@@ -57,7 +56,7 @@ class TileRange:
         )
 
     def tiles(self, source: str, *, start: int = 0) -> Iterator[TileId]:
-        """Yield the tiles in ascending order, one at a time, from the ``start``-th on."""
+        """Yield the tiles lazily in ascending order, skipping the first ``start``."""
         columns, rows = divmod(start, self.y_max - self.y_min + 1)
         y_first = self.y_min + rows
         for x in range(self.x_min + columns, self.x_max + 1):
@@ -67,10 +66,10 @@ class TileRange:
 
 
 def compute_tile_ranges(bbox: BBox, zoom: int) -> tuple[TileRange, ...]:
-    """Return what covers the box at one level: one range, or two across the antimeridian.
+    """Return the ranges that cover the box at one zoom level: one, or two across the antimeridian.
 
-    The ranges are disjoint and ascend, so nothing comes twice. The box's east and south edges do
-    not reach into a tile that only begins there.
+    The ranges are disjoint and ascending, so no tile occurs twice. A tile that only touches the
+    box's east or south edge is not included.
     """
     if not isinstance(bbox, BBox):
         raise InvalidValueError(
@@ -90,20 +89,23 @@ def _columns(bbox: BBox, tiles: int) -> tuple[tuple[int, int], ...]:
     x_min = first_index(west, tiles)
     if not bbox.crosses_antimeridian:
         return ((x_min, last_index(east, tiles, first=x_min)),)
-    # A side that only touches the antimeridian is a line without tiles; the two are never both one.
+    # A part with zero width at the antimeridian has no tiles. At most one of the two parts can be
+    # so.
     if east == 0.0:
         return ((x_min, tiles - 1),)
     x_max = last_index(east, tiles, first=0)
     if west == 1.0:
         return ((0, x_max),)
-    if x_max + 1 >= x_min:  # they meet on the far side: a ring, as at zoom 0 and 1
+    if (
+        x_max + 1 >= x_min
+    ):  # the parts meet on the far side and cover the full circle, as at zoom 0 and 1
         return ((0, tiles - 1),)
     return ((0, x_max), (x_min, tiles - 1))
 
 
 @frozen(kw_only=True)
 class TileCoverage:
-    """The tiles of a box at some zoom levels: ``count`` them, or go through ``tiles(source)``."""
+    """The tiles of a box at some zoom levels. Use ``count``, or iterate over ``tiles(source)``."""
 
     bbox: BBox
     zoom_levels: tuple[int, ...] = field(converter=normalize_zooms)
@@ -117,15 +119,15 @@ class TileCoverage:
 
     @property
     def count(self) -> int:
-        """How many tiles there are, without listing them."""
+        """The number of tiles, computed without listing them."""
         return sum(part.count for part in self.ranges)
 
     def contains(self, tile: TileId) -> bool:
-        """Tell whether the area includes the tile, whatever its source."""
+        """Return whether the area includes the tile. Its source is ignored."""
         return any(part.contains(tile) for part in self.ranges)
 
     def tiles(self, source: str, *, start: int = 0) -> Iterator[TileId]:
-        """Yield the tiles in ascending order, one at a time, from the ``start``-th on."""
+        """Yield the tiles lazily in ascending order, skipping the first ``start``."""
         for part in self.ranges:
             if start < part.count:
                 yield from part.tiles(source, start=start)
@@ -133,23 +135,23 @@ class TileCoverage:
 
 
 AREA_TILES_MAX = 50_000_000
-"""That is 6 MB of bits, and a terabyte of tiles: more is a mistake."""
+"""About 6 MB as a bit set and 1 TB of imagery. A larger area is certainly a mistake."""
 
 
 def check_area_size(coverage: TileCoverage) -> None:
-    """Refuse an area that nobody can mean."""
+    """Reject an area of more than ``AREA_TILES_MAX`` tiles."""
     if coverage.count > AREA_TILES_MAX:
         raise InvalidValueError(
             field="area",
             value=coverage.count,
             problem=f"has more than {AREA_TILES_MAX:,} tiles",
-            remedy="ask for a smaller area, or for fewer zoom levels at a time",
+            remedy="request a smaller area or fewer zoom levels",
         )
 
 
 @define
 class TileSet:
-    """Tiles of one area, of one source. What lies outside the area cannot be added."""
+    """A set of tiles of one area and one source, stored as one bit per tile."""
 
     coverage: TileCoverage
     _bits: bytearray = field(init=False)
@@ -165,7 +167,7 @@ class TileSet:
         self._bits = bytearray((start + 7) // 8)
 
     def add(self, tile: TileId) -> bool:
-        """Put a tile into the set; tell whether it is of the area."""
+        """Add a tile; return whether it is in the area."""
         index = self._index(tile)
         if index is None:
             return False

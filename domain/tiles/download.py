@@ -1,4 +1,4 @@
-"""What an operator asks to be downloaded, and what the provider lists for it."""
+"""Downloads: the request, a line of the provider's listing, the tile counts and the report."""
 
 import math
 import re
@@ -36,7 +36,7 @@ REQUEST_HASH_DIGITS = 16
 
 @frozen(kw_only=True, init=False)
 class DownloadRequest:
-    """An area to download for a flight. It takes the area as a value, or by its three fields."""
+    """An area to download for a flight. Pass ``area``, or its three fields."""
 
     flight_id: str = field(validator=name)
     area: Area = field(validator=instance(Area))
@@ -65,28 +65,24 @@ class DownloadRequest:
 
     @property
     def bbox(self) -> BBox:
-        """The area's box."""
         return self.area.bbox
 
     @property
     def zoom_levels(self) -> tuple[int, ...]:
-        """The area's zoom levels, in ascending order."""
         return self.area.zoom_levels
 
     @property
     def sector_class(self) -> SectorClass:
-        """The area's sector class."""
         return self.area.sector_class
 
     @property
     def coverage(self) -> TileCoverage:
-        """The area's tiles."""
         return self.area.coverage
 
     def request_hash(self, service_api_key_hash: str) -> str:
-        """Return a hash of the area and the account's key hash; it must never be the key itself.
+        """Return a hash of the area and the hash of the API key. Never pass the key itself.
 
-        Its form must not change: journals are found by it.
+        The result is part of journal file names, so the algorithm must not change.
         """
         if not (service_api_key_hash and is_unicode(service_api_key_hash)):
             raise InvalidValueError(
@@ -99,7 +95,6 @@ class DownloadRequest:
         return sha256(identity.encode("utf-8")).hexdigest()[:REQUEST_HASH_DIGITS]
 
     def journal_name(self, service_api_key_hash: str) -> str:
-        """Return the file name of this request's journal."""
         return f"{self.flight_id}__{self.request_hash(service_api_key_hash)}.json"
 
 
@@ -147,15 +142,15 @@ class DownloadOutcome(StrEnum):
 
 @frozen(kw_only=True)
 class DownloadTally:
-    """Counts of some tiles of a batch; tallies of disjoint groups add up to the batch's."""
+    """Counts for some tiles of a batch. Tallies of disjoint groups add up to the batch's tally."""
 
     tiles_downloaded: int = field(default=0, validator=integer(0))
-    """Stored, the downgraded ones among them."""
+    """Tiles stored, including the downgraded ones."""
     tiles_rejected_resolution: int = field(default=0, validator=integer(0))
     tiles_rejected_freshness: int = field(default=0, validator=integer(0))
     tiles_downgraded: int = field(default=0, validator=integer(0))
     tiles_missing: int = field(default=0, validator=integer(0))
-    """Listed by the provider, and then not there."""
+    """Tiles that the provider listed but could not deliver."""
     tiles_failed: int = field(default=0, validator=integer(0))
     bytes_downloaded: int = field(default=0, validator=integer(0))
     retry_count: int = field(default=0, validator=integer(0))
@@ -180,12 +175,12 @@ class DownloadTally:
 
     @property
     def tiles_accounted(self) -> int:
-        """How many tiles an answer was found for."""
+        """The number of tiles with a known result."""
         rejected = self.tiles_rejected_resolution + self.tiles_rejected_freshness
         return self.tiles_downloaded + rejected + self.tiles_missing + self.tiles_failed
 
     def is_complete(self, tiles_requested: int) -> bool:
-        """Tell whether every tile was stored or turned down by a gate."""
+        """Return whether every tile was stored or rejected by a gate."""
         return (
             self.tiles_accounted == tiles_requested
             and self.tiles_missing == 0
@@ -198,9 +193,9 @@ def determine_download_outcome(
 ) -> DownloadOutcome:
     """Return the outcome of a batch.
 
-    Success: each tile is stored or was turned down by a gate, which is a decision and no failure.
-    Failure: an error ended the run (``aborted``), or every tile that was got to failed.
-    Partial: the rest; something failed, was missing or was not reached, and can be asked for again.
+    Success: every tile was stored or rejected by a gate. A rejection is a decision, not a failure.
+    Failure: an error ended the run (``aborted``), or every attempted tile failed. Partial:
+    otherwise. Some tiles failed, were missing or were not attempted, and can be retried.
     """
     if aborted:
         return DownloadOutcome.FAILURE
@@ -221,7 +216,7 @@ def _check_request_hash(instance: object, attribute: "Attribute[Any]", value: ob
 
 @frozen(kw_only=True)
 class DownloadBatchReport:
-    """The result of one download, field by field as operators get it."""
+    """The result of one download, with the fields that operators see."""
 
     outcome: DownloadOutcome = field(validator=instance(DownloadOutcome))
     flight_id: str = field(validator=name)
@@ -238,24 +233,24 @@ class DownloadBatchReport:
     next_retry_at_s: float | None = field(default=None, validator=validators.optional(number(0)))
 
     def __attrs_post_init__(self) -> None:
-        tally = self.tally  # refuses impossible counts
+        tally = self.tally  # raises on impossible counts
         if self.outcome is DownloadOutcome.IDEMPOTENT_NO_OP:
             if self.tiles_requested or tally != DownloadTally(
                 tiles_downloaded=self.tiles_downloaded
             ):
-                self._refuse("reports work, but a no-op does none")
+                self._refuse("reports work for a no-op")
         elif tally.tiles_accounted > self.tiles_requested:
             self._refuse(f"accounts for more than the {self.tiles_requested} tiles requested")
         elif self.outcome is DownloadOutcome.SUCCESS and not tally.is_complete(
             self.tiles_requested
         ):
-            self._refuse("is no success: tiles failed, are missing or were not reached")
+            self._refuse("cannot be a success: tiles failed, are missing or were not attempted")
         elif self.outcome is DownloadOutcome.PARTIAL and tally.is_complete(self.tiles_requested):
-            self._refuse("is more than partial: nothing is left to do")
+            self._refuse("cannot be partial: every tile was stored or rejected")
 
     @property
     def tally(self) -> DownloadTally:
-        """The counts by themselves."""
+        """The counts of the report."""
         return DownloadTally(
             **{item.name: getattr(self, item.name) for item in fields(DownloadTally)}
         )
@@ -271,7 +266,9 @@ class DownloadBatchReport:
         aborted: bool = False,
         next_retry_at_s: float | None = None,
     ) -> "DownloadBatchReport":
-        """Report a run; the outcome follows from the counts, see ``download_outcome``."""
+        """Build the report of a run; ``determine_download_outcome`` computes the outcome from the
+        counts.
+        """
         return cls(
             outcome=determine_download_outcome(tally, tiles_requested, aborted=aborted),
             flight_id=flight_id,
@@ -285,7 +282,7 @@ class DownloadBatchReport:
     def for_no_op(
         cls, *, flight_id: str, request_hash: str, tiles_journaled: int
     ) -> "DownloadBatchReport":
-        """Report that the journal already holds the whole request."""
+        """Build the report for a request that the journal already contains in full."""
         return cls(
             outcome=DownloadOutcome.IDEMPOTENT_NO_OP,
             flight_id=flight_id,

@@ -1,6 +1,6 @@
 """A signed batch of captured tiles.
 
-The signature covers method, path, the body's hash, the idempotency key, the time and the flight.
+The signature covers the method, path, body hash, idempotency key, time and flight.
 """
 
 import json
@@ -39,14 +39,14 @@ class EnvelopeTile:
 
     tile_id: TileId = field(validator=instance(TileId))
     captured_at: datetime = field(validator=aware)
-    # Equal numbers are written alike, so a whole one is read back as an integer.
+    # The manifest writes a whole number without a fraction, so it is parsed as an integer.
     resolution_m_per_px: float = field(converter=as_float, validator=positive)
     sha256: str = field(validator=sha256_hex)
     size: int = field(validator=integer(0, TILE_BYTES_MAX))
 
     @classmethod
     def from_metadata(cls, tile: TileMetadata) -> "EnvelopeTile":
-        """Return the line of a tile that waits for its upload."""
+        """Build the manifest line of a tile pending upload."""
         return cls(
             tile_id=tile.tile_id,
             captured_at=tile.produced_at,
@@ -57,7 +57,7 @@ class EnvelopeTile:
 
     @classmethod
     def parse(cls, line: Any) -> "EnvelopeTile":
-        """Read a line as ``as_json`` writes it."""
+        """Parse a line written by ``as_json``."""
         return cls(
             tile_id=TileId.parse(line["tile_id"]),
             captured_at=datetime.fromisoformat(line["captured_at"]),
@@ -67,7 +67,7 @@ class EnvelopeTile:
         )
 
     def as_json(self) -> dict[str, JsonValue]:
-        """Return the line in JSON's terms, its number in the canonical form."""
+        """Return the line as JSON, with the resolution in canonical form."""
         metres = self.resolution_m_per_px
         return {
             "tile_id": str(self.tile_id),
@@ -80,7 +80,7 @@ class EnvelopeTile:
 
 @frozen(kw_only=True)
 class Batch:
-    """Tiles that are sent together, under one key."""
+    """Tiles that are uploaded together under one idempotency key."""
 
     key: str = field(validator=text)
     flight_id: str = field(validator=name)
@@ -98,20 +98,20 @@ class Batch:
 
     @classmethod
     def parse(cls, key: str, manifest: bytes) -> "Batch":
-        """Read a batch from its manifest; the result's ``manifest`` has the same bytes."""
+        """Parse a manifest. The ``manifest`` of the result has the same bytes."""
         data = parse_json(manifest, field="manifest", bytes_max=_MANIFEST_BYTES_MAX)
         match data:
             case {"flight_id": str(flight_id), "tiles": list(lines)}:
                 pass
             case _:
                 raise InvalidValueError(
-                    field="manifest", value="…", problem="has no flight_id, or no tiles"
+                    field="manifest", value="…", problem="has no flight_id or no tiles"
                 )
         try:
             return cls(key=key, flight_id=flight_id, tiles=map(EnvelopeTile.parse, lines))
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidValueError(
-                field="manifest", value="…", problem=f"has a line that is none: {error}"
+                field="manifest", value="…", problem=f"has an invalid line: {error}"
             ) from error
 
     @cached_property
@@ -126,7 +126,7 @@ class Batch:
 def build_signing_input(
     *, method: str, path: str, body_sha256: str, key: str, timestamp: str, flight_id: str
 ) -> bytes:
-    """Return the bytes that a signature is over."""
+    """Return the bytes that are signed."""
     return "\n".join((method, path, body_sha256, key, timestamp, flight_id)).encode()
 
 
@@ -142,7 +142,7 @@ def _check_length(length: int) -> Any:
 
 @frozen(kw_only=True)
 class SignedEnvelope:
-    """A batch that is ready to be sent, and to be sent again without a private key."""
+    """A signed batch. It can be sent again without the private key."""
 
     batch: Batch = field(validator=instance(Batch))
     body_sha256: str = field(validator=sha256_hex)

@@ -1,4 +1,4 @@
-"""The cache's budget: what must go so that a batch fits, decided before anything is touched."""
+"""The cache budget and eviction. The plan is complete before any tile is evicted."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -11,72 +11,71 @@ from tileferry.domain.tiles.voting import VotingStatus
 from tileferry.domain.validation import aware, instance, integer
 
 KEPT_STATUSES = frozenset({VotingStatus.PENDING, VotingStatus.UPLOAD_GIVEUP})
-"""Tiles that nobody else has yet: evicting one would lose it."""
+"""Tiles that exist only in this cache. Evicting one would lose it."""
 _GIB = 2**30
 
 
 def compute_default_budget_bytes(disk_bytes: int) -> int:
-    """Return the cache's budget where the operator set none: half of the disk."""
+    """Return the default cache budget: half of the disk."""
     return disk_bytes // 2
 
 
 def compute_default_reserve_bytes(disk_bytes: int) -> int:
-    """Return what stays free where the operator set nothing: a twentieth, 1 to 20 GiB."""
+    """Return the default free-space reserve: a twentieth of the disk, 1 to 20 GiB."""
     return min(max(disk_bytes // 20, _GIB), 20 * _GIB)
 
 
 @frozen(kw_only=True)
 class CachedTile:
-    """A tile in the cache, as eviction sees it."""
+    """A candidate for eviction."""
 
     tile_id: TileId = field(validator=instance(TileId))
     size_bytes: int = field(validator=integer(0))
     last_used_at: datetime = field(validator=aware)
     pinned: bool = field(default=False, validator=instance(bool))
-    """Part of a flight that must keep its tiles, or not uploaded yet."""
+    """Belongs to a pinned flight, or is not uploaded yet."""
 
 
 @frozen(kw_only=True)
 class DiskRoom:
-    """What a disk allows, whatever a budget says."""
+    """The free space of a disk, independent of the cache budget."""
 
     free_bytes: int = field(validator=integer(0))
     reserve_bytes: int = field(validator=integer(0))
-    """What must stay free."""
+    """Bytes that must stay free."""
 
     @property
     def available_bytes(self) -> int:
-        """What can be written; negative when the reserve is already touched."""
+        """Bytes that can be written; negative if less than the reserve is free."""
         return self.free_bytes - self.reserve_bytes
 
 
 @frozen(kw_only=True)
 class CacheSpace:
-    """What limits the cache at this moment."""
+    """The current limits of the cache."""
 
     budget_bytes: int = field(validator=integer(0))
     used_bytes: int = field(validator=integer(0))
     reserved_bytes: int = field(default=0, validator=integer(0))
-    """Promised to others and not written yet: still to come off both limits."""
+    """Reserved by other operations and not written yet. Both limits are reduced by it."""
     free_disk_bytes: int = field(validator=integer(0))
     free_space_reserve_bytes: int = field(default=0, validator=integer(0))
-    """What must stay free on the disk, whatever the budget says."""
+    """Bytes that must stay free on the disk, independent of the budget."""
 
     @property
     def available_bytes(self) -> int:
-        """What can be written under both limits; negative when one is already overdrawn."""
+        """Bytes that can be written within both limits; negative if a limit is exceeded."""
         return min(self._in_budget, self.disk.available_bytes) - self.reserved_bytes
 
     @property
     def disk(self) -> DiskRoom:
-        """What the disk allows."""
         return DiskRoom(
             free_bytes=self.free_disk_bytes, reserve_bytes=self.free_space_reserve_bytes
         )
 
     @property
     def tight_disk(self) -> DiskRoom | None:
-        """The disk, where that is the limit and not the budget."""
+        """The disk, if it is the tighter limit; ``None`` if the budget is."""
         return self.disk if self.disk.available_bytes < self._in_budget else None
 
     @property
@@ -90,36 +89,36 @@ def _ids(tiles: Iterable[TileId]) -> tuple[TileId, ...]:
 
 @frozen(kw_only=True)
 class EvictionResult:
-    """What is evicted for a request, and whether the request then fits."""
+    """The tiles to evict for a request, and whether the request then fits."""
 
     requested_bytes: int = field(validator=integer(0))
     available_bytes: int = field(validator=instance(int))
-    """What there is after evicting; when that is not enough, what evicting all would have given."""
+    """Bytes available after the eviction. If insufficient: after evicting every candidate."""
     evicted: tuple[TileId, ...] = field(default=(), converter=_ids)
     freed_bytes: int = field(default=0, validator=integer(0))
     tight_disk: DiskRoom | None = None
-    """The disk, where that was the limit and not the budget."""
+    """The disk, if it was the tighter limit; ``None`` if the budget was."""
 
     def __attrs_post_init__(self) -> None:
         if self.insufficient and (self.evicted or self.freed_bytes):
             raise InvalidValueError(
                 field="EvictionResult.evicted",
                 value=len(self.evicted),
-                problem=f"must be empty: {self.shortfall_bytes} bytes are missing all the same",
+                problem=f"must be empty: {self.shortfall_bytes} bytes are still missing",
             )
 
     @property
     def insufficient(self) -> bool:
-        """Whether the request does not fit. Asking for nothing always fits."""
+        """Whether the request does not fit. A request for 0 bytes always fits."""
         return self.requested_bytes > 0 and self.available_bytes < self.requested_bytes
 
     @property
     def shortfall_bytes(self) -> int:
-        """How much is missing."""
+        """Bytes missing; 0 if the request fits."""
         return self.requested_bytes - self.available_bytes if self.insufficient else 0
 
     def build_error(self) -> CacheBudgetExceededError:
-        """Say what is missing, and which limit it is that stands in the way."""
+        """Build the error with the shortfall and the limit that causes it."""
         disk = self.tight_disk
         return CacheBudgetExceededError(
             requested_bytes=self.requested_bytes,
@@ -130,19 +129,17 @@ class EvictionResult:
 
     @property
     def evicted_count(self) -> int:
-        """How many tiles go."""
         return len(self.evicted)
 
 
 def plan_eviction(
     needed_bytes: int, space: CacheSpace, candidates: Iterable[CachedTile]
 ) -> EvictionResult:
-    """Plan which tiles make room, least recently used first, pinned ones never.
+    """Plan which tiles to evict, least recently used first. Pinned tiles are never evicted.
 
-    ``candidates`` come in that order and are read only as far as needed. When all of them would
-    not do, none is evicted: a batch that cannot start must not cost the cache anything. Evicted
-    bytes count as free at once, so whoever carries the plan out gives them back to the disk before
-    it lets the batch begin.
+    ``candidates`` must be in that order; they are read only as far as needed. If all of them are
+    not enough, none is evicted, so a batch that cannot start does not cost any tiles. The plan
+    counts evicted bytes as free, so the caller must release them on disk before the batch starts.
     """
     as_it_is = EvictionResult(requested_bytes=needed_bytes, available_bytes=space.available_bytes)
     if not as_it_is.insufficient:
@@ -169,7 +166,7 @@ def plan_eviction(
 
 
 def _check_order(candidates: Iterable[CachedTile]) -> Iterator[CachedTile]:
-    """Yield the candidates; refuse one that comes twice, or was used before its predecessor."""
+    """Yield the candidates; raise if one is repeated or out of order."""
     previous: datetime | None = None
     seen: set[TileId] = set()
     for tile in candidates:

@@ -1,4 +1,4 @@
-"""What is known of a flight: whether its aircraft stands on the ground."""
+"""The recorded state of a flight: whether the aircraft is on the ground."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -14,8 +14,6 @@ _RECORD_BYTES_MAX = 65_536
 
 
 class FlightState(StrEnum):
-    """Where an aircraft is."""
-
     ON_GROUND = "on_ground"
     AIRBORNE = "airborne"
     UNKNOWN = "unknown"
@@ -23,24 +21,24 @@ class FlightState(StrEnum):
 
 @frozen(kw_only=True)
 class FlightRecord:
-    """What somebody, or something, recorded of a flight."""
+    """The state of a flight at one moment, as recorded by a person or a system."""
 
     flight_id: str = field(validator=name)
     state: FlightState = field(validator=instance(FlightState))
     recorded_at: datetime = field(validator=aware)
 
     def check_on_ground(self, flight_id: str | None = None) -> None:
-        """Refuse unless the aircraft has landed; a record of another flight proves nothing."""
+        """Raise unless the aircraft is on the ground. A record of another flight is rejected."""
         if flight_id is not None and self.flight_id != flight_id:
             raise FlightStateNotOnGroundError(
-                flight_id=flight_id, state=f"not known: the record is of {self.flight_id}"
+                flight_id=flight_id, state=f"unknown: the record is for flight {self.flight_id}"
             )
         if self.state is not FlightState.ON_GROUND:
             raise FlightStateNotOnGroundError(flight_id=self.flight_id, state=self.state.value)
 
     @classmethod
     def parse(cls, content: bytes) -> "FlightRecord":
-        """Read a flight record file."""
+        """Parse the contents of a flight record file."""
         found = parse_json(content, field=_PATH, bytes_max=_RECORD_BYTES_MAX)
         data = JsonObject.from_value(found, _PATH)
         with data.locate_errors():

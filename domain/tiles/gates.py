@@ -1,4 +1,4 @@
-"""The resolution gate: which ground sampling an operator accepts."""
+"""The resolution gate and the freshness gate: which imagery is accepted."""
 
 import math
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ MIN_M_PER_PX = 0.5
 
 
 class ResolutionVerdict(StrEnum):
-    """What the gate says about one tile."""
+    """The resolution gate's verdict on one tile."""
 
     ACCEPTED = "accepted"
     BELOW_MINIMUM = "below_minimum"
@@ -43,7 +43,9 @@ class ResolutionGate:
             )
 
     def judge(self, resolution_m_per_px: float) -> ResolutionVerdict:
-        """Judge one tile's resolution; what cannot be one is unreadable, and never accepted."""
+        """Judge one tile's resolution. A value that is not a positive finite number is
+        ``UNREADABLE``.
+        """
         if type(resolution_m_per_px) not in {int, float}:
             return ResolutionVerdict.UNREADABLE
         if not 0.0 < resolution_m_per_px < math.inf:  # false for NaN
@@ -56,19 +58,19 @@ class ResolutionGate:
 
 
 FUTURE_TOLERANCE = timedelta(days=1)
-"""How far a date may be ahead of us: clocks differ, and so do zones."""
-_DAYS_MAX = 36_525.0  # a century; keeps the arithmetic within what timedelta holds
+"""How far in the future a date may be, because clocks and time zones differ."""
+_DAYS_MAX = 36_525.0  # a century; keeps the arithmetic within the range of timedelta
 
 
 class SectorClass(StrEnum):
-    """How fast the ground truth changes where the tiles lie."""
+    """How fast the ground changes in the area of the tiles."""
 
     ACTIVE_CONFLICT = "active_conflict"
     STABLE_REAR = "stable_rear"
 
 
 class FreshnessLabel(StrEnum):
-    """What a stored tile is worth."""
+    """The freshness of a stored tile."""
 
     FRESH = "fresh"
     DOWNGRADED = "downgraded"
@@ -76,7 +78,7 @@ class FreshnessLabel(StrEnum):
 
 @frozen(kw_only=True)
 class FreshnessRule:
-    """The age at which imagery becomes stale, by sector, and how far a date may be ahead of us."""
+    """The age at which imagery becomes stale, by sector, and the tolerance for future dates."""
 
     active_conflict_max_age_days: float = field(
         default=183.0, converter=as_float, validator=number(0, _DAYS_MAX)
@@ -91,7 +93,7 @@ class FreshnessRule:
     )
 
     def max_age_days(self, sector: SectorClass) -> float:
-        """Return the age up to which a tile of this sector is fresh."""
+        """Return the maximum age of a fresh tile in this sector."""
         match sector:
             case SectorClass.ACTIVE_CONFLICT:
                 return self.active_conflict_max_age_days
@@ -103,13 +105,15 @@ class FreshnessRule:
     def judge(
         self, tile: TileId, sector: SectorClass, *, produced_at: datetime, now: datetime
     ) -> FreshnessLabel:
-        """Label a tile; a stale one is refused in active conflict and downgraded in the rear.
+        """Label a tile. A stale tile is rejected in active conflict and downgraded in the rear.
 
-        A date further ahead than the tolerance cannot be true, so it proves no freshness: stale.
+        A date beyond the future tolerance is wrong, so the tile is treated as stale.
         """
         check_aware(produced_at, field="produced_at")
         check_aware(now)
-        if not isinstance(sector, SectorClass):  # its text would pass some checks and not others
+        if not isinstance(
+            sector, SectorClass
+        ):  # a plain string would pass some comparisons but not others
             raise InvalidValueError(field="sector", value=sector, problem="must be a SectorClass")
         max_age_days = self.max_age_days(sector)
         earliest_age = timedelta(days=-self.future_tolerance_days)

@@ -1,4 +1,4 @@
-"""An area drawn elsewhere: the box around the polygons of a GeoJSON document (RFC 7946)."""
+"""The bounding box of the polygons of a GeoJSON document (RFC 7946)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
@@ -16,10 +16,10 @@ Position = tuple[float, float]
 
 
 def parse_geojson_bbox(content: bytes, *, field: str = "area") -> BBox:
-    """Return the smallest box that holds every polygon; what is no area is refused by its place.
+    """Return the smallest box that contains every polygon. Errors name the invalid member's path.
 
-    Polygons on both sides of the antimeridian give a box that crosses it, as RFC 7946 asks for an
-    area that was cut there.
+    Polygons on both sides of the antimeridian give a box that crosses it. RFC 7946 requires an area
+    that crosses the antimeridian to be cut there.
     """
     document = parse_json(content, field=field, bytes_max=GEOJSON_BYTES_MAX)
     spans: list[Position] = []
@@ -30,19 +30,19 @@ def parse_geojson_bbox(content: bytes, *, field: str = "area") -> BBox:
         latitudes = [position[1] for position in ring]
         south, north = min(south, *latitudes), max(north, *latitudes)
     if not spans:
-        _refuse(field, "no polygon", "holds no area")
+        _refuse(field, "no polygon", "contains no area")
     west, east = _find_enclosing_arc(spans)
     try:
         return BBox(west=west, south=south, east=east, north=north)
     except InvalidValueError as error:
-        _refuse(field, error.value, f"is no area: {error.problem}")
+        _refuse(field, error.value, f"is not a valid area: {error.problem}")
 
 
 def _find_enclosing_arc(spans: list[Position]) -> Position:
-    """Return west and east of what holds all spans.
+    """Return the west and east edges that enclose all spans.
 
-    That crosses the antimeridian only where half of the globe or more lies empty between them: a
-    wider box that crosses it would look like one with its sides swapped.
+    The result crosses the antimeridian only if the gap between spans is at least 180 degrees. A
+    wider crossing box would look like one with west and east swapped.
     """
     ordered = sorted(spans)
     west, reach = ordered[0]
@@ -54,7 +54,7 @@ def _find_enclosing_arc(spans: list[Position]) -> Position:
 
 
 def _iter_rings(value: Any, path: str) -> Iterator[list[Position]]:
-    """Yield the outer ring of every polygon; holes are inside of it."""
+    """Yield the outer ring of every polygon. Holes do not extend the box."""
     kind = _get_member(value, path, "type")
     match kind:
         case "FeatureCollection":
@@ -71,7 +71,7 @@ def _iter_rings(value: Any, path: str) -> Iterator[list[Position]]:
             _refuse(
                 f"{path}.type",
                 kind,
-                "is no area",
+                "is not an area",
                 remedy="use Polygon or MultiPolygon, by itself or in a Feature(Collection)",
             )
 
@@ -84,7 +84,7 @@ def _parse_outer_ring(polygon: JsonValue, path: str) -> list[Position]:
         _refuse(
             f"{path}[0]",
             f"{len(ring)} positions",
-            f"is no ring: it needs {RING_POSITIONS_MIN} positions, and to end where it begins",
+            f"is not a ring: it needs {RING_POSITIONS_MIN} positions, the last equal to the first",
         )
     return ring
 

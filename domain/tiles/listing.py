@@ -1,4 +1,4 @@
-"""The provider's listing of an area: its pages, and the limits on their number and content."""
+"""The provider's listing of an area: its pages, and limits on their number and size."""
 
 from attrs import define, field, frozen
 
@@ -10,7 +10,7 @@ from tileferry.domain.validation import integer
 
 @frozen(kw_only=True)
 class ListingPage:
-    """Some lines of a listing, and where it goes on."""
+    """One page of a listing, and the cursor of the next page."""
 
     tiles: tuple[TileSummary, ...]
     next: str | None
@@ -18,7 +18,7 @@ class ListingPage:
 
 @frozen(kw_only=True)
 class ListingLimits:
-    """How much a provider may list before it is taken for broken."""
+    """Limits beyond which a listing is treated as broken."""
 
     page_bytes_max: int = field(default=16 * 1024 * 1024, validator=integer(1))
     pages_max: int = field(default=100_000, validator=integer(1))
@@ -26,7 +26,7 @@ class ListingLimits:
 
 @define(kw_only=True)
 class ListingProgress:
-    """Follows a listing page by page, and ends one that would not end by itself."""
+    """Follows a listing page by page, and raises if the listing would not end."""
 
     coverage: TileCoverage
     limits: ListingLimits = field(factory=ListingLimits)
@@ -38,19 +38,21 @@ class ListingProgress:
         self._listed = TileSet(self.coverage)
 
     def add_page(self, page: ListingPage) -> list[TileSummary]:
-        """Return the tiles of a page that were not listed before; all must be of the area."""
+        """Return the tiles of a page that were not listed before; raise for a tile outside the
+        area.
+        """
         self._pages += 1
         if page.next is not None:
-            cursor = hash(page.next)  # a hundred thousand of them must not take up memory
+            cursor = hash(page.next)  # keep hashes only: there may be 100,000 cursors
             if cursor in self._cursors:
                 raise InvalidValueError(
-                    field="listing.next", value=page.next, problem="was given before: it goes round"
+                    field="listing.next", value=page.next, problem="is repeated: the listing loops"
                 )
             if self._pages >= self.limits.pages_max:
                 raise InvalidValueError(
                     field="listing.next",
                     value=page.next,
-                    problem=f"leads beyond {self.limits.pages_max} pages",
+                    problem=f"exceeds the limit of {self.limits.pages_max} pages",
                 )
             self._cursors.add(cursor)
         new = []
@@ -60,7 +62,7 @@ class ListingProgress:
                 raise InvalidValueError(
                     field="listing.tiles",
                     value=str(tile.tile_id),
-                    problem="is not of the area that was asked for",
+                    problem="is outside the requested area",
                 )
             if len(self._listed) > known:
                 new.append(tile)

@@ -1,4 +1,4 @@
-"""A tile in the cache: its metadata, its bytes' location and their digest."""
+"""Tile metadata, and the location and digest of a tile's bytes in the cache."""
 
 import math
 from datetime import UTC, datetime
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 TILE_BYTES_MAX = 64 * 1024 * 1024
-"""No tile is larger: what claims to be is refused before it is read."""
+"""The maximum size of a tile. A larger one is rejected before it is read."""
 
 
 BlobLocation: TypeAlias = tuple[int, int]
-"""Two numbers that the store assigns. Only the store interprets them; its index persists them."""
+"""Two numbers assigned by the store. Only the store interprets them; its index persists them."""
 
 
 @frozen(kw_only=True)
@@ -64,7 +64,7 @@ def _check_location(instance: object, attribute: "Attribute[Any]", value: object
         raise InvalidValueError(
             field=format_field_name(instance, attribute),
             value=value,
-            problem="must be two whole numbers of 0 or more",
+            problem="must be two integers, each 0 or more",
         )
 
 
@@ -85,17 +85,17 @@ def _first_status(instance: object, attribute: "Attribute[Any]", value: object) 
 
 @frozen(kw_only=True)
 class NewTile:
-    """A tile whose bytes are stored and which asks to become visible."""
+    """A tile whose bytes are stored but which is not visible yet."""
 
     tile_id: TileId
     flight_id: str
-    """The flight it was fetched for, or captured on."""
+    """The flight that it was downloaded for or captured by."""
     produced_at: datetime
     resolution_m_per_px: float = field(converter=as_float)
     sector_class: SectorClass
     blob: BlobRef
     voting_status: VotingStatus = VotingStatus.TRUSTED
-    """Trusted when it comes from the provider, pending when the aircraft captured it."""
+    """Trusted if it comes from the provider, pending if the aircraft captured it."""
 
     def __attrs_post_init__(self) -> None:
         if not (
@@ -125,7 +125,7 @@ _NEW_TILE_CHECKS = {
 
 @frozen(kw_only=True)
 class TileMetadata:
-    """A visible tile."""
+    """The metadata of a visible tile."""
 
     tile_id: TileId
     flight_id: str
@@ -141,19 +141,19 @@ class TileMetadata:
 
     @property
     def is_dated_ahead(self) -> bool:
-        """Whether its date lay ahead when it was stored, and so cannot be true."""
+        """Whether the date was in the future when the tile was stored, so must be wrong."""
         return self.produced_at > self.stored_at + FUTURE_TOLERANCE
 
     def yields_to(
         self, *, flight_id: str, produced_at: datetime, voting_status: VotingStatus, sha256: str
     ) -> bool:
-        """Tell whether a new version of this tile replaces it.
+        """Return whether a new version of this tile replaces it.
 
         The later production date wins. Of two equal dates the later arrival wins, so that a
         damaged tile can be repaired. A date that was in the future when its tile was stored is
-        wrong and wins nothing. A tile that waits for its upload is replaced only by a capture of
-        its own flight, and a tile that was given up only by a human. A capture whose bytes the
-        provider has already is not stored again: it would be sent twice.
+        wrong, so that tile always loses. A tile pending upload is replaced only by a capture of its
+        own flight. A tile in giveup is never replaced; an operator decides. A capture whose bytes
+        the provider already has is not stored again, because it would be uploaded twice.
         """
         if self.voting_status is VotingStatus.UPLOAD_GIVEUP:
             return False
@@ -167,7 +167,7 @@ class TileMetadata:
 
 
 def replaces(new: NewTile, existing: TileMetadata) -> bool:
-    """Tell whether ``new`` replaces ``existing``, which has the same id."""
+    """Return whether ``new`` replaces ``existing``, which has the same id."""
     return existing.yields_to(
         flight_id=new.flight_id,
         produced_at=new.produced_at,

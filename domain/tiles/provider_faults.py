@@ -1,4 +1,4 @@
-"""What can go wrong with a call to the provider, and which of it is worth another try."""
+"""Faults of provider calls, and which of them are retryable."""
 
 from enum import StrEnum
 
@@ -7,42 +7,44 @@ from tileferry.domain.retry.classify import ErrorClass, Final, RateLimited, Retr
 
 
 class ProviderFault(StrEnum):
-    """Why a call failed."""
+    """Why a provider call failed."""
 
     UNREACHABLE = "unreachable"
-    """No connection, or one that broke."""
+    """The connection failed or broke."""
     TIMED_OUT = "timed_out"
     TOO_SLOW = "too_slow"
     UNAVAILABLE = "unavailable"
-    """The provider says that it is at fault: 5xx."""
+    """The provider reports a server error: 5xx."""
     RATE_LIMITED = "rate_limited"
     TRUNCATED = "truncated"
     DAMAGED = "damaged"
-    """The bytes are not those that their digest names."""
+    """The bytes do not match their digest."""
     NOT_FOUND = "not_found"
     UNAUTHORIZED = "unauthorized"
     INSECURE = "insecure"
-    """TLS failed: the peer is not who it should be, or speaks no protocol that is safe."""
+    """TLS failed: the certificate is not valid for the host, or no safe protocol version is
+    available.
+    """
     REDIRECTED = "redirected"
     REFUSED = "refused"
-    """Any other answer that is our fault: 4xx."""
+    """Any other client error: 4xx."""
     SCHEMA = "schema"
-    """An answer in another form than agreed."""
+    """The response does not match the agreed schema."""
     TOO_LARGE = "too_large"
 
     @property
     def is_missing_tile(self) -> bool:
-        """Whether the provider is well and just does not have the tile."""
+        """Whether the provider works but does not have the tile."""
         return self is ProviderFault.NOT_FOUND
 
     @property
     def is_authentication(self) -> bool:
-        """Whether nothing can be fetched until somebody mends a key or a certificate."""
+        """Whether every call will fail until an operator fixes the key or the certificate."""
         return self in {ProviderFault.UNAUTHORIZED, ProviderFault.INSECURE}
 
     @property
     def concerns_one_tile(self) -> bool:
-        """Whether other tiles may well be fine."""
+        """Whether the fault may affect only this tile."""
         return self in _SINGLE_TILE_FAULTS
 
 
@@ -65,14 +67,14 @@ _TRANSIENT_FAULTS = {
 
 
 def classify_fault(fault: ProviderFault, retry_after_s: float | None = None) -> ErrorClass:
-    """Say whether another attempt may help."""
+    """Return whether a retry may help."""
     if fault is ProviderFault.RATE_LIMITED:
         return RateLimited(retry_after_s=retry_after_s)
     return Retryable() if fault in _TRANSIENT_FAULTS else Final()
 
 
 def fault_from_status(status: int) -> ProviderFault:
-    """Say what an answer that is no success means."""
+    """Return the fault for an HTTP status that does not mean success."""
     known = _BY_STATUS.get(status)
     if known is not None:
         return known
@@ -88,10 +90,11 @@ def should_abort_download(
     tiles_requested: int,
     max_failures_share: float | None,
 ) -> bool:
-    """Tell whether a tile that did not come ends the whole download.
+    """Return whether a failed tile aborts the whole download.
 
-    A refused key always does. Otherwise so many may fail as the operator allows; where nothing is
-    said, single tiles may, and an outage or a rate limit (``None``) is the end.
+    An authentication fault always does. Otherwise the operator's ``max_failures_share`` decides. If
+    it is not set, faults of single tiles are tolerated; an outage or a rate limit (``None``)
+    aborts.
     """
     if fault is not None and fault.is_authentication:
         return True
@@ -101,7 +104,7 @@ def should_abort_download(
 
 
 def classify_provider_error(error: BaseException) -> ErrorClass:
-    """Classify what a call to the provider raised; what is no fault of the provider is final."""
+    """Classify an exception raised by a provider call. Anything but a provider fault is final."""
     if isinstance(error, SatelliteProviderError) and error.fault is not None:
         return classify_fault(error.fault, error.retry_after_s)
     return Final()
@@ -109,7 +112,7 @@ def classify_provider_error(error: BaseException) -> ErrorClass:
 
 _CLIENT_ERRORS, _SERVER_ERRORS = 400, 500
 _BY_STATUS = {
-    204: ProviderFault.NOT_FOUND,  # how many tile servers say that there is no tile
+    204: ProviderFault.NOT_FOUND,  # the usual response of tile servers for a missing tile
     401: ProviderFault.UNAUTHORIZED,
     403: ProviderFault.UNAUTHORIZED,
     404: ProviderFault.NOT_FOUND,

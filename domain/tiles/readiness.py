@@ -1,4 +1,4 @@
-"""Whether an area is ready to be flown: what is wrong with its tiles, and GO or NO-GO."""
+"""Readiness of an area for a flight: the flaws of its tiles, and the GO or NO-GO verdict."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -22,7 +22,7 @@ _DAY = timedelta(days=1)
 
 
 class Flaw(StrEnum):
-    """What can be wrong with a tile of an area, the worst first."""
+    """The ways in which a tile of an area can be unfit, worst first."""
 
     DAMAGED = "damaged"
     HOLE = "hole"
@@ -32,27 +32,29 @@ class Flaw(StrEnum):
 
     @property
     def is_blocking(self) -> bool:
-        """Whether it keeps the aircraft on the ground; the rest is worth a warning."""
+        """Whether it causes NO-GO. Other flaws cause a warning."""
         return self is not Flaw.DOWNGRADED
 
     @property
     def meaning(self) -> str:
-        """What it says about a tile, for people."""
+        """A short description of the flaw, for people."""
         return _MEANINGS[self]
 
 
 _MEANINGS = {
-    Flaw.DAMAGED: "cannot be read as stored",
+    Flaw.DAMAGED: "damaged in the cache",
     Flaw.HOLE: "not in the cache",
     Flaw.STALE: "too old for the sector",
-    Flaw.SUB_SPEC: "of a resolution that is not accepted",
+    Flaw.SUB_SPEC: "outside the accepted resolution",
     Flaw.DOWNGRADED: "downgraded for age",
 }
 
 
 @frozen
 class Defect:
-    """One flaw of one tile: how bad it is among others of its kind, and what to tell people."""
+    """One flaw of one tile. ``severity`` ranks it among defects of the same flaw; ``detail`` is for
+    people.
+    """
 
     flaw: Flaw
     severity: float
@@ -61,12 +63,12 @@ class Defect:
 
 @frozen(kw_only=True)
 class FlightStandard:
-    """What the tiles of an area must be like on the day of the flight."""
+    """The requirements for the tiles of an area on the day of the flight."""
 
     sector: SectorClass = field(validator=instance(SectorClass))
     now: datetime = field(validator=aware)
     flown_at: datetime = field(validator=aware)
-    """When the tiles are needed: a tile that is fresh today may be stale by then."""
+    """The time of the flight. A tile that is fresh now may be stale by then."""
     holes_max: int = field(default=0, validator=integer(0))
     freshness: FreshnessRule = field(factory=FreshnessRule, validator=instance(FreshnessRule))
     resolution: ResolutionGate = field(factory=ResolutionGate, validator=instance(ResolutionGate))
@@ -76,12 +78,12 @@ class FlightStandard:
             raise InvalidValueError(
                 field="FlightStandard.flown_at",
                 value=self.flown_at.isoformat(),
-                problem=f"lies before now, {self.now.isoformat()}",
-                remedy="judge for today or a day to come",
+                problem=f"is in the past (now: {self.now.isoformat()})",
+                remedy="use today or a later day",
             )
 
     def find_defects(self, tile: TileMetadata) -> tuple[Defect, ...]:
-        """Return what is wrong with a tile, going by what is known of it."""
+        """Return the defects of a tile that its metadata shows."""
         age = self._check_age(tile)
         verdict = self.resolution.judge(tile.resolution_m_per_px)
         if verdict is ResolutionVerdict.ACCEPTED:
@@ -91,10 +93,10 @@ class FlightStandard:
 
     def _check_age(self, tile: TileMetadata) -> Defect | None:
         ahead = tile.stored_at - self.now
-        if ahead > FUTURE_TOLERANCE:  # then no age can be told: the clock was set back
+        if ahead > FUTURE_TOLERANCE:  # the clock was set back, so the age is unknown
             days = ahead / _DAY
             return Defect(
-                Flaw.STALE, days, f"stored {days:.0f} days after now: is the clock right?"
+                Flaw.STALE, days, f"stored {days:.0f} days in the future; check the clock"
             )
         try:
             label = self._label(tile)
@@ -103,11 +105,11 @@ class FlightStandard:
         if label is FreshnessLabel.DOWNGRADED:
             return self._build_age_defect(Flaw.DOWNGRADED, tile)
         if tile.freshness is FreshnessLabel.DOWNGRADED:
-            return Defect(Flaw.DOWNGRADED, 0.0, "was downgraded when it was stored")
+            return Defect(Flaw.DOWNGRADED, 0.0, "downgraded when it was stored")
         return None
 
     def _label(self, tile: TileMetadata) -> FreshnessLabel:
-        """Judge by the age at the flight; whether a date lies ahead of us is judged today."""
+        """Label by the age at the time of the flight; check for a future date against now."""
         label = self._label_at(tile, self.now)
         if label is FreshnessLabel.FRESH and self.flown_at != self.now:
             return self._label_at(tile, self.flown_at)
@@ -125,7 +127,7 @@ class FlightStandard:
             detail = f"{age_days:.0f} days old, {allowed_days:g} allowed"
             return Defect(flaw, age_days - allowed_days, detail)
         ahead_days = (tile.produced_at - self.now) / _DAY
-        return Defect(flaw, ahead_days, f"dated {ahead_days:.0f} days ahead of now")
+        return Defect(flaw, ahead_days, f"dated {ahead_days:.0f} days in the future")
 
     def _build_resolution_defect(self, m_per_px: float, verdict: ResolutionVerdict) -> Defect:
         detail = f"{m_per_px:g} m/px, {verdict.value.replace('_', ' ')}"
@@ -136,14 +138,14 @@ class FlightStandard:
 
 @frozen(kw_only=True)
 class ReadinessCount:
-    """How many tiles an area has, or one zoom level of it, and how many have which flaw."""
+    """The number of tiles of an area or of one zoom level, in total and by flaw."""
 
     tiles: int = field(validator=integer(0))
     flaws: Mapping[Flaw, int]
 
     @property
     def present(self) -> int:
-        """How many are in the cache, whatever their state."""
+        """The number of tiles in the cache, with or without flaws."""
         return self.tiles - self.flaws[Flaw.HOLE]
 
     def __add__(self, other: "ReadinessCount") -> "ReadinessCount":
@@ -158,14 +160,13 @@ NO_TILES = ReadinessCount(tiles=0, flaws=dict.fromkeys(Flaw, 0))
 
 @frozen(kw_only=True)
 class ReadinessVerdict:
-    """GO or NO-GO, with what speaks against it and what is only to be known."""
+    """GO or NO-GO, with the reasons for NO-GO and the warnings."""
 
     reasons: tuple[str, ...]
     warnings: tuple[str, ...]
 
     @property
     def is_go(self) -> bool:
-        """Whether nothing speaks against the flight."""
         return not self.reasons
 
     def __str__(self) -> str:
@@ -173,9 +174,9 @@ class ReadinessVerdict:
 
 
 def judge_area(by_zoom: Mapping[int, ReadinessCount], standard: FlightStandard) -> ReadinessVerdict:
-    """Decide: one damaged, stale or sub-spec tile is NO-GO, and so is a hole more than allowed.
+    """Return NO-GO if any tile is damaged, stale or sub-spec, or if there are too many holes.
 
-    A zoom level of which nothing is there is never ready, however many holes are allowed.
+    A zoom level without any tile is always NO-GO, regardless of ``holes_max``.
     """
     reasons: list[str] = []
     warnings: list[str] = []
@@ -189,7 +190,7 @@ def judge_area(by_zoom: Mapping[int, ReadinessCount], standard: FlightStandard) 
             says += f", {standard.holes_max:,} allowed"
             empty = [zoom for zoom, level in by_zoom.items() if level.tiles and not level.present]
             if empty:
-                says += f"; nothing at all of zoom {', '.join(map(str, empty))}"
+                says += f"; no tiles at zoom {', '.join(map(str, empty))}"
             grounds = tiles > standard.holes_max or bool(empty)
         else:
             grounds = flaw.is_blocking

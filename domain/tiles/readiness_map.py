@@ -1,4 +1,4 @@
-"""What is wrong where in an area: one byte a tile, whatever there is to say about it."""
+"""A map of the flaws of an area, stored as one byte per tile."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -11,11 +11,13 @@ from tileferry.domain.tiles.coverage import TileCoverage, TileRange, check_area_
 from tileferry.domain.tiles.readiness import NO_TILES, Flaw, ReadinessCount
 from tileferry.domain.tiles.tile_id import TileId
 
-REGIONS_MIN = 2  # what crosses the antimeridian has two parts, and they cannot be one rectangle
+REGIONS_MIN = (
+    2  # an area that crosses the antimeridian has two parts, which cannot form one rectangle
+)
 _PRESENT = 1
 _BITS = {Flaw.DAMAGED: 2, Flaw.STALE: 4, Flaw.SUB_SPEC: 8, Flaw.DOWNGRADED: 16}
 _MARKS = [0, *range(_PRESENT, 32, 2)]
-"""Every mark a tile can have: none for a hole, or present and any of the bits."""
+"""All possible marks of a tile: 0 for a hole, or the present bit with any flaw bits."""
 _RUN = re.compile(rb"\x01+")
 
 
@@ -24,7 +26,7 @@ def _has_flaw(mark: int, flaw: Flaw) -> bool:
 
 
 def _rank(mark: int) -> int:
-    """Return how bad the worst is that a mark says; 0 for nothing."""
+    """Return the rank of the worst flaw in a mark; 0 if there is none."""
     return max((len(Flaw) - n for n, flaw in enumerate(Flaw) if _has_flaw(mark, flaw)), default=0)
 
 
@@ -35,7 +37,7 @@ _FLAW_BY_RANK = (None, *reversed(Flaw))
 
 @frozen(kw_only=True)
 class FlawRegion:
-    """A rectangle with a flaw: all of its tiles have it, or when drawn coarsely some of them."""
+    """A rectangle of tiles with a flaw. All of its tiles have it, or some if drawn coarsely."""
 
     flaw: Flaw
     tiles: TileRange
@@ -43,17 +45,17 @@ class FlawRegion:
 
     @property
     def is_exact(self) -> bool:
-        """Whether every tile in it has the flaw."""
+        """Whether every tile of the rectangle has the flaw."""
         return self.flawed == self.tiles.count
 
 
 @frozen(kw_only=True)
 class MapPreview:
-    """A zoom level in few cells, north up and west left; a cell shows the worst of its tiles."""
+    """A zoom level drawn in few cells, north up and west left. A cell shows its worst flaw."""
 
     zoom: int
     side: int
-    """How many tiles a cell is wide and high."""
+    """The width and height of a cell, in tiles."""
     rows: tuple[tuple[Flaw | None, ...], ...]
 
 
@@ -90,7 +92,7 @@ class _Grid:
         )
 
     def find_regions(self, flaw: Flaw, side: int) -> Iterator[FlawRegion]:
-        """Yield rectangles of blocks that have the flaw, each as wide as it goes."""
+        """Yield rectangles of blocks that have the flaw, each as wide as possible."""
         begun: dict[tuple[int, int], int] = {}
         for x in range(self.tiles.x_min, self.tiles.x_max + 1, side):
             spans = self._find_spans(flaw, x, side)
@@ -102,7 +104,7 @@ class _Grid:
             yield self._build_region(flaw, x, self.tiles.x_max, span)
 
     def _find_spans(self, flaw: Flaw, x: int, side: int) -> list[tuple[int, int]]:
-        """Return from where to where, in rows, a column of blocks has the flaw."""
+        """Return the row spans in which a column of blocks has the flaw."""
         merged = 0
         for column in self.columns(x, side):
             merged |= int.from_bytes(column.translate(_HAS[flaw]), "big")
@@ -110,7 +112,7 @@ class _Grid:
         for run in _RUN.finditer(merged.to_bytes(self.height, "big")):
             begin = run.start() // side * side
             end = min(-(-run.end() // side) * side, self.height)
-            if spans and begin <= spans[-1][1]:  # they share a block, or their blocks touch
+            if spans and begin <= spans[-1][1]:  # the spans share a block, or their blocks touch
                 begin, _ = spans.pop()
             spans.append((begin, end))
         return spans
@@ -134,7 +136,7 @@ class _Grid:
         )
 
     def build_cells(self, side: int) -> list[list[Flaw | None]]:
-        """Return columns of cells, each with the worst of its tiles."""
+        """Return columns of cells, each with the worst flaw of its tiles."""
         return [
             self._build_cell_column(x, side)
             for x in range(self.tiles.x_min, self.tiles.x_max + 1, side)
@@ -151,7 +153,7 @@ class _Grid:
 
 @define
 class ReadinessMap:
-    """What was found of each tile of an area, of one source. A tile never marked is a hole."""
+    """The flaws of the tiles of an area, for one source. A tile that was never marked is a hole."""
 
     coverage: TileCoverage
     _grids: dict[int, list[_Grid]] = field(factory=dict, init=False)
@@ -162,7 +164,7 @@ class ReadinessMap:
             self._grids.setdefault(tiles.zoom, []).append(_Grid(tiles, bytearray(tiles.count)))
 
     def mark(self, tile: TileId, flaws: Iterable[Flaw]) -> bool:
-        """Note that a tile is there, and what is wrong with it; tell whether it is of the area."""
+        """Mark a tile as present with these flaws; return whether it is in the area."""
         for grid in self._grids.get(tile.zoom, ()):
             if grid.tiles.contains(tile):
                 grid.marks[grid.index(tile)] |= _PRESENT
@@ -172,17 +174,17 @@ class ReadinessMap:
         return False
 
     def count_by_zoom(self) -> dict[int, ReadinessCount]:
-        """Return how many tiles each zoom level has, and how many have which flaw."""
+        """Return the tile counts of each zoom level, in total and by flaw."""
         return {
             zoom: sum((grid.count() for grid in grids), NO_TILES)
             for zoom, grids in self._grids.items()
         }
 
     def find_regions(self, zoom: int, flaw: Flaw, *, limit: int) -> list[FlawRegion]:
-        """Return where a flaw is, in at most ``limit`` rectangles.
+        """Return the regions with a flaw as at most ``limit`` rectangles.
 
-        When there would be more, neighbours within ever larger blocks are drawn as one: the result
-        covers every flawed tile, and says how many it really has.
+        If there are more, neighbours are merged into larger and larger blocks. The result still
+        covers every tile with the flaw, and ``flawed`` is the exact count.
         """
         if limit < REGIONS_MIN:
             raise InvalidValueError(
@@ -197,10 +199,10 @@ class ReadinessMap:
             side *= 2
 
     def draw_preview(self, zoom: int, *, columns_max: int, rows_max: int) -> MapPreview:
-        """Draw a zoom level in so few cells."""
+        """Draw a zoom level in at most ``columns_max`` by ``rows_max`` cells."""
         grids = self._grids[zoom]
         if self.coverage.bbox.crosses_antimeridian:
-            grids = grids[::-1]  # the part that ends at 180 degrees lies west of the other
+            grids = grids[::-1]  # the part that ends at 180 degrees is west of the other
         side = 1
         while (
             sum(-(-grid.width // side) for grid in grids) > max(columns_max, len(grids))

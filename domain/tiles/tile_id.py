@@ -1,4 +1,4 @@
-"""The identity of a tile: a source and three small integers, never somebody else's string."""
+"""The identity of a tile: a source and three integers. It never contains unchecked text."""
 
 import re
 from collections.abc import Iterable
@@ -19,14 +19,14 @@ _CANONICAL = re.compile(
 )
 
 
-@lru_cache(maxsize=256)  # few sources, millions of tiles: the pattern would cost a third of a tile
+@lru_cache(maxsize=256)  # few sources, millions of tiles: matching each would add a third
 def _is_source(source: str) -> bool:
     return is_name(source) and source == source.lower()
 
 
 @frozen(kw_only=True, order=True, weakref_slot=False)
 class TileId:
-    """One Web Mercator tile of one source; sorts by source, zoom, column, row."""
+    """One Web Mercator tile of one source. Sorts by source, zoom, column, row."""
 
     source: str
     zoom: int
@@ -34,7 +34,7 @@ class TileId:
     y: int
 
     def __attrs_post_init__(self) -> None:
-        # One expression instead of a validator per field: areas have millions of tiles.
+        # One expression instead of a validator per field, for speed: areas have millions of tiles.
         zoom, x, y = self.zoom, self.x, self.y
         if not (
             type(zoom) is int
@@ -53,20 +53,20 @@ class TileId:
 
     @classmethod
     def parse(cls, text: str) -> "TileId":
-        """Read the canonical form ``source/z/x/y``, and no other."""
+        """Parse the canonical form ``source/z/x/y``; reject any other form."""
         match = _CANONICAL.fullmatch(text) if type(text) is str else None
         if match is None:
             raise InvalidValueError(
                 field="TileId",
                 value=text,
                 problem="is not of the form source/z/x/y",
-                remedy="a lower-case source, then plain decimal numbers without leading zeros",
+                remedy="use a lower-case source, then decimal numbers without leading zeros",
             )
         source, zoom, x, y = match.groups()
         return cls(source=source, zoom=int(zoom), x=int(x), y=int(y))
 
     def _refuse(self) -> NoReturn:
-        """Say which field is wrong; off the fast path."""
+        """Raise an error that names the invalid field. Kept out of the fast path."""
         check_source(self.source, field="TileId.source")
         check_zoom(self.zoom, field="TileId.zoom")
         tiles = 1 << self.zoom
@@ -79,20 +79,19 @@ class TileId:
 
 
 def check_source(source: str, *, field: str = "source") -> str:
-    """Return ``source`` when it is a name that tiles can have."""
+    """Return ``source`` if it is a valid source name; raise otherwise."""
     if not (type(source) is str and _is_source(source)):
         raise InvalidValueError(
             field=field,
             value=source,
             problem="is not a plain lower-case name",
-            remedy=f"use 1 to {NAME_CHARS_MAX} characters from a-z 0-9 . _ - and start with a "
-            "letter or digit",
+            remedy=f"use 1 to {NAME_CHARS_MAX} of a-z 0-9 . _ -, starting with a letter or digit",
         )
     return source
 
 
 def check_zoom(zoom: int, *, field: str = "zoom") -> int:
-    """Return ``zoom`` when it is a level that tiles come in."""
+    """Return ``zoom`` if it is a valid zoom level; raise otherwise."""
     if not (type(zoom) is int and 0 <= zoom <= ZOOM_MAX):
         raise InvalidValueError(
             field=field, value=zoom, problem=f"must be a whole number from 0 to {ZOOM_MAX}"
@@ -101,12 +100,12 @@ def check_zoom(zoom: int, *, field: str = "zoom") -> int:
 
 
 def normalize_zooms(zooms: Iterable[int]) -> tuple[int, ...]:
-    """Return the levels in ascending order, each once; there must be one at least."""
+    """Return the distinct levels in ascending order; raise if there are none."""
     if not isinstance(zooms, Iterable):
         raise InvalidValueError(field="zoom_levels", value=zooms, problem="must be a list")
     levels = tuple(sorted({check_zoom(zoom, field="zoom_levels") for zoom in zooms}))
     if not levels:
         raise InvalidValueError(
-            field="zoom_levels", value=levels, problem="must name one zoom level at least"
+            field="zoom_levels", value=levels, problem="must have at least one zoom level"
         )
     return levels

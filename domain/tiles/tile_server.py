@@ -1,4 +1,4 @@
-"""Downloading many tiles from a server that serves everybody: who forbids it, who must be asked."""
+"""Public tile servers (XYZ): whether bulk downloads are permitted, and how an area is listed."""
 
 from datetime import UTC, date, datetime, time
 from hashlib import sha256
@@ -20,15 +20,16 @@ from tileferry.domain.validation import instance, integer, text
 
 @frozen(kw_only=True)
 class BulkDownloadBan:
-    """Hosts whose terms forbid it, whatever anybody acknowledges."""
+    """Hosts whose terms forbid bulk downloads. An acknowledgement does not lift the ban."""
 
     hosts: tuple[str, ...]
-    """Each with all hosts below it; ``name.*`` is a name in every country."""
+    """Host names, including their subdomains. ``name.*`` matches the name under any top-level
+    domain.
+    """
     why: str
     read: str
 
     def covers(self, host: str) -> bool:
-        """Tell whether a host is one of these."""
         labels = host.split(".")
         owner = labels[-3:-2] if labels[-2:-1] in (["co"], ["com"]) else labels[-2:-1]
         return any(
@@ -47,38 +48,38 @@ BULK_DOWNLOAD_BANS = (
     ),
     BulkDownloadBan(
         hosts=("maps.wikimedia.org",),
-        why="the terms of Wikimedia Maps forbid downloading areas for offline use, and services of "
-        "others",
+        why="the terms of Wikimedia Maps forbid downloading areas for offline use, and third-party "
+        "services",
         read="https://foundation.wikimedia.org/wiki/Policy:Maps_Terms_of_Use",
     ),
     BulkDownloadBan(
         hosts=("google.*", "googleapis.com"),
-        why="the terms of Google Maps forbid to fetch tiles in advance and to store them",
+        why="the terms of Google Maps forbid prefetching and storing tiles",
         read="https://cloud.google.com/maps-platform/terms",
     ),
 )
 
 
 def check_bulk_policy(host: str, *, host_and_port: str, acknowledged_for: str | None) -> None:
-    """Refuse a host that forbids bulk downloads, or that nobody has said they may ask for many."""
+    """Raise if the host forbids bulk downloads, or if its policy was not acknowledged."""
     what = f"downloading in bulk from {host_and_port}"
     for known in BULK_DOWNLOAD_BANS:
         if known.covers(host):
             raise NotPermittedError(
                 what=what,
                 problem=f"{known.why}, see {known.read}",
-                remedy="use a server of your own, or one whose terms allow it",
+                remedy="use your own server, or one whose terms allow it",
             )
     if acknowledged_for is None or acknowledged_for.strip().lower() != host_and_port:
         said = (
             "its policy on bulk downloads is not acknowledged"
             if acknowledged_for is None
-            else f"xyz.bulk_download_acknowledged_for is {acknowledged_for!r}, another host"
+            else f"xyz.bulk_download_acknowledged_for is set for another host, {acknowledged_for!r}"
         )
         raise NotPermittedError(
             what=what,
             problem=said,
-            remedy="read that server's terms of use and its policy on bulk downloads; if they "
+            remedy="read the server's terms of use and bulk download policy; if they "
             f'allow you to, set xyz.bulk_download_acknowledged_for = "{host_and_port}"',
         )
 
@@ -86,23 +87,23 @@ def check_bulk_policy(host: str, *, host_and_port: str, acknowledged_for: str | 
 ESTIMATED_TILE_BYTES = 25_000
 TILES_PER_DOWNLOAD = 100_000
 REQUESTS_PER_S = 5.0
-"""What is usual where nothing is said: little enough for a server that serves many."""
+"""The default rate, low enough for a server with many users."""
 PAGE_TILES = 1_000
 _CURSOR_DIGITS_MAX = len(str(AREA_TILES_MAX))
 
 
 @frozen(kw_only=True)
 class TileServer:
-    """Serves pictures and says nothing of them: neither what there is, nor how old it is."""
+    """A server that delivers images without a listing, dates or other metadata."""
 
     template: TileTemplate = field(validator=instance(TileTemplate))
     attribution: str = field(validator=text)
-    """Who is to be named wherever the pictures are shown."""
+    """The credit to show with the images."""
     licence: str = field(validator=text)
     imagery_date: date = field(validator=instance(date))
-    """When the pictures were taken. ``Last-Modified`` says when a file was written, not that."""
+    """When the images were taken. ``Last-Modified`` is not used: it is the date of the file."""
     acknowledged_for: str | None = None
-    """The host whose policy on bulk downloads was read, and allows them."""
+    """The host whose bulk download policy the operator has read and found to permit this use."""
     estimated_tile_bytes: int = field(
         default=ESTIMATED_TILE_BYTES, validator=integer(1, TILE_BYTES_MAX)
     )
@@ -112,7 +113,7 @@ class TileServer:
     spacing: RequestSpacing = field(factory=lambda: RequestSpacing(max_per_s=REQUESTS_PER_S))
 
     def check_permitted(self) -> None:
-        """Refuse a server that must not be asked for many tiles."""
+        """Raise if bulk downloads from this server are not permitted."""
         check_bulk_policy(
             self.template.host,
             host_and_port=self.template.host_and_port,
@@ -120,19 +121,19 @@ class TileServer:
         )
 
     def compute_identity(self, key: str) -> str:
-        """Return what tells downloads from two servers, or with two keys, or of two dates apart."""
+        """Return a hash that differs between servers, keys and imagery dates."""
         said = f"{self.template.text}|{self.imagery_date.isoformat()}|{key}"
         return sha256(said.encode()).hexdigest()
 
     def list_page(self, coverage: TileCoverage, cursor: str | None, *, source: str) -> ListingPage:
-        """Return a page of what an area consists of; whether it is all there, fetching shows."""
+        """Return one page of all tiles of the area. The server may not have every one of them."""
         count = coverage.count
         if count > self.max_tiles_per_download:
             raise NotPermittedError(
                 what=f"downloading {count:,} tiles from {self.template.host_and_port}",
                 problem=f"xyz.max_tiles_per_download is {self.max_tiles_per_download:,}",
-                remedy="ask for a smaller area or fewer zoom levels; or raise it, if that server's "
-                "policy allows so many",
+                remedy="request a smaller area or fewer zoom levels, or raise it if the server's "
+                "policy allows it",
             )
         start = _parse_cursor(cursor, count)
         tiles = islice(coverage.tiles(source, start=start), PAGE_TILES)
@@ -151,7 +152,7 @@ class TileServer:
 
 
 def _parse_cursor(cursor: str | None, count: int) -> int:
-    """Read a cursor, which is the number of the next tile."""
+    """Parse a cursor: the index of the next tile."""
     if cursor is None:
         return 0
     plain = cursor.isascii() and cursor.isdigit() and len(cursor) <= _CURSOR_DIGITS_MAX

@@ -1,4 +1,4 @@
-"""The address of a plain tile server, with places for a tile's numbers: ``…/{z}/{x}/{y}.png``."""
+"""The URL template of a tile server: ``…/{z}/{x}/{y}.png``."""
 
 import re
 from collections.abc import Mapping
@@ -31,13 +31,13 @@ _KEY_NAMES = re.compile(
     r"[?&](?:api[_-]?key|key|(?:access[_-]?)?token|secret|sig|signature)=(?!\{api_key\}(?:&|$))",
     re.IGNORECASE,
 )
-# What stands in an address as it is. Then there is one form of a key to keep out of every text.
+# Characters that need no escaping in a URL. A key then has only one form to redact.
 _KEY = re.compile(r"[A-Za-z0-9._~-]{1,4096}", re.ASCII)
 
 
 @frozen
 class TileTemplate:
-    """A template that was checked: it has a place for each number, and none that is not known."""
+    """A valid template: it has every required placeholder and no unknown one."""
 
     text: str
     _parts: Mapping[str, str] = field(init=False, repr=False, eq=False)
@@ -47,21 +47,21 @@ class TileTemplate:
         _check_places(self.text)
         found = _FORM.fullmatch(self.text) if len(self.text) <= _CHARS_MAX else None
         if found is None:
-            # It is not shown: what is no address may hold anything, also a key.
-            raise _build_error("is not the address of a tile server", f"write it as {EXAMPLE}")
+            # The error does not show the value: invalid text may contain a key.
+            raise _build_error("is not the URL of a tile server", f"write it as {EXAMPLE}")
         port = found["port"] or ":0"
         if not is_host(found["host"].strip("[]")) or int(port[1:]) > PORT_MAX:
-            raise _build_error("names a host or a port that cannot be", f"write it as {EXAMPLE}")
+            raise _build_error("has an invalid host or port", f"write it as {EXAMPLE}")
         if found["scheme"] == "http" and not is_loopback(found["host"].strip("[]")):
             raise _build_error(
-                f"would ask {found['host']} over plain http",
-                "use https; http is for this machine only",
+                f"would connect to {found['host']} over plain http",
+                "use https; http is allowed for this machine only",
             )
         if _KEY_NAMES.search(self.text):
             raise _build_error(
-                "seems to contain an API key, which would appear in logs",
-                f"replace it by {KEY_PLACE}, and set the key in TILEFERRY_C11_SERVICE_API_KEY or "
-                "in a file with mode 0600 that c11.service_api_key_file names",
+                "seems to contain a key, which would appear in logs",
+                f"replace it with {KEY_PLACE}, and put the key into a file with mode 0600 that "
+                "c11.service_api_key_file names, or into TILEFERRY_C11_SERVICE_API_KEY",
             )
         return found.groupdict(default="")
 
@@ -72,19 +72,19 @@ class TileTemplate:
 
     @property
     def host(self) -> str:
-        """The host alone, in the one form in which hosts are compared."""
+        """The host in the form used for comparison: lower case, without a trailing dot."""
         return self._parts["host"].lower().rstrip(".")
 
     @property
     def host_and_port(self) -> str:
-        """Who is asked: the host, and its port where one is given."""
+        """The host, and the port if the template has one."""
         return f"{self.host}{self._parts['port']}"
 
     @property
     def source(self) -> str:
-        """Under which source its tiles are kept where nobody has chosen one: one of its own.
+        """The default source name for this server's tiles.
 
-        Otherwise its pictures would take the place of a provider's, and bear one name with them.
+        It is specific to the server, so that its tiles never replace those of a provider.
         """
         plain = f"{_SOURCE_PREFIX}{self.host_and_port}"
         if is_name(plain):
@@ -95,23 +95,23 @@ class TileTemplate:
 
     @property
     def has_key(self) -> bool:
-        """Whether the key is part of the address."""
+        """Whether the URL contains the key."""
         return KEY_PLACE in self.text
 
     def build_path(self, tile: TileId, *, key: str = HIDDEN_KEY) -> str:
-        """Return a tile's path and query; without a key it is fit to be shown."""
+        """Return a tile's path and query. Without ``key`` the result is safe to show."""
         south_up = (1 << tile.zoom) - 1 - tile.y
         values = {"z": tile.zoom, "x": tile.x, "y": tile.y, "-y": south_up, "api_key": key}
         return _PLACE.sub(lambda place: str(values[place[1]]), self._parts["path"])
 
     def check_key(self, key: str) -> None:
-        """Refuse a key that cannot stand in an address as it is."""
+        """Reject a key that would need escaping in the URL."""
         if self.has_key and not _KEY.fullmatch(key):
             raise InvalidValueError(
                 field="c11.service_api_key",
                 value="***",
-                problem="has characters that cannot stand in an address as they are",
-                remedy="use A-Z a-z 0-9 . _ ~ - only; ask the server's operator for such a key",
+                problem="has characters that need escaping in a URL",
+                remedy="use only A-Z a-z 0-9 . _ ~ -; ask the server's operator for such a key",
             )
 
 
@@ -120,17 +120,17 @@ def _check_places(text: str) -> None:
     for place in places:
         if place not in _PLACES:
             raise _build_error(
-                f"has a placeholder that is not known, {{{place}}}",
-                f"known are {', '.join(f'{{{known}}}' for known in _PLACES)}; {EXAMPLE}",
+                f"has an unknown placeholder, {{{place}}}",
+                f"use {', '.join(f'{{{known}}}' for known in _PLACES)}; {EXAMPLE}",
             )
     if "{" in (rest := _PLACE.sub("", text)) or "}" in rest:
-        raise _build_error("has a brace without its partner", f"write it as {EXAMPLE}")
+        raise _build_error("has an unmatched brace", f"write it as {EXAMPLE}")
     for wanted in ("z", "x"):
         if wanted not in places:
-            raise _build_error(f"has no place for {{{wanted}}}", f"write it as {EXAMPLE}")
+            raise _build_error(f"has no {{{wanted}}} placeholder", f"write it as {EXAMPLE}")
     if ("y" in places) == ("-y" in places):
         raise _build_error(
-            "must have a place for either {y} or {-y}",
+            "must have either a {y} or a {-y} placeholder",
             "{y} counts rows from the north, {-y} from the south, as TMS does",
         )
 

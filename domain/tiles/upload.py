@@ -1,4 +1,4 @@
-"""Uploads: the request, what the provider said of each tile, and the report of one pass."""
+"""Uploads: the request, the status of each tile, and the reports of a pass and of a call."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -15,7 +15,7 @@ _SECONDS_MAX = 10**12
 
 @frozen(kw_only=True)
 class UploadRequest:
-    """Upload what a flight captured and has not delivered yet."""
+    """A request to upload the pending captures of a flight."""
 
     flight_id: str = field(validator=name)
 
@@ -29,17 +29,17 @@ class UploadOutcome(StrEnum):
 
 
 class TileUploadStatus(StrEnum):
-    """What became of one tile: the provider's answer, or that it was never asked."""
+    """The result for one tile: the provider's response, or that the tile could not be sent."""
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
     REJECTED = "rejected"
     UNREADABLE = "unreadable"
-    """The cache does not give its bytes: it was not sent, and is no answer of the provider's."""
+    """The cache could not read the tile, so it was not sent."""
 
     @property
     def acknowledged(self) -> bool:
-        """Whether the provider has the tile, be it since now or from before."""
+        """Whether the provider has the tile, from this upload or an earlier one."""
         return self in (TileUploadStatus.ACCEPTED, TileUploadStatus.DUPLICATE)
 
 
@@ -49,21 +49,21 @@ def _sanitize_reason(reason: str | None) -> str | None:
 
 @frozen(kw_only=True, weakref_slot=False)  # a report has one for each tile of a flight
 class PerTileStatus:
-    """One tile's answer."""
+    """The upload status of one tile."""
 
     tile_id: TileId = field(validator=instance(TileId))
     status: TileUploadStatus = field(validator=instance(TileUploadStatus))
     reason: str | None = field(
         default=None, converter=_sanitize_reason, validator=validators.optional(instance(str))
     )
-    """What the provider said, or what is wrong in the cache; safe for a terminal, log and audit."""
+    """The provider's reason or the cache's fault, sanitized for terminals, logs and the audit."""
     attempt: str | None = field(default=None, validator=validators.optional(instance(str)))
-    """Which attempt was rejected: reported again after a crash, it is counted once."""
+    """The id of the rejected attempt. It is counted once, even if reported again after a crash."""
 
 
 @frozen(kw_only=True)
 class UploadBatchReport:
-    """The result of an upload: of one pass, or of a call with all its retries."""
+    """The result of one upload pass, or of a call with all its retries."""
 
     flight_id: str = field(validator=name)
     outcome: UploadOutcome = field(validator=instance(UploadOutcome))
@@ -79,29 +79,29 @@ class UploadBatchReport:
             raise InvalidValueError(
                 field="UploadBatchReport.per_tile_status",
                 value=len(self.per_tile_status),
-                problem="names a tile twice",
+                problem="contains a tile twice",
             )
         left = len(self.per_tile_status) - self.tiles_acknowledged + self.tiles_given_up
         if self.outcome is UploadOutcome.SUCCESS and left:
             raise InvalidValueError(
                 field="UploadBatchReport.outcome",
                 value=self.outcome.value,
-                problem=f"cannot be: {left} tiles were rejected, unreadable or given up",
+                problem=f"cannot be success: {left} tiles were rejected, unreadable or given up",
             )
 
     @property
     def tiles_acknowledged(self) -> int:
-        """How many tiles the provider has."""
         return sum(entry.status.acknowledged for entry in self.per_tile_status)
 
     @property
     def tiles_rejected(self) -> int:
-        """How many tiles it refused."""
         return self._count(TileUploadStatus.REJECTED)
 
     @property
     def tiles_unreadable(self) -> int:
-        """How many tiles the cache could not give: they were not sent, and still wait."""
+        """The number of tiles that the cache could not read. They were not sent and are still
+        pending.
+        """
         return self._count(TileUploadStatus.UNREADABLE)
 
     def _count(self, status: TileUploadStatus) -> int:
@@ -111,10 +111,11 @@ class UploadBatchReport:
     def from_statuses(
         cls, flight_id: str, statuses: Iterable[PerTileStatus]
     ) -> "UploadBatchReport":
-        """Report a pass that was carried out.
+        """Build the report of a completed pass.
 
-        Any tile that is left makes it partial, also when all are: each may still have a try.
-        Failure is for an uploader that could not carry its pass out, and is said explicitly.
+        The outcome is partial if any tile is not acknowledged, even if none is, because each may
+        still be retried. Failure is for a pass that could not be completed; the uploader sets it
+        explicitly.
         """
         entries = tuple(statuses)
         left = any(not entry.status.acknowledged for entry in entries)
@@ -123,7 +124,7 @@ class UploadBatchReport:
 
 
 def compute_next_retry_hint(now_s: float, backoff_cap_s: float) -> float:
-    """Return when an operator should upload again after the retries of a call are used up."""
+    """Return when an operator should upload again after a call has used up its retries."""
     for field_name, value in (("now_s", now_s), ("backoff_cap_s", backoff_cap_s)):
         if not 0.0 <= value <= _SECONDS_MAX:  # false for NaN
             raise InvalidValueError(
@@ -134,7 +135,7 @@ def compute_next_retry_hint(now_s: float, backoff_cap_s: float) -> float:
 
 @define(kw_only=True)
 class UploadPasses:
-    """The passes of one call so far: memory for each tile once, work for each answer once."""
+    """Merges the passes of one call. Keeps one entry per tile, and handles each status once."""
 
     _statuses: dict[TileId, PerTileStatus] = field(factory=dict, init=False)
     _last: UploadBatchReport | None = field(default=None, init=False)
@@ -143,10 +144,10 @@ class UploadPasses:
     _inner_retries: int = field(default=0, init=False)
 
     def add(self, report: UploadBatchReport) -> None:
-        """Take in the next pass.
+        """Add the next pass.
 
-        The latest answer for a tile stands, except that what was acknowledged stays so: the
-        provider has the tile.
+        The latest status of a tile counts, but an acknowledged tile stays acknowledged: the
+        provider has it.
         """
         if self._last is not None and report.flight_id != self._last.flight_id:
             raise MisuseError(
@@ -164,7 +165,7 @@ class UploadPasses:
         self._inner_retries += report.retry_count
 
     def build_report(self, *, next_retry_at_s: float | None = None) -> UploadBatchReport:
-        """Return the call's report; a single pass is reported as it was."""
+        """Return the report of the call. A single pass is returned unchanged."""
         if self._last is None:
             raise MisuseError(what="upload passes", problem="there is no pass to report")
         if next_retry_at_s is None:
@@ -181,10 +182,10 @@ class UploadPasses:
         )
 
     def _determine_outcome(self, last: UploadOutcome) -> UploadOutcome:
-        """Follow the last pass, as far as the passes before it allow.
+        """Return the outcome of the last pass, corrected for the earlier passes.
 
-        Success needs every tile acknowledged that any pass named: one that was given up on the way
-        leaves the call partial. A last pass that failed does not undo what was delivered.
+        Success requires that every tile of every pass was acknowledged; a tile in giveup makes the
+        call partial. If the last pass failed but tiles were delivered before, the call is partial.
         """
         acknowledged = sum(entry.status.acknowledged for entry in self._statuses.values())
         if last is UploadOutcome.FAILURE and acknowledged:

@@ -1,4 +1,4 @@
-"""A captured tile's way to the provider, and the moment at which we stop trying."""
+"""The voting status of a captured tile, and the giveup after too many rejections."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -11,7 +11,7 @@ MAX_PER_TILE_ATTEMPTS = 5
 
 
 class VotingStatus(StrEnum):
-    """Where a tile stands with the provider's voting."""
+    """The state of a captured tile at the provider."""
 
     PENDING = "pending"
     UPLOADED = "uploaded"
@@ -26,11 +26,11 @@ VOTING_MOVES: Mapping[VotingStatus, frozenset[VotingStatus]] = MappingProxyType(
         VotingStatus.UPLOADED: frozenset({VotingStatus.TRUSTED, VotingStatus.REJECTED}),
         VotingStatus.TRUSTED: frozenset(),
         VotingStatus.REJECTED: frozenset(),
-        # Only a human, in the database, takes a tile out of here.
+        # Only an operator can take a tile out of giveup, in the database.
         VotingStatus.UPLOAD_GIVEUP: frozenset(),
     }
 )
-"""All moves that code may make."""
+"""The transitions that code may make."""
 
 _VERBS = {
     VotingStatus.PENDING: "reopen",
@@ -42,9 +42,10 @@ _VERBS = {
 
 
 def move_status(tile: TileId, current: VotingStatus, target: VotingStatus) -> VotingStatus:
-    """Return ``target`` when a tile may go there from ``current``.
+    """Return ``target`` if a tile may move there from ``current``; raise otherwise.
 
-    Staying is always allowed: after a crash the same acknowledgement or giveup is recorded again.
+    A move to the same status is allowed: after a crash an acknowledgement or giveup is recorded
+    again.
     """
     for name, status in (("current", current), ("target", target)):
         if not isinstance(status, VotingStatus):
@@ -53,7 +54,8 @@ def move_status(tile: TileId, current: VotingStatus, target: VotingStatus) -> Vo
         return target
     remedy: Remedy | str
     if current is VotingStatus.UPLOAD_GIVEUP:
-        problem, remedy = "its upload budget is spent and a human decides", Remedy.LIST_GIVEUPS
+        problem = "its upload attempts are used up and an operator must decide"
+        remedy = Remedy.LIST_GIVEUPS
     else:
         remedy = ""
         onward = " or ".join(sorted(VOTING_MOVES[current]))
@@ -71,7 +73,7 @@ def move_status(tile: TileId, current: VotingStatus, target: VotingStatus) -> Vo
 def should_give_up(
     upload_attempts: int, max_per_tile_attempts: int = MAX_PER_TILE_ATTEMPTS
 ) -> bool:
-    """Tell whether a tile that was rejected ``upload_attempts`` times has spent its budget."""
+    """Return whether a tile rejected ``upload_attempts`` times has reached the limit."""
     for field, value, minimum in (
         ("upload_attempts", upload_attempts, 0),
         ("max_per_tile_attempts", max_per_tile_attempts, 1),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 app = declare_group("Read, verify and replay the audit log.")
 TAIL_LIMIT_MAX = 1_000_000
-"""They are held in memory, to be shown oldest first."""
+"""The entries are kept in memory, to show the oldest first."""
 POLL_S = 1.0
 _HEAD = re.compile(r"(\d{1,18}):([0-9a-f]{64})")
 

@@ -1,4 +1,4 @@
-"""One entry of the audit log, on one line for people."""
+"""Formats entries of the audit log: one line for people, JSON for scripts, and replays."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -41,12 +41,12 @@ class _EntryLine:
 
 
 def shorten_category(code: str) -> str:
-    """Leave out of a category's code what all of them begin with."""
+    """Return a category's code without the common prefix."""
     return printable(code.removeprefix("RETRY_").removeprefix("REPLAY_"))
 
 
 def format_entry(read: DecodedEntry) -> Text:
-    """Lay an entry out: time, number, what happened, attempt, wait, and what it is about."""
+    """Format an entry: time, number, event, attempt, wait, and subject."""
     event = read.event
     if event is None:
         when, line = "-", _EntryLine("unreadable", "bold red", "", "", read.problem or "")
@@ -60,7 +60,7 @@ def format_entry(read: DecodedEntry) -> Text:
     return text
 
 
-def _describe_event(event: AuditEvent) -> _EntryLine:  # noqa: PLR0911  # one for each kind
+def _describe_event(event: AuditEvent) -> _EntryLine:  # noqa: PLR0911  # one return per kind
     match event:
         case RetryAttempted():
             attempt = f"{event.attempt_number}/{event.max_attempts}"
@@ -87,7 +87,7 @@ def _describe_event(event: AuditEvent) -> _EntryLine:  # noqa: PLR0911  # one fo
             )
         case StateChanged():
             reason = f": {event.reason}" if event.reason else ""
-            # First what happened: a narrow terminal cuts the end.
+            # The event comes first, because a narrow terminal cuts the end.
             move = f"{event.from_status or 'new'} → {event.to_status}: {event.subject}"
             actor = " ".join([event.actor, *_get_person(event)])
             return _EntryLine(
@@ -97,12 +97,12 @@ def _describe_event(event: AuditEvent) -> _EntryLine:  # noqa: PLR0911  # one fo
             reason = f": {event.last_rejection_reason}" if event.last_rejection_reason else ""
             about = f"tile {event.tile_id} of flight {event.flight_id}{reason}"
             return _EntryLine("giveup", "bold red", str(event.attempts), "", about)
-        case _:  # a kind that is new
+        case _:  # a kind added by a newer version
             return _EntryLine(event.event_type, "", "", "", "")
 
 
 def _get_person(event: StateChanged) -> list[str]:
-    """Return who it was, where that was said."""
+    """Return the operator, if one is recorded."""
     by = (event.additional_context or {}).get("by")
     return [by] if isinstance(by, str) else []
 
@@ -119,7 +119,6 @@ def _format_error(kind: str, message: str) -> str:
 
 
 def entry_to_json(read: DecodedEntry) -> dict[str, Any]:
-    """Return an entry for scripts."""
     return {
         "sequence": read.entry.sequence,
         "hash": read.entry.hash,
@@ -132,7 +131,7 @@ _DELAY_DIGITS = 3
 
 
 def replay_to_json(entries: Sequence[DecodedEntry]) -> dict[str, Any]:
-    """Return every entry with its decision, as recorded and as made again."""
+    """Return every entry with its decision, as recorded and as recomputed."""
     return {
         "same": all(read.event is not None and read.difference is None for read in entries),
         "decisions": sum(
@@ -156,7 +155,7 @@ def _replay_entry_to_json(read: DecodedEntry) -> dict[str, Any]:
 
 
 def render_replay(entries: Sequence[DecodedEntry]) -> RenderableType:
-    """Lay out every entry, its decision below it, and the verdict at the end."""
+    """Render every entry with its decision, and the result of the replay."""
     lines = [line for read in entries for line in _render_entry(read)]
     recorded = [read for read in entries if read.record is not None]
     decisions = [read for read in recorded if not _is_unreplayable(read)]
@@ -215,7 +214,7 @@ def _describe_failure(record: DecisionRecord) -> str:
 
 
 def describe_policy(policy: RetryPolicy) -> str:
-    """Say what a policy allows, on one line."""
+    """Return the limits of a policy on one line."""
     power = policy.backoff is BackoffKind.POWER
     growth = "to the power" if power else f"x{policy.backoff_multiplier:g}"
     jitter = f"±{policy.jitter_factor:.0%}" if policy.jitter_enabled else "no jitter"
@@ -229,7 +228,7 @@ def describe_policy(policy: RetryPolicy) -> str:
 
 
 def describe_decision(decision: Decision, *, exactly: bool = False) -> str:
-    """Say what was decided; delays are rounded here, but compared exactly."""
+    """Return a decision in words; delays are rounded unless ``exactly`` is set."""
     if isinstance(decision, GiveUp):
         return f"give up after attempt {decision.attempts}: {decision.reason.explanation}"
     delay_s = decision.delay_s if exactly else round(decision.delay_s, _DELAY_DIGITS)

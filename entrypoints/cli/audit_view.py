@@ -1,4 +1,4 @@
-"""The audit log as a whole, for people: retry statistics, and whether the chain is intact."""
+"""Renders the audit log as a whole: retry statistics, and the result of its verification."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,12 +18,11 @@ from tileferry.entrypoints.cli.output import build_facts_table
 
 
 def format_head(head: ChainHead) -> str:
-    """Write a head as ``--expect-head`` reads it."""
+    """Format a head as ``--expect-head`` reads it."""
     return f"{head.sequence}:{head.hash}"
 
 
 def verification_to_json(result: AuditVerification) -> dict[str, Any]:
-    """Return everything for scripts."""
     problem = result.chain.problem
     return {
         "intact": result.intact,
@@ -41,7 +40,7 @@ def verification_to_json(result: AuditVerification) -> dict[str, Any]:
 
 
 def render_verification(result: AuditVerification) -> RenderableType:
-    """Lay out the valid entries, the problems, and the head to be stored elsewhere."""
+    """Render the counts, the problems, and the head for the operator to store."""
     chain = result.chain
     shown: dict[str, object] = {}
     shown["valid entries"] = str(chain.checked)
@@ -57,7 +56,7 @@ def render_verification(result: AuditVerification) -> RenderableType:
     shown["verdict"] = (
         "intact" if result.intact else "broken: the log was modified; trust only the valid entries"
     )
-    # Below the table and in one piece, to be copied.
+    # Below the table and unwrapped, so that it can be copied.
     head = Text(f"head {format_head(chain.head)}", no_wrap=True, overflow="ignore")
     return Group(
         build_facts_table("Audit log", shown),
@@ -86,7 +85,6 @@ _CHART_MIN = 10
 def render_stats(
     statistics: AuditStatistics, found: Sequence[RetryAlert], console: Console
 ) -> RenderableType:
-    """Lay out everything that ``audit stats`` has to say."""
     parts: list[RenderableType] = [
         Text(
             f"{format_clock_time(statistics.begins)} to {format_utc(statistics.until)},"
@@ -115,7 +113,7 @@ def _build_table(title: str, *headings: str) -> Table:
         title=title,
         title_justify="left",
         title_style="bold",
-        box=None,  # its lines would not leave room enough in 80 columns
+        box=None,  # borders would not fit into 80 columns
         header_style="underline",
         pad_edge=False,
         padding=(0, 1, 0, 0),
@@ -189,7 +187,7 @@ def _draw_chart(
 
 
 def _draw_sparkline(counts: Sequence[int], top: int, marks: str) -> str:
-    """Draw counts by height; a single retry is never drawn as none."""
+    """Draw counts as a sparkline; a single retry is always visible."""
     return "".join(marks[(count * len(marks) - 1) // top] if count else " " for count in counts)
 
 
@@ -202,7 +200,6 @@ def _format_alert(alert: RetryAlert) -> Text:
 
 
 def stats_to_json(statistics: AuditStatistics, found: Sequence[RetryAlert]) -> dict[str, Any]:
-    """Return everything for scripts."""
     return {
         "since": time_to_json(statistics.begins),
         "until": time_to_json(statistics.until),

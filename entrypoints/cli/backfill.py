@@ -102,7 +102,7 @@ def plan_command(
     check_name(customer_id, "--customer-id")
     check_name(query, "--query")
     first_date, last_date = parse_days(first, last)
-    if os.path.lexists(out):  # somebody may have reviewed the plan that is there
+    if os.path.lexists(out):  # an existing plan may have been reviewed
         raise InvalidValueError(
             field="--out",
             value=str(out),
@@ -148,7 +148,7 @@ def plan_command(
 
 
 def _render_plan(plan: "BackfillPlan") -> "Group":
-    """Lay out how many days get what."""
+    """Render the number of days by planned action."""
     from rich import box
     from rich.console import Group
     from rich.table import Table

@@ -1,4 +1,4 @@
-"""``tileferry cache``: what the cache holds, and whether it can be trusted."""
+"""``tileferry cache``: show its size, verify it, and pin flights."""
 
 import shlex
 from datetime import UTC, datetime
@@ -181,14 +181,14 @@ def verify_command(
         console.print(render_readiness(report, console, flight=flight))
         if repairs:
             console.print("To fix this, if the provider has the tiles:")
-        for line in repairs:  # in one piece, to be copied
+        for line in repairs:  # unwrapped, so that it can be copied
             console.print(line, markup=False, soft_wrap=True)
     if not report.verdict.is_go:
         raise typer.Exit(ExitCode.PARTIAL)
 
 
 def _verify_all_tiles(config: Path | None, *, json: bool) -> None:
-    """Read every tile, report the damage, and end with an error if there is any."""
+    """Verify every tile, report the damage, and exit with an error if there is any."""
     from tileferry.entrypoints.cli.cache_view import render_verification, verification_to_json
     from tileferry.entrypoints.cli.exit_codes import ExitCode
     from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
@@ -210,7 +210,7 @@ def _verify_all_tiles(config: Path | None, *, json: bool) -> None:
 def _check_readiness_options(
     flight: str | None, source: str | None, geojson: Path | None, *, json: bool
 ) -> None:
-    """Refuse what cannot work before the cache is read, which may take minutes."""
+    """Reject invalid options before the cache is read, which may take minutes."""
     from tileferry.domain.errors import InvalidValueError
     from tileferry.domain.tiles.tile_id import check_source
     from tileferry.domain.validation import is_name
@@ -235,10 +235,10 @@ def _check_readiness_options(
 def _build_repair_commands(
     report: "ReadinessReport", sector: "SectorClass", *, flight: str | None, config: Path | None
 ) -> list[str]:
-    """Return the commands that fetch what is missing or unfit, and little else.
+    """Return the commands that download the missing and unfit tiles, with few others.
 
-    Each asks for the box around it with --again: an earlier download of it may be complete, and
-    its journal would say that nothing is left to do.
+    Each uses the bounding box with --again: the journal of an earlier, complete download would
+    otherwise skip every tile.
     """
     config_option = [] if config is None else ["--config", str(config)]
     return [
@@ -302,7 +302,7 @@ def unpin_command(
 
 
 def _set_pin(config: Path | None, flight: str, *, pin: bool, json: bool) -> int:
-    """Pin or unpin a flight; return how many tiles that is about. Repeating it changes nothing."""
+    """Pin or unpin a flight; return the number of its tiles. Repeating it changes nothing."""
     from attrs import asdict
 
     from tileferry.domain.text import printable

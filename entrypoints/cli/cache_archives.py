@@ -29,7 +29,7 @@ _IMPORT_OPTIONS = {
 
 
 def add_archive_commands(app: typer.Typer) -> None:
-    """Add both commands to the cache's."""
+    """Add both commands to the cache group."""
     app.command(
         "export",
         epilog=format_examples(
@@ -231,7 +231,7 @@ def import_command(
 
 
 def _check_text(**given: str | None) -> None:
-    """Refuse what is not UTF-8, before any work: no archive and no report can have it."""
+    """Reject text that is not UTF-8 before any work: archives and reports cannot contain it."""
     from tileferry.domain.errors import InvalidValueError
     from tileferry.domain.validation import is_unicode
 

@@ -1,4 +1,4 @@
-"""What ``tileferry cache verify`` found: the whole cache, or the readiness of an area."""
+"""Renders the results of ``tileferry cache verify``: the whole cache, or an area's readiness."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,6 @@ from tileferry.entrypoints.cli.output import build_facts_table
 
 
 def verification_to_json(result: VerificationReport) -> dict[str, object]:
-    """Return everything for scripts."""
     return {
         "sound": result.sound,
         "tiles": result.tiles,
@@ -41,7 +40,7 @@ def verification_to_json(result: VerificationReport) -> dict[str, object]:
 
 
 def render_verification(result: VerificationReport) -> Group:
-    """Lay out the damage, if there is any, and the totals."""
+    """Render the damage, if any, and the totals."""
     facts = build_facts_table(
         "Cache",
         {
@@ -81,7 +80,7 @@ _NAMES = {
 }
 
 
-# Each sign is told from the others without its colour.
+# The symbols differ in shape, so that they are distinguishable without colour.
 _SIGNS: dict[Flaw | None, tuple[str, str, str]] = {
     None: ("█", "#", "green"),
     Flaw.DAMAGED: ("X", "X", "bold red"),
@@ -95,7 +94,7 @@ _SIGNS: dict[Flaw | None, tuple[str, str, str]] = {
 def render_readiness(
     report: ReadinessReport, console: Console, *, flight: str | None
 ) -> RenderableType:
-    """Lay out the table, the map, the worst of it and the verdict."""
+    """Render the table, the map, the worst flaws and the verdict."""
     standard = report.standard
     parts: list[RenderableType] = [
         Text(f"Area {report.coverage.bbox}, source {report.source}"),
@@ -134,10 +133,10 @@ def _format_counts(count: ReadinessCount, report: ReadinessReport) -> list[str]:
 
 
 def _draw_map(report: ReadinessReport, console: Console) -> RenderableType:
-    """Draw the coarsest level that has something to show; without any, the coarsest."""
+    """Draw the coarsest zoom level that has a flaw, or the coarsest of all."""
     flawed = [zoom for zoom, count in report.by_zoom.items() if any(count.flaws.values())]
     zoom = min(flawed or report.by_zoom)
-    # A cell is two characters wide, which is about square.
+    # A cell is two characters wide, which is nearly square.
     cells_max = min(max((console.width - _MARGIN) // 2, 2), _MAP_CELLS_MAX)
     picture = report.marks.draw_preview(zoom, columns_max=cells_max, rows_max=_MAP_ROWS_MAX)
     plain = not (console.encoding or "").lower().startswith("utf")
@@ -192,7 +191,6 @@ def _render_verdict(report: ReadinessReport, flight: str | None) -> Panel:
 def readiness_to_json(
     report: ReadinessReport, mend: Sequence[str], *, flight: str | None
 ) -> dict[str, Any]:
-    """Return everything for scripts."""
     standard = report.standard
     return {
         "verdict": str(report.verdict),
@@ -242,11 +240,11 @@ def _count_to_json(count: ReadinessCount, report: ReadinessReport) -> dict[str, 
 GEOJSON_SCHEMA = "tileferry.cache.readiness.geojson.v1"
 
 
-_DIGITS = 9  # a tenth of a millimetre
+_DIGITS = 9  # 0.1 mm
 
 
 def generate_geojson(report: ReadinessReport) -> Iterator[str]:
-    """Yield a FeatureCollection, a feature a line: nobody has to hold it whole."""
+    """Yield a GeoJSON FeatureCollection, one feature per line, to keep memory use constant."""
     head = {
         "type": "FeatureCollection",
         "schema": GEOJSON_SCHEMA,
@@ -262,8 +260,8 @@ def generate_geojson(report: ReadinessReport) -> Iterator[str]:
 
 
 def _to_feature(patch: FlawRegion) -> dict[str, Any]:
-    # A rectangle lies on one side of the antimeridian, as the standard wants it: areas are cut
-    # there. The ring goes against the clock, and ends where it began.
+    # GeoJSON requires geometries cut at the antimeridian, which areas already are, and a closed
+    # counterclockwise ring.
     box = patch.tiles.bounds
     west, south, east, north = _round_edges(box)
     ring = [[west, south], [east, south], [east, north], [west, north], [west, south]]

@@ -1,7 +1,7 @@
-"""How commands are declared, and the options that all of them have.
+"""The declaration of commands, and the options that all of them have.
 
-``--help`` and shell completion need the declarations only, so a module of commands imports
-nothing heavy at its top: each command imports what it needs when it runs.
+``--help`` and shell completion need only the declarations, so a module of commands imports nothing
+heavy at its top: each command imports what it needs when it runs.
 """
 
 from pathlib import Path
@@ -25,7 +25,7 @@ ConfigFile = Annotated[
 
 
 class HelpGroup(TyperGroup):
-    """Gives its flags a default; without one, typer would import pydantic."""
+    """A group whose flags have a default; without one, typer would import pydantic."""
 
     def get_params(self, ctx: Any) -> Any:
         """Return the flags; a group has no other options."""
@@ -36,14 +36,14 @@ class HelpGroup(TyperGroup):
 
 
 class HelpCommand(TyperCommand):
-    """Shows arguments as they are typed, without braces and types."""
+    """A command whose help shows arguments as they are typed, without braces and types."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return what follows the command's name."""
+        """Return the usage after the command's name."""
         return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write what each argument and each option means."""
+        """Write the help of each argument and option."""
         rows: dict[str, list[tuple[str, str]]] = {"argument": [], "option": []}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
@@ -56,33 +56,33 @@ class HelpCommand(TyperCommand):
 
 
 class CommandGroup(typer.Typer):
-    """Declares commands whose help has this layout."""
+    """A group whose commands use ``HelpCommand``."""
 
     def command(self, name: str | None = None, **settings: Any) -> Any:
-        """Return the decorator that makes a function a command."""
+        """Return the decorator that turns a function into a command."""
         return super().command(name, cls=HelpCommand, **settings)
 
 
 def declare_group(text: str) -> typer.Typer:
-    """Return a noun that has verbs."""
+    """Return a group of commands."""
     return CommandGroup(
         help=text, cls=HelpGroup, no_args_is_help=True, add_completion=False, rich_markup_mode=None
     )
 
 
 def declare_command() -> typer.Typer:
-    """Return a noun that is itself a command."""
+    """Return a top-level command without subcommands."""
     return CommandGroup(add_completion=False, rich_markup_mode=None)
 
 
 def format_examples(*lines: str) -> str:
-    """Return the examples below a command's help, ready to be pasted into a shell."""
+    """Return the examples of a command's help, ready to paste into a shell."""
     title = "Examples:" if len(lines) > 1 else "Example:"
     return "\n".join(["\b", title, *(f"  {_fold_line(line)}" for line in lines)])
 
 
 def _fold_line(line: str) -> str:
-    """Break a long line before an option, with a backslash: help has 80 columns."""
+    """Break a long line before an option, with a backslash, to fit into 80 columns."""
     begin, *options = line.split(" --")
     rows = [begin]
     for option in options:

@@ -61,7 +61,7 @@ def init_command(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", dir_okay=False, help="File to write.")
     ] = Path("tileferry.toml"),
-    config: ConfigFile = None,  # noqa: ARG001  # for all commands; here there is nothing to read
+    config: ConfigFile = None,  # noqa: ARG001  # accepted by all commands; unused here
     json: JsonFlag = False,
 ) -> None:
     """Write a template: every setting, explained. Never overwrites a file."""

@@ -1,4 +1,4 @@
-"""``tileferry coverage``: what the provider has in an area."""
+"""``tileferry coverage``: show the provider's tiles in an area."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +64,6 @@ def coverage_command(
 
 
 def _listing_to_json(listed: "ListingSummary") -> dict[str, Any]:
-    """Return what was added up, for scripts."""
     from tileferry.domain.tiles import SectorClass
     from tileferry.entrypoints.cli.formatting import time_to_json
 
@@ -81,9 +80,9 @@ def _listing_to_json(listed: "ListingSummary") -> dict[str, Any]:
 
 
 def build_coverage_table(coverage: "TileCoverage", found: "dict[int, ListingSummary]") -> "Table":
-    """Lay out what was found, a line for each zoom level; all of it fits into 80 columns.
+    """Return a table with one line per zoom level that fits into 80 columns.
 
-    What is refused or stale has a column if there is any. Long cells are folded at their spaces.
+    Refused and stale tiles have a column only if there are any. Long cells wrap at spaces.
     """
     from rich import box
     from rich.table import Table
@@ -95,7 +94,7 @@ def build_coverage_table(coverage: "TileCoverage", found: "dict[int, ListingSumm
         title=f"Imagery in {coverage.bbox}",
         title_justify="left",
         box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),  # so that it fits into 80 columns
+        padding=(0, 1, 0, 0),  # to fit into 80 columns
     )
     rows = {
         "zoom": [str(zoom) for zoom in found],

@@ -1,4 +1,4 @@
-"""``tileferry db``: the database's schema."""
+"""``tileferry db``: upgrade and show the database schema."""
 
 import typer
 

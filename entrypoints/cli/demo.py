@@ -47,7 +47,7 @@ def demo_command(
         from tileferry.entrypoints.demo.scenario import SMALL, WHOLE
         from tileferry.entrypoints.demo.story import run_demo
 
-    try:  # before the story, not after it
+    try:  # fail before the demo runs, not after it
         report.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(

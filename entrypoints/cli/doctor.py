@@ -56,7 +56,7 @@ def doctor_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None
 
 
 def _print_finding(finding: "CheckResult") -> None:
-    """Print a line for the finding, and one for its remedy; a terminal gets them folded."""
+    """Print the finding and its remedy, one line each; on a terminal they are wrapped."""
     from rich.text import Text
 
     from tileferry.entrypoints.cli.output import stdout
@@ -87,7 +87,7 @@ def _word_found(finding: "CheckResult") -> str:
 
 
 def build_finding_grid(finding: "CheckResult") -> "Table":
-    """Lay a finding out for a terminal, folded between words and below where it began."""
+    """Return the finding for a terminal, wrapped between words with a hanging indent."""
     from rich.table import Table
     from rich.text import Text
 

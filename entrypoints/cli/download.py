@@ -1,4 +1,4 @@
-"""``tileferry download``: bring an area into the cache."""
+"""``tileferry download``: download an area into the cache."""
 
 from typing import TYPE_CHECKING, Annotated
 

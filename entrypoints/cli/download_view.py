@@ -1,4 +1,4 @@
-"""The report of a download, and what to do next."""
+"""The report of a download, and the suggested next step."""
 
 from datetime import UTC, datetime
 
@@ -20,7 +20,7 @@ _OUTCOMES = {
 
 
 def build_report_table(report: DownloadBatchReport, *, stopped: bool = False) -> Table:
-    """Lay the report out, without the rows that are zero."""
+    """Return the report as a table without zero counts."""
     rows: dict[str, object] = {
         "outcome": "stopped" if stopped else _OUTCOMES[report.outcome],
         "tiles in the area": f"{report.tiles_requested:,}" if report.tiles_requested else None,
@@ -43,7 +43,7 @@ def suggest_next_step(
     request: DownloadRequest,
     progress: DownloadProgress,
 ) -> str | None:
-    """Say what is safe and what to do next, unless the error says so."""
+    """Return how many tiles are safe and what to do next, unless the error says it."""
     again = "re-run to resume"
     safe = f"{progress.safe_in_all:,} tiles are safe"
     if progress.total is None and error is not None:

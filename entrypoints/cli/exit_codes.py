@@ -1,4 +1,4 @@
-"""Exit codes, and which error leads to which: one table."""
+"""Exit codes, and the table that maps errors to them."""
 
 from enum import IntEnum
 
@@ -29,7 +29,7 @@ from tileferry.domain.errors import (
 
 
 class ExitCode(IntEnum):
-    """What a command's end means to a script."""
+    """The exit codes of all commands."""
 
     DONE = 0
     USAGE = 2
@@ -67,7 +67,7 @@ _CODES: tuple[tuple[type[TileManagerError], ExitCode], ...] = (
 
 
 def get_exit_code(error: TileManagerError) -> ExitCode:
-    """Return how a command ends that met ``error``."""
+    """Return the exit code of a command that failed with ``error``."""
     fault = error.fault if isinstance(error, SatelliteProviderError) else None
     if fault is not None and fault.is_authentication:
         return ExitCode.AUTHENTICATION

@@ -1,4 +1,4 @@
-"""A run in words: why it is where it is, and what will happen to it."""
+"""Explains the state of runs and partitions in sentences, and what happens next."""
 
 from typing import assert_never
 
@@ -21,10 +21,10 @@ from tileferry.domain.text import printable
 from tileferry.entrypoints.cli.formatting import format_duration, format_relative_time
 
 
-def explain_run(  # noqa: PLR0911  # one for each status
+def explain_run(  # noqa: PLR0911  # one return per status
     found: RunDetails, source: SourceDetails, policies: WorkPolicies
 ) -> list[str]:
-    """Explain a run, one sentence per item."""
+    """Return sentences that explain the state of a run."""
     run = found.run
     match run.status:
         case RunStatus.DISCOVERED:
@@ -55,7 +55,7 @@ def explain_run(  # noqa: PLR0911  # one for each status
 
 def _explain_processing(found: RunDetails) -> list[str]:
     run = found.run
-    assert run.lease_expires_at is not None  # noqa: S101  # it is held
+    assert run.lease_expires_at is not None  # noqa: S101  # set while a worker has the run
     doing = "is processing it"
     if found.attempts:
         began = format_relative_time(found.attempts[-1].began_at, found.now)
@@ -79,7 +79,7 @@ def _explain_processing(found: RunDetails) -> list[str]:
 
 def _explain_retry(found: RunDetails, policy: RetryPolicy) -> list[str]:
     run = found.run
-    assert run.next_retry_at is not None  # noqa: S101  # it waits
+    assert run.next_retry_at is not None  # noqa: S101  # set while the run waits for a retry
     due = "It has been due since" if is_due(run, found.now) else "The next retry is at"
     broken = "Its last attempt ended with an" if found.attempts else "It is in"
     story = [
@@ -100,7 +100,7 @@ def _explain_retry(found: RunDetails, policy: RetryPolicy) -> list[str]:
 
 
 def _explain_waiting(found: RunDetails, source: SourceDetails) -> list[str]:
-    """Say what a run that could start is waiting for."""
+    """Explain why a run that is due has not started."""
     run, now, load = found.run, found.now, source.load
     gate = source.gate
     if not gate.is_open(now) and gate.closed_until is not None:
@@ -162,7 +162,7 @@ def _format_end(found: RunDetails) -> str:
 
 
 def explain_partition(found: PartitionDetails, policies: WorkPolicies) -> list[str]:
-    """Explain a partition, one sentence per item; its newest run is explained by explain_run."""
+    """Return sentences that explain the state of a partition, without its newest run."""
     partition = found.partition
     judged = "It has not been validated yet"
     if partition.attempt_count:

@@ -1,4 +1,4 @@
-"""How a command that failed ends: one line, one object if a script waits for it, an exit code."""
+"""Reports the failure of a command: one line on stderr, JSON if requested, and an exit code."""
 
 import errno
 import json
@@ -22,7 +22,7 @@ _LINE_CHARS_MAX = 1_000
 
 
 def report_failure(error: BaseException, *, as_json: bool) -> ExitCode:
-    """Tell what happened, and return the exit code."""
+    """Report the error and return the exit code."""
     if isinstance(error, TileManagerError):
         code = get_exit_code(error)
         if as_json:
@@ -35,7 +35,7 @@ def report_failure(error: BaseException, *, as_json: bool) -> ExitCode:
     if isinstance(error, TyperException):
         if as_json:
             _print_error(_build_error_body("UsageError", error.format_message(), ExitCode.USAGE))
-        cast("Any", error).show()  # with the command's usage; all of them have it
+        cast("Any", error).show()  # all of these have it; it includes the command's usage
         return ExitCode.USAGE
     if isinstance(error, OutputClosed):
         _discard_stdout()
@@ -53,12 +53,12 @@ def report_failure(error: BaseException, *, as_json: bool) -> ExitCode:
 
 
 def _discard_stdout() -> None:
-    """Write nothing more there: the interpreter would complain once again at its end."""
+    """Discard further output; else the interpreter reports the closed pipe again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def error_to_json(error: BaseException, code: ExitCode) -> dict[str, Any]:
-    """Return an error for scripts; it looks the same in the object of any command."""
+    """Return the error object that all commands share."""
     match error:
         case TileManagerError():
             message = describe_error(error)  # escaped and complete
@@ -74,7 +74,7 @@ def _build_error_body(kind: str, message: str, code: ExitCode) -> dict[str, Any]
 
 
 def _print_error(body: dict[str, Any]) -> None:
-    """Print the one object that a script waits for. A command that has printed its own exits."""
+    """Print the error as the command's JSON object. Commands that printed one exit on their own."""
     typer.echo(json.dumps({"schema": ERROR_SCHEMA, "error": body}, ensure_ascii=False))
 
 

@@ -1,4 +1,6 @@
-"""Values of the books for scripts: every field by its name, times in UTC, keys as their text."""
+"""Formats records for scripts (fields by name, times in UTC, keys as text), and durations and times
+for people.
+"""
 
 from datetime import UTC, date, datetime
 from enum import IntEnum
@@ -12,23 +14,21 @@ from tileferry.domain.tiles import BBox
 
 
 def record_to_json(record: AttrsInstance) -> dict[str, Any]:
-    """Return the fields of a value."""
+    """Return the fields of a record."""
     return {item.name: _to_plain(getattr(record, item.name)) for item in fields(type(record))}
 
 
 def partition_to_json(partition: Partition) -> dict[str, Any]:
-    """Return a partition, with the parts of its key beside its text."""
+    """Return a partition with its key as text and in parts."""
     body = record_to_json(partition)
     return {"partition": body.pop("key"), **record_to_json(partition.key), **body}
 
 
 def time_to_json(moment: datetime | None) -> str | None:
-    """Return a time, if there is one."""
     return None if moment is None else moment.astimezone(UTC).isoformat()
 
 
 def bbox_to_json(box: BBox) -> list[float]:
-    """Return an area's box."""
     return [box.west, box.south, box.east, box.north]
 
 
@@ -47,10 +47,10 @@ def _to_plain(value: Any) -> Any:
 
 
 def format_duration(seconds: float) -> str:
-    """Write a duration as people read it, short."""
-    if seconds < 10:  # noqa: PLR2004  # below, hundredths matter
+    """Return a short, readable duration."""
+    if seconds < 10:  # noqa: PLR2004  # below 10 s, hundredths matter
         return f"{_trim_zeros(seconds, 2)} s"
-    if seconds < 120:  # noqa: PLR2004  # up to two minutes people count in seconds
+    if seconds < 120:  # noqa: PLR2004  # below two minutes, seconds are easier to read
         return f"{_trim_zeros(seconds, 1)} s"
     if seconds < 2 * 3_600:
         return f"{_trim_zeros(seconds / 60, 1)} min"
@@ -62,12 +62,12 @@ def _trim_zeros(value: float, digits: int) -> str:
 
 
 def format_clock_time(moment: datetime) -> str:
-    """Write a time to the second, without its zone: what stands beside it says UTC, or is a log."""
+    """Return a time to the second, without its zone, which the caller states."""
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def format_relative_time(moment: datetime, now: datetime) -> str:
-    """Write a time together with how far away it is."""
+    """Return a time with its distance from now."""
     away_s = (moment - now).total_seconds()
     far = f"in {format_duration(away_s)}" if away_s > 0 else f"{format_duration(-away_s)} ago"
     return f"{format_utc(moment)} ({far})"

@@ -1,4 +1,6 @@
-"""``tileferry giveups``: tiles that the provider keeps rejecting, for a human to decide on."""
+"""``tileferry giveups``: list the tiles that the provider keeps rejecting, for an operator to
+decide.
+"""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -92,7 +94,7 @@ def _build_table(found: "list[Giveup]") -> "Table":
     from rich.text import Text
 
     table = Table(box=box.SIMPLE)
-    table.add_column("tile", no_wrap=True)  # in one piece, to be copied
+    table.add_column("tile", no_wrap=True)  # unwrapped, so that it can be copied
     for title in ("attempts", "given up", "last rejection"):
         table.add_column(title, overflow="fold")
     for giveup in found:

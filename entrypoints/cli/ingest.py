@@ -1,4 +1,4 @@
-"""``tileferry ingest``: store what an aircraft captured."""
+"""``tileferry ingest``: store the tiles that an aircraft captured."""
 
 from pathlib import Path
 from typing import Annotated

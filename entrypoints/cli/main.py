@@ -1,6 +1,6 @@
 """``tileferry``: the operator's commands. Data goes to stdout, everything else to stderr.
 
-What only an error needs is imported when there is one: the help must not wait for it.
+Modules that only errors need are imported on an error, to keep the help fast.
 """
 
 import gc
@@ -12,26 +12,26 @@ from collections.abc import Sequence
 from tileferry.entrypoints.cli.tree import APP_NAME, app
 
 _OBJECTS_BETWEEN_COLLECTIONS = 50_000
-"""A command imports more than twice as many, and all stay: looking at them each time is slow."""
+"""A command imports more than 100,000 lasting objects; frequent collections over them are slow."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; whatever goes wrong becomes one line and its exit code."""
+    """Run the command line; any failure becomes one line and an exit code."""
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
-    for stream in (sys.stdout, sys.stderr):  # a terminal or a file of any encoding will do
+    for stream in (sys.stdout, sys.stderr):  # accept characters that its encoding lacks
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    # Told to end, a command ends as by Ctrl-C; those that have something to make safe do more.
+    # SIGTERM ends a command like Ctrl-C; commands with data to flush install their own handler.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         code = app(arguments, prog_name=APP_NAME, standalone_mode=False)
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # the operator gets to know
-        from tileferry.entrypoints.cli.failures import report_failure  # as above
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # reported to the operator
+        from tileferry.entrypoints.cli.failures import report_failure  # see the module docstring
 
         words = sys.argv[1:] if arguments is None else arguments
         code = report_failure(error, as_json="--json" in words)
-    except SystemExit as end:  # typer's own: it told how to complete, or nobody reads its help
-        from tileferry.entrypoints.cli.exit_codes import ExitCode  # as above
+    except SystemExit as end:  # by typer: shell completion, or a closed pipe while it shows help
+        from tileferry.entrypoints.cli.exit_codes import ExitCode  # see the module docstring
 
         code = ExitCode.FATAL if end.code else ExitCode.DONE
     finally:

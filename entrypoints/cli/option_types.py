@@ -1,6 +1,6 @@
 """Options that several commands share, with the same name, metavar and help in all of them.
 
-Their values are read by ``parsing`` and ``partition_options``, which the help does not import.
+``parsing`` and ``partition_options`` parse their values; the help does not import those modules.
 """
 
 from enum import StrEnum
@@ -11,7 +11,7 @@ import typer
 Sector = Literal["active_conflict", "stable_rear"]
 """The values of the domain's ``SectorClass``."""
 
-# which area
+# areas
 
 BboxOption = Annotated[
     str | None,
@@ -29,7 +29,7 @@ _ZOOM = typer.Option("--zoom", metavar="LEVELS", help="Zoom levels, such as 15,1
 ZoomOption = Annotated[str, _ZOOM]
 OptionalZoom = Annotated[str | None, _ZOOM]
 
-# for which flight
+# flights
 
 _FLIGHT = typer.Option("--flight", metavar="FLIGHT", help="Flight that the tiles are for.")
 FlightOption = Annotated[str, _FLIGHT]
@@ -47,7 +47,7 @@ SectorOption = Annotated[
     ),
 ]
 
-# which part of the past
+# time ranges
 
 SinceOption = Annotated[
     str,
@@ -58,7 +58,7 @@ SinceOption = Annotated[
     ),
 ]
 
-# which partitions
+# partitions
 
 PartitionArgument = Annotated[
     str | None,
@@ -88,7 +88,7 @@ _TO = typer.Option("--to", metavar="DATE", help="Last date of a range, inclusive
 ToOption = Annotated[str, _TO]
 OptionalTo = Annotated[str | None, _TO]
 
-# which runs; typer does not support a list of a Literal, so repeatable options are enums
+# runs; typer does not support a list of a Literal, so repeatable options are enums
 
 KnownRunKind = StrEnum("KnownRunKind", "acquire_partition download_area upload_flight")
 KnownRunStatus = StrEnum("KnownRunStatus", "discovered processing passed needs_review failed error")
@@ -121,7 +121,7 @@ PartitionStatusOption = Annotated[
     ),
 ]
 
-# how much of a list
+# list lengths
 
 LimitOption = Annotated[
     int, typer.Option("-n", "--limit", metavar="N", min=1, max=100_000, help="Show at most N.")
@@ -131,7 +131,7 @@ AfterOption = Annotated[
     typer.Option("--after", metavar="PARTITION", help="Continue after this partition."),
 ]
 
-# who decided, and why
+# operator and reason
 
 ReasonOption = Annotated[
     str,

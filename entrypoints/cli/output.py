@@ -1,4 +1,4 @@
-"""How commands talk: one JSON object with a versioned schema, or something for people."""
+"""Output of commands: one JSON object with a versioned schema, or text for people."""
 
 import json
 import logging
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger("tileferry.cli")
 _EXPECTED_ERRORS = (TileManagerError, typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError)
-"""What ends a command without being a mistake of ours."""
+"""Errors that end a command without being a bug."""
 _REFUSALS_MAX = 20
 
 
 class DataConsole(Console):
-    """Where data goes. Rich would end the process when nobody reads it; how is not its to say."""
+    """The console for data. Rich would exit on a broken pipe; here the caller handles it."""
 
     def on_broken_pipe(self) -> None:
-        """Pass it on."""
+        """Re-raise the error."""
         raise  # noqa: PLE0704  # rich calls this while it handles the error
 
 
@@ -51,7 +51,7 @@ def open_installation(
     clock: "Clock | None" = None,
 ) -> Iterator["Installation"]:
     """Open the installation for one command, with its log, and close it at the end."""
-    # Imported here: it brings every adapter with it, which help and completion do not need.
+    # Imported here because it imports every adapter, which help and completion do not need.
     from tileferry.adapters.system import SystemClock
     from tileferry.application.ports.progress import NULL_LISTENER
     from tileferry.entrypoints.installation import Installation
@@ -75,7 +75,7 @@ def open_installation(
 
 @contextmanager
 def blame_option(name: str) -> Iterator[None]:
-    """Call what is refused within by the name that the operator gave it."""
+    """Attribute values rejected in this block to the option ``name``."""
     try:
         yield
     except InvalidValueError as error:
@@ -83,29 +83,29 @@ def blame_option(name: str) -> Iterator[None]:
 
 
 def print_json(schema: str, body: Mapping[str, Any]) -> None:
-    """Print one object; ``schema`` names its form and version."""
+    """Print one JSON object; ``schema`` is the id of its versioned schema."""
     typer.echo(json.dumps({"schema": schema, **body}, ensure_ascii=False))
 
 
 def build_facts_table(title: str, rows: Mapping[str, object]) -> Table:
-    """Lay out a few named facts."""
-    title = printable(title)  # it may be a name that came with a file
+    """Return a table of names and values."""
+    title = printable(title)  # it may come from a file
     table = Table(title=Text(title), title_justify="left", title_style="bold", box=box.SIMPLE)
-    table.min_width = len(title)  # or it would be folded
+    table.min_width = len(title)  # otherwise it would wrap
     table.show_header = False
     table.add_column()
     table.add_column(overflow="fold")
     for name, value in rows.items():
-        table.add_row(name, Text(str(value)))  # its brackets are no markup
+        table.add_row(name, Text(str(value)))  # Text, so that brackets are not read as markup
     return table
 
 
 def print_refusals(
     what: str, why: str, refusals: Sequence[tuple[str, str]], *, count: int | None = None
 ) -> None:
-    """Show people what was refused and why, if anything was: the first few of many.
+    """Print the first refused items with their reasons.
 
-    Of very many not all are kept; then ``count`` says how many there were.
+    Only some of very many are kept; then ``count`` is their full number.
     """
     if not refusals:
         return

@@ -1,4 +1,4 @@
-"""Option values as operators write them: areas, zoom levels, times, durations and rates."""
+"""Parses option values: areas, zoom levels, times, durations and rates."""
 
 import re
 from datetime import UTC, date, datetime, time, timedelta
@@ -29,7 +29,7 @@ _ZOOM_RANGE = re.compile(r" *(\d{1,2})(?: *- *(\d{1,2}))? *", re.ASCII)
 
 
 def parse_zooms(text: str) -> tuple[int, ...]:
-    """Read zoom levels, in ascending order, each once."""
+    """Return zoom levels in ascending order, without duplicates."""
     levels: list[int] = []
     for part in text.split(","):
         match = _ZOOM_RANGE.fullmatch(part)
@@ -46,7 +46,7 @@ def parse_zooms(text: str) -> tuple[int, ...]:
 
 
 def parse_coverage(config: Config, bbox: str | None, area: str | None, zoom: str) -> TileCoverage:
-    """Return the tiles that the options ask for."""
+    """Return the tiles that the options select."""
     box = parse_area_box(config, bbox, area)
     levels = parse_zooms(zoom)
     with blame_option("--zoom"):
@@ -54,7 +54,7 @@ def parse_coverage(config: Config, bbox: str | None, area: str | None, zoom: str
 
 
 def parse_area_box(config: Config, bbox: str | None, area: str | None) -> BBox:
-    """Return the box that one of the two options gives."""
+    """Return the bounding box of either option."""
     if (bbox is None) == (area is None):
         raise typer.BadParameter("give the area as either --bbox or --area")
     return _find_area(config, area or "") if bbox is None else _parse_bbox(bbox)
@@ -63,7 +63,7 @@ def parse_area_box(config: Config, bbox: str | None, area: str | None) -> BBox:
 def build_download_request(
     config: Config, coverage: TileCoverage, flight: str, sector: SectorClass
 ) -> DownloadRequest:
-    """Return the request to have an area in the configured cache."""
+    """Return a request to download an area into the configured cache."""
     with blame_option("--zoom"):
         area = Area(bbox=coverage.bbox, zoom_levels=coverage.zoom_levels, sector_class=sector)
     with blame_option("--flight"):
@@ -71,7 +71,7 @@ def build_download_request(
 
 
 def _parse_bbox(text: str) -> BBox:
-    """Read a box; a refusal names the edge that is wrong, if it is one."""
+    """Parse a bounding box; an error names the invalid edge, if there is one."""
     try:
         return BBox.parse(text)
     except InvalidValueError as error:
@@ -86,7 +86,7 @@ def _find_area(config: Config, area: str) -> BBox:
     try:
         with Path(area).open("rb") as file:
             content = file.read(GEOJSON_BYTES_MAX + 1)
-    except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
+    except (OSError, ValueError) as error:  # a path with a NUL raises ValueError
         names = ", ".join(sorted(config.areas)) or "none"
         if not (config.areas or Path(CONFIG_FILE).exists()):
             names += f"; there is no {CONFIG_FILE} in this folder"
@@ -115,7 +115,7 @@ _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def parse_since(text: str, *, now: datetime) -> datetime | None:
-    """Return where a stretch of time begins: ``24h`` ago, at a time, or ``None`` for ``all``."""
+    """Return the start of a time range: ``24h`` ago, a given time, or ``None`` for ``all``."""
     asked = text.strip().lower()
     if asked == _ALL:
         return None
@@ -147,7 +147,6 @@ def _build_since_error(text: str, problem: str) -> InvalidValueError:
 
 
 def parse_day(text: str, *, option: str) -> date:
-    """Read a date that was given for an option."""
     day = parse_date(text)
     if day is None:
         raise InvalidValueError(
@@ -160,7 +159,7 @@ def parse_day(text: str, *, option: str) -> date:
 
 
 def parse_day_or_time(text: str, *, option: str) -> datetime:
-    """Read a date, of which the beginning counts, or a time with a time zone."""
+    """Parse a date, which means its start, or a time with a time zone."""
     day = parse_date(text)
     if day is not None:
         return datetime.combine(day, time.min, UTC)
@@ -180,7 +179,7 @@ _RATE_UNITS = {"": 1, "k": 1_000, "M": 1_000_000, "G": 1_000_000_000}
 
 
 def parse_rate(text: str) -> float:
-    """Return the bytes a second that ``--rate`` gives, such as ``2.5M``."""
+    """Return the bytes per second of ``--rate``, such as ``2.5M``."""
     match = _RATE.fullmatch(text.strip())
     rate = float(match[1]) * _RATE_UNITS[match[2]] if match else 0.0
     if rate <= 0:
@@ -194,7 +193,7 @@ def parse_rate(text: str) -> float:
 
 
 def parse_alert_rate(text: str) -> AlertThresholds:
-    """Return the limit for all categories that ``--alert-rate`` gives, such as ``10/min``."""
+    """Return the limit for all categories of ``--alert-rate``, such as ``10/min``."""
     try:
         rate = float(text.strip().lower().removesuffix("/min"))
         return AlertThresholds(retries_per_minute=rate)

@@ -1,4 +1,4 @@
-"""Which partitions a command is about: one by its key, or those that a filter takes."""
+"""Options that select partitions, by key or by filter, and the operator's override of them."""
 
 import getpass
 import os
@@ -22,7 +22,7 @@ from tileferry.entrypoints.cli.parsing import parse_day
 
 @define(kw_only=True)
 class PartitionOptions:
-    """What the options of a command say about partitions."""
+    """The options of a command that select partitions."""
 
     partition: str | None = None
     source: str | None = None
@@ -33,7 +33,7 @@ class PartitionOptions:
     last: str | None = None
 
     def to_key(self, own_source: str) -> PartitionKey | None:
-        """Return the one partition that is meant, if one is; the source may be left out."""
+        """Return the key if the options name one partition; the source defaults to ours."""
         named = [self.source, self.customer_id, self.query, self.date]
         span = [self.first, self.last]
         if self.partition is not None:
@@ -56,7 +56,7 @@ class PartitionOptions:
         )
 
     def to_filter(self, *statuses: PartitionStatus, after: str | None = None) -> PartitionFilter:
-        """Return what takes the partitions that are meant."""
+        """Return a filter for the selected partitions."""
         self._check_names()
         first, last = parse_days(self.first, self.last)
         with blame_option("--after"):
@@ -86,7 +86,7 @@ def parse_days(first: str | None, last: str | None) -> tuple[date | None, date |
 
 
 def parse_days(first: str | None, last: str | None) -> tuple[date | None, date | None]:
-    """Read the two ends of a range, as far as they were given."""
+    """Return the ends of a date range; either may be ``None``."""
     begin = None if first is None else parse_day(first, option="--from")
     end = None if last is None else parse_day(last, option="--to")
     if begin is not None and end is not None and begin > end:
@@ -95,22 +95,22 @@ def parse_days(first: str | None, last: str | None) -> tuple[date | None, date |
 
 
 def check_name(value: str | None, given_as: str) -> None:
-    """Refuse what no source, customer, query or run can be called."""
+    """Check that a value is a valid name of a source, customer, query or run."""
     if value is not None and not is_name(value):
         raise InvalidValueError(field=given_as, value=value, problem="is not a plain name")
 
 
 def get_operator_name() -> str:
-    """Say who is at the keyboard: user@host."""
+    """Return the current user as user@host."""
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # a user without a name, as in many containers
+    except (KeyError, OSError):  # a user id without a name, as in many containers
         user = f"uid-{os.getuid()}"
     return printable(f"{user}@{socket.gethostname()}")
 
 
 def parse_reason(reason: str) -> str:
-    """Refuse what tells nobody anything."""
+    """Return the stripped reason; raise if it is blank or not valid Unicode."""
     if not (reason.strip() and is_unicode(reason)):
         raise InvalidValueError(
             field="--reason",
@@ -122,9 +122,9 @@ def parse_reason(reason: str) -> str:
 
 
 def build_override(count: int, *, what: str, reason: str, confirm: int | None) -> OperatorOverride:
-    """Return the operator's word on an action that touches ``count`` partitions.
+    """Return the operator's override for an action on ``count`` partitions.
 
-    At a terminal the number of a large range is asked for; whether it is right is not judged here.
+    A terminal prompts for the number of a large range; the number is checked later.
     """
     if confirm is None and count >= LARGE_RANGE and sys.stdin.isatty():
         confirm = _ask_count(f"This will {what} {count} partitions. Type the count to continue: ")

@@ -1,4 +1,4 @@
-"""``tileferry plan``: what a download would do, before it does it."""
+"""``tileferry plan``: show what a download would do."""
 
 from typing import TYPE_CHECKING, Annotated, assert_never
 
@@ -92,7 +92,7 @@ def plan_command(
 def _build_rows(
     plan: "DownloadPlan", estimate: "DurationEstimate", box: "BBox"
 ) -> dict[str, object]:
-    """Return the facts that matter to people; what is zero is left out."""
+    """Return the rows for people, without zeros."""
     from tileferry.domain.text import format_bytes
 
     area = {"area": box.in_words}
@@ -128,7 +128,7 @@ def _format_estimate(seconds: float | None) -> str:
 
 
 def _explain_estimate(estimate: "DurationEstimate") -> str:
-    """Say how a time is known."""
+    """Return how a duration was estimated."""
     from tileferry.application.download.survey import EstimateBasis
     from tileferry.domain.text import format_bytes, format_error
 
@@ -152,7 +152,6 @@ def _explain_estimate(estimate: "DurationEstimate") -> str:
 
 
 def _plan_to_json(plan: "DownloadPlan", estimate: "DurationEstimate") -> dict[str, object]:
-    """Return all of it, for scripts."""
     eviction = plan.eviction
     return {
         "complete": plan.complete,

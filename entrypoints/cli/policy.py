@@ -120,7 +120,7 @@ def explain_command(
 
 
 def _parse_error_class(text: str) -> "ErrorClass":
-    """Return what an error, as an operator writes it, means for retrying."""
+    """Return the error class of an error as an operator writes it."""
     from tileferry.domain.errors import InvalidValueError
     from tileferry.domain.retry import Final, RateLimited, Retryable
     from tileferry.domain.tiles import classify_fault, fault_from_status
@@ -131,7 +131,7 @@ def _parse_error_class(text: str) -> "ErrorClass":
         found = classify_fault(
             fault_from_status(int(match[1])), None if match[2] is None else float(match[2])
         )
-        if match[2] is None or isinstance(found, RateLimited):  # only that one is told when
+        if match[2] is None or isinstance(found, RateLimited):  # no other has a Retry-After
             return found
     if asked in {"timeout", "reset", Retryable.code}:
         return Retryable()

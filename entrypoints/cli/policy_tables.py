@@ -1,4 +1,4 @@
-"""``tileferry policy`` for people."""
+"""Renders the output of ``tileferry policy`` for people."""
 
 from collections.abc import Iterable, Sequence
 
@@ -42,7 +42,7 @@ def _build_table(title: str | None) -> Table:
 
 
 def render_policies(policies: Iterable[NamedPolicy]) -> RenderableType:
-    """Lay out every policy; what is not the product's own has a star, and is told below."""
+    """Render every policy; changed values have a star, and are listed below."""
     table = _build_table("Retry policies")
     table.add_column("category", no_wrap=True)
     for heading in ("attempts", "first", "cap", "growth", "jitter", "total"):
@@ -94,7 +94,7 @@ def _format_policy(policy: RetryPolicy) -> tuple[str, ...]:
 def render_explanation(
     name: str, policy: RetryPolicy, error: ErrorClass, plan: RetrySchedule
 ) -> RenderableType:
-    """Lay out the schedule, and say in words what it comes to."""
+    """Render the schedule and its summary."""
     kind = error.code.replace("_", " ")
     if isinstance(error, RateLimited) and error.retry_after_s is not None:
         kind += f", retry after {format_duration(error.retry_after_s)}"
@@ -140,7 +140,7 @@ def _add_wait(table: Table, wait: ScheduledWait) -> None:
 def render_simulation(
     name: str, current: RetryPolicy, result: WhatIfSummary, collector: CallCollector
 ) -> RenderableType:
-    """Lay out what was, what would have been, and what nobody knows."""
+    """Render the recorded, the simulated and the unknown outcomes."""
     head = [
         Text(f"{name} under a different policy", "bold"),
         Text(f"set now   {describe_policy(current)}"),

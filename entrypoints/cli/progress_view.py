@@ -1,4 +1,4 @@
-"""Progress on the terminal: listeners that keep what they hear, and the view that draws it."""
+"""Progress on the terminal: listeners that keep the state of work, and the view that draws it."""
 
 import math
 import re
@@ -33,7 +33,7 @@ REFRESH_PER_S = 4
 
 
 _CAUSE_CHARS_MAX = 60
-_TIMED_OUT = "no answer in time"
+_TIMED_OUT = "no response in time"
 _STATUS = re.compile(r"\bHTTP (\d{3})\b")
 
 
@@ -52,9 +52,9 @@ class RetryWait:
 
 @define(eq=False)
 class ProgressState:
-    """A listener that keeps the state of some work, to be drawn; also of its longest wait.
+    """A listener that keeps the state of some work for drawing, including its longest wait.
 
-    Each event is a point where a signal may stop the work, except those of other threads.
+    A signal can stop the work at each event, except at events of other threads.
     """
 
     stop: StopSignals | None = None
@@ -63,7 +63,7 @@ class ProgressState:
     _guard: threading.Lock = field(factory=threading.Lock, init=False)
 
     def __call__(self, event: ProgressEvent, /) -> None:
-        """Take note of an event, then stop the work if a signal came."""
+        """Record an event, then stop the work if a signal arrived."""
         if isinstance(event, RetryScheduled):  # from any thread
             self._note_wait(event)
             return
@@ -72,7 +72,7 @@ class ProgressState:
             self.stop.check()
 
     def update(self, event: ProgressEvent) -> None:
-        """Take note of an event of the thread that works."""
+        """Record an event of the working thread."""
         raise NotImplementedError
 
     @property
@@ -86,15 +86,14 @@ class ProgressState:
         raise NotImplementedError
 
     def describe_progress(self, now_s: float) -> str:
-        """Return how far it is."""
         raise NotImplementedError
 
     def describe_outcomes(self) -> str:
-        """Return what became of the tiles."""
+        """Return the outcomes of the tiles."""
         return ""
 
     def describe_wait(self, now_s: float) -> str:
-        """Return what it waits for, if it waits."""
+        """Return the reason for the current wait, or an empty text."""
         if self.stop is not None and self.stop.asked:
             return "stopping: saving what was done; press Ctrl-C again to stop at once"
         wait = self._wait
@@ -126,12 +125,11 @@ class ItemProgress(ProgressState):
     done: int = field(default=0, init=False)
 
     def update(self, event: ProgressEvent) -> None:
-        """Count."""
         if isinstance(event, ItemsProcessed):
             self.task, self.total = event.task, event.total
             self.done += event.items
 
-    def describe_progress(self, now_s: float) -> str:  # noqa: ARG002  # as the view calls it
+    def describe_progress(self, now_s: float) -> str:  # noqa: ARG002  # signature of the base class
         """Return the task and its count."""
         if self.task is None:
             return ""
@@ -142,12 +140,11 @@ class ItemProgress(ProgressState):
 
 @frozen
 class WaitPrinter:
-    """A listener that prints each wait on a line, for commands that show no progress."""
+    """A listener that prints one line per wait, for commands without a progress display."""
 
     console: Console
 
     def __call__(self, event: ProgressEvent, /) -> None:
-        """Print a wait."""
         if isinstance(event, RetryScheduled):
             wait = RetryWait(reason=_describe_retry(event), until_s=event.delay_s)
             self.console.print(wait.format_line(0))
@@ -164,15 +161,15 @@ def _describe_retry(event: RetryScheduled) -> str:
 def _shorten_cause(message: str) -> str:
     cause = message.removeprefix("satellite-provider: ").partition(", ")[0]
     if cause.startswith(_TIMED_OUT):
-        cause = _TIMED_OUT  # a library's message follows, longer than a line
+        cause = _TIMED_OUT  # the library's message would not fit on a line
     return printable(cause, limit=_CAUSE_CHARS_MAX)
 
 
 @define(eq=False)
 class ProgressView:
-    """Draws a listener's state in a thread while the block lasts, and removes the bar at the end.
+    """Draws a listener's state in a thread for the duration of a block, then removes the bar.
 
-    Without a terminal it prints a line now and then instead, but for counted items none.
+    Without a terminal it prints a line at intervals instead; for counted items it prints nothing.
     """
 
     progress: ProgressState
@@ -220,7 +217,6 @@ class ProgressView:
             self.console.print("; ".join(filter(None, parts)))
 
     def render(self) -> Table:
-        """Return what the terminal shows now."""
         progress = self.progress
         now_s = progress.clock_s()
         bar = ProgressBar(pulse=True)

@@ -1,4 +1,4 @@
-"""``tileferry provider``: a provider to download from and upload to, for the demo and for tests."""
+"""``tileferry provider``: a provider for the demo and for tests."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""``tileferry queue``: the queue, by source."""
+"""``tileferry queue``: show the queue by source."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ SCHEMA = "tileferry.queue.gates.v1"
 
 @app.callback()
 def _declare_verbs() -> None:
-    """Keep ``gates`` a verb: typer drops the name of an only command."""
+    """Keep ``gates`` a subcommand: typer drops the name of an only command."""
 
 
 @app.command(

@@ -1,4 +1,4 @@
-"""How the command line words the remedies of errors."""
+"""The command line's wording of the remedies of errors."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -66,5 +66,5 @@ def describe_error(error: TileManagerError) -> str:
 
 
 def word_remedy(remedy: Remedy | str) -> str:
-    """Return a remedy that needs no field of its error in the words of the command line."""
+    """Return the command line's wording of a remedy that needs no field of its error."""
     return WORDINGS[remedy] if isinstance(remedy, Remedy) else remedy

@@ -1,4 +1,4 @@
-"""Stopping: the first signal asks a command to come to an orderly end, the second ends it."""
+"""Signal handling: the first signal stops a command in order, the second ends it immediately."""
 
 import contextlib
 import os
@@ -19,18 +19,18 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _STOP_MESSAGE = b"\nStopped immediately. Stored data is safe; re-run to resume.\n"
 _STDERR = 2
 _LAST_RESORT_S = 10.0
-"""After the time to drain, how long giving the run back may take."""
+"""How long returning the run to the queue may take after the drain time."""
 _SHOW_CURSOR = b"\x1b[?25h"
 
 
 @define(eq=False)
 class StopSignals:
-    """Turns SIGINT and SIGTERM into one ``KeyboardInterrupt``, where it does no harm.
+    """Turns SIGINT and SIGTERM into one ``KeyboardInterrupt`` at a safe point.
 
-    Until ``defer`` is called that is right away, also in the middle of a wait. From then on it is
-    where the command itself calls ``check``: an interrupt in the middle of a write would spoil the
-    store for the flush that is to follow. Whoever does not come to an end within the grace, or
-    gets a second signal, ends at once, which any crash may do as well.
+    Before ``defer`` is called, it is raised immediately, even during a wait. After that, it is
+    raised where the command calls ``check``: an interrupt during a write would corrupt the store
+    for the flush that follows. A command that exceeds the grace period, or receives a second
+    signal, ends immediately; the stores tolerate that like any crash.
     """
 
     grace_s: float = GRACE_S
@@ -41,11 +41,11 @@ class StopSignals:
     _before: dict[signal.Signals, Any] = field(factory=dict, init=False)
 
     def defer(self) -> None:
-        """From now on, interrupt only where ``check`` is called."""
+        """From now on, raise the interrupt only in ``check``."""
         self._deferring = True
 
     def check(self) -> None:
-        """Raise ``KeyboardInterrupt`` if a signal came, once."""
+        """Raise ``KeyboardInterrupt`` once if a signal arrived."""
         if self.asked and not self._raised:
             self._raised = True
             raise KeyboardInterrupt
@@ -78,7 +78,7 @@ class StopSignals:
 
 
 class StoppableClock(InterruptibleClock):
-    """Hears of a signal, although its interrupt may have come where it was lost, as in a driver."""
+    """A clock that notices a signal even if a driver swallowed its interrupt."""
 
     def __init__(self, stop: StopSignals) -> None:
         def check() -> None:
@@ -90,7 +90,7 @@ class StoppableClock(InterruptibleClock):
 
 @define
 class Drain:
-    """What a signal means to a worker: first to take no more runs, and in the end to stop."""
+    """Drains a worker on a signal: it claims no more runs, and stops when the drain time ends."""
 
     stop: StopSignals
     drain_s: float
@@ -103,22 +103,22 @@ class Drain:
         self.stop.defer()
 
     def is_stopping(self) -> bool:
-        """Tell whether to take no more runs."""
+        """Return whether to stop claiming runs."""
         if self.stop.asked and self._since_s is None:
             self._since_s = time.monotonic()
             self.on_drain()
         return self.stop.asked
 
     def check(self) -> None:
-        """Interrupt the run in progress, once its time is over."""
+        """Interrupt the current run when the drain time is over."""
         if self.is_stopping() and time.monotonic() - (self._since_s or 0.0) >= self.drain_s:
             raise KeyboardInterrupt
 
 
 def exit_immediately() -> None:
-    """End the process without tidying up: no lock is waited for, and nothing is flushed."""
+    """End the process without cleanup: it waits for no lock and flushes nothing."""
     with contextlib.suppress(OSError):
         if os.isatty(_STDERR):
-            os.write(_STDERR, _SHOW_CURSOR)  # a progress bar hides it
+            os.write(_STDERR, _SHOW_CURSOR)  # a progress bar hides the cursor
         os.write(_STDERR, _STOP_MESSAGE)
     os._exit(ExitCode.INTERRUPTED)

@@ -91,7 +91,7 @@ def retry_command(
         control = installation.partition_control
         keys = _find_partitions(installation, options, control.list_retryable)
         override = build_override(len(keys), what="retry", reason=reason, confirm=confirm_count)
-        check_confirmation(len(keys), override.confirmed)  # also when there is nothing to do
+        check_confirmation(len(keys), override.confirmed)  # also when the range is empty
         retried = control.retry(keys, override) if keys else []
     if json:
         body = {"retried": len(retried), "partitions": [*map(partition_to_json, retried)]}
@@ -142,7 +142,7 @@ def mark_terminal_command(
         override = build_override(
             len(keys), what="mark as terminal", reason=reason, confirm=confirm_count
         )
-        check_confirmation(len(keys), override.confirmed)  # also when there is nothing to do
+        check_confirmation(len(keys), override.confirmed)  # also when the range is empty
         marked = control.mark_terminal(keys, override) if keys else []
     if json:
         body = {"marked": len(marked), "partitions": [*map(partition_to_json, marked)]}
@@ -156,7 +156,7 @@ def _find_partitions(
     options: "PartitionOptions",
     select: "Callable[[WorkReader, PartitionFilter], Sequence[PartitionKey]]",
 ) -> "Sequence[PartitionKey]":
-    """Return the partition that is named, or those of a range that ``select`` takes."""
+    """Return the named partition, or those of a range that ``select`` accepts."""
     from tileferry.entrypoints.cli.output import blame_option
 
     key = options.to_key(installation.config.source)

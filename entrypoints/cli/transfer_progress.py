@@ -1,4 +1,4 @@
-"""The progress of a download or an upload, in lines to read at a glance."""
+"""The progress of downloads and uploads, as short lines."""
 
 from collections import Counter, deque
 
@@ -46,7 +46,7 @@ class _Sample:
 
 @define(eq=False)
 class DownloadProgress(ProgressState):
-    """Follows a download."""
+    """Tracks the progress of a download."""
 
     listed: int = field(default=0, init=False)
     total: int | None = field(default=None, init=False)
@@ -58,7 +58,7 @@ class DownloadProgress(ProgressState):
     safe: int = field(default=0, init=False)
     """How many tiles of this run are durable."""
     report: DownloadBatchReport | None = field(default=None, init=False)
-    """The only report there is when the download raises an error."""
+    """Needed when the download raises an error, because it returns no report then."""
     _samples: deque[_Sample] = field(factory=deque, init=False)
 
     def update(self, event: ProgressEvent) -> None:
@@ -95,7 +95,7 @@ class DownloadProgress(ProgressState):
         return self.already_stored + self.safe
 
     def describe_progress(self, now_s: float) -> str:
-        """Return how far it is, how fast, and how much longer it takes."""
+        """Return the progress, the rate and the remaining time."""
         if self.total is None:
             return f"listing: {self.listed:,} tiles so far"
         tiles_s, bytes_s = self._measure_rates(now_s)
@@ -110,7 +110,6 @@ class DownloadProgress(ProgressState):
         return ", ".join(parts)
 
     def describe_outcomes(self) -> str:
-        """Return what became of the tiles."""
         counts = [f"{count:,} {_FATE_NAMES[fate]}" for fate, count in sorted(self.fates.items())]
         if self.already_stored:
             counts.insert(0, f"{self.already_stored:,} from before")
@@ -120,7 +119,7 @@ class DownloadProgress(ProgressState):
         """Return tiles and bytes per second, over the last seconds."""
         samples = self._samples
         samples.append(_Sample(now_s, self.done, self.size_bytes))
-        while len(samples) > 2 and now_s - samples[1].at_s >= RATE_WINDOW_S:  # noqa: PLR2004  # a rate takes two
+        while len(samples) > 2 and now_s - samples[1].at_s >= RATE_WINDOW_S:  # noqa: PLR2004  # a rate needs two samples
             samples.popleft()
         first, last = samples[0], samples[-1]
         elapsed_s = last.at_s - first.at_s
@@ -148,7 +147,7 @@ _STATUS_NAMES = {
 
 @define(eq=False)
 class UploadProgress(ProgressState):
-    """Follows an upload."""
+    """Tracks the progress of an upload."""
 
     total: int | None = field(default=None, init=False)
     """How many tiles were pending at the start."""
@@ -157,7 +156,7 @@ class UploadProgress(ProgressState):
     size_bytes: int = field(default=0, init=False)
 
     def update(self, event: ProgressEvent) -> None:
-        """Keep the answers."""
+        """Record the provider's answers."""
         match event:
             case UploadStarted():
                 self.total = event.tiles
@@ -172,20 +171,19 @@ class UploadProgress(ProgressState):
         """How many tiles the provider has."""
         return sum(answer.status.acknowledged for answer in self.answers.values())
 
-    def describe_progress(self, now_s: float) -> str:  # noqa: ARG002  # as the view calls it
-        """Return how far it is."""
+    def describe_progress(self, now_s: float) -> str:  # noqa: ARG002  # signature of the base class
         of_all = "" if self.total is None else f" of {self.total:,}"
         return f"{self.done:,}{of_all} tiles delivered, {format_bytes(self.size_bytes)} sent"
 
     def describe_outcomes(self) -> str:
-        """Return what the provider answered."""
+        """Return the provider's answers by count."""
         counts = Counter(answer.status for answer in self.answers.values())
         return ", ".join(
             f"{count:,} {_STATUS_NAMES[status]}" for status, count in sorted(counts.items())
         )
 
     def report(self, flight_id: str) -> UploadBatchReport:
-        """Return what was delivered before an error."""
+        """Return a report of the tiles delivered before an error."""
         return UploadBatchReport(
             flight_id=flight_id,
             outcome=UploadOutcome.FAILURE,

@@ -1,4 +1,4 @@
-"""The tree of commands: every noun with its summary, in the order an operator needs them."""
+"""The command tree: every group with its summary, in the order an operator needs them."""
 
 import errno
 from collections.abc import Iterator, Mapping
@@ -43,7 +43,7 @@ CHAPTERS: Mapping[str, Mapping[str, str]] = {
         "demo": "Play an operator's day: flaky provider, power loss, no lost tile.",
     },
 }
-"""Each noun is the module of that name in this package."""
+"""Each name is a module of this package."""
 NOUNS = {noun: summary for chapter in CHAPTERS.values() for noun, summary in chapter.items()}
 
 
@@ -56,14 +56,12 @@ class OutputClosed(Exception):  # noqa: N818  # as above
 
 
 class CommandTree(HelpGroup):
-    """Imports a noun on demand, so that no command waits for what others need."""
+    """Imports a command's module on demand, so that no command waits for the imports of others."""
 
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  # as the base class has it
-        """Return all names."""
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  # signature of the base class
         return list(NOUNS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002  # as above
-        """Return a command by its name."""
         if cmd_name not in NOUNS:
             return None
         module = import_module(f"tileferry.entrypoints.cli.{cmd_name}")
@@ -72,7 +70,7 @@ class CommandTree(HelpGroup):
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find a noun; suggest a similar one if it does not exist."""
+        """Find a command; suggest a similar one if it does not exist."""
         try:
             return super().resolve_command(ctx, args)
         except TyperException as error:
@@ -86,13 +84,13 @@ class CommandTree(HelpGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise CommandInterrupted from None
-        except OSError as error:  # typer would exit with a code of its own
+        except OSError as error:  # typer would exit with its own code
             if error.errno != errno.EPIPE:
                 raise
             raise OutputClosed from None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002  # as above
-        """Write the chapters, without importing any noun."""
+        """Write the summaries of all groups without importing their modules."""
         widest = max(map(len, NOUNS))
         for chapter, nouns in CHAPTERS.items():
             with formatter.section(chapter):
@@ -100,21 +98,21 @@ class CommandTree(HelpGroup):
 
 
 APP_NAME = "tileferry"
-"""Whatever the program file is called."""
+"""Shown in the help, independent of the program file's name."""
 
 app = typer.Typer(
     name=APP_NAME,
     cls=CommandTree,
     no_args_is_help=True,
-    rich_markup_mode=None,  # panels take longer to import than all the rest of the help
+    rich_markup_mode=None,  # rich panels take longer to import than the rest of the help
     pretty_exceptions_enable=False,  # a traceback would show the values of locals, secrets included
     epilog="\b\nStart with `tileferry doctor`. `tileferry COMMAND --help` shows examples.",
 )
 
 
-def _print_version(asked: bool) -> None:  # noqa: FBT001  # as typer calls it
+def _print_version(asked: bool) -> None:  # noqa: FBT001  # signature of typer callbacks
     if asked:
-        from importlib.metadata import version  # the help must not wait for it
+        from importlib.metadata import version  # imported late to keep the help fast
 
         typer.echo(f"{APP_NAME} {version(APP_NAME)}")
         raise typer.Exit
@@ -123,7 +121,7 @@ def _print_version(asked: bool) -> None:  # noqa: FBT001  # as typer calls it
 @app.callback()
 def _tileferry(
     *,
-    version: Annotated[  # its callback does it
+    version: Annotated[  # handled by its callback
         bool,
         typer.Option(
             "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
@@ -134,7 +132,7 @@ def _tileferry(
 
 
 def iter_commands() -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield every command that can be run, with the words that name it."""
+    """Yield every command with the words of its name."""
     root = typer.main.get_command(app)
     context = root.make_context(APP_NAME, [], resilient_parsing=True)
     yield from _iter_commands_below((), root, context)

@@ -1,4 +1,4 @@
-"""``tileferry upload``: send what a flight captured to the provider."""
+"""``tileferry upload``: upload the tiles that a flight captured."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -96,7 +96,7 @@ def _run_upload(
     records: "FlightRecords | None",
     progress: "UploadProgress",
 ) -> "tuple[UploadBatchReport, TileManagerError | KeyboardInterrupt | None]":
-    """Carry it out; errors come back as well, with how far it got."""
+    """Upload under the cache lock; return the report, and the error that ended it, if any."""
     from tileferry.application.ports.progress import UploadStarted
     from tileferry.domain.errors import TileManagerError
     from tileferry.entrypoints.cli.progress_view import ProgressView
@@ -113,7 +113,7 @@ def _run_upload(
 
 
 def _explain_nothing_to_do(installation: "Installation", flight: str) -> None:
-    """Say why no tile waits, where that may surprise."""
+    """Explain why no tile is pending, where that may surprise."""
     from tileferry.domain.text import printable
     from tileferry.domain.tiles import VotingStatus
     from tileferry.entrypoints.cli.output import stderr

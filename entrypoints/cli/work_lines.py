@@ -1,4 +1,4 @@
-"""Runs, attempts and verdicts as lines for people; each fits a terminal of 80 columns."""
+"""Formats runs, attempts, verdicts and partitions for people, within 80 columns."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -36,7 +36,7 @@ _RUN_STYLES = {
 
 
 def format_run(run: Run, now: datetime) -> Group:
-    """Lay a run of a list out: its status and its name in one piece, what it does, and how."""
+    """Format a run for a list: status and unwrapped id, then its work and progress."""
     status = "given up" if is_permanent(run) else run.status.value
     head = build_heading(status, run.run_id, _RUN_STYLES.get(run.status.value, ""))
     below = [f"{describe_work(run)}, submitted {format_clock_time(run.submitted_date)}"]
@@ -51,12 +51,12 @@ def format_run(run: Run, now: datetime) -> Group:
 
 
 def format_next_try(at: datetime, now: datetime) -> str:
-    """Say when a run is tried again; one that was rescued or given back is due at once."""
+    """Return when a run is retried; a rescued or returned run is due immediately."""
     return format_relative_time(at, now) if at > now else "due now, waiting for a worker"
 
 
 def format_attempts(attempts: Sequence[RunAttempt], now: datetime) -> Group:
-    """Lay out a run's attempts, the first one first."""
+    """Format a run's attempts, the first one first."""
     blocks = []
     for number, attempt in enumerate(attempts, start=1):
         head = Text(f"{f'attempt {number}':<{_INDENT}}")
@@ -74,7 +74,7 @@ def format_attempts(attempts: Sequence[RunAttempt], now: datetime) -> Group:
 
 
 def format_verdicts(verdicts: Sequence[PartitionAttempt]) -> Group:
-    """Lay out the validator's verdicts, the first one first."""
+    """Format the validator's verdicts, the first one first."""
     blocks = []
     for verdict in verdicts:
         head = Text(f"{f'verdict {verdict.attempt}':<{_INDENT}}")
@@ -90,7 +90,7 @@ def format_verdicts(verdicts: Sequence[PartitionAttempt]) -> Group:
 
 
 def format_sentences(story: Sequence[str]) -> Table:
-    """Lay out sentences, one below the other."""
+    """Format sentences, one below the other."""
     lines = Table.grid(padding=(0, 1))
     lines.add_column()
     lines.add_column(overflow="fold")
@@ -100,7 +100,7 @@ def format_sentences(story: Sequence[str]) -> Table:
 
 
 def render_audit_entries(entries: Sequence[DecodedEntry]) -> RenderableType:
-    """Lay out what the audit log tells; decisions are made again."""
+    """Render entries of the audit log; decisions are recomputed."""
     shown = entries[-_AUDIT_SHOWN_MAX:]
     if any(read.record is not None for read in shown):
         return render_replay(shown)
@@ -108,7 +108,7 @@ def render_audit_entries(entries: Sequence[DecodedEntry]) -> RenderableType:
 
 
 def describe_work(run: Run) -> str:
-    """Say what a run does, from the names in its payload; its worker looks more closely."""
+    """Return what a run does, from the names in its payload; only its worker validates them."""
     names = ("customer_id", "query_name", "logical_date", "flight_id")
     parts = [str(run.payload[name]) for name in names if name in run.payload]
     what, _, _ = run.kind.value.partition("_")
@@ -133,14 +133,14 @@ def _format_span(attempt: RunAttempt, now: datetime) -> str:
 
 
 def build_heading(first: str, name: str, style: str = "") -> Text:
-    """Begin a block: a word, and the name of what it is about in one piece."""
+    """Return the head of a block: a word and an unwrapped name."""
     head = Text(f"{first:<{_INDENT - 1}} ", style)
     head.append(name, "bold")
     return head
 
 
 def build_block(head: Text, below: Sequence[str]) -> Group:
-    """Lay lines out below their head; what is too long is folded, and nothing is cut off."""
+    """Format lines below their head; long lines wrap, and nothing is cut off."""
     head.overflow = "fold"
     return Group(head, *(Padding(Text(line), (0, 0, 0, _INDENT), expand=False) for line in below))
 
@@ -160,7 +160,6 @@ _TERMINAL_REASONS = {
 
 
 def render_partition(found: PartitionDetails) -> RenderableType:
-    """Lay out all that is known of a partition."""
     partition, planned = found.partition, found.planned
     rows: dict[str, object] = {
         "status": partition.status + (", needs review" if partition.needs_review else ""),
@@ -204,7 +203,7 @@ def _describe_newest_run(found: PartitionDetails) -> str:
 
 
 def format_partition(one: Partition) -> Group:
-    """Lay a partition of a list out: its status and its key in one piece, and how it went."""
+    """Format a partition for a list: status and unwrapped key, then its outcome."""
     below = []
     if one.active_run_id is not None:
         below.append(f"{_describe_run_role(one)} run {one.active_run_id}")
@@ -216,7 +215,7 @@ def format_partition(one: Partition) -> Group:
 
 
 def format_terminal(one: Partition, reason: PartitionGiveUpReason) -> Group:
-    """Lay out a failure that nothing tries again by itself, and why."""
+    """Format a partition that is not retried automatically, with the reason."""
     why = _TERMINAL_REASONS[reason]
     if one.terminal_marker is not None:
         why += f": {printable(one.terminal_marker)}"
@@ -227,7 +226,7 @@ def format_terminal(one: Partition, reason: PartitionGiveUpReason) -> Group:
 
 
 def print_changed(touched: Sequence[Partition], done: str) -> None:
-    """Say what was done to partitions, and show the first few."""
+    """Print what was done to how many partitions, and the first few of them."""
     if not touched:
         stdout.print("No failed partitions in that range; nothing was changed.")
         return

@@ -96,7 +96,7 @@ def worker_command(
             stderr.print(f"Worker {worker.name} started; Ctrl-C to drain.")
             try:
                 worker.run()
-            except KeyboardInterrupt:  # it could not finish a run
+            except KeyboardInterrupt:  # the current run was not finished
                 interrupted = True
     if json:
         unended = {RunStatus.DISCOVERED, RunStatus.PROCESSING}
@@ -109,7 +109,7 @@ def worker_command(
 
 
 def _format_summary(worker: "Worker") -> str:
-    """Say how many runs there were, and how they ended."""
+    """Return the number of runs by outcome."""
     from tileferry.domain.runs import RunStatus
 
     runs = "1 run" if worker.processed == 1 else f"{worker.processed:,} runs"
@@ -124,7 +124,7 @@ def _format_summary(worker: "Worker") -> str:
 
 
 def _build_worker_id(wanted: str | None) -> "WorkerId":
-    """Return what the queue calls the worker."""
+    """Return the worker's id in the queue."""
     from tileferry.domain.errors import InvalidValueError
     from tileferry.domain.runs import WorkerId
     from tileferry.domain.validation import is_name
@@ -143,7 +143,7 @@ def _build_worker_id(wanted: str | None) -> "WorkerId":
 
 @contextmanager
 def _keep_ready_file(path: Path | None) -> Iterator[None]:
-    """Have a file there while the worker takes runs."""
+    """Keep the readiness file in place while the worker claims runs."""
     from tileferry.domain.errors import StorageError
 
     if path is None:

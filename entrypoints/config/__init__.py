@@ -1,6 +1,7 @@
-"""The configuration: one declaration of every field, its default, and where it may come from.
+"""The configuration: every setting is declared once, with its default.
 
-First ``tileferry.toml``, then the environment (``TILEFERRY_…``, one name a field), then flags.
+Values come from ``tileferry.toml``, then the environment (one ``TILEFERRY_…`` variable per
+setting), then flags; the last one wins.
 """
 
 from tileferry.entrypoints.config.loader import CONFIG_FILE, load_config

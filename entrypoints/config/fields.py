@@ -1,4 +1,4 @@
-"""Descriptions and validators for the declarations of settings."""
+"""Help texts, converters and validators for the declarations of settings."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +18,15 @@ EXAMPLE = "example"
 
 
 def doc(text: str, example: float | str | None = None) -> dict[str, object]:
-    """Describe a setting for ``config init``, with an example if it has no default."""
+    """Return field metadata: the help text, and an example if the setting has no default.
+
+    ``config init`` writes both to the template.
+    """
     return {ABOUT: text, EXAMPLE: example}
 
 
 def to_secret(value: str | ts.Secret[str] | None) -> ts.Secret[str] | None:
-    """Wrap plain text as a secret; a program may pass either."""
+    """Wrap a text as a secret; programs may pass either form."""
     match value:
         case None | ts.Secret():
             return value
@@ -33,17 +36,16 @@ def to_secret(value: str | ts.Secret[str] | None) -> ts.Secret[str] | None:
 
 
 def source_name(_instance: object, _attribute: object, source: str) -> None:
-    """Reject an invalid source name."""
     check_source(source, field="c11.source")
 
 
 def above_zero(instance: object, attribute: "Attribute[Any]", value: object) -> None:
-    """Accept finite numbers above zero, integers included."""
+    """Check that a value is a number above zero, whatever its numeric type."""
     positive(instance, attribute, as_float(value))
 
 
 def check_order(table: object, smaller: str, larger: str) -> None:
-    """Reject a table whose maximum is below its minimum."""
+    """Check that the maximum in a table is not below the minimum."""
     least, most = getattr(table, smaller), getattr(table, larger)
     if most is not None and most < least:
         raise InvalidValueError(
@@ -54,7 +56,7 @@ def check_order(table: object, smaller: str, larger: str) -> None:
 
 
 def check_areas(_instance: object, _attribute: object, areas: dict[str, str]) -> None:
-    """Reject an invalid bounding box; the error names its area."""
+    """Check that every named area is a bounding box."""
     for area, box in areas.items():
         try:
             BBox.parse(box)

@@ -1,4 +1,4 @@
-"""Where settings come from: ``tileferry.toml``, then the environment, then options."""
+"""Loads settings from ``tileferry.toml``, then the environment, and reads API key files."""
 
 import os
 import stat
@@ -29,9 +29,10 @@ _Path = TypeVar("_Path", bound=Path)
 
 
 def load_config(file: Path | None = None) -> Config:
-    """Read the configuration; the error for an invalid value names its setting.
+    """Load and check the configuration; an error names the field.
 
-    The default is ``tileferry.toml`` in the current folder, if it exists. A named file must exist.
+    Without ``file``, ``tileferry.toml`` in the working directory is read if it exists. A named file
+    must exist.
     """
     if file is not None and not file.exists():
         raise InvalidValueError(field=str(file), value=None, problem="does not exist")
@@ -39,9 +40,9 @@ def load_config(file: Path | None = None) -> Config:
         config = _load(file or Path(CONFIG_FILE))
     except ts.exceptions.InvalidSettingsError as error:
         wrong = explain_invalid_setting(str(error.exceptions[0]), Config, "")
-        raise _add_location(wrong, file) from None  # its text may quote a secret
+        raise _add_location(wrong, file) from None  # the original error may quote a secret
     except ts.exceptions.InvalidOptionsError as error:
-        # Its text ends with the paths of all unknown settings.
+        # The library's message ends with the paths of all unknown settings.
         raise explain_unknown_setting(
             str(error).rpartition(": ")[2].split(", ")[0], Config
         ) from None
@@ -50,7 +51,7 @@ def load_config(file: Path | None = None) -> Config:
             field=str(file or CONFIG_FILE), value=None, problem=f"cannot be read: {error}"
         ) from error
     _check_file(file or Path(CONFIG_FILE))
-    # Report invalid values now, not when the first call fails.
+    # Detect invalid values now, not when the first call fails.
     try:
         build_category_policies(config.retry)
         build_alert_thresholds(config.audit.alert_retries_per_minute, config.retry)
@@ -60,7 +61,7 @@ def load_config(file: Path | None = None) -> Config:
 
 
 class _HomePathConverter(PathConverter):
-    """Expands ``~``, because no shell does so for a file or the variables of a service."""
+    """Expands ``~``, because no shell expands it in a file or in a service's environment."""
 
     def __call__(self, value: Path | str, cls: type[_Path]) -> _Path:
         return super().__call__(cls(value).expanduser(), cls)
@@ -72,15 +73,15 @@ def _load(file: Path) -> Config:
     loaders = ts.default_loaders(
         appname=APP,
         config_files=[file],
-        config_files_var=None,  # files named by a variable would not be checked
+        config_files_var=None,  # files named by a variable would bypass our checks
         env_prefix=ENV_PREFIX,
     )
     return ts.load_settings(Config, loaders, converter=converter)
 
 
 def _add_location(error: InvalidValueError, file: Path | None) -> InvalidValueError:
-    """Add where to correct an invalid value; the environment overrides the file."""
-    # All areas share one variable.
+    """Return the error with the origin of the value; the environment overrides the file."""
+    # All areas share one variable, so an area's own path has none.
     variables = [to_variable_name(path) for path in (error.field, error.field.rpartition(".")[0])]
     place = next((name for name in variables if name in os.environ), str(file or CONFIG_FILE))
     said = f"{error.remedy}; " if error.remedy else ""
@@ -88,14 +89,14 @@ def _add_location(error: InvalidValueError, file: Path | None) -> InvalidValueEr
 
 
 def _check_file(file: Path) -> None:
-    """Reject what the library ignores silently. The file is known to be readable."""
+    """Reject what the library ignores silently; the file is already known to be readable."""
     try:
         with file.open("rb") as content:
             mode = os.fstat(content.fileno()).st_mode
             document = tomllib.load(content)
     except FileNotFoundError:
         return
-    # The library reads one table and ignores all others.
+    # The library reads one table and ignores all others, with every setting in them.
     for name, value in document.items():
         if name != APP:
             raise explain_misplaced_setting(name, value, Config, app=APP, file=str(file))
@@ -104,7 +105,7 @@ def _check_file(file: Path) -> None:
 
 
 def _check_private(file: Path, mode: int) -> None:
-    """Reject an API key in a file that other users can read."""
+    """Reject an API key in a configuration file that other users can read."""
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise InvalidValueError(
             field="c11.service_api_key",
@@ -119,7 +120,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def read_service_api_key(config: C11Config) -> str:
-    """Return the API key. Errors never show it."""
+    """Return the API key; errors never contain the key."""
     if config.service_api_key_file is not None:
         return read_key_file(config.service_api_key_file, field="c11.service_api_key_file")
     if config.service_api_key is not None:
@@ -134,11 +135,11 @@ def read_service_api_key(config: C11Config) -> str:
 
 
 def read_key_file(path: Path, *, field: str) -> str:
-    """Read an API key from a file; ``field`` is the setting that names the file."""
+    """Return the API key stored in a file; ``field`` is the setting that names the file."""
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
-            content = file.read(_KEY_BYTES_MAX + 1)  # limited: it may be an endless device
+            content = file.read(_KEY_BYTES_MAX + 1)  # bounded: the path may name an endless device
     except OSError as error:
         raise InvalidValueError(
             field=field, value=str(path), problem=f"cannot be read: {error.strerror}"

@@ -1,4 +1,4 @@
-"""Every retry policy by name: one per category, and those of transfers, runs and partitions."""
+"""All retry policies by name: one per category, plus those for transfers, runs and partitions."""
 
 from collections.abc import Mapping, Sequence
 
@@ -24,12 +24,12 @@ POLICY_FIELDS = [
     for field in attrs.fields(RetryPolicy)
     if field.name != "name" and not field.name.endswith("_exceptions")
 ]
-"""The fields that can be set; the name and the exceptions are fixed in code."""
+"""The fields that a deployment can set; the product sets the name and the retryable exceptions."""
 _DEFAULT_C11 = C11Config()
 
 
 def build_download_policy(c11: C11Config) -> RetryPolicy:
-    """Return the policy for listing and tile requests."""
+    """Return the policy for requests for listings and tiles."""
     return evolve(
         DOWNLOAD_POLICY,
         max_attempts=c11.max_5xx_retries + 1,
@@ -38,12 +38,11 @@ def build_download_policy(c11: C11Config) -> RetryPolicy:
 
 
 def build_in_call_policy(c11: C11Config) -> RetryPolicy:
-    """Return the policy for the retry passes of one upload."""
+    """Return the policy for retries of rejected tiles within one upload command."""
     return build_upload_policy(c11.max_in_call_retries, c11.backoff_base_s, c11.backoff_cap_s)
 
 
 def build_run_policy(worker: WorkerConfig) -> RetryPolicy:
-    """Return the policy for runs."""
     return evolve(
         RUN_POLICY,
         max_attempts=worker.max_attempts,
@@ -54,27 +53,28 @@ def build_run_policy(worker: WorkerConfig) -> RetryPolicy:
 
 
 def build_partition_policy(partitions: PartitionsConfig) -> RetryPolicy:
-    """Return the policy for automatic retries of rejected partitions."""
+    """Return the policy for automatic retries of partitions that the validator rejected."""
     return evolve(PARTITION_POLICY, max_attempts=partitions.max_attempts)
 
 
 @frozen(kw_only=True)
 class NamedPolicy:
-    """A policy and where it applies."""
+    """A retry policy with its name and purpose."""
 
     name: str
     category: RetryCategory
-    """The category of its calls' events."""
+    """The category of the audit events of its calls."""
     policy: RetryPolicy
     usual: RetryPolicy
     table: str
     """The table of the configuration that changes it."""
     is_for_calls: bool = True
-    """Whether it applies to calls; decisions on runs and partitions are in state changes."""
+    """Whether it governs calls; decisions about runs and partitions are recorded as state changes.
+    """
 
     @property
     def changed_fields(self) -> Sequence[str]:
-        """The fields that differ from the default policy."""
+        """The fields that differ from the product's defaults."""
         return [
             name
             for name in POLICY_FIELDS
@@ -82,12 +82,12 @@ class NamedPolicy:
         ]
 
     def applies_to(self, event: AuditEvent) -> bool:
-        """Return whether this policy decided the event's call."""
+        """Return whether this policy governs the event's call."""
         return get_policy_name(event) == self.name
 
 
 def list_policies(config: Config) -> Mapping[str, NamedPolicy]:
-    """Return every policy as configured."""
+    """Return every policy as configured, by name."""
     found = {
         category.name: NamedPolicy(
             name=category.name,
@@ -135,7 +135,7 @@ def list_policies(config: Config) -> Mapping[str, NamedPolicy]:
 
 
 def find_policy(config: Config, name: str) -> NamedPolicy:
-    """Return a policy by name, ignoring case."""
+    """Return the policy with this name, ignoring case."""
     policies = list_policies(config)
     found = policies.get(name.strip().upper())
     try:

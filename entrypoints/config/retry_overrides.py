@@ -1,4 +1,4 @@
-"""``[retry.<CATEGORY>]`` of the configuration: changes to the retry policies."""
+"""``[retry.<CATEGORY>]`` of the configuration: how a deployment changes the retry policies."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,9 +13,9 @@ from tileferry.domain.retry import POLICY_MATRIX, BackoffKind, RetryCategory, Re
 
 @frozen(kw_only=True)
 class CategoryConfig:
-    """The settings of one category; an unset field keeps the default of the policy.
+    """Overrides for one category; a setting without a value keeps the product's default.
 
-    Whole numbers are read as floats, so that 2.5 attempts are rejected, not truncated to 2.
+    Whole numbers are read as floats, so that 2.5 attempts are rejected instead of truncated to 2.
     """
 
     max_attempts: float | None = None
@@ -29,11 +29,11 @@ class CategoryConfig:
     max_rate_limited: float | None = None
     max_retry_after_s: float | None = None
     alert_retries_per_minute: float | None = None
-    """Alert threshold of ``audit stats``, instead of ``audit.alert_retries_per_minute``."""
+    """Alert threshold of ``audit stats``; overrides ``audit.alert_retries_per_minute``."""
 
     @property
     def changes(self) -> dict[str, Any]:
-        """The changed fields, by their names in the policy."""
+        """The overrides, by the field names of the policy."""
         values = attrs.asdict(self)
         del values["alert_retries_per_minute"]
         return {
@@ -67,13 +67,12 @@ class RetryConfig:
     API_VALIDATION: CategoryConfig = _UNCHANGED
 
     def for_category(self, category: RetryCategory) -> CategoryConfig:
-        """Return the settings of a category."""
         chosen: CategoryConfig = getattr(self, category.name)
         return chosen
 
 
 def build_category_policies(config: RetryConfig) -> Mapping[RetryCategory, RetryPolicy]:
-    """Return the policy of each category, with its changes applied."""
+    """Return the policy of each category, with its overrides applied."""
     return {
         category: apply_changes(
             policy, config.for_category(category).changes, f"retry.{category.name}"
@@ -83,7 +82,7 @@ def build_category_policies(config: RetryConfig) -> Mapping[RetryCategory, Retry
 
 
 def apply_changes(policy: RetryPolicy, changes: Mapping[str, Any], where: str) -> RetryPolicy:
-    """Return a changed policy; the error for an invalid value names the setting."""
+    """Return the policy with these changes; errors name the setting, not the policy's field."""
     try:
         return attrs.evolve(policy, **changes)
     except InvalidValueError as error:
@@ -91,7 +90,7 @@ def apply_changes(policy: RetryPolicy, changes: Mapping[str, Any], where: str) -
 
 
 def build_alert_thresholds(overall: float | None, config: RetryConfig) -> AlertThresholds:
-    """Return the alert thresholds, overall and by category."""
+    """Return the allowed retries per minute, overall and per category."""
     own: dict[str, float] = {}
     for category in RetryCategory:
         limit = config.for_category(category).alert_retries_per_minute

@@ -1,4 +1,4 @@
-"""Every setting: declared once, with its default and its validator."""
+"""The settings, by table: each with its default, validator and help text."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -180,7 +180,7 @@ class C11Config:
 
 @frozen(kw_only=True)
 class WorkerConfig:
-    """The queue of runs, and the workers that share it."""
+    """The queue of runs and its workers."""
 
     lease_s: float = field(
         default=60.0,
@@ -246,7 +246,7 @@ class WorkerConfig:
 
 @frozen(kw_only=True)
 class PartitionsConfig:
-    """Partitions: where their raw data is, and what the validator and the policy allow."""
+    """Partitions: the folder of their raw data, and the limits of the validator and the policy."""
 
     raw_root: Path = field(
         factory=lambda: _data_path("raw"),
@@ -282,7 +282,7 @@ class PartitionsConfig:
 
 
 class SinkName(StrEnum):
-    """Where audit events can go."""
+    """The destinations of audit events."""
 
     POSTGRES = "postgres"
     JSONL = "jsonl"
@@ -322,8 +322,6 @@ class AuditConfig:
 
 
 class LogLevel(StrEnum):
-    """The lowest level that is logged."""
-
     DEBUG = "DEBUG"
     INFO = "INFO"
     WARNING = "WARNING"
@@ -332,7 +330,7 @@ class LogLevel(StrEnum):
 
 @frozen(kw_only=True)
 class LogConfig:
-    """The log. Terminals show warnings and errors only, whatever is set here."""
+    """The log file. The terminal shows only warnings, independent of these settings."""
 
     file: Path = field(
         factory=lambda: user_log_path(APP) / "tileferry.jsonl",
@@ -343,7 +341,7 @@ class LogConfig:
 
 @frozen(kw_only=True)
 class Config:
-    """Everything that can be set."""
+    """All settings."""
 
     database_url: ts.Secret[str] | None = field(
         default=None,
@@ -372,7 +370,7 @@ class Config:
 
     @property
     def source(self) -> str:
-        """The source of downloaded tiles: as configured, or the default of the server."""
+        """The source name of downloaded tiles: as configured, or the default of the server."""
         if self.c11.source is not None:
             return self.c11.source
         template = self.xyz.url_template

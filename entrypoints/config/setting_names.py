@@ -1,4 +1,4 @@
-"""Names of settings: paths, variables, secrets, and suggestions for misspelt names."""
+"""Names of settings: paths, variables, which are secret, and suggestions for unknown names."""
 
 import ast
 import re
@@ -13,22 +13,22 @@ from tileferry.domain.errors import InvalidValueError
 
 ENV_PREFIX = "TILEFERRY_"
 PROVIDER_KEY_VARIABLE = "TILEFERRY_PROVIDER_API_KEY"
-"""The key of the reference provider: read from the environment without being a setting."""
+"""The API key of the reference provider: an environment variable that is not a setting."""
 _ALIKE_MIN = 0.6
 _HIDDEN = "***"
 
 
 def to_variable_name(path: str) -> str:
-    """Return a setting's name in the environment."""
+    """Return the environment variable of a setting."""
     return ENV_PREFIX + path.upper().replace(".", "_")
 
 
 def find_unknown_variables(
     environment: Iterable[str], paths: Iterable[str]
 ) -> Mapping[str, str | None]:
-    """Return unknown variables that start with our prefix, each with the likely intended one.
+    """Return the ``TILEFERRY_…`` variables that are not read, each with a suggestion.
 
-    The paths are those of all settings.
+    ``paths`` are those of all settings.
     """
     known = [
         name.removeprefix(ENV_PREFIX)
@@ -44,7 +44,7 @@ def find_unknown_variables(
 
 
 def explain_unknown_setting(path: str, config: type[attrs.AttrsInstance]) -> InvalidValueError:
-    """Return the error for an unknown setting such as ``c6.budgt``, with a suggestion."""
+    """Return an error for an unknown path such as ``c6.budgt``, with a suggestion."""
     table, names = _find_nearest_table(path.split("."), config)
     wrong = path.removeprefix(f"{table}.").split(".")[0]
     alike = get_close_matches(wrong, names, n=1, cutoff=_ALIKE_MIN)
@@ -60,7 +60,7 @@ def explain_unknown_setting(path: str, config: type[attrs.AttrsInstance]) -> Inv
 def explain_misplaced_setting(
     name: str, value: object, config: type[attrs.AttrsInstance], *, app: str, file: str
 ) -> InvalidValueError:
-    """Return the error for a setting outside of our table, with the place where it belongs."""
+    """Return an error for a setting outside the ``tileferry`` table, with its correct place."""
     field, remedy = name, f"move it to [{app}] or to one of its tables"
     if isinstance(value, Mapping):
         field, remedy = f"[{name}]", _suggest_table(name, value, _list_tables(config), app)
@@ -90,10 +90,10 @@ def _list_tables(config: type[attrs.AttrsInstance]) -> Sequence[str]:
 def explain_invalid_setting(
     text: str, config: type[attrs.AttrsInstance], remedy: str
 ) -> InvalidValueError:
-    """Return the error for an invalid value, which is shown unless it is a secret.
+    """Return an error that names the invalid setting, and its value unless it is a secret.
 
-    The library reports text only: a value that it could not convert, or an error of one of our
-    validators.
+    The library reports only text, both for values that it cannot convert and for values that our
+    validators reject.
     """
     named = re.search(r"option '([^']+)'|field='([^']+)'", text)
     given = re.search(r"convert value (.+) for option '|value=(.+), problem='", text, re.DOTALL)
@@ -112,7 +112,7 @@ def explain_invalid_setting(
 
 
 def _parse_value(given: re.Match[str]) -> object:
-    """Return a value from its ``repr``; anything but a plain value is hidden."""
+    """Parse a value from the library's message; only plain values are shown."""
     try:
         return ast.literal_eval(next(filter(None, given.groups())))
     except (ValueError, SyntaxError):
@@ -129,11 +129,11 @@ def _to_setting_path(name: str, config: type[attrs.AttrsInstance]) -> str:
 
 
 def is_plain_setting(path: str, config: type[attrs.AttrsInstance]) -> bool:
-    """Return whether the value of a setting may be shown: it is known and not a secret."""
+    """Return whether the value of a setting may be shown: the setting is known and not secret."""
     kind: object = config
     for part in path.split("."):
         if not (isinstance(kind, type) and attrs.has(kind)):
-            break  # an entry of a table with arbitrary names
+            break  # an entry of a table with free names
         kind = {item.name: item.type for item in attrs.fields(kind)}.get(part)
     kinds = (kind, *get_args(kind))
     if kind is None or (isinstance(kind, type) and attrs.has(kind)):
@@ -144,7 +144,7 @@ def is_plain_setting(path: str, config: type[attrs.AttrsInstance]) -> bool:
 def _find_nearest_table(
     parts: Sequence[str], config: type[attrs.AttrsInstance]
 ) -> tuple[str, Sequence[str]]:
-    """Follow a path as far as it exists; return that table and its names."""
+    """Follow a path as far as it exists; return the table's path and its names."""
     followed: list[str] = []
     for part in parts:
         kinds = {item.name: item.type for item in attrs.fields(config)}

@@ -1,4 +1,4 @@
-"""Every setting as a line: its path, value, meaning and origin."""
+"""Lists settings with path, value, purpose and origin, and writes them as TOML."""
 
 import json
 import os
@@ -24,32 +24,32 @@ Plain = bool | int | float | str | list[Any] | dict[str, Any] | None
 
 @frozen(kw_only=True)
 class Setting:
-    """One line of the configuration."""
+    """One setting with its value and origin."""
 
     section: str
-    """Empty for settings at the top level."""
+    """Empty for settings outside a section."""
     name: str
     value: Plain
-    """As written in the file; secrets are hidden."""
+    """The value as TOML has it; secrets are never included."""
     about: str
     example: Plain
-    """An example value, if there is no default."""
+    """An example value, for settings without a default."""
     is_secret: bool
     origin: str = DEFAULT
 
     @property
     def path(self) -> str:
-        """The name in messages."""
+        """The name of the setting in messages."""
         return f"{self.section}.{self.name}" if self.section else self.name
 
     @property
     def variable(self) -> str:
-        """Its name in the environment."""
+        """The environment variable of the setting."""
         return to_variable_name(self.path)
 
 
 def list_settings(config: Config, file: Path | None = None) -> Iterator[Setting]:
-    """Yield every setting of a configuration that was loaded from a file and the environment."""
+    """Yield every setting of a configuration loaded from ``file`` and the environment."""
     source = file or Path(CONFIG_FILE)
     tables = _read_tables(source)
     for setting in _walk_settings(config, ""):
@@ -59,7 +59,7 @@ def list_settings(config: Config, file: Path | None = None) -> Iterator[Setting]
 
 
 def find_origin(path: str, file: Path | None = None) -> str:
-    """Return where the value of a setting comes from: its variable, the file, or the default."""
+    """Return where the value of a setting came from: its variable, the file, or the default."""
     source = file or Path(CONFIG_FILE)
     return _find_origin(path, source, _read_tables(source))
 
@@ -86,7 +86,7 @@ def _walk_settings(table: Any, section: str) -> Iterator[Setting]:
 
 
 def to_plain(value: Any) -> Plain:
-    """Return a value as TOML types."""
+    """Return a value as TOML would hold it."""
     match value:
         case Enum():
             return str(value.value)
@@ -114,7 +114,7 @@ def _find_origin(path: str, file: Path, tables: Mapping[str, Any]) -> str:
 
 
 def _read_tables(file: Path) -> Mapping[str, Any]:
-    """Return the tables of a file that was loaded before, so it is valid."""
+    """Return the tables of a file that was loaded before, so it is readable."""
     try:
         with file.open("rb") as content:
             tables: Mapping[str, Any] = tomllib.load(content).get(APP, {})
@@ -142,11 +142,11 @@ _AREAS = """\
 # derkachi = "36.0,50.0,36.3,50.2"
 """
 _OWN_TABLES = ("retry", "areas")
-"""Shown as an example, because they have many or arbitrary names."""
+"""Tables shown by an example, because their keys are many or free."""
 
 
 def format_settings(settings: Iterable[Setting], *, origin: bool) -> Iterator[str]:
-    """Yield the values in effect as TOML, except for secrets."""
+    """Yield the effective settings as TOML that can be loaded again, except for secrets."""
     section: str | None = None
     for setting in settings:
         if _is_policy(setting) and setting.value is None:
@@ -161,7 +161,7 @@ def format_settings(settings: Iterable[Setting], *, origin: bool) -> Iterator[st
 
 
 def build_template() -> str:
-    """Return a file with every setting explained and commented out."""
+    """Return a configuration file with every setting explained and commented out."""
     lines = [_HEAD]
     section: str | None = None
     for setting in list_settings(Config()):
@@ -175,7 +175,6 @@ def build_template() -> str:
 
 
 def to_toml(value: Plain) -> str:
-    """Format a value as TOML."""
     match value:
         case bool():
             return str(value).lower()

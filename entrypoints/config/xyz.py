@@ -1,4 +1,4 @@
-"""``[tileferry.xyz]``: download tiles from a plain tile server."""
+"""``[tileferry.xyz]``: a plain tile server as the source of tiles."""
 
 from datetime import date
 
@@ -48,7 +48,7 @@ def _check_contact(_instance: object, _attribute: object, contact: str) -> None:
 
 @frozen(kw_only=True)
 class XyzConfig:
-    """A plain tile server, instead of a satellite-provider."""
+    """A plain tile server, used instead of a satellite-provider."""
 
     url_template: str | None = field(
         default=None,
@@ -105,7 +105,7 @@ class XyzConfig:
 
 
 def build_tile_server(xyz: XyzConfig) -> TileServer:
-    """Return the server; a missing setting is named in the error."""
+    """Return the tile server; raise if a required setting is missing."""
     return TileServer(
         template=TileTemplate(
             _require(xyz, "url_template", "set it to the address of a tile, with {z}, {x} and {y}")

@@ -1,1 +1,1 @@
-"""An operator's day, played."""
+"""The demo: plays an operator's day with real commands against a faulty provider."""

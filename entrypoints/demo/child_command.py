@@ -1,4 +1,4 @@
-"""A command that ends with whoever started it, even if that was killed: its input ends then."""
+"""Runs a command that stops when stdin closes: its parent has ended, or was killed."""
 
 import os
 import signal
@@ -11,8 +11,8 @@ _PIECE_BYTES = 1_024
 
 
 def terminate_on_eof() -> None:
-    """Wait for the end of the input, and stop this process as an operator would."""
-    while os.read(sys.stdin.fileno(), _PIECE_BYTES):  # not through a buffer, whose lock outlives us
+    """Wait until stdin closes, then stop this process as an operator would."""
+    while os.read(sys.stdin.fileno(), _PIECE_BYTES):  # a buffer's lock would block the exit
         pass
     os.kill(os.getpid(), signal.SIGTERM)
 

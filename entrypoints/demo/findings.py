@@ -1,4 +1,4 @@
-"""Counts of the story: the provider's record of requests, held against what commands printed."""
+"""The demo's figures: compares the provider's request record with the output of the commands."""
 
 import re
 from collections import Counter
@@ -16,15 +16,17 @@ Json = Mapping[str, Any]
 
 @define(kw_only=True)
 class DemoNotes:
-    """What chapters note for the end. Places in the provider's record are numbers of lines."""
+    """Values that the chapters record for the report. Positions in the provider's record are line
+    numbers.
+    """
 
     before_download: int = 0
     before_resuming: int = 0
     after_download: int = 0
     killed: Json = field(factory=dict)
-    """The area when the power went, as GeoJSON."""
+    """The area when the download was killed, as GeoJSON."""
     ready: Json = field(factory=dict)
-    """The same before the flight."""
+    """The area before the flight, as GeoJSON."""
 
 
 # the download
@@ -32,23 +34,25 @@ class DemoNotes:
 
 @frozen(kw_only=True)
 class DownloadCounts:
-    """What the provider was asked for, and what it is held against."""
+    """Requests that the provider received, compared with the cache when the download was killed."""
 
     tiles: frozenset[str]
     safe: frozenset[str]
-    """In the cache when the power went."""
+    """Tiles in the cache when the download was killed."""
     requests: int
     failed: int
     in_the_air: int
-    """Answered well, and not yet in the cache when the power went."""
+    """Tiles served successfully but not yet in the cache when the download was killed."""
     twice: int
-    """Of those that were safe: how many were asked for again."""
+    """How many of the safe tiles were requested again."""
     attempts: Mapping[int, int]
-    """How many tiles needed how many attempts."""
+    """Number of tiles by the attempts that they needed."""
 
 
 def count_download(lines: Sequence[Json], notes: DemoNotes) -> DownloadCounts:
-    """Hold the record of the download against the map of what was safe when the power went."""
+    """Compare the provider's record with the map of the tiles that were safe when the download was
+    killed.
+    """
     before = _select_tile_requests(lines[notes.before_download : notes.before_resuming])
     after = _select_tile_requests(lines[notes.before_resuming : notes.after_download])
     tiles = frozenset(line["tile"] for line in (*before, *after))
@@ -72,11 +76,11 @@ def _select_tile_requests(lines: Iterable[Json]) -> list[Json]:
 
 
 def _is_good(line: Json) -> bool:
-    return line["status"] == 200 and line["fault"] is None  # noqa: PLR2004  # HTTP's
+    return line["status"] == 200 and line["fault"] is None  # noqa: PLR2004  # HTTP 200 OK
 
 
 def list_tiles(drawn: Json, kind: str) -> Iterator[str]:
-    """Yield the tiles that a GeoJSON map has of a kind, as ``z/x/y``."""
+    """Yield the tiles of one kind in a GeoJSON map, as ``z/x/y``."""
     for feature in drawn.get("features", ()):
         place = feature["properties"]
         if place["kind"] == kind:
@@ -90,7 +94,7 @@ def list_tiles(drawn: Json, kind: str) -> Iterator[str]:
 
 @frozen(kw_only=True)
 class UploadCounts:
-    """What became of the flight's own tiles."""
+    """Outcomes of the tiles that the flight captured."""
 
     accepted: frozenset[str]
     giveups: Sequence[Json]
@@ -98,12 +102,12 @@ class UploadCounts:
 
     @property
     def given_up(self) -> frozenset[str]:
-        """The tiles that a human has to decide about."""
+        """The tiles that need an operator's decision."""
         return frozenset(_shorten_tile_id(giveup["tile_id"]) for giveup in self.giveups)
 
 
 def count_upload(lines: Iterable[Json], giveups: Json) -> UploadCounts:
-    """Take what was delivered from the provider's record, and the rest from the giveups."""
+    """Count delivered tiles from the provider's record, and the others from the giveups."""
     taken = frozenset(
         _shorten_tile_id(line["tile_id"])
         for line in lines
@@ -130,7 +134,7 @@ _REASON_CHARS_MAX = 60
 
 @frozen(kw_only=True)
 class AuditedRetry:
-    """One decision to try again later."""
+    """A retry as the audit log recorded it."""
 
     at: datetime
     delay_s: float
@@ -138,7 +142,7 @@ class AuditedRetry:
 
 
 def list_waits(tail: Json) -> list[AuditedRetry]:
-    """Return every retry, in order, by what it was for."""
+    """Return every retry in order, with its wait and reason."""
     return [
         AuditedRetry(
             at=datetime.fromisoformat(event["timestamp"]),
@@ -150,7 +154,7 @@ def list_waits(tail: Json) -> list[AuditedRetry]:
 
 
 def summarize_reason(message: str) -> str:
-    """Return the few words of an error that tell it from others."""
+    """Return the few words that distinguish an error from others."""
     status = _STATUS.search(message)
     if status:
         return status[0]
@@ -159,14 +163,14 @@ def summarize_reason(message: str) -> str:
 
 
 def find_instructive_entry(tail: Json) -> int | None:
-    """Return the number of the retry to look at: one whose wait the provider asked for, if any."""
+    """Return the entry number of a retry worth showing, preferably one with a requested wait."""
     entries = [one for one in tail["entries"] if one["event"]["event_type"] == "retry_attempt"]
     asked = [one for one in entries if "429" in one["event"]["exception_message"]]
     return next((one["sequence"] for one in (*asked, *entries)), None)
 
 
 def find_failed_run(partition: Json) -> str:
-    """Return the run that the validator rejected first."""
+    """Return the first run that the validator rejected."""
     return str(next(one["run_id"] for one in partition["verdicts"] if one["outcome"] == "failed"))
 
 
@@ -174,7 +178,7 @@ def _select_events(tail: Json, kind: str) -> Iterator[Json]:
     return (one["event"] for one in tail["entries"] if one["event"]["event_type"] == kind)
 
 
-# all of it
+# the whole demo
 
 
 @frozen(kw_only=True)
@@ -190,36 +194,36 @@ class Findings:
     waits: Sequence[AuditedRetry]
     partition: Json
     changes: Sequence[Json]
-    """What the audit log has of the partition."""
+    """The partition's entries in the audit log."""
     chain: Json
 
     @property
     def began_at(self) -> datetime:
-        """When the story began."""
+        """When the demo began."""
         return self.chapters[0].began_at
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """How long the demo took."""
         return self.get_elapsed_s(self.ended_at)
 
     @property
     def killed_after_s(self) -> float:
-        """When the power went, since the beginning."""
+        """Seconds from the start of the demo to the kill."""
         killed = next(one for chapter in self.chapters for one in chapter.commands if one.killed)
         return self.get_elapsed_s(killed.ended_at)
 
     def get_elapsed_s(self, moment: datetime) -> float:
-        """Return how many seconds of the story had passed by then."""
+        """Return the seconds from the start of the demo to ``moment``."""
         return (moment - self.began_at).total_seconds()
 
     def find_chapter(self, moment: datetime) -> Chapter:
-        """Return the chapter that was played then."""
+        """Return the chapter that was playing at ``moment``."""
         begun = [chapter for chapter in self.chapters if chapter.began_at <= moment]
         return begun[-1] if begun else self.chapters[0]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the numbers, for scripts."""
+        """Return the figures for scripts."""
         return {
             "seconds": round(self.seconds, 1),
             "tiles": len(self.download.tiles),
@@ -242,7 +246,7 @@ class Findings:
 
 
 def collect_findings(session: DemoSession, notes: DemoNotes) -> Findings:
-    """Ask for what is not known yet."""
+    """Query the remaining facts and return all findings."""
     ask, lines = session.clerk.query, session.read_record()
     tail = ask("audit", "tail", "--limit", "100000")
     partition = ask("state", "inspect", FAILING)

@@ -1,4 +1,4 @@
-"""Asks for facts as a script would: with ``--json``, and all in one process, which is fast."""
+"""Runs commands with ``--json`` in one long-lived process, which avoids a start per query."""
 
 import json
 import subprocess
@@ -15,13 +15,13 @@ from tileferry.entrypoints.cli.main import main
 
 @frozen
 class QueryProcess:
-    """The end of two pipes, behind which questions become commands and answers are their JSON."""
+    """A process that reads commands from a pipe and writes their JSON output to another."""
 
     questions: IO[str]
     answers: IO[str]
 
     def query(self, *arguments: str) -> dict[str, Any]:
-        """Return the one object that a command prints."""
+        """Run a command and return the JSON object that it prints."""
         self.questions.write(json.dumps(arguments) + "\n")
         self.questions.flush()
         answer: dict[str, Any] = json.loads(self.answers.readline())
@@ -30,14 +30,14 @@ class QueryProcess:
 
 @contextmanager
 def start_query_process(home: Path, environment: Mapping[str, str]) -> Iterator[QueryProcess]:
-    """Have a clerk for a while; one who was never asked has touched nothing."""
-    process = subprocess.Popen(  # noqa: S603  # this very module
+    """Start a query process for a block; it opens nothing before the first query."""
+    process = subprocess.Popen(  # noqa: S603  # runs this module
         [sys.executable, "-m", __name__],
         env=environment,
         cwd=home,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # what is for people is on the stage already
+        stderr=subprocess.DEVNULL,  # the terminal already shows the messages for people
         text=True,
     )
     if process.stdin is None or process.stdout is None:
@@ -47,7 +47,7 @@ def start_query_process(home: Path, environment: Mapping[str, str]) -> Iterator[
 
 
 def serve_queries() -> None:
-    """Answer question after question, until nobody asks any more."""
+    """Answer queries until stdin closes."""
     for question in sys.stdin:
         try:
             main([*json.loads(question), "--json"])

@@ -1,4 +1,4 @@
-"""What the demo plays with: the operator's settings, the area, and a provider told to misbehave."""
+"""The demo's scenario: the operator's settings, the area, and the faults of the provider."""
 
 import json
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ AREA = "derkachi"
 BBOX = "36.20,49.90,36.42,50.04"
 SECTOR = "stable_rear"
 CARD = "card"
-"""The folder of what the aircraft captured."""
+"""The folder of the aircraft's captures."""
 CAPTURED_ZOOM = 16
 CAPTURED = [(39_370 + column, 22_230 + row) for column in range(8) for row in range(6)]
 POISONED = {
@@ -26,13 +26,13 @@ PARTITION_ZOOM = 13
 QUERY = ("--customer-id", "acme", "--query", "fields")
 DAYS = ("2026-03-01", "2026-03-03")
 FAILING = f"satellite/acme/fields/{DAYS[0]}"
-"""The partition whose imagery is bad on the first try: runs are taken by their dates."""
+"""The partition whose imagery is bad at the first attempt; runs are claimed in order of date."""
 SEED = "7"
 
 
 @frozen(kw_only=True)
 class DemoSize:
-    """How much is downloaded, and after how many requests for tiles the power goes."""
+    """How much is downloaded, and after how many tile requests the download is killed."""
 
     zoom: str
     kill_after: int
@@ -40,17 +40,17 @@ class DemoSize:
 
 WHOLE = DemoSize(zoom="14-15", kill_after=300)
 SMALL = DemoSize(zoom="14", kill_after=80)
-"""For whoever is in a hurry."""
+"""A shorter demo."""
 
 
 FAULTS: list[dict[str, Any]] = [
-    # A strip of the first partition is not there yet; whoever asks later gets it.
+    # A strip of the first partition is missing at first and available later.
     {"fault": "404", "tile": f"{PARTITION_ZOOM}/4921/*", "times": 6},
     {"fault": "503", "tile": f"{PARTITION_ZOOM}/4923/2776", "times": 1},
-    # A stubborn tile, and one that is asked for patience.
+    # A tile that fails repeatedly, and a rate-limited one.
     {"fault": "503", "tile": "14/9848/5555", "times": 3},
     {"fault": "429", "tile": "14/9847/5556", "times": 1, "retry_after": 3},
-    # An old corner: good enough for this sector, with a warning.
+    # A stale corner: accepted in this sector, with a warning.
     {"fault": "stale", "tile": "14/984[89]/556[1-3]"},
     {"fault": "stale", "tile": "15/1969[6-9]/1112[2-7]"},
     {"fault": "503", "call": "tile", "rate": 0.03},
@@ -58,7 +58,7 @@ FAULTS: list[dict[str, Any]] = [
     {"fault": "truncate", "call": "tile", "rate": 0.012},
     {"fault": "wrong-digest", "rate": 0.008},
     {"fault": "reset", "call": "tile", "rate": 0.012},
-    # Of the first upload the answer is lost, the second meets an outage.
+    # The response to the first upload is lost; the second upload meets an outage.
     {"fault": "lost-answer", "attempts": [1], "times": 1},
     {"fault": "503", "call": "upload", "attempts": [1], "times": 1},
     *({"fault": "poison", "tile": tile, "reason": said} for tile, said in POISONED.items()),
@@ -66,7 +66,7 @@ FAULTS: list[dict[str, Any]] = [
 
 
 def render_config(home: Path, provider_url: str) -> str:
-    """Return the operator's ``tileferry.toml``; a path in it is quoted as JSON quotes, too."""
+    """Return the operator's ``tileferry.toml``; JSON quoting of the paths is valid TOML."""
 
     def quoted(name: str) -> str:
         return json.dumps(str(home / name))
@@ -95,7 +95,7 @@ file = {quoted("tileferry.log")}
 
 
 def write_captures(card: Path) -> None:
-    """Write the pictures that an aircraft brings home."""
+    """Write the images that the aircraft captured."""
     for x, y in CAPTURED:
         picture = card / str(CAPTURED_ZOOM) / str(x) / f"{y}.jpg"
         picture.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Where the demo plays: a folder, a terminal, and commands that are processes of their own."""
+"""The demo's session: a folder, a terminal, a faulty provider, and commands as real processes."""
 
 import contextlib
 import json
@@ -28,12 +28,12 @@ CHILD_COMMAND = [sys.executable, "-m", "tileferry.entrypoints.demo.child_command
 
 
 class DemoError(TileManagerError):
-    """The story did not go as it is told."""
+    """The demo did not go as scripted."""
 
 
 @define
 class CommandRun:
-    """One command of a chapter, and when it ran."""
+    """A command of a chapter, and when it ran."""
 
     words: str
     began_at: datetime
@@ -43,7 +43,7 @@ class CommandRun:
 
 @define
 class Chapter:
-    """A part of the story, with the commands that were played in it."""
+    """A part of the demo, with the commands that it ran."""
 
     title: str
     began_at: datetime
@@ -52,40 +52,38 @@ class Chapter:
 
 @define(kw_only=True)
 class DemoSession:
-    """What a chapter needs: it says a few lines, runs commands, and asks the clerk for facts."""
+    """Prints text, runs commands and queries facts for the chapters."""
 
     home: Path
     console: Console
     out: IO[str]
-    """Where the commands' own data goes."""
+    """Receives the stdout of the commands."""
     environment: Mapping[str, str]
     record: Path
-    """What the provider writes down of every request."""
+    """The provider's record of every request."""
     clerk: QueryProcess
     chapters: list[Chapter] = field(factory=list)
 
     def begin_chapter(self, title: str) -> None:
-        """Open a chapter."""
         self.chapters.append(Chapter(title, _now()))
         self.console.print()
         number = len(self.chapters)
         self.console.print(Rule(f"[bold]{number}  {title}[/]", align="left", style="cyan"))
 
     def say(self, *lines: str) -> None:
-        """Tell what comes next."""
         self.console.print()
         for line in lines:
             self.console.print(line, style="bold")
 
     def run(self, *arguments: str, ends_with: int = 0) -> None:
-        """Show a command and run it; its output goes to the terminal as it is."""
+        """Show a command and run it; its output goes to the terminal unchanged."""
         with self._start_command(arguments) as (process, _played):
             code = process.wait()
         if code != ends_with:
             raise DemoError(f"tileferry {arguments[0]} ended with {code}, not with {ends_with}")
 
     def run_and_kill(self, *arguments: str, after_requests: int) -> None:
-        """Run a command, and take its power away once the provider was asked for enough tiles."""
+        """Run a command, and kill it after the provider received enough tile requests."""
         already = len(self.read_tile_requests())
         with self._start_command(arguments) as (process, played):
             deadline_s = time.monotonic() + _PATIENCE_S
@@ -96,15 +94,15 @@ class DemoSession:
             process.kill()
             process.wait()
             played.killed = True
-        self.console.show_cursor()  # the dead cannot put it back
+        self.console.show_cursor()  # the killed process could not restore it
         self.console.print("\n[bold red]SIGKILL[/]: the power is gone.")
 
     def read_tile_requests(self) -> list[dict[str, Any]]:
-        """Return every request for a tile, as the provider's own record has it."""
+        """Return every tile request in the provider's record."""
         return [line for line in self.read_record() if line.get("tile") is not None]
 
     def read_record(self) -> list[dict[str, Any]]:
-        """Return the provider's record; a line that is just being written waits."""
+        """Return the provider's record, without a line that is still being written."""
         text = ""
         with contextlib.suppress(FileNotFoundError):
             text = self.record.read_text(encoding="utf-8")
@@ -142,7 +140,7 @@ def _quote_word(word: str) -> str:
 
 
 def fold_command(command: str) -> str:
-    """Break a long command before an option, in a way that a shell takes."""
+    """Break a long command before an option, so that a shell still accepts it."""
     rows = [""]
     for part in command.split(" --"):
         text = f" --{part}" if rows[-1] else part
@@ -155,7 +153,7 @@ def fold_command(command: str) -> str:
 
 @contextmanager
 def run_faulty_provider(home: Path, record: Path, environment: Mapping[str, str]) -> Iterator[str]:
-    """Run the reference provider for a while; yield its address."""
+    """Run the reference provider for the duration of a block; yield its address."""
     faults = home / "faults.json"
     faults.write_text(json.dumps(FAULTS), encoding="utf-8")
     process = subprocess.Popen(  # noqa: S603  # our own command

@@ -1,4 +1,4 @@
-"""Before the flight: a new laptop, a plan, a download that loses its power, and the verdict."""
+"""The chapters of the demo, from the first checks to the audit log, and their playback."""
 
 import json
 import os
@@ -47,7 +47,6 @@ def prepare_laptop(session: DemoSession) -> None:
 
 
 def plan_download(session: DemoSession, size: DemoSize) -> None:
-    """Ask first."""
     session.begin_chapter("What would it take?")
     session.run("plan", *_area_options(size))
 
@@ -79,7 +78,7 @@ def download_with_kill(session: DemoSession, size: DemoSize, notes: DemoNotes) -
 
 
 def verify_before_flight(session: DemoSession, size: DemoSize, notes: DemoNotes) -> None:
-    """Ask whether to fly."""
+    """Check whether the area is ready for the flight."""
     session.begin_chapter("Go or no-go?")
     notes.ready = _verify_area(session, size, ends_with=0)
 
@@ -89,7 +88,7 @@ def _area_options(size: DemoSize) -> tuple[str, ...]:
 
 
 def _verify_area(session: DemoSession, size: DemoSize, *, ends_with: int) -> dict[str, Any]:
-    """Have an area judged; what it draws for map programs is read back."""
+    """Verify the area and return the GeoJSON map that the command writes."""
     file = "map.geojson"
     session.run("cache", "verify", *_area_options(size), "--geojson", file, ends_with=ends_with)
     drawn: dict[str, Any] = json.loads(Path(session.home, file).read_text(encoding="utf-8"))
@@ -97,14 +96,14 @@ def _verify_area(session: DemoSession, size: DemoSize, *, ends_with: int) -> dic
 
 
 def ingest_captures(session: DemoSession) -> None:
-    """Take in what the aircraft captured."""
+    """Store the tiles that the aircraft captured."""
     session.begin_chapter("The aircraft is back")
     write_captures(session.home / CARD)
     session.run("ingest", "--flight", FLIGHT, CARD)
 
 
 def upload_captures(session: DemoSession) -> None:
-    """Upload it twice over; in the end some tiles are given up."""
+    """Upload the captures twice; some tiles are given up."""
     upload = ("upload", "--flight", FLIGHT, "--on-ground")
     session.begin_chapter("The upload, and what the provider does not want")
     session.say(
@@ -124,7 +123,7 @@ _PLAN = "march.plan"
 
 
 def reprocess_partition(session: DemoSession) -> None:
-    """Plan a backfill, apply it, and retry what failed."""
+    """Plan a backfill, apply it, and retry the failed partition."""
     session.begin_chapter("A partition that fails, and is done again")
     session.say("A backfill of three days: first a plan, then exactly that plan.")
     first, last = DAYS
@@ -143,7 +142,7 @@ def reprocess_partition(session: DemoSession) -> None:
 
 
 def explain_decisions(session: DemoSession) -> None:
-    """Ask for the reasons, make a decision again, and walk the chain of the audit log."""
+    """Explain and replay a decision, and verify the hash chain of the audit log."""
     session.begin_chapter("Why?")
     session.say("Why did that first run fail?")
     session.run("runs", "why", find_failed_run(session.clerk.query("state", "inspect", FAILING)))
@@ -160,7 +159,7 @@ def explain_decisions(session: DemoSession) -> None:
 
 
 def run_demo(size: DemoSize, console: Console, out: IO[str]) -> Findings:
-    """Play all chapters; words go to the console, the commands' data to ``out``."""
+    """Play all chapters; text goes to the console, the commands' stdout to ``out``."""
     notes = DemoNotes()
     with open_demo_session(console, out) as stage:
         prepare_laptop(stage)
@@ -176,7 +175,7 @@ def run_demo(size: DemoSize, console: Console, out: IO[str]) -> Findings:
 
 @contextmanager
 def open_demo_session(console: Console, out: IO[str]) -> Iterator[DemoSession]:
-    """Make a folder, a provider and a clerk, for as long as the story lasts."""
+    """Open a folder, a provider and a query process for the duration of the demo."""
     with tempfile.TemporaryDirectory(prefix="tileferry-demo-") as folder:
         home = Path(folder).resolve()
         record, environment = home / "requests.jsonl", _build_environment()
@@ -196,6 +195,6 @@ def open_demo_session(console: Console, out: IO[str]) -> Iterator[DemoSession]:
 
 
 def _build_environment() -> Mapping[str, str]:
-    """Return what commands find set: nothing of another installation of the shell's owner."""
+    """Return the environment of the commands, without variables of the user's own installation."""
     mine = {name: text for name, text in os.environ.items() if not name.startswith(ENV_PREFIX)}
     return {**mine, f"{ENV_PREFIX}C11_SERVICE_API_KEY": "demo"}

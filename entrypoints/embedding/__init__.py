@@ -1,4 +1,4 @@
-"""For programs that embed tileferry: the Python API and the retry core, with no global state."""
+"""The API for embedding programs: ``Tileferry`` and the retry core, without global state."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""A retry manager by itself: no database, no cache, no configuration."""
+"""A standalone retry manager: no database, no cache, no configuration."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -21,10 +21,10 @@ def build_retry_manager(
     keep: timedelta | None = timedelta(days=7),
     logger: logging.Logger | None = None,
 ) -> RetryManager:
-    """Return a retry manager on real time; ``policies`` replace those of single categories.
+    """Return a retry manager on real time; ``policies`` override single categories.
 
-    Without a ``store`` operations cannot have idempotency keys. Each manager stands by itself:
-    a program may have several.
+    Without a ``store``, operations cannot have idempotency keys. Managers share no state, so a
+    program may have several.
     """
     clock = SystemClock()
     trail = AuditTrail(

@@ -57,12 +57,12 @@ class Tileferry(Installation):
     """One installation, to be used in a ``with`` block. A program may have several.
 
     Without a configuration it reads ``tileferry.toml`` and the environment. It prints nothing, and
-    logs to the loggers ``tileferry.…``, for which it sets nothing up. One thread uses it at a time;
+    logs to the loggers ``tileferry.…`` without configuring them. Use it from one thread at a time;
     give each thread its own.
     """
 
     name: str = field(default="embedder", kw_only=True, validator=validation.name)
-    """Who submits and who works, in the audit log and the queue."""
+    """The name of the submitter and worker in the audit log and the queue."""
 
     def open(self) -> Self:
         """Open it and connect to the database; without a ``with`` block, call ``close``."""
@@ -107,7 +107,7 @@ class Tileferry(Installation):
             return downloader.download_tiles_for_area(request)
 
     def read_tile(self, tile_id: TileId) -> bytes:
-        """Return a tile's bytes, checked as they are read."""
+        """Return a tile's bytes, verified while reading."""
         return self.tile_store.read_tile(tile_id)
 
     def verify(
@@ -256,9 +256,9 @@ class Tileferry(Installation):
         return worker.processed
 
     def read_partition(self, key: PartitionKey) -> AbstractContextManager[PartitionReader] | None:
-        """Return a block in which a partition's tiles can be read, as they were sealed.
+        """Return a context manager for reading a partition's sealed tiles.
 
-        ``None`` is a gap: the partition is unknown, pending or failed.
+        ``None`` means that the partition is unknown, pending or failed.
         """
         return self.partition_data.open(key)
 

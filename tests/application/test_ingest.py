@@ -228,7 +228,7 @@ def test_invalid_files_are_reported_and_others_ingested(
             "readme.txt",
             "path: is not z/x/y.<ext>, such as 16/39000/22000.png (got 'readme.txt')",
         ),
-        ("15/19000/9.png", "content: is no PNG, JPEG or WebP picture (got '10 bytes')"),
+        ("15/19000/9.png", "content: is not a PNG, JPEG or WebP image (got '10 bytes')"),
     ]
     assert len(find_log_messages(caplog, "c11.ingest.refused")) == 2
 

@@ -140,7 +140,7 @@ def test_lease_can_be_renewed_only_before_it_expires(idempotency_env: Idempotenc
     with pytest.raises(IdempotencyInProgressError):
         claim_in_env(idempotency_env, owner="you")
     idempotency_env.pass_time(idempotency_env.lease)
-    with pytest.raises(IdempotencyLostError, match="the lease ran out at"):
+    with pytest.raises(IdempotencyLostError, match="the lease expired at"):
         idempotency_env.store.renew(held, lease=idempotency_env.lease)
 
 

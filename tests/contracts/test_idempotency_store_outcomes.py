@@ -101,9 +101,9 @@ def test_recorded_outcome_is_not_replaced(idempotency_env: IdempotencyEnv) -> No
     held = claim_in_env(idempotency_env)
     done = idempotency_env.store.complete(held, b"1", keep=None)
     for late in (held, done):
-        with pytest.raises(IdempotencyLostError, match="the work was finished before"):
+        with pytest.raises(IdempotencyLostError, match="the work is already finished"):
             idempotency_env.store.complete(late, b"2", keep=None)
-        with pytest.raises(IdempotencyLostError, match="the work was finished before"):
+        with pytest.raises(IdempotencyLostError, match="the work is already finished"):
             idempotency_env.store.fail(late, ValueError("no"), keep=None)
     assert idempotency_env.store.find("k") == done
 

@@ -175,7 +175,7 @@ def test_spec3_s2_late_verdict_on_given_up_run_counts_once(control_plane: Contro
     with control_plane.store.open_unit() as unit:
         partition = unit.get_partitions([KEY]).get(KEY)
         assert partition is not None
-        with pytest.raises(IllegalTransitionError, match="has no say in it"):
+        with pytest.raises(IllegalTransitionError, match="no run is active, not run"):
             apply_verdict(partition, create_verdict(run, FAILED), unit.now)
 
 
@@ -328,7 +328,7 @@ def test_spec3_s9_partition_has_at_most_one_active_run(control_plane: ControlPla
     create_judged_partition(control_plane, PASSED)
     control_plane.partitions.retry([KEY], OVERRIDE)
     active = get_partition(control_plane, KEY).active_run_id
-    with pytest.raises(IllegalTransitionError, match=f"run {active} is working on it already"):
+    with pytest.raises(IllegalTransitionError, match=f"run {active} is already in progress"):
         control_plane.partitions.retry([KEY], OVERRIDE)
     with pytest.raises(IllegalTransitionError, match="would have to be absent"):
         enqueue_partitions(control_plane)

@@ -238,7 +238,7 @@ def test_run_that_kills_its_workers_is_given_up(control_plane: ControlPlane) -> 
         "final",
         None,
     )
-    assert "put aside after it lost 6 workers" in (known.error_message or "")
+    assert "given up after losing 6 workers" in (known.error_message or "")
 
 
 def test_run_given_back_is_due_at_once_without_charge(control_plane: ControlPlane) -> None:

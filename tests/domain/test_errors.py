@@ -230,10 +230,7 @@ EXAMPLES: list[tuple[TileManagerError, str]] = [
             elapsed_s=0.25,
             reason=GiveUpReason.BUDGET_EXHAUSTED,
         ),
-        (
-            "Get (RETRY_KV_GET) gave up after 1 attempt in 0.2 s: the retry budget is empty, so "
-            "that an outage is not made worse"
-        ),
+        ("Get (RETRY_KV_GET) gave up after 1 attempt in 0.2 s: the retry budget is empty"),
     ),
     (
         TileNotFoundError(tile=EVIL),
@@ -319,9 +316,9 @@ EXAMPLES: list[tuple[TileManagerError, str]] = [
         "database: cannot be reached; start it",
     ),
     (
-        IdempotencyLostError(key=EVIL, owner="me", problem="the work was finished before"),
+        IdempotencyLostError(key=EVIL, owner="me", problem="the work is already finished"),
         (
-            f"me does not hold idempotency key {EVIL_SHOWN}: the work was finished before; "
+            f"me does not hold idempotency key {EVIL_SHOWN}: the work is already finished; "
             "read the record again: another caller may have done the work"
         ),
     ),

@@ -95,7 +95,7 @@ def test_provider_check_verdict_depends_on_http_status(
 
 def test_rejected_key_finding_names_its_origin() -> None:
     finding = health.check_provider_status(401, SERVER, "TILEFERRY_C11_SERVICE_API_KEY")
-    assert finding.found == f"{SERVER} refuses the key (401)"
+    assert finding.found == f"{SERVER} rejects the API key (401)"
     assert finding.cure == "check the key, which came from TILEFERRY_C11_SERVICE_API_KEY"
 
 
@@ -107,7 +107,7 @@ def test_invalid_listing_suggests_checking_provider_url() -> None:
         str(error),
         error,
     )
-    assert finding.cure == "is c11.satellite_provider_url the provider's address?"
+    assert finding.cure == "check that c11.satellite_provider_url is the provider's address"
 
 
 def test_unwritable_log_is_a_warning() -> None:

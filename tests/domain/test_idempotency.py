@@ -242,7 +242,7 @@ def test_owner_renews_lease() -> None:
 @pytest.mark.parametrize(("owner", "epoch"), [("you", 1), ("me", 2), ("me", 0)])
 def test_non_holder_cannot_change_record(owner: str, epoch: int) -> None:
     record = claim_key()
-    lost = f"{owner} does not hold idempotency key k: epoch {epoch} is over, me has it"
+    lost = f"{owner} does not hold idempotency key k: epoch {epoch} has ended; me holds the key"
     with pytest.raises(IdempotencyLostError, match=lost):
         record.renew(owner, epoch, now=NOW, lease=LEASE)
     with pytest.raises(IdempotencyLostError, match=lost):
@@ -262,7 +262,7 @@ def test_released_claim_can_be_claimed_at_once() -> None:
 
 @pytest.mark.parametrize("after", [LEASE, LEASE * 2])
 def test_expired_lease_is_not_renewed(after: timedelta) -> None:
-    with pytest.raises(IdempotencyLostError, match="the lease ran out at 2026-11-01 12:00:30"):
+    with pytest.raises(IdempotencyLostError, match="the lease expired at 2026-11-01 12:00:30"):
         claim_key().renew("me", 1, now=NOW + after, lease=LEASE)
 
 
@@ -271,7 +271,7 @@ def test_late_completion_is_accepted_unless_key_was_taken_over() -> None:
     done = claim_key().complete("me", 1, b"1", now=late, keep=None)
     assert done.state == Completed(result=b"1", recorded_at=late)
     taken = claim_key(claim_key(), owner="me", now=late)
-    with pytest.raises(IdempotencyLostError, match="epoch 1 is over, me has it"):
+    with pytest.raises(IdempotencyLostError, match="epoch 1 has ended; me holds the key"):
         taken.complete("me", 1, b"1", now=late, keep=None)
 
 
@@ -313,7 +313,7 @@ def test_failure_message_is_escaped_when_recorded() -> None:
 
 def test_completed_record_cannot_be_completed_again() -> None:
     done = claim_key().complete("me", 1, b"1", now=NOW, keep=None)
-    with pytest.raises(IdempotencyLostError, match="the work was finished before"):
+    with pytest.raises(IdempotencyLostError, match="the work is already finished"):
         done.complete("me", 1, b"2", now=NOW, keep=None)
 
 

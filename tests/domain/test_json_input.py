@@ -57,9 +57,13 @@ def test_invariant_30_arbitrary_bytes_raise_only_invalid_value_error(content: by
         (b'["a\\u0000b"]', "body[0]", "holds a NUL character"),
         (b'{"a\\u0000b": 1}', "body", "holds a NUL character"),
         (b'{"\\udc00": 1}', "body", "is not valid Unicode"),
-        (b"[" * 40 + b"]" * 40, "body" + "[0]" * 33, "is nested over 32 deep"),
-        (b'{"a":' * 33 + b"1" + b"}" * 33, "body" + ".a" * 33, "is nested over 32 deep"),
-        (b"[" * 100_000, "body", "is nested over 32 deep"),
+        (b"[" * 40 + b"]" * 40, "body" + "[0]" * 33, "is nested more than 32 levels deep"),
+        (
+            b'{"a":' * 33 + b"1" + b"}" * 33,
+            "body" + ".a" * 33,
+            "is nested more than 32 levels deep",
+        ),
+        (b"[" * 100_000, "body", "is nested more than 32 levels deep"),
     ],
 )
 def test_invariant_30_invalid_json_is_rejected_by_path(

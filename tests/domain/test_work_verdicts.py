@@ -49,9 +49,9 @@ def test_gate_rejections_and_downgrades_need_review() -> None:
     verdict = judge_download(R1, report)
     assert verdict.outcome is VerdictOutcome.NEEDS_REVIEW
     assert verdict.reasons == (
-        "2 tiles downgraded: older than the sector's freshness limit",
-        "1 tiles refused for their resolution",
-        "1 tiles refused as too old",
+        "2 tiles downgraded for age",
+        "1 tiles rejected for their resolution",
+        "1 tiles rejected as too old",
     )
 
 
@@ -75,7 +75,7 @@ def test_unreadable_tiles_need_review() -> None:
     verdict = judge_upload(R1, UploadBatchReport.from_statuses("F1", [lost]))
     assert verdict.outcome is VerdictOutcome.NEEDS_REVIEW
     assert verdict.reasons == (
-        "1 tiles wait, and cannot be read from the cache: ingest them again",
+        "1 tiles are pending but cannot be read from the cache; ingest them again",
     )
 
 

@@ -193,7 +193,7 @@ def test_invalid_listing_fails_provider_check(
     finding = found["provider"]
     assert (finding["verdict"], finding["code"]) == ("failed", 5)
     assert f"response schema mismatch: {problem}" in finding["found"]
-    assert finding["cure"] == "is c11.satellite_provider_url the provider's address?"
+    assert finding["cure"] == "check that c11.satellite_provider_url is the provider's address"
     assert found["certificate"]["verdict"] == "ok"
 
 
@@ -282,6 +282,6 @@ def test_invariant_24_trickling_provider_is_aborted() -> None:
         address = ProviderAddress(url=server.url, service_api_key=KEY)
         with (
             closing(new_client(address)) as client,
-            pytest.raises(SatelliteProviderError, match="no answer in time"),
+            pytest.raises(SatelliteProviderError, match="no response in time"),
         ):
             probe_provider(client, "/", deadline_s=0.3)

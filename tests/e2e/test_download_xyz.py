@@ -218,7 +218,7 @@ def test_area_over_tile_limit_is_rejected(
         ("IMAGERY_DATE", "yesterday", "xyz.imagery_date"),
         ("ATTRIBUTION", "", "xyz.attribution: is not set"),
         ("LICENCE", " ", "xyz.licence: is not set"),
-        ("URL_TEMPLATE", "https://{s}.example.org/{z}/{x}/{y}", "not known, {s}"),
+        ("URL_TEMPLATE", "https://{s}.example.org/{z}/{x}/{y}", "unknown placeholder, {s}"),
         ("URL_TEMPLATE", "http://tiles.example.org/{z}/{x}/{y}", "over plain http"),
         ("MAX_REQUESTS_PER_SECOND", "1000", "xyz.max_requests_per_second"),
         ("USER_AGENT_CONTACT", "me\n(you)", "xyz.user_agent_contact"),

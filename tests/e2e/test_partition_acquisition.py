@@ -129,7 +129,7 @@ def test_tiles_rejected_by_a_gate_count_against_the_partition(
     with open_acquisition(sink, provider.url) as strict:
         verdict, sealed = strict.acquire(KEY, RUN, area)
     assert verdict.outcome is VerdictOutcome.FAILED
-    assert verdict.reasons[0].startswith(f"3 of {COUNT} tiles refused by a gate")
+    assert verdict.reasons[0].startswith(f"3 of {COUNT} tiles rejected by a gate")
     with open_acquisition(sink, provider.url, max_rejected_share=0.5) as lenient:
         assert lenient.judge_sealed(sealed).outcome is VerdictOutcome.NEEDS_REVIEW
     with sink.open_reader(sealed) as reader:
@@ -230,7 +230,7 @@ def test_invariant_16_damage_after_sealing_fails_the_partition(
         failed, _ = use_case.acquire(KEY, RUN, SMALL_AREA)
     assert failed.outcome is VerdictOutcome.FAILED
     (damage,) = list_damages(sink, sealed)
-    assert failed.reasons == (f"1 found damaged, first {damage.subject}: {damage.problem}",)
+    assert failed.reasons == (f"1 damaged, first {damage.subject}: {damage.problem}",)
 
 
 @pytest.mark.parametrize("seed", range(4 * SOAK_FACTOR))

@@ -88,9 +88,9 @@ def test_rescued_run_is_shown_as_due_now(
     control_plane.pass_time(61)
     control_plane.control.sweep()
     shown = read_words(operator.run("runs", "list"))
-    assert "due now, waiting for a worker worker w1 let the lease run out at 20" in shown
+    assert "due now, waiting for a worker the lease of worker w1 expired at 20" in shown
     assert "retry 0" not in shown
-    assert re.search(r"run out at [-\d]{10} [:\d]{8} UTC", shown)
+    assert re.search(r"expired at [-\d]{10} [:\d]{8} UTC", shown)
     shown = read_words(operator.run("runs", "show", run.run_id))
     assert "next retry due now, waiting for a worker" in shown
 
@@ -106,7 +106,7 @@ def test_given_up_run_counts_lost_workers_once(
         control_plane.control.sweep()
     shown = read_words(operator.run("runs", "show", run.run_id))
     assert "workers lost 2" in shown
-    assert "put aside after it lost 2 workers" in shown
+    assert "given up after losing 2 workers" in shown
 
 
 def test_spec4_transparency_show_prints_every_field_and_attempt(
@@ -267,7 +267,7 @@ def test_cancelled_run_is_given_up_and_audited(
     )
     assert event.reason == "wrong area"
     assert "@" in (event.additional_context or {})["by"]  # type: ignore[operator]  # it is text
-    assert_refused(operator.run("runs", "cancel", run_id, *REASON), 4, "has been given up already")
+    assert_refused(operator.run("runs", "cancel", run_id, *REASON), 4, "is already given up")
     assert_refused(
         operator.run("runs", "retry", run_id, *REASON),
         4,

@@ -119,7 +119,7 @@ def test_named_success_is_reprocessed(control_plane: ControlPlane, operator: Wor
     assert_refused(
         operator.run("state", "retry", str(partition_key(1)), *REASON),
         4,
-        "is working on it already",
+        "is already in progress",
     )
 
 

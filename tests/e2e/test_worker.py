@@ -239,7 +239,7 @@ def test_invariant_17_run_exceeding_drain_time_is_given_back(
         assert worker.wait().code == 130
     known = control_plane.get_run(run)
     assert (known.status, known.retry_count, known.rescues) == (RunStatus.ERROR, 0, 0)
-    assert "given back by worker" in (known.error_message or "")
+    assert "released by worker" in (known.error_message or "")
 
 
 def test_invariant_17_second_signal_ends_worker_and_run_is_rescued(
@@ -306,7 +306,7 @@ def test_invariant_17_worker_waiting_for_provider_drains(
     assert "Draining" in ran.err
     known = control_plane.get_run(run)
     assert (known.status, known.rescues) == (RunStatus.ERROR, 0)
-    assert "given back by worker" in (known.error_message or "")
+    assert "released by worker" in (known.error_message or "")
 
 
 def test_invariant_12_suspended_worker_with_lost_lease_ends_on_wake(

@@ -1,4 +1,4 @@
-"""Archives as files and folders: trees, MBTiles and PMTiles."""
+"""Archive formats: directory trees, MBTiles and PMTiles."""
 
 from tileferry.adapters.filesystem.archives.mbtiles import MbtilesSource, MbtilesTarget
 from tileferry.adapters.filesystem.archives.pmtiles import PmtilesSource, PmtilesTarget

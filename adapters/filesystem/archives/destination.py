@@ -1,7 +1,7 @@
-"""Where an archive is to be, and the folder beside it in which it is made.
+"""The destination of an export, and the draft folder next to it in which the archive is written.
 
-The folder, ``.<name>.tileferry-draft``, is ours alone and locked while somebody works in it. All
-that a crash can leave is such a folder, and the next export to the same place removes it.
+The folder, ``.<name>.tileferry-draft``, is private and locked during the export. A crash leaves
+nothing but this folder, and the next export to the same path removes it.
 """
 
 import errno
@@ -28,17 +28,17 @@ _NO_LINK_ERRORS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS}
 
 @frozen(kw_only=True)
 class ArchiveWorkspace:
-    """The path of an archive, and whether what is there may be replaced."""
+    """The path of an archive, and whether an existing archive may be replaced."""
 
     path: Path
     replace: bool
     may_replace: Callable[[Path], bool]
-    """Tells whether what is there is something that an export may take the place of."""
+    """Returns whether an export may replace the existing file or folder."""
     calls: FileCalls
 
     @contextmanager
     def folder(self) -> Iterator[Directory]:
-        """Open the folder to work in; it is empty, and removed with all it has at the end."""
+        """Open an empty draft folder; it is removed with its content when the block ends."""
         parent = self._get_parent()
         path = parent / f".{self.path.name}.tileferry-draft"
         with self._name_archive_in_errors(path), _lock_folder(path, self.calls) as folder:
@@ -52,31 +52,33 @@ class ArchiveWorkspace:
                 shutil.rmtree(folder.path, ignore_errors=True)
 
     def publish(self, folder: Directory) -> None:
-        """Put what is in the folder under the archive's own name, durably."""
+        """Move the draft to the archive's path, durably."""
         self._check_free()
         draft = folder.path / DRAFT
-        with translate_os_errors("give its name to", self.path):
+        with translate_os_errors("publish", self.path):
             if self.replace and self.path.is_file():
                 self.calls.rename(draft, self.path)
             else:
-                if self.replace and self.path.is_dir():  # not at once: until then it has a name
+                if self.replace and self.path.is_dir():  # a folder needs two renames
                     self.calls.rename(self.path, folder.path / _OLD)
                 self._move_into_place(draft)
         with Directory.open_root(self.path.parent, self.calls) as parent:
             parent.sync()
 
     def _move_into_place(self, draft: Path) -> None:
-        """Name it where nothing is; what somebody else put there meanwhile stays."""
+        """Move the draft to a free path; never replace a file that appeared in the meantime."""
         try:
             if draft.is_dir() or not self._try_link(draft):
-                self.calls.rename(draft, self.path)  # a folder replaces nothing but an empty one
+                self.calls.rename(draft, self.path)  # rename replaces a folder only if it is empty
         except OSError as error:
             if error.errno in _EXISTS_ERRORS:
                 self._check_free()
             raise
 
     def _try_link(self, draft: Path) -> bool:
-        """Give a file a second name, which must be free; not all filesystems can."""
+        """Hard-link the draft to the path, which must be free; return False if links are
+        unsupported.
+        """
         try:
             self.calls.link(draft, self.path)
         except OSError as error:
@@ -87,14 +89,14 @@ class ArchiveWorkspace:
 
     @contextmanager
     def _name_archive_in_errors(self, folder: Path) -> Iterator[None]:
-        """Name the archive where the disk fails its draft, of which nothing is kept."""
+        """Name the archive, not its draft, in disk errors, and say that nothing was kept."""
         try:
             yield
         except StorageError as error:
             path = Path(error.path)
             is_ours = path == self.path or path.is_relative_to(folder)
             if not is_ours or KEPT_NOTE not in error.remedy:
-                raise  # as it is: of the cache, or of something that is in the way
+                raise  # unchanged: the error is about the cache, or about an obstacle
             remedy = error.remedy.replace(KEPT_NOTE, "the archive was not kept")
             raise evolve(error, path=str(self.path), remedy=remedy) from error
 
@@ -109,7 +111,7 @@ class ArchiveWorkspace:
         return parent
 
     def _restore_replaced(self, folder: Directory) -> None:
-        """Undo half a replacement: who did it died between its two renames."""
+        """Undo an incomplete replacement, left by a crash between the two renames."""
         old = folder.path / _OLD
         if old.exists() and not self.path.exists():
             with translate_os_errors("restore", self.path):
@@ -134,7 +136,7 @@ class ArchiveWorkspace:
 
 @contextmanager
 def _lock_folder(path: Path, calls: FileCalls) -> Iterator[Directory]:
-    """Make or find the folder, and hold it; it may be somebody else's, or at work."""
+    """Create or open the folder and lock it; fail if another user or export has it."""
     for _ in range(_TRIES):
         opened = _open_folder(path, calls)
         if opened is None:
@@ -151,14 +153,15 @@ def _lock_folder(path: Path, calls: FileCalls) -> Iterator[Directory]:
             if _is_at(path, folder.fd):
                 yield folder
                 return
-            # Who held it before removed it at the end; the path may have another by now.
+            # The previous holder removed the folder after use. The path may name a new folder now,
+            # so retry.
     raise ArchiveError(
-        path=str(path), problem="another export writes there", remedy="wait for its end"
+        path=str(path), problem="another export is writing there", remedy="wait until it ends"
     )
 
 
 def _open_folder(path: Path, calls: FileCalls) -> Directory | None:
-    """Make or find the folder; ``None`` if who worked there has just removed it."""
+    """Create or open the folder; return ``None`` if its previous holder has just removed it."""
     with translate_os_errors("create", path), suppress(FileExistsError):
         calls.mkdir(path, 0o700)
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -168,7 +171,7 @@ def _open_folder(path: Path, calls: FileCalls) -> Directory | None:
 
 
 def _is_at(path: Path, fd: int) -> bool:
-    """Tell whether what is open is still what the path leads to."""
+    """Return whether the path still names the open file."""
     try:
         return os.path.samestat(os.fstat(fd), path.lstat())
     except FileNotFoundError:
@@ -176,7 +179,7 @@ def _is_at(path: Path, fd: int) -> bool:
 
 
 def _clear_folder(folder: Path) -> None:
-    """Remove what a crash left."""
+    """Remove the remains of a crashed export."""
     with translate_os_errors("empty", folder):
         for entry in os.scandir(folder):
             if entry.is_dir(follow_symlinks=False):
@@ -186,20 +189,20 @@ def _clear_folder(folder: Path) -> None:
 
 
 def apply_umask_mode(fd: int) -> None:
-    """Give a finished file the mode that new files of this user have: it is for other tools."""
+    """Set the mode that the umask gives to new files, so that other tools can read the archive."""
     mask = os.umask(0o077)
     os.umask(mask)
     os.fchmod(fd, _BITS_FOR_ALL & ~mask)
 
 
 def is_regular_file(path: Path) -> bool:
-    """Tell whether a file is there, and no folder, link or device."""
+    """Return whether the path is a regular file; links are not followed."""
     return stat.S_ISREG(path.lstat().st_mode)
 
 
 @frozen(kw_only=True)
 class FileArchiveTarget:
-    """What every archive to be is told: where, and whether it may take another's place."""
+    """Base of all archive targets: the path, and whether to replace an existing archive."""
 
     path: Path
     replace: bool = False
@@ -207,7 +210,6 @@ class FileArchiveTarget:
 
     @property
     def place(self) -> str:
-        """Its path."""
         return str(self.path)
 
     def _workspace(self, may_replace: Callable[[Path], bool]) -> ArchiveWorkspace:

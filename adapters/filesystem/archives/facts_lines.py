@@ -1,4 +1,4 @@
-"""The lines of ``tiles.jsonl``, which a tree of tiles carries along: one JSON object a tile."""
+"""The lines of ``tiles.jsonl`` in a tree archive: one JSON object per tile."""
 
 import json
 
@@ -11,7 +11,6 @@ _FACTS = ("produced_at", "resolution_m_per_px", "sha256")
 
 
 def format_facts_line(tile: TileId, facts: TileFacts) -> bytes:
-    """Write a line of ``tiles.jsonl``."""
     fields = {
         "tile": f"{tile.zoom}/{tile.x}/{tile.y}",
         **dict(zip(_FACTS, facts.to_texts(), strict=True)),
@@ -20,7 +19,7 @@ def format_facts_line(tile: TileId, facts: TileFacts) -> bytes:
 
 
 def parse_facts_line(line: bytes, *, number: int, source: str) -> tuple[TileId, TileFacts]:
-    """Read a line; an error names its number."""
+    """Parse a line; errors contain its number."""
     path = f"tiles.jsonl, line {number}"
     data = JsonObject.from_value(parse_json(line, field=path, bytes_max=LINE_BYTES_MAX), path)
     with data.locate_errors("tile"):

@@ -1,6 +1,6 @@
-"""Reading somebody's MBTiles: a database that may be anything, and of which nothing is run.
+"""MBTiles archives: reading untrusted files, and writing new ones.
 
-A view may stand for the table of tiles, as it often does.
+A source is opened as an untrusted database. Its ``tiles`` may be a view, as is common.
 """
 
 import os
@@ -37,7 +37,7 @@ _KEY = ("zoom_level", "tile_column", "tile_row")
 _SIZE = "CASE typeof(tiles.tile_data) WHEN 'blob' THEN length(tiles.tile_data) END"
 _CONTENT = f"CASE WHEN {_SIZE} <= {TILE_BYTES_MAX} THEN tiles.tile_data END"
 _WHERE = ", ".join(f"tiles.{column}" for column in _KEY)
-_SIZES = f"SELECT {_WHERE}, {_SIZE} FROM tiles"  # noqa: S608  # names of ours
+_SIZES = f"SELECT {_WHERE}, {_SIZE} FROM tiles"  # noqa: S608  # constant names
 _TILES = f"SELECT {_WHERE}, {_SIZE}, {_CONTENT}, NULL, NULL, NULL FROM tiles"  # noqa: S608  # as above
 _TILES_AND_FACTS = (
     f"SELECT {_WHERE}, {_SIZE}, {_CONTENT},"  # noqa: S608  # as above
@@ -45,7 +45,7 @@ _TILES_AND_FACTS = (
     " FROM tiles LEFT JOIN tileferry_facts AS facts USING (zoom_level, tile_column, tile_row)"
 )
 _PART_CHARS_MAX = 40
-"""Of what stands where a number should: a refusal names it, and may be kept for long."""
+"""Limit for an invalid key part in a refusal, because refusals may be stored for a long time."""
 _TABLES = (
     "SELECT name, type, sql FROM sqlite_master WHERE name IN ('tiles', 'tileferry_facts')"
     " AND type IN ('table', 'view')"
@@ -55,14 +55,14 @@ _VIRTUAL = re.compile(rb"(?i)\s*create\b.*\bvirtual\b.*\btable\b", re.DOTALL)
 
 @frozen
 class MbtilesSource:
-    """Reads a ``.mbtiles`` file in the order that it has."""
+    """Reads a ``.mbtiles`` file in its own order."""
 
     path: Path
     check: Callable[[], object] = field(default=lambda: None, kw_only=True)
-    """Is called again and again; raises ``KeyboardInterrupt`` for who wants it to end."""
+    """Called repeatedly; raises ``KeyboardInterrupt`` to cancel."""
 
     def is_mbtiles(self) -> bool:
-        """Tell whether the file has tiles, or a place for them."""
+        """Return whether the file has a table or view of tiles."""
         try:
             with self._open() as database:
                 return not list(database.fetch_rows(f"{_SIZES} LIMIT 0"))
@@ -70,7 +70,7 @@ class MbtilesSource:
             return False
 
     def iter_sizes(self, source: str) -> Iterator[tuple[TileId, int]]:
-        """Yield what can be a tile."""
+        """Yield the id and size of each row that can be a tile."""
         with self._open() as database:
             for *key, size in self._fetch_rows(database, _SIZES):
                 tile = _parse_tile_id(key, source)
@@ -78,7 +78,7 @@ class MbtilesSource:
                     yield tile, size
 
     def tiles(self, source: str) -> Iterator[ArchivedTile | RefusedEntry]:
-        """Yield each row as a tile, or why it is none."""
+        """Yield each row as a tile, or as a refused entry with the reason."""
         with self._open() as database:
             has_facts = self._read_tables(database).get("tileferry_facts") == "table"
             query = _TILES_AND_FACTS if has_facts else _TILES
@@ -86,7 +86,7 @@ class MbtilesSource:
                 yield _parse_row((zoom, column, row), size, content, facts, source)
 
     def _fetch_rows(self, database: UntrustedDatabase, query: str) -> Iterator[tuple[object, ...]]:
-        """Go through the rows, but not for ever: a view can have more than there are tiles."""
+        """Yield the rows, up to a limit: a view can have more rows than an area has tiles."""
         for number, row in enumerate(database.fetch_rows(query)):
             if number >= AREA_TILES_MAX:
                 raise archive_error(self.path, f"has more than {AREA_TILES_MAX:,} tiles")
@@ -96,7 +96,7 @@ class MbtilesSource:
     def _open(self) -> Iterator[UntrustedDatabase]:
         with open_untrusted_database(self.path, self.check) as database:
             if "tiles" not in self._read_tables(database):
-                raise archive_error(self.path, "has no table of tiles")
+                raise archive_error(self.path, "has no tiles table")
             yield database
 
     @staticmethod
@@ -120,7 +120,7 @@ def _parse_row(
     if not isinstance(tile, TileId):
         return RefusedEntry(place="/".join(_shorten(part) for part in key), problem=tile)
     if not isinstance(content, bytes):
-        problem = "is no blob" if size is None else f"has {size} bytes, too many for a tile"
+        problem = "is not a blob" if size is None else f"has {size} bytes, too many for a tile"
         return RefusedEntry(place=str(tile), problem=problem)
     try:
         told = TileFacts.parse(*(_decode_text(fact) for fact in facts))
@@ -130,7 +130,7 @@ def _parse_row(
 
 
 def _parse_tile_id(key: list[object], source: str) -> TileId | str:
-    """Return the tile that a row is about, or why it is none; rows are counted from the south."""
+    """Return the tile id of a row, or why it is invalid; MBTiles counts rows from the south."""
     zoom, column, row = key
     if not (type(zoom) is int and type(column) is int and type(row) is int):
         return "zoom_level, tile_column and tile_row must be whole numbers"
@@ -142,7 +142,7 @@ def _parse_tile_id(key: list[object], source: str) -> TileId | str:
 
 
 def _shorten(part: object) -> str:
-    """Write a part of a key, which can be of any kind and size, as far as it names the row."""
+    """Format a key part of any type and size, shortened."""
     text = part.decode("utf-8", "replace") if isinstance(part, bytes) else str(part)
     return printable(text, limit=_PART_CHARS_MAX)
 
@@ -153,7 +153,8 @@ def _decode_text(value: object) -> object:
 
 __all__ = ["MbtilesSource", "MbtilesTarget"]
 
-# A draft is thrown away after a crash, so SQLite need not be careful with it; one sync ends it.
+# A draft is discarded after a crash, so SQLite's durability is off; the file is synced once at the
+# end.
 _CREATE = """
     PRAGMA journal_mode = OFF;
     PRAGMA synchronous = OFF;
@@ -173,16 +174,16 @@ _FINISH = "CREATE UNIQUE INDEX tile_index ON tiles (zoom_level, tile_column, til
 
 @frozen(kw_only=True)
 class MbtilesTarget(FileArchiveTarget):
-    """A ``.mbtiles`` file to be."""
+    """An export to a ``.mbtiles`` file."""
 
     @property
     def order(self) -> TileOrder:
-        """As its index is ordered: column by column."""
+        """Column by column, as in the index."""
         return TileOrder.COLUMNS
 
     @contextmanager
     def open_draft(self) -> "Iterator[_MbtilesDraft]":
-        """Begin the file, in a folder beside it."""
+        """Start the file in a draft folder next to its path."""
         place = self._workspace(_is_mbtiles)
         _check_no_sidecars(self.path)
         with (
@@ -196,31 +197,31 @@ class MbtilesTarget(FileArchiveTarget):
 
 
 def _is_mbtiles(path: Path) -> bool:
-    """Tell whether a file is MBTiles, or empty: any other is not for us to replace."""
+    """Return whether a file is empty or MBTiles; no other file may be replaced."""
     return is_regular_file(path) and (not path.stat().st_size or MbtilesSource(path).is_mbtiles())
 
 
 def _check_no_sidecars(path: Path) -> None:
-    """Refuse a name beside which a journal lies: SQLite would take that into the new file."""
+    """Reject a path with a SQLite journal next to it: SQLite would apply it to the new file."""
     for suffix in ("-journal", "-wal", "-shm"):
         if os.path.lexists(f"{path}{suffix}"):
             raise ArchiveError(
                 path=str(path),
-                problem=f"has {path.name}{suffix} beside it, which SQLite would read into it",
-                remedy="close what has it open, or remove that file, or name another place",
+                problem=f"SQLite would apply {path.name}{suffix}, which is next to it",
+                remedy="close the program that uses it, remove that file, or choose another name",
             )
 
 
 @define(kw_only=True)
 class _MbtilesDraft:
-    """The file while it is written."""
+    """A MBTiles file being written."""
 
     place: ArchiveWorkspace
     folder: Directory
     database: sqlite3.Connection
 
     def add(self, tile: ArchivedTile) -> None:
-        """Write a tile and what is known of it."""
+        """Write a tile and its facts."""
         tile_id = tile.tile_id
         key = tile_id.zoom, tile_id.x, flip_row(tile_id.zoom, tile_id.y)
         self.database.execute("INSERT INTO tiles VALUES (?, ?, ?, ?)", (*key, tile.content))
@@ -229,7 +230,7 @@ class _MbtilesDraft:
         )
 
     def seal(self, about: ArchiveDescription) -> MbtilesSource:
-        """Describe it, index it, and make it durable."""
+        """Write the metadata and the index, and make the file durable."""
         self.database.executemany("INSERT INTO metadata VALUES (?, ?)", about.to_texts().items())
         self.database.execute(_FINISH)
         self.database.execute("COMMIT")
@@ -240,14 +241,13 @@ class _MbtilesDraft:
         return MbtilesSource(self.folder.path / DRAFT)
 
     def publish(self) -> None:
-        """Give the file its name."""
+        """Move the file to its path."""
         _check_no_sidecars(self.place.path)
         self.place.publish(self.folder)
 
 
 @contextmanager
 def _translate_sqlite_errors(path: Path) -> Iterator[None]:
-    """Turn what SQLite says into an error of ours."""
     try:
         yield
     except sqlite3.Error as error:
@@ -255,5 +255,5 @@ def _translate_sqlite_errors(path: Path) -> Iterator[None]:
             action="write",
             path=str(path),
             problem=str(error),
-            remedy="free space or check the disk, then run again: no half archive is kept",
+            remedy="free space or check the disk, then re-run; the incomplete archive was removed",
         ) from error

@@ -1,7 +1,8 @@
-"""PMTiles version 3, written in one pass: header and root, tiles, leaf directories, metadata.
+"""PMTiles version 3 archives: writing in one pass, and reading.
 
-No list of entries is kept: each leaf directory is finished as soon as it is full, and waits in a
-file of its own until the last tile is written.
+A file is header and root directory, tiles, leaf directories, metadata. The writer keeps no list of
+all entries: it encodes each leaf directory as soon as it is full, and collects the leaves in a
+separate file until the last tile is written.
 """
 
 import json
@@ -44,21 +45,21 @@ from tileferry.domain.tiles import TILE_BYTES_MAX, TileId
 _LEAVES = "leaves"
 _BUFFER_BYTES = 1024 * 1024
 _CONTENTS_REMEMBERED = 4_096
-"""Content that was seen among the last so many is written once: water and cloud come in numbers."""
+"""Duplicates among this many recent contents are written once: water and cloud tiles repeat."""
 
 
 @frozen(kw_only=True)
 class PmtilesTarget(FileArchiveTarget):
-    """A ``.pmtiles`` file to be."""
+    """An export to a ``.pmtiles`` file."""
 
     @property
     def order(self) -> TileOrder:
-        """Along the curve: readers that want an area find its tiles together."""
+        """Along the Hilbert curve, so that the tiles of an area are close together."""
         return TileOrder.CURVE
 
     @contextmanager
     def open_draft(self) -> "Iterator[_PmtilesDraft]":
-        """Begin the file, in a folder beside it."""
+        """Start the file in a draft folder next to its path."""
         place = self._workspace(_is_pmtiles)
         with (
             place.folder() as folder,
@@ -74,7 +75,7 @@ class PmtilesTarget(FileArchiveTarget):
 
 
 def _is_pmtiles(path: Path) -> bool:
-    """Tell whether a file begins as PMTiles, or is empty: any other is not for us to replace."""
+    """Return whether a file is empty or starts like PMTiles; no other file may be replaced."""
     if not is_regular_file(path):
         return False
     with translate_os_errors("read", path), path.open("rb") as file:
@@ -83,7 +84,7 @@ def _is_pmtiles(path: Path) -> bool:
 
 @define
 class _BufferedAppender:
-    """A file that grows, a large write at a time."""
+    """Appends to a file in large writes."""
 
     file: OpenFile
     size: int = field(default=0, init=False)
@@ -91,7 +92,7 @@ class _BufferedAppender:
     _waiting: int = field(default=0, init=False)
 
     def append(self, content: bytes) -> int:
-        """Add bytes, and return where they begin."""
+        """Append bytes and return their offset."""
         start = self.size
         self._parts.append(content)
         self.size += len(content)
@@ -101,21 +102,21 @@ class _BufferedAppender:
         return start
 
     def write_out(self) -> None:
-        """Leave nothing in memory."""
+        """Write the buffer to the file."""
         self.file.write_vector(self._parts)
         self._parts, self._waiting = [], 0
 
 
 @define(kw_only=True)
 class _PmtilesDraft:
-    """The file while it is written."""
+    """A PMTiles file being written."""
 
     place: ArchiveWorkspace
     folder: Directory
     tiles: _BufferedAppender
     leaves: _BufferedAppender
     _entries: list[DirectoryEntry] = field(factory=list, init=False)
-    """Of the leaf that is not full yet."""
+    """Entries of the current leaf directory."""
     _root: list[DirectoryEntry] = field(factory=list, init=False)
     _seen: OrderedDict[str, tuple[int, int]] = field(factory=OrderedDict, init=False)
     _tile_count: int = field(default=0, init=False)
@@ -123,10 +124,10 @@ class _PmtilesDraft:
     _content_count: int = field(default=0, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.tiles.append(bytes(ROOT_END))  # for header and root, which are known at the end
+        self.tiles.append(bytes(ROOT_END))  # reserved for header and root, which are written last
 
     def add(self, tile: ArchivedTile) -> None:
-        """Write a tile's bytes, unless they were written lately, and note where they are."""
+        """Write a tile's bytes, unless the same bytes were written recently, and add its entry."""
         tile_id = tile.tile_id
         number = zxy_to_number(tile_id.zoom, tile_id.x, tile_id.y)
         offset, length = self._store(tile)
@@ -160,7 +161,7 @@ class _PmtilesDraft:
         self._entries = []
 
     def seal(self, about: ArchiveDescription) -> "PmtilesSource":
-        """Write the rest: leaves, metadata, then the beginning."""
+        """Write leaf directories and metadata, then header and root."""
         tiles = FileSection(ROOT_END, self.tiles.size - ROOT_END)
         root = self._build_root()
         leaves = FileSection(self.tiles.size, self.leaves.size)
@@ -182,7 +183,7 @@ class _PmtilesDraft:
         return PmtilesSource(self.folder.path / DRAFT, calls=file.calls)
 
     def _build_root(self) -> bytes:
-        """Return the root: all entries where they fit, or else those of the leaves."""
+        """Return the root directory: all entries if they fit, otherwise those of the leaves."""
         if not self._root:
             root = encode_directory(self._entries)
             if HEADER_BYTES + len(root) <= ROOT_END:
@@ -196,7 +197,7 @@ class _PmtilesDraft:
             self.tiles.append(self.leaves.file.pread(_BUFFER_BYTES, offset))
 
     def publish(self) -> None:
-        """Give the file its name."""
+        """Move the file to its path."""
         self.place.publish(self.folder)
 
 
@@ -208,7 +209,7 @@ class PmtilesSource:
     calls: FileCalls = field(factory=FileCalls, kw_only=True)
 
     def tiles(self, source: str) -> Iterator[ArchivedTile | RefusedEntry]:
-        """Yield the tiles along the curve."""
+        """Yield the tiles in the order of the Hilbert curve."""
         with self._open() as file:
             start = _read_sections(file).tiles.offset
             for entry in _read_entries(file):
@@ -224,7 +225,9 @@ class PmtilesSource:
         with Directory.open_root(self.path.parent, self.calls) as folder:
             file = folder.find_file(self.path.name)
         if file is None:
-            raise ArchiveError(path=str(self.path), problem="is not there", remedy="check the path")
+            raise ArchiveError(
+                path=str(self.path), problem="does not exist", remedy="check the path"
+            )
         with file:
             try:
                 yield file
@@ -239,7 +242,7 @@ def _read_sections(file: OpenFile) -> FileLayout:
 
 
 def _read_entries(file: OpenFile) -> Iterator[DirectoryEntry]:
-    """Yield the entries of all tiles: the root's own, or those of its leaves."""
+    """Yield the entries of all tiles, from the root or from its leaves."""
     sections = _read_sections(file)
     for entry in decode_directory(file.pread(sections.root.length, sections.root.offset)):
         if entry.run:

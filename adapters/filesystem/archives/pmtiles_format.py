@@ -1,4 +1,4 @@
-"""The bytes of PMTiles version 3: directories and header."""
+"""The binary format of PMTiles version 3: directories and header."""
 
 import struct
 import zlib
@@ -10,7 +10,7 @@ from tileferry.domain.archives import ArchiveDescription
 from tileferry.domain.errors import InvalidValueError
 
 ROOT_END = 16_384
-"""Header and root directory lie before this byte, so that one read of a reader gets both."""
+"""Header and root directory end before this offset, so that a reader gets both in one read."""
 LEAF_ENTRIES = 4_096
 LEAVES_A_STEP = 200
 _GZIP = 31
@@ -20,7 +20,7 @@ _DIRECTORY_BYTES_MAX = 64 * 1024 * 1024
 
 @frozen
 class DirectoryEntry:
-    """Where the content of some tiles in a row is; a run of none points to a leaf directory."""
+    """The content of a run of consecutive tiles; run 0 points to a leaf directory."""
 
     number: int
     offset: int
@@ -29,18 +29,17 @@ class DirectoryEntry:
 
 
 def compute_leaf_entries(leaves_before: int) -> int:
-    """Return how many entries the next leaf directory takes.
+    """Return the number of entries of the next leaf directory.
 
-    They double every 200 leaves. So a small archive has small leaves, a writer need not know how
-    much is to come, and 50 million tiles make 1,200 leaves: at 13 bytes each (number 7, run 1,
-    length 4, offset 1) the root directory fits before ``ROOT_END``, even where nothing of it can
-    be compressed.
+    It doubles every 200 leaves. A small archive therefore has small leaves, the writer need not
+    know the total, and 50 million tiles make 1,200 leaves: at 13 bytes each (number 7, run 1,
+    length 4, offset 1) the root directory fits before ``ROOT_END`` even if it cannot be compressed.
     """
     return LEAF_ENTRIES << leaves_before // LEAVES_A_STEP
 
 
 def encode_directory(entries: Sequence[DirectoryEntry]) -> bytes:
-    """Write a directory: a column at a time, numbers as differences, all of it gzipped."""
+    """Encode a directory: column by column, numbers as differences, gzipped."""
     return gzip_compress(b"".join(_encode_columns(entries)))
 
 
@@ -54,7 +53,7 @@ def _encode_columns(entries: Sequence[DirectoryEntry]) -> Iterator[bytes]:
 
 
 def _encode_offsets(entries: Sequence[DirectoryEntry]) -> Iterator[int]:
-    """Yield 0 for what follows the entry before it, and otherwise one more than the offset."""
+    """Yield 0 for an entry that directly follows the previous one, otherwise its offset + 1."""
     end = None
     for entry in entries:
         yield 0 if entry.offset == end else entry.offset + 1
@@ -62,10 +61,10 @@ def _encode_offsets(entries: Sequence[DirectoryEntry]) -> Iterator[int]:
 
 
 def decode_directory(content: bytes) -> list[DirectoryEntry]:
-    """Read a directory; what is none is refused."""
+    """Decode a directory; reject invalid data."""
     count, *numbers = _decode_varints(gzip_decompress(content)) or [0]
     if count == 0 or len(numbers) != 4 * count:
-        raise _build_error("does not have the entries that it says")
+        raise _build_error("does not have the declared number of entries")
     columns = [numbers[count * column : count * (column + 1)] for column in range(4)]
     entries: list[DirectoryEntry] = []
     number = end = 0
@@ -73,32 +72,34 @@ def decode_directory(content: bytes) -> list[DirectoryEntry]:
         number += difference
         offset = place - 1 if place else end
         if length == 0 or offset < 0 or (entries and difference == 0):
-            raise _build_error("has an entry that cannot be")
+            raise _build_error("has an invalid entry")
         entries.append(DirectoryEntry(number, offset, length, run))
         end = offset + length
     return entries
 
 
 def gzip_compress(content: bytes) -> bytes:
-    """Compress; the same content gives the same bytes at any time."""
+    """Compress deterministically: the same content always gives the same bytes."""
     compressor = zlib.compressobj(wbits=_GZIP)
     return compressor.compress(content) + compressor.flush()
 
 
 def gzip_decompress(content: bytes, *, bytes_max: int = _DIRECTORY_BYTES_MAX) -> bytes:
-    """Decompress, within bounds."""
+    """Decompress to at most ``bytes_max`` bytes."""
     reader = zlib.decompressobj(wbits=_GZIP)
     try:
         plain = reader.decompress(content, bytes_max)
     except zlib.error as error:
-        raise _build_error("is not compressed as it should be") from error
+        raise _build_error("is not valid gzip") from error
     if not reader.eof:
-        raise _build_error("is cut off, or too large")
+        raise _build_error("is truncated or too large")
     return plain
 
 
 def _encode_varints(numbers: Iterable[int]) -> bytes:
-    """Write numbers seven bits at a time, the lowest first; all but the last byte are marked."""
+    """Encode numbers as varints: seven bits per byte, lowest first, high bit set on all but the
+    last.
+    """
     written = bytearray()
     for number in numbers:
         rest = number
@@ -114,7 +115,7 @@ def _decode_varints(content: bytes) -> list[int]:
     number = shift = 0
     for byte in content:
         if shift > _VARINT_BITS_MAX:
-            raise _build_error("has a number without an end")
+            raise _build_error("has a number that is too long")
         number |= (byte & 0x7F) << shift
         if byte & 0x80:
             shift += 7
@@ -141,7 +142,7 @@ _E7 = 10_000_000
 
 @frozen
 class FileSection:
-    """A stretch of the file."""
+    """Offset and length of a section of the file."""
 
     offset: int
     length: int
@@ -149,7 +150,7 @@ class FileSection:
 
 @frozen(kw_only=True)
 class FileLayout:
-    """Where everything is."""
+    """The sections of the file."""
 
     root: FileSection
     metadata: FileSection
@@ -159,7 +160,7 @@ class FileLayout:
 
 @frozen(kw_only=True)
 class ArchiveCounts:
-    """How much there is of it."""
+    """Numbers of tiles, entries and distinct contents."""
 
     tiles: int
     entries: int
@@ -167,7 +168,7 @@ class ArchiveCounts:
 
 
 def encode_header(sections: FileLayout, counts: ArchiveCounts, about: ArchiveDescription) -> bytes:
-    """Write the header; the tiles lie in the order of their numbers."""
+    """Encode the header of an archive whose tiles are stored in the order of their numbers."""
     box, (lon, lat, zoom) = about.bounds, about.center
     parts = (sections.root, sections.metadata, sections.leaves, sections.tiles)
     kind = about.only_kind
@@ -184,15 +185,15 @@ def encode_header(sections: FileLayout, counts: ArchiveCounts, about: ArchiveDes
 
 
 def decode_header(content: bytes) -> tuple[FileLayout, ArchiveCounts]:
-    """Read where everything is; what is no archive of this kind is refused."""
+    """Decode the header; reject anything but a PMTiles v3 archive."""
     if len(content) < HEADER_BYTES or not content.startswith(MAGIC):
         raise InvalidValueError(
-            field="PMTiles header", value=content[:8], problem="is not of a PMTiles archive, v3"
+            field="PMTiles header", value=content[:8], problem="is not a PMTiles v3 header"
         )
     fields = _LAYOUT.unpack(content[:HEADER_BYTES])
     if fields[13] != _GZIPPED:
         raise InvalidValueError(
-            field="PMTiles header", value=fields[13], problem="names a compression that is not gzip"
+            field="PMTiles header", value=fields[13], problem="names a compression other than gzip"
         )
     root, metadata, leaves, tiles = (FileSection(*fields[at : at + 2]) for at in (1, 3, 5, 7))
     return (

@@ -1,4 +1,4 @@
-"""``tiles.jsonl`` of a tree, read along with its tiles."""
+"""Tree archives, ``z/x/y.<ext>`` with facts in ``tiles.jsonl``: writing and reading."""
 
 import ctypes
 import json
@@ -40,12 +40,15 @@ FACTS_FILE = "tiles.jsonl"
 
 @define(kw_only=True)
 class TileFactsReader:
-    """Finds the line of each tile. Tiles and lines both ascend, so one line is held at a time."""
+    """Looks up the facts of tiles in ``tiles.jsonl``.
+
+    Tiles and lines are both in ascending order, so only one line is in memory.
+    """
 
     root: Path
     source: str
     of_all: TileFacts
-    """What is true of a tile that has no line."""
+    """Facts of a tile without a line."""
     _file: IO[bytes] | None = field(init=False)
     _current: tuple[TileId, TileFacts] | None = field(default=None, init=False)
     _number: int = field(default=0, init=False)
@@ -56,7 +59,7 @@ class TileFactsReader:
         self._file = None if found is None else os.fdopen(found.fd, "rb")
 
     def find(self, tile: TileId) -> TileFacts:
-        """Return what is said of a tile."""
+        """Return the facts of a tile; tiles must be looked up in ascending order."""
         while not self._number or (self._current is not None and self._current[0] < tile):
             self._advance()
         if self._current is not None and self._current[0] == tile:
@@ -64,7 +67,6 @@ class TileFactsReader:
         return self.of_all
 
     def close(self) -> None:
-        """Let go of the file."""
         if self._file is not None:
             self._file.close()
 
@@ -79,7 +81,7 @@ class TileFactsReader:
         except InvalidValueError as error:
             raise self._error(str(error)) from error
         if self._current is not None and following[0] <= self._current[0]:
-            raise self._error(f"line {self._number} is not in the order of zoom, column and row")
+            raise self._error(f"line {self._number} is not sorted by zoom, column and row")
         self._current = following
 
     def _error(self, problem: str) -> ArchiveError:
@@ -96,16 +98,16 @@ _BUFFER_LINES = 4_096
 
 @frozen(kw_only=True)
 class TreeTarget(FileArchiveTarget):
-    """A folder to be."""
+    """An export to a directory tree."""
 
     @property
     def order(self) -> TileOrder:
-        """As folders are made: column by column."""
+        """Column by column, as the folders are created."""
         return TileOrder.COLUMNS
 
     @contextmanager
     def open_draft(self) -> "Iterator[_TreeDraft]":
-        """Begin the folder, inside one beside it."""
+        """Start the tree in a draft folder next to its path."""
         place = self._workspace(_is_tree_archive)
         with place.folder() as folder:
             root = folder.path / DRAFT
@@ -116,7 +118,7 @@ class TreeTarget(FileArchiveTarget):
 
 
 def _is_tree_archive(path: Path) -> bool:
-    """Tell whether a folder is an export, or empty: any other is not for us to remove."""
+    """Return whether a folder is empty or an export; no other folder may be removed."""
     if not path.is_dir():
         return False
     about = path / ABOUT
@@ -129,7 +131,7 @@ def _is_tree_archive(path: Path) -> bool:
 
 @define(kw_only=True)
 class _TreeDraft:
-    """The folder while it is filled."""
+    """A tree archive being written."""
 
     place: ArchiveWorkspace
     folder: Directory
@@ -158,7 +160,7 @@ class _TreeDraft:
         self._lines = []
 
     def seal(self, about: ArchiveDescription) -> "TreeSource":
-        """Describe it, and sync all of the filesystem at once: one by one would take far longer."""
+        """Write the description, and sync the whole filesystem: syncing each file is far slower."""
         self._write_lines()
         with _create_file(self.root / ABOUT, self.place.calls) as file:
             told = json.dumps(about.to_json(), ensure_ascii=False, indent=2) + "\n"
@@ -168,13 +170,13 @@ class _TreeDraft:
         return TreeSource(self.root)
 
     def publish(self) -> None:
-        """Give the folder its name."""
+        """Move the folder to its path."""
         self.place.publish(self.folder)
 
 
 @contextmanager
 def _create_file(path: Path, calls: FileCalls) -> Iterator[OpenFile]:
-    """Make a file in our own folder, with the mode that new files of this user have."""
+    """Create a file in our own folder, with the mode that the umask gives to new files."""
     with translate_os_errors("create", path):
         fd = calls.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     with OpenFile(fd=fd, path=path, calls=calls) as file:
@@ -182,7 +184,7 @@ def _create_file(path: Path, calls: FileCalls) -> Iterator[OpenFile]:
 
 
 def _sync_filesystem(fd: int) -> None:
-    """Return once everything on the disk of ``fd`` is durable; Python has no call for it."""
+    """Call ``syncfs``, which Python lacks: return once the filesystem of ``fd`` is durable."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.syncfs(fd) != 0:
         code = ctypes.get_errno()
@@ -191,21 +193,21 @@ def _sync_filesystem(fd: int) -> None:
 
 @frozen
 class TreeSource:
-    """Reads a folder of tiles; links are named and not followed."""
+    """Reads a folder of tiles; links are reported and not followed."""
 
     root: Path
     check: Callable[[], object] = field(default=lambda: None, kw_only=True)
-    """Is called for each file; raises ``KeyboardInterrupt`` for who wants it to end."""
+    """Called for each file; raises ``KeyboardInterrupt`` to cancel."""
 
     def iter_sizes(self, source: str) -> Iterator[tuple[TileId, int]]:
-        """Yield what the names say."""
+        """Yield the id and size of each tile, from file names and sizes."""
         for file, tile_id in self._walk_files(source):
-            # What is too large is refused later: no tile makes room for it.
+            # Too large files are refused later, so no space is needed for them.
             if isinstance(tile_id, TileId) and file.size_bytes <= TILE_BYTES_MAX:
                 yield tile_id, file.size_bytes
 
     def tiles(self, source: str) -> Iterator[ArchivedTile | RefusedEntry]:
-        """Yield the tiles column by column, each with its line or with what is said of all."""
+        """Yield the tiles column by column, each with its own facts or the common ones."""
         folder = self._folder()
         lines = TileFactsReader(
             root=self.root, source=source, of_all=self._read_common_facts(folder)
@@ -222,12 +224,12 @@ class TreeSource:
                     yield ArchivedTile(tile_id=tile_id, content=content, facts=facts)
 
     def _walk_files(self, source: str) -> Iterator[tuple[CaptureFile, TileId | str]]:
-        """Yield each file with its tile, or with why it is none."""
+        """Yield each file with its tile id, or with the reason why it has none."""
         for file in self._folder().iter_files():
             if file.parts in {(ABOUT,), (FACTS_FILE,)}:
                 continue
             if not file.is_regular:
-                yield file, "is no regular file; links are not followed"
+                yield file, "is not a regular file; links are not followed"
                 continue
             try:
                 yield file, parse_tile_path(file.parts, source)
@@ -238,7 +240,7 @@ class TreeSource:
         return CaptureFolderFiles(self.root, names_all=True, check=self.check)
 
     def _read_common_facts(self, folder: CaptureFolderFiles) -> TileFacts:
-        """Return the facts in ``metadata.json``, in the form that captures have too."""
+        """Return the facts in ``metadata.json``, which has the same format as for captures."""
         try:
             content = folder.read_facts()
             if content is None:

@@ -1,7 +1,7 @@
-"""Somebody's SQLite file, opened so that whatever it says does no harm.
+"""Safe access to a SQLite file from an untrusted source.
 
-It is opened to read only, its schema is not trusted, and SQLite may select and nothing else, with
-a few functions that make no work. How much work and how large a value it may take is bounded.
+The file is opened read-only, its schema is not trusted, and SQLite may only run selects with a few
+cheap functions. The amount of work and the size of values are limited.
 """
 
 import sqlite3
@@ -18,51 +18,50 @@ from tileferry.domain.tiles import TILE_BYTES_MAX
 
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ}
 _FUNCTIONS = {"typeof", "length", "coalesce", "ifnull", "nullif", "iif", "abs", "min", "max"}
-"""What views of tiles may use: none takes longer, or makes more, than what it is given."""
+"""Functions allowed in views: their cost and result size are bounded by their arguments."""
 _VALUE_BYTES_MAX = TILE_BYTES_MAX + 1024 * 1024
-"""Of a row: a tile, and what is said of it."""
+"""Limit for a value: a tile and its facts."""
 STEPS_MAX = 1_000_000_000
-"""Of SQLite's own steps, before any row: enough to sort or index the largest archive."""
+"""SQLite steps allowed before the first row: enough to sort or index the largest archive."""
 STEPS_A_ROW = 1_000
-"""So many more for each row; a join of two tables takes some forty."""
+"""Additional steps allowed per row; a join of two tables needs about forty."""
 SECONDS_A_ROW = 300.0
-"""What a single step takes is not bounded by their number."""
+"""A time limit as well, because the number of steps does not bound the duration of a step."""
 _STEPS_PER_CHECK = 100
-"""So many a signal may wait. Most take no time, but comparing large values takes 20 ms."""
+"""A signal waits for at most this many steps; comparing large values takes 20 ms per step."""
 
 
 @define
 class UntrustedDatabase:
-    """An open file. A row is to be counted, so that it may go on."""
+    """An open file with a work budget, which each fetched row extends."""
 
     connection: sqlite3.Connection
     check: Callable[[], object]
-    """Raises ``KeyboardInterrupt`` for who wants it to end."""
+    """Raises ``KeyboardInterrupt`` to cancel."""
     worked_too_long: bool = field(default=False, init=False)
     _steps_left: int = field(factory=lambda: STEPS_MAX, init=False)
     _row_at_s: float = field(factory=time.monotonic, init=False)
 
     def fetch_rows(self, query: str) -> Iterator[tuple[object, ...]]:
-        """Yield what a query finds."""
         for row in self.connection.execute(query):
             self.check()
             self._steps_left += STEPS_A_ROW
             yield row
-            self._row_at_s = time.monotonic()  # what was done with the row is not its time
+            self._row_at_s = time.monotonic()  # do not count the caller's time
 
     def guard(self) -> None:
-        """Bound what is done from now on."""
+        """Apply all restrictions to the connection."""
         database = self.connection
         database.execute("PRAGMA trusted_schema = OFF")
         database.execute("PRAGMA cell_size_check = ON")
         database.execute("PRAGMA query_only = ON")
-        database.text_factory = bytes  # text need not be UTF-8 there
+        database.text_factory = bytes  # text may be invalid UTF-8
         database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _VALUE_BYTES_MAX)
         database.set_authorizer(_authorize)
         database.set_progress_handler(self._check_limits, _STEPS_PER_CHECK)
 
     def _check_limits(self) -> int:
-        """End a query with any other answer than 0, and with whatever is raised."""
+        """SQLite progress handler: a result other than 0, or an exception, aborts the query."""
         self.check()
         self._steps_left -= _STEPS_PER_CHECK
         late = time.monotonic() - self._row_at_s > SECONDS_A_ROW
@@ -72,10 +71,10 @@ class UntrustedDatabase:
 
 @contextmanager
 def open_untrusted_database(path: Path, check: Callable[[], object]) -> Iterator[UntrustedDatabase]:
-    """Open a file; what SQLite says of it becomes an ``ArchiveError``."""
+    """Open a file; raise SQLite's errors as ``ArchiveError``."""
     if not path.is_file():
-        raise ArchiveError(path=str(path), problem="is no file", remedy="check the path")
-    # Not immutable: a file with a write-ahead log beside it would be read without that.
+        raise ArchiveError(path=str(path), problem="is not a file", remedy="check the path")
+    # Not ``immutable``: SQLite would ignore a write-ahead log next to the file.
     address = f"file:{quote(str(path.resolve()))}?mode=ro"
     try:
         with closing(sqlite3.connect(address, uri=True)) as connection:
@@ -87,19 +86,19 @@ def open_untrusted_database(path: Path, check: Callable[[], object]) -> Iterator
                 if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
                     raise
                 if database.worked_too_long:
-                    raise archive_error(path, "its tiles take too much work to find") from error
-                # SQLite forgets what was raised while it worked; only a signal raises there.
+                    raise archive_error(path, "reading its tiles takes too much work") from error
+                # SQLite drops the exception that a handler raised; only a cancellation raises
+                # there.
                 raise KeyboardInterrupt from error
     except sqlite3.Error as error:
         raise archive_error(path, f"cannot be read as MBTiles: {error}") from error
 
 
 def archive_error(path: Path, problem: str) -> ArchiveError:
-    """Say what is wrong with an archive."""
     return ArchiveError(
         path=str(path),
         problem=problem,
-        remedy="get the archive again; what was imported of it is kept",
+        remedy="get the archive again; tiles imported so far are kept",
     )
 
 

@@ -1,10 +1,10 @@
-"""What the records of a journal say.
+"""The records of a journal.
 
-==========  ==========================================================================
-header      ``{"journal":1}``, the first record; the number is the format's version
-group       ``{"source":"sat","tiles":{"15":[x,y,x,y,…],…}}``, tiles by zoom level
-terminal    ``{"complete":true,"count":100,"crc32":"…","journal":1}``, alone in its file
-==========  ==========================================================================
+==========  ========================================================================== header
+``{"journal":1}``, the first record; the number is the format's version group
+``{"source":"sat","tiles":{"15":[x,y,x,y,…],…}}``, tiles by zoom level terminal
+``{"complete":true,"count":100,"crc32":"…","journal":1}``, alone in its file ==========
+==========================================================================
 """
 
 import json
@@ -20,7 +20,7 @@ from tileferry.domain.tiles import ZOOM_MAX, TileId
 
 VERSION = 1
 TILES_PER_RECORD_MAX = 4096
-"""Keeps the longest record, at zoom 21, well below what a line may have."""
+"""Keeps the longest record, at zoom 21, well below the maximum line length."""
 _TERMINAL_BYTES_MAX = 256
 _ZOOMS = {str(zoom): zoom for zoom in range(ZOOM_MAX + 1)}
 
@@ -32,7 +32,7 @@ class JournalHeader(TypedDict):
 
 
 class JournalTerminal(JournalHeader):
-    """What is left of a journal whose download ended well."""
+    """The only record of a completed download's journal."""
 
     complete: bool
     count: int
@@ -43,20 +43,21 @@ HEADER = canonical_json({"journal": VERSION})
 
 
 def encode_groups(tiles: Sequence[TileId]) -> Iterator[bytes]:
-    """Yield the records that hold ``tiles``: one, unless there are many or of several sources."""
+    """Yield the records for ``tiles``: one per source and ``TILES_PER_RECORD_MAX`` tiles."""
     for start in range(0, len(tiles), TILES_PER_RECORD_MAX):
         by_source: dict[str, dict[int, list[int]]] = {}
         for tile in tiles[start : start + TILES_PER_RECORD_MAX]:
             by_zoom = by_source.setdefault(tile.source, {})
             by_zoom.setdefault(tile.zoom, []).extend((tile.x, tile.y))
         for source, by_zoom in by_source.items():
-            # Plain JSON: nothing compares these bytes, and the canonical form costs each number.
+            # Plain JSON: these bytes are never compared, and canonical JSON is slower for each
+            # number.
             text = json.dumps({"source": source, "tiles": by_zoom}, separators=(",", ":"))
             yield text.encode("ascii")
 
 
 def parse_tiles(value: object) -> Sequence[TileId] | None:
-    """Return the tiles of a group; ``None`` where it is no group that we wrote."""
+    """Return the tiles of a group record; ``None`` if it is invalid."""
     match value:
         case {"source": str(source), "tiles": dict(by_zoom), **rest} if not rest:
             try:
@@ -72,18 +73,18 @@ def parse_tiles(value: object) -> Sequence[TileId] | None:
 
 
 def is_header(value: object) -> TypeGuard[JournalHeader]:
-    """Tell whether this is a journal's first record, of whatever version."""
+    """Return whether this is a journal's first record, of any version."""
     return isinstance(value, dict) and type(value.get("journal")) is int
 
 
 def encode_terminal(count: int) -> bytes:
-    """Return the whole file of a finished download."""
+    """Return the complete file content for a completed download."""
     state = {"complete": True, "count": count, "journal": VERSION}
     return canonical_json({**state, "crc32": _checksum(state)}) + b"\n"
 
 
 def read_terminal(file: OpenFile) -> JournalTerminal | None:
-    """Return the terminal state, if the file is one and sound; this reads a few bytes only."""
+    """Return the terminal record if the file has a valid one; this reads only a few bytes."""
     content = file.pread(_TERMINAL_BYTES_MAX + 1, 0)
     if not content.startswith(b"{") or len(content) > _TERMINAL_BYTES_MAX:
         return None

@@ -1,9 +1,9 @@
-"""Journals of downloads: files that only grow, until the terminal state takes their place.
+"""Download journals: append-only files, which a terminal record replaces at the end.
 
-While a download goes on its journal is a header and one record per group of tiles (see
-``records``); a tile costs a dozen bytes, and nothing is ever rewritten. A finished download needs
-its tiles no more, so ``finish`` replaces the file by a few bytes that say so, and opening it again
-costs the same however many tiles there were. What those bytes look like: ``journal_format``.
+During a download the journal is a header and one record per group of tiles (see
+``checksummed_lines`` and ``encoding``); a tile takes about a dozen bytes, and nothing is rewritten.
+A completed download no longer needs its list of tiles, so ``finish`` replaces the file by a short
+terminal record. Opening a completed journal is therefore cheap for any number of tiles.
 """
 
 import contextlib
@@ -28,9 +28,9 @@ from tileferry.application.ports.journal import check_journal_name
 from tileferry.domain.errors import StorageError
 from tileferry.domain.tiles import TileId, TileSet
 
-_WARNINGS_MAX = 10  # a file full of junk must not fill the log as well
+_WARNINGS_MAX = 10  # a badly damaged file must not flood the log
 _CLOSED = "it was closed"
-_RUN_AGAIN = "run again: tiles that are not in the journal are fetched again"
+_RUN_AGAIN = "re-run to resume; tiles that are not in the journal are fetched again"
 
 
 @define(kw_only=True, eq=False)
@@ -42,7 +42,7 @@ class FileJournalStore:
     calls: FileCalls = field(factory=FileCalls)
 
     def open(self, name: str) -> "FileJournal":
-        """Open the journal of that name; a file is made by its first ``append``."""
+        """Open the journal of that name; the first ``append`` creates its file."""
         check_journal_name(name)
         directory = self._directory()
         try:
@@ -52,7 +52,7 @@ class FileJournalStore:
             raise
 
     def discard(self, name: str) -> None:
-        """Remove a journal's file, if there is one."""
+        """Remove a journal's file, if it exists."""
         check_journal_name(name)
         with self._directory() as directory:
             if name in directory.names():
@@ -60,7 +60,7 @@ class FileJournalStore:
                 directory.sync()
 
     def discard_complete(self) -> None:
-        """Remove the files that say no more than that their request is complete."""
+        """Remove the journals of completed requests."""
         with self._directory() as directory:
             for name in directory.names():
                 file = directory.find_file(name)
@@ -91,14 +91,14 @@ class FileJournal:
     _complete: bool = field(default=False, init=False)
     _count: int = field(default=0, init=False)
     _sound_bytes: int | None = field(default=None, init=False)
-    """Where the last whole record ends; unknown until the file was read."""
+    """End of the last complete record; ``None`` until the file has been read."""
     _unsynced: bool = field(default=False, init=False)
     _refusal: str = field(default="", init=False)
-    """Why nothing works any more, once that is so."""
+    """Why all further operations fail; empty while the journal is usable."""
 
     @classmethod
     def open(cls, directory: Directory, name: str, *, logger: Logger) -> "FileJournal":
-        """Open one; of what it holds, only the terminal state is read."""
+        """Open a journal; read only its terminal record, if it has one."""
         journal = cls(directory=directory, name=name, logger=logger)
         file = directory.find_file(name)
         if file is not None:
@@ -111,27 +111,29 @@ class FileJournal:
 
     @property
     def complete(self) -> bool:
-        """Whether the download had ended well."""
+        """Whether the download was completed."""
         return self._complete
 
     @property
     def count(self) -> int:
-        """How many tiles it holds; the first time, this may read the file."""
+        """Number of journaled tiles; the first access may read the file."""
         if not self._complete and self._sound_bytes is None:
             with self._guard_state():
                 self._read(None)
         return self._count
 
     def read_into(self, tiles: TileSet) -> None:
-        """Add every journaled tile to ``tiles``; of a complete journal, none."""
+        """Add every journaled tile to ``tiles``; a complete journal adds none."""
         with self._guard_state():
             if not self._complete:
                 self._read(tiles)
 
     def append(self, tiles: Sequence[TileId]) -> None:
-        """Note tiles, as one record for each few thousand."""
+        """Append tiles, one record per few thousand."""
         if self._complete and tiles:
-            self._refuse("it is complete", remedy="a complete request has nothing to fetch")
+            self._refuse(
+                "the request is complete", remedy="a complete request has nothing left to fetch"
+            )
         with self._guard_state():
             if not tiles:
                 return
@@ -142,14 +144,14 @@ class FileJournal:
             self._count += len(tiles)
 
     def flush(self) -> None:
-        """Return once everything appended before is durable."""
+        """Return once all appended tiles are durable."""
         with self._guard_state():
             if self._file is not None and self._unsynced:
                 self._file.fdatasync()
                 self._unsynced = False
 
     def finish(self) -> None:
-        """Put the terminal state in the place of the records, durably."""
+        """Replace the records by the terminal record, durably."""
         with self._guard_state():
             if self._complete:
                 return
@@ -158,7 +160,7 @@ class FileJournal:
             self._close_file()
 
     def close(self) -> None:
-        """Release what it holds open; what was not flushed may or may not be there later."""
+        """Close the file; tiles that were not flushed may be lost."""
         if self._refusal != _CLOSED:
             self._refusal = _CLOSED
             self._close_file()
@@ -166,16 +168,16 @@ class FileJournal:
 
     @contextlib.contextmanager
     def _guard_state(self) -> Iterator[None]:
-        """Refuse after an error: nobody knows what the disk holds, and no second fsync tells.
+        """Fail after an earlier error: the file's state is unknown, and another fsync cannot tell.
 
-        An interrupt counts as one, since it can end a write half way.
+        An interrupt counts as an error, because it can leave a write incomplete.
         """
         if self._refusal:
             self._refuse(self._refusal, remedy=_RUN_AGAIN)
         try:
             yield
         except BaseException:
-            self._refusal = "an earlier operation on it failed"
+            self._refusal = "an earlier operation on this journal failed"
             self._close_file()
             raise
 
@@ -204,7 +206,7 @@ class FileJournal:
         return encoding.parse_tiles(value)
 
     def _open_for_append(self) -> OpenFile:
-        """Return the file, open where its last whole record ends; a torn tail goes first."""
+        """Return the file, open at the end of its last complete record; truncate a torn tail."""
         if self._file is None:
             if self._sound_bytes is None:
                 self._read(None)
@@ -214,7 +216,7 @@ class FileJournal:
             torn_bytes = self._file.size() - sound_bytes
             if torn_bytes > 0:
                 self._logger.info(
-                    "journal %s: cut a torn tail of %d bytes",
+                    "journal %s: removed a torn tail of %d bytes",
                     self._name,
                     torn_bytes,
                     extra={"kind": "c11.journal.torn_tail", "journal": self._name},
@@ -229,7 +231,7 @@ class FileJournal:
         version = header["journal"]
         if version != encoding.VERSION:
             self._refuse(
-                f"it has format {version}; this version reads {encoding.VERSION}",
+                f"unsupported format {version}; this version reads format {encoding.VERSION}",
                 remedy="use the version that wrote it, or remove it to fetch its area again",
             )
 

@@ -1,7 +1,7 @@
-"""The rows of a raw partition while it is open: a file of checksummed lines that only grows.
+"""The tiles of an open raw partition: rows in an append-only file, and the store on top of it.
 
-A row is the line that its tile will have in the manifest. In memory there is one bit a tile. A tile
-has several rows when a crash had it fetched again: the last one counts.
+A row is a checksummed line with the tile's manifest entry. Memory holds one bit per tile. A tile
+that was fetched again after a crash has several rows, of which the last one counts.
 """
 
 import os
@@ -44,24 +44,24 @@ class _Row:
     start: int
     end: int
     entry: ManifestEntry | None
-    """``None`` where the line is damaged."""
+    """``None`` if the line is damaged."""
 
 
 @define(kw_only=True, eq=False)
 class RawRows:
-    """The file. Whoever makes one loads it first."""
+    """The file of rows. Call ``load`` before any other method."""
 
     _directory: Directory
     _coverage: TileCoverage
     _segment_sizes: Mapping[int, int]
-    """How many bytes each segment had when the partition was opened."""
+    """Size of each segment when the partition was opened."""
     visible: TileSet = field(init=False)
     last_segment: int = field(default=0, init=False)
-    """The highest number that any row names, whether or not its bytes are there."""
+    """The highest segment number in any row, even if the segment's bytes are missing."""
     _foreign_segments: int | None = field(default=None, init=False)
-    """Segments up to this one are of earlier tries; unknown until all their rows are read."""
+    """The last segment of earlier attempts; ``None`` until all rows have been read."""
     _last_rows: dict[TileId, int] = field(factory=dict, init=False)
-    """Where the row that counts begins, for tiles that have several."""
+    """Offset of the valid row, for tiles with several rows."""
     _end: int = field(default=0, init=False)
     _file: OpenFile | None = field(default=None, init=False)
 
@@ -69,7 +69,7 @@ class RawRows:
         self.visible = TileSet(self._coverage)
 
     def load(self, logger: Logger) -> None:
-        """Read what an earlier try left, and make the file ready to be written to."""
+        """Read the rows of earlier attempts, and open the file for appending."""
         lost = 0
         for row in self._rows():
             self._end = row.end
@@ -81,7 +81,7 @@ class RawRows:
                 lost += 1
         if lost:
             logger.warning(
-                "%s: %d rows are damaged or without bytes; their tiles are fetched again",
+                "%s: %d rows are damaged or lack their bytes; their tiles are fetched again",
                 self._directory.path,
                 lost,
                 extra={"kind": "partition.rows_lost", "rows": lost},
@@ -93,7 +93,7 @@ class RawRows:
         os.lseek(self._file.fd, self._end, os.SEEK_SET)
 
     def entries(self) -> Iterator[ManifestEntry]:
-        """Yield each visible tile once, in the order in which they came."""
+        """Yield each visible tile once, in the order of arrival."""
         for row in self._rows():
             entry = row.entry
             if entry is None or not self._has_bytes(entry):
@@ -102,7 +102,7 @@ class RawRows:
                 yield entry
 
     def append(self, entries: Sequence[ManifestEntry]) -> None:
-        """Add rows, durably. After an error nobody knows what the file holds: none is taken."""
+        """Append rows durably. After an error the file's state is unknown, so it is closed."""
         if self._file is None:
             raise StorageError(
                 action="write to",
@@ -124,7 +124,6 @@ class RawRows:
             self._end += len(line)
 
     def close(self) -> None:
-        """Release the file."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
@@ -145,11 +144,11 @@ class RawRows:
         return entry if entry is not None and self._coverage.contains(entry.tile_id) else None
 
     def _has_bytes(self, entry: ManifestEntry) -> bool:
-        """Tell whether a tile's record lies within its segment, as far as sizes can tell."""
+        """Return whether a tile's record lies within its segment, judging by sizes only."""
         blob = entry.blob
         segment, offset = blob.location
         if self._foreign_segments is not None and segment > self._foreign_segments:
-            return True  # it was written by this try, before its row
+            return True  # written by this attempt, before its row
         size = self._segment_sizes.get(segment, 0)
         return offset + record_size(entry.tile_id, blob) <= size
 
@@ -172,11 +171,11 @@ class RawTileMetadata:
     _waiting: list[ManifestEntry] = field(factory=list, init=False)
 
     def insert_metadata(self, tile: NewTile) -> FreshnessLabel:
-        """Label a tile and keep it for the next ``flush``."""
+        """Label a tile and buffer it until the next ``flush``."""
         if tile.voting_status is not VotingStatus.TRUSTED:
-            _refuse("insert_metadata", tile.voting_status, "is not of the provider")
+            _refuse("insert_metadata", tile.voting_status, "is not a tile of the provider")
         if not self._area.coverage.contains(tile.tile_id):
-            _refuse("insert_metadata", str(tile.tile_id), "is not of the run's area")
+            _refuse("insert_metadata", str(tile.tile_id), "is not in the run's area")
         label = self._freshness.judge(
             tile.tile_id, tile.sector_class, produced_at=tile.produced_at, now=self._now()
         )
@@ -191,16 +190,15 @@ class RawTileMetadata:
         return label
 
     def flush(self) -> None:
-        """Write what waits, durably."""
+        """Write the buffered tiles, durably."""
         self.detach()()
 
     def detach(self) -> Callable[[], None]:
-        """Set aside what waits; the result writes it."""
+        """Take the buffered tiles; return a function that writes them."""
         group, self._waiting = self._waiting, []
         return partial(self._rows.append, group)
 
     def get_metadata(self, tile_id: TileId) -> TileMetadata | None:
-        """Look a tile up."""
         if tile_id not in self._rows.visible:
             return None
         found = (entry for entry in self._rows.entries() if entry.tile_id == tile_id)
@@ -209,28 +207,28 @@ class RawTileMetadata:
     def query_by_bbox(
         self, bbox: BBox, zoom_levels: Sequence[int], *, source: str | None = None
     ) -> Iterator[TileMetadata]:
-        """Yield the visible tiles of an area, in the order in which they came."""
+        """Yield the visible tiles of an area, in the order of arrival."""
         area = TileCoverage(bbox=bbox, zoom_levels=zoom_levels)
         for entry in self._rows.entries():
             if area.contains(entry.tile_id) and source in {None, entry.tile_id.source}:
                 yield self._to_metadata(entry)
 
     def mark_used(self, tile_ids: Sequence[TileId]) -> None:
-        """Do nothing: nothing is ever evicted from a raw partition."""
+        """Do nothing: tiles are never evicted from a raw partition."""
 
-    # As the index of the store of bytes
+    # The segment index
 
     def locate(self, tile_id: TileId) -> BlobRef | None:
-        """Return where a visible tile's bytes are."""
+        """Return the location of a visible tile's bytes."""
         found = self.get_metadata(tile_id)
         return None if found is None else found.blob
 
     def get_last_segment(self) -> int:
-        """Return the highest number among the segments that rows name; 0 for none."""
+        """Return the highest segment number in any row; 0 if there are no rows."""
         return self._rows.last_segment
 
     def sum_live_bytes(self) -> Sequence[tuple[int, int]]:
-        """Return each segment that has visible blobs, with the sum of their lengths."""
+        """Return each segment with visible blobs, and the sum of their lengths."""
         sums: dict[int, int] = {}
         for entry in self._rows.entries():
             segment = entry.blob.location[0]
@@ -240,7 +238,7 @@ class RawTileMetadata:
     def list_blobs(
         self, segment: int, *, after_offset: int, limit: int
     ) -> Sequence[tuple[TileId, BlobRef]]:
-        """Return visible blobs of a segment beyond an offset, in the order of their offsets."""
+        """Return visible blobs of a segment after an offset, sorted by offset."""
         found = [
             (entry.tile_id, entry.blob)
             for entry in self._rows.entries()
@@ -249,11 +247,9 @@ class RawTileMetadata:
         return sorted(found, key=lambda item: item[1].location)[:limit]
 
     def forget(self, tile_ids: Sequence[TileId]) -> Sequence[BlobRef]:
-        """Refuse."""
-        _refuse("forget", len(tile_ids), "a raw partition loses no tile")
+        _refuse("forget", len(tile_ids), "tiles cannot be removed from a raw partition")
 
     def move(self, moves: Sequence[tuple[TileId, BlobRef, BlobRef]]) -> int:
-        """Refuse."""
         _refuse("move", len(moves), "a raw partition is not compacted")
 
     def _to_metadata(self, entry: ManifestEntry) -> TileMetadata:

@@ -1,4 +1,4 @@
-"""Reads sealed raw partitions; nothing here can write."""
+"""Read-only access to sealed raw partitions."""
 
 from collections.abc import Iterator
 
@@ -32,7 +32,7 @@ _OPEN_FILES_MAX = 16
 def read_sealed_partition(
     directory: Directory, key: PartitionKey, run_id: RunId
 ) -> SealedPartition:
-    """Return what the manifest in a run's directory says it is, which must be that run's."""
+    """Return the sealed partition described by the manifest; reject the manifest of another run."""
     name = format_manifest_name(run_id)
     with open_manifest(directory, run_id) as file:
         head = file.pread(LINE_BYTES_MAX, 0)
@@ -42,13 +42,13 @@ def read_sealed_partition(
         raise InvalidStateError(
             subject=name,
             problem=f"belongs to {sealed.key}/{sealed.run_id}, not to {key}",
-            remedy="its directory was moved; move it back",
+            remedy="the directory was moved; move it back",
         )
     return sealed
 
 
 def open_manifest(directory: Directory, run_id: RunId) -> OpenFile:
-    """Open the manifest; a run's directory without one is no raw partition."""
+    """Open the manifest; fail if the run's directory has none."""
     file = directory.find_file(MANIFEST)
     if file is None:
         raise InvalidStateError(
@@ -73,7 +73,7 @@ class FilePartitionReader:
     def from_open_files(
         cls, sealed: SealedPartition, manifest: OpenFile, segments: Directory
     ) -> "FilePartitionReader":
-        """Begin to read a partition whose parts are open; who opened them closes them."""
+        """Return a reader for an open partition; the caller closes the files it passed in."""
         return cls(
             sealed=sealed,
             header=_open_manifest_reader(sealed, manifest).header,
@@ -83,21 +83,21 @@ class FilePartitionReader:
         )
 
     def close(self) -> None:
-        """Let go of the segments."""
+        """Close the segments."""
         self._reader.close()
 
     def iter_entries(self) -> Iterator[ManifestEntry]:
-        """Yield its tiles; at the end it is known that the manifest is as it was sealed."""
+        """Yield the tiles, then verify that the manifest has not changed since it was sealed."""
         return _open_manifest_reader(self.sealed, self._manifest).entries()
 
     def read_tile(self, entry: ManifestEntry) -> bytes:
-        """Return the bytes of a tile, checked by their sha256."""
+        """Return the bytes of a tile, verified by sha256."""
         return self._reader.read_verified(entry.tile_id, entry.blob)
 
     def verify(self) -> Iterator[PartitionDamage]:
-        """Read every record and every file header that the manifest's tiles need.
+        """Check every record and file header that the manifest refers to, and yield the damage.
 
-        What a crash left between the records is nobody's, and not looked at.
+        Bytes between the records, left by a crash, are ignored.
         """
         checked: set[int] = set()
         for entry in self.iter_entries():
@@ -113,7 +113,7 @@ class FilePartitionReader:
     def _check_header(self, segment: int) -> Iterator[PartitionDamage]:
         file = self._segments.find_file(segment_name(segment))
         if file is None:
-            return  # its tiles say so
+            return  # reported for each of its tiles
         with file:
             if file.pread(len(FILE_HEADER), 0) != FILE_HEADER:
                 yield PartitionDamage(

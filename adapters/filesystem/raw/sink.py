@@ -1,9 +1,9 @@
-"""A raw partition while it is written, and how it is sealed.
+"""Raw partitions on disk: writing, sealing and finding them.
 
-Beside the run's directory there are two hidden ones until it is sealed. ``.<run>.work`` has the
-lock, the journal and the rows. ``.<run>.open`` has what the run brings: it gets the manifest, is
-closed to writers, and is then renamed to ``<run>``. That rename is the seal. Before it there is no
-directory of the run's name, and whatever a crash left in the hidden ones is gone on with.
+Until a run is sealed, it has two hidden directories. ``.<run>.work`` contains the lock, the journal
+and the rows. ``.<run>.open`` contains the tiles: it gets the manifest, is made read-only, and is
+then renamed to ``<run>``. That rename is the seal. Before it, no directory has the run's name, and
+a run resumes from the hidden directories after a crash.
 """
 
 import shutil
@@ -55,7 +55,7 @@ _BUFFER_BYTES = 64 * 1024
 
 @define(kw_only=True, eq=False)
 class FileOpenPartition:
-    """One run's raw partition; made by ``opened``, which closes it."""
+    """A run's raw partition, open for writing; ``open_partition`` creates and closes it."""
 
     root: Path
     tile_store: SegmentTileStore
@@ -74,11 +74,12 @@ class FileOpenPartition:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether there is nothing left to write to."""
         return self._sealed is not None
 
     def seal(self, report: DownloadBatchReport, *, at: datetime) -> SealedPartition:
-        """Write the manifest, close all of it to writers, and give it the run's name."""
+        """Write the manifest, make everything read-only, and rename the directory to the run's
+        name.
+        """
         if self._sealed is None:
             self.tile_store.flush()
             self.tile_metadata_store.flush()
@@ -101,7 +102,6 @@ class FileOpenPartition:
         return self._sealed
 
     def close(self) -> None:
-        """Take nothing more in."""
         if not self._closed:
             self._closed = True
             self._rows.close()
@@ -121,7 +121,7 @@ class FileOpenPartition:
         self._content.sync()
 
     def _close_to_writers(self) -> None:
-        """Seal every file and then every directory, the inner ones first."""
+        """Make every file read-only, then every directory, innermost first."""
         with (
             self._content.subdirectory(STORE) as store,
             store.subdirectory(SEGMENTS) as segments,
@@ -152,7 +152,7 @@ def open_partition(
     logger: Logger,
     calls: FileCalls,
 ) -> Iterator[FileOpenPartition]:
-    """Open a run's raw partition below the directory of its partition's runs."""
+    """Open a run's raw partition in ``runs``, the directory of its partition."""
     with ExitStack() as stack:
         work = stack.enter_context(runs.subdirectory(work_name(run_id)))
         lock = FileCacheLock(root=work.path, calls=calls)
@@ -164,7 +164,7 @@ def open_partition(
         _check_plan(work, key, run_id, area)
         content = stack.enter_context(runs.subdirectory(open_name(run_id)))
         for name in {MANIFEST, _TEMPORARY} & set(content.names()):
-            content.unlink(name)  # of a seal that did not come to its end
+            content.unlink(name)  # left by an incomplete seal
         rows = RawRows(
             directory=work, coverage=area.coverage, segment_sizes=_segment_sizes(content)
         )
@@ -197,17 +197,17 @@ def open_partition(
 
 
 def work_name(run_id: RunId) -> str:
-    """Return the name of the directory that is gone when its run is sealed."""
+    """Return the name of the working directory, which is removed after the seal."""
     return f".{run_id}.work"
 
 
 def open_name(run_id: RunId) -> str:
-    """Return the name that a run's directory has until it is sealed."""
+    """Return the name of a run's directory before the seal."""
     return f".{run_id}.open"
 
 
 def _check_plan(work: Directory, key: PartitionKey, run_id: RunId, area: Area) -> None:
-    """Note what the run brings, and refuse to go on with another area."""
+    """Record the run's partition and area; reject a resume with a different area."""
     plan = canonical_json({"partition": str(key), "run_id": run_id, **area_to_json(area)})
     file = work.find_file(_PLAN)
     if file is None:
@@ -236,13 +236,13 @@ def _check_names(directory: Directory, expected: set[str]) -> None:
         raise StorageError(
             action="seal",
             path=str(directory.path / min(strangers)),
-            problem="it is none of ours",
-            remedy="find out who put it there, remove it, and run again",
+            problem="unexpected file",
+            remedy="find out who created it, remove it, then re-run",
         )
 
 
 def _sweep(runs: Directory) -> None:
-    """Remove what a crash left behind just after a seal."""
+    """Remove working directories that a crash left just after a seal."""
     names = set(runs.names())
     for run_id in map(RunId, names):
         if work_name(run_id) in names:
@@ -250,13 +250,13 @@ def _sweep(runs: Directory) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a directory of which nothing is needed any more; what is left of it does no harm."""
+    """Remove a directory that is no longer needed; ignore errors, as remains are harmless."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
 @define(kw_only=True, eq=False)
 class FileRawSink:
-    """Keeps raw partitions on a disk."""
+    """Stores raw partitions on disk."""
 
     root: Path
     clock: Clock
@@ -266,7 +266,7 @@ class FileRawSink:
 
     @contextmanager
     def open(self, key: PartitionKey, run_id: RunId, area: Area) -> Iterator[FileOpenPartition]:
-        """Begin a run's raw partition, or go on with what the run left; refuse a sealed one."""
+        """Start or resume a run's raw partition; reject a sealed one."""
         check_run_id(run_id)
         with ExitStack() as stack:
             here = stack.enter_context(Directory.open_root(self.root, self.calls))
@@ -285,7 +285,7 @@ class FileRawSink:
             yield stack.enter_context(partition)
 
     def find(self, key: PartitionKey, run_id: RunId) -> SealedPartition | None:
-        """Return a run's sealed partition, if there is one."""
+        """Return a run's sealed partition, if it exists."""
         check_run_id(run_id)
         with (
             self._find_directory(*_partition_path(key)) as runs,
@@ -293,13 +293,13 @@ class FileRawSink:
         ):
             if runs is None or directory is None:
                 return None
-            # Who sealed it may have died before its name was durable.
+            # The process that sealed it may have crashed before the new name was durable.
             runs.sync()
             return read_sealed_partition(directory, key, run_id)
 
     @contextmanager
     def open_reader(self, sealed: SealedPartition) -> Iterator[FilePartitionReader]:
-        """Open a sealed partition for reading; refuse it where another was put in its place."""
+        """Open a sealed partition for reading; fail if it has been replaced by another."""
         key, run_id = sealed.key, sealed.run_id
         with (
             self._find_directory(*_partition_path(key), run_id) as directory,
@@ -320,7 +320,7 @@ class FileRawSink:
 
     @contextmanager
     def _find_directory(self, *names: str) -> Iterator[Directory | None]:
-        """Open a directory to read, if there is one; nothing on the way is made or changed."""
+        """Open a directory for reading, if it exists; create and change nothing."""
         if not self.root.exists():
             yield None
             return

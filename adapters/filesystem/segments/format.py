@@ -1,12 +1,11 @@
-"""How segments lie on the disk, version 1; all numbers are little-endian.
+"""The binary format of segments, version 1; all numbers are little-endian.
 
-A segment is a file header (magic, version, crc32 of both) and then records, one after another. A
-record is its head (magic, length of the tile id, length of the payload, xxh3 and sha256 of the
-payload, crc32 of all this and the tile id), the tile id's text, and the payload.
-``BlobRef.location`` is the number of the segment and the offset at which the record starts;
-``BlobRef.length`` is the payload's length.
+A segment is a file header (magic, version, crc32 of both), followed by records. A record is its
+head (magic, length of the tile id, length of the payload, xxh3 and sha256 of the payload, crc32 of
+all this and the tile id), the tile id's text, and the payload. ``BlobRef.location`` is the number
+of the segment and the offset of the record; ``BlobRef.length`` is the payload's length.
 
-The xxh3 is there because readers check every byte, and sha256 costs more than the read itself.
+Readers check every byte by xxh3, because sha256 costs more than the read itself.
 """
 
 import re
@@ -32,18 +31,17 @@ RECORD_HEAD_BYTES = _FIELDS.size + _CRC.size
 
 
 def segment_name(number: int) -> str:
-    """Return the file name of a segment."""
     return f"{number:09d}.seg"
 
 
 def parse_segment_number(name: str) -> int | None:
-    """Return the number in a segment's file name; other files have none."""
+    """Return the number in a segment's file name; ``None`` for other files."""
     match = _NAME.fullmatch(name)
     return (int(match[1]) or None) if match else None
 
 
 def encode_record_head(tile: bytes, payload: bytes | bytearray, digest: bytes) -> bytes:
-    """Return what stands before the payload."""
+    """Return the bytes before the payload."""
     fields = _FIELDS.pack(
         _RECORD_MAGIC, len(tile), len(payload), xxhash.xxh3_64_intdigest(payload), digest
     )
@@ -51,14 +49,14 @@ def encode_record_head(tile: bytes, payload: bytes | bytearray, digest: bytes) -
 
 
 def record_size(tile_id: TileId, blob: BlobRef) -> int:
-    """Return how many bytes the record of a tile has."""
+    """Return the size of a tile's record in bytes."""
     return RECORD_HEAD_BYTES + len(str(tile_id)) + blob.length
 
 
 def extract_payload(record: bytes, tile: bytes, blob: BlobRef) -> bytes:
-    """Return the payload of what must be the record of ``blob``, or say how it differs."""
+    """Return the payload of the record of ``blob``; raise an error that says how it differs."""
     payload = record[RECORD_HEAD_BYTES + len(tile) :]
-    # All of the head but the xxh3 is known from the row, so one comparison checks every bit.
+    # The row determines the whole head except the xxh3, so one comparison checks every bit.
     head = encode_record_head(tile, payload, bytes.fromhex(blob.sha256))
     if len(payload) != blob.length or not record.startswith(head):
         raise DamagedTileError(tile=tile.decode(), problem=_describe_difference(record, tile, blob))
@@ -66,7 +64,7 @@ def extract_payload(record: bytes, tile: bytes, blob: BlobRef) -> bytes:
 
 
 def check_digest(payload: bytes, tile_id: TileId, blob: BlobRef) -> None:
-    """Check the payload by its sha256."""
+    """Check the payload against the blob's sha256."""
     if sha256(payload).hexdigest() != blob.sha256:
         raise DamagedTileError(tile=str(tile_id), problem="its bytes do not match their sha256")
 
@@ -74,7 +72,7 @@ def check_digest(payload: bytes, tile_id: TileId, blob: BlobRef) -> None:
 def _describe_difference(record: bytes, tile: bytes, blob: BlobRef) -> str:
     segment, offset = blob.location
     if len(record) < RECORD_HEAD_BYTES + len(tile) + blob.length:
-        return f"segment {segment} ends before the tile does"
+        return f"segment {segment} ends before the end of the tile"
     magic, tile_bytes, length, _, digest = _FIELDS.unpack_from(record)
     if magic != _RECORD_MAGIC:
         return f"no record starts at {offset} in segment {segment}"
@@ -86,5 +84,5 @@ def _describe_difference(record: bytes, tile: bytes, blob: BlobRef) -> str:
     if id_text != tile:
         return f"its row points to the record of {id_text.decode(errors='replace')}"
     if length != blob.length or digest.hex() != blob.sha256:
-        return "its row points to another version of it"
+        return "its row points to another version of the tile"
     return "its bytes do not match their checksum"

@@ -1,7 +1,8 @@
-"""Gets dead bytes out of the cache: live records move to the newest segment, the old file goes.
+"""Compaction and verification of segments.
 
-Whatever happens in between, each row names a durable record: copies are durable before rows move,
-rows have moved durably before a file goes.
+Compaction copies live records to the newest segment and removes the old file. Every row always
+refers to a durable record: copies are durable before rows change, and the changed rows are durable
+before a file is removed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -32,12 +33,12 @@ _COMPACTION_PAGE = 256
 
 @frozen(kw_only=True)
 class CompactedSegment:
-    """What became of one segment."""
+    """The result of compacting one segment."""
 
     segment: int
     size_bytes: int
     removed: bool
-    """A segment with damaged tiles stays: their rows still name it."""
+    """A segment with damaged tiles is kept, because their rows still refer to it."""
     moved_tiles: int = 0
     moved_bytes: int = 0
     damaged: tuple[DamagedTileError, ...] = field(default=(), eq=False)
@@ -45,7 +46,7 @@ class CompactedSegment:
 
 @define(kw_only=True, eq=False)
 class Compactor:
-    """One pass over the segments that an earlier store left."""
+    """One compaction of the segments that earlier stores wrote."""
 
     _directory: Directory
     _index: SegmentIndex
@@ -55,7 +56,7 @@ class Compactor:
     _append: Callable[[TileId, bytes], BlobRef]
 
     def run(self, live_share_min: float) -> list[CompactedSegment]:
-        """Remove the dead segments first, for a full disk has no room to copy anything."""
+        """Remove dead segments, then compact sparse ones: a full disk has no room for copies."""
         live = dict(self._index.sum_live_bytes())
         sizes = dict(self._list_sizes())
         newest = max(sizes, default=0)
@@ -68,7 +69,8 @@ class Compactor:
         ]
         done = [self._compact_segment(number, sizes) for number in dead if number != newest]
         if newest in dead or sparse:
-            # No number may be used twice, so one above the newest is taken before it goes.
+            # A segment number must not be reused, so create a higher one before removing the
+            # newest.
             self._writer.ensure_segment()
         if newest in dead:
             done.append(self._compact_segment(newest, sizes))
@@ -126,7 +128,7 @@ _PAGE = 256
 def verify_segments(
     *, directory: Directory, index: SegmentIndex, read: Callable[[TileId, BlobRef], bytes]
 ) -> Iterator[VerificationFinding]:
-    """Yield what is wrong with each segment, then its tally; memory holds one page of rows."""
+    """Yield the damage of each segment, then its totals; memory holds one page of rows."""
     on_disk = set(filter(None, map(parse_segment_number, directory.names())))
     with_rows = {segment for segment, _ in index.sum_live_bytes()}
     for segment in sorted(on_disk | with_rows):
@@ -137,14 +139,14 @@ def verify_segments(
                 live_tiles += 1
                 live_bytes += blob.length
                 record_bytes_sum += record_size(tile_id, blob)
-            elif index.locate(tile_id) == blob:  # else it was moved or deleted meanwhile
+            elif index.locate(tile_id) == blob:  # otherwise it was moved or deleted in the meantime
                 yield DamagedBlob(tile_id=tile_id, segment=segment, problem=problem)
         try:
             header, size_bytes = _read_header_and_size(directory, segment)
         except StorageError as error:
             yield DamagedSegment(segment=segment, problem=str(error))
             continue
-        # Without rows it is what a crash leaves of a new segment: dead, not damaged.
+        # A new segment without rows is the remains of a crash: dead, not damaged.
         if segment in with_rows and size_bytes and header != FILE_HEADER:
             yield DamagedSegment(segment=segment, problem="its file header is damaged")
         yield SegmentTally(
@@ -166,7 +168,7 @@ def _iter_blobs(index: SegmentIndex, segment: int) -> Iterator[tuple[TileId, Blo
 def find_problem(
     tile_id: TileId, blob: BlobRef, read: Callable[[TileId, BlobRef], bytes]
 ) -> str | None:
-    """Return why a tile cannot be read as it was stored; ``None`` when it can."""
+    """Return why a tile is damaged; ``None`` if it is intact."""
     try:
         read(tile_id, blob)
     except DamagedTileError as error:
@@ -177,7 +179,7 @@ def find_problem(
 
 
 def _read_header_and_size(directory: Directory, segment: int) -> tuple[bytes, int]:
-    """Return nothing and 0 of a file that is missing: its tiles say so."""
+    """Return ``b""`` and 0 for a missing file: it is reported for each of its tiles."""
     file = directory.find_file(segment_name(segment))
     if file is None:
         return b"", 0

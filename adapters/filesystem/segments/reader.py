@@ -1,4 +1,4 @@
-"""Remembers where tiles are, so that most reads need not ask the database."""
+"""Reading records from segments, and a cache of tile locations that saves index queries."""
 
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -17,15 +17,15 @@ from tileferry.domain.errors import DamagedTileError, StorageError
 from tileferry.domain.tiles import BlobRef, TileId
 
 _WRITTEN_MAX = 4096
-"""Twice what a group between two commits may have."""
+"""Twice the maximum number of tiles between two commits."""
 
 
 @define(kw_only=True, eq=False)
 class LocationCache:
-    """The locations used last, and the blobs written last.
+    """The most recently used locations, and the most recently written blobs.
 
-    A tile's row appears some time after its bytes were written. Until the index names the new blob
-    the old location must not be remembered, or it would outlive the change of the row.
+    A tile's row is committed some time after its bytes are written. Until the index returns the new
+    blob, the old location must not be cached, or it would stay in the cache after the row changes.
     """
 
     _entries_max: int
@@ -36,11 +36,11 @@ class LocationCache:
 
     @property
     def changes(self) -> int:
-        """Counts what made locations void; an answer from before a change is not remembered."""
+        """Number of invalidations so far; pass it to ``remember`` to drop outdated answers."""
         return self._changes
 
     def get(self, tile_id: TileId) -> BlobRef | None:
-        """Return where the tile was when the index was asked last."""
+        """Return the cached location of a tile, if there is one."""
         with self._lock:
             blob = self._known.get(tile_id)
             if blob is not None:
@@ -48,32 +48,31 @@ class LocationCache:
             return blob
 
     def remember(self, tile_id: TileId, blob: BlobRef, *, changes: int) -> None:
-        """Keep the index's answer to a question asked after ``changes`` changes."""
+        """Cache a location, unless ``changes``, read before the index query, is outdated."""
         with self._lock:
             awaited = self._written.get(tile_id)
             if changes != self._changes or (awaited is not None and awaited != blob):
                 return
             if self._written.pop(tile_id, None) is not None:
-                # The row has changed; who asked before that may still hold the old answer.
+                # The row has changed; another thread may still hold the old location.
                 self._changes += 1
             _put(self._known, tile_id, blob, self._entries_max)
 
     def note_written(self, tile_id: TileId, blob: BlobRef) -> None:
-        """Note that the tile will soon be elsewhere."""
+        """Note that the tile's row will soon refer to ``blob``."""
         with self._lock:
             if self._known:
                 self._known.pop(tile_id, None)
             _put(self._written, tile_id, blob, _WRITTEN_MAX)
 
     def drop(self, tile_ids: Iterable[TileId]) -> None:
-        """Forget where tiles were, after the index was changed."""
+        """Remove tiles from the cache, after their rows have changed."""
         with self._lock:
             self._changes += 1
             for tile_id in tile_ids:
                 self._known.pop(tile_id, None)
 
     def drop_all(self) -> None:
-        """Forget everything."""
         with self._lock:
             self._changes += 1
             self._known.clear()
@@ -90,7 +89,7 @@ def _put(
 
 @frozen(eq=False)
 class _SharedFile:
-    """A file that several readers use; the last one to let go of it closes it."""
+    """A reference-counted file: the last reader closes it."""
 
     file: OpenFile
 
@@ -100,7 +99,7 @@ class _SharedFile:
 
 @define(kw_only=True, eq=False)
 class SegmentReader:
-    """Keeps the segments read last open."""
+    """Reads records, and keeps the most recently read segments open."""
 
     _directory: Directory
     _open_files_max: int
@@ -109,30 +108,27 @@ class SegmentReader:
     _lock: Lock = field(factory=Lock, init=False)
 
     def read(self, tile_id: TileId, blob: BlobRef) -> bytes:
-        """Return the payload of a record, every byte checked by the fast checksum."""
+        """Return the payload of a record, verified by xxh3."""
         segment, offset = blob.location
         shared = self._files.get(segment) or self._open_segment(segment)
         if shared is None:
-            raise DamagedTileError(
-                tile=str(tile_id), problem=f"segment {segment}, where it was, is missing"
-            )
+            raise DamagedTileError(tile=str(tile_id), problem=f"its segment {segment} is missing")
         tile = str(tile_id).encode()
         length = RECORD_HEAD_BYTES + len(tile) + blob.length
         return extract_payload(shared.file.pread(length, offset), tile, blob)
 
     def read_verified(self, tile_id: TileId, blob: BlobRef) -> bytes:
-        """Return the payload of a record, checked by its sha256 as well."""
+        """Return the payload of a record, verified by xxh3 and sha256."""
         payload = self.read(tile_id, blob)
         check_digest(payload, tile_id, blob)
         return payload
 
     def forget(self, segment: int) -> None:
-        """Let go of a segment that is being removed."""
+        """Close a segment that has been removed."""
         with self._lock:
             self._files.pop(segment, None)
 
     def close(self) -> None:
-        """Let go of all of them."""
         with self._lock:
             self._closed = True
             self._files.clear()

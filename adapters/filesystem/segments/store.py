@@ -1,7 +1,7 @@
 """The tile store on append-only segment files, ``<root>/.c6/segments/<number>.seg``.
 
-The index (the rows) makes bytes visible; bytes without a row are dead. So opening looks at no
-content, a torn tail needs no repair, and a reader cannot meet a partial tile.
+A tile is visible when the index has a row for it; bytes without a row are dead. Opening therefore
+reads no content, a torn tail needs no repair, and readers never see a partial tile.
 """
 
 from collections.abc import Iterable, Iterator
@@ -37,7 +37,7 @@ _TILE_VERIFIED = ItemsProcessed(task=Task.VERIFY_CACHE)
 
 
 class SegmentTileStore:
-    """One process writes to a cache at a time (the cache lock); threads share a store freely."""
+    """Tiles in segments; one process writes at a time (cache lock), threads may share a store."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class SegmentTileStore:
         root: Path,
         index: SegmentIndex,
         segment_bytes_max: int = 256 * _MIB,
-        buffer_bytes_max: int = _MIB,  # twice as much made tiles of 1 MB a third slower
+        buffer_bytes_max: int = _MIB,  # with twice as much, tiles of 1 MB were a third slower
         open_files_max: int = 128,
         locations_max: int = 16_384,
         calls: FileCalls | None = None,
@@ -80,23 +80,22 @@ class SegmentTileStore:
     def write_tile(
         self, tile_id: TileId, content: bytes | Iterable[bytes], *, digest: bytes | None = None
     ) -> BlobRef:
-        """Store bytes and say where they are; they are durable after the next ``flush``."""
+        """Store a tile and return its location; the bytes are durable after the next ``flush``."""
         payload = _collect_bytes(tile_id, content)
         blob = self._append(tile_id, payload, digest)
         self._locations.note_written(tile_id, blob)
         return blob
 
     def tile_exists(self, tile_id: TileId) -> bool:
-        """Tell whether the tile is visible."""
         return self._index.locate(tile_id) is not None
 
     def read_tile(self, tile_id: TileId, *, blob: BlobRef | None = None) -> bytes:
-        """Return the bytes of a visible tile, every one of them checked."""
+        """Return the bytes of a visible tile, verified by checksum."""
         blob = blob or self._locations.get(tile_id) or self._locate(tile_id)
         try:
             return self._read(tile_id, blob)
         except DamagedTileError:
-            # Compaction may have moved it in between; the index knows.
+            # Compaction may have moved the tile in the meantime; query the index again.
             self._locations.drop([tile_id])
             elsewhere = self._locate(tile_id)
             if elsewhere == blob:
@@ -105,23 +104,23 @@ class SegmentTileStore:
         return self._read(tile_id, elsewhere)
 
     def delete_tile(self, tile_id: TileId) -> bool:
-        """Make a tile invisible; ``compact`` frees its space. Tell whether there was one."""
+        """Make a tile invisible and return whether it existed; ``compact`` frees its space."""
         forgotten = self._index.forget([tile_id])
         self._locations.drop([tile_id])
         return bool(forgotten)
 
     def forget_locations(self) -> None:
-        """Ask the index anew for every tile: for whoever removes rows without ``delete_tile``."""
+        """Clear the location cache. Call this after removing rows without ``delete_tile``."""
         self._locations.drop_all()
 
     def flush(self) -> None:
-        """Return once everything written before is durable."""
+        """Return once all written tiles are durable."""
         self._writer.flush()
 
     def compact(self, *, live_share_min: float = 0.5) -> list[CompactedSegment]:
-        """Free the dead space of segments of which less than ``live_share_min`` is visible.
+        """Free the dead space of segments with a visible share below ``live_share_min``.
 
-        Segments that this store wrote are left alone: their rows may be still to come.
+        Segments that this store wrote are skipped, because their rows may not be committed yet.
         """
         with self._compacting:
             return Compactor(
@@ -134,7 +133,7 @@ class SegmentTileStore:
             ).run(live_share_min)
 
     def verify(self, progress: ProgressListener = NULL_LISTENER) -> Iterator[VerificationFinding]:
-        """Check every bit of every visible tile; say what is wrong, and what each segment holds."""
+        """Verify every visible tile; yield the damage and the totals of each segment."""
 
         def read(tile_id: TileId, blob: BlobRef) -> bytes:
             progress(_TILE_VERIFIED)
@@ -143,11 +142,11 @@ class SegmentTileStore:
         return verify_segments(directory=self._directory, index=self._index, read=read)
 
     def find_problem(self, tile_id: TileId, blob: BlobRef) -> str | None:
-        """Check every bit of one tile, of which the row is known already; say what is wrong."""
+        """Verify one tile whose row is known; return the problem, if there is one."""
         return find_problem(tile_id, blob, self._read_verified)
 
     def close(self) -> None:
-        """Release the files. What was not flushed is given up; it has no rows."""
+        """Close the files. Tiles that were not flushed are lost; they have no rows."""
         self._writer.close()
         self._reader.close()
         self._directory.close()
@@ -178,7 +177,7 @@ class SegmentTileStore:
         return self._reader.read_verified(tile_id, blob)
 
     def _ensure_written(self, blob: BlobRef) -> None:
-        """See to it that the bytes are in the file, not in the buffer."""
+        """Write the buffer to the file if it contains the blob."""
         writer = self._writer
         segment, offset = blob.location
         if segment == writer.segment and offset >= writer.written:
@@ -186,7 +185,7 @@ class SegmentTileStore:
 
 
 def _collect_bytes(tile_id: TileId, content: bytes | Iterable[bytes]) -> bytes | bytearray:
-    """Return the bytes as one piece, never more of them than a tile may have."""
+    """Return the content as one buffer; fail if it exceeds the maximum tile size."""
     if isinstance(content, bytes):
         collected: bytes | bytearray = content
     else:

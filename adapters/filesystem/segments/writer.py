@@ -1,4 +1,4 @@
-"""Appends records to the newest segment, in few large writes, and makes them durable."""
+"""Appending records to the newest segment in few large writes, and making them durable."""
 
 from collections.abc import Callable
 from threading import Lock
@@ -22,42 +22,43 @@ _ROLLED_MAX = 8
 
 @define(kw_only=True, eq=False)
 class SegmentWriter:
-    """Writes to segments of its own only, so it need not know how an earlier process ended.
+    """Writes only to segments that it created, so the state that earlier processes left is
+    irrelevant.
 
-    After a failed write or sync nothing is known about the file any more: the writer refuses
-    everything from then on, and what was not confirmed stays without a row.
+    After a failed write or sync the file's state is unknown: all further calls fail, and records
+    that were not confirmed get no row.
     """
 
     _directory: Directory
     _last_segment: Callable[[], int]
-    """Tells the highest number that a row names."""
+    """Returns the highest segment number in any row."""
     _segment_bytes_max: int
     _buffer_bytes_max: int
     segment: int = field(default=0, init=False)
     written: int = field(default=0, init=False)
-    """How much of the segment was given to the operating system; the rest is in the buffer."""
+    """Bytes of the segment passed to the operating system; the rest is in the buffer."""
     first_segment: int | None = field(default=None, init=False)
-    """From here on the segments are ours."""
+    """This writer created all segments from this number on."""
     _file: OpenFile | None = field(default=None, init=False)
     _parts: list[bytes | bytearray] = field(factory=list, init=False)
     _buffered: int = field(default=0, init=False)
     _unsynced: bool = field(default=False, init=False)
     _unnamed: bool = field(default=False, init=False)
     _rolled: list[OpenFile] = field(factory=list, init=False)
-    """Full segments that the next flush makes durable and closes."""
+    """Full segments, which the next flush syncs and closes."""
     _failure: BaseException | None = field(default=None, init=False)
     _state: Lock = field(factory=Lock, init=False)
     _syncing: Lock = field(factory=Lock, init=False)
-    """Taken before ``_state``; nobody waits for the disk's sync to append to the buffer."""
+    """Acquired before ``_state``. A separate lock, so that ``append`` does not wait for a sync."""
 
     def append(self, head: bytes, payload: bytes | bytearray) -> tuple[int, int]:
-        """Take a record; return its segment and offset. It is durable after ``flush``."""
+        """Append a record; return its segment and offset. It is durable after ``flush``."""
         if len(self._rolled) >= _ROLLED_MAX:
             self.flush()
         return self._apply_change(self._append, head, payload)
 
     def flush(self) -> None:
-        """Return once every record taken before is durable."""
+        """Return once all appended records are durable."""
         files: list[OpenFile] = []
         full = 0
         with self._syncing:
@@ -75,21 +76,21 @@ class SegmentWriter:
                     file.close()
 
     def write_out(self) -> None:
-        """Give the buffer to the operating system, for somebody who wants to read it."""
+        """Write the buffer to the file, so that it can be read."""
         self._apply_change(self._write_out)
 
     def ensure_segment(self) -> None:
-        """Have a segment of our own, durably: its number is higher than all others."""
+        """Create a segment durably, with a higher number than all others, unless one is open."""
         if self._file is None:
             self._apply_change(self._start_segment)
         self.flush()
 
     def is_own_segment(self, segment: int) -> bool:
-        """Tell whether this writer made the segment."""
+        """Return whether this writer created the segment."""
         return self.first_segment is not None and segment >= self.first_segment
 
     def close(self) -> None:
-        """Close the files; what was not flushed is given up."""
+        """Close the files; records that were not flushed are lost."""
         with self._syncing, self._state:
             self._failure = self._failure or _ClosedError("it is closed")
             for file in (*self._rolled, *filter(None, [self._file])):
@@ -97,19 +98,19 @@ class SegmentWriter:
             self._rolled, self._file, self._parts = [], None, []
 
     def _apply_change(self, change: Callable[_P, _T], *args: _P.args, **named: _P.kwargs) -> _T:
-        """Change the state, alone, and never again after a change that failed."""
+        """Run ``change`` under the lock; fail if an earlier change failed."""
         with self._state:
             if self._failure is not None:
                 raise StorageError(
                     action="write to",
                     path=str(self._directory.path),
-                    problem=f"it is not to be trusted any more: {self._failure}",
-                    remedy="start again: what was confirmed is kept",
+                    problem=f"an earlier operation failed: {self._failure}",
+                    remedy="restart; confirmed tiles are kept",
                 ) from self._failure
             try:
                 return change(*args, **named)
             except BaseException as error:
-                # An interrupt too: how much was written before it is not known.
+                # This includes interrupts: it is unknown how much was written before.
                 self._failure = error
                 self._parts = []
                 raise
@@ -128,7 +129,9 @@ class SegmentWriter:
         return self.segment, offset
 
     def _take_unsynced(self) -> tuple[list[OpenFile], int, bool]:
-        """Return the files to sync, how many of them are full, and whether one has a new name."""
+        """Return the files to sync, how many of them are full, and whether the directory needs a
+        sync.
+        """
         self._write_out()
         full, self._rolled = self._rolled, []
         current = [self._file] if self._file and self._unsynced else []
@@ -146,7 +149,7 @@ class SegmentWriter:
 
     def _start_segment(self) -> None:
         if self._file is None:
-            # A file may be gone whose rows are still there: its number stays taken.
+            # Rows may refer to a missing file; its number must not be reused.
             numbers = filter(None, map(parse_segment_number, self._directory.names()))
             number = max(self._last_segment(), *numbers, 0) + 1
         else:
@@ -158,7 +161,7 @@ class SegmentWriter:
             raise StorageError(
                 action="add a segment to",
                 path=str(self._directory.path),
-                problem=f"{SEGMENT_NUMBER_MAX} is the last number",
+                problem=f"segment numbers are exhausted ({SEGMENT_NUMBER_MAX})",
                 remedy="start a new cache",
             )
         self._file = self._directory.create_file(segment_name(number))
@@ -171,4 +174,4 @@ class SegmentWriter:
 
 
 class _ClosedError(Exception):
-    """Why a closed writer refuses."""
+    """The cause of the error that a closed writer raises."""

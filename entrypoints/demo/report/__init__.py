@@ -1,1 +1,1 @@
-"""The demo's report: one HTML page without a script that needs nothing else."""
+"""The demo's report: one self-contained HTML page without scripts."""

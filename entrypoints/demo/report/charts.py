@@ -1,4 +1,4 @@
-"""When each chapter was played, with its commands, and when the power went."""
+"""The charts of the report: a timeline of the chapters, attempts per tile, and retry waits."""
 
 import math
 from collections import Counter
@@ -19,11 +19,11 @@ from tileferry.entrypoints.demo.session import Chapter, CommandRun
 _STEPS_S = (5, 10, 20, 30, 60, 120, 600, 86_400)
 _TICKS_MAX = 6
 _LAST_TICK = 0.95
-"""Behind this share its words would not fit."""
+"""The label of a tick beyond this share of the width would not fit."""
 
 
 def plot_timeline(found: Findings) -> Markup:
-    """Draw a row a chapter; a bar is a command. Widths are shares: it fits any screen."""
+    """Draw one row per chapter and one bar per command; percent widths fit any screen."""
     rows = [
         _chapter_row(number, chapter, found)
         for number, chapter in enumerate(found.chapters, start=1)
@@ -105,7 +105,7 @@ _OTHER = "other"
 
 
 def plot_attempts(found: Findings) -> Markup:
-    """Draw bars: tiles by the attempts that they needed, downloads beside uploads."""
+    """Draw a bar chart of tiles by attempts needed, downloads beside uploads."""
     series = {"downloaded": found.download.attempts, "uploaded": found.upload.attempts}
     most = max(max(counts) for counts in series.values())
     peak = max(max(counts.values()) for counts in series.values())
@@ -153,7 +153,7 @@ def _tile_bar(tiles: int, x: float, width: float, top: float, name: str) -> Mark
 
 
 def _log_height(value: float, top: float) -> float:
-    """Return where a number stands; the floor is a half, so that a single tile has a bar."""
+    """Return the height of a value on a log scale; it starts at 0.5, so that one tile has a bar."""
     share = math.log10(value / 0.5) / math.log10(top / 0.5)
     return _BOTTOM - share * (_BOTTOM - _TOP)
 
@@ -166,7 +166,7 @@ def _decades(top: float) -> list[float]:
 
 
 def plot_waits(found: Findings) -> Markup:
-    """Draw a bar for every retry in the order of time: how long it waited, and for what."""
+    """Draw a bar for every retry in chronological order: its wait and its reason."""
     groups = group_by_reason(found.waits)
     places = {reason: place for place, reason in enumerate(groups)}
     longest = max((wait.delay_s for wait in found.waits), default=1.0)
@@ -211,7 +211,7 @@ def plot_waits(found: Findings) -> Markup:
 
 
 def _wait_bar(told: str, top: tuple[float, float], slot: float, place: int) -> Markup:
-    """Draw one retry: a bar with the sign of its reason on it."""
+    """Draw one retry: a bar with the symbol of its reason on top."""
     x, y = top
     return element(
         "g",
@@ -223,7 +223,7 @@ def _wait_bar(told: str, top: tuple[float, float], slot: float, place: int) -> M
 
 
 def _mark_chapters(found: Findings, slot: float) -> Markup:
-    """Mark below the axis which chapter retries are of, and among them when the power went."""
+    """Label the chapters of the retries below the axis, and mark the kill."""
     drawn: list[Markup] = []
     for number, chapter in enumerate(found.chapters, start=1):
         inside = [i for i, wait in enumerate(found.waits) if found.find_chapter(wait.at) is chapter]
@@ -241,7 +241,7 @@ def _mark_chapters(found: Findings, slot: float) -> Markup:
 
 
 def group_by_reason(waits: Sequence[AuditedRetry]) -> Mapping[str, Sequence[AuditedRetry]]:
-    """Group retries by what went wrong, the most frequent first; rare ones go together."""
+    """Group retries by reason, the most frequent first; rare reasons share one group."""
     often = [reason for reason, _ in Counter(wait.reason for wait in waits).most_common()]
     named = often if len(often) <= _REASONS_MAX else often[: _REASONS_MAX - 1]
     groups: dict[str, list[AuditedRetry]] = {reason: [] for reason in named}
@@ -250,7 +250,7 @@ def group_by_reason(waits: Sequence[AuditedRetry]) -> Mapping[str, Sequence[Audi
     return groups
 
 
-# both
+# shared
 
 
 def _draw_grid(values: Sequence[float], height: Callable[[float], float]) -> Markup:
@@ -267,7 +267,7 @@ def _draw_grid(values: Sequence[float], height: Callable[[float], float]) -> Mar
 
 
 def _plot_legend(items: Iterable[tuple[str, str, str]]) -> Markup:
-    """Say what the signs mean: each has a name, a look and an outline around (8, 8)."""
+    """Draw a legend; each item has a name, a style and an outline around (8, 8)."""
     rows = [
         element(
             "li",

@@ -1,4 +1,4 @@
-"""Maps of tiles by their fate: each fate has a colour and a mark, so that neither is needed."""
+"""Maps of tiles by outcome. Each outcome has a colour and a symbol; either one is enough."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -45,7 +45,7 @@ def _no_mark(_x: float, _y: float, _side: float) -> str:
 
 @frozen
 class TileOutcome:
-    """What may have become of a tile, and how it is drawn."""
+    """A possible outcome of a tile, and how it is drawn."""
 
     name: str
     look: str
@@ -61,7 +61,7 @@ TILE_OUTCOMES = (STORED, DOWNGRADED, MISSING, DELIVERED, GIVEN_UP)
 
 
 def render_maps(found: Findings) -> Markup:
-    """Draw the area when the power went and before the flight, and what the flight brought."""
+    """Draw the area at the kill and before the flight, and the tiles that the flight captured."""
     killed, ready = found.notes.killed, found.notes.ready
     holed = {int(tile.split("/")[0]) for tile in list_tiles(killed, "hole")}  # others are complete
     panels = [
@@ -73,7 +73,6 @@ def render_maps(found: Findings) -> Markup:
 
 
 def render_map_legend() -> Markup:
-    """Say what the signs mean."""
     items = [
         element(
             "li",

@@ -1,6 +1,6 @@
-"""HTML and SVG, written so that text cannot become markup: only ``Markup`` goes inside an element.
+"""Builds HTML and SVG in which text cannot become markup: elements accept only ``Markup``.
 
-What comes from outside is text, and :func:`words` escapes it; so are all values of attributes.
+:func:`escape_text` converts external text; attribute values are escaped too.
 """
 
 from collections.abc import Iterable
@@ -12,12 +12,12 @@ _VOID = frozenset({"meta"})
 
 
 def escape_text(text: object) -> Markup:
-    """Return text, whoever wrote it, as text."""
+    """Return text as escaped markup."""
     return Markup(escape(str(text), quote=True))
 
 
 def element(name: str, /, *inside: Markup, **attributes: object) -> Markup:
-    """Return an element; ``class_`` is class, and ``stroke_width`` is stroke-width."""
+    """Return an element; ``class_`` becomes class, and ``stroke_width`` becomes stroke-width."""
     given = "".join(
         f' {key.strip("_").replace("_", "-")}="{escape(str(value), quote=True)}"'
         for key, value in attributes.items()
@@ -29,14 +29,14 @@ def element(name: str, /, *inside: Markup, **attributes: object) -> Markup:
 
 
 def join_markup(parts: Iterable[Markup]) -> Markup:
-    """Return one after the other."""
+    """Return the parts joined."""
     return Markup("".join(parts))
 
 
 def picture(
     *inside: Markup, width: float, height: float, title: str, description: str, key: str
 ) -> Markup:
-    """Return an SVG that scales, and says to those who do not see it what it shows."""
+    """Return a scalable SVG with a description for screen readers."""
     return element(
         "svg",
         element("title", escape_text(title), id=f"{key}-title"),
@@ -49,12 +49,11 @@ def picture(
 
 
 def label(text: object, x: float, y: float, *, anchor: str = "start", look: str = "") -> Markup:
-    """Return words inside a picture."""
+    """Return text inside a picture."""
     return element(
         "text", escape_text(text), x=f"{x:g}", y=f"{y:g}", text_anchor=anchor, class_=look or None
     )
 
 
 def line(x1: float, y1: float, x2: float, y2: float, *, look: str) -> Markup:
-    """Return a straight line."""
     return element("line", x1=f"{x1:g}", y1=f"{y1:g}", x2=f"{x2:g}", y2=f"{y2:g}", class_=look)

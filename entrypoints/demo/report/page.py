@@ -1,6 +1,7 @@
-"""How the report looks: light or dark as the reader has it, on paper as on a telephone.
+"""The report page: its style, its sections and their text. It follows the reader's light or dark
+theme.
 
-The colours are those of Okabe and Ito, which people with any kind of colour vision tell apart.
+The colours are those of Okabe and Ito, which are distinguishable with any kind of colour vision.
 """
 
 from collections.abc import Mapping, Sequence
@@ -146,11 +147,11 @@ th { font-weight: 600; color: var(--quiet); }
 
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-"""A browser loads nothing and runs nothing, whatever might have slipped in."""
+"""The browser loads and runs nothing, even if markup was injected."""
 
 
 def render_report(found: Findings) -> str:
-    """Return the report as one file."""
+    """Return the report as one HTML document."""
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -243,7 +244,7 @@ def _render_figures(found: Findings) -> Markup:
     )
 
 
-# what a human has to know
+# what an operator has to know
 
 
 def _render_giveups(giveups: Sequence[Mapping[str, Any]]) -> Markup:

@@ -104,7 +104,7 @@ def test_invariant_10_result_of_a_lost_lease_is_rejected(
     age_records(database, LEASE)
     theirs = claim_key(store, "you")
     proxy.cut_at(b"audit_append", Cut.BEFORE_COMMIT)
-    with pytest.raises(IdempotencyLostError, match="epoch 1 is over, you has it"):
+    with pytest.raises(IdempotencyLostError, match="epoch 1 has ended; you holds the key"):
         proxied_store.complete(held, b"5", keep=None, event=create_idempotency_used(1, "k"))
     assert proxy.cuts == 1
     assert (store.find("k"), verify_audit_log(store)) == (theirs, 0)

@@ -77,7 +77,7 @@ def test_interrupted_run_is_given_back_without_charge(worker_env: WorkerEnv) -> 
     assert (known.retry_count, known.rescues, known.error_message) == (
         0,
         0,
-        "given back by worker w1, which was stopped",
+        "released by worker w1, which was stopped",
     )
     assert worker_env.desk.claim_run(WorkerId("w2")).run_id == run.run_id
 

@@ -189,9 +189,9 @@ def test_recorded_outcome_expires() -> None:
 
 
 def test_zero_lease_or_keep_is_rejected() -> None:
-    with pytest.raises(InvalidValueError, match="lease: must be a duration"):
+    with pytest.raises(InvalidValueError, match="lease: must be a positive duration"):
         RetryBench().create_idempotency_manager(lease=timedelta(0))
-    with pytest.raises(InvalidValueError, match="keep: must be a duration"):
+    with pytest.raises(InvalidValueError, match="keep: must be a positive duration"):
         RetryBench().create_idempotency_manager(keep=timedelta(0))
     assert RetryBench().create_idempotency_manager(keep=None).keep is None
 

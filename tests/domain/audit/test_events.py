@@ -327,7 +327,7 @@ def test_event_with_decision_record_round_trips(
     ],
 )
 def test_attempt_contradicting_its_decision_is_rejected(changes: dict[str, Any]) -> None:
-    with pytest.raises(InvalidValueError, match="of another decision than the event tells of"):
+    with pytest.raises(InvalidValueError, match="does not match the event's decision"):
         evolve(ATTEMPT, **changes)
 
 
@@ -356,7 +356,7 @@ def test_unknown_field_is_ignored() -> None:
         ({"timestamp": 7}, "timestamp: cannot be read"),
         ({"timestamp": "2026-01-25T21:15:00"}, r"\.timestamp: must be a time with a time zone"),
         ({"action": "steal"}, "action: cannot be read"),
-        ({"timestamp": "0001-01-01T00:00:00+01:00"}, "timestamp: is beyond the calendar"),
+        ({"timestamp": "0001-01-01T00:00:00+01:00"}, "timestamp: is outside the calendar"),
         ({"tenant_id": []}, r"IdempotencyUsed\.tenant_id: must be text"),
         ({"correlation_id": 5}, r"IdempotencyUsed\.correlation_id: must be text"),
         ({"trace_id": "\ud800"}, r"IdempotencyUsed\.trace_id: must be text"),

@@ -182,7 +182,7 @@ def test_plan_not_matching_its_request_is_rejected() -> None:
     reprocessed = plan_one_date("success", reprocess=True)
     with pytest.raises(InvalidValueError) as caught:
         evolve(reprocessed, request=request())
-    assert caught.value.problem == "reprocess a success, which was not asked for"
+    assert caught.value.problem == "reprocess a success, which was not requested"
 
 
 def test_plan_hash_is_stable_and_ignores_time_zone() -> None:

@@ -198,7 +198,7 @@ EDITS: list[tuple[Callable[[dict[str, Any]], object], str, str | None]] = [
     (
         lambda plan: plan["lines"][1].update(action="reprocess", why=None),
         "lines",
-        "reprocess a success, which was not asked for",
+        "reprocess a success, which was not requested",
     ),
     (lambda plan: plan["lines"][2].update(seen=[]), "lines[2].seen", "must be an object"),
     (lambda plan: plan["lines"][2]["seen"].pop("marked"), "lines[2].seen.marked", "is missing"),

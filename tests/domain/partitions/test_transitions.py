@@ -213,7 +213,7 @@ def test_failed_reprocessing_keeps_prior_success() -> None:
 def test_second_concurrent_reprocessing_is_rejected() -> None:
     with pytest.raises(IllegalTransitionError) as caught:
         reprocess(make_reprocessing(), R3, actor=Actor.OPERATOR, now=NOW, reason="why")
-    assert caught.value.problem == "run r2 is working on it already"
+    assert caught.value.problem == "run r2 is already in progress"
 
 
 def test_abandoned_run_fails_partition_without_counting_attempt() -> None:
@@ -312,7 +312,7 @@ def test_scheduler_may_not_requeue_abandoned_partition() -> None:
             make_failed(abandoned=True), R3, actor=Actor.SCHEDULER, now=NOW, terminality=PATIENT
         )
     assert caught.value.problem == (
-        "the policy allows no automatic retry; an operator can requeue it"
+        "the policy does not allow an automatic retry; an operator can requeue it"
     )
 
 
@@ -329,7 +329,7 @@ def test_backoff_binds_scheduler_but_not_operator() -> None:
     with pytest.raises(IllegalTransitionError) as caught:
         automatic(due - TICK)
     assert caught.value.problem == (
-        "the automatic retry is not due before 2024-01-05 12:05:00+00:00"
+        "the automatic retry is not due until 2024-01-05 12:05:00+00:00"
     )
     assert automatic(due).after.updated_at == due
     assert requeue_by_operator(rejected).after.active_run_id == R3
@@ -340,11 +340,11 @@ def test_reused_run_id_is_rejected(run_id: RunId) -> None:
     with pytest.raises(IllegalTransitionError) as caught:
         requeue_by_operator(make_failed(current_run_id=R1), run_id)
     assert caught.value.transition == "requeue"
-    assert caught.value.problem == f"run {run_id} was used before; give it a new run"
+    assert caught.value.problem == f"run {run_id} was already used; a new run is required"
     with pytest.raises(IllegalTransitionError) as caught:
         reprocess(make_success(last_run_id=R2), run_id, actor=Actor.OPERATOR, now=NOW, reason="why")
     assert caught.value.transition == "reprocess"
-    assert caught.value.problem == f"run {run_id} was used before; give it a new run"
+    assert caught.value.problem == f"run {run_id} was already used; a new run is required"
 
 
 STALE: dict[str, Callable[[Partition], object]] = {
@@ -365,13 +365,13 @@ def test_transition_by_inactive_run_is_rejected(name: str) -> None:
             with pytest.raises(IllegalTransitionError) as caught:
                 STALE[name](partition)
             assert caught.value.transition == name
-            assert caught.value.problem == f"{state}; run r1 has no say in it"
+            assert caught.value.problem == f"{state}, not run r1"
 
 
 @pytest.mark.parametrize("partition", [make_failed(), make_failed(abandoned=True)])
 def test_failed_partition_rejects_verdict_on_other_run(partition: Partition) -> None:
     for run_id in (R1, R3) if partition.abandoned else (R1, R2, R3):
-        with pytest.raises(IllegalTransitionError, match="has no say in it"):
+        with pytest.raises(IllegalTransitionError, match="no run is active, not run"):
             reject(partition, run_id, actor=Actor.VALIDATOR, now=NOW, error="bad")
 
 

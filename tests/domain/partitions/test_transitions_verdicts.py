@@ -188,7 +188,7 @@ def test_only_validator_may_apply_verdict(outcome: VerdictOutcome, actor: Actor)
 @pytest.mark.parametrize("outcome", VerdictOutcome)
 def test_verdict_of_stale_run_is_rejected(outcome: VerdictOutcome) -> None:
     for before in (PENDING, REPROCESSING):
-        with pytest.raises(IllegalTransitionError, match="run r2 is active; run r1 has no say"):
+        with pytest.raises(IllegalTransitionError, match="run r2 is active, not run r1"):
             apply_verdict(before, make_verdict(outcome, R1), NOW)
 
 

@@ -57,8 +57,8 @@ def test_spec3_complete_partition_passes() -> None:
 
 def test_empty_listing_fails() -> None:
     assert judge_partition(create_header(0), [], [], RULES) == make_verdict(
-        "0 tiles are listed for the area: there is nothing to judge",
-        "0 tiles are there, and at least 1 must be",
+        "the provider lists no tiles for the area",
+        "0 tiles found, minimum 1",
         outcome=FAILED,
     )
 
@@ -68,7 +68,7 @@ def test_empty_listing_fails_even_with_tiles_of_earlier_run_part() -> None:
     old = create_entries(TILES[:2], produced_at=NOW - 400 * DAY)
     judged = judge_partition(create_header(0), old, [], RULES)
     assert judged.outcome is FAILED
-    assert judged.reasons[0].startswith("0 tiles are listed")
+    assert judged.reasons[0].startswith("the provider lists no tiles")
 
 
 @pytest.mark.parametrize(
@@ -103,13 +103,13 @@ def test_empty_listing_fails_even_with_tiles_of_earlier_run_part() -> None:
             {"tiles_rejected_resolution": 1, "tiles_rejected_freshness": 2},
             {"max_rejected_share": 0.03},
             NEEDS_REVIEW,
-            "3 of 100 tiles refused by a gate (3.00%, limit 3.00%)",
+            "3 of 100 tiles rejected by a gate (3.00%, limit 3.00%)",
         ),
         (
             {"tiles_rejected_freshness": 2},
             {"max_rejected_share": 0.01},
             FAILED,
-            "2 of 100 tiles refused by a gate (2.00%, limit 1.00%)",
+            "2 of 100 tiles rejected by a gate (2.00%, limit 1.00%)",
         ),
     ],
 )
@@ -169,8 +169,7 @@ def test_tile_outside_resolution_gate_fails(resolution: float, gate: ResolutionG
     entries = [*create_entries(TILES[:4]), create_entry(TILES[4], resolution_m_per_px=resolution)]
     judged = judge_partition(create_header(5), entries, [], ValidationRules(resolution=gate))
     assert judged == make_verdict(
-        f"1 tile is outside the resolution that is accepted, first {TILES[4]} with "
-        f"{resolution} m/px",
+        f"1 tile is outside the accepted resolution, first {TILES[4]} with {resolution} m/px",
         outcome=FAILED,
     )
 
@@ -181,23 +180,23 @@ def test_spec3_damaged_tile_fails() -> None:
     ]
     assert judge_partition(
         create_header(5), create_entries(TILES[:5]), damages, RULES
-    ) == make_verdict(f"2 found damaged, first {TILES[2]}: its bytes differ", outcome=FAILED)
+    ) == make_verdict(f"2 damaged, first {TILES[2]}: its bytes differ", outcome=FAILED)
 
 
 def test_unprocessed_listed_tiles_fail() -> None:
     judged = judge_partition(create_header(5, listed=7), create_entries(TILES[:5]), [], RULES)
-    assert judged == make_verdict("2 of 7 listed tiles were not got to", outcome=FAILED)
+    assert judged == make_verdict("2 of 7 listed tiles were not attempted", outcome=FAILED)
 
 
 def test_fewer_tiles_than_stored_fail() -> None:
     judged = judge_partition(create_header(5), create_entries(TILES[:3]), [], RULES)
-    assert judged == make_verdict("3 tiles are there, and 5 were stored", outcome=FAILED)
+    assert judged == make_verdict("3 tiles found, 5 were stored", outcome=FAILED)
 
 
 def test_tiles_no_longer_listed_need_review() -> None:
     judged = judge_partition(create_header(5), create_entries(TILES[:6]), [], RULES)
     assert judged == make_verdict(
-        "1 tile is there that the provider does not list any more", outcome=NEEDS_REVIEW
+        "1 tile is no longer listed by the provider", outcome=NEEDS_REVIEW
     )
 
 
@@ -205,7 +204,7 @@ def test_fewer_than_min_tiles_fail() -> None:
     judged = judge_partition(
         create_header(5), create_entries(TILES[:5]), [], ValidationRules(min_tiles=6)
     )
-    assert judged == make_verdict("5 tiles are there, and at least 6 must be", outcome=FAILED)
+    assert judged == make_verdict("5 tiles found, minimum 6", outcome=FAILED)
 
 
 @pytest.mark.parametrize(
@@ -222,7 +221,7 @@ def test_foreign_or_duplicate_tile_fails(wrong: TileId) -> None:
         create_header(5), [*create_entries(TILES[:5]), create_entry(wrong)], [], RULES
     )
     assert judged == make_verdict(
-        f"1 tile is not of the area, of another source, or there twice, first {wrong}",
+        f"1 tile is outside the area, from another source or duplicated, first {wrong}",
         outcome=FAILED,
     )
 

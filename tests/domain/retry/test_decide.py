@@ -165,9 +165,9 @@ def test_every_giveup_reason_has_explanation(reason: GiveUpReason) -> None:
 
 
 def test_giveup_reason_explanations() -> None:
-    assert GiveUpReason.FINAL.explanation == "trying again cannot help"
+    assert GiveUpReason.FINAL.explanation == "the error is not retryable"
     assert "attempts are used up" in GiveUpReason.ATTEMPTS_EXHAUSTED.explanation
-    assert "limits our rate" in GiveUpReason.RATE_LIMIT_EXHAUSTED.explanation
+    assert "still rate-limited after" in GiveUpReason.RATE_LIMIT_EXHAUSTED.explanation
     assert "budget is empty" in GiveUpReason.BUDGET_EXHAUSTED.explanation
     assert "after the deadline" in GiveUpReason.DEADLINE_EXCEEDED.explanation
 

@@ -229,7 +229,7 @@ def test_error_without_message_is_recorded_as_its_class() -> None:
 
 def test_rescued_run_is_due_at_once_without_charge() -> None:
     run = make_processing_run(retry_count=2, rate_limited_count=1, rescues=1, lease_expires_at=NOW)
-    lost = "worker w1 let the lease run out at 2024-01-05 12:00:00 UTC"
+    lost = "the lease of worker w1 expired at 2024-01-05 12:00:00 UTC"
     assert rescue(run, actor=Actor.SWEEPER, now=NOW) == Change(
         transition="rescue",
         actor=Actor.SWEEPER,
@@ -252,7 +252,7 @@ def test_rescued_run_is_due_at_once_without_charge() -> None:
 def test_run_with_live_lease_is_not_rescued() -> None:
     with pytest.raises(IllegalTransitionError) as caught:
         rescue(make_processing_run(lease_expires_at=NOW + TICK), actor=Actor.SWEEPER, now=NOW)
-    assert caught.value.problem == "its lease runs until 2024-01-05 12:00:00 UTC"
+    assert caught.value.problem == "its lease is valid until 2024-01-05 12:00:00 UTC"
 
 
 def test_sixth_rescue_gives_up_run() -> None:
@@ -266,8 +266,7 @@ def test_sixth_rescue_gives_up_run() -> None:
         make_processing_run(rescues=5, lease_expires_at=NOW), actor=Actor.SWEEPER, now=NOW
     )
     message = (
-        "put aside after it lost 6 workers: worker w1 let the lease run out at"
-        " 2024-01-05 12:00:00 UTC"
+        "given up after losing 6 workers: the lease of worker w1 expired at 2024-01-05 12:00:00 UTC"
     )
     assert sixth.after == make_run(
         status=RunStatus.ERROR,
@@ -280,7 +279,7 @@ def test_sixth_rescue_gives_up_run() -> None:
     only = rescue(
         make_processing_run(lease_expires_at=NOW), actor=Actor.SWEEPER, now=NOW, max_rescues=0
     ).after
-    assert (only.error_message or "").startswith("put aside after it lost 1 worker: ")
+    assert (only.error_message or "").startswith("given up after losing 1 worker: ")
     assert sixth.reason == message
 
 
@@ -318,7 +317,7 @@ def test_waiting_run_can_be_cancelled_and_keeps_its_counts() -> None:
     )
     with pytest.raises(IllegalTransitionError) as caught:
         cancel(run, actor=Actor.OPERATOR, now=NOW, reason="again")
-    assert caught.value.problem == "it has been given up already"
+    assert caught.value.problem == "it is already given up"
 
 
 @pytest.mark.parametrize("kind", RunKind)

@@ -146,7 +146,7 @@ def test_partial_error_is_rejected_while_processing(name: str) -> None:
     with pytest.raises(InvalidValueError) as caught:
         make_run(RunStatus.PROCESSING, **pick_fields(MUST[RunStatus.PROCESSING] | {name}))
     assert caught.value.field == "Run.error_class"
-    assert caught.value.problem == "comes with its message, or not at all"
+    assert caught.value.problem == "must be set together with error_message"
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_verdict_requires_reasons_unless_passed() -> None:
             Verdict(run_id=run_id, outcome=outcome)
         assert caught.value.field == "Verdict.reasons"
         assert caught.value.value == ()
-        assert caught.value.problem == f"must say why the run is {outcome}"
+        assert caught.value.problem == f"must give the reasons for {outcome}"
         assert caught.value.remedy == ""
         bads: list[Any] = ["", "\ud800", 5, None]
         for bad in bads:
@@ -226,7 +226,7 @@ def test_verdict_requires_reasons_unless_passed() -> None:
     assert caught.value.field == "Verdict.reasons"
     assert caught.value.value == ("but",)
     assert caught.value.problem == "must be empty for a clean pass"
-    assert caught.value.remedy == "a pass with remarks needs_review"
+    assert caught.value.remedy == "use needs_review for a pass with reasons"
 
 
 @pytest.mark.parametrize(

@@ -133,14 +133,14 @@ def test_spec4_retry_is_not_claimed_before_due() -> None:
     early = NOW - TICK
     with pytest.raises(IllegalTransitionError) as caught:
         claim(make_waiting_run(), actor=Actor.WORKER, owner=W1, now=early, lease=MINUTE)
-    assert caught.value.problem == "it is not due before 2024-01-05 12:00:00 UTC"
+    assert caught.value.problem == "it is not due until 2024-01-05 12:00:00 UTC"
 
 
 def test_spec4_permanent_error_is_never_claimed() -> None:
     late = NOW + timedelta(days=365)
     with pytest.raises(IllegalTransitionError) as caught:
         claim(make_waiting_run(None), actor=Actor.WORKER, owner=W1, now=late, lease=MINUTE)
-    assert caught.value.problem == "it has been given up"
+    assert caught.value.problem == "it is given up"
 
 
 @pytest.mark.parametrize("lease", [timedelta(0), -TICK, timedelta(days=3_651), 5])
@@ -184,7 +184,7 @@ def test_lease_cannot_be_renewed_at_expiry() -> None:
             now=NOW + MINUTE,
             lease=MINUTE,
         )
-    assert caught.value.problem == "its lease ran out at 2024-01-05 12:01:00 UTC"
+    assert caught.value.problem == "its lease expired at 2024-01-05 12:01:00 UTC"
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_verdict_on_other_run_is_rejected() -> None:
     verdict = Verdict(run_id=RunId("r2"), outcome=VerdictOutcome.PASSED)
     with pytest.raises(IllegalTransitionError) as caught:
         complete(make_claimed_run(), verdict, actor=Actor.WORKER, owner=W1, epoch=6, now=NOW)
-    assert caught.value.problem == "the verdict is on run r2"
+    assert caught.value.problem == "the verdict is for run r2"
 
 
 FENCED: dict[str, Callable[[WorkerId, int], object]] = {

@@ -45,7 +45,7 @@ def test_area_round_trips_through_json(area: Area) -> None:
             "must be a finite number from -180 to 180",
         ),
         ({"bbox": [1, 2, 3, 4]}, "payload.bbox", "must be text"),
-        ({"zoom_levels": []}, "payload.zoom_levels", "must name one zoom level at least"),
+        ({"zoom_levels": []}, "payload.zoom_levels", "must have at least one zoom level"),
         ({"zoom_levels": "15"}, "payload.zoom_levels", "must be a list"),
         ({"zoom_levels": [True]}, "payload.zoom_levels", "must be a whole number from 0 to 21"),
         ({"zoom_levels": [[]]}, "payload.zoom_levels", "must be a whole number from 0 to 21"),

@@ -111,7 +111,7 @@ def test_latitude_beyond_pole_is_rejected(edge: str) -> None:
 
 @pytest.mark.parametrize("south", [5.0, 5.5])
 def test_south_must_be_below_north(south: float) -> None:
-    with pytest.raises(InvalidValueError, match=r"BBox\.south: must be below north, 5\.0"):
+    with pytest.raises(InvalidValueError, match=r"BBox\.south: must be less than north, 5\.0"):
         BBox(west=1, south=south, east=2, north=5)
 
 
@@ -151,7 +151,7 @@ def test_antimeridian_bbox_is_at_most_180_degrees_wide() -> None:
     ("south", "north"), [(86, 90), (-90, -86), (MERCATOR_LAT_MAX, 90), (-90, -MERCATOR_LAT_MAX)]
 )
 def test_bbox_beyond_web_mercator_is_rejected(south: float, north: float) -> None:
-    with pytest.raises(InvalidValueError, match=r"wholly beyond 85\.0511 degrees"):
+    with pytest.raises(InvalidValueError, match=r"entirely beyond 85\.0511 degrees"):
         BBox(west=1, south=south, east=2, north=north)
 
 

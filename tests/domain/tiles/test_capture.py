@@ -69,8 +69,8 @@ def test_image_kind_is_detected_by_magic_bytes(content: bytes, kind: str) -> Non
     ("content", "problem"),
     [
         (b"", "is empty"),
-        (b"<html>", "is no PNG, JPEG or WebP"),
-        (b"\x89PNG", "is no PNG"),
+        (b"<html>", "is not a PNG, JPEG or WebP"),
+        (b"\x89PNG", "is not a PNG"),
         (b"\x89PNG\r\n\x1a\n" + bytes(TILE_BYTES_MAX), "is too large"),
     ],
 )

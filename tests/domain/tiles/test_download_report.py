@@ -148,7 +148,7 @@ def test_outcomes_have_stable_values() -> None:
 
 @pytest.mark.parametrize("changed", [{"tiles_failed": 1}, {"tiles_missing": 1}, {}])
 def test_success_with_unfinished_tiles_is_rejected(changed: dict[str, Any]) -> None:
-    with pytest.raises(InvalidValueError, match="is no success"):
+    with pytest.raises(InvalidValueError, match="cannot be a success"):
         DownloadBatchReport(
             outcome=DownloadOutcome.SUCCESS,
             tiles_requested=2,
@@ -189,7 +189,9 @@ def test_invalid_field_is_rejected_by_name(field: str, value: Any) -> None:
 
 
 def test_partial_with_nothing_left_is_rejected() -> None:
-    with pytest.raises(InvalidValueError, match="is more than partial: nothing is left to do"):
+    with pytest.raises(
+        InvalidValueError, match="cannot be partial: every tile was stored or rejected"
+    ):
         DownloadBatchReport(
             outcome=DownloadOutcome.PARTIAL,
             flight_id="F1",

@@ -171,7 +171,7 @@ def test_insufficient_result_with_evictions_is_rejected() -> None:
     tile = make_cached_tile(0, 1).tile_id
     with pytest.raises(InvalidValueError, match=r"EvictionResult\.evicted"):
         EvictionResult(requested_bytes=9, available_bytes=8, evicted=[tile], freed_bytes=0)
-    with pytest.raises(InvalidValueError, match="1 bytes are missing"):
+    with pytest.raises(InvalidValueError, match="1 bytes are still missing"):
         EvictionResult(requested_bytes=9, available_bytes=8, freed_bytes=1)
 
 

@@ -28,7 +28,9 @@ def test_flight_record_is_parsed() -> None:
 
 
 def test_record_of_other_flight_is_rejected() -> None:
-    with pytest.raises(FlightStateNotOnGroundError, match="F2 is not known: the record is of F1"):
+    with pytest.raises(
+        FlightStateNotOnGroundError, match="F2 is unknown: the record is for flight F1"
+    ):
         parse(GOOD).check_on_ground("F2")
 
 

@@ -101,11 +101,11 @@ def make_invalid_polygon(**changes: Any) -> dict[str, Any]:
     [
         ([1, 2], "area", "must be a GeoJSON object"),
         ({"coordinates": []}, "area.type", "is missing"),
-        ({"type": "Point", "coordinates": [1, 2]}, "area.type", "is no area"),
+        ({"type": "Point", "coordinates": [1, 2]}, "area.type", "is not an area"),
         ({"type": "Feature"}, "area.geometry", "is missing"),
         ({"type": "Feature", "geometry": None}, "area.geometry", "must be a GeoJSON object"),
         ({"type": "FeatureCollection", "features": {}}, "area.features", "must be a list"),
-        ({"type": "FeatureCollection", "features": []}, "area", "holds no area"),
+        ({"type": "FeatureCollection", "features": []}, "area", "contains no area"),
         (
             {"type": "FeatureCollection", "features": [{"type": "Feature", "geometry": {}}]},
             "area.features[0].geometry.type",
@@ -113,8 +113,12 @@ def make_invalid_polygon(**changes: Any) -> dict[str, Any]:
         ),
         (make_invalid_polygon(coordinates=[]), "area.coordinates", "must be a list of rings"),
         (make_invalid_polygon(coordinates=[3]), "area.coordinates", "must be a list of rings"),
-        (make_invalid_polygon(coordinates=[[[0, 0]] * 3]), "area.coordinates[0]", "is no ring"),
-        (make_invalid_polygon(coordinates=[ring(*HERE)[:4]]), "area.coordinates[0]", "is no ring"),
+        (make_invalid_polygon(coordinates=[[[0, 0]] * 3]), "area.coordinates[0]", "is not a ring"),
+        (
+            make_invalid_polygon(coordinates=[ring(*HERE)[:4]]),
+            "area.coordinates[0]",
+            "is not a ring",
+        ),
         (make_invalid_polygon(coordinates=[[[0, 0], 7]]), "area.coordinates[0][1]", "a longitude"),
         (make_invalid_polygon(coordinates=[[[0]]]), "area.coordinates[0][0]", "a longitude"),
         (make_invalid_polygon(coordinates=[[[0, "1"]]]), "area.coordinates[0][0]", "a longitude"),
@@ -129,7 +133,7 @@ def make_invalid_polygon(**changes: Any) -> dict[str, Any]:
             "area.coordinates[0][0]",
             "is not on the globe",
         ),
-        (make_invalid_polygon(coordinates=[[[5, 5]] * 4]), "area", "is no area"),
+        (make_invalid_polygon(coordinates=[[[5, 5]] * 4]), "area", "is not a valid area"),
     ],
 )
 def test_invalid_geojson_is_rejected_by_path(document: Any, place: str, problem: str) -> None:

@@ -44,7 +44,7 @@ def test_invariant_29_repeated_cursor_is_rejected() -> None:
     progress = ListingProgress(coverage=COVERAGE)
     for cursor in ("a", "b"):
         progress.add_page(ListingPage(tiles=(), next=cursor))
-    with pytest.raises(InvalidValueError, match="was given before: it goes round") as refusal:
+    with pytest.raises(InvalidValueError, match="is repeated: the listing loops") as refusal:
         progress.add_page(ListingPage(tiles=(), next="a"))
     assert refusal.value.field == "listing.next"
 
@@ -53,12 +53,12 @@ def test_invariant_29_listing_beyond_page_limit_is_rejected() -> None:
     progress = ListingProgress(coverage=COVERAGE, limits=ListingLimits(pages_max=3))
     for cursor in ("a", "b"):
         progress.add_page(ListingPage(tiles=(), next=cursor))
-    with pytest.raises(InvalidValueError, match="leads beyond 3 pages"):
+    with pytest.raises(InvalidValueError, match="exceeds the limit of 3 pages"):
         progress.add_page(ListingPage(tiles=(), next="c"))
 
 
 def test_tile_outside_area_is_rejected() -> None:
     progress = ListingProgress(coverage=COVERAGE)
     elsewhere = evolve(TILE, tile_id=evolve(TILE.tile_id, x=1))
-    with pytest.raises(InvalidValueError, match="is not of the area"):
+    with pytest.raises(InvalidValueError, match="is outside the requested area"):
         progress.add_page(ListingPage(tiles=(elsewhere,), next=None))

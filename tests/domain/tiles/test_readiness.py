@@ -82,16 +82,16 @@ def test_freshness_is_judged_at_flight_date() -> None:
 
 def test_future_production_date_stays_flawed_for_later_flight() -> None:
     tile = make_tile(-30)
-    expected = [(Flaw.STALE, "dated 30 days ahead of now")]
+    expected = [(Flaw.STALE, "dated 30 days in the future")]
     assert find_flaws(make_standard(), tile) == expected
     assert find_flaws(make_standard(flown_at=NOW + 40 * DAY), tile) == expected
     assert find_flaws(make_standard(REAR), tile) == [
-        (Flaw.DOWNGRADED, "dated 30 days ahead of now")
+        (Flaw.DOWNGRADED, "dated 30 days in the future")
     ]
 
 
 def test_tile_stored_as_downgraded_stays_downgraded() -> None:
-    expected = [(Flaw.DOWNGRADED, "was downgraded when it was stored")]
+    expected = [(Flaw.DOWNGRADED, "downgraded when it was stored")]
     assert find_flaws(make_standard(), make_tile(1, stored_as="downgraded")) == expected
     assert find_flaws(make_standard(REAR), make_tile(1, stored_as="downgraded")) == expected
 
@@ -172,9 +172,9 @@ def test_area_without_flaws_is_go() -> None:
     ("flaw", "reason"),
     [
         ("hole", "1 tile not in the cache, 0 allowed"),
-        ("damaged", "1 tile cannot be read as stored"),
+        ("damaged", "1 tile damaged in the cache"),
         ("stale", "1 tile too old for the sector"),
-        ("sub_spec", "1 tile of a resolution that is not accepted"),
+        ("sub_spec", "1 tile outside the accepted resolution"),
     ],
 )
 def test_one_flawed_tile_is_no_go(flaw: str, reason: str) -> None:
@@ -230,7 +230,7 @@ def test_empty_zoom_level_is_no_go_regardless_of_holes_max() -> None:
     levels = {5: make_count(tiles=1, hole=1), 15: make_count()}
     verdict = judge_area(levels, make_standard(holes_max=10))
     assert str(verdict) == "NO-GO"
-    assert verdict.reasons == ("1 tile not in the cache, 10 allowed; nothing at all of zoom 5",)
+    assert verdict.reasons == ("1 tile not in the cache, 10 allowed; no tiles at zoom 5",)
     some = {5: make_count(tiles=2, hole=1), 15: make_count()}
     assert str(judge_area(some, make_standard(holes_max=10))) == "GO"
 
@@ -240,7 +240,7 @@ def test_tile_stored_after_now_is_stale(sector: SectorClass) -> None:
     tile = make_tile(0)
     set_back = NOW - 100 * DAY
     judged_by = make_standard(sector, now=set_back, flown_at=set_back)
-    expected = [(Flaw.STALE, "stored 100 days after now: is the clock right?")]
+    expected = [(Flaw.STALE, "stored 100 days in the future; check the clock")]
     assert find_flaws(judged_by, tile) == expected
     an_hour_off = NOW - DAY / 24
     assert find_flaws(make_standard(sector, now=an_hour_off, flown_at=an_hour_off), tile) == []

@@ -101,7 +101,7 @@ def test_success_with_rejected_tile_is_rejected() -> None:
 
 
 def test_duplicate_tile_in_report_is_rejected() -> None:
-    with pytest.raises(InvalidValueError, match="names a tile twice"):
+    with pytest.raises(InvalidValueError, match="contains a tile twice"):
         UploadBatchReport.from_statuses(FLIGHT, [status(1, ACCEPTED), status(1, REJECTED)])
 
 

@@ -60,7 +60,7 @@ def test_giveup_is_final_for_any_sequence_of_moves(targets: list[VotingStatus]) 
     status = VotingStatus.UPLOAD_GIVEUP
     for target in targets:
         if target is not status:
-            with pytest.raises(IllegalTransitionError, match="a human decides"):
+            with pytest.raises(IllegalTransitionError, match="an operator must decide"):
                 move_status(TILE, status, target)
         else:
             status = move_status(TILE, status, target)

@@ -16,7 +16,7 @@ BOX = "36.1,49.9,36.4,50.1"
     [
         ("1,2", "15", "--bbox: is not of the form W,S,E,N"),
         ("36.1,x,36.4,50.1", "15", "--bbox south: is not a decimal number"),
-        ("36.1,50.1,36.4,49.9", "15", "--bbox south: must be below north, 49.9 (got 50.1)"),
+        ("36.1,50.1,36.4,49.9", "15", "--bbox south: must be less than north, 49.9 (got 50.1)"),
         ("36.4,49.9,36.1,50.1", "15", "--bbox west: west and east look swapped"),
         ("36.1,49.9,36.1,50.1", "15", "--bbox east: is the same meridian as west"),
         ("36.1,49.9,36.4,95", "15", "--bbox north: must be a finite number from -90"),
