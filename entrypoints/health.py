@@ -116,7 +116,7 @@ class _HealthChecks:
         root = self.config.c11.cache_root
         check_folder(root)
         if not root.exists():
-            yield health.ok("cache", f"{root} is made by the first download")
+            yield health.ok("cache", f"{root} will be created by the first download")
             return
         mode = root.stat().st_mode & 0o777
         yield health.check_mode("cache", mode, f"chmod 700 {root}")

@@ -118,7 +118,7 @@ def check_accepts_uploads(config: Config) -> None:
     if config.xyz.url_template is not None:
         raise NotPermittedError(
             what="uploading to a plain tile server",
-            problem="it serves pictures and takes none",
+            problem="it serves tiles and accepts no uploads",
             remedy="to upload, set c11.satellite_provider_url instead of xyz.url_template",
         )
 

@@ -36,13 +36,13 @@ class C6Config:
     budget_bytes: int | None = field(
         default=None,
         validator=validators.optional(integer(0)),
-        metadata=doc("How large the cache may grow; by default half of its disk.", 50_000_000_000),
+        metadata=doc("Maximum size of the cache; by default half of the disk.", 50_000_000_000),
     )
     free_space_reserve_bytes: int | None = field(
         default=None,
         validator=validators.optional(integer(0)),
         metadata=doc(
-            "What stays free on the disk, whatever the budget says; by default a twentieth of it.",
+            "Disk space that always stays free; by default 5 % of the disk, 1 to 20 GiB.",
             5_000_000_000,
         ),
     )
@@ -58,124 +58,120 @@ class C11Config:
     satellite_provider_url: str | None = field(
         default=None,
         metadata=doc(
-            "Where the provider is: `https://host`; plain http for this machine only.",
+            "Address of the provider: `https://host`; http is allowed on this machine only.",
             "https://imagery.example",
         ),
     )
     service_api_key: ts.Secret[str] | None = field(
         default=None,
         converter=to_secret,
-        metadata=doc(
-            "The key for the provider; from the environment, or better from `service_api_key_file`."
-        ),
+        metadata=doc("API key of the provider; `service_api_key_file` is safer."),
     )
     service_api_key_file: Path | None = field(
         default=None,
         metadata=doc(
-            "A file that holds the key and that nobody else may read (mode 0600).",
+            "File with the API key; its mode must be 0600.",
             "/home/me/.config/tileferry/key",
         ),
     )
     ca_file: Path | None = field(
         default=None,
-        metadata=doc(
-            "Certificates of a private authority, in PEM form.", "/etc/ssl/imagery-ca.pem"
-        ),
+        metadata=doc("Certificates of a private CA, in PEM format.", "/etc/ssl/imagery-ca.pem"),
     )
     source: str | None = field(
         default=None,
         validator=validators.optional(source_name),
         metadata=doc(
-            "The name of the provider's tiles in the cache; by default `satellite`, and for a "
-            "plain tile server `xyz-` and its host.",
+            "Source name of the downloaded tiles; by default `satellite`, or `xyz-` and the host "
+            "for an XYZ server.",
             PROVIDER_SOURCE,
         ),
     )
     http_timeout_s: float = field(
         default=10.0,
         validator=number(0.001, 3600),
-        metadata=doc("How long to wait for a connection, and between two pieces of an answer."),
+        metadata=doc("Timeout for a connection, and between two reads, in seconds."),
     )
     response_deadline_s: float = field(
         default=120.0,
         validator=number(0.001, 3600),
-        metadata=doc("How long one answer may take in all."),
+        metadata=doc("Maximum time for one response, in seconds."),
     )
     max_5xx_retries: int = field(
         default=4,
         validator=integer(0, 100),
-        metadata=doc("How often a listing or a tile is asked for again when the provider fails."),
+        metadata=doc("Retries of a failed listing or tile request."),
     )
     max_retry_after_s: float = field(
         default=300.0,
         validator=number(0, 86_400),
-        metadata=doc("No wait that the provider asks for is longer than this."),
+        metadata=doc("Upper limit for a wait that the provider asks for, in seconds."),
     )
     max_concurrent_requests: int = field(
-        default=8, validator=integer(1, 64), metadata=doc("How many tiles are fetched at a time.")
+        default=8, validator=integer(1, 64), metadata=doc("Concurrent tile requests.")
     )
     max_tile_bytes: int = field(
         default=16 * 1024 * 1024,
         validator=integer(1, TILE_BYTES_MAX),
-        metadata=doc("What is larger is not taken for a tile."),
+        metadata=doc("Larger tiles are rejected."),
     )
     min_resolution_m_per_px: float = field(
         default=0.5,
         validator=above_zero,
-        metadata=doc("Tiles with fewer meters to a pixel than this are refused."),
+        metadata=doc("Finer imagery is rejected (m/px)."),
     )
     max_resolution_m_per_px: float | None = field(
         default=None,
         validator=validators.optional(above_zero),
-        metadata=doc("Tiles with more than this are refused as too coarse; by default none.", 2.0),
+        metadata=doc("Coarser imagery is rejected (m/px); by default there is no limit.", 2.0),
     )
     max_in_call_retries: int = field(
         default=3,
         validator=integer(0, 100),
-        metadata=doc("How often one upload command tries again what the provider rejected."),
+        metadata=doc("Retry passes of one upload over rejected tiles."),
     )
     max_per_tile_attempts: int = field(
         default=5,
         validator=integer(1, 1_000),
-        metadata=doc("How often a tile may be rejected in its life before a human has to decide."),
+        metadata=doc("Rejections of a tile, over its lifetime, before it is given up."),
     )
     backoff_base_s: float = field(
         default=2.0,
         validator=number(0, 3_600),
-        metadata=doc("The n-th retry of an upload waits this to the power of n."),
+        metadata=doc("The n-th retry pass waits this value to the power of n, in seconds."),
     )
     backoff_cap_s: float = field(
         default=60.0,
         validator=number(0, 86_400),
-        metadata=doc("No such wait is longer than this."),
+        metadata=doc("Upper limit for that wait, in seconds."),
     )
     flight_record_file: Path | None = field(
         default=None,
         metadata=doc(
-            "What says where the aircraft is; only `on_ground` opens an upload.",
+            "Flight record; uploads start only when its state is `on_ground`.",
             "/media/card/flight.json",
         ),
     )
     upload_batch_tiles: int = field(
         default=100,
         validator=integer(1, BATCH_TILES_MAX),
-        metadata=doc("How many tiles one request of an upload has at most."),
+        metadata=doc("Maximum number of tiles in one upload request."),
     )
     upload_batch_bytes: int = field(
         default=16 * 1024 * 1024,
         validator=integer(1),
-        metadata=doc("And how many bytes, unless one tile is larger."),
+        metadata=doc("Maximum bytes of tiles in one upload request; a larger tile is sent alone."),
     )
     disable_retry_decorator: bool = field(
         default=False,
         metadata=doc(
-            "For debugging: an upload makes one pass, counts no rejection and gives nothing up."
+            "For debugging: an upload makes one pass, counts no rejections and gives nothing up."
         ),
     )
     stop_grace_s: float = field(
         default=10.0,
         validator=number(0, 3600),
-        metadata=doc("How long a command that is told to stop may take to make safe what it has."),
+        metadata=doc("Time for an orderly stop after a signal, in seconds."),
     )
 
     def __attrs_post_init__(self) -> None:
@@ -189,63 +185,59 @@ class WorkerConfig:
     lease_s: float = field(
         default=60.0,
         validator=number(0.1, 86_400),
-        metadata=doc("How long a run stays with a worker that is not heard of."),
+        metadata=doc(
+            "A run is rescued when its worker has not renewed the lease for this long (seconds)."
+        ),
     )
     batch: int = field(
         default=1,
         validator=integer(1, 1_000),
-        metadata=doc(
-            "How many runs a worker takes at a time; more than one is for many short runs."
-        ),
+        metadata=doc("Runs that a worker claims at a time; use more for many short runs."),
     )
     poll_s: float = field(
         default=1.0,
         validator=number(0.01, 3_600),
-        metadata=doc("How often to look for runs that nobody has announced."),
+        metadata=doc("Interval for polling the queue, in seconds."),
     )
     sweep_s: float = field(
         default=5.0,
         validator=number(0.01, 3_600),
-        metadata=doc(
-            "How often to look for runs whose worker has gone, and for partitions to try again."
-        ),
+        metadata=doc("Interval for rescuing runs and retrying partitions, in seconds."),
     )
     drain_s: float = field(
         default=30.0,
         validator=number(0, 86_400),
-        metadata=doc(
-            "How long a worker that is told to stop may go on with its run before it gives it back."
-        ),
+        metadata=doc("Time that the current run gets to finish after a signal, in seconds."),
     )
     readiness_file: Path | None = field(
         default=None,
         metadata=doc(
-            "Is there while the worker takes runs.",
+            "File that exists while the worker claims runs.",
             "/run/tileferry/ready",
         ),
     )
     max_attempts: int = field(
-        default=8, validator=integer(1, 1_000), metadata=doc("How often a run is tried in all.")
+        default=8, validator=integer(1, 1_000), metadata=doc("Attempts of a run in total.")
     )
     initial_backoff_s: float = field(
         default=60.0,
         validator=number(0, 86_400),
-        metadata=doc("How long a run waits before it is tried for the second time."),
+        metadata=doc("Wait before the first retry of a run, in seconds."),
     )
     max_backoff_s: float = field(
         default=3_600.0,
         validator=number(0, 604_800),
-        metadata=doc("No such wait is longer than this."),
+        metadata=doc("Upper limit for that wait, in seconds."),
     )
     backoff_multiplier: float = field(
         default=2.0,
         validator=number(1, 100),
-        metadata=doc("How much longer each wait is than the one before."),
+        metadata=doc("Factor between two waits."),
     )
     max_rescues: int = field(
         default=5,
         validator=integer(0, 1_000),
-        metadata=doc("How many workers a run may lose before it is put aside as what kills them."),
+        metadata=doc("Workers that a run may lose before it is quarantined."),
     )
 
     def __attrs_post_init__(self) -> None:
@@ -259,33 +251,33 @@ class PartitionsConfig:
     raw_root: Path = field(
         factory=lambda: _data_path("raw"),
         metadata=doc(
-            "The folder of raw partitions; workers on several machines need a shared one."
+            "Folder of the raw partitions; workers on several machines need a shared one."
         ),
     )
     max_attempts: int = field(
         default=4,
         validator=integer(1, 1_000),
-        metadata=doc(
-            "How often the validator may reject a partition before only an operator tries it again."
-        ),
+        metadata=doc("Verdicts before only an operator can retry a partition."),
     )
     max_age_days: float | None = field(
         default=None,
         validator=validators.optional(number(0.001, DURATION_MAX.days)),
-        metadata=doc("After so long a failed partition is not tried again by itself.", 14),
+        metadata=doc("Older failed partitions are not retried automatically.", 14),
     )
     max_missing_share: float = field(
         default=0.0,
         validator=number(0, 1),
-        metadata=doc("Of the tiles that the provider listed, how many may then not be there."),
+        metadata=doc("Maximum share of listed tiles that the provider then does not have."),
     )
     max_rejected_share: float = field(
-        default=0.0, validator=number(0, 1), metadata=doc("How many the gates may turn down.")
+        default=0.0,
+        validator=number(0, 1),
+        metadata=doc("Maximum share of tiles that a gate rejects."),
     )
     max_downgraded_share: float = field(
         default=0.1,
         validator=number(0, 1),
-        metadata=doc("How many may be older than their sector likes."),
+        metadata=doc("Maximum share of tiles older than the sector's freshness limit."),
     )
 
 
@@ -304,7 +296,7 @@ class AuditConfig:
     sinks: list[SinkName] = field(
         factory=lambda: [SinkName.POSTGRES],
         metadata=doc(
-            "Where events go. Only what is in Postgres can be verified, replayed and added up."
+            "Where events go. Only events in Postgres can be verified, replayed and counted."
         ),
     )
     jsonl_path: Path = field(
@@ -312,12 +304,12 @@ class AuditConfig:
     )
     fail_closed: bool = field(
         default=False,
-        metadata=doc("Whether an operation stops when a sink does not take its events."),
+        metadata=doc("Stop an operation when a sink does not accept its events."),
     )
     alert_retries_per_minute: float | None = field(
         default=None,
         metadata=doc(
-            "Where `audit stats` raises its alert; `retry.<CATEGORY>` may have another value.", 10
+            "Alert threshold of `audit stats`; each `retry.<CATEGORY>` can have its own.", 10
         ),
     )
 
@@ -325,7 +317,7 @@ class AuditConfig:
     def _check_sinks(self, _attribute: object, value: list[SinkName]) -> None:
         if not value:
             raise InvalidValueError(
-                field="audit.sinks", value=value, problem="must name one place at least"
+                field="audit.sinks", value=value, problem="must name at least one sink"
             )
 
 
@@ -342,9 +334,9 @@ class LogConfig:
 
     file: Path = field(
         factory=lambda: user_log_path(APP) / "tileferry.jsonl",
-        metadata=doc("Where records go, one JSON object a line."),
+        metadata=doc("Log file, one JSON object per line."),
     )
-    level: LogLevel = field(default=LogLevel.INFO, metadata=doc("The least that is written."))
+    level: LogLevel = field(default=LogLevel.INFO, metadata=doc("Lowest level that is written."))
 
 
 @frozen(kw_only=True)
@@ -355,19 +347,17 @@ class Config:
         default=None,
         converter=to_secret,
         metadata=doc(
-            "`postgresql://user:password@host:port/database`; by default a server of its own."
+            "`postgresql://user:password@host:port/database`; by default the embedded server."
         ),
     )
     data_dir: Path = field(
         factory=lambda: _data_path("postgres"),
-        metadata=doc("Where the embedded server keeps its data."),
+        metadata=doc("Data of the embedded server."),
     )
     c11: C11Config = field(factory=C11Config)
     xyz: XyzConfig = field(factory=XyzConfig)
     c6: C6Config = field(factory=C6Config)
-    retry: RetryConfig = field(
-        factory=RetryConfig, metadata=doc("What a deployment changes about the retry policies.")
-    )
+    retry: RetryConfig = field(factory=RetryConfig, metadata=doc("Changes to the retry policies."))
     worker: WorkerConfig = field(factory=WorkerConfig)
     partitions: PartitionsConfig = field(factory=PartitionsConfig)
     audit: AuditConfig = field(factory=AuditConfig)
@@ -375,9 +365,7 @@ class Config:
     areas: dict[str, str] = field(
         factory=dict,
         validator=check_areas,
-        metadata=doc(
-            "Names for areas that are asked for often, each a box `W,S,E,N`: `--area NAME`."
-        ),
+        metadata=doc("Names of areas for `--area NAME`, each a bounding box `W,S,E,N`."),
     )
 
     @property

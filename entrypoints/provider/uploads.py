@@ -83,7 +83,7 @@ def _check_time(text: str) -> None:
     except ValueError:
         known_zone = False
     if not known_zone:
-        message = "X-Timestamp must be a time with its zone, such as 2026-11-01T12:00:00Z"
+        message = "X-Timestamp must be a time with a time zone, such as 2026-11-01T12:00:00Z"
         raise RefusalError(400, "bad_header", message)
 
 
@@ -239,7 +239,7 @@ def _parse_tile(entry: object, at: str) -> ManifestTile:
     except InvalidValueError as error:
         _refuse(f"{at}: {error}")
     except (TypeError, ValueError):
-        _refuse(f"{at}.captured_at must be a time with its zone")
+        _refuse(f"{at}.captured_at must be a time with a time zone")
 
 
 def _parse_json(content: bytes) -> Any:

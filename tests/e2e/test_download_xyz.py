@@ -245,7 +245,7 @@ def test_upload_to_xyz_server_is_rejected(
 ) -> None:
     ran = operator.run_in_process("upload", "--flight", "F1", "--on-ground", "--json")
     assert ran.code == 4, ran.err
-    assert "it serves pictures and takes none" in ran.json["error"]["message"]
+    assert "it serves tiles and accepts no uploads" in ran.json["error"]["message"]
     assert ran.json["error"]["type"] == "NotPermittedError"
     assert reference_provider.requests == []
     for name, value in operator.environment.items():
@@ -299,7 +299,7 @@ def test_doctor_names_origin_of_rejected_xyz_key(
         f"check the key, which came from {variable}",
     )
     operator.settings[variable] = "a/b"
-    assert "cannot stand in an address" in str(find_doctor_finding(operator, "key")["found"])
+    assert "need escaping in a URL" in str(find_doctor_finding(operator, "key")["found"])
 
 
 def test_worker_downloads_from_xyz_server_and_gives_up_upload(

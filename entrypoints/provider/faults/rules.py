@@ -263,14 +263,16 @@ def _parse_attempts(value: object, at: str) -> frozenset[int] | None:
         return None
     if not (isinstance(value, Iterable) and all(type(item) is int and item > 0 for item in value)):
         raise InvalidValueError(
-            field=at, value=value, problem="must be a list of whole numbers from 1 up"
+            field=at, value=value, problem="must be a list of whole numbers of at least 1"
         )
     return frozenset(value)
 
 
 def _parse_times(value: object, at: str) -> int | None:
     if value is not None and not (type(value) is int and value >= 1):
-        raise InvalidValueError(field=at, value=value, problem="must be a whole number from 1 up")
+        raise InvalidValueError(
+            field=at, value=value, problem="must be a whole number of at least 1"
+        )
     return value
 
 

@@ -124,7 +124,7 @@ def test_key_is_required_only_if_template_uses_it(
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ('url_template = "https://{s}.example.org/{z}/{x}/{y}"', "placeholder that is not known"),
+        ('url_template = "https://{s}.example.org/{z}/{x}/{y}"', "unknown placeholder"),
         ('imagery_date = "2026-5-1"', "is not a date"),
         ("max_requests_per_second = 0", "from 0.01 to 100"),
         ("max_tiles_per_download = 0", "from 1 to"),
