@@ -1,5 +1,6 @@
-"""State machines: actors, declared transitions and the changes they make."""
+"""State machines: actors, declared transitions, their changes, and the fields of each status."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
@@ -136,3 +137,44 @@ class Transition(Generic[S]):
             problem=problem,
             remedy=remedy,
         )
+
+
+Status = TypeVar("Status", bound=StrEnum)
+
+
+@frozen(kw_only=True)
+class StatusFields:
+    """The fields that one status fills. Other fields named by any status must be empty.
+
+    ``None``, zero and ``False`` are empty.
+    """
+
+    required: frozenset[str] = frozenset()
+    optional: frozenset[str] = frozenset()
+    names: frozenset[str] = field(init=False)
+
+    @names.default
+    def _all(self) -> frozenset[str]:
+        return self.required | self.optional
+
+
+def check_status_fields(
+    value: object, status: Status, shapes: Mapping[Status, StatusFields]
+) -> None:
+    """Raise if the fields of a value do not match its status."""
+    shape = shapes[status]
+    for name in shape.required:
+        if not getattr(value, name):
+            raise field_conflict(value, name, f"must be filled while the status is {status}")
+    for each in shapes.values():
+        if each is not shape:
+            for name in each.names - shape.names:
+                if getattr(value, name):
+                    raise field_conflict(value, name, f"must be empty while the status is {status}")
+
+
+def field_conflict(value: object, name: str, problem: str) -> InvalidValueError:
+    """Return the error for a field of ``value`` that contradicts the others."""
+    return InvalidValueError(
+        field=f"{type(value).__name__}.{name}", value=getattr(value, name), problem=problem
+    )

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import httpx
 from attrs import field, frozen
 
-from tileferry.adapters.http.redact import REDACTED, redact_key
+from tileferry.adapters.http.errors import REDACTED, redact_key
 from tileferry.adapters.http.transport import Chunk, TransportResponse
 from tileferry.application.ports.clock import Clock
 from tileferry.domain.errors import ResponseSchemaError, SatelliteProviderError

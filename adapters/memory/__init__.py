@@ -8,8 +8,6 @@ from tileferry.adapters.memory.cache import (
     MemoryCacheMark,
 )
 from tileferry.adapters.memory.clock import ManualClock
-from tileferry.adapters.memory.downloads import MemoryJournal, MemoryJournalStore, MemorySpoolStore
-from tileferry.adapters.memory.envelopes import MemoryEnvelopeStore
 from tileferry.adapters.memory.event_logs import MemoryAuditSink, MemoryFdrClient
 from tileferry.adapters.memory.idempotency import MemoryIdempotencyStore
 from tileferry.adapters.memory.raw_sink import MemoryRawSink
@@ -17,6 +15,12 @@ from tileferry.adapters.memory.tiles import (
     MemoryBlobIndex,
     MemoryTileMetadataStore,
     MemoryTileStore,
+)
+from tileferry.adapters.memory.transfers import (
+    MemoryEnvelopeStore,
+    MemoryJournal,
+    MemoryJournalStore,
+    MemorySpoolStore,
 )
 from tileferry.adapters.memory.work import MemoryWork
 

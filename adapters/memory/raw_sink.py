@@ -9,12 +9,12 @@ from pathlib import PurePath
 from attrs import define, field, frozen
 
 from tileferry.adapters.memory.cache import MemoryCacheLock
-from tileferry.adapters.memory.downloads import MemoryJournalStore, MemorySpoolStore
 from tileferry.adapters.memory.tiles import (
     MemoryBlobIndex,
     MemoryTileMetadataStore,
     MemoryTileStore,
 )
+from tileferry.adapters.memory.transfers import MemoryJournalStore, MemorySpoolStore
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.raw_partitions import (
     check_run_id,

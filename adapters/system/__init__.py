@@ -1,8 +1,13 @@
 """Adapters for the operating system: clock, disk, threads and unique ids."""
 
 from tileferry.adapters.system.clock import InterruptibleClock, SystemClock
-from tileferry.adapters.system.disk import SystemDisk
-from tileferry.adapters.system.identity import describe_location, new_cache_id, new_id, new_run_id
+from tileferry.adapters.system.host import (
+    SystemDisk,
+    describe_location,
+    new_cache_id,
+    new_id,
+    new_run_id,
+)
 from tileferry.adapters.system.threads import (
     SharedRetryTokens,
     ThreadHeartbeat,

@@ -19,7 +19,7 @@ from tileferry.domain.errors import InvalidValueError, Remedy
 from tileferry.domain.json import JsonObject, parse_json
 from tileferry.domain.partitions.partition import Partition, PartitionKey, PartitionStatus, day
 from tileferry.domain.runs import RunId
-from tileferry.domain.status_fields import field_conflict
+from tileferry.domain.state_machine import field_conflict
 from tileferry.domain.tiles.area import AREA_FIELDS, Area, area_to_json, parse_area
 from tileferry.domain.validation import as_tuple, aware, each, instance, integer, name
 

@@ -9,7 +9,7 @@ from attrs import field, frozen
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.partitions.partition import PartitionKey
 from tileferry.domain.runs import RunId
-from tileferry.domain.status_fields import field_conflict
+from tileferry.domain.state_machine import field_conflict
 from tileferry.domain.tiles import BlobRef, DownloadTally, FreshnessLabel, TileId
 from tileferry.domain.tiles.area import Area
 from tileferry.domain.validation import (

@@ -11,7 +11,7 @@ from attrs import field, fields, frozen, validators
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.json import JsonObject
 from tileferry.domain.runs import RunId
-from tileferry.domain.status_fields import StatusFields, check_status_fields, field_conflict
+from tileferry.domain.state_machine import StatusFields, check_status_fields, field_conflict
 from tileferry.domain.validation import (
     aware,
     format_field_name,

@@ -38,6 +38,8 @@ from tileferry.domain.runs.run import (
     RunKind,
     RunPriority,
     RunStatus,
+    Verdict,
+    VerdictOutcome,
     WorkerId,
     has_ended,
     is_due,
@@ -52,7 +54,6 @@ from tileferry.domain.runs.transitions import (
     renew,
     submit,
 )
-from tileferry.domain.runs.verdict import Verdict, VerdictOutcome
 
 __all__ = [
     "ADMIT_MAX",

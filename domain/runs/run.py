@@ -11,10 +11,12 @@ from attrs import field, fields, frozen, validators
 from tileferry.domain.canonical import JsonValue
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import Final, RateLimited, Retryable
-from tileferry.domain.status_fields import StatusFields, check_status_fields, field_conflict
+from tileferry.domain.state_machine import StatusFields, check_status_fields, field_conflict
 from tileferry.domain.validation import (
+    as_tuple,
     aware,
     check_aware,
+    each,
     format_field_name,
     instance,
     integer,
@@ -24,6 +26,7 @@ from tileferry.domain.validation import (
 
 if TYPE_CHECKING:
     from attrs import Attribute
+
 
 RunId = NewType("RunId", str)
 """Identifies a run and its raw directory."""
@@ -172,3 +175,39 @@ def has_ended(run: Run) -> bool:
         RunStatus.NEEDS_REVIEW,
         RunStatus.FAILED,
     }
+
+
+class VerdictOutcome(StrEnum):
+    PASSED = "passed"
+    NEEDS_REVIEW = "needs_review"
+    """Readable, but a human should review it."""
+    FAILED = "failed"
+
+
+@frozen(kw_only=True)
+class Verdict:
+    """The verdict on one run. Every outcome except a clean pass has reasons."""
+
+    run_id: RunId = field(validator=name)
+    outcome: VerdictOutcome = field(validator=instance(VerdictOutcome))
+    reasons: tuple[str, ...] = field(default=(), converter=as_tuple, validator=each(text))
+
+    def __attrs_post_init__(self) -> None:
+        clean = self.outcome is VerdictOutcome.PASSED
+        if clean and self.reasons:
+            problem, remedy = (
+                "must be empty for a clean pass",
+                "use needs_review for a pass with reasons",
+            )
+        elif not clean and not self.reasons:
+            problem, remedy = f"must give the reasons for {self.outcome}", ""
+        else:
+            return
+        raise InvalidValueError(
+            field="Verdict.reasons", value=self.reasons, problem=problem, remedy=remedy
+        )
+
+    @property
+    def explanation(self) -> str | None:
+        """The reasons on one line; ``None`` for a clean pass."""
+        return "; ".join(self.reasons) or None

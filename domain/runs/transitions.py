@@ -14,11 +14,12 @@ from tileferry.domain.runs.run import (
     RunKind,
     RunPriority,
     RunStatus,
+    Verdict,
+    VerdictOutcome,
     WorkerId,
     is_due,
     is_permanent,
 )
-from tileferry.domain.runs.verdict import Verdict, VerdictOutcome
 from tileferry.domain.state_machine import Actor, Change, Transition
 from tileferry.domain.text import format_utc
 from tileferry.domain.validation import check_aware, check_duration

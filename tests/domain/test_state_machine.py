@@ -8,8 +8,14 @@ import attrs
 import pytest
 
 from tileferry.domain.errors import IllegalTransitionError, InvalidValueError
-from tileferry.domain.state_machine import Actor, Change, Transition
-from tileferry.domain.status_fields import StatusFields, check_status_fields, field_conflict
+from tileferry.domain.state_machine import (
+    Actor,
+    Change,
+    StatusFields,
+    Transition,
+    check_status_fields,
+    field_conflict,
+)
 
 NOW = datetime(2024, 1, 5, 12, tzinfo=UTC)
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 from tileferry.adapters.memory import ManualClock, MemoryJournal, MemoryTileStore
-from tileferry.adapters.memory.downloads import _JournalContent
 from tileferry.adapters.memory.tiles import MemoryTileMetadataStore
+from tileferry.adapters.memory.transfers import _JournalContent
 from tileferry.application.cache.group_commit import GroupCommit, GroupLimits
 from tileferry.domain.errors import StorageError
 from tileferry.domain.tiles import BlobRef, FreshnessLabel, NewTile, SectorClass, TileId

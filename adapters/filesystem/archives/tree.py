@@ -15,11 +15,6 @@ from tileferry.adapters.filesystem.archives.destination import (
     ArchiveWorkspace,
     FileArchiveTarget,
 )
-from tileferry.adapters.filesystem.archives.facts_lines import (
-    LINE_BYTES_MAX,
-    format_facts_line,
-    parse_facts_line,
-)
 from tileferry.adapters.filesystem.files import Directory, FileCalls, OpenFile, translate_os_errors
 from tileferry.adapters.filesystem.operator_files import CaptureFolderFiles
 from tileferry.application.ports.archives import ArchivedTile, RefusedEntry
@@ -33,7 +28,31 @@ from tileferry.domain.archives import (
     is_archive_description,
 )
 from tileferry.domain.errors import ArchiveError, InvalidValueError
+from tileferry.domain.json import JsonObject, parse_json
 from tileferry.domain.tiles import TILE_BYTES_MAX, CaptureFacts, TileId, parse_tile_path
+
+LINE_BYTES_MAX = 1_024
+_FACTS = ("produced_at", "resolution_m_per_px", "sha256")
+
+
+def format_facts_line(tile: TileId, facts: TileFacts) -> bytes:
+    fields = {
+        "tile": f"{tile.zoom}/{tile.x}/{tile.y}",
+        **dict(zip(_FACTS, facts.to_texts(), strict=True)),
+    }
+    return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
+
+
+def parse_facts_line(line: bytes, *, number: int, source: str) -> tuple[TileId, TileFacts]:
+    """Parse a line; errors contain its number."""
+    path = f"tiles.jsonl, line {number}"
+    data = JsonObject.from_value(parse_json(line, field=path, bytes_max=LINE_BYTES_MAX), path)
+    with data.locate_errors("tile"):
+        tile = TileId.parse(f"{source}/{data.get('tile', str)}")
+    with data.locate_errors():
+        facts = TileFacts.parse(*(data.fields.get(name) for name in _FACTS))
+    return tile, facts
+
 
 FACTS_FILE = "tiles.jsonl"
 

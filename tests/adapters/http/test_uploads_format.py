@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from tileferry.adapters.http.upload_format import (
+from tileferry.adapters.http.uploads import (
     build_boundary,
     compute_body_size,
     iter_body,

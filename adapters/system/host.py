@@ -1,13 +1,43 @@
-"""Unique ids for calls, caches and runs, and descriptions of locations."""
+"""The host: its disk space, and unique ids that name it."""
 
 import os
 import secrets
+import shutil
 import socket
 import time
 from pathlib import Path
 
+from attrs import frozen
+
+from tileferry.domain.errors import StorageError
 from tileferry.domain.text import printable
 from tileferry.domain.tiles.cache_binding import CacheId
+
+
+@frozen
+class SystemDisk:
+    """The file system that contains ``folder``."""
+
+    folder: Path
+
+    def free_bytes(self) -> int:
+        """Return the space this user can still write."""
+        return self._usage().free
+
+    def total_bytes(self) -> int:
+        return self._usage().total
+
+    def _usage(self) -> "shutil._ntuple_diskusage":
+        try:
+            return shutil.disk_usage(self.folder)
+        except OSError as error:
+            raise StorageError(
+                action="read the disk usage of",
+                path=str(self.folder),
+                problem=error.strerror or str(error),
+                remedy="check that the folder exists and can be read",
+            ) from error
+
 
 _PLACE_CHARS_MAX = 4096
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tileferry.adapters.http.redact import redact_key
+from tileferry.adapters.http.errors import redact_key
 
 KEY = "CaNary/ab+cd&EFGH=="
 

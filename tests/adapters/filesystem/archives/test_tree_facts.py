@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tileferry.adapters.filesystem.archives.facts_lines import format_facts_line, parse_facts_line
+from tileferry.adapters.filesystem.archives.tree import format_facts_line, parse_facts_line
 from tileferry.domain.archives import TileFacts
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import TileId

@@ -1,4 +1,4 @@
-"""In-memory download journals and listing spools."""
+"""In-memory download journals, listing spools and signed envelopes."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from attrs import define, field
 
 from tileferry.application.ports.journal import check_journal_name
-from tileferry.domain.errors import StorageError
-from tileferry.domain.tiles import TileId, TileSet, TileSummary
+from tileferry.domain.errors import IdempotencyConflictError, StorageError
+from tileferry.domain.tiles import SignedEnvelope, TileId, TileSet, TileSummary
 
 
 @define(kw_only=True, eq=False)
@@ -115,3 +115,29 @@ class MemorySpoolStore:
     @contextmanager
     def create(self, source: str) -> Iterator[MemoryListingSpool]:  # noqa: ARG002  # each tile has its source
         yield MemoryListingSpool()
+
+
+@define
+class MemoryEnvelopeStore:
+    """Stores envelopes in insertion order."""
+
+    _envelopes: dict[str, SignedEnvelope] = field(factory=dict, init=False)
+
+    def save(self, envelope: SignedEnvelope) -> None:
+        """Store an envelope; raise if its key already exists with different content."""
+        key = envelope.batch.key
+        known = self._envelopes.setdefault(key, envelope)
+        if known != envelope:
+            raise IdempotencyConflictError(
+                key=key,
+                recorded_fingerprint=known.body_sha256,
+                offered_fingerprint=envelope.body_sha256,
+            )
+
+    def list_open_envelopes(self, flight_id: str) -> Sequence[SignedEnvelope]:
+        """Return the open envelopes of a flight, oldest first."""
+        return [each for each in self._envelopes.values() if each.batch.flight_id == flight_id]
+
+    def close(self, envelope: SignedEnvelope) -> None:
+        """Delete an envelope."""
+        self._envelopes.pop(envelope.batch.key, None)
