@@ -110,8 +110,8 @@ def _check_private(file: Path, mode: int) -> None:
         raise InvalidValueError(
             field="c11.service_api_key",
             value="***",
-            problem=f"stands in {file}, which is open to others (mode {stat.S_IMODE(mode):o})",
-            remedy=f"chmod 600 {file}, or name a file of its own in c11.service_api_key_file",
+            problem=f"is in {file}, which other users can read (mode {stat.S_IMODE(mode):o})",
+            remedy=f"chmod 600 {file}, or use c11.service_api_key_file",
         )
 
 
@@ -148,7 +148,7 @@ def read_key_file(path: Path, *, field: str) -> str:
         raise InvalidValueError(
             field=field,
             value=str(path),
-            problem=f"is open to others (mode {stat.S_IMODE(mode):o})",
+            problem=f"can be read by other users (mode {stat.S_IMODE(mode):o})",
             remedy=f"chmod 600 {path}",
         )
     try:
@@ -161,4 +161,4 @@ def read_key_file(path: Path, *, field: str) -> str:
         raise InvalidValueError(
             field=field, value=str(path), problem="is empty", remedy=f"write the key into {path}"
         )
-    raise InvalidValueError(field=field, value=str(path), problem="does not hold a key")
+    raise InvalidValueError(field=field, value=str(path), problem="does not contain a valid key")

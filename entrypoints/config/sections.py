@@ -36,13 +36,13 @@ class C6Config:
     budget_bytes: int | None = field(
         default=None,
         validator=validators.optional(integer(0)),
-        metadata=doc("How large the cache may grow; by default half of its disk.", 50_000_000_000),
+        metadata=doc("Maximum size of the cache. Default: half of its disk.", 50_000_000_000),
     )
     free_space_reserve_bytes: int | None = field(
         default=None,
         validator=validators.optional(integer(0)),
         metadata=doc(
-            "What stays free on the disk, whatever the budget says; by default a twentieth of it.",
+            "Space to keep free on the disk, independent of the budget. Default: 5 % of the disk.",
             5_000_000_000,
         ),
     )
@@ -58,91 +58,91 @@ class C11Config:
     satellite_provider_url: str | None = field(
         default=None,
         metadata=doc(
-            "Where the provider is: `https://host`; plain http for this machine only.",
+            "Address of the provider: `https://host`. Plain http is allowed only for this machine.",
             "https://imagery.example",
         ),
     )
     service_api_key: ts.Secret[str] | None = field(
         default=None,
         converter=to_secret,
-        metadata=doc(
-            "The key for the provider; from the environment, or better from `service_api_key_file`."
-        ),
+        metadata=doc("API key for the provider. Prefer `service_api_key_file`."),
     )
     service_api_key_file: Path | None = field(
         default=None,
         metadata=doc(
-            "A file that holds the key and that nobody else may read (mode 0600).",
+            "File that contains the API key; only its owner may read it (mode 0600).",
             "/home/me/.config/tileferry/key",
         ),
     )
     ca_file: Path | None = field(
         default=None,
-        metadata=doc(
-            "Certificates of a private authority, in PEM form.", "/etc/ssl/imagery-ca.pem"
-        ),
+        metadata=doc("CA certificates of a private authority (PEM).", "/etc/ssl/imagery-ca.pem"),
     )
     source: str | None = field(
         default=None,
         validator=validators.optional(source_name),
         metadata=doc(
-            "The name of the provider's tiles in the cache; by default `satellite`, and for a "
-            "plain tile server `xyz-` and its host.",
+            "Source name of the provider's tiles in the cache. Default: `satellite`, or "
+            "`xyz-HOST` for a plain tile server.",
             PROVIDER_SOURCE,
         ),
     )
     http_timeout_s: float = field(
         default=10.0,
         validator=number(0.001, 3600),
-        metadata=doc("How long to wait for a connection, and between two pieces of an answer."),
+        metadata=doc("Timeout for connecting, and between two chunks of a response."),
     )
     response_deadline_s: float = field(
         default=120.0,
         validator=number(0.001, 3600),
-        metadata=doc("How long one answer may take in all."),
+        metadata=doc("Maximum total duration of one response."),
     )
     max_5xx_retries: int = field(
         default=4,
         validator=integer(0, 100),
-        metadata=doc("How often a listing or a tile is asked for again when the provider fails."),
+        metadata=doc("Maximum retries of a listing or tile request when the provider fails."),
     )
     max_retry_after_s: float = field(
         default=300.0,
         validator=number(0, 86_400),
-        metadata=doc("No wait that the provider asks for is longer than this."),
+        metadata=doc("Maximum wait that the provider can request with Retry-After."),
     )
     max_concurrent_requests: int = field(
-        default=8, validator=integer(1, 64), metadata=doc("How many tiles are fetched at a time.")
+        default=8, validator=integer(1, 64), metadata=doc("Maximum concurrent tile requests.")
     )
     max_tile_bytes: int = field(
         default=16 * 1024 * 1024,
         validator=integer(1, TILE_BYTES_MAX),
-        metadata=doc("What is larger is not taken for a tile."),
+        metadata=doc("Maximum size of a tile."),
     )
     min_resolution_m_per_px: float = field(
         default=0.5,
         validator=above_zero,
-        metadata=doc("Tiles with fewer meters to a pixel than this are refused."),
+        metadata=doc("Refuse imagery finer than this (m/px)."),
     )
     max_resolution_m_per_px: float | None = field(
         default=None,
         validator=validators.optional(above_zero),
-        metadata=doc("Tiles with more than this are refused as too coarse; by default none.", 2.0),
+        metadata=doc("Refuse imagery coarser than this (m/px). Default: no limit.", 2.0),
     )
     max_in_call_retries: int = field(
         default=3,
         validator=integer(0, 100),
-        metadata=doc("How often one upload command tries again what the provider rejected."),
+        metadata=doc("Maximum retries of rejected tiles within one upload command."),
     )
     max_per_tile_attempts: int = field(
         default=5,
         validator=integer(1, 1_000),
-        metadata=doc("How often a tile may be rejected in its life before a human has to decide."),
+        metadata=doc(
+            "Rejections of a tile, over all uploads, before it is given up for an operator."
+        ),
     )
     backoff_base_s: float = field(
         default=2.0,
         validator=number(0, 3_600),
-        metadata=doc("The n-th retry of an upload waits this to the power of n."),
+        metadata=doc(
+            "Base of the upload backoff: the n-th retry waits this value to the power of n."
+        ),
     )
     backoff_cap_s: float = field(
         default=60.0,
@@ -152,30 +152,30 @@ class C11Config:
     flight_record_file: Path | None = field(
         default=None,
         metadata=doc(
-            "What says where the aircraft is; only `on_ground` opens an upload.",
+            "File with the aircraft's state; uploads are allowed only when it is `on_ground`.",
             "/media/card/flight.json",
         ),
     )
     upload_batch_tiles: int = field(
         default=100,
         validator=integer(1, BATCH_TILES_MAX),
-        metadata=doc("How many tiles one request of an upload has at most."),
+        metadata=doc("Maximum tiles per upload request."),
     )
     upload_batch_bytes: int = field(
         default=16 * 1024 * 1024,
         validator=integer(1),
-        metadata=doc("And how many bytes, unless one tile is larger."),
+        metadata=doc("Maximum bytes per upload request, unless a single tile is larger."),
     )
     disable_retry_decorator: bool = field(
         default=False,
         metadata=doc(
-            "For debugging: an upload makes one pass, counts no rejection and gives nothing up."
+            "For debugging: upload in one pass, without retries, rejection counts or giveups."
         ),
     )
     stop_grace_s: float = field(
         default=10.0,
         validator=number(0, 3600),
-        metadata=doc("How long a command that is told to stop may take to make safe what it has."),
+        metadata=doc("Time that a stopped command has to save its work."),
     )
 
     def __attrs_post_init__(self) -> None:
@@ -189,48 +189,46 @@ class WorkerConfig:
     lease_s: float = field(
         default=60.0,
         validator=number(0.1, 86_400),
-        metadata=doc("How long a run stays with a worker that is not heard of."),
+        metadata=doc("Time without a heartbeat after which a worker loses its run."),
     )
     batch: int = field(
         default=1,
         validator=integer(1, 1_000),
-        metadata=doc(
-            "How many runs a worker takes at a time; more than one is for many short runs."
-        ),
+        metadata=doc("Runs that a worker claims at once; use more than one for many short runs."),
     )
     poll_s: float = field(
         default=1.0,
         validator=number(0.01, 3_600),
-        metadata=doc("How often to look for runs that nobody has announced."),
+        metadata=doc("Interval of polling for runs that were not announced."),
     )
     sweep_s: float = field(
         default=5.0,
         validator=number(0.01, 3_600),
         metadata=doc(
-            "How often to look for runs whose worker has gone, and for partitions to try again."
+            "Interval of sweeps for runs with an expired lease and partitions due for a retry."
         ),
     )
     drain_s: float = field(
         default=30.0,
         validator=number(0, 86_400),
         metadata=doc(
-            "How long a worker that is told to stop may go on with its run before it gives it back."
+            "Time that a stopped worker has to finish its run before returning it to the queue."
         ),
     )
     readiness_file: Path | None = field(
         default=None,
         metadata=doc(
-            "Is there while the worker takes runs.",
+            "File that exists while the worker accepts runs.",
             "/run/tileferry/ready",
         ),
     )
     max_attempts: int = field(
-        default=8, validator=integer(1, 1_000), metadata=doc("How often a run is tried in all.")
+        default=8, validator=integer(1, 1_000), metadata=doc("Maximum attempts per run.")
     )
     initial_backoff_s: float = field(
         default=60.0,
         validator=number(0, 86_400),
-        metadata=doc("How long a run waits before it is tried for the second time."),
+        metadata=doc("Wait before the first retry of a run."),
     )
     max_backoff_s: float = field(
         default=3_600.0,
@@ -240,12 +238,12 @@ class WorkerConfig:
     backoff_multiplier: float = field(
         default=2.0,
         validator=number(1, 100),
-        metadata=doc("How much longer each wait is than the one before."),
+        metadata=doc("Factor by which each wait grows."),
     )
     max_rescues: int = field(
         default=5,
         validator=integer(0, 1_000),
-        metadata=doc("How many workers a run may lose before it is put aside as what kills them."),
+        metadata=doc("Rescues of a run before it is given up as the cause of the worker crashes."),
     )
 
     def __attrs_post_init__(self) -> None:
@@ -258,34 +256,32 @@ class PartitionsConfig:
 
     raw_root: Path = field(
         factory=lambda: _data_path("raw"),
-        metadata=doc(
-            "The folder of raw partitions; workers on several machines need a shared one."
-        ),
+        metadata=doc("Folder of the raw partitions; workers on several machines must share it."),
     )
     max_attempts: int = field(
         default=4,
         validator=integer(1, 1_000),
-        metadata=doc(
-            "How often the validator may reject a partition before only an operator tries it again."
-        ),
+        metadata=doc("Rejections of a partition after which only an operator can retry it."),
     )
     max_age_days: float | None = field(
         default=None,
         validator=validators.optional(number(0.001, DURATION_MAX.days)),
-        metadata=doc("After so long a failed partition is not tried again by itself.", 14),
+        metadata=doc("Age after which a failed partition is no longer retried automatically.", 14),
     )
     max_missing_share: float = field(
         default=0.0,
         validator=number(0, 1),
-        metadata=doc("Of the tiles that the provider listed, how many may then not be there."),
+        metadata=doc("Maximum share of listed tiles that are missing."),
     )
     max_rejected_share: float = field(
-        default=0.0, validator=number(0, 1), metadata=doc("How many the gates may turn down.")
+        default=0.0,
+        validator=number(0, 1),
+        metadata=doc("Maximum share of tiles that the quality gates reject."),
     )
     max_downgraded_share: float = field(
         default=0.1,
         validator=number(0, 1),
-        metadata=doc("How many may be older than their sector likes."),
+        metadata=doc("Maximum share of tiles older than the sector's freshness limit."),
     )
 
 
@@ -304,28 +300,26 @@ class AuditConfig:
     sinks: list[SinkName] = field(
         factory=lambda: [SinkName.POSTGRES],
         metadata=doc(
-            "Where events go. Only what is in Postgres can be verified, replayed and added up."
+            "Sinks of audit events; only those in Postgres can be verified, replayed and counted."
         ),
     )
     jsonl_path: Path = field(
-        factory=lambda: _data_path("audit.jsonl"), metadata=doc("The file of the sink `jsonl`.")
+        factory=lambda: _data_path("audit.jsonl"), metadata=doc("File of the `jsonl` sink.")
     )
     fail_closed: bool = field(
         default=False,
-        metadata=doc("Whether an operation stops when a sink does not take its events."),
+        metadata=doc("Fail an operation when a sink does not accept its events."),
     )
     alert_retries_per_minute: float | None = field(
         default=None,
-        metadata=doc(
-            "Where `audit stats` raises its alert; `retry.<CATEGORY>` may have another value.", 10
-        ),
+        metadata=doc("Alert threshold of `audit stats`; `retry.<CATEGORY>` can override it.", 10),
     )
 
     @sinks.validator
     def _check_sinks(self, _attribute: object, value: list[SinkName]) -> None:
         if not value:
             raise InvalidValueError(
-                field="audit.sinks", value=value, problem="must name one place at least"
+                field="audit.sinks", value=value, problem="must name at least one sink"
             )
 
 
@@ -342,9 +336,9 @@ class LogConfig:
 
     file: Path = field(
         factory=lambda: user_log_path(APP) / "tileferry.jsonl",
-        metadata=doc("Where records go, one JSON object a line."),
+        metadata=doc("Log file, one JSON object per line."),
     )
-    level: LogLevel = field(default=LogLevel.INFO, metadata=doc("The least that is written."))
+    level: LogLevel = field(default=LogLevel.INFO, metadata=doc("Minimum level to write."))
 
 
 @frozen(kw_only=True)
@@ -355,18 +349,18 @@ class Config:
         default=None,
         converter=to_secret,
         metadata=doc(
-            "`postgresql://user:password@host:port/database`; by default a server of its own."
+            "`postgresql://user:password@host:port/database`. Default: an embedded server."
         ),
     )
     data_dir: Path = field(
         factory=lambda: _data_path("postgres"),
-        metadata=doc("Where the embedded server keeps its data."),
+        metadata=doc("Data folder of the embedded server."),
     )
     c11: C11Config = field(factory=C11Config)
     xyz: XyzConfig = field(factory=XyzConfig)
     c6: C6Config = field(factory=C6Config)
     retry: RetryConfig = field(
-        factory=RetryConfig, metadata=doc("What a deployment changes about the retry policies.")
+        factory=RetryConfig, metadata=doc("Overrides of the retry policies.")
     )
     worker: WorkerConfig = field(factory=WorkerConfig)
     partitions: PartitionsConfig = field(factory=PartitionsConfig)
@@ -375,9 +369,7 @@ class Config:
     areas: dict[str, str] = field(
         factory=dict,
         validator=check_areas,
-        metadata=doc(
-            "Names for areas that are asked for often, each a box `W,S,E,N`: `--area NAME`."
-        ),
+        metadata=doc("Named areas for `--area NAME`, each a box `W,S,E,N`."),
     )
 
     @property

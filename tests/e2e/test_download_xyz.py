@@ -237,7 +237,7 @@ def test_xyz_and_provider_url_together_are_rejected(operator: XyzOperator) -> No
     operator.settings["TILEFERRY_C11_SATELLITE_PROVIDER_URL"] = "https://provider.example"
     ran = operator.run_in_process("coverage", *XYZ_AREA)
     assert ran.code == 2
-    assert "xyz.url_template: is set, and so is c11.satellite_provider_url" in ran.err
+    assert "xyz.url_template: cannot be combined with c11.satellite_provider_url" in ran.err
 
 
 def test_upload_to_xyz_server_is_rejected(
@@ -245,7 +245,7 @@ def test_upload_to_xyz_server_is_rejected(
 ) -> None:
     ran = operator.run_in_process("upload", "--flight", "F1", "--on-ground", "--json")
     assert ran.code == 4, ran.err
-    assert "it serves pictures and takes none" in ran.json["error"]["message"]
+    assert "a tile server does not accept uploads" in ran.json["error"]["message"]
     assert ran.json["error"]["type"] == "NotPermittedError"
     assert reference_provider.requests == []
     for name, value in operator.environment.items():
@@ -272,12 +272,15 @@ def test_doctor_checks_xyz_server(
     host = operator.provider_url.removeprefix("http://")
     found = operator.run_in_process("doctor", "--json")
     assert found.code == 0, found.out
-    assert find_doctor_finding(operator, "key")["found"] == "the tile server needs none"
-    assert find_doctor_finding(operator, "provider")["found"] == f"{host} answers with a picture"
+    assert find_doctor_finding(operator, "key")["found"] == "not needed by the tile server"
+    assert (
+        find_doctor_finding(operator, "provider")["found"]
+        == f"{host} is reachable and serves images"
+    )
     reference_provider.set_faults({"fault": "404", "tile": "0/0/0"})
     assert (
         find_doctor_finding(operator, "provider")["found"]
-        == f"{host} answers, and has no tile 0/0/0"
+        == f"{host} is reachable; it has no tile 0/0/0"
     )
     reference_provider.set_faults({"fault": "503", "tile": "0/0/0"})
     assert find_doctor_finding(operator, "provider")["verdict"] == "failed"

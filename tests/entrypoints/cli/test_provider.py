@@ -135,7 +135,7 @@ def test_key_is_read_from_private_file_only(tmp_path: Path) -> None:
     file.chmod(0o640)
     refused = run_provider("serve", "--api-key-file", str(file))
     assert refused.code == 2
-    assert "is open to others (mode 640)" in refused.err
+    assert "can be read by other users (mode 640)" in refused.err
     assert "chmod 600" in refused.err
     assert "key-of-a-file" not in refused.err
 

@@ -72,7 +72,7 @@ def test_tilde_in_paths_is_expanded(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 def test_home_of_unknown_user_is_rejected(tmp_path: Path) -> None:
     file = tmp_path / "tileferry.toml"
     file.write_text("[tileferry.log]\nfile = '~no-such-user/log'\n")
-    with pytest.raises(InvalidValueError, match=r"log\.file: cannot be read .*~no-such-user/log"):
+    with pytest.raises(InvalidValueError, match=r"log\.file: cannot be read: .*~no-such-user/log"):
         load_config(file)
 
 
@@ -89,7 +89,7 @@ def test_database_url_is_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (
             "[tileferry.c6]\nbudget_bytes = 'lots'\n",
-            "c6.budget_bytes: cannot be read as what it should be (got 'lots')",
+            "c6.budget_bytes: cannot be read: wrong type or format (got 'lots')",
         ),
         ("[tileferry.c6]\nbudget_bytes = -1\n", "c6.budget_bytes: must be a whole number"),
         (
@@ -125,7 +125,10 @@ def test_database_url_is_secret(monkeypatch: pytest.MonkeyPatch) -> None:
             "[tileferry.worker]\nmax_backoff_s = 60\ninitial_backoff_s = 600\n",
             "worker.max_backoff_s: is below initial_backoff_s, 600 (got 60.0)",
         ),
-        ("[tileferry.areas]\nx = '1,2'\n", "areas.x: is no box: is not of the form W,S,E,N (got"),
+        (
+            "[tileferry.areas]\nx = '1,2'\n",
+            "areas.x: is not a valid box: is not of the form W,S,E,N (got",
+        ),
         (
             "[tileferry.c6]\nbudget_byte = 1\n",
             "c6.budget_byte: is not a setting (got 'budget_byte'); did you mean budget_bytes? c6",
@@ -136,15 +139,15 @@ def test_database_url_is_secret(monkeypatch: pytest.MonkeyPatch) -> None:
         ("[tileferry]\ndata_dir.x = 1\n", "data_dir"),
         ("[tileferry.retry.KV_GOT]\nmax_delay = 1\n", "did you mean KV_GET? retry has NATS_"),
         ("[tileferry.retry.KV_GET]\nmax_dely = 1\n", "did you mean max_delay? retry.KV_GET has"),
-        ("[c11]\nsource = 'x'\n", "nothing reads it; write [tileferry.c11]"),
-        ("[c1]\nsource = 'x'\n", "nothing reads it; write [tileferry.c11]"),
-        ("[areas]\nx = '1,2,3,4'\n", "nothing reads it; write [tileferry.areas]"),
-        ("[tilefery.c11]\nsource = 'x'\n", "nothing reads it; write [tileferry.c11]"),
+        ("[c11]\nsource = 'x'\n", "but is not read; write [tileferry.c11]"),
+        ("[c1]\nsource = 'x'\n", "but is not read; write [tileferry.c11]"),
+        ("[areas]\nx = '1,2,3,4'\n", "but is not read; write [tileferry.areas]"),
+        ("[tilefery.c11]\nsource = 'x'\n", "but is not read; write [tileferry.c11]"),
         ("[tilefery]\ndata_dir = 'x'\n", "[tilefery]: is in "),
-        ("[tilefery]\ndata_dir = 'x'\n", "nothing reads it; write [tileferry]"),
-        ("[zzz]\n", "nothing reads it; the tables are [tileferry.c11], [tileferry.xyz], "),
+        ("[tilefery]\ndata_dir = 'x'\n", "but is not read; write [tileferry]"),
+        ("[zzz]\n", "but is not read; the tables are [tileferry.c11], [tileferry.xyz], "),
         ("data_dir = '/a'\n[tileferry.c11]\n", "data_dir: is in "),
-        ("data_dir = '/a'\n[tileferry.c11]\n", "write it below [tileferry], or below the table"),
+        ("data_dir = '/a'\n[tileferry.c11]\n", "move it into [tileferry] or the table"),
     ],
 )
 def test_invalid_setting_is_rejected_by_name(tmp_path: Path, text: str, problem: str) -> None:
@@ -236,7 +239,7 @@ def test_secret_quoted_in_library_error_is_redacted() -> None:
         quoted = f"Could not convert value {given} for option 'database_url' from loader: no"
         error = explain_invalid_setting(quoted, Config, "correct it")
         assert str(error) == (
-            "database_url: cannot be read as what it should be (got '***'); correct it"
+            "database_url: cannot be read: wrong type or format (got '***'); correct it"
         )
     odd = explain_invalid_setting(
         "Could not convert value Odd(1) for option 'c6.budget_bytes'", Config, ""
@@ -249,7 +252,9 @@ def test_key_in_world_readable_config_is_rejected_and_not_shown(tmp_path: Path) 
     file = tmp_path / "tileferry.toml"
     file.write_text("[tileferry.c11]\nservice_api_key = 'canary'\n")
     file.chmod(0o640)
-    with pytest.raises(InvalidValueError, match=r"open to others \(mode 640\)") as refused:
+    with pytest.raises(
+        InvalidValueError, match=r"which other users can read \(mode 640\)"
+    ) as refused:
         load_config(file)
     assert refused.value.field == "c11.service_api_key"
     assert "canary" not in str(refused.value)

@@ -26,7 +26,7 @@ def test_trailing_newline_is_stripped_from_key(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"k" * 4_097, b"\xff"])
 def test_oversized_or_undecodable_key_is_rejected(tmp_path: Path, content: bytes) -> None:
-    with pytest.raises(InvalidValueError, match="does not hold a key"):
+    with pytest.raises(InvalidValueError, match="does not contain a valid key"):
         read_key(write_private_file(tmp_path, content))
 
 
@@ -38,5 +38,5 @@ def test_empty_key_file_is_rejected_with_remedy(tmp_path: Path, content: bytes) 
 
 
 def test_endless_device_is_not_read_as_key() -> None:
-    with pytest.raises(InvalidValueError, match="is open to others"):
+    with pytest.raises(InvalidValueError, match="can be read by other users"):
         read_key(Path("/dev/zero"))

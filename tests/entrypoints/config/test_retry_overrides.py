@@ -89,7 +89,7 @@ def test_environment_overrides_file(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         ("audit]\nalert_retries_per_minute = inf", "audit.alert_retries_per_minute: must be"),
         ("audit]\nsinks = ['kafka']", "audit.sinks: cannot be read"),
-        ("audit]\nsinks = []", "audit.sinks: must name one place at least"),
+        ("audit]\nsinks = []", "audit.sinks: must name at least one sink"),
         ("audit]\nfail_closed = 'maybe'", "audit.fail_closed: cannot be read"),
     ],
 )

@@ -72,7 +72,7 @@ def test_provider_is_used_without_xyz_server(tmp_path: Path) -> None:
 
 def test_xyz_server_has_attribution_and_rate_limit(tmp_path: Path) -> None:
     config = load_text(tmp_path, SERVER)
-    assert format_credits(config) == "Pictures: © Example, CC-BY-4.0"
+    assert format_credits(config) == "Imagery: © Example, CC-BY-4.0"
     assert get_max_requests_per_s(config) == 5.0
     assert needs_key(config)
     assert not needs_key(load_text(tmp_path, SERVER.replace("?key={api_key}", "")))
@@ -124,7 +124,7 @@ def test_key_is_required_only_if_template_uses_it(
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ('url_template = "https://{s}.example.org/{z}/{x}/{y}"', "placeholder that is not known"),
+        ('url_template = "https://{s}.example.org/{z}/{x}/{y}"', "unknown placeholder"),
         ('imagery_date = "2026-5-1"', "is not a date"),
         ("max_requests_per_second = 0", "from 0.01 to 100"),
         ("max_tiles_per_download = 0", "from 1 to"),
