@@ -1,4 +1,4 @@
-"""The use cases, and the ports they need."""
+"""The use cases and their ports."""
 
 from tileferry.application.audit import AuditTrail
 from tileferry.application.cache.budget import CacheBudget

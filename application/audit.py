@@ -1,4 +1,4 @@
-"""The audit trail: every event to every sink, and no failure of a sink goes unnoticed."""
+"""The audit trail: writes every event to every sink, counts sink failures, and builds events."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -40,27 +40,27 @@ from tileferry.domain.validation import is_unicode
 
 @define(kw_only=True)
 class AuditTrail:
-    """Hands events to several sinks.
+    """Writes events to several sinks.
 
-    A sink that fails does not keep an event from the others. It is counted and logged; with
-    ``fail_closed`` the caller gets an ``AuditError`` as well, and does not go on.
+    A failing sink does not affect the others. Its failure is counted and logged; with
+    ``fail_closed`` the caller also gets an ``AuditError`` and stops.
     """
 
     logger: Logger
     sinks: Sequence[AuditSink] = ()
     fail_closed: bool = False
     failures: Counter[str] = field(factory=Counter, init=False)
-    """Events that a sink did not take, by its name."""
+    """The number of failed events by sink name."""
 
     def emit(self, *events: AuditEvent, written_to: AuditSink | None = None) -> None:
-        """Hand over events; ``written_to`` has them already, by the transaction they belong to."""
+        """Write events; skip ``written_to``, whose transaction has already written them."""
         refusals: list[AuditError] = []
         for sink in self.sinks:
             if sink is written_to:
                 continue
             try:
                 sink.emit(events)
-            except Exception as error:  # noqa: BLE001  # whatever it is, the others get the event
+            except Exception as error:  # noqa: BLE001  # the other sinks get the event in any case
                 refusals.append(self._record_refusal(sink, events, error))
         if refusals and self.fail_closed:
             raise refusals[0]
@@ -84,7 +84,7 @@ class AuditTrail:
 
 
 def _to_label(value: Any) -> Any:
-    """Bring a label into a form that can be written: it must not stand in the way of the work."""
+    """Convert a label to a form that can be written, so that it cannot block the work."""
     return value if value is None or is_unicode(value) else quote_value(value)
 
 
@@ -93,7 +93,7 @@ def _to_name(value: Any) -> str:
 
 
 def _to_context(value: Any) -> Any:
-    """Replace what cannot be written by how it shows itself, for the same reason."""
+    """Replace a value that cannot be written by a quoted form, for the same reason."""
     if value is None:
         return None
     try:
@@ -105,10 +105,10 @@ def _to_context(value: Any) -> Any:
 
 @frozen(kw_only=True)
 class CallContext:
-    """What all events of one call have in common.
+    """The common fields of all events of one call.
 
-    What a caller gives here is for people who look back. None of it can make an event impossible:
-    by the time it is written the work is done, and an error would hide that.
+    The caller's values are for later inspection. None of them may prevent an event: the work is
+    done when the event is written, and an error would hide its result.
     """
 
     category: str = field(converter=_to_name)
@@ -156,7 +156,7 @@ class CallContext:
     def build_idempotency_event(
         self, key: str, action: IdempotencyAction, clock: Clock
     ) -> IdempotencyUsed:
-        """Return the event of a stored result that was given back, or of a new one."""
+        """Return the event of a stored result that was returned, or of a new one."""
         return IdempotencyUsed(**self._common_fields(clock), idempotency_key=key, action=action)
 
     def _common_fields(self, clock: Clock) -> dict[str, Any]:
@@ -174,14 +174,14 @@ class CallContext:
 def report_retry(
     event: RetryAttempted | RetryExhausted, progress: ProgressListener, logger: Logger
 ) -> None:
-    """Report a wait to a listener, which may be called from any thread.
+    """Report a wait to a listener; may be called from any thread.
 
-    An error of the listener is logged and ignored: it must not decide how a call ends.
+    An error of the listener is logged and ignored: it must not change the outcome of a call.
     """
     if isinstance(event, RetryExhausted):
         return
     record = event.decision_record
-    assert isinstance(record.decision, RetryAt)  # noqa: S101  # else it is exhausted
+    assert isinstance(record.decision, RetryAt)  # noqa: S101  # a giveup has no wait
     try:
         progress(
             RetryScheduled(
@@ -195,8 +195,8 @@ def report_retry(
                 delay_s=event.delay_seconds,
             )
         )
-    except Exception as error:  # noqa: BLE001  # as the docstring says
-        logger.error(  # noqa: TRY400  # the message says it all
+    except Exception as error:  # noqa: BLE001  # see the docstring
+        logger.error(  # noqa: TRY400  # the message is complete
             "progress listener failed: %s",
             format_error(error),
             extra={"kind": "progress.listener_failed"},
@@ -206,7 +206,7 @@ def report_retry(
 def build_giveup_event(
     tile_id: str, flight_id: str, attempts: int, reason: str | None, *, clock: Clock
 ) -> TileGivenUp:
-    """Return the event of a tile that is left to a human."""
+    """Return the event of a tile that was given up."""
     return TileGivenUp(
         timestamp=_read_time(clock),
         correlation_id=flight_id,
@@ -218,7 +218,7 @@ def build_giveup_event(
 
 
 def _read_time(clock: Clock) -> datetime:
-    """Return the time; a clock that shows a time before all calendars is at its beginning."""
+    """Return the time; a time before the calendar's range becomes its first moment."""
     try:
         return datetime.fromtimestamp(clock.now(), UTC)
     except (ValueError, OverflowError, OSError):
@@ -233,7 +233,7 @@ def build_run_event(change: Change[Run], by: str | None) -> StateChanged:
 
 
 def build_partition_event(change: Change[Partition], by: str | None) -> StateChanged:
-    """Return the event of a partition's change; it is found by its run as well."""
+    """Return the event of a partition's change; it can also be found by its run."""
     return StateChanged.from_change(
         change, correlation_id=change.after.last_run_id, additional_context=_actor_context(by)
     )
@@ -242,7 +242,7 @@ def build_partition_event(change: Change[Partition], by: str | None) -> StateCha
 def build_unit_events(
     runs: Sequence[Change[Run]], partitions: Sequence[Change[Partition]], by: str | None
 ) -> list[StateChanged]:
-    """Return the events of one unit: what became of runs, then what that made of partitions."""
+    """Return the events of one unit: changes of runs first, then those of partitions."""
     return [
         *(build_run_event(change, by) for change in runs),
         *(build_partition_event(change, by) for change in partitions),

@@ -1,8 +1,7 @@
-"""Reading the audit log: its newest entries, a stretch of time, one subject, and whether it holds.
+"""Read the audit log: newest entries, a time range, one subject, and verification of the chain.
 
-What is held in memory is a page of the log, or what was asked for: so many of the newest entries,
-or all about one subject. A page that cannot be read is read again, as the policy of
-REPLAY_VALIDATION says.
+Memory holds one page of the log, or the requested entries: the newest ones, or all of one subject.
+A page that cannot be read is retried by the REPLAY_VALIDATION policy.
 """
 
 from collections import deque
@@ -47,7 +46,7 @@ from tileferry.domain.text import format_error
 
 PAGE = 1_000
 CLOCK_SKEW = timedelta(hours=1)
-"""Entries stand in the order they were written in; writers' clocks may differ by this much."""
+"""Entries are in write order; the writers' clocks may differ by this much."""
 _DAMAGE_SHOWN_MAX = 20
 _SEQUENCE_DIGITS_MAX = 18
 Result = TypeVar("Result")
@@ -56,7 +55,7 @@ EventFilter = Callable[[AuditEvent], bool]
 
 @frozen(kw_only=True)
 class DecodedEntry:
-    """An entry with the event in it, or why there is none."""
+    """An entry with its event, or the reason why it cannot be decoded."""
 
     entry: ChainEntry
     event: AuditEvent | None
@@ -64,7 +63,7 @@ class DecodedEntry:
 
     @classmethod
     def from_entry(cls, entry: ChainEntry) -> "DecodedEntry":
-        """Read the event of an entry."""
+        """Decode the event of an entry."""
         try:
             return cls(entry=entry, event=event_from_bytes(entry.body))
         except InvalidValueError as error:
@@ -72,33 +71,33 @@ class DecodedEntry:
 
     @property
     def record(self) -> DecisionRecord | None:
-        """The retry decision that it tells of, if it does."""
+        """The retry decision of the event, if it has one."""
         record: DecisionRecord | None = getattr(self.event, "decision_record", None)
         return record
 
     @property
     def difference(self) -> DecisionDifference | UnreplayableDecision | None:
-        """What replaying its decision found, unless that is the same decision."""
+        """How the replayed decision differs; ``None`` if it is the same."""
         return None if self.record is None else replay_decision(self.record)
 
 
 @define
 class AuditVerification:
-    """What became of a verification."""
+    """The result of a verification."""
 
     chain: ChainReport
     broken_at: int | None = None
-    """The sequence number of the first entry that is not sound, as it is stored."""
+    """The sequence number of the first invalid entry, as stored."""
     unreadable: int = 0
-    """Entries of the sound part that hold no event this version can read."""
+    """The number of valid entries whose event this version cannot decode."""
     damage: list[DecodedEntry] = field(factory=list)
-    """The first of them."""
+    """The first undecodable entries."""
     misfiled: list[int] = field(factory=list)
-    """Sound entries that are found by something they do not say; the first of them."""
+    """The first valid entries that are indexed under a value they do not contain."""
 
     @property
     def intact(self) -> bool:
-        """Whether all entries are sound and can be read."""
+        """Whether all entries are valid and can be decoded."""
         return self.chain.intact and not (self.unreadable or self.misfiled)
 
 
@@ -109,11 +108,11 @@ class AuditReader:
     log: AuditLog
     retries: RetryManager
     false_copies: Callable[[], Iterable[int]] | None = None
-    """Yields the numbers of entries that the log would find by something they do not say."""
+    """Yields the numbers of entries that are indexed under a value they do not contain."""
     progress: ProgressListener = NULL_LISTENER
 
     def iter_entries(self, *, after: int = 0) -> Iterator[ChainEntry]:
-        """Yield the entries beyond a sequence number."""
+        """Yield the entries after a sequence number."""
         while page := self._read_page(after, PAGE):
             yield from page
             if len(page) < PAGE or page[-1].sequence <= after:
@@ -123,10 +122,10 @@ class AuditReader:
     def read_newest(
         self, count: int, wanted: EventFilter | None = None, *, holding: Sequence[str] = ()
     ) -> Sequence[DecodedEntry]:
-        """Return the last ``count`` entries, or the last ones that are wanted, oldest first.
+        """Return the last ``count`` entries that match ``wanted``, oldest first.
 
-        What cannot be read is shown to who wants everything. Entries without a value of
-        ``holding`` are passed over unread.
+        Undecodable entries are included only without a filter. Entries that lack a value of
+        ``holding`` are skipped without decoding.
         """
         found: deque[DecodedEntry] = deque()
         end, size = self._read_head().sequence, max(count, PAGE)
@@ -144,9 +143,9 @@ class AuditReader:
     def read_since(
         self, moment: datetime | None, *, holding: Sequence[str] = ()
     ) -> Iterator[DecodedEntry]:
-        """Yield the entries from a moment on; some that are a little older come along.
+        """Yield the entries from a moment on; slightly older entries may be included.
 
-        Entries without a value of ``holding`` are passed over unread.
+        Entries that lack a value of ``holding`` are skipped without decoding.
         """
         start = 0 if moment is None else self._find_position(moment - CLOCK_SKEW)
         return map(
@@ -165,7 +164,7 @@ class AuditReader:
         )
 
     def verify(self, noted: ChainHead | None = None) -> AuditVerification:
-        """Walk the whole chain. It must pass ``noted``, and end at the head that the log claims."""
+        """Verify the whole chain. It must contain ``noted`` and end at the log's recorded head."""
         result = AuditVerification(ChainReport(checked=0, head=GENESIS))
         claimed, last = GENESIS, 0
 
@@ -173,7 +172,7 @@ class AuditReader:
             nonlocal claimed
             yield from self.iter_entries()
             claimed = self._read_head()
-            # What was appended since the last page was read.
+            # Entries that were appended after the last page was read.
             yield from _take_up_to(claimed.sequence, self.iter_entries(after=last))
 
         def watched() -> Iterator[ChainEntry]:
@@ -181,7 +180,7 @@ class AuditReader:
             for entry in all_there_is():
                 last = entry.sequence
                 yield entry
-                # Only a sound entry is followed by a request for the next.
+                # The chain check requests the next entry only after a valid one.
                 _note_unreadable(result, entry)
 
         walked = verify_chain(watched(), expected_head=noted)
@@ -193,7 +192,7 @@ class AuditReader:
         return result
 
     def _find_position(self, moment: datetime) -> int:
-        """Return a sequence number up to which all entries are older, by halving the log."""
+        """Return a sequence number up to which all entries are older, by binary search."""
         low, high = 0, self._read_head().sequence
         while high - low > PAGE:
             middle = (low + high) // 2
@@ -205,7 +204,7 @@ class AuditReader:
         return low
 
     def _iter_times(self, *, after: int) -> Iterator[datetime]:
-        # One row tells the time, unless somebody spoiled it; then a neighbour does.
+        # One row gives the time, unless it is damaged; then a following row does.
         entries = chain(self._read_page(after, 1), self.iter_entries(after=after + 1))
         events = (DecodedEntry.from_entry(entry).event for entry in entries)
         return (event.timestamp for event in events if event is not None)
@@ -259,6 +258,6 @@ def _note_unreadable(result: AuditVerification, entry: ChainEntry) -> None:
 
 
 def _filter_by_values(values: Sequence[str], entries: Iterator[ChainEntry]) -> Iterator[ChainEntry]:
-    """Yield the entries whose bodies have all of these values, which are plain, somewhere."""
+    """Yield the entries whose bodies contain all values; the values need no JSON escaping."""
     marks = [f'"{value}"'.encode() for value in values]
     return (entry for entry in entries if all(mark in entry.body for mark in marks))

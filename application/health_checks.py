@@ -1,4 +1,4 @@
-"""Looking at an installation, one thing after the other."""
+"""Run the health checks of an installation in order."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -10,16 +10,16 @@ from tileferry.domain.health import CheckResult, CheckStatus, from_error, skippe
 
 @frozen(kw_only=True)
 class HealthCheck:
-    """One look; what it needs must have been found before it."""
+    """One check; it is skipped if the check that it needs has failed."""
 
     subject: str
     look: Callable[[], Iterable[CheckResult]]
     needs: str | None = None
-    """The subject of another check, without which there is nothing to see."""
+    """The subject of another check; if that fails, this one is skipped."""
 
 
 def run_checks(checks: Iterable[HealthCheck]) -> Iterator[CheckResult]:
-    """Yield what is found, as it is found. An error is a finding too, and ends nothing."""
+    """Yield each result as it is found. An error is a result too and does not stop the checks."""
     failed: set[str] = set()
     for check in checks:
         if check.needs is not None and check.needs in failed:

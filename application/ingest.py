@@ -1,4 +1,4 @@
-"""Taking in what a flight captured: each good tile becomes pending, once; the rest is named."""
+"""Ingest the captures of a flight: store each valid tile once as pending; report the others."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -42,23 +42,23 @@ class RefusedFile:
 
 @frozen(kw_only=True)
 class IngestReport:
-    """What became of a folder."""
+    """The result of an ingest."""
 
     flight_id: str
     tiles_ingested: int
     tiles_unchanged: int
-    """In the cache already, to the byte."""
+    """Already in the cache with the same bytes."""
     files_refused: int
     refused: tuple[RefusedFile, ...]
-    """The first of them."""
+    """The first refused files."""
 
 
 @define(kw_only=True)
 class CaptureIngest(BulkStore):
-    """The use case. Needs the cache's lock."""
+    """The use case. Requires the cache's lock."""
 
     def ingest(self, flight_id: str, folder: CaptureFolder) -> IngestReport:
-        """Ingest a folder; a second call ingests only what is new."""
+        """Ingest a folder; a second call ingests only new files."""
         self.lock.check_held()
         facts = CaptureFacts.parse(folder.read_facts() or b"{}")
         run = _IngestRun(self, flight_id, folder, facts)
@@ -69,7 +69,7 @@ class CaptureIngest(BulkStore):
 
 @define
 class _IngestRun:
-    """One folder being taken in."""
+    """The ingest of one folder."""
 
     deps: CaptureIngest
     flight_id: str
@@ -79,7 +79,7 @@ class _IngestRun:
     unchanged: int = field(default=0, init=False)
     refused: BoundedList[RefusedFile] = field(factory=BoundedList, init=False)
     _seen: RecentDigests = field(init=False)
-    """What the folder had of a tile, new or not: two files of one tile lie beside each other."""
+    """The digests of recent tiles, new or not: two files of one tile are adjacent in the folder."""
 
     def __attrs_post_init__(self) -> None:
         self._seen = RecentDigests(self.deps.group.tiles_max)
@@ -94,7 +94,7 @@ class _IngestRun:
         )
 
     def iter_sizes(self) -> Iterator[tuple[TileId, int]]:
-        """Yield the size of each file that is named like a tile."""
+        """Yield the size of each file that has the name of a tile."""
         for file in self.folder.iter_files():
             tile_id = self._parse_tile_id(file)
             if isinstance(tile_id, TileId):
@@ -124,9 +124,9 @@ class _IngestRun:
     def _ingest_file(
         self, file: CaptureFile, tile_id: TileId, known: TileMetadata | None, commit: GroupCommit
     ) -> None:
-        """Store a tile as pending, unless it is stored already.
+        """Store a tile as pending, unless it is already stored.
 
-        Only what is wrong with the file refuses it; an error of the store ends the ingest.
+        A problem with the file refuses it; an error of the store ends the ingest.
         """
         try:
             content = self.folder.read(file, bytes_max=TILE_BYTES_MAX)
@@ -149,7 +149,7 @@ class _IngestRun:
         self.unchanged += is_there
 
     def _get_date(self, file: CaptureFile, digest: str, known: TileMetadata | None) -> datetime:
-        """Return the capture date; equal bytes keep the later one, so an older copy can repair."""
+        """Return the capture date; equal bytes keep the later date, so an older copy can repair."""
         captured_at = (self.facts.captured_at or file.changed_at).astimezone(UTC)
         check_captured_at(captured_at, now=datetime.fromtimestamp(self.deps.clock.now(), UTC))
         if known is None or known.blob.sha256 != digest or known.is_dated_ahead:

@@ -55,8 +55,8 @@ def write_file_atomically(path: Path, content: bytes) -> None:
         raise StorageError(
             action="write",
             path=str(path),
-            problem="there is no such folder",
-            remedy="make it, or name another file",
+            problem="the folder does not exist",
+            remedy="create it, or choose another path",
         )
     with Directory.open_root(path.parent, FileCalls()) as directory:
         replace_file(directory, path.name, content)

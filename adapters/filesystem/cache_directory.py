@@ -89,10 +89,10 @@ class FileCacheLock:
             remedy = "release it first"
         elif not locked:
             problem = f"the cache is in use by {_read_holder(file)}"
-            remedy = "wait until it ends, or stop it; removing the file does not help"
+            remedy = "wait until it ends, or stop it; removing the lock file does not help"
         elif _stat_key(self.path) != _file_key(file):
-            problem = "the file was replaced while it was being locked"
-            remedy = "check what else uses this cache, then run again"
+            problem = "the lock file was replaced while it was being locked"
+            remedy = "check which other programs use this cache, then re-run"
         else:
             return
         raise CacheLockError(path=str(self.path), problem=problem, remedy=remedy)
@@ -128,7 +128,7 @@ def _read_holder(file: OpenFile) -> str:
         case {"pid": int(pid), "host": str(host), "since": str(since)}:
             return f"process {pid} on {printable(host)}, since {printable(since)}"
         case _:
-            return "another process, which did not say who it is"
+            return "an unidentified process"
 
 
 _ID_FOLDER = ".c11"
@@ -164,8 +164,8 @@ class FileCacheMark:
             raise StorageError(
                 action="read",
                 path=str(file.path),
-                problem="is no id of a cache",
-                remedy="restore it from a backup, or remove it and run again",
+                problem="is not a valid cache id",
+                remedy="restore it from a backup, or remove it and re-run",
             )
         return cache_id
 

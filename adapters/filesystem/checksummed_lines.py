@@ -76,4 +76,4 @@ def _unframe_line(line: bytes) -> bytes | None:
 
 
 def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")

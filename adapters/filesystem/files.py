@@ -28,21 +28,21 @@ _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _VECTOR_MAX = min(os.sysconf("SC_IOV_MAX"), 1024)
 
-KEPT_NOTE = "what was confirmed is kept"
+KEPT_NOTE = "confirmed data is kept"
 _REMEDIES = {
-    errno.ENOSPC: f"free space, then run again: {KEPT_NOTE}",
-    errno.EDQUOT: f"free space or raise the quota, then run again: {KEPT_NOTE}",
-    errno.EROFS: "the disk is mounted read-only, often after an error: check it, mount it writable",
+    errno.ENOSPC: f"free space, then re-run; {KEPT_NOTE}",
+    errno.EDQUOT: f"free space or raise the quota, then re-run; {KEPT_NOTE}",
+    errno.EROFS: "the disk is mounted read-only, often after an error: check and remount it",
     errno.EACCES: "give this user access to it",
-    errno.EPERM: "give it to the user who runs tileferry",
-    errno.ELOOP: "a symbolic link was planted there: find out who did it, remove it, run again",
-    errno.EIO: f"the disk is failing: check it, then run again: {KEPT_NOTE}",
+    errno.EPERM: "make the user who runs tileferry its owner",
+    errno.ELOOP: "unexpected symbolic link: find out who created it, remove it, then re-run",
+    errno.EIO: f"the disk is failing: check it, then re-run; {KEPT_NOTE}",
     errno.EMFILE: "too many files are open: raise the limit (ulimit -n)",
     errno.ENFILE: "too many files are open on this machine: close some programs",
-    errno.ENOENT: "somebody removed it: check who else works on this cache",
-    errno.EEXIST: "somebody else made it: check who else works on this cache",
+    errno.ENOENT: "it was removed: check which other programs use this cache",
+    errno.EEXIST: "it was created concurrently: check which other programs use this cache",
 }
-_REMEDY = f"check the disk and the path, then run again: {KEPT_NOTE}"
+_REMEDY = f"check the disk and the path, then re-run; {KEPT_NOTE}"
 
 
 @frozen(kw_only=True)
@@ -149,7 +149,7 @@ class OpenFile(_OpenHandle):
 
     def rewind(self) -> None:
         """Move the file position to the beginning."""
-        with translate_os_errors("go back in", self.path):
+        with translate_os_errors("rewind", self.path):
             os.lseek(self.fd, 0, os.SEEK_SET)
 
     def truncate(self, size: int) -> None:
@@ -212,7 +212,7 @@ class Directory(_OpenHandle):
             fd = self._open_directory(name)
         below = type(self)(fd=fd, path=path, calls=self.calls)
         try:
-            with translate_os_errors("close to others", path):
+            with translate_os_errors("restrict access to", path):
                 if stat.S_IMODE(os.fstat(fd).st_mode) != _DIRECTORY_MODE:
                     os.fchmod(fd, _DIRECTORY_MODE)
             # Sync an existing directory too: its creator may have crashed before the sync.
@@ -305,7 +305,7 @@ class Directory(_OpenHandle):
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
             raise StorageError(
-                action=action, path=str(path), problem="is no regular file", remedy="remove it"
+                action=action, path=str(path), problem="is not a regular file", remedy="remove it"
             )
         return OpenFile(fd=fd, path=path, calls=self.calls)
 

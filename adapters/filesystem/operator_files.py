@@ -91,7 +91,7 @@ class CaptureFolderFiles:
                 continue
             is_regular = entry.is_file(follow_symlinks=False)
             if inner != (_FACTS_FILE,) and (is_regular or self.names_all):
-                with translate_os_errors("look at", folder / entry.name):
+                with translate_os_errors("inspect", folder / entry.name):
                     status = entry.stat(follow_symlinks=False)
                 yield CaptureFile(
                     parts=inner,

@@ -88,8 +88,8 @@ def create_tls_context(address: ProviderAddress) -> ssl.SSLContext:
         raise InvalidValueError(
             field="c11.ca_file",
             value=str(address.ca_file),
-            problem=f"cannot be read as certificates: {error}",
-            remedy="give a file in PEM form",
+            problem=f"cannot load certificates: {error}",
+            remedy="use a file in PEM format",
         ) from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
@@ -106,22 +106,22 @@ def check_url(url: str) -> None:
         raise InvalidValueError(
             field="c11.satellite_provider_url",
             value=parsed.scheme or "***",  # an invalid address may contain a secret
-            problem="is not an address of a provider",
+            problem="is not a valid provider address",
             remedy=remedy,
         )
     if parsed.userinfo or parsed.query or parsed.fragment:
         raise InvalidValueError(
             field="c11.satellite_provider_url",
             value=f"{parsed.scheme}://{parsed.host}",
-            problem="has more than a host, a port and a path",
-            remedy="the key goes into TILEFERRY_C11_SERVICE_API_KEY, or into a file",
+            problem="must contain only a host, a port and a path",
+            remedy="set the key in TILEFERRY_C11_SERVICE_API_KEY, or in a file",
         )
     if parsed.scheme == "http" and not is_loopback(parsed.host):
         raise InvalidValueError(
             field="c11.satellite_provider_url",
             value=url,
             problem="would send the key over plain http",
-            remedy=f"{remedy}; http is for this machine only",
+            remedy=f"{remedy}; plain http is allowed for this machine only",
         )
 
 
@@ -131,6 +131,6 @@ def check_key(key: str) -> None:
         raise InvalidValueError(
             field="c11.service_api_key",
             value="***",
-            problem="is empty" if not key else "has characters that no key has",
+            problem="is empty" if not key else "contains characters that are not allowed in a key",
             remedy="set TILEFERRY_C11_SERVICE_API_KEY, or c11.service_api_key_file",
         )

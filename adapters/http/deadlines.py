@@ -26,7 +26,7 @@ def call_within(seconds: float, call: Callable[[], Result]) -> Result:
     """
     outcome: SimpleQueue[CallOutcome[Result]] = SimpleQueue()
     _start_thread(call, outcome.put)
-    ended = _wait_for(outcome, seconds, httpx.ReadTimeout, "it had not ended")
+    ended = _wait_for(outcome, seconds, httpx.ReadTimeout, "the call had not ended")
     return _unwrap_outcome(ended)
 
 
@@ -54,9 +54,9 @@ def send_within(
     outgoing = OutgoingBody(lambda: news.put(None))
     _start_thread(lambda: call(outgoing), news.put)
     try:
-        ended = _wait_for(news, sending_s, httpx.WriteTimeout, "it had not been sent")
+        ended = _wait_for(news, sending_s, httpx.WriteTimeout, "the request had not been sent")
         while ended is None:
-            ended = _wait_for(news, answer_s, httpx.ReadTimeout, "it had not been answered")
+            ended = _wait_for(news, answer_s, httpx.ReadTimeout, "there was no response")
     finally:
         outgoing.is_left = True
     return _unwrap_outcome(ended)

@@ -19,14 +19,14 @@ from tileferry.domain.tiles import ProviderFault
 Result = TypeVar("Result")
 _FAULTS: tuple[tuple[type[Exception], ProviderFault, str], ...] = (
     (httpx.ConnectTimeout, ProviderFault.TIMED_OUT, "no connection in time"),
-    (httpx.TimeoutException, ProviderFault.TIMED_OUT, "no answer in time"),
-    (httpx.RemoteProtocolError, ProviderFault.TRUNCATED, "the answer broke off"),
-    (httpx.StreamError, ProviderFault.TRUNCATED, "the answer broke off"),
+    (httpx.TimeoutException, ProviderFault.TIMED_OUT, "no response in time"),
+    (httpx.RemoteProtocolError, ProviderFault.TRUNCATED, "the response broke off"),
+    (httpx.StreamError, ProviderFault.TRUNCATED, "the response broke off"),
     (httpx.HTTPError, ProviderFault.UNREACHABLE, "the connection failed"),
     (fast.ConnectTimeoutError, ProviderFault.TIMED_OUT, "no connection in time"),
-    (fast.RequestTimeoutError, ProviderFault.TIMED_OUT, "no answer in time"),
-    (fast.DecodeError, ProviderFault.TRUNCATED, "the answer broke off"),
-    (fast.ReadError, ProviderFault.TRUNCATED, "the answer broke off"),
+    (fast.RequestTimeoutError, ProviderFault.TIMED_OUT, "no response in time"),
+    (fast.DecodeError, ProviderFault.TRUNCATED, "the response broke off"),
+    (fast.ReadError, ProviderFault.TRUNCATED, "the response broke off"),
     (fast.PyreqwestError, ProviderFault.UNREACHABLE, "the connection failed"),
 )
 _FOREIGN = (httpx.HTTPError, httpx.StreamError, ssl.SSLError, fast.PyreqwestError)
@@ -61,7 +61,7 @@ def _translate_error(error: Exception, url: str, secret: str) -> SatelliteProvid
     kind, fault, reason = next(known for known in _FAULTS if isinstance(error, known[0]))
     causes = _list_causes(error)
     if fault is ProviderFault.UNREACHABLE and any(_BODY_SIGN in cause for cause in causes):
-        fault, reason = ProviderFault.TRUNCATED, "the answer broke off"
+        fault, reason = ProviderFault.TRUNCATED, "the response broke off"
     said = " / ".join(dict.fromkeys(causes)) or str(error) or kind.__name__
     said = redact_key(
         said, secret

@@ -48,7 +48,7 @@ def read_body(
     url = answer.url
     encoding = answer.header("content-encoding") or "identity"
     if encoding.strip().lower() not in {"", "identity"}:
-        raise _schema_error(url, "Content-Encoding", f"{encoding} was not asked for")
+        raise _schema_error(url, "Content-Encoding", f"{encoding} was not requested")
     declared = _parse_content_length(answer, url)
     if declared is not None and declared > bytes_max:
         raise _too_large_error(url, declared, bytes_max)
@@ -64,7 +64,7 @@ def read_body(
         _check_pace(url, size, clock.monotonic() - started_s, limits)
     if declared is not None and size != declared:
         raise SatelliteProviderError(
-            reason=f"the answer broke off after {size} of {declared} bytes",
+            reason=f"the response broke off after {size} of {declared} bytes",
             url=url,
             fault=ProviderFault.TRUNCATED,
         )
@@ -102,11 +102,11 @@ def check_complete(answer: TransportResponse, content: bytes) -> None:
     """Reject an empty or possibly truncated tile: the damage could not be detected later."""
     problem = None
     if not content:
-        problem = "the answer is empty"
+        problem = "the response is empty"
     elif answer.header("content-range") is not None:
-        problem = "the answer is a part only, which was not asked for"
+        problem = "the response is partial, which was not requested"
     elif not answer.is_framed and answer.header("repr-digest") is None:
-        problem = "the answer has neither a length nor a digest: it may have broken off"
+        problem = "the response has neither a length nor a digest, so it may be incomplete"
     if problem is not None:
         raise SatelliteProviderError(reason=problem, url=answer.url, fault=ProviderFault.TRUNCATED)
 
@@ -119,10 +119,10 @@ def check_digest(answer: TransportResponse, digest: bytes) -> None:
     except binascii.Error:
         expected = []
     if len(expected) != len(_NAMED.findall(header)):
-        raise _schema_error(answer.url, "Repr-Digest", "is no digest")
+        raise _schema_error(answer.url, "Repr-Digest", "is not a valid digest")
     if any(digest != each for each in expected):
         raise SatelliteProviderError(
-            reason="the bytes are not those that Repr-Digest names",
+            reason="content does not match Repr-Digest",
             url=answer.url,
             fault=ProviderFault.DAMAGED,
         )
@@ -140,7 +140,7 @@ def _parse_content_length(answer: TransportResponse, url: str) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 20):  # noqa: PLR2004  # 64 bits
-        raise _schema_error(url, "Content-Length", f"{text!r} is no length")
+        raise _schema_error(url, "Content-Length", f"{text!r} is not a valid length")
     return int(text)
 
 
@@ -156,7 +156,7 @@ def _check_pace(url: str, size: int, elapsed_s: float, limits: ResponseLimits) -
 
 def _too_large_error(url: str, size: int, bytes_max: int) -> SatelliteProviderError:
     return SatelliteProviderError(
-        reason=f"the answer has {size} bytes or more, and {bytes_max} are the most",
+        reason=f"the response has {size} bytes or more; the limit is {bytes_max}",
         url=url,
         fault=ProviderFault.TOO_LARGE,
     )

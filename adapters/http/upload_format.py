@@ -63,18 +63,18 @@ def parse_upload_response(
         data = JsonObject.from_value(line, f"answer.results[{index}]")
         tile = data.fields.get("tile_id")
         if not isinstance(tile, str) or tile not in expected:
-            raise data.build_error("tile_id", "is no tile of the batch")
+            raise data.build_error("tile_id", "is not a tile of the batch")
         if tile in found:
-            raise data.build_error("tile_id", "comes twice")
+            raise data.build_error("tile_id", "is listed twice")
         status, reason = data.get_enum("status", TileUploadStatus), data.fields.get("reason")
         if status is TileUploadStatus.UNREADABLE:
-            raise data.build_error("status", "is not for a provider to say")
+            raise data.build_error("status", "is not a status that a provider may return")
         if reason is not None and not isinstance(reason, str):
             raise data.build_error("reason", "must be text, or null")
         found[tile] = PerTileStatus(tile_id=expected[tile], status=status, reason=reason)
     missing = next((tile for tile in expected if tile not in found), None)
     if missing is not None:
         raise InvalidValueError(
-            field="answer.results", value=missing, problem="has no line for this tile"
+            field="answer.results", value=missing, problem="has no entry for this tile"
         )
     return tuple(found[tile] for tile in expected)

@@ -1,4 +1,4 @@
-"""Exporting tiles of the cache to an archive: checked as they are read, and again once written."""
+"""Export tiles of the cache to an archive, verified when they are read and after the write."""
 
 from collections.abc import Iterator
 from hashlib import sha256
@@ -40,18 +40,18 @@ _TILE_EXPORTED = ItemsProcessed(task=Task.EXPORT)
 
 @frozen(kw_only=True)
 class ExportRequest:
-    """What is to be exported: the tiles of one source in an area."""
+    """The tiles to export: those of one source in an area."""
 
     coverage: TileCoverage
     source: str
     name: str
-    """What the archive calls itself."""
+    """The name in the archive's metadata."""
     attribution: str | None = None
 
 
 @frozen(kw_only=True)
 class SkippedTile:
-    """A tile that is in the cache and not in the archive."""
+    """A cached tile that was not exported."""
 
     tile: str
     problem: str
@@ -59,7 +59,7 @@ class SkippedTile:
 
 @frozen(kw_only=True)
 class ExportReport:
-    """What became of it."""
+    """The result of an export."""
 
     about: ArchiveDescription
     tiles_exported: int
@@ -70,7 +70,7 @@ class ExportReport:
 
 @define
 class _ExportState:
-    """What was written so far."""
+    """The totals of the tiles written so far."""
 
     content: ContentDigest = field(factory=ContentDigest)
     about: ArchiveDescriptionBuilder = field(factory=ArchiveDescriptionBuilder)
@@ -80,16 +80,16 @@ class _ExportState:
 
 @define(kw_only=True)
 class ArchiveExport:
-    """The use case. It changes nothing in the cache and needs no lock: it sees what is visible."""
+    """The use case. It only reads the cache and takes no lock: it exports the visible tiles."""
 
     tile_store: TileStore
     tile_metadata_store: TileCatalogue
     logger: Logger
     progress: ProgressListener = NULL_LISTENER
-    """Receives an event for each tile when it is written, and another when it is read back."""
+    """Receives one event when a tile is written, and another when it is read back."""
 
     def export(self, request: ExportRequest, target: ArchiveTarget) -> ExportReport:
-        """Write an archive, compare it with what was read, and only then give it its name."""
+        """Write an archive, compare it with the tiles read, and then publish it under its name."""
         written = _ExportState()
         with target.open_draft() as draft:
             for row in self._iter_rows(request, target.order):
@@ -122,9 +122,9 @@ class ArchiveExport:
     def _sort_along_curve(
         self, rows: Iterator[TileMetadata], request: ExportRequest
     ) -> Iterator[TileMetadata]:
-        """Yield rows in another order, without holding more than one block of them.
+        """Yield rows in curve order, holding at most one block in memory.
 
-        The first pass notes which blocks have any tile, the second goes through these.
+        The first pass finds the blocks that have tiles; the second reads these blocks.
         """
         starts = {find_block_start(row.tile_id.zoom, row.tile_id.x, row.tile_id.y) for row in rows}
         for start in sorted(starts):
@@ -141,7 +141,7 @@ class ArchiveExport:
             yield from sorted(found, key=_curve_position)
 
     def _read_tile(self, row: TileMetadata, written: _ExportState) -> ArchivedTile | None:
-        """Read a tile; one that is damaged is named, and one that is gone by now is no part."""
+        """Read a tile. A damaged tile is reported as skipped; a removed tile is left out."""
         try:
             found = self._read_verified(row)
         except DamagedTileError as error:
@@ -158,14 +158,14 @@ class ArchiveExport:
         )
 
     def _read_verified(self, row: TileMetadata) -> tuple[TileMetadata, bytes, bytes] | None:
-        """Return a tile's row and bytes, and their digest, which are of one version of it."""
+        """Return the row, bytes and digest of a tile, all of the same version."""
         try:
             content = self.tile_store.read_tile(row.tile_id, blob=row.blob)
         except TileNotFoundError:
             return None
         digest = sha256(content).digest()
         current: TileMetadata | None = row
-        if digest.hex() != row.blob.sha256:  # a download may have brought another version
+        if digest.hex() != row.blob.sha256:  # a download may have stored another version
             current = self.tile_metadata_store.get_metadata(row.tile_id)
         if current is None:
             return None
@@ -189,7 +189,7 @@ class ArchiveExport:
     def _verify_archive(
         self, archive: ArchiveReader, expected: ContentDigest, source: str, place: str
     ) -> None:
-        """Read the archive and hold each tile to what the cache gave."""
+        """Read the archive back and compare each tile with the exported one."""
         found = ContentDigest()
         for item in archive.tiles(source):
             if isinstance(item, ArchivedTile):

@@ -1,4 +1,4 @@
-"""Importing tiles from somebody's archive: through the gates of a download, once each."""
+"""Import tiles from an archive, with the same checks as a download."""
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -34,17 +34,17 @@ _TILE_IMPORTED = ItemsProcessed(task=Task.IMPORT)
 
 @frozen(kw_only=True)
 class ImportRequest:
-    """As what the tiles of an archive are taken in."""
+    """How to import the tiles of an archive."""
 
     source: str
     flight_id: str = field(validator=name)
     sector_class: SectorClass = field(validator=instance(SectorClass))
     produced_at: datetime | None = field(default=None, validator=validators.optional(aware))
-    """Of tiles of which the archive does not say it."""
+    """The production date of tiles for which the archive has none."""
     resolution_m_per_px: float | None = field(default=None, validator=validators.optional(positive))
-    """As above; without it, what a pixel of the tile covers on the ground."""
+    """The same for the resolution; ``None``: the ground size of a pixel at the tile's zoom."""
     replaces_tiles: bool = False
-    """Whether a tile may take the place of one with other bytes."""
+    """Whether a tile may replace a cached tile with different bytes."""
 
     def __attrs_post_init__(self) -> None:
         check_source(self.source, field="ImportRequest.source")
@@ -52,13 +52,13 @@ class ImportRequest:
 
 @frozen(kw_only=True)
 class ImportReport:
-    """What became of an archive."""
+    """The result of an import."""
 
     tiles_imported: int
     tiles_downgraded: int
-    """Of these, so many are stale, which the rear allows."""
+    """The imported tiles that are stale, which the rear sector allows."""
     tiles_unchanged: int
-    """In the cache already, to the byte."""
+    """Already in the cache with the same bytes."""
     bytes_imported: int
     entries_refused: int
     refused: tuple[RefusedEntry, ...]
@@ -66,12 +66,12 @@ class ImportReport:
 
 @define(kw_only=True)
 class ArchiveImport(BulkStore):
-    """The use case. Needs the cache's lock; run again, it takes in what is still missing."""
+    """The use case. Requires the cache's lock; a repeated import adds the missing tiles."""
 
     gate: ResolutionGate = field(factory=ResolutionGate)
 
     def import_archive(self, archive: ArchiveSource, request: ImportRequest) -> ImportReport:
-        """Take in what passes the gates, and name the rest."""
+        """Import the tiles that pass the gates, and report the others."""
         self.lock.check_held()
         run = _ImportRun(self, request)
         with self.open_commit(request.source, archive.iter_sizes(request.source)) as commit:
@@ -81,7 +81,7 @@ class ArchiveImport(BulkStore):
 
 @define
 class _ImportRun:
-    """One archive being taken in."""
+    """The import of one archive."""
 
     deps: ArchiveImport
     request: ImportRequest
@@ -96,7 +96,6 @@ class _ImportRun:
         self._taken = RecentDigests(self.deps.group.tiles_max)
 
     def build_report(self) -> ImportReport:
-        """Say what became of it."""
         return ImportReport(
             tiles_imported=self.imported,
             tiles_downgraded=self.downgraded,
@@ -107,7 +106,6 @@ class _ImportRun:
         )
 
     def import_all(self, archive: ArchiveSource, commit: GroupCommit) -> None:
-        """Take the tiles one by one."""
         for tile, known in lookup_metadata(
             self._iter_tiles(archive),
             self.deps.tile_metadata_store,
@@ -120,7 +118,7 @@ class _ImportRun:
     def _try_import(
         self, tile: ArchivedTile, known: TileMetadata | None, commit: GroupCommit
     ) -> None:
-        """Import a tile; only what is wrong with the tile refuses it, not an error of the store."""
+        """Import a tile. A problem with the tile refuses it; an error of the store is raised."""
         digest = sha256(tile.content)
         try:
             describe = self._check_tile(tile, digest.hexdigest(), known)
@@ -152,7 +150,7 @@ class _ImportRun:
     def _check_tile(
         self, tile: ArchivedTile, digest: str, known: TileMetadata | None
     ) -> Callable[[BlobRef], NewTile] | None:
-        """Return what describes the tile once it is stored; ``None`` if the cache has it."""
+        """Return the function that describes the stored tile; ``None`` if it is in the cache."""
         detect_image_kind(tile.content)
         if tile.facts.sha256 not in {None, digest}:
             raise InvalidValueError(
@@ -169,7 +167,7 @@ class _ImportRun:
             is_same = known.blob.sha256 == digest
             if is_same and is_readable(self.deps.tile_store, known):
                 return None
-            if is_same:  # a repair: the bytes keep the later of the two dates
+            if is_same:  # a repair: the later of the two dates is kept
                 produced_at = max(produced_at, known.produced_at)
             self._check_replacement(known, produced_at, digest)
         return partial(self._describe, tile.tile_id, produced_at, resolution)
@@ -187,7 +185,7 @@ class _ImportRun:
         )
 
     def _get_date(self, tile: ArchivedTile) -> datetime:
-        """Return the production date, from the archive or the request."""
+        """Return the production date from the archive or the request."""
         produced_at = tile.facts.produced_at or self.request.produced_at
         if produced_at is None:
             raise InvalidValueError(
@@ -199,7 +197,7 @@ class _ImportRun:
         return produced_at
 
     def _get_resolution(self, tile: ArchivedTile) -> float:
-        """Return the resolution, from the archive, the request or the zoom; check it."""
+        """Return the checked resolution from the archive, the request or the zoom level."""
         resolution = (
             tile.facts.resolution_m_per_px
             or self.request.resolution_m_per_px

@@ -1,1 +1,1 @@
-"""What is done with the cache as a whole: groups, budget, readiness, exports, imports."""
+"""Operations on the cache: group commits, budget, identity, inventory, readiness, verification."""

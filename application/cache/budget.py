@@ -1,4 +1,4 @@
-"""Making room for a batch before its first tile is fetched."""
+"""Reserve space for a batch before its first tile is fetched."""
 
 from collections.abc import Callable, Container, Iterator
 
@@ -18,23 +18,23 @@ from tileferry.domain.validation import integer, text
 
 @define(kw_only=True)
 class CacheBudget:
-    """Reserves space within the budget and the disk, evicting the least recently used."""
+    """Reserves space within the budget and the disk; evicts the least recently used tiles."""
 
     ledger: CacheLedger
     disk: DiskSpace
     reclaim: Callable[[], object]
-    """Gives the bytes of evicted tiles back to the disk."""
+    """Frees the disk space of evicted tiles."""
     before_eviction: Callable[[], object] = lambda: None
-    """Is told that tiles are about to go: a finished download must not be believed any more."""
+    """Called before tiles are evicted: completed downloads are no longer complete then."""
     reservation_id: str = field(validator=text)
-    """Names the promises of this process among those of others."""
+    """Identifies the reservation of this process."""
     budget_bytes: int = field(validator=integer(0))
     free_space_reserve_bytes: int = field(validator=integer(0))
 
     def reserve_headroom(
         self, estimated_bytes: int, *, keep: Container[TileId] = ()
     ) -> EvictionResult:
-        """Promise space for a batch, evicting what must go; when it cannot fit, nothing changes."""
+        """Reserve space for a batch, evicting tiles if needed; if it cannot fit, change nothing."""
         with self.ledger.begin_transaction() as books:
             result = self._plan(estimated_bytes, books, keep)
             if not result.insufficient:
@@ -49,12 +49,12 @@ class CacheBudget:
     def preview_headroom(
         self, estimated_bytes: int, *, keep: Container[TileId] = ()
     ) -> EvictionResult:
-        """Say what reserving would come to; nothing is evicted, and nothing promised."""
+        """Return what a reservation would evict; nothing is evicted or reserved."""
         with self.ledger.begin_transaction() as books:
             return self._plan(estimated_bytes, books, keep)
 
     def release_headroom(self) -> None:
-        """Give back what was promised to this process."""
+        """Release the reservation of this process."""
         self.ledger.release(self.reservation_id)
 
     def _plan(
@@ -76,7 +76,7 @@ def _pin_kept(keep: Container[TileId], candidates: Iterator[CachedTile]) -> Iter
 
 @frozen(kw_only=True)
 class DiskBudget:
-    """Promises what is free, but for a reserve. Promises of others are not known here."""
+    """Checks batches against the free disk space minus a reserve; ignores other reservations."""
 
     disk: DiskSpace
     free_space_reserve_bytes: int = field(validator=integer(0))
@@ -87,7 +87,7 @@ class DiskBudget:
         *,
         keep: Container[TileId] = (),  # noqa: ARG002  # nothing is evicted
     ) -> EvictionResult:
-        """Say whether a batch fits."""
+        """Check whether a batch fits."""
         room = DiskRoom(
             free_bytes=self.disk.free_bytes(), reserve_bytes=self.free_space_reserve_bytes
         )
@@ -96,4 +96,4 @@ class DiskBudget:
         )
 
     def release_headroom(self) -> None:
-        """Do nothing: nothing was set aside."""
+        """Do nothing: nothing was reserved."""

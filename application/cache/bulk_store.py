@@ -1,4 +1,4 @@
-"""Many tiles brought into the cache at once, from an archive or from an aircraft's card."""
+"""Store many tiles at once, from an archive or from an aircraft's storage card."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from tileferry.domain.tiles import TileId
 
 
 class _NullJournal:
-    """The cache itself remembers what was taken in: what it has is skipped the next time."""
+    """Bulk imports need no journal: a repeated import skips the tiles that the cache has."""
 
     def append(self, tiles: Sequence[TileId]) -> None: ...
     def flush(self) -> None: ...
@@ -25,7 +25,7 @@ class _NullJournal:
 
 @define(kw_only=True)
 class BulkStore:
-    """What such a use case needs and does, whatever its tiles come from."""
+    """The common part of the use cases that store many tiles."""
 
     tile_store: TileStore
     tile_metadata_store: TileCatalogue
@@ -40,8 +40,8 @@ class BulkStore:
     def open_commit(
         self, source: str, sizes: Iterable[tuple[TileId, int]]
     ) -> Iterator[GroupCommit]:
-        """Make room, and give what takes the tiles in; an interrupt finds them made safe."""
-        self.budget_enforcer.release_headroom()  # what a process promised itself that died
+        """Reserve space and yield a group commit; an interrupt flushes it first."""
+        self.budget_enforcer.release_headroom()  # left over from a process that died
         self._reserve(source, sizes)
         try:
             with GroupCommit(
@@ -60,7 +60,7 @@ class BulkStore:
             self.budget_enforcer.release_headroom()
 
     def _reserve(self, source: str, sizes: Iterable[tuple[TileId, int]]) -> None:
-        """Make room for what is not there yet; what an earlier run stored stays where it is."""
+        """Reserve space for the tiles that are not stored; do not evict those that are."""
         stored, needed = StoredTiles(source), 0
         for (tile_id, size), known in lookup_metadata(
             sizes, self.tile_metadata_store, get_tile=lambda item: item[0]
@@ -81,18 +81,18 @@ Item = TypeVar("Item")
 
 @define
 class BoundedList(Generic[Item]):
-    """A list that ends growing, and goes on counting."""
+    """A list that keeps a limited number of items and counts all of them."""
 
     count: int = field(default=0, init=False)
     _named: list[Item] = field(factory=list, init=False)
 
     @property
     def named(self) -> tuple[Item, ...]:
-        """Those that are kept."""
+        """The items that are kept."""
         return tuple(self._named)
 
     def add(self, item: Item) -> bool:
-        """Count one, and return whether it is kept."""
+        """Count an item and return whether it is kept."""
         self.count += 1
         is_kept = len(self._named) < NAMED_MAX
         if is_kept:

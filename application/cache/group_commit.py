@@ -1,7 +1,7 @@
-"""Storing tiles in groups: the bytes first, then the rows, then the journal.
+"""Store tiles in groups: the bytes first, then the rows, then the journal.
 
-The order is what makes a crash harmless. A journaled tile has its row, and a row has its bytes;
-what a crash leaves half done (bytes without a row, a row that is not journaled) is fetched again.
+This order is safe against crashes. A journaled tile has its row, and a row has its bytes. Anything
+incomplete after a crash (bytes without a row, a row that is not journaled) is fetched again.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,14 +19,14 @@ from tileferry.domain.tiles import BlobRef, FreshnessLabel, NewTile, TileId
 from tileferry.domain.validation import integer, number
 
 GROUP_TILES_MAX = 2_048
-"""Stores keep track of what was written and has no row yet, within bounds; that is two groups."""
+"""Stores track a limited number of written tiles without rows; the limit is two groups."""
 
 
 @frozen(kw_only=True)
 class GroupLimits:
-    """How much may be at risk: a group is committed by the tile that reaches any of these.
+    """The limits of a group: the tile that reaches any of them commits the group.
 
-    Time alone commits nothing: who is about to wait, for a provider or for a human, flushes first.
+    There is no timer: a caller flushes before it waits for a provider or a human.
     """
 
     tiles_max: int = field(default=1_024, validator=integer(1, GROUP_TILES_MAX))
@@ -39,21 +39,21 @@ class _Group:
     """Tiles that become durable together."""
 
     tiles: dict[TileId, None] = field(factory=dict)
-    """In the order of their arrival, each once: the journal counts what it is given."""
+    """In order of arrival, without duplicates, because the journal counts its entries."""
     detached_rows: list[Callable[[], None]] = field(factory=list)
-    """Rows that were set aside and are still to be written."""
+    """Write the rows that were detached from the store."""
     size_bytes: int = 0
     begun_s: float = 0.0
 
 
 @define(kw_only=True)
 class GroupCommit:
-    """Takes tiles in and makes them durable a group at a time. For one thread.
+    """Collects tiles and makes them durable one group at a time. Not thread-safe.
 
-    With a ``background`` one group is made durable while the next one is taken in: two may be at
-    risk then. What goes wrong with a group is raised by the next call, and its tiles are part of
-    the next group again, for whoever wants to go on. While it works, nobody else flushes its
-    metadata store: a row must not overtake its bytes.
+    With a ``background``, one group is made durable while the next is collected, so a crash can
+    lose two. The error of a group is raised by the next call; its tiles join the next group, so
+    that a caller can continue. Only this object may flush its metadata store meanwhile: a row must
+    not be written before its bytes.
     """
 
     tile_store: TileStore
@@ -63,7 +63,7 @@ class GroupCommit:
     limits: GroupLimits = field(factory=GroupLimits)
     background: Background | None = None
     durable: int = field(default=0, init=False)
-    """How many tiles it has made durable so far, as far as this thread knows."""
+    """The number of tiles known to be durable."""
     _group: _Group = field(factory=_Group, init=False)
     _committing: tuple[_Group, Task] | None = field(default=None, init=False)
 
@@ -75,10 +75,10 @@ class GroupCommit:
         *,
         digest: bytes | None = None,
     ) -> FreshnessLabel:
-        """Take a tile in; ``describe`` makes its metadata once it is known where its bytes are.
+        """Add a tile; ``describe`` returns its metadata once the location of its bytes is known.
 
-        Who has just computed the sha256 of ``content`` says so by ``digest``.
-        A tile that the freshness rule refuses is no part of the group: the error passes through.
+        ``digest`` is the sha256 of ``content``, if the caller has already computed it. A tile that
+        the freshness rule refuses is not added: the error passes through.
         """
         if self._committing is not None and self._committing[1].done():
             self._await_commit()
@@ -94,7 +94,7 @@ class GroupCommit:
         return label
 
     def flush(self) -> None:
-        """Return once all that was taken in is durable and journaled."""
+        """Return when all added tiles are durable and journaled."""
         self._await_commit()
         if self._group.tiles:
             self._group.detached_rows.append(self.metadata_store.detach())
@@ -103,18 +103,18 @@ class GroupCommit:
             self._group = _Group()
 
     def _begin_commit(self) -> None:
-        """Make the group durable, in the background if there is one, and begin the next."""
+        """Commit the group, in the background if there is one, and begin the next."""
         if self.background is None:
             self.flush()
             return
         self._await_commit()
         group, self._group = self._group, _Group()
-        # The rows are set aside now: those of the next group have no durable bytes yet.
+        # Detach the rows now: rows of the next group do not have durable bytes yet.
         group.detached_rows.append(self.metadata_store.detach())
         self._committing = group, self.background.submit(partial(self._commit, group))
 
     def _await_commit(self) -> None:
-        """Wait for the group that is being made durable; take it back if that failed."""
+        """Wait for the group in the background; merge it into the current group if it failed."""
         if self._committing is None:
             return
         group, task = self._committing
@@ -128,10 +128,10 @@ class GroupCommit:
         self.durable += len(group.tiles)
 
     def _commit(self, group: _Group) -> None:
-        """Make a group durable, in the one order that a crash cannot spoil."""
+        """Make a group durable, in the order that is safe against crashes."""
         self.tile_store.flush()
         while group.detached_rows:
-            # Each once: those that fail go back to the store, and are set aside again.
+            # Run each once: rows that fail return to the store and are detached again.
             group.detached_rows.pop(0)()
         self.journal.append(list(group.tiles))
         self.journal.flush()
@@ -153,9 +153,9 @@ class GroupCommit:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Flush at the end of orderly work; after an error nothing more is promised.
+        """Flush on a normal exit; after an error, flush nothing.
 
-        Either way nothing goes on in the background: the stores may be closed then.
+        Either way nothing runs in the background afterwards, so the stores can be closed.
         """
         if error is None:
             self.flush()

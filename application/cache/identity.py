@@ -1,4 +1,4 @@
-"""One cache, one database: they are bound by their first use, and refused to any other."""
+"""The binding of a cache to its database: made by the first use, checked from then on."""
 
 from collections.abc import Callable
 
@@ -11,24 +11,24 @@ from tileferry.domain.tiles.cache_binding import CacheBinding, CacheFit, CacheId
 
 @frozen(kw_only=True)
 class CacheIdentity:
-    """Knows whether the cache that is here is the one that the rows are about."""
+    """Checks that this cache is the one that the database describes."""
 
     mark: CacheMark
     bindings: CacheBindings
     ledger: CacheLedger
     place: str
-    """Where the cache is, in words that other machines understand."""
+    """The location of the cache, in a form that is meaningful on other machines."""
     new_cache_id: Callable[[], CacheId]
 
     def check(self) -> CacheFit:
-        """Refuse a cache that is not the database's; nothing is bound."""
+        """Raise if the cache belongs to another database; bind nothing."""
         return self._compare(self.mark.read(), self.bindings.find_bound(), self._is_empty)
 
     def ensure(self) -> None:
-        """Bind the cache and the database, or refuse. Whoever calls holds the cache's lock.
+        """Bind the cache and the database, or raise. The caller holds the cache's lock.
 
-        The mark comes first: one that no row knows is bound by the next call, but a row whose cache
-        has no mark would be a cache that was lost.
+        The mark is written first: a mark without a row is bound by the next call, but a row without
+        a mark would look like a lost cache.
         """
         own, bound = self.mark.read(), self.bindings.find_bound()
         fit = self._compare(own, bound, self._is_empty)
@@ -39,7 +39,7 @@ class CacheIdentity:
             self.mark.write(own)
         here = CacheBinding(cache_id=own, place=self.place)
         if not self.bindings.bind(here, instead_of=None if bound is None else bound.cache_id):
-            # Somebody was faster, and may have begun to store.
+            # Another process bound its cache first, and may already store tiles.
             self._compare(own, self.bindings.find_bound(), lambda: False)
 
     def _compare(
@@ -53,6 +53,6 @@ class CacheIdentity:
         return fit
 
     def _is_empty(self) -> bool:
-        """Tell whether no tile is stored and no space promised to any."""
+        """Return whether there are no stored tiles and no reservations."""
         with self.ledger.begin_transaction() as books:
             return books.sum_reserved_bytes() == 0 and next(books.iter_candidates(), None) is None

@@ -1,4 +1,4 @@
-"""What a cache holds, what limits it, and which flights are pinned."""
+"""The contents of a cache, its limits, and its pinned flights."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,7 +12,7 @@ from tileferry.domain.tiles import UploadRequest
 
 @frozen(kw_only=True)
 class CacheStats:
-    """The size of a cache beside its limits."""
+    """The size of a cache and its limits."""
 
     tiles: int
     used_bytes: int
@@ -25,7 +25,7 @@ class CacheStats:
 
 @frozen(kw_only=True)
 class FlightPin:
-    """Whether a flight is pinned, and how many tiles that concerns."""
+    """Whether a flight is pinned, and how many tiles it has."""
 
     flight_id: str
     pinned: bool
@@ -35,16 +35,15 @@ class FlightPin:
 
 @define(kw_only=True)
 class CacheInventory:
-    """Counts what a cache holds; pins keep a flight's tiles from being evicted."""
+    """Counts the contents of a cache; pins protect a flight's tiles from eviction."""
 
     tiles: TileInventory
     ledger: CacheLedger
     budget: Callable[[], CacheBudget]
-    """Opens the cache, which pins do not need."""
+    """Opens the cache; pins do not need it."""
     disk: DiskSpace
 
     def compute_stats(self) -> CacheStats:
-        """Add up the cache."""
         budget = self.budget()
         with self.ledger.begin_transaction() as books:
             used, reserved = books.sum_used_bytes(), books.sum_reserved_bytes()
@@ -59,17 +58,17 @@ class CacheInventory:
         )
 
     def sum_committed_bytes(self) -> int:
-        """Return the bytes of stored tiles and of reservations."""
+        """Return the total size of stored tiles and reservations."""
         with self.ledger.begin_transaction() as books:
             return books.sum_used_bytes() + books.sum_reserved_bytes()
 
     def pin(self, flight_id: str) -> FlightPin:
-        """Keep a flight's tiles until it is unpinned; pinning again changes nothing."""
+        """Protect a flight's tiles from eviction; pinning twice changes nothing."""
         self.ledger.pin_flight(_check_flight(flight_id))
         return self._describe_pin(flight_id, pinned=True)
 
     def unpin(self, flight_id: str) -> FlightPin:
-        """Let a flight's tiles be evicted again."""
+        """Allow the eviction of a flight's tiles again."""
         self.ledger.unpin_flight(_check_flight(flight_id))
         return self._describe_pin(flight_id, pinned=False)
 

@@ -1,4 +1,4 @@
-"""Is an area ready to be flown? Goes through what the cache has of it, one tile at a time."""
+"""Readiness: whether the cached tiles of an area are good enough to fly it."""
 
 import heapq
 from collections.abc import Callable, Iterator
@@ -40,17 +40,17 @@ from tileferry.domain.tiles.readiness import NO_TILES
 _DAY = timedelta(days=1)
 
 EXAMPLES_MAX = 3
-"""Of each flaw."""
+"""Maximum number of examples of each flaw."""
 PATCHES_MAX = 1_000
-"""Of each flaw and zoom level: an area full of holes is still a map that opens."""
+"""Maximum for each flaw and zoom level, so that the map of an area full of holes still opens."""
 
 BytesCheck = Callable[[TileId, BlobRef], str | None]
-"""Reads all bytes of a tile, and says what is wrong with them."""
+"""Reads all bytes of a tile and returns the problem, if any."""
 
 
 @frozen(kw_only=True)
 class FlawExample:
-    """A tile with a flaw, or with its neighbours that have it too."""
+    """A tile with a flaw, or a region of tiles with the same flaw."""
 
     flaw: Flaw
     tile_id: TileId
@@ -58,9 +58,9 @@ class FlawExample:
     detail: str
 
 
-@define(kw_only=True, slots=False)  # without slots, for what is worked out once
+@define(kw_only=True, slots=False)  # no slots: cached properties need a __dict__
 class ReadinessReport:
-    """What was found of an area, and what follows."""
+    """The flaws of an area, and the verdict."""
 
     coverage: TileCoverage
     source: str
@@ -71,12 +71,12 @@ class ReadinessReport:
 
     @cached_property
     def by_zoom(self) -> dict[int, ReadinessCount]:
-        """How many tiles there are of each zoom level, and how many have which flaw."""
+        """The number of tiles and of each flaw, by zoom level."""
         return self.marks.count_by_zoom()
 
     @cached_property
     def total(self) -> ReadinessCount:
-        """The same of all levels."""
+        """The counts of all zoom levels together."""
         return sum(self.by_zoom.values(), NO_TILES)
 
     @cached_property
@@ -85,7 +85,7 @@ class ReadinessReport:
         return judge_area(self.by_zoom, self.standard)
 
     def iter_patches(self) -> Iterator[FlawRegion]:
-        """Yield where the flaws are, as rectangles; their number is bounded."""
+        """Yield the locations of the flaws as rectangles; their number is limited."""
         for zoom, count in self.by_zoom.items():
             for flaw, tiles in count.flaws.items():
                 if tiles:
@@ -93,7 +93,7 @@ class ReadinessReport:
 
     @cached_property
     def examples(self) -> tuple[FlawExample, ...]:
-        """The worst of each flaw, the worst flaw first; of the holes, the widest."""
+        """The worst examples of each flaw, the worst flaw first; for holes, the widest."""
         holes = (patch for patch in self.iter_patches() if patch.flaw is Flaw.HOLE)
         widest = heapq.nlargest(EXAMPLES_MAX, holes, key=lambda patch: patch.flawed)
         found = [*self.defective, *(_describe_hole(patch, self.source) for patch in widest)]
@@ -101,9 +101,9 @@ class ReadinessReport:
         return tuple(sorted(found, key=lambda example: order.index(example.flaw)))
 
     def find_repair_boxes(self) -> tuple[tuple[BBox, tuple[int, ...]], ...]:
-        """Return the boxes, with their levels, that hold all that keeps the aircraft grounded.
+        """Return boxes with zoom levels that cover every flaw that causes a NO-GO.
 
-        There is one, or one on either side of the antimeridian.
+        There is one box, or one on each side of the antimeridian.
         """
         sides: dict[bool, list[FlawRegion]] = {}
         for patch in self.iter_patches() if not self.verdict.is_go else ():
@@ -116,11 +116,11 @@ class ReadinessReport:
 
 @define(kw_only=True)
 class FlightReadiness:
-    """The use case. To check bytes it needs the cache's lock: a writer would look like damage."""
+    """The use case. Checking bytes needs the cache's lock: concurrent writes look like damage."""
 
     tile_metadata_store: TileCatalogue
     check_bytes: BytesCheck | None = None
-    """Nothing is read when it is left out."""
+    """``None``: no tile is read."""
     progress: ProgressListener = NULL_LISTENER
 
     def assess(
@@ -130,7 +130,9 @@ class FlightReadiness:
         *,
         source: str,
     ) -> ReadinessReport:
-        """Judge each tile of the area; memory holds a byte for each, and one page of rows."""
+        """Assess each tile of the area; uses one byte of memory for each tile, and one page of
+        rows.
+        """
         marks, worst = ReadinessMap(coverage), _WorstTiles()
         processed = ItemsProcessed(task=Task.CHECK_READINESS, total=coverage.count)
         for tile in self.tile_metadata_store.query_by_bbox(
@@ -156,7 +158,7 @@ class FlightReadiness:
 
 @frozen(kw_only=True)
 class ReadinessQuery:
-    """Which area to judge, and by which standard."""
+    """The area to assess, and the criteria."""
 
     coverage: TileCoverage
     sector: SectorClass
@@ -165,7 +167,7 @@ class ReadinessQuery:
     source: str
     holes_max: int = 0
     quick: bool = False
-    """Judge by the metadata alone; read no tile."""
+    """Use only the metadata; read no tile."""
 
     def __attrs_post_init__(self) -> None:
         check_area_size(self.coverage)
@@ -173,18 +175,18 @@ class ReadinessQuery:
 
 @define(kw_only=True)
 class ReadinessCheck:
-    """Judges areas by the configured gates. Unless a query is quick, it holds the cache."""
+    """Assesses areas by the configured gates. Unless a query is quick, it locks the cache."""
 
     tile_metadata_store: TileCatalogue
     freshness: FreshnessRule
     resolution: ResolutionGate
     store: Callable[[], VerifiableStore]
-    """Opens the store, once the cache is held."""
+    """Opens the store, after the cache is locked."""
     hold_cache: Callable[[], AbstractContextManager[None]]
     progress: ProgressListener = NULL_LISTENER
 
     def check(self, query: ReadinessQuery) -> ReadinessReport:
-        """Judge an area; reading the tiles' bytes takes the cache's lock."""
+        """Assess an area; reading the tiles' bytes takes the cache's lock."""
         standard = FlightStandard(
             sector=query.sector,
             now=query.now,
@@ -198,15 +200,15 @@ class ReadinessCheck:
         )
         if query.quick:
             return use_case.assess(query.coverage, standard, source=query.source)
-        with self.hold_cache():  # a writer at work would look like damage
+        with self.hold_cache():  # a concurrent write would look like damage
             use_case.check_bytes = self.store().find_problem
             return use_case.assess(query.coverage, standard, source=query.source)
 
 
 def get_end_of_day(day: date, now: datetime, *, field: str) -> datetime:
-    """Return the end of a day in UTC: what is fresh then was fresh all day."""
+    """Return the end of a day in UTC: a tile that is fresh then was fresh all day."""
     end = datetime.combine(day, time.max, UTC)
-    if end < now - _DAY:  # the day before may still be today, west of Greenwich
+    if end < now - _DAY:  # yesterday in UTC may still be today west of Greenwich
         raise InvalidValueError(
             field=field,
             value=day.isoformat(),
@@ -218,15 +220,15 @@ def get_end_of_day(day: date, now: datetime, *, field: str) -> datetime:
 
 @define
 class _WorstTiles:
-    """The few worst tiles of each flaw; of equals, the first."""
+    """The worst tiles of each flaw; among equals, the first."""
 
     _kept: dict[Flaw, list[tuple[float, int, TileId, Defect]]] = field(factory=dict, init=False)
     _number: int = field(default=0, init=False)
 
     def add(self, tile_id: TileId, defect: Defect) -> None:
-        """Keep a tile if it is among them."""
+        """Keep a tile if it is among the worst."""
         kept = self._kept.setdefault(defect.flaw, [])
-        self._number -= 1  # the later, the less: it decides between equals
+        self._number -= 1  # later tiles rank lower among equals
         entry = (defect.severity, self._number, tile_id, defect)
         if len(kept) < EXAMPLES_MAX:
             heapq.heappush(kept, entry)
@@ -234,7 +236,7 @@ class _WorstTiles:
             heapq.heapreplace(kept, entry)
 
     def to_examples(self) -> tuple[FlawExample, ...]:
-        """Return them, of each flaw the worst first."""
+        """Return the examples; for each flaw, the worst first."""
         return tuple(
             FlawExample(flaw=flaw, tile_id=tile_id, tiles=1, detail=defect.detail)
             for flaw, kept in self._kept.items()

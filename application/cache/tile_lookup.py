@@ -1,4 +1,4 @@
-"""Looking many tiles up in the cache, a column at a time, and remembering which are there."""
+"""Look up many tiles in the cache, one column at a time, and track which are stored."""
 
 from array import array
 from bisect import bisect_left
@@ -15,7 +15,7 @@ from tileferry.domain.tiles import TileId, TileMetadata, TileRange
 Item = TypeVar("Item")
 BATCH_TILES_MAX = 256
 BATCH_BYTES_MAX = 16 * 1024 * 1024
-"""What waits for its look-up is held in memory."""
+"""Items that wait for their lookup are held in memory, up to this size."""
 
 
 def lookup_metadata(
@@ -25,10 +25,10 @@ def lookup_metadata(
     get_tile: Callable[[Item], TileId],
     get_size: Callable[[Item], int] = lambda _: 0,
 ) -> Iterator[tuple[Item, TileMetadata | None]]:
-    """Yield each item with what the cache knows of its tile.
+    """Yield each item with the cached metadata of its tile.
 
-    Items that follow each other in one column are looked up together. So it is fast for what comes
-    column by column, and right for anything.
+    Consecutive items of one column are looked up together. This is fast for input ordered by
+    column, and correct for any order.
     """
     for batch in _batch_by_column(items, get_tile, get_size):
         known = _lookup_column([get_tile(item) for item in batch], store)
@@ -69,7 +69,7 @@ def _lookup_column(tiles: list[TileId], store: TileCatalogue) -> dict[TileId, Ti
 
 
 def is_readable(store: TileStore, known: TileMetadata) -> bool:
-    """Tell whether the cache has a tile's bytes, and not only its row."""
+    """Return whether the cache has a tile's bytes, not only its row."""
     try:
         store.read_tile(known.tile_id, blob=known.blob)
     except (TileNotFoundError, DamagedTileError):
@@ -79,38 +79,37 @@ def is_readable(store: TileStore, known: TileMetadata) -> bool:
 
 @define
 class RecentDigests:
-    """Tiles that were taken in and that a look-up need not show yet, with their digests.
+    """The digests of recently added tiles that a lookup may not return yet.
 
-    One is shown when its group is committed, to look-ups that begin after that.
+    A tile is visible to lookups that begin after its group is committed.
     """
 
     group_tiles_max: int
     _digests: dict[TileId, str] = field(factory=dict, init=False)
 
     def add(self, tile: TileId, digest: str) -> None:
-        """Add a tile, and forget the one that is shown for sure."""
+        """Add a tile, and drop the oldest once it must be visible to lookups."""
         self._digests[tile] = digest
         if len(self._digests) > self.group_tiles_max + BATCH_TILES_MAX:
             del self._digests[next(iter(self._digests))]
 
     def get_digest(self, tile: TileId) -> str | None:
-        """Return the digest of one that was taken lately."""
+        """Return the digest of a recently added tile."""
         return self._digests.get(tile)
 
 
 @define
 class StoredTiles:
-    """Tiles of one source that the cache has, in eight bytes each: they are not to be evicted."""
+    """The stored tiles of one source, to protect from eviction; eight bytes for each tile."""
 
     source: str
     _numbers: "array[int]" = field(factory=lambda: array("Q"), init=False)
 
     def add(self, tile: TileId) -> None:
-        """Add a tile."""
         self._numbers.append(zxy_to_number(tile.zoom, tile.x, tile.y))
 
     def sort(self) -> None:
-        """Make it ready to be asked."""
+        """Sort the tiles; call this before testing for membership."""
         self._numbers = array("Q", sorted(self._numbers))
 
     def __contains__(self, tile: object) -> bool:

@@ -1,4 +1,4 @@
-"""Checks every byte of a cache."""
+"""Verify every byte of a cache."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -30,7 +30,7 @@ class DamageExample:
 
 @define
 class VerificationReport:
-    """What a verification found."""
+    """The result of a verification."""
 
     tiles: int = 0
     live_bytes: int = 0
@@ -38,11 +38,11 @@ class VerificationReport:
     damaged_tiles: int = 0
     damaged_segments: int = 0
     damage: list[DamageExample] = field(factory=list)
-    """The first ``DAMAGE_EXAMPLES_MAX``."""
+    """The first ``DAMAGE_EXAMPLES_MAX`` examples."""
 
     @property
     def sound(self) -> bool:
-        """Whether every tile can be trusted."""
+        """Whether every tile is intact."""
         return not (self.damaged_tiles or self.damaged_segments)
 
     def add(self, finding: VerificationFinding) -> None:
@@ -68,15 +68,14 @@ class VerificationReport:
 
 @define(kw_only=True)
 class CacheVerification:
-    """The use case. It holds the cache: a writer at work would look like damage."""
+    """The use case. It locks the cache: a concurrent write would look like damage."""
 
     store: Callable[[], VerifiableStore]
-    """Opens the store, once the cache is held."""
+    """Opens the store, after the cache is locked."""
     hold_cache: Callable[[], AbstractContextManager[None]]
     progress: ProgressListener = NULL_LISTENER
 
     def verify(self) -> VerificationReport:
-        """Check every tile."""
         report = VerificationReport()
         with self.hold_cache():
             for finding in self.store().verify(self.progress):

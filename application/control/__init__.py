@@ -1,1 +1,1 @@
-"""The queue and the control plane: runs, partitions, workers, and what operators ask."""
+"""The control plane: runs, partitions, workers and the operators' actions and queries."""

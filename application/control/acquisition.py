@@ -1,4 +1,4 @@
-"""Acquiring a partition: extract into the run's raw partition, seal it, verify it, judge it."""
+"""Acquire a partition: extract it into the run's raw partition, seal it, verify it, judge it."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -29,7 +29,7 @@ from tileferry.domain.validation import integer
 
 @define(kw_only=True)
 class PartitionAcquisition:
-    """The story of one run. What goes wrong before the seal is raised; who retries is not here."""
+    """The acquisition of one run. Errors before the seal are raised; the caller handles retries."""
 
     sink: RawSink
     downloaders: DownloaderFactory
@@ -45,9 +45,9 @@ class PartitionAcquisition:
         *,
         progress: ProgressListener = NULL_LISTENER,
     ) -> tuple[Verdict, SealedPartition]:
-        """Bring the area into the run's raw partition, unless that is sealed, and judge it.
+        """Download the area into the run's raw partition, unless that is sealed, and judge it.
 
-        The same run goes on where it was interrupted, and a sealed one gets the same verdict again.
+        An interrupted run resumes. A sealed raw partition gets the same verdict again.
         """
         sealed = self.sink.find(key, run_id)
         if sealed is None:
@@ -55,7 +55,7 @@ class PartitionAcquisition:
         return self.judge_sealed(sealed), sealed
 
     def judge_sealed(self, sealed: SealedPartition) -> Verdict:
-        """Read every byte of a sealed partition back, and say what it is worth."""
+        """Read every byte of a sealed partition back and return its verdict."""
         with self.sink.open_reader(sealed) as reader:
             verdict = judge_partition(
                 reader.header, reader.iter_entries(), reader.verify(), self.rules
@@ -103,7 +103,7 @@ class PartitionAcquisition:
 
 @define(kw_only=True)
 class RawDownloaderFactory:
-    """Puts the download of an area together with a raw partition in the place of the cache."""
+    """Creates area downloads that write to a raw partition instead of the cache."""
 
     provider: TileProvider
     workers: Workers
@@ -111,7 +111,7 @@ class RawDownloaderFactory:
     clock: Clock
     logger: Logger
     disk: Callable[[PurePath], DiskSpace]
-    """Looks at the disk under a folder."""
+    """Returns the disk space of the disk that holds a folder."""
     free_space_reserve_bytes: int = field(validator=integer(0))
     settings: DownloadSettings = field(factory=DownloadSettings)
     background: Background | None = None
@@ -119,7 +119,7 @@ class RawDownloaderFactory:
     def create(
         self, raw: OpenPartition, *, progress: ProgressListener = NULL_LISTENER
     ) -> TileDownloader:
-        """Return what downloads into ``raw``."""
+        """Return an area download that writes to ``raw``."""
         return AreaDownload(
             provider=self.provider,
             tile_store=raw.tile_store,
@@ -137,7 +137,8 @@ class RawDownloaderFactory:
             settings=self.settings,
             background=self.background,
             progress=progress,
-            # A raw partition is done when it is sealed. Before that a crash must not turn the next
-            # try into a no-op, whose report knows nothing of what the gates refused.
+            # A raw partition is complete when it is sealed. If the journal were marked complete
+            # earlier and the process crashed, the next attempt would be a no-op and its report
+            # would lack the tiles that the gates refused.
             marks_complete=False,
         )

@@ -1,7 +1,6 @@
-"""What the control plane asks of its books, tried again where that is worth it.
+"""Database calls of the control plane, retried by the policy of their category.
 
-Each question has a category, whose policy says how often. A unit that failed has changed nothing,
-so it can be done again as it is.
+A unit that fails changes nothing, so it can be repeated as it is.
 """
 
 from collections.abc import Callable
@@ -17,30 +16,30 @@ Result = TypeVar("Result")
 
 
 class ControlCalls(Protocol):
-    """Makes calls."""
+    """Makes database calls, with or without retries."""
 
     def __call__(
         self, category: RetryCategory, operation: str, call: Callable[[], Result], /
     ) -> Result:
-        """Return what a call returns; what it raises in the end is what it raised."""
+        """Return the result of the call, or raise the error of its last attempt."""
         ...
 
 
 def call_once(_category: RetryCategory, _operation: str, call: Callable[[], Result], /) -> Result:
-    """Make a call, and leave it at that."""
+    """Make the call without retries."""
     return call()
 
 
 @frozen
 class RetryingCalls:
-    """Tries again what failed for the database's sake."""
+    """Retries calls that fail because of the database."""
 
     retries: RetryManager
 
     def __call__(
         self, category: RetryCategory, operation: str, call: Callable[[], Result], /
     ) -> Result:
-        """Make a call, by its category's policy; callers know the books' own errors."""
+        """Make the call with its category's policy; raise the original error, not a retry error."""
         try:
             answer = self.retries.execute_with_retry_sync(
                 category, operation, lambda: _call_or_refuse(call), classifier=_classify_error
@@ -54,7 +53,7 @@ class RetryingCalls:
 
 @frozen
 class _Refusal:
-    """The books are there and say no: an answer, and no failure that a retry could help."""
+    """A refusal by a database that is available: a result, because a retry cannot change it."""
 
     error: TileManagerError
 

@@ -1,4 +1,4 @@
-"""The control plane of partitions: which are tried, by whom, and what an operator may override."""
+"""The control plane of partitions: enqueue, retry, backfill, and operator overrides."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -43,12 +43,12 @@ from tileferry.domain.state_machine import Actor, Change
 from tileferry.domain.work import AcquirePartition, Work, parse_work
 
 DUE_MAX = 100
-"""How many partitions one pass of the scheduler tries again."""
+"""Maximum number of partitions that one pass of the scheduler retries."""
 
 
 @frozen(kw_only=True)
 class OperatorOverride:
-    """An operator's decision against the policy: who, why, and how many were meant."""
+    """An operator's decision against the policy: who, why, and how many partitions they expect."""
 
     by: str
     reason: str
@@ -57,7 +57,7 @@ class OperatorOverride:
 
 @define(kw_only=True)
 class PartitionControl:
-    """The use cases of the control plane. Each action is one unit: all of it counts, or none."""
+    """The use cases of partitions. Each action is one unit: all of it is committed, or nothing."""
 
     store: WorkStore
     logger: Logger
@@ -73,12 +73,12 @@ class PartitionControl:
         priority: RunPriority = RunPriority.FRESH,
         by: str | None = None,
     ) -> Sequence[Partition]:
-        """Bring partitions into being, each with its first run."""
+        """Create partitions, each with its first run."""
         with self.store.open_unit(by=by) as unit:
             known = dict(unit.get_partitions([work.key for work in works]))
             for work in works:
                 there = known.get(work.key)
-                if there is not None:  # the table says what it would have to be
+                if there is not None:  # the state machine names the states that would allow it
                     ENQUEUE.permit(there.subject, there.status, actor, unit.now)
                 run_id = RunId(self.new_run_id())
                 change = enqueue(work.key, run_id, actor=actor, now=unit.now)
@@ -90,13 +90,13 @@ class PartitionControl:
     def list_retryable(
         self, reader: PartitionRecords, among: PartitionFilter
     ) -> Sequence[PartitionKey]:
-        """Return the failed partitions of a range, which an operator may all try again."""
+        """Return the failed partitions of a range; an operator may retry all of them."""
         return self._list_failed(reader, among, lambda _partition: True)
 
     def list_markable(
         self, reader: PartitionRecords, among: PartitionFilter
     ) -> Sequence[PartitionKey]:
-        """Return the failed partitions of a range that are not marked yet."""
+        """Return the failed partitions of a range that are not marked terminal yet."""
         return self._list_failed(reader, among, lambda partition: partition.terminal_marker is None)
 
     def _list_failed(
@@ -124,9 +124,9 @@ class PartitionControl:
     def retry(
         self, keys: Sequence[PartitionKey], override: OperatorOverride
     ) -> Sequence[Partition]:
-        """Try partitions again: failed ones, and successes that an operator wants better.
+        """Retry failed partitions, and successful ones that an operator wants to improve.
 
-        One whose newest run left no raw partition is refused, and with it all the others.
+        If the newest run of any partition left no raw partition, the whole call is refused.
         """
         check_confirmation(len(set(keys)), override.confirmed)
         tried = self._call_approved("Retry partitions", lambda: self._retry_all(keys, override))
@@ -140,7 +140,7 @@ class PartitionControl:
             found = self._get_all(unit, keys)
             with_raw = unit.find_runs_with_raw([partition.last_run_id for partition in found])
             for partition in found:
-                if partition.active_run_id is None:  # of a run under way nobody can tell yet
+                if partition.active_run_id is None:  # an active run may still leave one
                     check_raw_partition(partition, has_raw=partition.last_run_id in with_raw)
             changes = [
                 self._requeue_or_reprocess(
@@ -148,18 +148,18 @@ class PartitionControl:
                 )
                 for partition in found
             ]
-            # Not before: these runs have ended by now, so nobody has one of them who waits for
-            # its partition.
+            # Lock these runs only now: they have ended, so no other transaction can hold one of
+            # them while it waits for its partition.
             ended = unit.get_runs([partition.last_run_id for partition in found])
             for change in changes:
-                # An operator waits for it.
+                # An operator is waiting for the result.
                 self._start_next_run(unit, change, ended, RunPriority.FRESH)
         return [change.after for change in changes]
 
     def mark_terminal(
         self, keys: Sequence[PartitionKey], override: OperatorOverride
     ) -> Sequence[Partition]:
-        """Rule out further automatic tries of failed partitions."""
+        """Exclude failed partitions from automatic retries."""
         check_confirmation(len(set(keys)), override.confirmed)
         marked = self._call_approved("Mark partitions", lambda: self._mark_all(keys, override))
         self._log_override("mark terminal", override, keys)
@@ -178,7 +178,7 @@ class PartitionControl:
         return [change.after for change in changes]
 
     def plan(self, request: BackfillRequest) -> BackfillPlan:
-        """Say what each date of a request would get; nothing is changed."""
+        """Return what a backfill would do for each date; nothing is changed."""
         return self.calls(
             RetryCategory.APPROVAL_CHECK, "Plan a backfill", lambda: self._plan_backfill(request)
         )
@@ -194,9 +194,9 @@ class PartitionControl:
             )
 
     def apply(self, plan: BackfillPlan, override: OperatorOverride) -> Sequence[Partition]:
-        """Do exactly what a plan says, or refuse when what it was made from has changed.
+        """Apply a plan exactly; refuse it if the partitions have changed since it was made.
 
-        What it started before is left as it is, so a plan can be applied again.
+        Runs that the plan has already started are left alone, so a plan can be applied again.
         """
         check_confirmation(plan.touched, override.confirmed)
         done = self._call_approved("Apply a backfill", lambda: self._apply_plan(plan, override))
@@ -222,7 +222,7 @@ class PartitionControl:
         return self.calls(RetryCategory.APPROVAL_GRANT, operation, call)
 
     def retry_due(self, *, limit: int = DUE_MAX) -> int:
-        """Try again, as the scheduler, what its policy says is due; return how many."""
+        """Start the automatic retries that are due; return how many."""
         with self.store.open_unit() as unit:
             due = [
                 partition
@@ -239,7 +239,7 @@ class PartitionControl:
             )
         return len(tried)
 
-    # The steps
+    # Steps
 
     def _apply_line(
         self,
@@ -249,7 +249,7 @@ class PartitionControl:
         partition: Partition | None,
         reason: str,
     ) -> Partition:
-        """Give one date its run; it has the area of the plan, whatever it had before."""
+        """Start the run of one date, with the area of the plan."""
         work = AcquirePartition(key=plan.get_key(line), area=plan.request.area)
         self._start_run(
             unit,
@@ -268,10 +268,10 @@ class PartitionControl:
         return change.after
 
     def _check_still_due(self, unit: PartitionUnit, partition: Partition) -> bool:
-        """Tell whether the policy still wants a retry that it planned, or plan it anew.
+        """Return whether the policy still allows a planned retry; if not, plan it again.
 
-        It may be terminal by now: too old, because nobody was there when it was due, or because the
-        policy was changed since.
+        The partition may have become terminal: too old because no scheduler was running when it was
+        due, or because the policy has changed.
         """
         planned = self.policies.plan_retry(partition, unit.now)
         if planned is not None and planned.next_run_at <= unit.now:
@@ -280,7 +280,7 @@ class PartitionControl:
         return False
 
     def _try_retry(self, unit: WorkUnit, partition: Partition, ended: Mapping[RunId, Run]) -> bool:
-        """Try a partition again; one whose work cannot be read is left to an operator."""
+        """Retry a partition; leave one whose work cannot be read to an operator."""
         change = requeue(
             partition,
             RunId(self.new_run_id()),
@@ -290,11 +290,11 @@ class PartitionControl:
             policy=self.policies.partition,
         )
         try:
-            # Automation goes on as urgently as it began.
+            # An automatic retry keeps the priority of the run before it.
             self._start_next_run(unit, change, ended, ended[partition.last_run_id].priority)
         except InvalidValueError as error:
             unit.plan_retry(partition.key, None)
-            self.logger.error(  # noqa: TRY400  # the message says it all
+            self.logger.error(  # noqa: TRY400  # the message is complete
                 "%s is not tried again: what its run %s was to do cannot be read: %s",
                 partition.subject,
                 partition.last_run_id,
@@ -311,8 +311,8 @@ class PartitionControl:
         ended: Mapping[RunId, Run],
         priority: RunPriority,
     ) -> None:
-        """Give a partition its new run, with the work of the one before."""
-        assert change.before is not None  # noqa: S101  # it was there
+        """Start a partition's new run, with the work of the previous run."""
+        assert change.before is not None  # noqa: S101  # the partition existed
         last = ended[change.before.last_run_id]
         work = parse_work(RunKind.ACQUIRE_PARTITION, last.payload)
         run_id = change.after.last_run_id
@@ -322,7 +322,7 @@ class PartitionControl:
     def _requeue_or_reprocess(
         self, partition: Partition, run_id: RunId, *, now: datetime, reason: str
     ) -> Change[Partition]:
-        """Have an operator's new run take a failure further, or a success."""
+        """Assign an operator's new run: requeue a failed partition, reprocess a successful one."""
         if partition.status is PartitionStatus.SUCCESS:
             return reprocess(partition, run_id, actor=Actor.OPERATOR, now=now, reason=reason)
         return requeue(

@@ -1,4 +1,4 @@
-"""What the operator allows runs and partitions."""
+"""The policies for retries of runs and partitions."""
 
 from datetime import datetime
 
@@ -12,7 +12,7 @@ from tileferry.domain.runs import MAX_RESCUES
 
 @frozen(kw_only=True)
 class WorkPolicies:
-    """What the operator allows runs and partitions."""
+    """The operator's policies for runs and partitions."""
 
     run: RetryPolicy = RUN_POLICY
     partition: RetryPolicy = PARTITION_POLICY
@@ -20,7 +20,7 @@ class WorkPolicies:
     max_rescues: int = MAX_RESCUES
 
     def plan_retry(self, partition: Partition, now: datetime) -> PlannedRetry | None:
-        """Return when automation may try a partition again, if it may."""
+        """Return when automation may retry a partition; ``None`` if it may not."""
         when = find_next_automatic_retry(
             partition, now=now, terminality=self.terminality, policy=self.partition
         )

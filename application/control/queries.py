@@ -1,4 +1,4 @@
-"""Looking at runs and partitions: all that the books know of one, at about the same time."""
+"""Queries of runs, partitions, sources and raw partitions."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -34,11 +34,11 @@ _NO_LOAD = SourceLoad(ready=0, waiting=0, under_way=0, next_retry_at=None)
 
 @frozen(kw_only=True)
 class SourceDetails:
-    """How a source stands: whether its runs may start, and how many want to."""
+    """The state of a source: whether its runs may start, and how many are waiting."""
 
     gate: SourceGate
     tokens: float
-    """What its retries are paid from."""
+    """The source's remaining retry budget."""
     load: SourceLoad
 
 
@@ -53,7 +53,7 @@ class RunDetails:
 
 @frozen(kw_only=True)
 class PartitionDetails:
-    """A partition with its newest run, its verdicts, and what comes next."""
+    """A partition with its newest run, its verdicts and its next retry."""
 
     now: datetime
     partition: Partition
@@ -62,25 +62,25 @@ class PartitionDetails:
     planned: PlannedRetry | None
     terminal: PartitionGiveUpReason | None
     has_raw: bool
-    """Whether its newest run left a raw partition, without which an operator cannot retry it."""
+    """Whether its newest run left a raw partition; an operator's retry requires one."""
 
 
 @frozen(kw_only=True)
 class WorkInspector:
-    """Reads for people; nothing is locked, so what happens meanwhile may show in one part only."""
+    """Reads without locks, so a concurrent change may show in only one part of the result."""
 
     books: WorkReader
     policies: WorkPolicies
 
     def run(self, run_id: RunId) -> RunDetails:
-        """Return what is known of a run."""
+        """Return a run with its attempts."""
         run = self.books.find_run(run_id)
         if run is None:
             raise NotFoundError(what="run", name=run_id, remedy=Remedy.LIST_RUNS)
         return RunDetails(now=self.books.now(), run=run, attempts=self.books.list_attempts(run_id))
 
     def find_partition(self, key: PartitionKey) -> PartitionDetails | None:
-        """Return what is known of a partition, if it is."""
+        """Return a partition with its history; ``None`` if it does not exist."""
         partition = self.books.find_partition(key)
         if partition is None:
             return None
@@ -98,13 +98,13 @@ class WorkInspector:
     def find_terminal_reason(
         self, partition: Partition, now: datetime
     ) -> PartitionGiveUpReason | None:
-        """Return why a failed partition is not tried again by itself, if it is not."""
+        """Return why a failed partition is not retried automatically; ``None`` if it is."""
         return find_give_up_reason(partition, self.policies.terminality, now)
 
     def iter_terminal(
         self, wanted: PartitionFilter
     ) -> Iterator[tuple[Partition, PartitionGiveUpReason]]:
-        """Yield the failed partitions among ``wanted`` that nothing retries, and why."""
+        """Yield the failed partitions among ``wanted`` that have no automatic retry, and why."""
         now = self.books.now()
         failed = evolve(wanted, statuses=(PartitionStatus.FAILED,))
         for partition in self.books.find_partitions(failed):
@@ -113,7 +113,7 @@ class WorkInspector:
                 yield partition, reason
 
     def list_sources(self) -> Sequence[SourceDetails]:
-        """Return every source, in the order of their names."""
+        """Return every source, ordered by name."""
         loads = self.books.get_loads()
         return [
             SourceDetails(gate=gate, tokens=tokens, load=loads.get(gate.source, _NO_LOAD))
@@ -121,7 +121,7 @@ class WorkInspector:
         ]
 
     def get_source(self, name: str) -> SourceDetails:
-        """Return one source; one that no run was ever for is open and has nothing to do."""
+        """Return one source; a source without runs is open and has no work."""
         for source in self.list_sources():
             if source.gate.source == name:
                 return source
@@ -130,22 +130,22 @@ class WorkInspector:
 
 @frozen(kw_only=True)
 class PartitionDataReader:
-    """The consumers' way to raw partitions; it starts no retry, and changes nothing."""
+    """Read-only access to raw partitions for consumers; it never starts a retry."""
 
     partitions: PartitionRecords
     raw: RawRecords
     sink: RawSink
 
     def open(self, key: PartitionKey) -> AbstractContextManager[PartitionReader] | None:
-        """Return a block in which the raw partition that speaks for ``key`` can be read."""
+        """Return a context manager that reads the raw partition of ``key``; ``None`` for a gap."""
         sealed = self.find_readable(key)
         return None if sealed is None else self.sink.open_reader(sealed)
 
     def find_readable(self, key: PartitionKey) -> SealedPartition | None:
-        """Return the raw partition that speaks for ``key``.
+        """Return the current raw partition of ``key``.
 
-        ``None`` is a gap: it is unknown, pending or failed, and a consumer takes it as that. What
-        the books vouch for and the sink does not have as it was sealed is refused.
+        ``None`` means a gap: the partition is unknown, pending or failed. A raw partition that the
+        sink does not hold as it was sealed raises an error.
         """
         partition = self.partitions.find_partition(key)
         run_id = None if partition is None else get_readable_run(partition)

@@ -1,4 +1,4 @@
-"""What a worker holds: its leases are renewed beside its work, and it stops when one is lost."""
+"""The runs that a worker has claimed: lease renewal, and batched claims and reports."""
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -11,34 +11,34 @@ from tileferry.domain.errors import DatabaseError, LeaseLostError
 from tileferry.domain.runs import Run, RunId, RunKind, WorkerId
 
 BEATS_PER_LEASE = 3
-"""Two beats may fail before a lease is over."""
+"""Two heartbeats may fail before a lease expires."""
 
 
 @define(kw_only=True, eq=False)
 class LeasedRuns:
-    """The runs of a worker. Threads of its own claim them, work on them, and renew their leases."""
+    """The runs that a worker holds. Its threads claim them, process them and renew their leases."""
 
     queue: RunQueue
     clock: Clock
     lease: timedelta
     _runs: dict[RunId, Run] = field(factory=dict, init=False)
-    """Those that have not ended."""
+    """Runs that have not ended."""
     _sure_until_s: dict[RunId, float] = field(factory=dict, init=False)
-    """Until then, by the monotonic clock, nobody else can have them."""
+    """Until this time (monotonic clock) no other worker can hold the run."""
 
     @property
     def every_s(self) -> float:
-        """How often the heart has to beat."""
+        """The interval between heartbeats."""
         return self.lease.total_seconds() / BEATS_PER_LEASE
 
     def hold(self, claimed: Sequence[Run], *, asked_s: float) -> None:
-        """Hold what was claimed, at some time after it was asked for."""
+        """Hold claimed runs; their leases count from ``asked_s``, when the claim was requested."""
         until_s = asked_s + self.lease.total_seconds()
         self._sure_until_s.update((run.run_id, until_s) for run in claimed)
         self._runs.update((run.run_id, run) for run in claimed)
 
     def renew_leases(self) -> bool:
-        """Renew the leases there are; it has to be done again and again."""
+        """Renew all leases; the caller repeats this every ``every_s`` seconds."""
         held = list(self._runs.values())
         if not held:
             return True
@@ -46,39 +46,38 @@ class LeasedRuns:
         try:
             renewed = set(self.queue.renew(held, lease=self.lease))
         except DatabaseError:
-            return True  # it may be back before the leases are over
+            return True  # the database may return before the leases expire
         until_s = asked_s + self.lease.total_seconds()
         for run in held:
-            if self._runs.get(run.run_id) is run:  # and has not ended in the meantime
+            if self._runs.get(run.run_id) is run:  # it may have ended during the renewal
                 self._sure_until_s[run.run_id] = until_s if run.run_id in renewed else 0.0
         return True
 
     def drop(self, run: Run) -> None:
-        """Renew the lease of this one no more."""
+        """Stop renewing the lease of a run."""
         self._runs.pop(run.run_id, None)
         self._sure_until_s.pop(run.run_id, None)
 
     def check(self, run: Run) -> None:
-        """Stop a worker that may not work on a run any more.
+        """Raise ``LeaseLostError`` if the worker may no longer process the run.
 
-        That is one whose lease was lost, and one that was asleep for so long that it must be.
+        The lease was taken by another worker, or it expired while this process was suspended.
         """
         if self.clock.monotonic() >= self._sure_until_s.get(run.run_id, 0.0):
             raise lease_lost_error(run)
 
 
 def lease_lost_error(run: Run) -> LeaseLostError:
-    """Return what a worker is stopped by."""
     return LeaseLostError(run_id=run.run_id, worker=run.lease_owner or "", epoch=run.lease_epoch)
 
 
 _KEEP_BACK_S = 0.5
-"""How long a pass may be kept back, to be reported with others."""
+"""Maximum delay before a passed run is reported, so that several are reported together."""
 
 
 @define(kw_only=True, eq=False)
 class RunClaimer:
-    """Claims runs in batches, and reports passes together with the next claim."""
+    """Claims runs in batches, and reports passed runs together with the next claim."""
 
     queue: RunQueue
     held: LeasedRuns
@@ -90,11 +89,11 @@ class RunClaimer:
     lease: timedelta
     give_back: Callable[[Sequence[Run]], None]
     _passed: list[Run] = field(factory=list, init=False)
-    """Runs that passed, and that the queue does not know of yet."""
+    """Passed runs that are not reported to the queue yet."""
     _passed_since_s: float = field(default=0.0, init=False)
 
     def claim_batch(self) -> Sequence[Run]:
-        """Tell the queue what has passed, and return what is to be done next."""
+        """Report the passed runs and return the next runs to process."""
         passed, asked_s = self._passed, self.clock.monotonic()
         kept, claimed = self.queue.exchange(
             passed,
@@ -114,9 +113,9 @@ class RunClaimer:
         return claimed
 
     def add_passed(self, run: Run) -> None:
-        """Note that a run has passed. Until that is reported its lease goes on.
+        """Record that a run has passed. Its lease is renewed until that is reported.
 
-        A crash in between has the run done once more, which its kind allows.
+        After a crash in between, the run is processed again; its kind allows that.
         """
         if not self._passed:
             self._passed_since_s = self.clock.monotonic()
@@ -124,19 +123,19 @@ class RunClaimer:
         self.flush_if_late()
 
     def flush_if_late(self) -> None:
-        """Tell the queue what has passed, once that was kept back for long enough."""
+        """Report the passed runs if the oldest has reached the maximum delay."""
         if self._passed and self.clock.monotonic() - self._passed_since_s >= _KEEP_BACK_S:
             self.flush()
 
     def flush(self) -> None:
-        """Tell the queue what has passed."""
+        """Report the passed runs to the queue."""
         if self._passed:
             kept = self.queue.complete(self._passed)
             passed, self._passed = self._passed, []
             self._check_leases(passed, kept)
 
     def _check_leases(self, passed: Sequence[Run], kept: Sequence[RunId]) -> None:
-        """Stop a worker that has passed a run which was not its own any more."""
+        """Raise if a passed run no longer belonged to this worker."""
         for run in passed:
             self.held.drop(run)
         counted = set(kept)

@@ -1,7 +1,7 @@
-"""What happens to runs: submitted, claimed, judged, broken, rescued, and asked for by operators.
+"""The life of a run: submit, claim, end, retry, rescue, and the operators' actions.
 
-Workers, sweepers and operators all come here. Each step is the domain's; what it makes of the run,
-of its partition and of the source's gate counts together, with the audit events.
+Workers, sweepers and operators use this module. The domain decides each step; the changes to the
+run, its partition and the source's gate are committed together with the audit events.
 """
 
 from collections.abc import Callable, Sequence
@@ -62,12 +62,12 @@ from tileferry.domain.text import format_utc
 from tileferry.domain.work import Work
 
 SWEEP_MAX = 500
-"""How many runs one sweep rescues; the next one takes the rest."""
+"""Maximum number of runs that one sweep rescues; the next sweep continues."""
 
 
 @define(kw_only=True)
 class RunControl:
-    """The use cases of the queue."""
+    """The use cases of runs."""
 
     queue: RunQueue
     store: WorkStore
@@ -76,7 +76,7 @@ class RunControl:
     policies: WorkPolicies = field(factory=WorkPolicies)
     calls: ControlCalls = call_once
 
-    # For those who submit
+    # Submitting
 
     def submit(
         self,
@@ -86,7 +86,7 @@ class RunControl:
         priority: RunPriority = RunPriority.FRESH,
         by: str | None = None,
     ) -> tuple[Run, bool]:
-        """Queue a piece of work, and tell whether it is new: the same is not queued twice."""
+        """Queue a piece of work and return whether it is new; the same work is not queued twice."""
         if work.kind is RunKind.ACQUIRE_PARTITION:
             raise MisuseError(
                 what=f"work {work.dedupe_key}",
@@ -110,7 +110,7 @@ class RunControl:
             unit.save_run(change)
         return change.after, True
 
-    # For workers
+    # Workers
 
     def get_next_run_to_process(
         self,
@@ -119,13 +119,13 @@ class RunControl:
         lease: timedelta,
         kinds: Sequence[RunKind] = ALL_KINDS,
     ) -> Run | None:
-        """Claim the run that should be next: new ones and due retries compete by their age."""
+        """Claim the next run: new runs and due retries compete by age."""
         return next(iter(self.queue.claim(worker, limit=1, lease=lease, kinds=kinds)), None)
 
     def process_result(
         self, held: Run, verdict: Verdict, *, sealed: SealedPartition | None = None
     ) -> None:
-        """End a run with its verdict; with its raw partition it speaks for the partition."""
+        """End a run with its verdict; its raw partition becomes the partition's current one."""
         with self.store.open_unit() as unit:
             run = self._get_held_run(unit, held)
             self.clear_retry_fields(unit, run, verdict)
@@ -139,7 +139,7 @@ class RunControl:
             unit.save_partition(change, retry=self.policies.plan_retry(change.after, unit.now))
 
     def process_error(self, held: Run, error: BaseException) -> Run:
-        """End an attempt that broke: the run waits for its next one, or is given up."""
+        """End a failed attempt: schedule the run's next attempt, or give the run up."""
         said = classify_error(error)
         with self.store.open_unit() as unit:
             run = self._get_held_run(unit, held)
@@ -162,7 +162,7 @@ class RunControl:
         return change.after
 
     def release_run(self, held: Run) -> None:
-        """Give a run back that its worker is stopped from finishing."""
+        """Return a run to the queue because its worker has to stop."""
         with self.store.open_unit() as unit:
             run = self._get_held_run(unit, held)
             change = release(
@@ -176,10 +176,10 @@ class RunControl:
             self._log(change.after, "run.given_back", f"run {run.run_id} is given back")
 
     def schedule_retry(self, unit: RunUnit, change: Change[Run]) -> None:
-        """Have a run wait for its next attempt."""
+        """Record that a run waits for its next attempt."""
         unit.save_run(change)
         run = change.after
-        assert run.next_retry_at is not None  # noqa: S101  # it waits
+        assert run.next_retry_at is not None  # noqa: S101  # the run is waiting for a retry
         delay_s = (run.next_retry_at - unit.now).total_seconds()
         self._log(
             run,
@@ -189,7 +189,7 @@ class RunControl:
         )
 
     def mark_run_permanently_failed(self, unit: WorkUnit, change: Change[Run]) -> None:
-        """Give a run up; its partition fails with it."""
+        """Give a run up; its partition fails too."""
         unit.save_run(change)
         run = change.after
         partition = unit.find_partition_by_run(run.run_id)
@@ -205,7 +205,7 @@ class RunControl:
         )
 
     def clear_retry_fields(self, unit: RunUnit, run: Run, verdict: Verdict) -> None:
-        """End a run with a verdict; nothing of its retries is left on it."""
+        """End a run with a verdict and clear its retry fields."""
         change = complete(
             run,
             verdict,
@@ -218,7 +218,7 @@ class RunControl:
         self.log_end(run, verdict)
 
     def log_end(self, run: Run, verdict: Verdict) -> None:
-        """Tell how a run ended, and whether a retry was what did it."""
+        """Log how a run ended, and whether it took a retry."""
         if not self.logger.isEnabledFor(INFO):
             return
         retried = run.retry_count > 0 and verdict.outcome is not VerdictOutcome.FAILED
@@ -231,19 +231,19 @@ class RunControl:
             outcome=str(verdict.outcome),
         )
 
-    # For the sweeper
+    # Sweeper
 
     def sweep(self, *, limit: int = SWEEP_MAX) -> int:
-        """Take runs from workers that have gone; return how many."""
+        """Rescue runs whose leases have expired; return how many."""
         rescued, lost = self.calls(
             RetryCategory.EXECUTION_EXPIRATION, "Sweep", lambda: self._rescue_overdue(limit)
         )
-        # Each brings its partition along. Several at once, in any order, could have to wait for an
-        # operator who has some of these partitions and waits for the others.
+        # One unit each, because each also locks its partition. Locking several in arbitrary order
+        # could deadlock with an operator who locks the same partitions.
         return rescued + sum(self._contain(run_id) for run_id in lost)
 
     def _rescue_overdue(self, limit: int) -> tuple[int, list[RunId]]:
-        """Make overdue runs free again; return how many, and those that lost too many workers."""
+        """Requeue overdue runs; return how many, and the runs that lost too many workers."""
         given_up = []
         with self.store.open_unit() as unit:
             overdue = unit.find_overdue(limit=limit)
@@ -269,7 +269,7 @@ class RunControl:
         )
 
     def _give_up_overdue(self, run_id: RunId) -> bool:
-        """Give up a run that has lost too many workers, unless its worker came back after all."""
+        """Give up a run that has lost too many workers, unless its worker has returned."""
         with self.store.open_unit() as unit:
             run = unit.run(run_id)
             if run is None or not is_lease_expired(run, unit.now):
@@ -280,10 +280,10 @@ class RunControl:
     def _rescue(self, run: Run, now: datetime) -> Change[Run]:
         return rescue(run, actor=Actor.SWEEPER, now=now, max_rescues=self.policies.max_rescues)
 
-    # For operators
+    # Operators
 
     def cancel(self, run_id: RunId, *, reason: str, by: str) -> Run:
-        """Give up a run that is waiting."""
+        """Give up a waiting run."""
         with self.store.open_unit(by=by) as unit:
             change = cancel(
                 self._get_run(unit, run_id), actor=Actor.OPERATOR, now=unit.now, reason=reason
@@ -292,7 +292,7 @@ class RunControl:
         return change.after
 
     def retry_now(self, run_id: RunId, *, reason: str, by: str) -> Run:
-        """Make a run in error due at once."""
+        """Make a run in error due immediately."""
         with self.store.open_unit(by=by) as unit:
             run = self._get_run(unit, run_id)
             change = retry_now(run, actor=Actor.OPERATOR, now=unit.now, reason=reason)
@@ -301,11 +301,11 @@ class RunControl:
             unit.save_run(change)
         return change.after
 
-    # The steps
+    # Steps
 
     @staticmethod
     def _check_only_one(unit: RunUnit, run: Run, dedupe_key: str) -> None:
-        """Refuse to wake a run while another does the same work."""
+        """Refuse to resume a run while another run does the same work."""
         other = unit.find_unfinished(dedupe_key)
         if other is not None:
             raise WorkInProgressError(run_id=run.run_id, other_run_id=other.run_id)
@@ -313,7 +313,7 @@ class RunControl:
     def _close_gate(self, unit: GateUnit, source: str, said: ErrorClass) -> None:
         new = SourceGate(source=source)
         if new.close_after(said, now=unit.now, policy=self.policies.run) == new:
-            return  # nobody asked for patience, so nobody has to wait for this unit
+            return  # no rate limit: do not lock the source's gate for this unit
         gate = unit.get_gate(source)
         closed = gate.close_after(said, now=unit.now, policy=self.policies.run)
         if closed != gate:
@@ -327,7 +327,7 @@ class RunControl:
 
     @staticmethod
     def _get_held_run(unit: RunUnit, held: Run) -> Run:
-        """Return the run as it is now, or stop a worker that has lost it."""
+        """Return the run's current state; raise if the worker has lost it."""
         run = unit.run(held.run_id)
         if run is None or (run.status, run.lease_owner, run.lease_epoch) != (
             RunStatus.PROCESSING,

@@ -1,4 +1,4 @@
-"""What a worker does for each kind of run."""
+"""The handlers that a worker calls, one for each kind of run."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -30,13 +30,13 @@ from tileferry.domain.work import (
 
 @frozen
 class StopCheckListener:
-    """Forwards events, and stops the work when its worker has to stop or has lost the run."""
+    """Forwards events, and stops the work when the worker has to stop or has lost the run."""
 
     check: Callable[[], None]
     listener: ProgressListener = NULL_LISTENER
 
     def __call__(self, event: ProgressEvent, /) -> None:
-        """Forward an event; after the end of a download there is nothing to stop."""
+        """Forward an event and check for a stop, except after the end of a download."""
         self.listener(event)
         if not isinstance(event, DownloadFinished):
             self.check()
@@ -44,15 +44,14 @@ class StopCheckListener:
 
 @define
 class AcquirePartitionHandler:
-    """Extracts a partition, seals it, and has it judged; the verdict is the validator's."""
+    """Acquires a partition: extracts it, seals it, and returns the validator's verdict."""
 
     acquisition: Callable[[], PartitionAcquisition]
     progress: ProgressListener = NULL_LISTENER
 
     def __call__(self, run: Run, check: Callable[[], None], /) -> RunResult:
-        """Acquire the run's partition."""
         work = parse_work(RunKind.ACQUIRE_PARTITION, run.payload)
-        assert isinstance(work, AcquirePartition)  # noqa: S101  # of that kind it is
+        assert isinstance(work, AcquirePartition)  # noqa: S101  # handlers are chosen by the run's kind
         verdict, sealed = self.acquisition().acquire(
             work.key, run.run_id, work.area, progress=StopCheckListener(check, self.progress)
         )
@@ -61,7 +60,7 @@ class AcquirePartitionHandler:
 
 @define(kw_only=True)
 class DownloadAreaHandler:
-    """Downloads an area into the cache, which nobody else may be writing to."""
+    """Downloads an area into the cache, holding the cache's lock."""
 
     downloader: Callable[[ProgressListener], TileDownloader]
     locked: Callable[[], AbstractContextManager[None]]
@@ -69,9 +68,8 @@ class DownloadAreaHandler:
     progress: ProgressListener = NULL_LISTENER
 
     def __call__(self, run: Run, check: Callable[[], None], /) -> RunResult:
-        """Download the run's area."""
         work = parse_work(RunKind.DOWNLOAD_AREA, run.payload)
-        assert isinstance(work, DownloadArea)  # noqa: S101  # as above
+        assert isinstance(work, DownloadArea)  # noqa: S101  # see above
         request = DownloadRequest(
             flight_id=work.flight_id,
             area=work.area,
@@ -85,16 +83,15 @@ class DownloadAreaHandler:
 
 @define(kw_only=True)
 class UploadFlightHandler:
-    """Uploads what a flight captured, which nobody else may be doing."""
+    """Uploads the captured tiles of a flight, holding the cache's lock."""
 
     uploader: Callable[[ProgressListener], TileUploader]
     locked: Callable[[], AbstractContextManager[None]]
     progress: ProgressListener = NULL_LISTENER
 
     def __call__(self, run: Run, check: Callable[[], None], /) -> RunResult:
-        """Upload the run's flight."""
         work = parse_work(RunKind.UPLOAD_FLIGHT, run.payload)
-        assert isinstance(work, UploadFlight)  # noqa: S101  # as above
+        assert isinstance(work, UploadFlight)  # noqa: S101  # see above
         request = UploadRequest(flight_id=work.flight_id)
         with self.locked():
             uploader = self.uploader(StopCheckListener(check, self.progress))

@@ -1,8 +1,8 @@
-"""A worker: claims runs, does what they ask for, and says how that went.
+"""The worker: claims runs, processes them and reports the results.
 
-It never decides whether something is tried again: it reports, and the policy decides. Beside its
-work it keeps house for all workers: it takes runs from those that have gone, starts the automatic
-retries that are due, and removes idempotency keys whose time is over.
+A worker never decides about retries: it reports, and the policy decides. It also does the
+housekeeping of all workers: it rescues overdue runs, starts automatic retries that are due, and
+removes expired idempotency keys.
 """
 
 from collections import Counter
@@ -33,18 +33,18 @@ from tileferry.domain.runs import Run, RunKind, RunStatus, Verdict, VerdictOutco
 from tileferry.domain.validation import integer, number
 
 KEYS_PER_SWEEP_MAX = 500
-"""How many records one sweep removes; the next one takes the rest."""
+"""Maximum number of records that one sweep removes; the next sweep continues."""
 
 
 @frozen(kw_only=True)
 class KeyExpiry:
-    """Removes expired idempotency records."""
+    """Removes expired idempotency keys."""
 
     store: ExpiringRecords
     calls: ControlCalls = call_once
 
     def sweep(self, *, limit: int = KEYS_PER_SWEEP_MAX) -> int:
-        """Remove records that have expired; return how many."""
+        """Remove expired records; return how many."""
         return self.calls(
             RetryCategory.EXECUTION_EXPIRATION,
             "ForgetKeys",
@@ -53,46 +53,46 @@ class KeyExpiry:
 
 
 _DATABASE_RETRY = RetryPolicy(max_attempts=2, base_delay=0.5, max_delay=30.0)
-"""Between looks at a database that is away; there is no last one."""
+"""The delays while the database is unavailable; the number of attempts is not limited."""
 _STEP_S = 0.5
 
 
 @frozen(kw_only=True)
 class RunResult:
-    """What came of a run's work."""
+    """The verdict of a run, with its raw partition if it has one."""
 
     verdict: Verdict
     sealed: SealedPartition | None = None
 
 
 class RunHandler(Protocol):
-    """Does the work of one kind of runs."""
+    """Does the work of one kind of run."""
 
     def __call__(self, run: Run, check: Callable[[], None], /) -> RunResult:
-        """Do it. ``check`` is called often, and raises when the work has to stop."""
+        """Do the work. Call ``check`` often; it raises when the work has to stop."""
         ...
 
 
 @frozen(kw_only=True)
 class WorkerSettings:
-    """What an operator may set."""
+    """The operator's settings of a worker."""
 
     lease_s: float = field(default=60.0, validator=number(0.1, 86_400))
     batch: int = field(default=1, validator=integer(1, 1_000))
     poll_s: float = field(default=1.0, validator=number(0.01, 3_600))
     sweep_s: float = field(default=5.0, validator=number(0.01, 3_600))
     until_idle: bool = False
-    """Whether to end when nothing is due."""
+    """Whether to stop when nothing is due."""
 
     @property
     def lease(self) -> timedelta:
-        """How long a claim holds without a heartbeat."""
+        """How long a claim lasts without a heartbeat."""
         return timedelta(seconds=self.lease_s)
 
 
 @define(kw_only=True)
 class Worker:
-    """One worker. Several, on any number of machines, share one queue."""
+    """One worker. Any number of workers, on any number of machines, share one queue."""
 
     name: WorkerId
     queue: RunQueue
@@ -106,13 +106,13 @@ class Worker:
     settings: WorkerSettings = field(factory=WorkerSettings)
     kinds: Sequence[RunKind] = ALL_KINDS
     sources: Sequence[str] | None = None
-    """Those that its provider has; without, all."""
+    """The sources to claim runs of; ``None``: all."""
     is_stopping: Callable[[], bool] = lambda: False
     check_stop: Callable[[], None] = lambda: None
-    """Raises ``KeyboardInterrupt`` when even the run under way has to stop."""
+    """Raises ``KeyboardInterrupt`` when the current run has to stop as well."""
     progress: ProgressListener = NULL_LISTENER
     ended: Counter[RunStatus] = field(factory=Counter, init=False)
-    """How the runs that it carried out have ended, so far."""
+    """The number of processed runs by final status."""
     _held: LeasedRuns = field(init=False)
     _supply: RunClaimer = field(init=False)
     _sweep_at_s: float = field(default=0.0, init=False)
@@ -137,11 +137,11 @@ class Worker:
 
     @property
     def processed(self) -> int:
-        """How many runs it carried out."""
+        """The number of processed runs."""
         return self.ended.total()
 
     def run(self) -> None:
-        """Work until told to stop, or until nothing is due if that was asked for."""
+        """Process runs until stopped, or with ``until_idle`` until nothing is due."""
         with self.heartbeat.start(self._held.renew_leases, every_s=self._held.every_s):
             try:
                 self._take_runs()
@@ -175,8 +175,10 @@ class Worker:
                 work()
             except DatabaseError:
                 raise
-            except TileManagerError as error:  # it is not this worker's, and others look as well
-                self.logger.error("%s", error, extra={"kind": "worker.housekeeping_failed"})  # noqa: TRY400  # it says it all
+            except (
+                TileManagerError
+            ) as error:  # the failure concerns no run of this worker, and other workers sweep too
+                self.logger.error("%s", error, extra={"kind": "worker.housekeeping_failed"})  # noqa: TRY400  # the message is complete
 
     def _process_batch(self, claimed: Sequence[Run]) -> None:
         for place, run in enumerate(claimed):
@@ -189,7 +191,7 @@ class Worker:
                 self._release_runs(claimed[place + 1 :])
                 raise
             except BaseException:
-                for left in claimed[place:]:  # nobody works on them: their leases may end
+                for left in claimed[place:]:  # not started: let their leases expire
                     self._held.drop(left)
                 raise
 
@@ -199,7 +201,7 @@ class Worker:
             self.control.release_run(run)
 
     def _process(self, run: Run) -> None:
-        """Do one run's work, and report what came of it."""
+        """Process one run and report its result."""
         self._log_start(run)
         held = self._held
         try:
@@ -208,14 +210,16 @@ class Worker:
             result = self.handlers[run.kind](run, lambda: self._check(run))
         except LeaseLostError:
             raise
-        except Exception as error:  # noqa: BLE001  # whatever it is, the policy decides
+        except Exception as error:  # noqa: BLE001  # the policy decides about every error
             held.drop(run)
             self.control.process_error(run, error)
             self._finish(run, RunStatus.ERROR)
         except KeyboardInterrupt:
             self._release_runs([run])
             raise
-        except BaseException as error:  # it ends this worker, and may end the next: that counts
+        except (
+            BaseException
+        ) as error:  # it ends this worker and may end the next one, so it counts as an attempt
             held.drop(run)
             self.control.process_error(run, error)
             raise
@@ -236,7 +240,7 @@ class Worker:
             self._held.drop(run)
             self.control.process_result(run, result.verdict, sealed=result.sealed)
             return
-        # A plain pass changes nothing else, so several are reported together.
+        # A pass without a partition changes only the run, so several are reported together.
         self.control.log_end(run, result.verdict)
         self._supply.add_passed(run)
 
@@ -274,7 +278,7 @@ class Worker:
         self._wait(delay_s)
 
     def _wait(self, seconds: float) -> None:
-        """Wait for runs, but not for longer than somebody who wants to stop it would."""
+        """Wait for runs, in steps short enough to notice a stop request."""
         end_s = self.clock.monotonic() + seconds
         while (left_s := end_s - self.clock.monotonic()) > 0 and not self.is_stopping():
             if self.queue.wait(min(left_s, _STEP_S)):

@@ -1,4 +1,4 @@
-"""Downloading an area: list, make room, fetch, gate, store; and go on where a crash ended it."""
+"""Download an area: list, reserve space, fetch, check, store; a re-run resumes after a crash."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -41,7 +41,7 @@ from tileferry.domain.tiles import (
 
 @define(kw_only=True)
 class AreaDownload:
-    """The use case. Needs the cache's lock, and keeps to the order that a crash cannot spoil."""
+    """The use case. Requires the cache's lock; its write order is safe against crashes."""
 
     provider: TileProvider
     tile_store: TileStore
@@ -58,21 +58,21 @@ class AreaDownload:
     background: Background | None = None
     progress: ProgressListener = NULL_LISTENER
     marks_complete: bool = True
-    """Whether a request that was carried out is a no-op from then on."""
+    """Whether a completed request is a no-op when it is repeated."""
 
     def enumerate_remote_coverage(
         self, bbox: BBox, zoom_levels: Sequence[int]
     ) -> list[TileSummary]:
-        """Return what the provider has in an area."""
+        """Return the tiles that the provider lists for an area."""
         coverage = TileCoverage(bbox=bbox, zoom_levels=zoom_levels)
         calls = self.create_calls(f"coverage {bbox}")
         return [tile for page in calls.iter_pages(coverage, self.settings.listing) for tile in page]
 
     def download_tiles_for_area(self, request: DownloadRequest) -> DownloadBatchReport:
-        """Fetch what of the area is not in the cache yet, and say what became of it."""
+        """Download the tiles of the area that the cache does not have, and report the outcome."""
         self.lock.check_held()
-        # Who has the lock is the only one that may be promised space: an older promise is of a
-        # process that died, and would be in our way for a day.
+        # Only the lock holder can reserve space, so an existing reservation is left over from a
+        # process that died. It would block this download for a day.
         self.budget_enforcer.release_headroom()
         request_hash = request.request_hash(self.provider.key_hash)
         journal, done = self._find_resume_point(request).resume(self.logger)
@@ -91,7 +91,7 @@ class AreaDownload:
             except BaseException as error:
                 self._log_failure(run.build_report(aborted=True), error)
                 raise
-            # What lists nothing may list something tomorrow: that is not to be remembered as done.
+            # An empty listing may have tiles tomorrow, so it is not recorded as complete.
             finished = report.outcome is DownloadOutcome.SUCCESS and report.tiles_requested > 0
             if finished and self.marks_complete:
                 journal.finish()
@@ -99,7 +99,7 @@ class AreaDownload:
             return report
 
     def start_over(self, request: DownloadRequest) -> None:
-        """Forget that a request was carried out, so that all of it is fetched again."""
+        """Discard the record of a completed request, so that everything is fetched again."""
         self.lock.check_held()
         self.journals.discard(request.journal_name(self.provider.key_hash))
 
@@ -120,7 +120,7 @@ class AreaDownload:
         )
 
     def create_calls(self, correlation_id: str) -> ProviderCalls:
-        """Return the calls of one download, or of one look at what there is."""
+        """Return the provider calls of one download or survey."""
         return ProviderCalls(
             provider=self.provider,
             retry=self.retry,

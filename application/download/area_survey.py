@@ -1,4 +1,4 @@
-"""Looks at an area before a download, and changes nothing."""
+"""Survey an area before a download, without changing anything."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -29,7 +29,7 @@ from tileferry.domain.tiles import DownloadRequest, FreshnessRule, TileCoverage
 
 @define(kw_only=True)
 class AreaSurvey:
-    """Summarizes what a provider has in an area, and plans downloads."""
+    """Summarizes a provider's listing of an area, and plans downloads."""
 
     provider: TileProvider
     retry: RetryManager
@@ -37,15 +37,15 @@ class AreaSurvey:
     journals: JournalStore
     tile_metadata_store: TileCatalogue
     headroom: Callable[[], HeadroomPreview]
-    """Opens the cache, which a summary does not need."""
+    """Opens the cache; a summary does not need it."""
     settings: DownloadSettings
     freshness: FreshnessRule
     clock: Clock
     requests_per_s: float | None = None
-    """How often the provider may be called, if that is limited."""
+    """The provider's request limit; ``None``: unlimited."""
 
     def summarize(self, coverage: TileCoverage) -> dict[int, ListingSummary]:
-        """Return the sums of an area's listing, by zoom level."""
+        """Return the totals of an area's listing by zoom level."""
         calls = self._build_calls(f"coverage {coverage.bbox}")
         gates = TileGates(
             resolution=self.settings.gate,
@@ -57,9 +57,9 @@ class AreaSurvey:
     def plan(
         self, request: DownloadRequest, *, rate_bytes_s: float | None = None
     ) -> tuple[DownloadPlan, DurationEstimate]:
-        """Return what a download would do, and how long that would take.
+        """Return what a download would do, and its estimated duration.
 
-        Without ``rate_bytes_s`` a few tiles are fetched, to measure the link.
+        Without ``rate_bytes_s`` a few tiles are fetched to measure the throughput.
         """
         calls = self._build_calls(f"plan {request.flight_id}")
         plan = DownloadPlanner(

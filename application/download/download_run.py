@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 @frozen(kw_only=True)
 class DownloadSettings:
-    """What an operator may set."""
+    """The operator's settings of a download."""
 
     policy: RetryPolicy = DOWNLOAD_POLICY
     gate: ResolutionGate = field(factory=ResolutionGate)
@@ -56,31 +56,35 @@ class DownloadSettings:
     max_failures_share: float | None = field(
         default=None, validator=validators.optional(number(0, 1))
     )
-    """Of all tiles, how many may fail before the run ends; ``None``: an outage ends it at once."""
+    """The share of tiles that may fail before the run aborts; ``None``: an outage aborts at once.
+    """
 
 
 @define
 class DownloadRun:
-    """One request being carried out."""
+    """The execution of one download request."""
 
     deps: "AreaDownload"
     request: DownloadRequest
     request_hash: str
     journal: Journal
     done: TileSet
-    """What is in the cache already, of an earlier run."""
+    """The tiles that an earlier run stored in the cache."""
     requested: int = field(default=0, init=False)
     fates: Counter[TileFate] = field(factory=Counter, init=False)
     already_stored: int = field(default=0, init=False)
     bytes_downloaded: int = field(default=0, init=False)
     retries: int = field(default=0, init=False)
     durable: int | None = field(default=None, init=False)
-    """How many tiles of this run are safe, once it has come to fetching."""
+    """The number of durable tiles of this run; ``None`` before the first fetch."""
     failure: Exception | None = field(default=None, init=False)
-    """What ends the run, once that is known."""
+    """The error that aborts the run."""
 
     def execute(self) -> DownloadBatchReport:
-        """Carry it out, or raise what ended it; either way ``report`` tells how far it got."""
+        """Run the download and return its report, or raise the error that aborted it.
+
+        After an error, ``build_report`` returns how far the run got.
+        """
         uses = self.deps
         calls = uses.create_calls(f"{self.request.flight_id}/{self.request_hash}")
         with uses.spools.create(uses.provider.source) as listed:
@@ -97,7 +101,7 @@ class DownloadRun:
         return self.build_report()
 
     def build_report(self, *, aborted: bool = False) -> DownloadBatchReport:
-        """Add up what became of the tiles. After an error only those count that are safe."""
+        """Count the tiles by outcome. After an error only durable tiles count as stored."""
         fates = self.fates
         stored = fates[TileFate.STORED] + fates[TileFate.DOWNGRADED]
         if aborted and self.durable is not None:
@@ -122,14 +126,14 @@ class DownloadRun:
             next_retry_at_s=None if done else self._compute_next_retry_at_s(),
         )
 
-    # The steps
+    # Steps
 
     def _list(self, calls: ProviderCalls, listed: ListingSpool) -> int:
-        """Spool the listing, and return how many bytes are still to come."""
+        """Spool the listing and return the number of bytes to fetch."""
         estimated_bytes = 0
         for page in calls.iter_pages(self.request.coverage, self.deps.settings.listing):
             for tile in page:
-                self.requested += 1  # first: an error at any moment finds counts that add up
+                self.requested += 1  # first, so that the counts add up after an error at any point
                 if tile.tile_id in self.done:
                     self.already_stored += 1
                 else:
@@ -185,7 +189,7 @@ class DownloadRun:
                 closing(
                     uses.workers.run(partial(_try_fetch, calls), wanted, idle_s=idle_s)
                 ) as results,
-                closing(calls),  # before the workers: what they hear from now on is for nobody
+                closing(calls),  # closes before the workers: later responses are discarded
             ):
                 self._store_all(results, commit)
         finally:
@@ -197,15 +201,16 @@ class DownloadRun:
         results: Iterable[tuple[TileSummary, FetchedTile | Exception] | None],
         commit: GroupCommit,
     ) -> None:
-        """Store results as they arrive. Flush before an interrupt is raised."""
+        """Store results as they arrive. Flush before raising an interrupt."""
         stored = 0
         try:
             for result in results:
-                if result is None:  # idle: flush what is there
+                if result is None:  # idle: flush the current group
                     commit.flush()
                 else:
                     self._store_result(*result, commit)
-                # A tile has its own event; an idle moment needs one, so that a listener can stop.
+                # Each tile sends an event. Idle periods send one too, so that a listener can stop
+                # the run.
                 if result is None or commit.durable != stored:
                     stored = commit.durable
                     self.deps.progress(TilesStored(tiles=stored))
@@ -216,7 +221,7 @@ class DownloadRun:
             raise
 
     def _filter_by_resolution(self, tiles: Iterator[TileSummary]) -> Iterator[TileSummary]:
-        """Leave out what the listing says is of no use: it need not be fetched to be refused."""
+        """Skip tiles that the resolution gate refuses by their listing, without fetching them."""
         for tile in tiles:
             if self._check_resolution(tile, tile.resolution_m_per_px):
                 yield tile
@@ -279,7 +284,7 @@ class DownloadRun:
         return False
 
     def _record_failure(self, error: Exception) -> None:
-        """Count a tile that did not come, and end the run where that is due."""
+        """Count a failed tile, and abort the run if the limit is exceeded."""
         if not isinstance(error, SatelliteProviderError | RateLimitedError):
             self.failure = error
             return
@@ -300,7 +305,7 @@ class DownloadRun:
             self._warn_of_failed_tile(error)
 
     def _warn_of_failed_tile(self, error: SatelliteProviderError | RateLimitedError) -> None:
-        """Say why: a tile that fails by itself ends no run, so no error tells of it."""
+        """Log the cause: a single failed tile does not abort the run, so no error reports it."""
         self.deps.logger.warning(
             "a tile failed: %s",
             error,
@@ -326,7 +331,7 @@ class DownloadRun:
             )
 
     def _compute_next_retry_at_s(self) -> float:
-        """When coming back makes sense: as the provider said, or as a queued run would."""
+        """Return when to retry: at the provider's time, or after the delay of a queued run."""
         wait_s = None
         if isinstance(self.failure, RateLimitedError):
             wait_s = self.failure.retry_after_s
@@ -336,8 +341,8 @@ class DownloadRun:
 def _try_fetch(
     calls: ProviderCalls, listed: TileSummary
 ) -> tuple[TileSummary, FetchedTile | Exception]:
-    """Fetch a tile in a worker's thread, and return its error as a result too."""
+    """Fetch a tile in a worker thread; return an error as a result."""
     try:
         return listed, calls.fetch_tile(listed.tile_id)
-    except Exception as error:  # noqa: BLE001  # the thread that stores results handles it
+    except Exception as error:  # noqa: BLE001  # the storing thread handles it
         return listed, error

@@ -1,4 +1,4 @@
-"""Calls to the provider, each tried as its policy says, and all of them held up by one gate."""
+"""Calls to the provider, each retried by its policy; one gate delays all of them."""
 
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -38,10 +38,9 @@ Result = TypeVar("Result")
 
 @define(kw_only=True)
 class ProviderCalls:
-    """What one download asks of the provider. A provider that limits our rate limits all calls.
+    """The provider calls of one download. A rate limit on one call delays all calls.
 
-    Whoever is still inside a call when it is closed finds it over: nothing is tried again, and
-    nothing is told of it.
+    Calls in progress when this is closed are not retried, and send no events.
     """
 
     provider: TileProvider
@@ -53,13 +52,13 @@ class ProviderCalls:
     _closed: bool = field(default=False, init=False)
 
     def close(self) -> None:
-        """Let no call go on."""
+        """Stop all calls."""
         self._closed = True
 
     def iter_pages(
         self, coverage: TileCoverage, limits: ListingLimits
     ) -> Iterator[list[TileSummary]]:
-        """Yield what the provider lists for an area, a page at a time, each tile once."""
+        """Yield the provider's listing of an area page by page, each tile once."""
         progress = ListingProgress(coverage=coverage, limits=limits)
         cursor: str | None = None
         while True:
@@ -68,7 +67,7 @@ class ProviderCalls:
                 lambda: self.provider.fetch_listing_page(
                     coverage.bbox,
                     coverage.zoom_levels,
-                    cursor,  # noqa: B023  # called at once
+                    cursor,  # noqa: B023  # called within the same iteration
                 ),
             )
             try:
@@ -87,7 +86,7 @@ class ProviderCalls:
         return tile if attempts == 1 else evolve(tile, attempts=attempts)
 
     def _call_with_retry(self, operation: str, call: Callable[[], Result]) -> tuple[Result, int]:
-        """Return the result of a call, and the number of attempts."""
+        """Return the result of a call and the number of attempts."""
         attempts = 0
 
         def attempt() -> Result:
@@ -124,14 +123,14 @@ class ProviderCalls:
         return found
 
     def _await_gate(self) -> None:
-        """Wait while the provider has asked for patience, whoever it was said to."""
+        """Wait while the provider limits the rate of any call."""
         wait_s = self._opens_at_s - self.clock.monotonic()
         if wait_s > 0:
             self.clock.sleep(wait_s)
 
 
 def to_schema_error(error: InvalidValueError) -> ResponseSchemaError:
-    """Return what it means that the provider sent something else than agreed."""
+    """Return the error for a response that violates the provider's contract."""
     return ResponseSchemaError(
         reason=f"response schema mismatch: {error.problem}",
         field=error.field,
@@ -140,9 +139,9 @@ def to_schema_error(error: InvalidValueError) -> ResponseSchemaError:
 
 
 def unwrap_retry_error(error: RetryError) -> Exception:
-    """Return what the last attempt raised, and how many there were."""
+    """Return the error of the last attempt, with the number of attempts."""
     cause = error.__cause__
-    assert isinstance(cause, SatelliteProviderError)  # noqa: S101  # nothing else is tried again
+    assert isinstance(cause, SatelliteProviderError)  # noqa: S101  # only these are retried
     if cause.fault is ProviderFault.RATE_LIMITED:
         return RateLimitedError(
             url=cause.url or "", attempts=error.attempts, retry_after_s=cause.retry_after_s

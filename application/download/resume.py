@@ -1,7 +1,7 @@
-"""What an earlier run of a download left: its journal, as far as the cache bears it out.
+"""The resume point of a download: the journal of an earlier run, checked against the cache.
 
-A journaled tile may be gone by now: evicted for another area, or with a database that was replaced.
-Whoever goes on must fetch it again, so the cache is asked and not only the journal.
+A journaled tile may be missing: evicted for another area, or lost with a replaced database. A
+resumed run must fetch it again, so the journal alone is not enough.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ _USED_TILES = 1_000
 
 @define(kw_only=True)
 class ResumePoint:
-    """The journal of one request, by its name, beside what the cache has of its area."""
+    """The journal of one request and the cached tiles of its area."""
 
     journals: JournalStore
     name: str
@@ -29,27 +29,28 @@ class ResumePoint:
     source: str
 
     def is_confirmed_by_cache(self, journal: Journal) -> bool:
-        """Tell whether a complete journal may be believed.
+        """Return whether the cache confirms a complete journal.
 
-        Eviction discards complete journals, so a look at the first tile will do: it finds a cache
-        or a database that is not the one the journal was written for.
+        Eviction discards complete journals, so checking the first tile is enough: it detects a
+        cache or a database other than the one that the journal was written for.
         """
         return journal.count == 0 or any(True for _ in islice(self._query_cached(), 1))
 
     def find_stored(self, journal: Journal, *, to_be_used: bool = False) -> TileSet:
-        """Return the journaled tiles that the cache has; whoever goes on with them uses them."""
+        """Return the journaled tiles that the cache has; ``to_be_used`` marks them as used."""
         journaled, found = TileSet(self.coverage), TileSet(self.coverage)
         journal.read_into(journaled)
-        if len(journaled):  # most downloads are new: nobody is asked then
+        if len(journaled):  # most downloads are new and need no query
             rows = (row for row in self._query_cached() if row.tile_id in journaled)
             for row in _mark_used(rows, self.tile_metadata_store) if to_be_used else rows:
                 found.add(row.tile_id)
         return found
 
     def resume(self, logger: Logger) -> tuple[Journal, TileSet]:
-        """Open the journal, and return it with the tiles that need not be fetched again.
+        """Open the journal and return it with the tiles that are already stored.
 
-        One that says more than the cache has is written anew, so that its count is true.
+        A journal that lists tiles missing from the cache is rewritten, so that its count is
+        correct.
         """
         journal = self.journals.open(self.name)
         try:
@@ -88,7 +89,7 @@ class ResumePoint:
 
 
 def _mark_used(tiles: Iterable[TileMetadata], store: TileCatalogue) -> Iterator[TileMetadata]:
-    """Yield tiles as they come, and note that they were used, a group at a time."""
+    """Yield the tiles, and mark them as used in groups."""
     group: list[TileId] = []
     for tile in tiles:
         group.append(tile.tile_id)

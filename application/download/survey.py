@@ -1,4 +1,4 @@
-"""Looking before downloading: what a provider has in an area, and what fetching it comes to."""
+"""Survey and plan a download: listing totals, the tiles to fetch, and the estimated duration."""
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator
@@ -36,24 +36,24 @@ from tileferry.domain.tiles import (
 )
 
 PROBE_TILES_MAX = 16
-"""What a measurement fetches: enough for every worker to have a turn or two."""
+"""Tiles fetched by a measurement: one or two for each worker."""
 
 
 @frozen(kw_only=True)
 class TileGates:
-    """What tiles must pass, at one moment."""
+    """The acceptance rules for tiles at a given time."""
 
     resolution: ResolutionGate
     freshness: FreshnessRule
     now: datetime
 
     def accepts(self, tile: TileSummary) -> bool:
-        """Tell whether a tile's resolution will do."""
+        """Return whether a tile's resolution is acceptable."""
         verdict = self.resolution.judge(tile.resolution_m_per_px)
         return verdict is ResolutionVerdict.ACCEPTED
 
     def is_stale(self, tile: TileSummary, sector: SectorClass) -> bool:
-        """Tell whether a tile is too old for a sector, which then refuses or downgrades it."""
+        """Return whether a tile is too old for a sector, which then refuses or downgrades it."""
         try:
             label = self.freshness.judge(
                 tile.tile_id, sector, produced_at=tile.produced_at, now=self.now
@@ -65,7 +65,7 @@ class TileGates:
 
 @define
 class ListingSummary:
-    """The tiles of one zoom level, or of all, added up as they come."""
+    """Running totals of the tiles of one zoom level, or of all."""
 
     tiles: int = 0
     size_bytes: int = 0
@@ -77,7 +77,7 @@ class ListingSummary:
     stale: Counter[SectorClass] = field(factory=Counter)
 
     def add(self, tile: TileSummary, gates: TileGates) -> None:
-        """Take one line of a listing in."""
+        """Add one tile of a listing."""
         self.tiles += 1
         self.size_bytes += tile.estimated_bytes
         made, resolution = tile.produced_at, tile.resolution_m_per_px
@@ -94,7 +94,7 @@ class ListingSummary:
 def summarize_listing(
     pages: Iterable[list[TileSummary]], coverage: TileCoverage, gates: TileGates
 ) -> dict[int, ListingSummary]:
-    """Add up a listing by zoom level; no line of it is kept."""
+    """Return the totals of a listing by zoom level, without keeping its tiles."""
     found = {zoom: ListingSummary() for zoom in coverage.zoom_levels}
     for page in pages:
         for tile in page:
@@ -103,12 +103,12 @@ def summarize_listing(
 
 
 class HeadroomPreview(Protocol):
-    """Says what making room would come to."""
+    """Previews the reservation of space."""
 
     def preview_headroom(
         self, estimated_bytes: int, *, keep: Container[TileId] = ()
     ) -> EvictionResult:
-        """Return what would be evicted; nothing changes."""
+        """Return what would be evicted; nothing is changed."""
         ...
 
 
@@ -117,10 +117,10 @@ class DownloadPlan:
     """What a download of an area would do now."""
 
     complete: bool
-    """Whether an earlier run has done it all: then the provider is not even asked."""
+    """Whether an earlier run completed the request; the provider is not called then."""
     tiles_listed: int = 0
     tiles_stored: int = 0
-    """Of an earlier run of the same request: not fetched again."""
+    """Stored by an earlier run of the same request; not fetched again."""
     tiles_refused_resolution: int = 0
     tiles_stale: int = 0
     """Too old for the sector: fetched, and then refused or downgraded."""
@@ -133,7 +133,7 @@ class DownloadPlan:
 
 @define(kw_only=True)
 class DownloadPlanner:
-    """Plans downloads as ``AreaDownload`` would carry them out, and changes nothing."""
+    """Plans what ``AreaDownload`` would do, without changing anything."""
 
     calls: ProviderCalls
     journals: JournalStore
@@ -144,7 +144,7 @@ class DownloadPlanner:
     clock: Clock
 
     def plan(self, request: DownloadRequest) -> DownloadPlan:
-        """Go through the listing once."""
+        """Return the plan of a request, reading its listing once."""
         provider = self.calls.provider
         earlier = ResumePoint(
             journals=self.journals,
@@ -177,7 +177,7 @@ class DownloadPlanner:
             if tile.tile_id in done:
                 counts["tiles_stored"] += 1
                 continue
-            reserved_bytes += tile.estimated_bytes  # as the download will ask for it
+            reserved_bytes += tile.estimated_bytes  # the download reserves the same amount
             if not gates.accepts(tile):
                 counts["tiles_refused_resolution"] += 1
                 continue
@@ -200,24 +200,24 @@ class DownloadPlanner:
 
 @frozen(kw_only=True)
 class Throughput:
-    """How fast some tiles came."""
+    """The measured speed of some fetches."""
 
     tiles: int
     size_bytes: int
     seconds: float
 
     def estimate_seconds(self, tiles: int) -> float:
-        """Return how long so many would take."""
+        """Return how long this number of tiles would take."""
         return self.seconds * tiles / self.tiles
 
 
 class EstimateBasis(StrEnum):
-    """What an estimate rests on."""
+    """What an estimate is based on."""
 
     NOTHING_TO_FETCH = "nothing_to_fetch"
     GIVEN_RATE = "given_rate"
     ALLOWED_PACE = "allowed_pace"
-    """How often the server may be asked: slower than the link."""
+    """The server's request limit, which is slower than the link."""
     DOES_NOT_FIT = "does_not_fit"
     MEASURED = "measured"
     NOT_MEASURED = "not_measured"
@@ -225,14 +225,14 @@ class EstimateBasis(StrEnum):
 
 @frozen(kw_only=True)
 class DurationEstimate:
-    """How long a download would take, and how that is known."""
+    """The estimated duration of a download, and its basis."""
 
     seconds: float | None
     basis: EstimateBasis
     rate_bytes_s: float = 0.0
-    """As given or measured."""
+    """Given or measured."""
     requests_per_s: float = 0.0
-    """As allowed."""
+    """The server's request limit."""
     tiles_measured: int = 0
     problem: Exception | None = None
     """Why nothing could be measured."""
@@ -245,9 +245,9 @@ def estimate_duration(
     requests_per_s: float | None,
     measure: Callable[[], Throughput | Exception | None],
 ) -> DurationEstimate:
-    """Reckon with the rate that is given, else with what can be measured, if it is of use.
+    """Estimate from the given rate, or else from a measurement if it is usable.
 
-    ``requests_per_s`` is how often the server may be asked; a measurement goes no faster either.
+    ``requests_per_s`` is the server's request limit; a measurement respects it too.
     """
     if not plan.tiles_to_fetch:
         return DurationEstimate(seconds=0.0, basis=EstimateBasis.NOTHING_TO_FETCH)
@@ -278,10 +278,10 @@ def estimate_duration(
 def measure_throughput(
     calls: ProviderCalls, sample: Iterable[TileSummary], workers: Workers, clock: Clock
 ) -> Throughput | Exception | None:
-    """Fetch some tiles, keep none, and return how fast that went.
+    """Fetch some tiles, discard them, and return the throughput.
 
-    No tile is tried twice: this is to take a moment, not to wait for a provider that fails. When
-    none came, the error of one is returned; ``None`` when there was none to fetch.
+    Nothing is retried, so that a failing provider does not delay the estimate. If every fetch
+    failed, one of the errors is returned; ``None`` if there were no tiles to fetch.
     """
     once = evolve(calls.policy, max_attempts=1, max_rate_limited=0, max_retry_after_s=0.0)
     hasty = evolve(calls, policy=once)

@@ -1,1 +1,1 @@
-"""Retrying, and doing things once: one loop, in all the forms in which it is used."""
+"""Retries and idempotency: one retry loop, with synchronous and asynchronous drivers."""

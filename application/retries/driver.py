@@ -44,9 +44,9 @@ class RetryObserver(Protocol):
 
 @define
 class RetryState:
-    """A call after its first failure: the loop, and those that hear of its decisions.
+    """A call after its first failure: the loop, and the observer of its decisions.
 
-    It neither calls nor waits; both drivers and ``Attempts`` act on what it says.
+    It neither calls nor waits; the drivers and ``Attempts`` do that.
     """
 
     loop: RetryLoop
@@ -55,7 +55,7 @@ class RetryState:
     observer: RetryObserver | None
 
     def record_failure(self, error: Exception) -> Callable[[], None]:
-        """Decide what follows a failed attempt; return a function that tells the observer."""
+        """Decide what follows a failed attempt; return a function that notifies the observer."""
         now_s, loop = self.clock.monotonic(), self.loop
         if self.tokens is None:
             loop.record_failure(error, now_s=now_s)
@@ -70,7 +70,7 @@ class RetryState:
 
     @property
     def is_over(self) -> bool:
-        """Whether no attempt follows the last failure."""
+        """Whether the last failure was final."""
         return isinstance(self.loop.history[-1].decision, GiveUp)
 
     def get_delay(self, error: Exception) -> float | None:
@@ -78,7 +78,7 @@ class RetryState:
         return self.loop.get_delay(error)
 
     def notify_success(self) -> None:
-        """Tell the observer of a success after failures."""
+        """Notify the observer of a success after failures."""
         if self.observer is not None:
             self.observer.on_success(self.loop)
 
@@ -94,10 +94,10 @@ def drive(
     begin: Callable[..., RetryState],
     arguments: tuple[Any, ...] = (),
 ) -> Result:
-    """Return what ``call`` returns, trying again as the state says.
+    """Return the result of ``call``, retrying as the state decides.
 
-    The first failure creates the state, by ``begin(started_s, *arguments)``. All is positional and
-    nothing is created before, because nearly every call succeeds at once.
+    The first failure creates the state with ``begin(started_s, *arguments)``. Parameters are
+    positional and nothing is created earlier, because nearly every call succeeds at once.
     """
     if tokens is not None:
         tokens.note_first_attempt()
@@ -121,7 +121,7 @@ def drive(
         clock.sleep(delay_s)
 
 
-async def drive_async(  # noqa: PLR0917  # a positional call is the cheaper one
+async def drive_async(  # noqa: PLR0917  # positional calls are cheaper
     call: Callable[[], Awaitable[Result]],
     clock: Clock,
     tokens: RetryTokens | None,
@@ -170,7 +170,7 @@ def call_with_retry(
     observer: Callable[[], RetryObserver] | None = None,
     tokens: RetryTokens | None = None,
 ) -> Result:
-    """Return what ``call`` returns, trying again as ``policy`` says.
+    """Return the result of ``call``, retrying by ``policy``.
 
     A final error is raised unchanged; when retries are exhausted, ``RetryError`` is raised from the
     last error. Interrupts and cancellations (not an ``Exception``) are never retried.
@@ -202,7 +202,7 @@ def call_with_retry_async(
     return drive_async(call, clock, tokens, sleep, offload, begin)
 
 
-def _create_state(  # noqa: PLR0917  # as its callers have them
+def _create_state(  # noqa: PLR0917  # the parameters of its callers
     policy: RetryPolicy,
     key: JitterKey,
     category: str,
@@ -230,7 +230,7 @@ def _begin(
     started_s: float,
     arguments: tuple[Any, ...],
 ) -> RetryState:
-    if not callable(call):  # checked late, because only such a call fails for it
+    if not callable(call):  # checked only after a failure, to keep successful calls cheap
         raise not_callable_error(call) from None
     return begin(started_s, *arguments)
 
@@ -243,7 +243,7 @@ async def _notify(notify: Callable[[], None], offload: Offload | None) -> None:
 
 
 def not_callable_error(value: object) -> MisuseError:
-    """Return the error for a value that cannot be called again: an awaitable, or no function."""
+    """Return the error for a value that cannot be called, such as an awaitable."""
     close = getattr(value, "close", None)
     if hasattr(type(value), "__await__") and close is not None:
         close()  # so that Python does not warn that it was never awaited
@@ -257,7 +257,7 @@ def not_callable_error(value: object) -> MisuseError:
 
 @define(kw_only=True)
 class Attempts:
-    """Yields one attempt after the other, and waits between them; a success ends it."""
+    """Yields attempts and waits between them; a success ends the iteration."""
 
     clock: Clock
     sleep: AsyncSleep
@@ -301,13 +301,13 @@ class Attempts:
         return Attempt(self)
 
     def record_failure(self, error: Exception) -> Callable[[], None]:
-        """Decide what follows a failed attempt; return a function that tells the observer."""
+        """Decide what follows a failed attempt; return a function that notifies the observer."""
         if self._state is None:
             self._state = self.begin(self._started_s)
         return self._state.record_failure(error)
 
     def notify_success(self) -> None:
-        """Tell the observer of a success after failures, and telemetry of the end."""
+        """Notify the observer of a success after failures, and telemetry of the end."""
         if self._state is not None:
             self._state.notify_success()
         self.on_end(None)
@@ -322,7 +322,7 @@ class Attempts:
 
 @define
 class Attempt:
-    """The block that is tried; it suppresses an error that is worth another attempt."""
+    """The context manager of one attempt; it suppresses an error that will be retried."""
 
     _attempts: Attempts
     _is_used: bool = field(default=False, init=False)

@@ -1,8 +1,8 @@
-"""Doing a thing once under its key, and giving everybody who asks the same answer.
+"""Run an operation once under its key, and return the same result to every caller.
 
 A key is claimed before the operation runs, under a lease that is renewed while it runs. The result
-is recorded, and so is a final failure; after any other failure the key is given back. When the
-store cannot answer, nothing runs.
+or a final failure is recorded; after any other failure the key is released. If the store is
+unavailable, the operation does not run.
 """
 
 import contextlib
@@ -61,7 +61,7 @@ _WAIT_POLICY = RetryPolicy(
     non_retryable_exceptions=(Exception,),
     retryable_exceptions=(IdempotencyInProgressError,),
 )
-"""How a caller waits for another one that holds the key."""
+"""The wait for another caller that holds the key."""
 
 
 def _validate_duration(_instance: object, attribute: Any, value: timedelta | None) -> None:
@@ -71,31 +71,31 @@ def _validate_duration(_instance: object, attribute: Any, value: timedelta | Non
 
 @define(kw_only=True)
 class IdempotencyManager:
-    """Claims, records and gives back. Its lease should outlast a pause of the process."""
+    """Claims, records and releases keys. Its lease should be longer than a pause of the process."""
 
     store: IdempotencyStore
     clock: Clock
     new_id: Callable[[], str]
-    """Makes a name that no other call has, on any host."""
+    """Returns an id that is unique across calls and hosts."""
     audit: AuditTrail
     sleep: AsyncSleep | None = None
-    """For the asynchronous form, as is ``offload``."""
+    """Used by the asynchronous form, like ``offload``."""
     offload: Offload | None = None
     heartbeat: Heartbeat | None = None
     """Renews leases; without one, an operation must end within its lease."""
     codec: ResultCodec = field(factory=JsonCodec)
     lease: timedelta = field(default=timedelta(seconds=60), validator=_validate_duration)
     keep: timedelta | None = field(default=timedelta(days=7), validator=_validate_duration)
-    """How long outcomes are kept; ``None`` for ever."""
+    """How long results are kept; ``None``: forever."""
     wait_s_max: float = field(default=90.0, validator=number(0, WAIT_S_MAX))
-    """How long a second caller waits for the first one; longer than a lease, to outlive a crash."""
+    """How long a second caller waits for the first; longer than a lease, to survive a crash."""
 
     compute_idempotency_key = staticmethod(compute_idempotency_key)
 
-    # Once: the synchronous form and its asynchronous twin
+    # Run once, synchronous and asynchronous
 
     def run_once(self, operation: Callable[[], Any], call: IdempotentCall) -> Any:
-        """Return what ``operation`` returns, or returned when it was called under this key."""
+        """Return the result of ``operation``, or the result recorded under its key."""
         record = self._claim(call)
         if not isinstance(record.state, InProgress):
             return self._return_stored(record, call)
@@ -113,7 +113,7 @@ class IdempotencyManager:
     async def run_once_async(
         self, operation: Callable[[], Awaitable[Any]], call: IdempotentCall
     ) -> Any:
-        """Do what ``once`` does; the store is asked off the event loop."""
+        """Do what ``run_once`` does; the store is called off the event loop."""
         record = await self._claim_async(call)
         if not isinstance(record.state, InProgress):
             return await self._run_off_loop(partial(self._return_stored, record, call))
@@ -128,14 +128,14 @@ class IdempotencyManager:
                 raise
             return await self._run_off_loop(partial(self._store_result, record, result, call))
 
-    # By hand
+    # Manual control
 
     async def check_idempotency(self, idempotency_key: str) -> StoredResult | None:
-        """Return the result under a key, if there is one; a final failure is raised again."""
+        """Return the result recorded under a key, if any; a recorded final failure is raised."""
         return await self._run_off_loop(partial(self.check_idempotency_sync, idempotency_key))
 
     def check_idempotency_sync(self, idempotency_key: str) -> StoredResult | None:
-        """Return the result under a key, if there is one; a final failure is raised again."""
+        """Return the result recorded under a key, if any; a recorded final failure is raised."""
         record = self.store.find(idempotency_key)
         if record is None or isinstance(record.state, InProgress):
             return None
@@ -145,7 +145,7 @@ class IdempotencyManager:
     async def record_result(
         self, idempotency_key: str, result: Any, metadata: Mapping[str, JsonValue] | None = None
     ) -> None:
-        """Record a result under a key that has none; ``metadata`` goes to the audit log."""
+        """Record a result under an unused key; ``metadata`` is written to the audit log."""
         await self._run_off_loop(
             partial(self.record_result_sync, idempotency_key, result, metadata)
         )
@@ -153,7 +153,9 @@ class IdempotencyManager:
     def record_result_sync(
         self, idempotency_key: str, result: Any, metadata: Mapping[str, JsonValue] | None = None
     ) -> None:
-        """Record a result under a key that has none; a key in use, or with another, is refused."""
+        """Record a result under an unused key; a claimed key, or one with another result, is
+        refused.
+        """
         context = CallContext(
             category=RetryCategory.KV_PUT, operation="record_result", additional_context=metadata
         )
@@ -172,22 +174,22 @@ class IdempotencyManager:
             )
 
     async def clear_idempotency(self, idempotency_key: str) -> bool:
-        """Forget a key, so that its operation can run again; tell whether there was one."""
+        """Delete a key, so that its operation can run again; return whether it existed."""
         return await self._run_off_loop(partial(self.clear_idempotency_sync, idempotency_key))
 
     def clear_idempotency_sync(self, idempotency_key: str) -> bool:
-        """Forget a key, so that its operation can run again; tell whether there was one."""
+        """Delete a key, so that its operation can run again; return whether it existed."""
         was_there = self.store.clear(idempotency_key)
         if was_there:
             self._emit(idempotency_key, IdempotencyAction.CLEAR, "clear_idempotency")
         return was_there
 
     async def forget_expired(self, *, limit: int = 500) -> int:
-        """Remove records whose time is over, so many at most; return how many (as workers do)."""
+        """Remove up to ``limit`` expired records, as workers do; return how many."""
         return await self._run_off_loop(partial(self.forget_expired_sync, limit=limit))
 
     def forget_expired_sync(self, *, limit: int = 500) -> int:
-        """Remove records whose time is over, so many at most; return how many (as workers do)."""
+        """Remove up to ``limit`` expired records, as workers do; return how many."""
         return self.store.forget_expired(limit=limit)
 
     def _emit(self, key: str, action: IdempotencyAction, operation: str) -> None:
@@ -197,7 +199,7 @@ class IdempotencyManager:
         context = CallContext(category=category, operation=operation)
         self.audit.emit(context.build_idempotency_event(key, action, self.clock))
 
-    # The steps
+    # Steps
 
     def _claim(self, call: IdempotentCall) -> IdempotencyRecord:
         attempt = self._prepare_claim(call)
@@ -230,12 +232,12 @@ class IdempotencyManager:
                 )
         except Exception:
             raise
-        except BaseException:  # cancelled: the thread that claims goes on without us
+        except BaseException:  # cancelled: the claiming thread continues
             await self._run_off_loop(claim.cancel)
             raise
 
     def _prepare_claim(self, call: IdempotentCall) -> Callable[[], IdempotencyRecord]:
-        """Check what can be checked beforehand, and return the claim for one call."""
+        """Validate a call, and return the function that claims its key."""
         self.codec.check_type(call.result_type)
         fingerprint, owner = compute_payload_fingerprint(call.payload), self.new_id()
 
@@ -264,18 +266,18 @@ class IdempotencyManager:
                 error_message=state.error_message,
                 recorded_at=state.recorded_at,
             )
-        assert not isinstance(state, InProgress)  # noqa: S101  # whoever calls has looked
+        assert not isinstance(state, InProgress)  # noqa: S101  # checked by the caller
         return self.codec.decode(state.result)
 
     def _store_result(self, record: IdempotencyRecord, result: Any, call: IdempotentCall) -> Any:
-        """Record a result, and return it as later callers will get it."""
+        """Record a result, and return it as later callers will receive it."""
         event = call.context.build_idempotency_event(call.key, IdempotencyAction.RECORD, self.clock)
         try:
             content = self._encode(result, call)
             with _note_effect():
                 self.store.complete(record, content, keep=self.keep, event=event)
         except ResultNotStorableError as error:
-            # The effect is there: it must not happen again for want of a record.
+            # The operation took effect: it must not run again because its result was not recorded.
             self._record_failure(record, error, call)
             raise
         self.audit.emit(event, written_to=self.store.audit_sink)
@@ -298,7 +300,7 @@ class IdempotencyManager:
     def _settle_failure(
         self, record: IdempotencyRecord, error: Exception, call: IdempotentCall
     ) -> None:
-        """Keep a final failure for later callers; after any other, let them try."""
+        """Record a final failure for later callers; after any other failure, release the key."""
         if call.is_final(error):
             self._record_failure(record, error, call)
         else:
@@ -318,7 +320,7 @@ class IdempotencyManager:
                 call.observe(IdempotencyAction.RECORD)
 
     def _release(self, record: IdempotencyRecord) -> None:
-        with contextlib.suppress(Exception):  # its lease ends by itself
+        with contextlib.suppress(Exception):  # its lease expires anyway
             self.store.release(record)
 
     def _start_renewal(self, record: IdempotencyRecord) -> AbstractContextManager[object]:
@@ -329,7 +331,7 @@ class IdempotencyManager:
 
     @asynccontextmanager
     async def _start_renewal_async(self, record: IdempotencyRecord) -> AsyncIterator[None]:
-        """Renew as ``_renewing`` does; a renewal that hangs must not hold up the event loop."""
+        """Renew the lease in the background; a renewal that hangs must not block the event loop."""
         beating = self._start_renewal(record)
         beating.__enter__()
         try:
@@ -338,12 +340,12 @@ class IdempotencyManager:
             await self._run_off_loop(partial(beating.__exit__, None, None, None))
 
     def _renew(self, record: IdempotencyRecord) -> bool:
-        """Extend a lease; tell whether to go on doing so."""
+        """Extend a lease; return whether to continue renewing."""
         try:
             self.store.renew(record, lease=self.lease)
         except IdempotencyLostError:
             return False
-        except Exception as error:  # noqa: BLE001  # the store may be back before the lease ends
+        except Exception as error:  # noqa: BLE001  # the store may recover before the lease expires
             self.audit.logger.warning(
                 "the lease of idempotency key %s was not renewed: %s",
                 record.key,
@@ -378,7 +380,7 @@ def _missing_dependency_error(name: str) -> MisuseError:
 
 @contextmanager
 def _unwrap_last_refusal() -> Iterator[None]:
-    """Raise what the last attempt raised: that the key is in use says more than that we waited."""
+    """Raise the last attempt's error: "key in use" is more useful than "retries exhausted"."""
     try:
         yield
     except RetryError as error:

@@ -1,4 +1,4 @@
-"""One call under an idempotency key: what its caller wants, and what its claim must be."""
+"""One call under an idempotency key, and the checks of its claim."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -15,7 +15,7 @@ from tileferry.domain.text import quote_value
 
 
 class WhenBusy(StrEnum):
-    """What a caller wants whose key is in somebody else's hands."""
+    """What to do when another caller holds the key."""
 
     WAIT = "wait"
     REFUSE = "refuse"
@@ -32,7 +32,7 @@ def _parse_when_busy(value: Any) -> WhenBusy:
 
 @frozen
 class StoredResult:
-    """A result that is there; ``None`` may be one."""
+    """A recorded result, which may be ``None``."""
 
     value: Any
 
@@ -47,14 +47,14 @@ class IdempotentCall:
     when_busy: WhenBusy = field(default=WhenBusy.WAIT, converter=_parse_when_busy)
     result_type: Any = Any
     observe: Callable[[IdempotencyAction], None] | None = None
-    """Is told what the key led to."""
+    """Called with the action taken for the key."""
     is_final: Callable[[Exception], bool] = lambda error: not isinstance(error, RetryError)
-    """Tells which failures of the operation every later caller shall get."""
+    """Returns whether a failure is recorded for later callers."""
 
 
 @define
 class CancellableClaim:
-    """A claim made in a thread, that is given back when whoever wanted it is gone by then."""
+    """A claim made in a thread; it is released if its caller was cancelled in the meantime."""
 
     _claim: Callable[[], IdempotencyRecord]
     _release: Callable[[IdempotencyRecord], None]
@@ -68,7 +68,7 @@ class CancellableClaim:
         return self._granted
 
     def cancel(self) -> None:
-        """Give the claim back: now if it was granted, and otherwise as soon as it is."""
+        """Release the claim: now if it was granted, otherwise as soon as it is."""
         self._is_cancelled = True
         self._release_granted()
 
@@ -78,7 +78,7 @@ class CancellableClaim:
 
 
 def check_claim(record: Any, key: str, fingerprint: str, owner: str) -> IdempotencyRecord:
-    """Refuse the answer of a store that speaks of something else: then nothing runs."""
+    """Raise if the store returned a record of another call, so that nothing runs."""
     is_ours = isinstance(record, IdempotencyRecord) and (
         (record.key, record.fingerprint) == (key, fingerprint)
         and (not isinstance(record.state, InProgress) or record.owner == owner)
@@ -93,7 +93,7 @@ def check_claim(record: Any, key: str, fingerprint: str, owner: str) -> Idempote
 
 
 def check_content(content: Any) -> bytes:
-    """Refuse what a codec made that cannot be kept."""
+    """Raise if a codec returned content that cannot be stored."""
     if not isinstance(content, bytes):
         raise TypeError(f"the codec made a {type(content).__name__} of it, no bytes")
     return content

@@ -1,4 +1,4 @@
-"""Results as JSON: the codec that is used when no other is given."""
+"""The default codec of idempotent results: JSON."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -25,13 +25,14 @@ _UNIONS = (Union, UnionType)
 
 
 class JsonCodec:
-    """Keeps what JSON can say: text, finite numbers, truth, nothing, lists, and objects by text.
+    """Stores JSON values: strings, finite numbers, booleans, ``None``, lists, and string-keyed
+    dicts.
 
-    Callers get back what JSON gives back, the first one too: of a tuple, a list.
+    All callers, including the first, get the decoded value: a tuple comes back as a list.
     """
 
     def check_type(self, result_type: Any) -> None:
-        """Refuse a type that JSON has no form for; ``Any`` leaves it to the result itself."""
+        """Raise if JSON cannot represent a type; ``Any`` defers the check to the result."""
         if not _is_encodable(result_type):
             shown = quote_value(getattr(result_type, "__qualname__", result_type))
             raise MisuseError(
@@ -41,14 +42,15 @@ class JsonCodec:
             )
 
     def encode(self, result: Any) -> bytes:
-        """Return the bytes of a result that JSON has a form for; its numbers stay what they are."""
-        canonical_json(result, field="result")  # refuses what has none, by its place
+        """Return a result as JSON bytes; its numbers are kept as they are."""
+        canonical_json(
+            result, field="result"
+        )  # raises, with its path, for a value that is not JSON
         return json.dumps(
             result, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=dict
         ).encode()
 
     def decode(self, content: bytes) -> Any:
-        """Read them back."""
         return json.loads(content)
 
 

@@ -1,4 +1,4 @@
-"""One call of the retry manager, from its beginning to its end."""
+"""One call of the retry manager: key, retries, audit and telemetry."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @define(kw_only=True)
 class SafeCallObserver:
-    """An observer of one call whose own failures are logged, and change nothing."""
+    """Wraps the observer of one call; its errors are logged and do not affect the call."""
 
     logger: Logger
     _observer: CallObserver | None = field(default=None, init=False)
@@ -49,28 +49,24 @@ class SafeCallObserver:
     def start(
         cls, telemetry: Telemetry, context: CallContext, logger: Logger
     ) -> "SafeCallObserver":
-        """Begin to observe a call."""
+        """Start observing a call."""
         watch = cls(logger=logger)
         watch._run_guarded(lambda: watch._begin(telemetry, context))
         return watch
 
     def on_attempt_failed(self, attempt: FailedAttempt) -> None:
-        """Pass a failed attempt on."""
         self._failures += 1
         self._notify(lambda observer: observer.on_attempt_failed(attempt))
 
     def on_idempotency(self, action: IdempotencyAction) -> None:
-        """Pass on what the key led to."""
         self._was_hit = action is IdempotencyAction.HIT
         self._notify(lambda observer: observer.on_idempotency(action))
 
     def on_success(self) -> None:
-        """Pass the good end on."""
         attempts = 0 if self._was_hit else self._failures + 1
         self._notify(lambda observer: observer.on_success(attempts))
 
     def on_failure(self, error: BaseException) -> None:
-        """Pass the bad end on."""
         self._notify(lambda observer: observer.on_failure(error))
 
     def _begin(self, telemetry: Telemetry, context: CallContext) -> None:
@@ -92,7 +88,7 @@ class SafeCallObserver:
     def _run_guarded(self, tell: Callable[[], None]) -> None:
         try:
             tell()
-        except Exception as error:  # noqa: BLE001  # who looks on must not disturb
+        except Exception as error:  # noqa: BLE001  # an observer must not affect the call
             self.logger.warning(
                 "telemetry failed: %s", format_error(error), extra={"kind": "telemetry.failed"}
             )
@@ -279,9 +275,9 @@ class ManagedCall:
         )
 
     def _is_final(self, error: Exception) -> bool:
-        """Tell whether the operation raised this error and it was classified as final.
+        """Return whether the operation raised this error and it was classified as final.
 
-        Errors of ours, from an audit sink or a classifier, are not an outcome of the operation.
+        Errors of an audit sink or a classifier are not a result of the operation.
         """
         return error is self._final
 
@@ -293,7 +289,7 @@ class ManagedCall:
 
     @property
     def context(self) -> CallContext:
-        """What its audit events have in common."""
+        """The common fields of its audit events."""
         return CallContext(
             category=self.category,
             operation=self.operation,
@@ -304,7 +300,7 @@ class ManagedCall:
         )
 
     def begin_watch(self) -> None:
-        """Start to observe, if the manager has telemetry."""
+        """Start observing, if the manager has telemetry."""
         manager = self.manager
         if manager.telemetry is not None:
             self.watch = SafeCallObserver.start(
@@ -312,7 +308,7 @@ class ManagedCall:
             )
 
     def end_watch(self, error: BaseException | None) -> None:
-        """Tell telemetry how the call ended."""
+        """Report the end of the call to telemetry."""
         if self.watch is None:
             return
         if error is None:

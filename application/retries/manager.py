@@ -23,7 +23,7 @@ from tileferry.domain.text import quote_value
 
 
 def check_decorable(function: Any, idempotency_key: Any) -> None:
-    """Refuse what would look retried and would not be: its work happens after it returned."""
+    """Raise for a function that does its work after it returns: a retry would have no effect."""
     plain = _unwrap(function)
     if inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain):
         raise MisuseError(
@@ -37,12 +37,12 @@ def check_decorable(function: Any, idempotency_key: Any) -> None:
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Tell whether its results are to be awaited."""
+    """Return whether the function's result must be awaited."""
     return inspect.iscoroutinefunction(_unwrap(function))
 
 
 def get_return_type(function: Callable[..., Any]) -> Any:
-    """Return the declared type of the results; ``Any`` where none is, or it cannot be looked up."""
+    """Return the declared return type; ``Any`` if there is none or it cannot be resolved."""
     try:
         return get_type_hints(_unwrap(function)).get("return", Any)
     except (NameError, TypeError):
@@ -69,34 +69,36 @@ async def _refuse_sleep(_seconds: float) -> None:
 
 @define(kw_only=True)
 class RetryManager:
-    """Carries operations out as their category's policy says, and leaves a trace of every retry.
+    """Runs operations with their category's retry policy, and audits every retry.
 
     The asynchronous form is ``execute_with_retry``, the synchronous one
     ``execute_with_retry_sync``; ``retries`` decorates either kind of function, ``attempts`` is for
-    loops. All ask one loop. A final error is raised as it is, exhaustion raises ``RetryError``;
-    interrupts and cancellations are never retried.
+    loops. All use the same retry loop. A final error is raised unchanged, exhaustion raises
+    ``RetryError``; interrupts and cancellations are never retried.
     """
 
     clock: Clock
     new_id: Callable[[], str]
-    """Makes a name that no other call has; the jitter of a call without a key comes from it."""
+    """Returns a unique id; the jitter of a call without a key is derived from it."""
     audit: AuditTrail
     sleep: AsyncSleep = _refuse_sleep
-    """For the asynchronous forms."""
+    """Used by the asynchronous forms."""
     offload: Offload | None = None
-    """Where audit sinks and idempotency stores are waited for, off the event loop."""
+    """Runs audit sinks and idempotency stores off the event loop."""
     policies: Mapping[RetryCategory, RetryPolicy] = POLICY_MATRIX
     idempotency_manager: IdempotencyManager | None = None
     telemetry: Telemetry | None = None
     tokens: RetryTokens | None = None
-    """What retries are paid from, so that an outage is not made worse; ``None`` for no limit."""
+    """The retry budget, which keeps retries from making an outage worse; ``None``: unlimited."""
     progress: ProgressListener = NULL_LISTENER
     """Receives ``RetryScheduled`` before each wait."""
 
     def get_policy(
         self, category: RetryCategory | str, policy: RetryPolicy | None = None
     ) -> RetryPolicy:
-        """Return ``policy``, or that of the category, given as a member, its code or its name."""
+        """Return ``policy``, or the category's policy; the category is a member, its code or its
+        name.
+        """
         if policy is None:
             try:
                 return self.policies[category]  # type: ignore[index]  # a code equals its member
@@ -107,7 +109,7 @@ class RetryManager:
         return policy
 
     def without_waiting(self) -> "RetryManager":
-        """Return a manager that decides the same and waits for nothing: for tests."""
+        """Return a manager that makes the same decisions but never waits, for tests."""
         keys = self.idempotency_manager
         clock = _NoWaitClock(self.clock)
         return evolve(
@@ -119,7 +121,7 @@ class RetryManager:
             else evolve(keys, clock=clock, sleep=_skip_sleep),
         )
 
-    async def execute_with_retry(  # noqa: PLR0917  # the signature that callers know
+    async def execute_with_retry(  # noqa: PLR0917  # a documented signature
         self,
         category: RetryCategory | str,
         operation: str,
@@ -136,17 +138,17 @@ class RetryManager:
         when_busy: WhenBusy = WhenBusy.WAIT,
         result_type: Any = Any,
     ) -> Result:
-        """Await what ``coro`` returns, a new awaitable each time, until one succeeds.
+        """Call ``coro`` and await the new awaitable that it returns, until one succeeds.
 
-        With a key the result is recorded, and given back to whoever comes with the same key.
-        ``payload`` is what the key stands for; the same key with another payload is refused.
+        With a key, the result is recorded and returned to every later caller with the same key.
+        ``payload`` is the request behind the key; the same key with another payload is refused.
         """
         chosen = self.get_policy(category, policy)
         arguments = (
             self, category, operation, chosen, idempotency_key,
             tenant_id, correlation_id, trace_id, additional_context, classifier,
         )  # fmt: skip
-        if idempotency_key is None and self.telemetry is None:  # nearly every call
+        if idempotency_key is None and self.telemetry is None:  # the common case
             return await drive_async(
                 coro, self.clock, self.tokens, self.sleep, self.offload, begin_call, arguments
             )
@@ -155,7 +157,7 @@ class RetryManager:
         )
         return cast("Result", result)
 
-    def execute_with_retry_sync(  # noqa: PLR0917  # as above
+    def execute_with_retry_sync(  # noqa: PLR0917  # see above
         self,
         category: RetryCategory | str,
         operation: str,
@@ -194,10 +196,10 @@ class RetryManager:
         classifier: Classifier | None = None,
         idempotency_key: Callable[..., str] | None = None,
     ) -> Callable[[Function], Function]:
-        """Decorate a function, plain or ``async``, so that each call of it is retried.
+        """Decorate a function, plain or ``async``, so that each call is retried.
 
-        ``idempotency_key`` is given the call's arguments and returns its key. Then the function's
-        return type is checked now: one whose values cannot be kept is refused here.
+        ``idempotency_key`` receives the call's arguments and returns the key. With it, the return
+        type is checked at decoration: a type whose values cannot be stored is refused.
         """
         chosen = self.get_policy(category, policy)
 
@@ -248,7 +250,7 @@ class RetryManager:
         additional_context: Context | None = None,
         classifier: Classifier | None = None,
     ) -> Attempts:
-        """Return attempts to go through with ``for`` or ``async for``, each a context manager."""
+        """Return attempts to iterate with ``for`` or ``async for``; each is a context manager."""
         call = ManagedCall(
             self, category, operation, self.get_policy(category, policy), None,
             tenant_id, correlation_id, trace_id, additional_context, classifier,
@@ -264,7 +266,7 @@ class RetryManager:
         )
 
     def get_idempotency_manager(self) -> IdempotencyManager:
-        """Return the manager of keys, or say that there is none."""
+        """Return the idempotency manager; raise if there is none."""
         if self.idempotency_manager is None:
             raise MisuseError(
                 what="RetryManager.idempotency_manager",
@@ -276,7 +278,7 @@ class RetryManager:
 
 @frozen
 class _NoWaitClock:
-    """A clock that tells the time and waits for nothing."""
+    """A clock that tells the time but never waits."""
 
     _clock: Clock
 

@@ -1,8 +1,8 @@
-"""Uploading a flight: signed batches, each kept until its answer is recorded.
+"""Upload a flight in signed batches, each stored until its answer is recorded.
 
-The order makes a crash harmless. An envelope is durable before its first byte is sent; each answer
-is recorded before the envelope is forgotten. What a crash leaves open is sent again as it was, with
-the same key, bytes and signature, and the provider answers the same.
+The write order is safe against crashes. An envelope is durable before its first byte is sent, and
+each answer is recorded before the envelope is closed. An envelope left open by a crash is sent
+again with the same key, bytes and signature, and the provider returns the same answer.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -55,10 +55,10 @@ Item = TypeVar("Item")
 def prefetch_one(
     items: Iterator[Item], background: Background | None
 ) -> Generator[Item, None, None]:
-    """Yield items; with a ``background`` each is made there while the one before is used.
+    """Yield items; with a ``background``, each is made there while the previous one is used.
 
-    One is ahead, never more. What goes wrong with an item is raised when its turn comes. Whoever
-    stops early closes this: when that returns, nothing goes on in the background any more.
+    At most one item is ahead. An item's error is raised when its turn comes. A caller that stops
+    early must close the generator; once closed, nothing runs in the background.
     """
     if background is None:
         yield from items
@@ -90,24 +90,24 @@ def _begin_next(items: Iterator[Item], background: Background) -> tuple[list[Ite
 
 
 KEPT_BYTES_MAX = 16 * 1024 * 1024
-"""Up to this size a batch stays in memory from its signing until its answer."""
+"""Batches up to this size stay in memory from signing until the answer."""
 UNREADABLE = "not sent: its bytes in the cache are damaged; ingest it again"
 NOT_COUNTED = "rejected before a crash, which took the reason with it"
 
 
 @frozen(kw_only=True)
 class UploadSettings:
-    """How large a batch may be."""
+    """The limits of a batch and of a tile's attempts."""
 
     batch_tiles_max: int = field(default=100, validator=integer(1, BATCH_TILES_MAX))
     batch_bytes_max: int = field(default=16 * 1024 * 1024, validator=integer(1))
     attempts_max: int | None = field(default=None, validator=validators.optional(integer(1)))
-    """How often a tile may be rejected, where somebody counts that and says when it is done."""
+    """Maximum number of rejections of a tile; requires a caller that counts them."""
 
 
 @define(kw_only=True)
 class FlightUpload:
-    """The use case. Needs the cache's lock: two at once would send the same tiles."""
+    """The use case. Requires the cache's lock: two uploads at once would send the same tiles."""
 
     provider: UploadProvider
     tile_store: TileStore
@@ -122,20 +122,22 @@ class FlightUpload:
     settings: UploadSettings = field(factory=UploadSettings)
     progress: ProgressListener = NULL_LISTENER
     background: Background | None = None
-    """Where the next batch is signed and kept while the one before is sent."""
+    """Signs and stores the next batch while the current one is sent."""
     _uncounted: list[SignedEnvelope] = field(factory=list, init=False)
-    """Answered, with rejections that are not counted yet; a crash finds them in the store."""
+    """Answered envelopes with uncounted rejections; they stay in the store in case of a crash."""
 
     def confirm_flight_state(self) -> None:
         """Refuse unless the aircraft is on the ground."""
         self.flight_records.get_current().check_on_ground()
 
     def enumerate_pending_tiles(self, flight_id: str) -> Iterator[TileMetadata]:
-        """Yield what waits, without sending any of it."""
+        """Yield the pending tiles without sending them."""
         return self.tile_metadata_store.pending_uploads(flight_id)
 
     def upload_pending_tiles(self, request: UploadRequest) -> UploadBatchReport:
-        """Send what waits; what an earlier run left open comes first, as it was signed then."""
+        """Send the pending tiles; envelopes that an earlier run left open are sent first,
+        unchanged.
+        """
         self.lock.check_held()
         flight_id = request.flight_id
         self.flight_records.get_current().check_on_ground(flight_id)
@@ -143,7 +145,7 @@ class FlightUpload:
         for envelope in self.envelopes.list_open_envelopes(flight_id):
             repeated |= {answer.tile_id: answer for answer in self._repeat(envelope)}
         refused = {tile for tile, answer in repeated.items() if not answer.status.acknowledged}
-        # What was repeated is refused, or waits no more: no tile comes twice.
+        # Repeated tiles are either rejected or no longer pending, so no tile is reported twice.
         statuses = list(repeated.values())
         unreadable: list[PerTileStatus] = []
         with self.keys.open_session() as key:
@@ -154,11 +156,11 @@ class FlightUpload:
         return UploadBatchReport.from_statuses(flight_id, [*statuses, *unreadable])
 
     def close_counted(self) -> None:
-        """Forget what was kept until its rejections were counted: they are."""
+        """Close the envelopes whose rejections have been counted."""
         while self._uncounted:
             self.envelopes.close(self._uncounted.pop())
 
-    # The steps
+    # Steps
 
     def _prepare_batches(
         self,
@@ -167,10 +169,9 @@ class FlightUpload:
         session: SigningSession,
         unreadable: list[PerTileStatus],
     ) -> Iterator[tuple[SignedEnvelope, Sequence[bytes] | None]]:
-        """Yield what waits as batches, each signed and kept; not what was just refused.
+        """Yield the pending tiles as signed, stored batches, without those just rejected.
 
-        A tile that cannot be read must not keep the others waiting; it waits on, and no try of it
-        is spent.
+        An unreadable tile must not block the others; it stays pending, and no attempt is counted.
         """
         for tiles in self._split_batches(flight_id):
             fresh = [tile for tile in tiles if tile.tile_id not in refused]
@@ -186,7 +187,7 @@ class FlightUpload:
                 yield signed
 
     def _split_batches(self, flight_id: str) -> Iterator[list[TileMetadata]]:
-        """Part what waits into batches, each within its bounds; every tile comes once."""
+        """Split the pending tiles into batches within the limits; each tile appears once."""
         batch: list[TileMetadata] = []
         size = 0
         for tile in self.tile_metadata_store.pending_uploads(flight_id):
@@ -203,7 +204,7 @@ class FlightUpload:
     def _sign(
         self, flight_id: str, tiles: list[TileMetadata], session: SigningSession
     ) -> tuple[SignedEnvelope, Sequence[bytes] | None]:
-        """Sign a batch, and keep it before any of it is sent; return its tiles too, if they fit."""
+        """Sign a batch and store it before it is sent; return its tiles too, if they fit."""
         key = compute_idempotency_key(
             "upload_batch",
             correlation_id=flight_id,
@@ -239,7 +240,7 @@ class FlightUpload:
     def _send(
         self, envelope: SignedEnvelope, kept: Sequence[bytes] | None = None
     ) -> tuple[PerTileStatus, ...]:
-        """Send an envelope, record every answer, and only then forget the envelope."""
+        """Send an envelope, record every answer, and only then close the envelope."""
         try:
             answers = self.retry.execute_with_retry_sync(
                 RetryCategory.API_REQUEST,
@@ -252,8 +253,9 @@ class FlightUpload:
             )
         except RetryError as error:
             raise unwrap_retry_error(error) from error
-        # Together: were only some recorded when we crash, the envelope could neither be sent again
-        # (some of its tiles are acknowledged) nor be left (of others nothing is known).
+        # Record all answers together. If a crash left only some recorded, the envelope could
+        # neither be sent again (some tiles are acknowledged) nor be closed (other answers are
+        # unknown).
         acknowledged = [answer.tile_id for answer in answers if answer.status.acknowledged]
         self.tile_metadata_store.mark_uploaded(*acknowledged)
         self._close_when_counted(envelope, is_clean=len(acknowledged) == len(answers))
@@ -272,11 +274,12 @@ class FlightUpload:
             self._uncounted.append(envelope)
 
     def _repeat(self, envelope: SignedEnvelope) -> tuple[PerTileStatus, ...]:
-        """Send again what an earlier run left open, if its bytes are still what was signed.
+        """Send an envelope that an earlier run left open, if its bytes still match the signature.
 
-        Where an acknowledgement is recorded the answer had come: what still waits was rejected, and
-        may not be counted. A tile that was replaced or is gone makes other bytes: they must not go
-        out under this key. Then the envelope is dropped, and what waits is signed anew.
+        If an acknowledgement is recorded, the answer had arrived: tiles still pending were
+        rejected, possibly without being counted. If a tile was replaced or removed, the bytes
+        differ and must not be sent under this key; the envelope is closed, and the pending tiles
+        are signed again.
         """
         rows = [
             self.tile_metadata_store.get_metadata(tile.tile_id) for tile in envelope.batch.tiles
@@ -301,7 +304,7 @@ class FlightUpload:
     def _report_earlier_rejections(
         self, envelope: SignedEnvelope, rows: Sequence[TileMetadata | None]
     ) -> tuple[PerTileStatus, ...]:
-        """Return what was rejected when the answer came; sent is none of it."""
+        """Return the tiles that the earlier answer rejected; nothing is sent."""
         rejected = tuple(
             _build_rejected(row.tile_id, NOT_COUNTED, envelope.batch.key)
             for row, tile in zip(rows, envelope.batch.tiles, strict=True)

@@ -1,4 +1,4 @@
-"""Tiles whose upload was given up: why, and what a human can do about each."""
+"""Giveups: tiles whose upload was given up, the reason, and how a human can reopen them."""
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePath
@@ -15,24 +15,24 @@ from tileferry.domain.tiles import TileId, TileMetadata, VotingStatus
 
 @frozen(kw_only=True)
 class Giveup:
-    """A tile, and what was recorded when it was given up."""
+    """A tile that was given up, with the recorded reason."""
 
     tile: TileMetadata
     reason: str | None
-    """The provider's last answer, unless the bounded recorder has dropped it."""
+    """The provider's last answer; ``None`` if the bounded recorder has dropped it."""
     given_up_at_s: float | None
     reopening_sql: str
-    """The statement by which a human gives the tile another try; the product never runs it."""
+    """The SQL statement with which a human reopens the tile; the product never runs it."""
 
 
 @define(kw_only=True)
 class GiveupReview:
-    """Lists and shows giveups. It changes no tile: a giveup is for a human to reopen."""
+    """Lists and shows giveups. It changes no tile: only a human reopens a giveup."""
 
     tiles: TileInventory
     tile_metadata_store: TileCatalogue
     tile_store: Callable[[], TileStore]
-    """Opens the cache, which lists do not need."""
+    """Opens the cache; listing does not need it."""
     images: TileImages
     fdr_client: FdrClient
     build_reopening_sql: Callable[[TileId], str]
@@ -42,7 +42,7 @@ class GiveupReview:
         return self._join_records(self.tiles.find_given_up(flight_id))
 
     def get_giveup(self, tile_id: TileId) -> Giveup:
-        """Return one giveup; a tile that is not given up is refused."""
+        """Return one giveup; raise if the tile is not given up."""
         tile = self.tile_metadata_store.get_metadata(tile_id)
         if tile is None:
             raise NotFoundError(what="tile", name=str(tile_id), remedy=Remedy.LIST_GIVEUPS)
@@ -56,7 +56,7 @@ class GiveupReview:
         return giveup
 
     def extract_image(self, tile_id: TileId) -> PurePath:
-        """Copy a tile's bytes to a file that a human can open, and return its path."""
+        """Copy a tile's image to a file that a human can open, and return its path."""
         return self.images.extract(tile_id, self.tile_store().read_tile(tile_id))
 
     def _join_records(self, tiles: Iterable[TileMetadata]) -> Iterator[Giveup]:

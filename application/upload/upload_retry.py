@@ -1,4 +1,4 @@
-"""Uploading again what the provider refused: within one call, and within each tile's budget."""
+"""Retry rejected uploads, within one call and within each tile's budget."""
 
 from collections.abc import Callable, Iterator
 from logging import Logger
@@ -53,7 +53,7 @@ GIVEUP_KIND = "c11.upload.giveup"
 
 @frozen(kw_only=True)
 class C11RetryConfig:
-    """How often is tried again: in one call, and each tile in its life."""
+    """The retry limits of one call, and of each tile over all calls."""
 
     max_in_call_retries: int = field(default=3, validator=integer(0, 100))
     max_per_tile_attempts: int = field(default=MAX_PER_TILE_ATTEMPTS, validator=integer(1, 1_000))
@@ -63,7 +63,7 @@ class C11RetryConfig:
 
 @define(kw_only=True)
 class IdempotentRetryTileUploader:
-    """Wraps an uploader, and is one. What was acknowledged is not sent again: it waits no more."""
+    """An uploader that retries another one. Acknowledged tiles are not sent again."""
 
     inner: TileUploader
     tile_metadata_store: UploadStatusStore
@@ -72,16 +72,16 @@ class IdempotentRetryTileUploader:
     clock: Clock
     config: C11RetryConfig
     audit: AuditTrail | None = None
-    """Where each decision is written, to be explained and replayed."""
+    """Records each decision, for explanation and replay."""
     progress: ProgressListener = NULL_LISTENER
     """Receives ``RetryScheduled`` before each wait."""
     on_counted: Callable[[], None] | None = None
-    """Is told when all that a pass had rejected is counted, durably."""
+    """Called when all rejections of a pass are counted durably."""
 
     def upload_pending_tiles(self, request: UploadRequest) -> UploadBatchReport:
-        """Send what waits, again and again while some of it is refused and may still be tried.
+        """Send the pending tiles, and repeat while rejected tiles may still be retried.
 
-        What the inner uploader raises passes through: that is no partial success.
+        Errors of the inner uploader pass through: they are not a partial success.
         """
         self._log_start(request)
         passes = UploadPasses()
@@ -90,7 +90,7 @@ class IdempotentRetryTileUploader:
             report = self.inner.upload_pending_tiles(request)
             if report.outcome is not UploadOutcome.PARTIAL:
                 if not retries_used:
-                    return report  # there is nothing to add up
+                    return report  # a single pass needs no summing
                 if report.outcome is UploadOutcome.SUCCESS:
                     self._audit_success(request, attempts=retries_used + 1, waited_s=waited_s)
                 passes.add(report)
@@ -100,9 +100,7 @@ class IdempotentRetryTileUploader:
                 self.on_counted()
             passes.add(evolve(report, tiles_given_up=report.tiles_given_up + given_up))
             if not self._has_more_to_send(request, report):
-                return (
-                    passes.build_report()
-                )  # given up, or unreadable: there is nothing to wait for
+                return passes.build_report()  # only giveups and unreadable tiles remain
             remaining = report.tiles_rejected - given_up
             decision = self._decide_on_retry(request, retries_used, report.tiles_rejected)
             if isinstance(decision, GiveUp):
@@ -114,7 +112,6 @@ class IdempotentRetryTileUploader:
             self.clock.sleep(decision.delay_s)
 
     def enumerate_pending_tiles(self, flight_id: str) -> Iterator[TileMetadata]:
-        """Yield what waits."""
         return self.inner.enumerate_pending_tiles(flight_id)
 
     def confirm_flight_state(self) -> None:
@@ -122,7 +119,7 @@ class IdempotentRetryTileUploader:
         self.inner.confirm_flight_state()
 
     def _count_rejections(self, report: UploadBatchReport) -> int:
-        """Charge each tile that was refused; return how many have spent their budget by that."""
+        """Count an attempt for each rejected tile; return how many tiles are given up by that."""
         given_up = 0
         for entry in report.per_tile_status:
             if entry.status is not TileUploadStatus.REJECTED:
@@ -135,9 +132,9 @@ class IdempotentRetryTileUploader:
         return given_up
 
     def _give_up(self, flight_id: str, entry: PerTileStatus, attempts: int) -> None:
-        """Leave a tile to a human, and see to it that a human hears of it.
+        """Give a tile up, and record that for a human.
 
-        The recorder comes first: a crash in between records a giveup twice, and loses none.
+        The recorder comes first: a crash in between records a giveup twice, but loses none.
         """
         payload: dict[str, JsonValue] = {
             "tile_id": str(entry.tile_id),
@@ -167,7 +164,7 @@ class IdempotentRetryTileUploader:
         )
 
     def _has_more_to_send(self, request: UploadRequest, report: UploadBatchReport) -> bool:
-        """Tell whether anything waits that another pass could send: waiting mends no cache."""
+        """Return whether another pass could send a pending tile; unreadable tiles do not count."""
         unreadable = {
             entry.tile_id
             for entry in report.per_tile_status
@@ -179,7 +176,7 @@ class IdempotentRetryTileUploader:
     def _decide_on_retry(
         self, request: UploadRequest, retries_used: int, rejected: int
     ) -> RetryAt | GiveUp:
-        """Ask the one retry decision whether this call goes on, and after how long."""
+        """Return the retry decision for this call: another pass after a delay, or give up."""
         return self._decide(
             self._policy,
             _flight_context(request),
@@ -189,7 +186,7 @@ class IdempotentRetryTileUploader:
         )
 
     def _audit_success(self, request: UploadRequest, *, attempts: int, waited_s: float) -> None:
-        """Audit that a later pass brought what an earlier one could not."""
+        """Audit a success that took more than one pass."""
         if self.audit is not None:
             context = _flight_context(request)
             self.audit.emit(

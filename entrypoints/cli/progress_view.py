@@ -33,7 +33,7 @@ REFRESH_PER_S = 4
 
 
 _CAUSE_CHARS_MAX = 60
-_TIMED_OUT = "no answer in time"
+_TIMED_OUT = "no response in time"
 _STATUS = re.compile(r"\bHTTP (\d{3})\b")
 
 

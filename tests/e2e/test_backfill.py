@@ -203,7 +203,7 @@ CANNOT_BE: list[tuple[list[str], int, str]] = [
     ([*DAYS, "--bbox", "1,2"], 2, "--bbox"),
     ([*DAYS, "--area", "nowhere"], 2, "--bbox or --area"),
     ([*DAYS, "--zoom", "x"], 2, "--zoom: is not a list"),
-    ([*DAYS, "--out", "none/of/these/x.plan"], 7, "there is no such folder"),
+    ([*DAYS, "--out", "none/of/these/x.plan"], 7, "the folder does not exist"),
     ([*DAYS, "--out", "x" * 300], 7, "cannot create"),
 ]
 

@@ -282,6 +282,6 @@ def test_invariant_24_trickling_provider_is_aborted() -> None:
         address = ProviderAddress(url=server.url, service_api_key=KEY)
         with (
             closing(new_client(address)) as client,
-            pytest.raises(SatelliteProviderError, match="no answer in time"),
+            pytest.raises(SatelliteProviderError, match="no response in time"),
         ):
             probe_provider(client, "/", deadline_s=0.3)

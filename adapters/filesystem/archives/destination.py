@@ -55,7 +55,7 @@ class ArchiveWorkspace:
         """Move the draft to the archive's path, durably."""
         self._check_free()
         draft = folder.path / DRAFT
-        with translate_os_errors("give its name to", self.path):
+        with translate_os_errors("publish", self.path):
             if self.replace and self.path.is_file():
                 self.calls.rename(draft, self.path)
             else:
@@ -156,7 +156,7 @@ def _lock_folder(path: Path, calls: FileCalls) -> Iterator[Directory]:
             # The previous holder removed the folder after use. The path may name a new folder now,
             # so retry.
     raise ArchiveError(
-        path=str(path), problem="another export writes there", remedy="wait for its end"
+        path=str(path), problem="another export is writing there", remedy="wait until it ends"
     )
 
 

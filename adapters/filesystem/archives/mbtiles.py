@@ -96,7 +96,7 @@ class MbtilesSource:
     def _open(self) -> Iterator[UntrustedDatabase]:
         with open_untrusted_database(self.path, self.check) as database:
             if "tiles" not in self._read_tables(database):
-                raise archive_error(self.path, "has no table of tiles")
+                raise archive_error(self.path, "has no tiles table")
             yield database
 
     @staticmethod
@@ -120,7 +120,7 @@ def _parse_row(
     if not isinstance(tile, TileId):
         return RefusedEntry(place="/".join(_shorten(part) for part in key), problem=tile)
     if not isinstance(content, bytes):
-        problem = "is no blob" if size is None else f"has {size} bytes, too many for a tile"
+        problem = "is not a blob" if size is None else f"has {size} bytes, too many for a tile"
         return RefusedEntry(place=str(tile), problem=problem)
     try:
         told = TileFacts.parse(*(_decode_text(fact) for fact in facts))
@@ -207,8 +207,8 @@ def _check_no_sidecars(path: Path) -> None:
         if os.path.lexists(f"{path}{suffix}"):
             raise ArchiveError(
                 path=str(path),
-                problem=f"has {path.name}{suffix} beside it, which SQLite would read into it",
-                remedy="close what has it open, or remove that file, or name another place",
+                problem=f"SQLite would apply {path.name}{suffix}, which is next to it",
+                remedy="close the program that uses it, remove that file, or choose another name",
             )
 
 
@@ -255,5 +255,5 @@ def _translate_sqlite_errors(path: Path) -> Iterator[None]:
             action="write",
             path=str(path),
             problem=str(error),
-            remedy="free space or check the disk, then run again: no half archive is kept",
+            remedy="free space or check the disk, then re-run; the incomplete archive was removed",
         ) from error

@@ -225,7 +225,9 @@ class PmtilesSource:
         with Directory.open_root(self.path.parent, self.calls) as folder:
             file = folder.find_file(self.path.name)
         if file is None:
-            raise ArchiveError(path=str(self.path), problem="is not there", remedy="check the path")
+            raise ArchiveError(
+                path=str(self.path), problem="does not exist", remedy="check the path"
+            )
         with file:
             try:
                 yield file

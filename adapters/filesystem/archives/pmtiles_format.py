@@ -64,7 +64,7 @@ def decode_directory(content: bytes) -> list[DirectoryEntry]:
     """Decode a directory; reject invalid data."""
     count, *numbers = _decode_varints(gzip_decompress(content)) or [0]
     if count == 0 or len(numbers) != 4 * count:
-        raise _build_error("does not have the entries that it says")
+        raise _build_error("does not have the declared number of entries")
     columns = [numbers[count * column : count * (column + 1)] for column in range(4)]
     entries: list[DirectoryEntry] = []
     number = end = 0
@@ -72,7 +72,7 @@ def decode_directory(content: bytes) -> list[DirectoryEntry]:
         number += difference
         offset = place - 1 if place else end
         if length == 0 or offset < 0 or (entries and difference == 0):
-            raise _build_error("has an entry that cannot be")
+            raise _build_error("has an invalid entry")
         entries.append(DirectoryEntry(number, offset, length, run))
         end = offset + length
     return entries
@@ -90,9 +90,9 @@ def gzip_decompress(content: bytes, *, bytes_max: int = _DIRECTORY_BYTES_MAX) ->
     try:
         plain = reader.decompress(content, bytes_max)
     except zlib.error as error:
-        raise _build_error("is not compressed as it should be") from error
+        raise _build_error("is not valid gzip") from error
     if not reader.eof:
-        raise _build_error("is cut off, or too large")
+        raise _build_error("is truncated or too large")
     return plain
 
 
@@ -115,7 +115,7 @@ def _decode_varints(content: bytes) -> list[int]:
     number = shift = 0
     for byte in content:
         if shift > _VARINT_BITS_MAX:
-            raise _build_error("has a number without an end")
+            raise _build_error("has a number that is too long")
         number |= (byte & 0x7F) << shift
         if byte & 0x80:
             shift += 7
@@ -188,12 +188,12 @@ def decode_header(content: bytes) -> tuple[FileLayout, ArchiveCounts]:
     """Decode the header; reject anything but a PMTiles v3 archive."""
     if len(content) < HEADER_BYTES or not content.startswith(MAGIC):
         raise InvalidValueError(
-            field="PMTiles header", value=content[:8], problem="is not of a PMTiles archive, v3"
+            field="PMTiles header", value=content[:8], problem="is not a PMTiles v3 header"
         )
     fields = _LAYOUT.unpack(content[:HEADER_BYTES])
     if fields[13] != _GZIPPED:
         raise InvalidValueError(
-            field="PMTiles header", value=fields[13], problem="names a compression that is not gzip"
+            field="PMTiles header", value=fields[13], problem="names a compression other than gzip"
         )
     root, metadata, leaves, tiles = (FileSection(*fields[at : at + 2]) for at in (1, 3, 5, 7))
     return (

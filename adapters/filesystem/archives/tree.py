@@ -81,7 +81,7 @@ class TileFactsReader:
         except InvalidValueError as error:
             raise self._error(str(error)) from error
         if self._current is not None and following[0] <= self._current[0]:
-            raise self._error(f"line {self._number} is not in the order of zoom, column and row")
+            raise self._error(f"line {self._number} is not sorted by zoom, column and row")
         self._current = following
 
     def _error(self, problem: str) -> ArchiveError:
@@ -229,7 +229,7 @@ class TreeSource:
             if file.parts in {(ABOUT,), (FACTS_FILE,)}:
                 continue
             if not file.is_regular:
-                yield file, "is no regular file; links are not followed"
+                yield file, "is not a regular file; links are not followed"
                 continue
             try:
                 yield file, parse_tile_path(file.parts, source)

@@ -73,7 +73,7 @@ class UntrustedDatabase:
 def open_untrusted_database(path: Path, check: Callable[[], object]) -> Iterator[UntrustedDatabase]:
     """Open a file; raise SQLite's errors as ``ArchiveError``."""
     if not path.is_file():
-        raise ArchiveError(path=str(path), problem="is no file", remedy="check the path")
+        raise ArchiveError(path=str(path), problem="is not a file", remedy="check the path")
     # Not ``immutable``: SQLite would ignore a write-ahead log next to the file.
     address = f"file:{quote(str(path.resolve()))}?mode=ro"
     try:
@@ -86,7 +86,7 @@ def open_untrusted_database(path: Path, check: Callable[[], object]) -> Iterator
                 if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
                     raise
                 if database.worked_too_long:
-                    raise archive_error(path, "its tiles take too much work to find") from error
+                    raise archive_error(path, "reading its tiles takes too much work") from error
                 # SQLite drops the exception that a handler raised; only a cancellation raises
                 # there.
                 raise KeyboardInterrupt from error
@@ -98,7 +98,7 @@ def archive_error(path: Path, problem: str) -> ArchiveError:
     return ArchiveError(
         path=str(path),
         problem=problem,
-        remedy="get the archive again; what was imported of it is kept",
+        remedy="get the archive again; tiles imported so far are kept",
     )
 
 

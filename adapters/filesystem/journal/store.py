@@ -30,7 +30,7 @@ from tileferry.domain.tiles import TileId, TileSet
 
 _WARNINGS_MAX = 10  # a badly damaged file must not flood the log
 _CLOSED = "it was closed"
-_RUN_AGAIN = "run again: tiles that are not in the journal are fetched again"
+_RUN_AGAIN = "re-run to resume; tiles that are not in the journal are fetched again"
 
 
 @define(kw_only=True, eq=False)
@@ -131,7 +131,9 @@ class FileJournal:
     def append(self, tiles: Sequence[TileId]) -> None:
         """Append tiles, one record per few thousand."""
         if self._complete and tiles:
-            self._refuse("it is complete", remedy="a complete request has nothing to fetch")
+            self._refuse(
+                "the request is complete", remedy="a complete request has nothing left to fetch"
+            )
         with self._guard_state():
             if not tiles:
                 return
@@ -175,7 +177,7 @@ class FileJournal:
         try:
             yield
         except BaseException:
-            self._refusal = "an earlier operation on it failed"
+            self._refusal = "an earlier operation on this journal failed"
             self._close_file()
             raise
 
@@ -214,7 +216,7 @@ class FileJournal:
             torn_bytes = self._file.size() - sound_bytes
             if torn_bytes > 0:
                 self._logger.info(
-                    "journal %s: cut a torn tail of %d bytes",
+                    "journal %s: removed a torn tail of %d bytes",
                     self._name,
                     torn_bytes,
                     extra={"kind": "c11.journal.torn_tail", "journal": self._name},
@@ -229,7 +231,7 @@ class FileJournal:
         version = header["journal"]
         if version != encoding.VERSION:
             self._refuse(
-                f"it has format {version}; this version reads {encoding.VERSION}",
+                f"unsupported format {version}; this version reads format {encoding.VERSION}",
                 remedy="use the version that wrote it, or remove it to fetch its area again",
             )
 

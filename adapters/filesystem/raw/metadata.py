@@ -81,7 +81,7 @@ class RawRows:
                 lost += 1
         if lost:
             logger.warning(
-                "%s: %d rows are damaged or without bytes; their tiles are fetched again",
+                "%s: %d rows are damaged or lack their bytes; their tiles are fetched again",
                 self._directory.path,
                 lost,
                 extra={"kind": "partition.rows_lost", "rows": lost},
@@ -173,9 +173,9 @@ class RawTileMetadata:
     def insert_metadata(self, tile: NewTile) -> FreshnessLabel:
         """Label a tile and buffer it until the next ``flush``."""
         if tile.voting_status is not VotingStatus.TRUSTED:
-            _refuse("insert_metadata", tile.voting_status, "is not of the provider")
+            _refuse("insert_metadata", tile.voting_status, "is not a tile of the provider")
         if not self._area.coverage.contains(tile.tile_id):
-            _refuse("insert_metadata", str(tile.tile_id), "is not of the run's area")
+            _refuse("insert_metadata", str(tile.tile_id), "is not in the run's area")
         label = self._freshness.judge(
             tile.tile_id, tile.sector_class, produced_at=tile.produced_at, now=self._now()
         )
@@ -247,7 +247,7 @@ class RawTileMetadata:
         return sorted(found, key=lambda item: item[1].location)[:limit]
 
     def forget(self, tile_ids: Sequence[TileId]) -> Sequence[BlobRef]:
-        _refuse("forget", len(tile_ids), "a raw partition loses no tile")
+        _refuse("forget", len(tile_ids), "tiles cannot be removed from a raw partition")
 
     def move(self, moves: Sequence[tuple[TileId, BlobRef, BlobRef]]) -> int:
         _refuse("move", len(moves), "a raw partition is not compacted")

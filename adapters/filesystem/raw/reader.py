@@ -42,7 +42,7 @@ def read_sealed_partition(
         raise InvalidStateError(
             subject=name,
             problem=f"belongs to {sealed.key}/{sealed.run_id}, not to {key}",
-            remedy="its directory was moved; move it back",
+            remedy="the directory was moved; move it back",
         )
     return sealed
 

@@ -236,8 +236,8 @@ def _check_names(directory: Directory, expected: set[str]) -> None:
         raise StorageError(
             action="seal",
             path=str(directory.path / min(strangers)),
-            problem="it is none of ours",
-            remedy="find out who put it there, remove it, and run again",
+            problem="unexpected file",
+            remedy="find out who created it, remove it, then re-run",
         )
 
 

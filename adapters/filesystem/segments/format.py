@@ -72,7 +72,7 @@ def check_digest(payload: bytes, tile_id: TileId, blob: BlobRef) -> None:
 def _describe_difference(record: bytes, tile: bytes, blob: BlobRef) -> str:
     segment, offset = blob.location
     if len(record) < RECORD_HEAD_BYTES + len(tile) + blob.length:
-        return f"segment {segment} ends before the tile does"
+        return f"segment {segment} ends before the end of the tile"
     magic, tile_bytes, length, _, digest = _FIELDS.unpack_from(record)
     if magic != _RECORD_MAGIC:
         return f"no record starts at {offset} in segment {segment}"
@@ -84,5 +84,5 @@ def _describe_difference(record: bytes, tile: bytes, blob: BlobRef) -> str:
     if id_text != tile:
         return f"its row points to the record of {id_text.decode(errors='replace')}"
     if length != blob.length or digest.hex() != blob.sha256:
-        return "its row points to another version of it"
+        return "its row points to another version of the tile"
     return "its bytes do not match their checksum"

@@ -112,9 +112,7 @@ class SegmentReader:
         segment, offset = blob.location
         shared = self._files.get(segment) or self._open_segment(segment)
         if shared is None:
-            raise DamagedTileError(
-                tile=str(tile_id), problem=f"segment {segment}, where it was, is missing"
-            )
+            raise DamagedTileError(tile=str(tile_id), problem=f"its segment {segment} is missing")
         tile = str(tile_id).encode()
         length = RECORD_HEAD_BYTES + len(tile) + blob.length
         return extract_payload(shared.file.pread(length, offset), tile, blob)

@@ -104,8 +104,8 @@ class SegmentWriter:
                 raise StorageError(
                     action="write to",
                     path=str(self._directory.path),
-                    problem=f"it is not to be trusted any more: {self._failure}",
-                    remedy="start again: what was confirmed is kept",
+                    problem=f"an earlier operation failed: {self._failure}",
+                    remedy="restart; confirmed tiles are kept",
                 ) from self._failure
             try:
                 return change(*args, **named)
@@ -161,7 +161,7 @@ class SegmentWriter:
             raise StorageError(
                 action="add a segment to",
                 path=str(self._directory.path),
-                problem=f"{SEGMENT_NUMBER_MAX} is the last number",
+                problem=f"segment numbers are exhausted ({SEGMENT_NUMBER_MAX})",
                 remedy="start a new cache",
             )
         self._file = self._directory.create_file(segment_name(number))

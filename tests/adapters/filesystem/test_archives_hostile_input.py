@@ -88,9 +88,9 @@ def test_mbtiles_rows_are_numbered_from_the_south(file: Path) -> None:
         ((5.5, 0, 0, b"x"), "must be whole numbers"),
         ((None, 0, 0, b"x"), "must be whole numbers"),
         ((b"\xff", 0, 0, b"x"), "must be whole numbers"),
-        ((5, 0, 0, None), "is no blob"),
-        ((5, 0, 0, "text"), "is no blob"),
-        ((5, 0, 0, 7), "is no blob"),
+        ((5, 0, 0, None), "is not a blob"),
+        ((5, 0, 0, "text"), "is not a blob"),
+        ((5, 0, 0, 7), "is not a blob"),
     ],
 )
 def test_invalid_mbtiles_row_is_refused_and_the_rest_are_read(
@@ -166,14 +166,14 @@ def test_virtual_tiles_table_is_rejected(file: Path) -> None:
     source = create_mbtiles(
         file, "CREATE VIRTUAL TABLE tiles USING fts5(zoom_level, tile_column, tile_row, tile_data)"
     )
-    with pytest.raises(ArchiveError, match="has no table of tiles"):
+    with pytest.raises(ArchiveError, match="has no tiles table"):
         list(source.tiles("sat"))
 
 
 @pytest.mark.parametrize(
     ("schema", "problem"),
     [
-        ("CREATE TABLE other (x)", "has no table of tiles"),
+        ("CREATE TABLE other (x)", "has no tiles table"),
         ("CREATE TABLE tiles (z, x, y, data)", "no such column"),
         ("CREATE VIEW tiles AS SELECT * FROM missing", "cannot be read as MBTiles"),
     ],
@@ -197,7 +197,7 @@ def test_file_that_is_not_sqlite_is_rejected(file: Path, content: bytes) -> None
 
 def test_folder_or_missing_file_is_rejected_as_mbtiles(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none"):
-        with pytest.raises(ArchiveError, match="is no file"):
+        with pytest.raises(ArchiveError, match="is not a file"):
             list(MbtilesSource(path).tiles("sat"))
     assert list(tmp_path.iterdir()) == []
 
@@ -317,8 +317,11 @@ def test_facts_match_their_tiles_when_tree_files_are_added_or_removed(tree: Path
     ("line", "problem"),
     [
         (b"no json\n", "line 1"),
-        (b'{"tile": "9/10/2"}\n{"tile": "9/9/2"}\n', "line 2 is not in the order"),
-        (b'{"tile": "9/9/2"}\n{"tile": "9/9/2"}\n', "line 2 is not in the order"),
+        (
+            b'{"tile": "9/10/2"}\n{"tile": "9/9/2"}\n',
+            "line 2 is not sorted by zoom, column and row",
+        ),
+        (b'{"tile": "9/9/2"}\n{"tile": "9/9/2"}\n', "line 2 is not sorted by zoom, column and row"),
         (b"x" * 5_000, "longer than"),
     ],
 )

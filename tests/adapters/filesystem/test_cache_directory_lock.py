@@ -115,8 +115,8 @@ def test_stale_lock_file_content_does_not_block_acquire(tmp_path: Path, content:
 @pytest.mark.parametrize(
     ("content", "shown"),
     [
-        (b"", "another process, which did not say who it is"),
-        (b"junk", "another process, which did not say who it is"),
+        (b"", "an unidentified process"),
+        (b"junk", "an unidentified process"),
         (b'{"pid":7,"host":"\\u001b[2J\\n","since":"x"}', r"process 7 on \\x1b\[2J\\n, since x"),
     ],
 )
@@ -152,7 +152,7 @@ def test_lock_file_replaced_during_acquire_is_rejected(tmp_path: Path) -> None:
         return fd
 
     lock = FileCacheLock(root=tmp_path, calls=FileCalls(open=replaced))
-    with pytest.raises(CacheLockError, match="the file was replaced"):
+    with pytest.raises(CacheLockError, match="the lock file was replaced"):
         lock.acquire()
     with pytest.raises(CacheLockError, match="does not hold"):
         lock.check_held()

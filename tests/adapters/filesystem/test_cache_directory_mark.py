@@ -34,5 +34,5 @@ def test_malformed_cache_id_is_rejected(tmp_path: Path, content: bytes) -> None:
     mark = FileCacheMark(root=tmp_path)
     mark.write(ID)
     (tmp_path / ".c11" / "cache-id").write_bytes(content)
-    with pytest.raises(StorageError, match="is no id of a cache"):
+    with pytest.raises(StorageError, match="is not a valid cache id"):
         mark.read()

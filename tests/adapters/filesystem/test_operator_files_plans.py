@@ -33,7 +33,7 @@ def test_symlink_is_replaced_and_its_target_left_alone(tmp_path: Path) -> None:
 
 
 def test_missing_folder_is_not_created_for_a_plan(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="there is no such folder"):
+    with pytest.raises(StorageError, match="the folder does not exist"):
         write_file_atomically(tmp_path / "new" / "plan", b"")
     assert list(tmp_path.iterdir()) == []
 

@@ -165,7 +165,7 @@ def test_invalid_ca_file_is_rejected(tmp_path: Path) -> None:
     for content in (None, "no certificate"):
         if content is not None:
             path.write_text(content)
-        with pytest.raises(InvalidValueError, match=r"c11\.ca_file: cannot be read"):
+        with pytest.raises(InvalidValueError, match=r"c11\.ca_file: cannot load certificates"):
             new_client(ProviderAddress(url="https://host", service_api_key=KEY, ca_file=path))
 
 

@@ -139,7 +139,7 @@ def test_invariant_34_key_truncated_at_the_excerpt_end_is_redacted(bytes_before:
     ("head", "body", "said"),
     [
         (IMAGE.format(0), b"", "empty"),
-        (IMAGE.format(3) + "\nContent-Range: bytes 0-2/3000", b"abc", "a part only"),
+        (IMAGE.format(3) + "\nContent-Range: bytes 0-2/3000", b"abc", "is partial"),
         ("HTTP/1.1 200 OK\nContent-Type: image/png\nConnection: close", b"abc", "neither a length"),
     ],
 )

@@ -206,7 +206,7 @@ def test_nothing_is_sent_unless_the_flight_is_on_the_ground(
         '{"flight_id": "F2", "state": "on_ground", "recorded_at": "2026-10-20T10:00:00Z"}'
     )
     upload.confirm_flight_state()
-    with pytest.raises(FlightStateNotOnGroundError, match="the record is of F2"):
+    with pytest.raises(FlightStateNotOnGroundError, match="the record is for flight F2"):
         upload.upload_pending_tiles(REQUEST)
     assert flight.posts() == 0
 

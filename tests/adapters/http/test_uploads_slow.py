@@ -136,7 +136,7 @@ def receive_slowly(connection: socket.socket) -> None:
 @pytest.mark.parametrize(
     ("script", "size", "said"),
     [
-        (send_early_hints, 10, "not been answered"),
+        (send_early_hints, 10, "there was no response"),
         (receive_slowly, 16 * 1024 * 1024, "not been sent"),
     ],
     ids=["the head", "the body"],

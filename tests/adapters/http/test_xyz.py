@@ -78,7 +78,7 @@ def test_body_without_an_image_signature_is_rejected(body: bytes) -> None:
     with (
         run_raw_server(respond_with(head, body)) as server,
         open_xyz_provider(server.url) as provider,
-        pytest.raises(SatelliteProviderError, match="no PNG, JPEG or WebP") as failure,
+        pytest.raises(SatelliteProviderError, match="is not a PNG, JPEG or WebP image") as failure,
     ):
         provider.fetch_tile(TILE)
     assert failure.value.fault is ProviderFault.SCHEMA

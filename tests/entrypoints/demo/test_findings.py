@@ -9,8 +9,8 @@ def test_reason_is_shortened() -> None:
     failed = "satellite-provider: service unavailable, HTTP 503, at http://x/y, after 1 attempt"
     assert summarize_reason(failed) == "HTTP 503"
     assert (
-        summarize_reason("satellite-provider: the answer broke off, at http://x")
-        == "the answer broke off"
+        summarize_reason("satellite-provider: the response broke off, at http://x")
+        == "the response broke off"
     )
     assert summarize_reason("3 tiles were rejected: clouds") == "3 tiles were rejected"
     assert len(summarize_reason("x" * 1_000)) == 60

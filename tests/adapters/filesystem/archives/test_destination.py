@@ -80,7 +80,7 @@ def test_draft_locked_by_another_process_is_left_alone(
     (draft_path(path) / "draft").write_bytes(b"being written")
     fd = os.open(draft_path(path), os.O_RDONLY)
     fcntl.flock(fd, fcntl.LOCK_EX)
-    with pytest.raises(ArchiveError, match="another export writes there"):
+    with pytest.raises(ArchiveError, match="another export is writing there"):
         cache.create_exporter().export(create_export_request(), TARGETS[name](path=path))
     assert (draft_path(path) / "draft").read_bytes() == b"being written"
     os.close(fd)
@@ -139,7 +139,7 @@ def test_leftover_sqlite_sidecar_file_is_rejected(
 ) -> None:
     path = tmp_path / "a.mbtiles"
     (tmp_path / f"a.mbtiles{suffix}").write_bytes(b"pages of another")
-    with pytest.raises(ArchiveError, match=f"has a.mbtiles{suffix} beside it"):
+    with pytest.raises(ArchiveError, match=f"SQLite would apply a.mbtiles{suffix}"):
         cache.create_exporter().export(create_export_request(), MbtilesTarget(path=path))
     assert not path.exists()
 
@@ -268,8 +268,8 @@ def test_archive_files_are_world_readable(cache: MemoryCache, tmp_path: Path, na
 
 
 def test_missing_or_foreign_pmtiles_file_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(ArchiveError, match="is not there"):
+    with pytest.raises(ArchiveError, match="does not exist"):
         list(PmtilesSource(tmp_path / "none").tiles("sat"))
     (tmp_path / "other").write_bytes(b"SQLite format 3")
-    with pytest.raises(ArchiveError, match="is not of a PMTiles archive"):
+    with pytest.raises(ArchiveError, match="is not a PMTiles v3 header"):
         list(PmtilesSource(tmp_path / "other").tiles("sat"))

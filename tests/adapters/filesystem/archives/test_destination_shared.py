@@ -256,7 +256,7 @@ def test_draft_folder_removed_and_recreated_by_others_is_not_used(
         return fd
 
     second = TARGETS[name](path=path, calls=FileCalls(open=open_late))
-    with pytest.raises(ArchiveError, match="another export writes there"), second.open_draft():
+    with pytest.raises(ArchiveError, match="another export is writing there"), second.open_draft():
         pass
     assert opened
     assert (draft_path(path) / "third").read_bytes() == b"at work"
@@ -304,13 +304,13 @@ def test_disk_full_error_names_the_archive_and_says_it_was_discarded(
         )
     assert str(caught.value) == (
         f"cannot write to {tmp_path / name}: No space left on device; "
-        "free space, then run again: the archive was not kept"
+        "free space, then re-run; the archive was not kept"
     )
 
 
 def test_cache_read_error_is_passed_through_unchanged(cache: MemoryCache, tmp_path: Path) -> None:
     failed = StorageError(
-        action="read", path="/cache/1.seg", problem="I/O", remedy="what was confirmed is kept"
+        action="read", path="/cache/1.seg", problem="I/O", remedy="confirmed data is kept"
     )
 
     def fails(_event: ProgressEvent) -> None:

@@ -66,16 +66,19 @@ def test_directory_encoding_is_deterministic() -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"no gzip", "not compressed as it should be"),
-        (gzip_compress(b"\x01\x01\x01\x01\x01")[:-4], "cut off"),
-        (gzip_compress(b""), "does not have the entries"),
-        (gzip_compress(b"\x00"), "does not have the entries"),
-        (gzip_compress(b"\x02\x01\x01\x01\x01"), "does not have the entries"),
-        (gzip_compress(b"\x01\x01\x01\x01\x01\x01"), "does not have the entries"),
+        (b"no gzip", "not valid gzip"),
+        (gzip_compress(b"\x01\x01\x01\x01\x01")[:-4], "is truncated"),
+        (gzip_compress(b""), "does not have the declared number of entries"),
+        (gzip_compress(b"\x00"), "does not have the declared number of entries"),
+        (gzip_compress(b"\x02\x01\x01\x01\x01"), "does not have the declared number of entries"),
+        (
+            gzip_compress(b"\x01\x01\x01\x01\x01\x01"),
+            "does not have the declared number of entries",
+        ),
         (gzip_compress(b"\x01\x01\x01\x01\x81"), "ends within a number"),
-        (gzip_compress(b"\xff" * 20), "without an end"),
-        (gzip_compress(b"\x01\x01\x01\x00\x01"), "an entry that cannot be"),
-        (gzip_compress(b"\x02\x01\x00\x01\x01\x01\x01\x01\x00"), "an entry that cannot be"),
+        (gzip_compress(b"\xff" * 20), "a number that is too long"),
+        (gzip_compress(b"\x01\x01\x01\x00\x01"), "an invalid entry"),
+        (gzip_compress(b"\x02\x01\x00\x01\x01\x01\x01\x01\x00"), "an invalid entry"),
     ],
 )
 def test_invalid_directory_is_rejected(content: bytes, problem: str) -> None:

@@ -89,9 +89,9 @@ def test_invalid_header_is_rejected() -> None:
     brotli = bytearray(header)
     brotli[97] = 3
     for content, problem in (
-        (b"PMTiles\x02" + header[8:], "is not of a PMTiles archive"),
-        (header[:-1], "is not of a PMTiles archive"),
-        (bytes(brotli), "compression that is not gzip"),
+        (b"PMTiles\x02" + header[8:], "is not a PMTiles v3 header"),
+        (header[:-1], "is not a PMTiles v3 header"),
+        (bytes(brotli), "compression other than gzip"),
     ):
         with pytest.raises(InvalidValueError, match=problem):
             decode_header(content)

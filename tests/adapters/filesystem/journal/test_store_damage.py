@@ -255,7 +255,7 @@ def test_damaged_completion_record_is_ignored(store: FileJournalStore) -> None:
 def test_journal_of_a_newer_format_is_rejected(store: FileJournalStore, content: bytes) -> None:
     store.open(NAME).close()
     journal_path(store).write_bytes(frame_record(content))
-    with pytest.raises(StorageError, match="format 2; this version reads 1"):
+    with pytest.raises(StorageError, match="unsupported format 2; this version reads format 1"):
         read_tiles(store)
     with pytest.raises(StorageError, match="format 2"):
         append(store, LATER)

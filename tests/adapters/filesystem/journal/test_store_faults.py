@@ -60,10 +60,10 @@ class JournalRun:
 
 
 def assert_journal_refuses_writes(journal: FileJournal) -> None:
-    with pytest.raises(StorageError, match="earlier operation on it failed"):
+    with pytest.raises(StorageError, match="earlier operation on this journal failed"):
         journal.append(TILES[:1])
     for call in (journal.flush, journal.finish):
-        with pytest.raises(StorageError, match="earlier operation on it failed"):
+        with pytest.raises(StorageError, match="earlier operation on this journal failed"):
             call()
 
 
@@ -128,7 +128,7 @@ def test_interrupted_write_disables_the_journal(tmp_path: Path) -> None:
     journal = store_at(tmp_path, FileCalls(write=interrupted)).open(NAME)
     with pytest.raises(KeyboardInterrupt):
         journal.append(TILES[:1])
-    with pytest.raises(StorageError, match="earlier operation on it failed"):
+    with pytest.raises(StorageError, match="earlier operation on this journal failed"):
         journal.append(TILES[1:2])
     journal.close()
     journal = store_at(tmp_path).open(NAME)

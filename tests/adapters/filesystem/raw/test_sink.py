@@ -126,7 +126,7 @@ def test_unknown_file_in_the_directory_blocks_the_seal(sink: FileRawSink) -> Non
         store_tiles(raw, TILES[:3])
         planted = sink.root.joinpath(*PARTS[:-1], ".run-1.open", ".c6", "segments", "notes.txt")
         planted.write_text("mine")
-        with pytest.raises(StorageError, match=r"notes\.txt: it is none of ours"):
+        with pytest.raises(StorageError, match=r"notes\.txt: unexpected file"):
             raw.seal(create_report(3), at=NOW)
     assert sink.find(KEY, RUN) is None
     planted.unlink()

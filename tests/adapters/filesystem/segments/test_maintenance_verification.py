@@ -138,11 +138,11 @@ def test_forged_checksum_is_detected_by_the_digest(tmp_path: Path, index: Memory
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"location": (7, 16)}, "segment 7, where it was, is missing"),
-        ({"location": (1, 10**9)}, "ends before the tile does"),
-        ({"length": 501}, "ends before the tile does"),
-        ({"length": 499}, "another version of it"),
-        ({"sha256": "0" * 64}, "another version of it"),
+        ({"location": (7, 16)}, "its segment 7 is missing"),
+        ({"location": (1, 10**9)}, "ends before the end of the tile"),
+        ({"length": 501}, "ends before the end of the tile"),
+        ({"length": 499}, "another version of the tile"),
+        ({"sha256": "0" * 64}, "another version of the tile"),
         ({"location": (1, 17)}, "no record starts at 17"),
     ],
 )

@@ -34,7 +34,7 @@ def fill_until_failure(root: Path, index: MemoryBlobIndex, calls: FileCalls) -> 
                 confirmed += 1
         except StorageError:
             for refused in (lambda: store.write_tile(create_tile(99), b"x"), store.flush):
-                with pytest.raises(StorageError, match="start again"):
+                with pytest.raises(StorageError, match="restart; confirmed tiles are kept"):
                     refused()
             assert all(
                 store.read_tile(create_tile(n)) == create_content(n) for n in range(confirmed * 4)
@@ -152,14 +152,14 @@ def test_interrupted_write_disables_the_store(tmp_path: Path) -> None:
         store.write_tile(create_tile(1), b"x")
         with pytest.raises(KeyboardInterrupt):
             store.flush()
-        with pytest.raises(StorageError, match="start again"):
+        with pytest.raises(StorageError, match="restart; confirmed tiles are kept"):
             store.flush()
 
 
 @pytest.mark.parametrize(
     ("error", "remedy"),
     [
-        (errno.ENOSPC, "free space, then run again: what was confirmed is kept"),
+        (errno.ENOSPC, "free space, then re-run; confirmed data is kept"),
         (errno.EROFS, "read-only"),
         (errno.EACCES, "give this user"),
         (errno.ELOOP, "symbolic link"),
