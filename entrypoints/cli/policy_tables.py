@@ -62,7 +62,7 @@ def render_policies(policies: Iterable[NamedPolicy]) -> RenderableType:
                 f" {getattr(named.policy, name)}, default {getattr(named.usual, name)}"
                 if named.table == "c11"
                 else f"* {named.table}.{name} is {getattr(named.policy, name)},"
-                f" usually {getattr(named.usual, name)}"
+                f" default {getattr(named.usual, name)}"
             )
             for name in named.changed_fields
         ]

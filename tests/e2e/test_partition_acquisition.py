@@ -144,7 +144,7 @@ def test_empty_listing_fails_the_partition(sink: RawSink) -> None:
     ):
         verdict, sealed = use_case.acquire(KEY, RUN, SMALL_AREA)
     assert (verdict.outcome, sealed.tiles) == (VerdictOutcome.FAILED, 0)
-    assert verdict.reasons[0].startswith("0 tiles are listed")
+    assert verdict.reasons[0].startswith("the provider lists no tiles")
 
 
 def test_run_resumes_after_an_outage_without_fetching_stored_tiles_again(
