@@ -71,7 +71,9 @@ def from_error(subject: str, error: TileManagerError) -> CheckResult:
 
 
 def skipped(subject: str, needed: str) -> CheckResult:
-    return CheckResult(subject=subject, verdict=CheckStatus.NOT_SEEN, found=f"needs the {needed}")
+    return CheckResult(
+        subject=subject, verdict=CheckStatus.NOT_SEEN, found=f"skipped; needs the {needed}"
+    )
 
 
 def check_python(version: tuple[int, int, int]) -> CheckResult:

@@ -1,4 +1,4 @@
-"""Validators for attrs fields: a refusal names the field and value, and says what is allowed."""
+"""Validators for attrs fields: errors name the field and value, and what is allowed."""
 
 import math
 import re
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Validator = Callable[[Any, "Attribute[Any]", Any], None]
 
-# One form for every name that ends up in a file name, a URL or a key: no separator, no dot first.
+# Names become parts of file names, URLs and keys: no separators, no leading dot.
 NAME_CHARS_MAX = 64
 DURATION_MAX = timedelta(days=3_650)
 _FLOAT_MAX = float.fromhex("0x1.fffffffffffffp+1023")
@@ -24,15 +24,15 @@ _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 def format_field_name(instance: object, attribute: "Attribute[Any]") -> str:
-    """How an error message names a field."""
+    """Return the name of a field for error messages."""
     return f"{type(instance).__name__}.{attribute.name}"
 
 
 def check_fields(instance: AttrsInstance, checks: Mapping[str, Validator]) -> None:
-    """Check field by field what did not pass as a whole.
+    """Check field by field what a faster check of the whole value did not accept.
 
-    For values of which there are millions: one expression lets the good ones pass, and only what it
-    does not know is looked at closely, to be refused by its field or to be right after all.
+    For classes with millions of instances: one expression accepts the usual values, and only the
+    others are checked here.
     """
     known = fields(type(instance))
     for name_of_field, check in checks.items():
@@ -40,23 +40,24 @@ def check_fields(instance: AttrsInstance, checks: Mapping[str, Validator]) -> No
 
 
 def is_name(value: object) -> bool:
-    """Tell whether ``value`` can be part of a path, a URL and a key as it stands."""
+    """Return whether ``value`` can be part of a path, a URL and a key without escaping."""
     return isinstance(value, str) and _NAME.fullmatch(value) is not None and ".." not in value
 
 
 def name(instance: object, attribute: "Attribute[Any]", value: object) -> None:
-    """Refuse anything but a plain name."""
+    """Accept plain names only."""
     if not is_name(value):
         raise InvalidValueError(
             field=format_field_name(instance, attribute),
             value=value,
             problem="is not a plain name",
-            remedy=f"use 1 to {NAME_CHARS_MAX} of A-Z a-z 0-9 . _ - a letter or digit first",
+            remedy=f"use 1 to {NAME_CHARS_MAX} characters from A-Z a-z 0-9 . _ - and start with a "
+            "letter or digit",
         )
 
 
 def is_unicode(value: object) -> bool:
-    """Tell whether ``value`` is text that can be written as UTF-8; empty text is text."""
+    """Return whether ``value`` is text, maybe empty, that can be encoded as UTF-8."""
     try:
         return isinstance(value, str) and value.encode() is not None
     except UnicodeEncodeError:
@@ -64,7 +65,7 @@ def is_unicode(value: object) -> bool:
 
 
 def text(instance: object, attribute: "Attribute[Any]", value: object) -> None:
-    """Refuse anything but non-empty text."""
+    """Accept non-empty text only."""
     if not (value and is_unicode(value)):
         raise InvalidValueError(
             field=format_field_name(instance, attribute),
@@ -74,7 +75,7 @@ def text(instance: object, attribute: "Attribute[Any]", value: object) -> None:
 
 
 def unicode(instance: object, attribute: "Attribute[Any]", value: object) -> None:
-    """Refuse anything but text; it may be empty."""
+    """Accept text only; it may be empty."""
     if not is_unicode(value):
         raise InvalidValueError(
             field=format_field_name(instance, attribute),
@@ -84,7 +85,7 @@ def unicode(instance: object, attribute: "Attribute[Any]", value: object) -> Non
 
 
 def sha256_hex(instance: object, attribute: "Attribute[Any]", value: object) -> None:
-    """Accept a sha256 as it is written: 64 lower-case hex digits."""
+    """Accept a sha256: 64 lower-case hex digits."""
     if not (isinstance(value, str) and _SHA256.fullmatch(value)):
         raise InvalidValueError(
             field=format_field_name(instance, attribute),
@@ -94,7 +95,7 @@ def sha256_hex(instance: object, attribute: "Attribute[Any]", value: object) -> 
 
 
 def parse_date(text: str) -> date | None:
-    """Read a date in the one form in which dates are written: ``2024-01-31``."""
+    """Parse a date in the form ``2024-01-31``; return ``None`` for anything else."""
     try:
         found = date.fromisoformat(text)
     except ValueError:
@@ -103,20 +104,23 @@ def parse_date(text: str) -> date | None:
 
 
 def parse_datetime(text: str, *, field: str) -> datetime:
-    """Read a time that somebody wrote, ISO 8601 with its zone; what we keep is UTC."""
+    """Parse an ISO 8601 time with a time zone, and return it in UTC."""
     try:
         moment = datetime.fromisoformat(text)
         if moment.utcoffset() is not None:
             return moment.astimezone(UTC)
-    except (ValueError, OverflowError):  # at either end of the calendar there is no other zone
+    except (
+        ValueError,
+        OverflowError,
+    ):  # conversion to UTC can overflow at either end of the calendar
         pass
     raise InvalidValueError(
-        field=field, value=text, problem="must be an ISO 8601 time with its zone"
+        field=field, value=text, problem="must be an ISO 8601 time with a time zone"
     )
 
 
 def as_tuple(values: Any) -> Any:
-    """Convert what can be gone through; the rest comes back for the field's validator to refuse."""
+    """Convert iterables; return anything else unchanged, for the validator to reject."""
     return tuple(values) if isinstance(values, Iterable) and not isinstance(values, str) else values
 
 
@@ -189,9 +193,9 @@ def instance(*kinds: type) -> Validator:
 
 
 def as_float(value: Any) -> Any:
-    """Write equal numbers alike: ``1`` as ``1.0``, ``-0.0`` as ``0.0``, beyond floats as infinity.
+    """Normalise equal numbers: ``1`` to ``1.0``, ``-0.0`` to ``0.0``, too large to infinity.
 
-    What is no number comes back as it is, for the field's validator to refuse.
+    Anything but a number is returned unchanged, for the validator to reject.
     """
     if type(value) is int:
         try:
@@ -212,31 +216,33 @@ def positive(instance: object, attribute: "Attribute[Any]", value: object) -> No
 
 
 def check_aware(value: object, *, field: str = "now") -> None:
-    """Refuse a time that does not know its zone."""
+    """Reject a time without a time zone."""
     if not isinstance(value, datetime) or value.utcoffset() is None:
         raise InvalidValueError(
             field=field,
             value=value,
-            problem="must be a time with its zone",
-            remedy="give a timezone-aware datetime",
+            problem="must be a time with a time zone",
+            remedy="pass a timezone-aware datetime",
         )
 
 
 def check_duration(value: object, *, field: str) -> None:
-    """Refuse what is no stretch of time, has no length, or is longer than anything here lasts."""
+    """Accept positive durations up to ``DURATION_MAX``."""
     if not (isinstance(value, timedelta) and timedelta(0) < value <= DURATION_MAX):
         raise InvalidValueError(
             field=field,
             value=value,
-            problem=f"must be a duration longer than nothing and at most {DURATION_MAX.days} days",
+            problem=f"must be a positive duration of at most {DURATION_MAX.days} days",
         )
 
 
 def aware(instance: object, attribute: "Attribute[Any]", value: object) -> None:
-    """Accept only times that know their zone."""
+    """Accept only times with a time zone."""
     check_aware(value, field=format_field_name(instance, attribute))
 
 
 def _format_range(minimum: float, maximum: float | None) -> str:
-    # Up to nine digits are written out: nobody reads 7.776e+06 as ninety days.
-    return f"from {minimum:.9g} up" if maximum is None else f"from {minimum:.9g} to {maximum:.9g}"
+    # Write out up to nine digits: 7.776e+06 s is hard to read as ninety days.
+    return (
+        f"of at least {minimum:.9g}" if maximum is None else f"from {minimum:.9g} to {maximum:.9g}"
+    )

@@ -30,8 +30,8 @@ def find_tile_server(config: Config) -> TileServer | None:
         raise InvalidValueError(
             field="xyz.url_template",
             value=None,
-            problem="cannot be combined with c11.satellite_provider_url",
-            remedy="set only one of the two",
+            problem="is set, and so is c11.satellite_provider_url",
+            remedy="tiles come from one place: set one of the two",
         )
     server = build_tile_server(config.xyz)
     server.check_permitted()
@@ -118,7 +118,7 @@ def check_accepts_uploads(config: Config) -> None:
     if config.xyz.url_template is not None:
         raise NotPermittedError(
             what="uploading to a plain tile server",
-            problem="a tile server does not accept uploads",
+            problem="it serves tiles and accepts no uploads",
             remedy="to upload, set c11.satellite_provider_url instead of xyz.url_template",
         )
 
@@ -139,4 +139,4 @@ def get_credits(config: Config) -> dict[str, str | None]:
 def format_credits(config: Config) -> str | None:
     """Return attribution and licence as one text, or ``None``."""
     said = [printable(text) for text in get_credits(config).values() if text]
-    return f"Imagery: {', '.join(said)}" if said else None
+    return f"Pictures: {', '.join(said)}" if said else None

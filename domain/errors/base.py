@@ -14,7 +14,7 @@ _LINE_CHARS_MAX = 1_000
 
 
 def format_line(text: str) -> str:
-    """Return a sentence of our own that may quote text from outside."""
+    """Return a message of ours, which may quote untrusted text, as one printable line."""
     return printable(text, limit=_LINE_CHARS_MAX)
 
 
@@ -75,7 +75,7 @@ class InvalidValueError(TileManagerError, ValueError):
 
 @define(kw_only=True, eq=False)
 class NotFoundError(TileManagerError, LookupError):
-    """There is no run, partition, tile… of that name."""
+    """There is no run, partition, tile… with that name."""
 
     what: str
     name: str

@@ -105,9 +105,9 @@ class ForeignCacheError(TileManagerError):
 
     @property
     def summary(self) -> str:
-        here = "is another cache" if self.is_marked else "is not that cache, or has lost its files"
+        here = "is a different cache" if self.is_marked else "is a new cache or has lost its files"
         return (
-            f"the database belongs to the cache at {printable(self.bound_place)}, and "
+            f"the database belongs to the cache at {printable(self.bound_place)}, but "
             f"{printable(self.place)} {here}"
         )
 

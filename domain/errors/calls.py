@@ -61,7 +61,7 @@ class IdempotencyConflictError(TileManagerError):
 class IdempotencyInProgressError(TileManagerError):
     """Another caller holds the key and has not finished."""
 
-    remedy = "wait for it, or try again after that"
+    remedy = "wait for it, or retry after that time"
     key: str
     owner: str
     lease_expires_at: datetime
@@ -93,9 +93,9 @@ class IdempotencyLostError(TileManagerError):
 
 @define(kw_only=True, eq=False)
 class RecordedFailureError(TileManagerError):
-    """The operation failed permanently under this key, and is not tried again."""
+    """The operation failed permanently under this key and is not retried."""
 
-    remedy = "to try it again, use a new key or clear this one"
+    remedy = "to retry, use a new key or clear this one"
     key: str
     error_type: str
     error_message: str

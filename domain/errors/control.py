@@ -11,7 +11,7 @@ from tileferry.domain.text import printable
 _DRIFT_SHOWN_MAX = 10
 _VERB_PHRASES = {
     "mark_terminal": "mark it terminal",
-    "record_error": "record an error of it",
+    "record_error": "record an error for it",
     "retry_now": "retry it now",
 }
 """Phrases for transitions whose names are not plain verbs."""
@@ -19,7 +19,7 @@ _VERB_PHRASES = {
 
 @define(kw_only=True, eq=False)
 class IllegalTransitionError(TileManagerError):
-    """A state machine has no such transition, or does not allow it to this actor."""
+    """A state machine has no such transition, or does not allow it for this actor."""
 
     subject: str
     transition: str
@@ -48,8 +48,8 @@ class WorkInProgressError(TileManagerError):
     @property
     def summary(self) -> str:
         return (
-            f"run {printable(self.run_id)} has ended, and run {printable(self.other_run_id)} does "
-            f"the same work now"
+            f"run {printable(self.run_id)} has ended, and run {printable(self.other_run_id)} is "
+            f"doing the same work now"
         )
 
 

@@ -34,7 +34,7 @@ class SatelliteProviderError(TileManagerError):
             parts.append(f"at {printable(self.url)}")
         parts.append(f"after {self.attempts} attempt{'' if self.attempts == 1 else 's'}")
         if self.body_excerpt:
-            parts.append(f"it said: {printable(self.body_excerpt)}")
+            parts.append(f"response: {printable(self.body_excerpt)}")
         return ", ".join(parts)
 
 

@@ -49,7 +49,7 @@ class MessagingError(TileManagerError):
 class AuditError(TileManagerError):
     """The audit log rejected an event, and ``audit.fail_closed`` forbids work without it."""
 
-    remedy = "repair it, or set audit.fail_closed to false to work without it"
+    remedy = "repair the sink, or set audit.fail_closed to false to continue without it"
     sink: str
     problem: str
 
@@ -60,7 +60,7 @@ class AuditError(TileManagerError):
 
 @define(kw_only=True, eq=False)
 class AlreadyThereError(TileManagerError):
-    """A file exists and was not to be replaced."""
+    """A file exists and may not be replaced."""
 
     path: str
     remedy: Remedy | str

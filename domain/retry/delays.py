@@ -62,7 +62,7 @@ def parse_retry_after(header: str | None, *, now: datetime, cap_s: float) -> flo
     check_aware(now)
     if not 0 <= cap_s < math.inf:  # false for NaN
         raise InvalidValueError(
-            field="cap_s", value=cap_s, problem="must be a finite number from 0 up"
+            field="cap_s", value=cap_s, problem="must be a finite number of at least 0"
         )
     text = header.strip() if isinstance(header, str) else ""
     if not text or len(text) > _HEADER_CHARS_MAX:

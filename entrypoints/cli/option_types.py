@@ -54,7 +54,7 @@ SinceOption = Annotated[
     typer.Option(
         "--since",
         metavar="TIME",
-        help="Start of the period: 15m, 24h or 7d ago, a time with its zone, or all.",
+        help="Start of the period: 15m, 24h or 7d ago, a time with a time zone, or all.",
     ),
 ]
 

@@ -141,7 +141,7 @@ def _build_since_error(text: str, problem: str) -> InvalidValueError:
         field="--since",
         value=text,
         problem=problem,
-        remedy="use 90s, 15m, 24h, 7d or 2w, all, or a time with its zone such as"
+        remedy="use 90s, 15m, 24h, 7d or 2w, all, or a time with a time zone such as"
         " 2026-11-16T08:00:00Z",
     )
 
@@ -159,14 +159,14 @@ def parse_day(text: str, *, option: str) -> date:
 
 
 def parse_day_or_time(text: str, *, option: str) -> datetime:
-    """Parse a date, which means its start, or a time with its zone."""
+    """Parse a date, which means its start, or a time with a time zone."""
     day = parse_date(text)
     if day is not None:
         return datetime.combine(day, time.min, UTC)
     try:
         return parse_datetime(text, field=option)
     except InvalidValueError as error:
-        remedy = "use 2026-11-01, or a time with its zone such as 2026-11-01T12:00:00Z"
+        remedy = "use 2026-11-01, or a time with a time zone such as 2026-11-01T12:00:00Z"
         raise evolve(error, remedy=remedy) from None
 
 

@@ -32,7 +32,7 @@ def to_secret(value: str | ts.Secret[str] | None) -> ts.Secret[str] | None:
             return value
         case str():
             return ts.Secret(value)
-    raise InvalidValueError(field="a secret", value=type(value).__name__, problem="is not text")
+    raise InvalidValueError(field="a secret", value=type(value).__name__, problem="must be text")
 
 
 def source_name(_instance: object, _attribute: object, source: str) -> None:
@@ -62,5 +62,5 @@ def check_areas(_instance: object, _attribute: object, areas: dict[str, str]) ->
             BBox.parse(box)
         except InvalidValueError as error:
             raise InvalidValueError(
-                field=f"areas.{area}", value=box, problem=f"is not a valid box: {error.problem}"
+                field=f"areas.{area}", value=box, problem=f"invalid bounding box: {error.problem}"
             ) from None

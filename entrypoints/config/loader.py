@@ -35,7 +35,7 @@ def load_config(file: Path | None = None) -> Config:
     must exist.
     """
     if file is not None and not file.exists():
-        raise InvalidValueError(field=str(file), value=None, problem="is not there")
+        raise InvalidValueError(field=str(file), value=None, problem="does not exist")
     try:
         config = _load(file or Path(CONFIG_FILE))
     except ts.exceptions.InvalidSettingsError as error:
@@ -111,7 +111,7 @@ def _check_private(file: Path, mode: int) -> None:
             field="c11.service_api_key",
             value="***",
             problem=f"is in {file}, which other users can read (mode {stat.S_IMODE(mode):o})",
-            remedy=f"chmod 600 {file}, or use c11.service_api_key_file",
+            remedy=f"run `chmod 600 {file}`, or move the key to c11.service_api_key_file",
         )
 
 
@@ -149,7 +149,7 @@ def read_key_file(path: Path, *, field: str) -> str:
             field=field,
             value=str(path),
             problem=f"can be read by other users (mode {stat.S_IMODE(mode):o})",
-            remedy=f"chmod 600 {path}",
+            remedy=f"run `chmod 600 {path}`",
         )
     try:
         key = content.decode("ascii").strip()
@@ -161,4 +161,4 @@ def read_key_file(path: Path, *, field: str) -> str:
         raise InvalidValueError(
             field=field, value=str(path), problem="is empty", remedy=f"write the key into {path}"
         )
-    raise InvalidValueError(field=field, value=str(path), problem="does not contain a valid key")
+    raise InvalidValueError(field=field, value=str(path), problem="does not contain an API key")

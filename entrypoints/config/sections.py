@@ -36,13 +36,13 @@ class C6Config:
     budget_bytes: int | None = field(
         default=None,
         validator=validators.optional(integer(0)),
-        metadata=doc("Maximum size of the cache. Default: half of its disk.", 50_000_000_000),
+        metadata=doc("Maximum size of the cache; by default half of the disk.", 50_000_000_000),
     )
     free_space_reserve_bytes: int | None = field(
         default=None,
         validator=validators.optional(integer(0)),
         metadata=doc(
-            "Space to keep free on the disk, independent of the budget. Default: 5 % of the disk.",
+            "Disk space that always stays free; by default 5 % of the disk, 1 to 20 GiB.",
             5_000_000_000,
         ),
     )
@@ -58,124 +58,120 @@ class C11Config:
     satellite_provider_url: str | None = field(
         default=None,
         metadata=doc(
-            "Address of the provider: `https://host`. Plain http is allowed only for this machine.",
+            "Address of the provider: `https://host`; http is allowed on this machine only.",
             "https://imagery.example",
         ),
     )
     service_api_key: ts.Secret[str] | None = field(
         default=None,
         converter=to_secret,
-        metadata=doc("API key for the provider. Prefer `service_api_key_file`."),
+        metadata=doc("API key of the provider; `service_api_key_file` is safer."),
     )
     service_api_key_file: Path | None = field(
         default=None,
         metadata=doc(
-            "File that contains the API key; only its owner may read it (mode 0600).",
+            "File with the API key; its mode must be 0600.",
             "/home/me/.config/tileferry/key",
         ),
     )
     ca_file: Path | None = field(
         default=None,
-        metadata=doc("CA certificates of a private authority (PEM).", "/etc/ssl/imagery-ca.pem"),
+        metadata=doc("Certificates of a private CA, in PEM format.", "/etc/ssl/imagery-ca.pem"),
     )
     source: str | None = field(
         default=None,
         validator=validators.optional(source_name),
         metadata=doc(
-            "Source name of the provider's tiles in the cache. Default: `satellite`, or "
-            "`xyz-HOST` for a plain tile server.",
+            "Source name of the downloaded tiles; by default `satellite`, or `xyz-` and the host "
+            "for an XYZ server.",
             PROVIDER_SOURCE,
         ),
     )
     http_timeout_s: float = field(
         default=10.0,
         validator=number(0.001, 3600),
-        metadata=doc("Timeout for connecting, and between two chunks of a response."),
+        metadata=doc("Timeout for a connection, and between two reads, in seconds."),
     )
     response_deadline_s: float = field(
         default=120.0,
         validator=number(0.001, 3600),
-        metadata=doc("Maximum total duration of one response."),
+        metadata=doc("Maximum time for one response, in seconds."),
     )
     max_5xx_retries: int = field(
         default=4,
         validator=integer(0, 100),
-        metadata=doc("Maximum retries of a listing or tile request when the provider fails."),
+        metadata=doc("Retries of a failed listing or tile request."),
     )
     max_retry_after_s: float = field(
         default=300.0,
         validator=number(0, 86_400),
-        metadata=doc("Maximum wait that the provider can request with Retry-After."),
+        metadata=doc("Upper limit for a wait that the provider asks for, in seconds."),
     )
     max_concurrent_requests: int = field(
-        default=8, validator=integer(1, 64), metadata=doc("Maximum concurrent tile requests.")
+        default=8, validator=integer(1, 64), metadata=doc("Concurrent tile requests.")
     )
     max_tile_bytes: int = field(
         default=16 * 1024 * 1024,
         validator=integer(1, TILE_BYTES_MAX),
-        metadata=doc("Maximum size of a tile."),
+        metadata=doc("Larger tiles are rejected."),
     )
     min_resolution_m_per_px: float = field(
         default=0.5,
         validator=above_zero,
-        metadata=doc("Refuse imagery finer than this (m/px)."),
+        metadata=doc("Finer imagery is rejected (m/px)."),
     )
     max_resolution_m_per_px: float | None = field(
         default=None,
         validator=validators.optional(above_zero),
-        metadata=doc("Refuse imagery coarser than this (m/px). Default: no limit.", 2.0),
+        metadata=doc("Coarser imagery is rejected (m/px); by default there is no limit.", 2.0),
     )
     max_in_call_retries: int = field(
         default=3,
         validator=integer(0, 100),
-        metadata=doc("Maximum retries of rejected tiles within one upload command."),
+        metadata=doc("Retry passes of one upload over rejected tiles."),
     )
     max_per_tile_attempts: int = field(
         default=5,
         validator=integer(1, 1_000),
-        metadata=doc(
-            "Rejections of a tile, over all uploads, before it is given up for an operator."
-        ),
+        metadata=doc("Rejections of a tile, over its lifetime, before it is given up."),
     )
     backoff_base_s: float = field(
         default=2.0,
         validator=number(0, 3_600),
-        metadata=doc(
-            "Base of the upload backoff: the n-th retry waits this value to the power of n."
-        ),
+        metadata=doc("The n-th retry pass waits this value to the power of n, in seconds."),
     )
     backoff_cap_s: float = field(
         default=60.0,
         validator=number(0, 86_400),
-        metadata=doc("No such wait is longer than this."),
+        metadata=doc("Upper limit for that wait, in seconds."),
     )
     flight_record_file: Path | None = field(
         default=None,
         metadata=doc(
-            "File with the aircraft's state; uploads are allowed only when it is `on_ground`.",
+            "Flight record; uploads start only when its state is `on_ground`.",
             "/media/card/flight.json",
         ),
     )
     upload_batch_tiles: int = field(
         default=100,
         validator=integer(1, BATCH_TILES_MAX),
-        metadata=doc("Maximum tiles per upload request."),
+        metadata=doc("Maximum number of tiles in one upload request."),
     )
     upload_batch_bytes: int = field(
         default=16 * 1024 * 1024,
         validator=integer(1),
-        metadata=doc("Maximum bytes per upload request, unless a single tile is larger."),
+        metadata=doc("Maximum bytes of tiles in one upload request; a larger tile is sent alone."),
     )
     disable_retry_decorator: bool = field(
         default=False,
         metadata=doc(
-            "For debugging: upload in one pass, without retries, rejection counts or giveups."
+            "For debugging: an upload makes one pass, counts no rejections and gives nothing up."
         ),
     )
     stop_grace_s: float = field(
         default=10.0,
         validator=number(0, 3600),
-        metadata=doc("Time that a stopped command has to save its work."),
+        metadata=doc("Time for an orderly stop after a signal, in seconds."),
     )
 
     def __attrs_post_init__(self) -> None:
@@ -189,61 +185,59 @@ class WorkerConfig:
     lease_s: float = field(
         default=60.0,
         validator=number(0.1, 86_400),
-        metadata=doc("Time without a heartbeat after which a worker loses its run."),
+        metadata=doc(
+            "A run is rescued when its worker has not renewed the lease for this long (seconds)."
+        ),
     )
     batch: int = field(
         default=1,
         validator=integer(1, 1_000),
-        metadata=doc("Runs that a worker claims at once; use more than one for many short runs."),
+        metadata=doc("Runs that a worker claims at a time; use more for many short runs."),
     )
     poll_s: float = field(
         default=1.0,
         validator=number(0.01, 3_600),
-        metadata=doc("Interval of polling for runs that were not announced."),
+        metadata=doc("Interval for polling the queue, in seconds."),
     )
     sweep_s: float = field(
         default=5.0,
         validator=number(0.01, 3_600),
-        metadata=doc(
-            "Interval of sweeps for runs with an expired lease and partitions due for a retry."
-        ),
+        metadata=doc("Interval for rescuing runs and retrying partitions, in seconds."),
     )
     drain_s: float = field(
         default=30.0,
         validator=number(0, 86_400),
-        metadata=doc(
-            "Time that a stopped worker has to finish its run before returning it to the queue."
-        ),
+        metadata=doc("Time that the current run gets to finish after a signal, in seconds."),
     )
     readiness_file: Path | None = field(
         default=None,
         metadata=doc(
-            "File that exists while the worker accepts runs.",
+            "File that exists while the worker claims runs.",
             "/run/tileferry/ready",
         ),
     )
     max_attempts: int = field(
-        default=8, validator=integer(1, 1_000), metadata=doc("Maximum attempts per run.")
+        default=8, validator=integer(1, 1_000), metadata=doc("Attempts of a run in total.")
     )
     initial_backoff_s: float = field(
         default=60.0,
         validator=number(0, 86_400),
-        metadata=doc("Wait before the first retry of a run."),
+        metadata=doc("Wait before the first retry of a run, in seconds."),
     )
     max_backoff_s: float = field(
         default=3_600.0,
         validator=number(0, 604_800),
-        metadata=doc("No such wait is longer than this."),
+        metadata=doc("Upper limit for that wait, in seconds."),
     )
     backoff_multiplier: float = field(
         default=2.0,
         validator=number(1, 100),
-        metadata=doc("Factor by which each wait grows."),
+        metadata=doc("Factor between two waits."),
     )
     max_rescues: int = field(
         default=5,
         validator=integer(0, 1_000),
-        metadata=doc("Rescues of a run before it is given up as the cause of the worker crashes."),
+        metadata=doc("Workers that a run may lose before it is quarantined."),
     )
 
     def __attrs_post_init__(self) -> None:
@@ -256,27 +250,29 @@ class PartitionsConfig:
 
     raw_root: Path = field(
         factory=lambda: _data_path("raw"),
-        metadata=doc("Folder of the raw partitions; workers on several machines must share it."),
+        metadata=doc(
+            "Folder of the raw partitions; workers on several machines need a shared one."
+        ),
     )
     max_attempts: int = field(
         default=4,
         validator=integer(1, 1_000),
-        metadata=doc("Rejections of a partition after which only an operator can retry it."),
+        metadata=doc("Verdicts before only an operator can retry a partition."),
     )
     max_age_days: float | None = field(
         default=None,
         validator=validators.optional(number(0.001, DURATION_MAX.days)),
-        metadata=doc("Age after which a failed partition is no longer retried automatically.", 14),
+        metadata=doc("Older failed partitions are not retried automatically.", 14),
     )
     max_missing_share: float = field(
         default=0.0,
         validator=number(0, 1),
-        metadata=doc("Maximum share of listed tiles that are missing."),
+        metadata=doc("Maximum share of listed tiles that the provider then does not have."),
     )
     max_rejected_share: float = field(
         default=0.0,
         validator=number(0, 1),
-        metadata=doc("Maximum share of tiles that the quality gates reject."),
+        metadata=doc("Maximum share of tiles that a gate rejects."),
     )
     max_downgraded_share: float = field(
         default=0.1,
@@ -300,19 +296,21 @@ class AuditConfig:
     sinks: list[SinkName] = field(
         factory=lambda: [SinkName.POSTGRES],
         metadata=doc(
-            "Sinks of audit events; only those in Postgres can be verified, replayed and counted."
+            "Where events go. Only events in Postgres can be verified, replayed and counted."
         ),
     )
     jsonl_path: Path = field(
-        factory=lambda: _data_path("audit.jsonl"), metadata=doc("File of the `jsonl` sink.")
+        factory=lambda: _data_path("audit.jsonl"), metadata=doc("The file of the sink `jsonl`.")
     )
     fail_closed: bool = field(
         default=False,
-        metadata=doc("Fail an operation when a sink does not accept its events."),
+        metadata=doc("Stop an operation when a sink does not accept its events."),
     )
     alert_retries_per_minute: float | None = field(
         default=None,
-        metadata=doc("Alert threshold of `audit stats`; `retry.<CATEGORY>` can override it.", 10),
+        metadata=doc(
+            "Alert threshold of `audit stats`; each `retry.<CATEGORY>` can have its own.", 10
+        ),
     )
 
     @sinks.validator
@@ -338,7 +336,7 @@ class LogConfig:
         factory=lambda: user_log_path(APP) / "tileferry.jsonl",
         metadata=doc("Log file, one JSON object per line."),
     )
-    level: LogLevel = field(default=LogLevel.INFO, metadata=doc("Minimum level to write."))
+    level: LogLevel = field(default=LogLevel.INFO, metadata=doc("Lowest level that is written."))
 
 
 @frozen(kw_only=True)
@@ -349,19 +347,17 @@ class Config:
         default=None,
         converter=to_secret,
         metadata=doc(
-            "`postgresql://user:password@host:port/database`. Default: an embedded server."
+            "`postgresql://user:password@host:port/database`; by default the embedded server."
         ),
     )
     data_dir: Path = field(
         factory=lambda: _data_path("postgres"),
-        metadata=doc("Data folder of the embedded server."),
+        metadata=doc("Data of the embedded server."),
     )
     c11: C11Config = field(factory=C11Config)
     xyz: XyzConfig = field(factory=XyzConfig)
     c6: C6Config = field(factory=C6Config)
-    retry: RetryConfig = field(
-        factory=RetryConfig, metadata=doc("Overrides of the retry policies.")
-    )
+    retry: RetryConfig = field(factory=RetryConfig, metadata=doc("Changes to the retry policies."))
     worker: WorkerConfig = field(factory=WorkerConfig)
     partitions: PartitionsConfig = field(factory=PartitionsConfig)
     audit: AuditConfig = field(factory=AuditConfig)
@@ -369,7 +365,7 @@ class Config:
     areas: dict[str, str] = field(
         factory=dict,
         validator=check_areas,
-        metadata=doc("Named areas for `--area NAME`, each a box `W,S,E,N`."),
+        metadata=doc("Names of areas for `--area NAME`, each a bounding box `W,S,E,N`."),
     )
 
     @property

@@ -61,12 +61,10 @@ def explain_misplaced_setting(
     name: str, value: object, config: type[attrs.AttrsInstance], *, app: str, file: str
 ) -> InvalidValueError:
     """Return an error for a setting outside the ``tileferry`` table, with its correct place."""
-    field, remedy = name, f"move it into [{app}] or the table that it belongs to"
+    field, remedy = name, f"move it to [{app}] or to one of its tables"
     if isinstance(value, Mapping):
         field, remedy = f"[{name}]", _suggest_table(name, value, _list_tables(config), app)
-    return InvalidValueError(
-        field=field, value=None, problem=f"is in {file} but is not read", remedy=remedy
-    )
+    return InvalidValueError(field=field, value=None, problem=f"unknown in {file}", remedy=remedy)
 
 
 def _suggest_table(name: str, value: Iterable[str], tables: Sequence[str], app: str) -> str:
@@ -108,7 +106,7 @@ def explain_invalid_setting(
     return InvalidValueError(
         field=path,
         value=_parse_value(given) if given and is_plain_setting(path, config) else _HIDDEN,
-        problem=problem.group(1) if problem else "cannot be read: wrong type or format",
+        problem=problem.group(1) if problem else "invalid value",
         remedy=remedy,
     )
 

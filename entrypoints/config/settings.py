@@ -99,7 +99,7 @@ def to_plain(value: Any) -> Plain:
         case bool() | int() | float() | str() | None:
             return value
         case _:
-            raise TypeError(f"unsupported setting type: {type(value).__name__}")
+            raise TypeError(f"cannot write a {type(value).__name__} as a setting")
 
 
 def _find_origin(path: str, file: Path, tables: Mapping[str, Any]) -> str:
@@ -125,19 +125,19 @@ def _read_tables(file: Path) -> Mapping[str, Any]:
 
 _COLUMNS = 90
 _HEAD = """\
-# tileferry.toml: read from the working directory, or from the path given with --config.
-# Environment variables override this file; command options override both.
-# Each line shows the default, or an example if there is none; uncomment it to change it.
-# `tileferry config show --origin` shows the effective values; `tileferry doctor` checks them.
+# tileferry.toml: read from the current folder, or from the file of --config.
+# Environment variables override this file, and options override both.
+# Each line shows the default, or an example if there is no default. Uncomment it to change it.
+# `tileferry config show --origin` shows the values in effect; `tileferry doctor` checks them.
 """
 _RETRY = """\
-# Retry policies, one table per category; `tileferry policy show` lists them.
+# Retry policies, one table for each category; `tileferry policy show` lists them.
 # [tileferry.retry.KV_GET]
 # max_attempts = 5
 # base_delay = 0.5
 """
 _AREAS = """\
-# Named areas: `--area derkachi` selects the box W,S,E,N.
+# Names of areas: `--area derkachi` selects the bounding box W,S,E,N.
 # [tileferry.areas]
 # derkachi = "36.0,50.0,36.3,50.2"
 """
@@ -199,6 +199,6 @@ def _format_header(section: str) -> str:
 def _format_explanation(setting: Setting) -> str:
     comment = "\n".join(f"# {line}" for line in wrap(setting.about, _COLUMNS))
     if setting.is_secret:
-        return f"{comment}\n# Secret: set {setting.variable} in the environment.\n"
+        return f"{comment}\n# This is a secret: set {setting.variable} in the environment.\n"
     value = setting.example if setting.value is None else setting.value
     return f"{comment}\n# {setting.name} = {to_toml(value)}\n"

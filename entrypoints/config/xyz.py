@@ -54,18 +54,18 @@ class XyzConfig:
         default=None,
         validator=_check_template,
         metadata=doc(
-            "URL of a tile. `{-y}` instead of `{y}` counts rows from the south; `{api_key}` is "
+            "Address of a tile. `{-y}` instead of `{y}` counts rows from the south; `{api_key}` is "
             "replaced by the API key of `c11`.",
             "https://tiles.example.org/{z}/{x}/{y}.png",
         ),
     )
     attribution: str | None = field(
         default=None,
-        metadata=doc("Attribution to show with the imagery.", "© Example"),
+        metadata=doc("Attribution of the imagery; printed and written to exports.", "© Example"),
     )
     licence: str | None = field(
         default=None,
-        metadata=doc("Licence of the imagery, or its URL.", "CC-BY-4.0"),
+        metadata=doc("Licence of the imagery, or where to read it.", "CC-BY-4.0"),
     )
     bulk_download_acknowledged_for: str | None = field(
         default=None,
@@ -78,28 +78,28 @@ class XyzConfig:
     imagery_date: str | None = field(
         default=None,
         validator=_check_date,
-        metadata=doc("Capture date of the imagery; tile servers do not report it.", "2026-05-01"),
+        metadata=doc("When the imagery was taken; XYZ servers do not report it.", "2026-05-01"),
     )
     max_requests_per_second: float = field(
         default=REQUESTS_PER_S,
         validator=number(REQUESTS_PER_S_MIN, REQUESTS_PER_S_MAX),
-        metadata=doc("Maximum tile requests per second, over all connections."),
+        metadata=doc("Maximum request rate, retries included."),
     )
     max_tiles_per_download: int = field(
         default=TILES_PER_DOWNLOAD,
         validator=integer(1, AREA_TILES_MAX),
-        metadata=doc("Refuse areas with more tiles than this."),
+        metadata=doc("Larger areas are refused."),
     )
     estimated_tile_bytes: int = field(
         default=ESTIMATED_TILE_BYTES,
         validator=integer(1, TILE_BYTES_MAX),
-        metadata=doc("Estimated size of a tile before it is fetched."),
+        metadata=doc("Assumed size of a tile before it is fetched."),
     )
     user_agent_contact: str | None = field(
         default=None,
         validator=validators.optional(_check_contact),
         metadata=doc(
-            "Contact for the server's operator; sent with every request.", "maps@example.org"
+            "Contact for the operator of the server, sent in `User-Agent`.", "maps@example.org"
         ),
     )
 
@@ -107,11 +107,15 @@ class XyzConfig:
 def build_tile_server(xyz: XyzConfig) -> TileServer:
     """Return the tile server; raise if a required setting is missing."""
     return TileServer(
-        template=TileTemplate(_require(xyz, "url_template", "set it to the URL of a tile")),
-        attribution=_require(
-            xyz, "attribution", "set the attribution that the server's terms require"
+        template=TileTemplate(
+            _require(xyz, "url_template", "set it to the address of a tile, with {z}, {x} and {y}")
         ),
-        licence=_require(xyz, "licence", "set the licence of the imagery, or its URL"),
+        attribution=_require(
+            xyz, "attribution", "set it to the attribution that the server's terms require"
+        ),
+        licence=_require(
+            xyz, "licence", "set it to the licence of the imagery, or where to read it"
+        ),
         imagery_date=_parse_imagery_date(xyz),
         acknowledged_for=xyz.bulk_download_acknowledged_for,
         estimated_tile_bytes=xyz.estimated_tile_bytes,
@@ -122,8 +126,8 @@ def build_tile_server(xyz: XyzConfig) -> TileServer:
 
 def _parse_imagery_date(xyz: XyzConfig) -> date:
     remedy = (
-        "set the capture date of the imagery, such as 2026-05-01: freshness checks need it, and "
-        "a server's Last-Modified is not the capture date"
+        "set it to the date when the imagery was taken, such as 2026-05-01; the freshness check "
+        "needs it, and Last-Modified is only the time of the file"
     )
     return date.fromisoformat(_require(xyz, "imagery_date", remedy))
 

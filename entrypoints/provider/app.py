@@ -237,7 +237,7 @@ class ReferenceProvider:
         if scheme.lower() != "bearer" or not key:
             raise RefusalError(401, "unauthorized", "Authorization: Bearer <key> is missing")
         if not hmac.compare_digest(key.encode(), self._settings.api_key.encode()):
-            raise RefusalError(403, "forbidden", "the key is not valid for this provider")
+            raise RefusalError(403, "forbidden", "the key is not good for this provider")
 
     def _count_request(self, call: Call, request: Request) -> RequestInfo:
         path, query = request.url.path, request.url.query
@@ -297,7 +297,7 @@ class Endpoint:
         except RefusalError as refusal:
             answer = to_error_response(refusal)
         except Exception:
-            LOGGER.exception("the provider failed; this is not an injected fault")
+            LOGGER.exception("the provider failed by itself, not by a fault")
             answer = error_response(500, "bug", "the provider failed; see its log")
         await answer.deliver(self._connections.wire_for(scope, receive, send))
 
@@ -320,10 +320,12 @@ def _parse_tile(request: Request) -> TileId:
 
 def _check_local(request: Request) -> None:
     if request.client is None or not is_loopback(request.client.host):
-        raise RefusalError(403, "not_local", "only the provider's own machine may call this")
+        raise RefusalError(403, "not_local", "this is for the provider's own machine")
 
 
 async def _handle_unknown_route(_request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
-    answer = error_response(status, "no_such_call", "no such call; see the provider's API")
+    answer = error_response(
+        status, "no_such_call", "there is no such call; see the provider's surface"
+    )
     return Response(answer.body, status, {"Content-Type": "application/json"})

@@ -134,7 +134,7 @@ def _encode_cursor(turn: int, offset: int, coverage: TileCoverage) -> str:
 def _decode_cursor(cursor: str, coverage: TileCoverage) -> tuple[int, int]:
     match = _CURSOR.fullmatch(cursor)
     if match is None or match[3] != _compute_checksum(coverage) or int(match[2]) >= coverage.count:
-        message = "cursor was not issued by this listing"
+        message = "cursor is not one that this listing gave"
         raise RefusalError(400, "bad_cursor", message)
     return int(match[1]), int(match[2])
 

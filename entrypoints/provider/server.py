@@ -102,7 +102,7 @@ def _bind(address: ListenAddress) -> socket.socket:
             field="--host, --port",
             value=f"{address.host}:{address.port}",
             problem=f"cannot be listened on: {error.strerror or error}",
-            remedy="choose another port, or 0 for any free port",
+            remedy="choose another port, or 0 for any that is free",
         ) from error
     return listener
 

@@ -57,7 +57,7 @@ def verify_signature(
     try:
         signer.verify(_decode_base64("X-Signature", signature, _SIGNATURE_BYTES), signed)
     except InvalidSignature as error:
-        message = "X-Signature does not match method, path, body, key, timestamp and flight"
+        message = "X-Signature does not fit method, path, body, key, timestamp and flight"
         raise RefusalError(403, "bad_signature", message) from error
     return SignedUpload(
         idempotency_key=key,
@@ -83,7 +83,7 @@ def _check_time(text: str) -> None:
     except ValueError:
         known_zone = False
     if not known_zone:
-        message = "X-Timestamp must be a time with its zone, such as 2026-11-01T12:00:00Z"
+        message = "X-Timestamp must be a time with a time zone, such as 2026-11-01T12:00:00Z"
         raise RefusalError(400, "bad_header", message)
 
 
@@ -219,9 +219,9 @@ class UploadManifest:
         tiles = [_parse_tile(entry, f"tiles[{index}]") for index, entry in enumerate(body["tiles"])]
         named = [str(tile.tile_id) for tile in tiles]
         if not tiles or len(set(named)) < len(named):
-            _refuse("it must name at least one tile, and no tile twice")
+            _refuse("it must name one tile at least, and each once")
         if named != [part.name for part in parts[1:]]:
-            _refuse("it must be followed by one part per tile, in the same order")
+            _refuse("after it comes one part for each of its tiles, in its order")
         return cls(str(body.get("flight_id")), tiles)
 
 
@@ -239,14 +239,14 @@ def _parse_tile(entry: object, at: str) -> ManifestTile:
     except InvalidValueError as error:
         _refuse(f"{at}: {error}")
     except (TypeError, ValueError):
-        _refuse(f"{at}.captured_at must be a time with its zone")
+        _refuse(f"{at}.captured_at must be a time with a time zone")
 
 
 def _parse_json(content: bytes) -> Any:
     try:
-        return json.loads(content, parse_constant=lambda name: _refuse(f"{name} is not a number"))
+        return json.loads(content, parse_constant=lambda name: _refuse(f"{name} is no number"))
     except (ValueError, RecursionError):
-        _refuse("it is not valid JSON")
+        _refuse("it is no JSON")
 
 
 def _refuse(problem: str) -> NoReturn:
@@ -298,7 +298,7 @@ class UploadReceiver:
         parts = parse_parts(content_type, upload.body)
         manifest = UploadManifest.from_parts(parts)
         if manifest.flight_id != upload.flight_id:
-            message = "manifest: flight_id differs from X-Flight-Id"
+            message = "manifest: flight_id is not that of X-Flight-Id"
             raise RefusalError(400, "bad_manifest", message)
         results = []
         for tile, part in zip(manifest.tiles, parts[1:], strict=True):
@@ -330,9 +330,9 @@ class UploadReceiver:
 
 def _find_mismatch(tile: ManifestTile, content: bytes) -> str | None:
     if len(content) != tile.size:
-        return f"size mismatch: manifest {tile.size} bytes, received {len(content)}"
+        return f"the manifest says {tile.size} bytes, and {len(content)} came"
     if sha256(content).hexdigest() != tile.sha256:
-        return "sha256 mismatch"
+        return "the bytes do not have the manifest's sha256"
     return None
 
 

@@ -109,12 +109,12 @@ def test_any_text_can_be_key_owner_or_fingerprint(idempotency_env: IdempotencyEn
 
 def test_invalid_lease_duration_is_rejected(idempotency_env: IdempotencyEnv) -> None:
     for lease in INVALID_DURATIONS:
-        with pytest.raises(InvalidValueError, match="lease: must be a duration"):
+        with pytest.raises(InvalidValueError, match="lease: must be a positive duration"):
             idempotency_env.store.claim("k", fingerprint="f", owner="me", lease=lease)
     assert idempotency_env.store.find("k") is None
     held = claim_in_env(idempotency_env)
     for lease in INVALID_DURATIONS:
-        with pytest.raises(InvalidValueError, match="lease: must be a duration"):
+        with pytest.raises(InvalidValueError, match="lease: must be a positive duration"):
             idempotency_env.store.renew(held, lease=lease)
     assert idempotency_env.store.find("k") == held
 

@@ -111,11 +111,11 @@ def test_recorded_outcome_is_not_replaced(idempotency_env: IdempotencyEnv) -> No
 def test_invalid_outcome_or_duration_is_rejected(idempotency_env: IdempotencyEnv) -> None:
     held = claim_in_env(idempotency_env)
     for keep in INVALID_DURATIONS:
-        with pytest.raises(InvalidValueError, match="keep: must be a duration"):
+        with pytest.raises(InvalidValueError, match="keep: must be a positive duration"):
             idempotency_env.store.complete(
                 held, b"1", keep=keep, event=create_idempotency_used(1, "k")
             )
-        with pytest.raises(InvalidValueError, match="keep: must be a duration"):
+        with pytest.raises(InvalidValueError, match="keep: must be a positive duration"):
             idempotency_env.store.fail(held, ValueError(), keep=keep)
     with pytest.raises(InvalidValueError, match=r"Completed\.result"):
         idempotency_env.store.complete(held, "text", keep=None)  # type: ignore[arg-type]  # the point

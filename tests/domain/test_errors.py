@@ -87,7 +87,7 @@ EXAMPLES: list[tuple[TileManagerError, str]] = [
         ),
         (
             "satellite-provider: server error, HTTP 503, at https://sat.example/t/1, after 5 "
-            f"attempts, it said: {EVIL_SHOWN}"
+            f"attempts, response: {EVIL_SHOWN}"
         ),
     ),
     (
@@ -219,7 +219,7 @@ EXAMPLES: list[tuple[TileManagerError, str]] = [
         IdempotencyInProgressError(key="k", owner="host-1", lease_expires_at=WHEN),
         (
             "idempotency key k is held by host-1 until 2026-03-01T12:00:00+00:00; wait for it, or "
-            "try again after that"
+            "retry after that time"
         ),
     ),
     (
@@ -266,8 +266,8 @@ EXAMPLES: list[tuple[TileManagerError, str]] = [
     (
         ForeignCacheError(place="b:/cache", is_marked=False, bound_place=EVIL),
         (
-            f"the database belongs to the cache at {EVIL_SHOWN}, and b:/cache is not that "
-            "cache, or has lost its files; mount that cache or set c11.cache_root to it, or "
+            f"the database belongs to the cache at {EVIL_SHOWN}, but b:/cache is a new "
+            "cache or has lost its files; mount that cache or set c11.cache_root to it, or "
             "give this cache a database of its own (database_url or data_dir); workers "
             "elsewhere can run acquire_partition only; if that cache is lost, empty the "
             "table bound_cache"
@@ -284,7 +284,7 @@ EXAMPLES: list[tuple[TileManagerError, str]] = [
     (
         WorkInProgressError(run_id="r7", other_run_id=EVIL),
         (
-            f"run r7 has ended, and run {EVIL_SHOWN} does the same work now; look at run "
+            f"run r7 has ended, and run {EVIL_SHOWN} is doing the same work now; look at run "
             f"{EVIL_SHOWN}"
         ),
     ),
@@ -328,7 +328,7 @@ EXAMPLES: list[tuple[TileManagerError, str]] = [
         ),
         (
             "the operation of idempotency key k failed permanently at "
-            f"2026-03-01T12:00:00+00:00: ValueError: {EVIL_SHOWN}; to try it again, use a new "
+            f"2026-03-01T12:00:00+00:00: ValueError: {EVIL_SHOWN}; to retry, use a new "
             "key or clear this one"
         ),
     ),
@@ -339,8 +339,8 @@ EXAMPLES: list[tuple[TileManagerError, str]] = [
     (
         AuditError(sink="postgres", problem=EVIL),
         (
-            f"audit sink postgres failed: {EVIL_SHOWN}; repair it, or set audit.fail_closed "
-            "to false to work without it"
+            f"audit sink postgres failed: {EVIL_SHOWN}; repair the sink, or set audit.fail_closed "
+            "to false to continue without it"
         ),
     ),
     (

@@ -277,11 +277,11 @@ def test_late_completion_is_accepted_unless_key_was_taken_over() -> None:
 
 @pytest.mark.parametrize("length", [timedelta(0), timedelta(seconds=-5), 30, timedelta(days=4000)])
 def test_invalid_lease_or_retention_is_rejected(length: Any) -> None:
-    with pytest.raises(InvalidValueError, match="lease: must be a duration"):
+    with pytest.raises(InvalidValueError, match="lease: must be a positive duration"):
         claim_key(lease=length)
-    with pytest.raises(InvalidValueError, match="lease: must be a duration"):
+    with pytest.raises(InvalidValueError, match="lease: must be a positive duration"):
         claim_key().renew("me", 1, now=NOW, lease=length)
-    with pytest.raises(InvalidValueError, match="keep: must be a duration"):
+    with pytest.raises(InvalidValueError, match="keep: must be a positive duration"):
         claim_key().complete("me", 1, b"1", now=NOW, keep=length)
 
 
@@ -295,11 +295,11 @@ def test_invalid_records_are_rejected() -> None:
         evolve(claim_key(), expires_at=NOW)
     with pytest.raises(InvalidValueError, match=r"IdempotencyRecord\.state: must be a InProgress"):
         evolve(claim_key(), state=None)  # type: ignore[arg-type]  # the point
-    with pytest.raises(InvalidValueError, match="now: must be a time with its zone"):
+    with pytest.raises(InvalidValueError, match="now: must be a time with a time zone"):
         claim_key(now=NOW.replace(tzinfo=None))
-    with pytest.raises(InvalidValueError, match="now: must be a time with its zone"):
+    with pytest.raises(InvalidValueError, match="now: must be a time with a time zone"):
         claim_key().is_expired(NOW.replace(tzinfo=None))
-    with pytest.raises(InvalidValueError, match="now: must be a time with its zone"):
+    with pytest.raises(InvalidValueError, match="now: must be a time with a time zone"):
         claim_key().is_removable(NOW.replace(tzinfo=None))
     with pytest.raises(InvalidValueError, match=r"Completed\.result: must be a bytes"):
         claim_key().complete("me", 1, "text", now=NOW, keep=None)  # type: ignore[arg-type]  # the point

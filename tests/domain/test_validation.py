@@ -71,5 +71,5 @@ def test_empty_or_non_text_is_rejected(title: Any) -> None:
 
 @pytest.mark.parametrize("at", [datetime(2026, 1, 1), "2026-01-01", None])  # noqa: DTZ001  # the point
 def test_naive_or_non_datetime_is_rejected(at: Any) -> None:
-    with pytest.raises(InvalidValueError, match=r"Sample\.at: must be a time with its zone"):
+    with pytest.raises(InvalidValueError, match=r"Sample\.at: must be a time with a time zone"):
         Sample(at=at)

@@ -37,7 +37,7 @@ def find_fault(name: object, *, field: str = "fault") -> Fault:
         raise InvalidValueError(
             field=field,
             value=name,
-            problem="is not a known fault",
+            problem="is no fault that the provider knows",
             remedy=f"use one of {', '.join(FAULTS)}",
         )
     return fault

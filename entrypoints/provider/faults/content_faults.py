@@ -106,7 +106,7 @@ PAGE_FAULTS: tuple[Fault, ...] = (
     _field_fault("infinity", "write Infinity", "resolution_m_per_px", float("inf")),
     _field_fault("huge-int", "write a number of 401 digits", "estimated_bytes", 10**400),
     _field_fault("wrong-kind", "write text where a number belongs", "x", "seven"),
-    _field_fault("out-of-range", "name a tile outside the grid", "x", 2**40),
+    _field_fault("out-of-range", "name a tile that cannot be", "x", 2**40),
     _field_fault("nul", "write a NUL character", "produced_at", "2026-01-01T00:00:00Z\0"),
     _field_fault("surrogate", "write half a character", "produced_at", "\ud800"),
     _field_fault("control-text", "write terminal escapes", "produced_at", "\x1b[2Jgone\n\u202e"),
@@ -118,14 +118,16 @@ PAGE_FAULTS: tuple[Fault, ...] = (
         value=20,
     ),
     _page_fault("repeated-tile", "list a tile twice", _repeat_tile),
-    _page_fault("huge-page", "put too many tiles on a page (items)", _enlarge_page, items=200_000),
-    _page_fault("repeated-cursor", "repeat the same cursor forever", _repeat_cursor),
-    _page_fault("endless", "restart the listing at its end", _restart_listing),
-    _body_fault(
-        "garbage-json", "send invalid JSON", lambda body: b"<html>" + body[: len(body) // 2]
+    _page_fault(
+        "huge-page", "put far too many tiles on a page (items)", _enlarge_page, items=200_000
     ),
-    _body_fault("not-utf8", "send invalid UTF-8", lambda body: b"\xff\xfe" + body),
-    _body_fault("deep-json", "nest lists very deeply", lambda _body: b"[" * _DEEP + b"]" * _DEEP),
+    _page_fault("repeated-cursor", "name the same next page for ever", _repeat_cursor),
+    _page_fault("endless", "start again where the listing ends", _restart_listing),
+    _body_fault(
+        "garbage-json", "send what is no JSON", lambda body: b"<html>" + body[: len(body) // 2]
+    ),
+    _body_fault("not-utf8", "send bytes that are no text", lambda body: b"\xff\xfe" + body),
+    _body_fault("deep-json", "nest lists without end", lambda _body: b"[" * _DEEP + b"]" * _DEEP),
     _body_fault(
         "duplicate-key",
         "write a key twice in one object",
@@ -159,7 +161,7 @@ TILE_FAULTS = (
     ),
     UploadedTileFault(
         name="poison",
-        says="always reject uploaded tiles, with a reason",
+        says="reject tiles that are uploaded, always, with a reason",
         calls=frozenset({Call.UPLOAD}),
         options={"reason": "the image cannot be ingested"},
         reason=lambda options: str(options["reason"]),

@@ -52,7 +52,7 @@ def _server_error_fault(status: int) -> RequestFault:
     def spoil(_answer: ProviderResponse, options: Options) -> ProviderResponse:
         after = options["retry_after"]
         headers = {} if after is None else {"Retry-After": str(after)}
-        return error_response(status, "server_error", "the provider failed", **headers)
+        return error_response(status, "server_error", "the provider is not well", **headers)
 
     return RequestFault(
         name=str(status),
@@ -67,7 +67,7 @@ def _server_error_fault(status: int) -> RequestFault:
 def _auth_fault(status: int, code: str) -> RequestFault:
     return RequestFault(
         name=str(status),
-        says=f"answer {status}, as if the key were invalid",
+        says=f"answer {status}, as if the key were not good",
         calls=ALL_CALLS,
         spoil=lambda _answer, _options: error_response(status, code, "the key is refused"),
         acts=False,
@@ -207,7 +207,7 @@ BODY_FAULTS = (
     ),
     RequestFault(
         name="no-answer",
-        says="accept the request and never answer",
+        says="take the request, and never answer it",
         calls=ALL_CALLS,
         spoil=lambda answer, _options: evolve(answer, delivery=stall_at_once, says_nothing=True),
         acts=False,
@@ -252,7 +252,7 @@ BODY_FAULTS = (
     ),
     RequestFault(
         name="bomb",
-        says="send gzip that expands to a huge body (bytes)",
+        says="send gzip, asked for or not, that unpacks to a great many bytes (bytes)",
         calls=READS,
         options={"bytes": _BOMB_BYTES},
         spoil=_send_bomb,
@@ -266,19 +266,19 @@ BODY_FAULTS = (
     ),
     RequestFault(
         name="endless-body",
-        says="send an endless body without a declared length",
+        says="send a body without a declared length and without end",
         calls=READS,
         spoil=lambda answer, _options: evolve(answer, delivery=flood(None)),
     ),
     RequestFault(
         name="lost-answer",
-        says="process the upload, then cut the connection without answering",
+        says="carry the upload out, then cut the connection instead of answering",
         calls=_UPLOADS,
         spoil=_cut,
     ),
     RequestFault(
         name="cut",
-        says="cut the connection without processing the request",
+        says="cut the connection without carrying anything out",
         calls=ALL_CALLS,
         spoil=_cut,
         acts=False,

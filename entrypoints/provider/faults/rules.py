@@ -201,8 +201,8 @@ def _check_options(options: Mapping[str, Any], fault: Fault, at: str) -> None:
             raise InvalidValueError(
                 field=f"{at}.{name}",
                 value=value,
-                problem=f"is not an option of fault {fault.name}",
-                remedy=f"its options are {', '.join((*_KEYS, *fault.options))}",
+                problem=f"is nothing that fault {fault.name} can be told",
+                remedy=f"it knows {', '.join((*_KEYS, *fault.options))}",
             )
         if name in _NUMBERS and not (type(value) in {int, float} and value > 0):
             raise InvalidValueError(
@@ -218,15 +218,15 @@ def _check_sense(rule: FaultRule, at: str) -> None:
                 raise InvalidValueError(
                     field=f"{at}.{name}",
                     value=getattr(rule, name),
-                    problem=f"cannot be used with fault {rule.fault.name}, which describes a tile",
-                    remedy="select tiles with tile or rate",
+                    problem=f"cannot be told to fault {rule.fault.name}, which describes a tile",
+                    remedy="choose tiles with tile or rate",
                 )
     if rule.tile is not None and not _applies_to_tiles(rule):
         raise InvalidValueError(
             field=f"{at}.tile",
             value=rule.tile,
-            problem=f"fault {rule.fault.name} does not apply to single tiles",
-            remedy="omit tile, or select by path",
+            problem=f"fault {rule.fault.name} does not happen to single tiles here",
+            remedy="leave tile out, or choose by path",
         )
 
 
@@ -244,7 +244,7 @@ def _parse_call(value: object, fault: Fault, at: str) -> Call | None:
         raise InvalidValueError(
             field=at,
             value=value,
-            problem=f"is not a call that fault {fault.name} applies to",
+            problem=f"is no call that fault {fault.name} happens to",
             remedy=f"use one of {', '.join(known)}",
         )
     return Call(value)
@@ -263,14 +263,16 @@ def _parse_attempts(value: object, at: str) -> frozenset[int] | None:
         return None
     if not (isinstance(value, Iterable) and all(type(item) is int and item > 0 for item in value)):
         raise InvalidValueError(
-            field=at, value=value, problem="must be a list of whole numbers from 1 up"
+            field=at, value=value, problem="must be a list of whole numbers of at least 1"
         )
     return frozenset(value)
 
 
 def _parse_times(value: object, at: str) -> int | None:
     if value is not None and not (type(value) is int and value >= 1):
-        raise InvalidValueError(field=at, value=value, problem="must be a whole number from 1 up")
+        raise InvalidValueError(
+            field=at, value=value, problem="must be a whole number of at least 1"
+        )
     return value
 
 

@@ -106,7 +106,7 @@ def test_invariant_30_missing_field_is_named(missing: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-10-01", "2026-10-01T00:00:00", "1e9"])
 def test_naive_or_invalid_time_is_rejected(text: str) -> None:
-    with pytest.raises(InvalidValueError, match="field: must be an ISO 8601 time with its zone"):
+    with pytest.raises(InvalidValueError, match="field: must be an ISO 8601 time with a time zone"):
         parse_datetime(text, field="field")
 
 

@@ -110,7 +110,7 @@ def test_retry_is_rejected_while_another_run_does_the_same_work(
     old = control_plane.submit_run(download_work("F1"))
     control_plane.control.cancel(old.run_id, reason="wrong", by="ann")
     new = control_plane.submit_run(download_work("F1"))
-    with pytest.raises(WorkInProgressError, match=f"run {new.run_id} does the same work now"):
+    with pytest.raises(WorkInProgressError, match=f"run {new.run_id} is doing the same work now"):
         control_plane.control.retry_now(old.run_id, reason="after all", by="ann")
 
 

@@ -82,7 +82,7 @@ def test_moved_cache_updates_bound_place(
 
 
 @pytest.mark.parametrize(
-    ("own", "said"), [(None, "has lost its files"), (OURS, "is another cache")]
+    ("own", "said"), [(None, "has lost its files"), (OURS, "is a different cache")]
 )
 def test_foreign_cache_is_rejected_without_changes(
     identity: CacheIdentity, tiles: MemoryTileMetadataStore, own: CacheId | None, said: str

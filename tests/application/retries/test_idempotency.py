@@ -71,7 +71,7 @@ def test_final_failure_is_recorded_and_raised_to_later_callers(form: OnceForm) -
     with pytest.raises(ValueError, match="bad request"):
         form(bench.create_idempotency_manager(), ScriptedOperation(ValueError("bad request")))
     with pytest.raises(
-        RecordedFailureError, match="ValueError: bad request; to try it again, use a new key"
+        RecordedFailureError, match="ValueError: bad request; to retry, use a new key"
     ):
         form(bench.create_idempotency_manager(), script)
     assert script.calls == 0
@@ -189,9 +189,9 @@ def test_recorded_outcome_expires() -> None:
 
 
 def test_zero_lease_or_keep_is_rejected() -> None:
-    with pytest.raises(InvalidValueError, match="lease: must be a duration"):
+    with pytest.raises(InvalidValueError, match="lease: must be a positive duration"):
         RetryBench().create_idempotency_manager(lease=timedelta(0))
-    with pytest.raises(InvalidValueError, match="keep: must be a duration"):
+    with pytest.raises(InvalidValueError, match="keep: must be a positive duration"):
         RetryBench().create_idempotency_manager(keep=timedelta(0))
     assert RetryBench().create_idempotency_manager(keep=None).keep is None
 

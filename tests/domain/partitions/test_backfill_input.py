@@ -163,7 +163,11 @@ EDITS: list[tuple[Callable[[dict[str, Any]], object], str, str | None]] = [
     (lambda plan: plan.pop("hash"), "hash", "is missing"),
     (lambda plan: plan.update(hash=7), "hash", "must be text"),
     (lambda plan: plan.update(extra=1), "extra", "is not known"),
-    (lambda plan: plan.update(made_at="noon"), "made_at", "must be an ISO 8601 time with its zone"),
+    (
+        lambda plan: plan.update(made_at="noon"),
+        "made_at",
+        "must be an ISO 8601 time with a time zone",
+    ),
     (lambda plan: plan.update(made_at=7), "made_at", "must be text"),
     (lambda plan: plan.update(bbox="1,2,3,94"), "bbox.north", None),
     (lambda plan: plan.update(source=".."), "source", "is not a plain name"),
@@ -206,7 +210,7 @@ EDITS: list[tuple[Callable[[dict[str, Any]], object], str, str | None]] = [
     (
         lambda plan: plan["lines"][2]["seen"].update(attempt_count=-1),
         "lines[2].seen.attempt_count",
-        "must be a whole number from 0 up",
+        "must be a whole number of at least 0",
     ),
     (
         lambda plan: plan["lines"][2]["seen"].update(current_run_id="a/b"),

@@ -288,7 +288,7 @@ def test_design_5_7_jitter_without_run_key_is_rejected() -> None:
 
 
 def test_naive_now_is_rejected() -> None:
-    with pytest.raises(InvalidValueError, match="now: must be a time with its zone"):
+    with pytest.raises(InvalidValueError, match="now: must be a time with a time zone"):
         calculate_next_retry(0, Retryable(), RUN_POLICY, now=NOW.replace(tzinfo=None))
 
 

@@ -83,12 +83,12 @@ def test_malformed_header_returns_none(header: str | None) -> None:
 
 @pytest.mark.parametrize("cap_s", [float("nan"), float("inf"), -1.0])
 def test_invalid_cap_is_rejected(cap_s: float) -> None:
-    with pytest.raises(InvalidValueError, match="cap_s: must be a finite number from 0 up"):
+    with pytest.raises(InvalidValueError, match="cap_s: must be a finite number of at least 0"):
         parse("5", cap_s)
 
 
 def test_naive_now_is_rejected() -> None:
-    with pytest.raises(InvalidValueError, match="now: must be a time with its zone"):
+    with pytest.raises(InvalidValueError, match="now: must be a time with a time zone"):
         parse_retry_after("5", now=NOW.replace(tzinfo=None), cap_s=1.0)
 
 

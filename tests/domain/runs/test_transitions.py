@@ -149,7 +149,7 @@ def test_invalid_lease_duration_is_rejected(lease: Any) -> None:
         claim(make_run(), actor=Actor.WORKER, owner=W1, now=NOW, lease=lease)
     assert caught.value.field == "lease"
     assert caught.value.value == lease
-    assert caught.value.problem == ("must be a duration longer than nothing and at most 3650 days")
+    assert caught.value.problem == ("must be a positive duration of at most 3650 days")
     with pytest.raises(InvalidValueError):
         renew(make_claimed_run(), actor=Actor.WORKER, owner=W1, epoch=6, now=NOW, lease=lease)
 

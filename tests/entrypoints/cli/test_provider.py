@@ -150,7 +150,7 @@ def test_key_is_read_from_private_file_only(tmp_path: Path) -> None:
         (["--demo", "--resolution", "-1"], "resolution_m_per_px: must be a finite number above 0"),
         (
             ["--demo", "--produced-at", "soon"],
-            "--produced-at: must be an ISO 8601 time with its zone",
+            "--produced-at: must be an ISO 8601 time with a time zone",
         ),
         (["--demo", "--produced-at", "2026-10-01T12:00:00"], "--produced-at: must be an ISO 8601"),
         (["--demo", "--page-size", "0"], "page_size: must be a whole number"),

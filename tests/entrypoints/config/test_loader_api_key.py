@@ -26,7 +26,7 @@ def test_trailing_newline_is_stripped_from_key(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"k" * 4_097, b"\xff"])
 def test_oversized_or_undecodable_key_is_rejected(tmp_path: Path, content: bytes) -> None:
-    with pytest.raises(InvalidValueError, match="does not contain a valid key"):
+    with pytest.raises(InvalidValueError, match="does not contain an API key"):
         read_key(write_private_file(tmp_path, content))
 
 

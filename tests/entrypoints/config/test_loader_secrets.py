@@ -52,6 +52,6 @@ def test_secret_settings_are_declared_secret(path: str) -> None:
 
 
 def test_non_text_secret_is_rejected_and_not_shown() -> None:
-    with pytest.raises(InvalidValueError, match="is not text") as refused:
+    with pytest.raises(InvalidValueError, match="must be text") as refused:
         C11Config(service_api_key=cast("Any", b"canary"))
     assert "canary" not in str(refused.value)

@@ -76,11 +76,11 @@ def test_environment_overrides_file(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("retry.KV_GET]\nmax_attempts = 0", "retry.KV_GET.max_attempts: must be a whole number"),
         ("retry.KV_GET]\nmax_attempts = 2.5", "retry.KV_GET.max_attempts: must be a whole number"),
-        ("retry.KV_GET]\nmax_attempts = 'x'", "retry.KV_GET.max_attempts: cannot be read"),
+        ("retry.KV_GET]\nmax_attempts = 'x'", "retry.KV_GET.max_attempts: invalid value"),
         ("retry.KV_GET]\nbase_delay = -1", "retry.KV_GET.base_delay: must be a finite number"),
         ("retry.KV_GET]\nbase_delay = nan", "retry.KV_GET.base_delay: must be a finite number"),
         ("retry.KV_GET]\nmax_delay = 0.1", "retry.KV_GET.max_delay: is below base_delay, 0.5 s"),
-        ("retry.KV_GET]\nbackoff = 'linear'", "retry.KV_GET.backoff: cannot be read"),
+        ("retry.KV_GET]\nbackoff = 'linear'", "retry.KV_GET.backoff: invalid value"),
         ("retry.KV_GET]\nmax_atempts = 2", "retry.KV_GET.max_atempts"),
         ("retry.KV_GOT]\nmax_attempts = 2", "retry.KV_GOT.max_attempts"),
         (
@@ -88,9 +88,9 @@ def test_environment_overrides_file(monkeypatch: pytest.MonkeyPatch) -> None:
             "retry.KV_GET.alert_retries_per_minute: must be a finite number",
         ),
         ("audit]\nalert_retries_per_minute = inf", "audit.alert_retries_per_minute: must be"),
-        ("audit]\nsinks = ['kafka']", "audit.sinks: cannot be read"),
+        ("audit]\nsinks = ['kafka']", "audit.sinks: invalid value"),
         ("audit]\nsinks = []", "audit.sinks: must name at least one sink"),
-        ("audit]\nfail_closed = 'maybe'", "audit.fail_closed: cannot be read"),
+        ("audit]\nfail_closed = 'maybe'", "audit.fail_closed: invalid value"),
     ],
 )
 def test_invalid_retry_setting_is_rejected_by_path(text: str, problem: str) -> None:

@@ -72,7 +72,7 @@ def test_provider_is_used_without_xyz_server(tmp_path: Path) -> None:
 
 def test_xyz_server_has_attribution_and_rate_limit(tmp_path: Path) -> None:
     config = load_text(tmp_path, SERVER)
-    assert format_credits(config) == "Imagery: © Example, CC-BY-4.0"
+    assert format_credits(config) == "Pictures: © Example, CC-BY-4.0"
     assert get_max_requests_per_s(config) == 5.0
     assert needs_key(config)
     assert not needs_key(load_text(tmp_path, SERVER.replace("?key={api_key}", "")))

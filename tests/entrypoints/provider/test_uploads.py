@@ -90,8 +90,8 @@ def test_duplicate_detection_compares_tile_bytes(client: httpx.Client) -> None:
 @pytest.mark.parametrize(
     ("lie", "reason"),
     [
-        ({"size": 3}, "size mismatch: manifest 3 bytes, received 25"),
-        ({"sha256": "0" * 64}, "sha256 mismatch"),
+        ({"size": 3}, "the manifest says 3 bytes, and 25 came"),
+        ({"sha256": "0" * 64}, "the bytes do not have the manifest's sha256"),
     ],
 )
 def test_tile_not_matching_manifest_is_rejected_alone(
