@@ -16,7 +16,7 @@ from tileferry.application.ports.archives import ArchiveSource, ArchiveTarget
 from tileferry.domain.archives import ArchiveFormat, detect_format
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import BBox, TileCoverage
-from tileferry.domain.tiles.area import WORLD
+from tileferry.domain.tiles.bbox import WORLD
 from tileferry.domain.tiles.tile_id import ALL_ZOOMS
 from tileferry.entrypoints.config import Config
 from tileferry.entrypoints.tile_source import get_credits

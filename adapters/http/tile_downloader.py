@@ -15,9 +15,8 @@ from tileferry.adapters.filesystem import FileCacheLock, FileJournalStore, FileS
 from tileferry.adapters.http.provider import HttpTileProvider
 from tileferry.adapters.system import SharedRetryTokens, ThreadWorkers, new_id
 from tileferry.application import AreaDownload, AuditTrail, DownloadSettings, RetryManager
-from tileferry.application.ports.background import Background
 from tileferry.application.ports.cache import CacheBudgetEnforcer
-from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.clock import Background, Clock
 from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
 from tileferry.application.ports.provider import TileProvider
 from tileferry.application.ports.tiles import TileMetadataStore, TileStore

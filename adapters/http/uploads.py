@@ -21,9 +21,8 @@ from tileferry.adapters.http.responses import (
 from tileferry.adapters.http.transport import HttpxResponse
 from tileferry.application import FlightUpload, RetryManager, UploadSettings
 from tileferry.application.download.provider_calls import to_schema_error
-from tileferry.application.ports.background import Background
 from tileferry.application.ports.cache import CacheLock
-from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.clock import Background, Clock
 from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
 from tileferry.application.ports.tiles import TileMetadataStore, TileStore
 from tileferry.application.ports.uploads import (

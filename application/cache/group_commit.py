@@ -11,8 +11,7 @@ from typing import Self
 
 from attrs import define, field, frozen
 
-from tileferry.application.ports.background import Background, Task
-from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.clock import Background, Clock, Task
 from tileferry.application.ports.journal import TileLog
 from tileferry.application.ports.tiles import TileCatalogue, TileStore
 from tileferry.domain.tiles import BlobRef, FreshnessLabel, NewTile, TileId

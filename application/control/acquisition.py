@@ -10,9 +10,8 @@ from attrs import define, field
 from tileferry.application.cache.budget import DiskBudget
 from tileferry.application.download.area_download import AreaDownload
 from tileferry.application.download.download_run import DownloadSettings
-from tileferry.application.ports.background import Background
 from tileferry.application.ports.cache import DiskSpace
-from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.clock import Background, Clock
 from tileferry.application.ports.downloads import TileDownloader, Workers
 from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
 from tileferry.application.ports.provider import TileProvider

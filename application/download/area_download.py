@@ -9,9 +9,8 @@ from attrs import asdict, define, field
 from tileferry.application.download.download_run import DownloadRun, DownloadSettings
 from tileferry.application.download.provider_calls import ProviderCalls
 from tileferry.application.download.resume import ResumePoint
-from tileferry.application.ports.background import Background
 from tileferry.application.ports.cache import CacheBudgetEnforcer, CacheLock
-from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.clock import Background, Clock
 from tileferry.application.ports.downloads import SpoolStore, Workers
 from tileferry.application.ports.journal import JournalStore
 from tileferry.application.ports.progress import (

@@ -1,4 +1,4 @@
-"""Time: clocks, asynchronous waits, and calls off the event loop."""
+"""Time, and work in the background."""
 
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
@@ -30,4 +30,24 @@ class Offload(Protocol):
 
     def __call__(self, call: Callable[[], Result], /) -> Awaitable[Result]:
         """Return an awaitable of the call's result."""
+        ...
+
+
+class Task(Protocol):
+    """Submitted work; ``concurrent.futures.Future`` implements it."""
+
+    def done(self) -> bool:
+        """Return whether the work has ended, with success or not."""
+        ...
+
+    def exception(self) -> BaseException | None:
+        """Wait for the work to end, and return its error, if any."""
+        ...
+
+
+class Background(Protocol):
+    """Runs work in order of submission; ``ThreadPoolExecutor(max_workers=1)`` implements it."""
+
+    def submit(self, work: Callable[[], None], /) -> Task:
+        """Start or queue the work, and return immediately."""
         ...

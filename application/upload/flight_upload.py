@@ -16,9 +16,8 @@ from attrs import define, evolve, field, frozen, validators
 
 from tileferry.application.cache.tile_lookup import is_readable
 from tileferry.application.download.provider_calls import unwrap_retry_error
-from tileferry.application.ports.background import Background, Task
 from tileferry.application.ports.cache import CacheLock
-from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.clock import Background, Clock, Task
 from tileferry.application.ports.progress import NULL_LISTENER, BatchAnswered, ProgressListener
 from tileferry.application.ports.tiles import TileMetadataStore, TileStore
 from tileferry.application.ports.uploads import (

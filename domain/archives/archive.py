@@ -10,7 +10,7 @@ from attrs import define, field, frozen
 from tileferry.domain.canonical import JsonValue
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.json import parse_json
-from tileferry.domain.tiles.area import BBox
+from tileferry.domain.tiles.bbox import BBox
 from tileferry.domain.tiles.capture import detect_image_kind
 from tileferry.domain.tiles.coverage import TileRange
 from tileferry.domain.tiles.tile_id import TileId

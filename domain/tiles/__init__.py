@@ -1,6 +1,7 @@
 """Tiles: ids, areas, gates, the cache budget, readiness, and download and upload reports."""
 
-from tileferry.domain.tiles.area import MERCATOR_LAT_MAX, Area, BBox, area_to_json, parse_area
+from tileferry.domain.tiles.area import Area, area_to_json, parse_area
+from tileferry.domain.tiles.bbox import MERCATOR_LAT_MAX, BBox
 from tileferry.domain.tiles.capture import (
     FACTS_BYTES_MAX,
     CaptureFacts,

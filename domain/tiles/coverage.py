@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from attrs import define, field, frozen
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.tiles.area import BBox
+from tileferry.domain.tiles.bbox import BBox
 from tileferry.domain.tiles.mercator import (
     block_bounds,
     first_index,

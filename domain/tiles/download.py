@@ -12,7 +12,8 @@ from typing import Any, overload
 from attrs import Attribute, asdict, evolve, field, fields, frozen, validators
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.tiles.area import Area, BBox
+from tileferry.domain.tiles.area import Area
+from tileferry.domain.tiles.bbox import BBox
 from tileferry.domain.tiles.coverage import TileCoverage
 from tileferry.domain.tiles.gates import SectorClass
 from tileferry.domain.tiles.metadata import TILE_BYTES_MAX

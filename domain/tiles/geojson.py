@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 from tileferry.domain.canonical import JsonValue
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.json import parse_json
-from tileferry.domain.tiles.area import CROSSING_WIDTH_MAX, LAT_MAX, LON_MAX, BBox
+from tileferry.domain.tiles.bbox import CROSSING_WIDTH_MAX, LAT_MAX, LON_MAX, BBox
 
 GEOJSON_BYTES_MAX = 4 * 1024 * 1024
 RING_POSITIONS_MIN = 4

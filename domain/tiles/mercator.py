@@ -3,7 +3,7 @@
 import math
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.tiles.area import LAT_MAX, LON_MAX, MERCATOR_LAT_MAX, BBox
+from tileferry.domain.tiles.bbox import LAT_MAX, LON_MAX, MERCATOR_LAT_MAX, BBox
 from tileferry.domain.tiles.tile_id import TileId, check_zoom
 
 # A fraction of the world's width: 0.4 µm on the ground. A tile edge converted to degrees and back

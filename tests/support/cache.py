@@ -18,7 +18,7 @@ from tileferry.adapters.memory import ManualClock
 from tileferry.adapters.postgres import Database, PostgresBlobIndex, PostgresTileMetadataStore
 from tileferry.adapters.system.clock import SystemClock
 from tileferry.application.cache.group_commit import GroupCommit, GroupLimits
-from tileferry.application.ports.background import Background
+from tileferry.application.ports.clock import Background
 from tileferry.domain.tiles import (
     BBox,
     BlobRef,
