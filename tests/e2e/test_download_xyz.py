@@ -251,7 +251,7 @@ def test_upload_to_xyz_server_is_rejected(
     for name, value in operator.environment.items():
         monkeypatch.setenv(name, value)
     config = load_config()
-    with pytest.raises(Exception, match="takes none"):
+    with pytest.raises(Exception, match="accepts no uploads"):
         build_tile_uploader(config)
     container = Container(config=config)
     assert container.provider().key_hash  # what serves is there all the same
@@ -314,5 +314,5 @@ def test_worker_downloads_from_xyz_server_and_gives_up_upload(
     ends = {run["kind"]: run["status"] for run in runs}
     assert ends == {"download_area": "passed", "upload_flight": "error"}
     (upload,) = [run["run_id"] for run in runs if run["kind"] == "upload_flight"]
-    assert "takes none" in " ".join(operator.run_in_process("runs", "why", upload).out.split())
+    assert "accepts no uploads" in " ".join(operator.run_in_process("runs", "why", upload).out.split())
     assert len(operator.read_stored_tiles(XYZ_TILES)) == len(XYZ_TILES)
