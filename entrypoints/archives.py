@@ -86,7 +86,7 @@ def build_archive_source(
             raise InvalidValueError(
                 field="SRC",
                 value=path.name,
-                problem="is a PMTiles archive, which can be exported and not imported",
+                problem="is a PMTiles archive; these can be exported but not imported",
                 remedy="convert it to MBTiles first",
             )
         case _:

@@ -43,10 +43,10 @@ def find_folder_problem(path: Path) -> str | None:
 
 def _folder_error(path: Path, problem: str, setting: str) -> StorageError:
     return StorageError(
-        action="make the folder",
+        action="create the folder",
         path=str(path),
         problem=problem,
-        remedy=f"set {setting} to a folder that can be made and written",
+        remedy=f"set {setting} to a folder that can be created and written",
     )
 
 

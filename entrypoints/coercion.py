@@ -22,7 +22,7 @@ def to_sector(sector: SectorLike) -> SectorClass:
         raise InvalidValueError(
             field="sector",
             value=sector,
-            problem="is no sector class",
+            problem="is not a sector class",
             remedy=f"use one of {', '.join(SectorClass)}",
         ) from None
 
@@ -30,13 +30,11 @@ def to_sector(sector: SectorLike) -> SectorClass:
 def check_one_landing_source(record: Path | None, *, on_ground: bool) -> None:
     """Reject a flight record combined with ``on_ground``: only one may confirm the landing."""
     if not isinstance(on_ground, bool):  # any text is truthy, even "no"
-        raise InvalidValueError(
-            field="on_ground", value=on_ground, problem="must be True or False: it is your word"
-        )
+        raise InvalidValueError(field="on_ground", value=on_ground, problem="must be True or False")
     if on_ground and record is not None:
         raise InvalidValueError(
             field="flight_record",
             value=str(record),
-            problem="and on_ground are two answers to one question",
-            remedy="give one of them",
+            problem="cannot be combined with on_ground",
+            remedy="use one of the two",
         )

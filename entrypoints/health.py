@@ -90,7 +90,11 @@ class _HealthChecks:
         yield from health.check_variables(find_unknown_variables(os.environ, paths))
         self._installation = Installation(load_config(self.file)).open()
         source = self.file or Path(CONFIG_FILE)
-        found = str(source) if source.exists() else "defaults and the environment; no file here"
+        found = (
+            str(source)
+            if source.exists()
+            else "defaults and environment variables; no configuration file"
+        )
         yield health.ok("configuration", found)
 
     def _check_log(self) -> Iterator[CheckResult]:
@@ -146,12 +150,12 @@ class _HealthChecks:
 
     def _check_key(self) -> Iterator[CheckResult]:
         if not needs_key(self.config):
-            yield health.ok("key", "the tile server needs none")
+            yield health.ok("key", "not needed by the tile server")
             return
         check_configured_key(self.config)
         named = self.config.c11.service_api_key_file
         found = f"from {self._key_origin}"
-        yield health.ok("key", found if named is None else f"{found}, for its owner alone")
+        yield health.ok("key", found if named is None else f"{found}, readable only by its owner")
 
     @property
     def _key_origin(self) -> str:
@@ -195,8 +199,8 @@ class _HealthChecks:
                 return health.report_rejected_key(error, host, self._key_origin)
             if error.fault is not ProviderFault.NOT_FOUND:
                 raise
-            return health.ok("provider", f"{host} answers, and has no tile 0/0/0")
-        return health.ok("provider", f"{host} answers with a picture")
+            return health.ok("provider", f"{host} is reachable; it has no tile 0/0/0")
+        return health.ok("provider", f"{host} is reachable and serves images")
 
 
 def _find_write_problem(file: Path) -> str | None:

@@ -60,7 +60,7 @@ def _check_config(instance: object, attribute: "Attribute[Config]", value: objec
             field="config",
             value=type(value).__name__,
             problem="must be a Config",
-            remedy="load a file by load_config(Path(...))",
+            remedy="load a file with load_config(Path(...))",
         )
 
 

@@ -146,7 +146,7 @@ class LogFileHandler(RotatingFileHandler):
         if not self._told:
             self._told = True
             self._console.print(
-                f"The log {self._path} cannot be written; going on without it. Set log.file"
+                f"Cannot write the log {self._path}; continuing without it. Set log.file"
             )
 
 
@@ -170,7 +170,9 @@ class TerminalHandler(logging.Handler):
                 f"{record.levelname.lower()}: {_sanitize_text(record.getMessage())}"
             )
         elif self._shown[kind] == SHOWN_PER_KIND + 1:
-            self._console.print(f"There is more of this; see {kind} in {self._file}")
+            self._console.print(
+                f"Further messages of this kind are not shown; see {kind} in {self._file}"
+            )
 
 
 def _to_envelope(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the use cases need from the outside, in the domain's words."""
+"""The ports: the interfaces through which the use cases reach the outside."""
 
 from tileferry.application.ports.audit import AuditLog, AuditSink
 from tileferry.application.ports.cache import (

@@ -1,4 +1,4 @@
-"""Archives that other tools read: writing one beside its place, and reading one."""
+"""Archives in formats that other tools read: writing a draft and publishing it, and reading."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -20,12 +20,12 @@ class ArchivedTile:
     tile_id: TileId
     content: bytes
     facts: TileFacts = NO_FACTS
-    """What is said of it, where the archive has a place for that."""
+    """The tile's metadata, if the format can store it."""
 
 
 @frozen(kw_only=True)
 class RefusedEntry:
-    """Something in an archive that cannot be a tile."""
+    """An entry of an archive that is not a valid tile."""
 
     place: str
     problem: str
@@ -33,12 +33,12 @@ class RefusedEntry:
 
 
 class ArchiveReader(Protocol):
-    """An archive to read. Its own problems are raised as ``ArchiveError``."""
+    """Reads an archive. A defect of the archive itself raises ``ArchiveError``."""
 
     def tiles(self, source: str) -> Iterator[ArchivedTile | RefusedEntry]:
-        """Yield everything that is in it, one at a time; what is too large is not read.
+        """Yield all entries, one at a time; an entry that is too large is not read.
 
-        Tiles are called ``source``'s.
+        ``source`` becomes the source of the tiles.
         """
         ...
 
@@ -47,43 +47,43 @@ class ArchiveSource(ArchiveReader, Protocol):
     """An archive to import."""
 
     def iter_sizes(self, source: str) -> Iterator[tuple[TileId, int]]:
-        """Yield what may be a tile, with how many bytes it has."""
+        """Yield each entry that may be a tile, with its size in bytes."""
         ...
 
 
 class ArchiveDraft(Protocol):
-    """An archive that is being written under another name than its own."""
+    """An archive that is being written under a temporary name."""
 
     def add(self, tile: ArchivedTile) -> None:
-        """Write a tile; they come in the order that the format asks for, each once."""
+        """Write a tile. Tiles must come in the order of the format, each once."""
         ...
 
     def seal(self, about: ArchiveDescription) -> ArchiveReader:
-        """Return once all of it is durable, with the archive to be read again."""
+        """Make the archive durable, and return a reader of it."""
         ...
 
     def publish(self) -> None:
-        """Give it its name, durably."""
+        """Move the archive to its final name, durably."""
         ...
 
 
 class ArchiveTarget(Protocol):
-    """Where an archive is to be."""
+    """The destination of an archive."""
 
     @property
     def order(self) -> TileOrder:
-        """In which order it takes tiles."""
+        """The order in which tiles must be added."""
         ...
 
     @property
     def place(self) -> str:
-        """Its name, for people."""
+        """The destination's name, for people."""
         ...
 
     def open_draft(self) -> AbstractContextManager[ArchiveDraft]:
-        """Begin one. What was not published when the block ends is gone.
+        """Open a draft; it is deleted at the end of the block unless it was published.
 
-        A place that is taken is refused with ``ArchiveError``, unless it may be replaced; so is
-        one where another process writes. What a process left that died is removed.
+        Raises ``ArchiveError`` if the destination exists and may not be replaced, or if another
+        process is writing to it. Leftovers of a process that died are removed.
         """
         ...

@@ -1,4 +1,4 @@
-"""The audit log: where events go, and how they are read back."""
+"""The audit log: sinks that store events, and the log that is read back."""
 
 from collections.abc import Iterator, Sequence
 from typing import Protocol, runtime_checkable
@@ -8,29 +8,29 @@ from tileferry.domain.audit import AuditEvent, ChainEntry, ChainHead
 
 @runtime_checkable
 class AuditSink(Protocol):
-    """Takes events in. Any thread may emit."""
+    """Stores events. Thread-safe."""
 
     @property
     def name(self) -> str:
-        """What logs and counters call it."""
+        """The sink's name in logs and counters."""
         ...
 
     def emit(self, events: Sequence[AuditEvent]) -> None:
-        """Take a group of events, all or none; they are as safe as this sink makes them."""
+        """Store a group of events, all or none; durability depends on the sink."""
         ...
 
 
 class AuditLog(Protocol):
-    """An audit log that can be read: entries in the order of their sequence, each chained."""
+    """A readable audit log: chained entries in the order of their sequence numbers."""
 
     def read_head(self) -> ChainHead:
-        """Return where the chain stands; ``GENESIS`` for an empty log."""
+        """Return the head of the chain; ``GENESIS`` for an empty log."""
         ...
 
     def iter_entries(self, *, after: int = 0) -> Iterator[ChainEntry]:
-        """Yield the entries beyond a sequence number, a page at a time, whatever is in them."""
+        """Yield the entries after a sequence number, a page at a time, without validating them."""
         ...
 
     def find_entries(self, subject: str) -> Iterator[ChainEntry]:
-        """Yield the entries that tell of a correlation id, an idempotency key or a subject."""
+        """Yield the entries about a correlation id, an idempotency key or a subject."""
         ...

@@ -1,24 +1,24 @@
-"""Work that goes on beside the caller's own."""
+"""Work that runs in the background."""
 
 from collections.abc import Callable
 from typing import Protocol
 
 
 class Task(Protocol):
-    """Work that was handed over; ``concurrent.futures.Future`` is one."""
+    """Submitted work; ``concurrent.futures.Future`` implements it."""
 
     def done(self) -> bool:
-        """Tell whether the work has ended, well or not."""
+        """Return whether the work has ended, with success or not."""
         ...
 
     def exception(self) -> BaseException | None:
-        """Wait for the work to end, and return the error that ended it."""
+        """Wait for the work to end, and return its error, if any."""
         ...
 
 
 class Background(Protocol):
-    """Does work in the order it was handed over; ``ThreadPoolExecutor(max_workers=1)`` is one."""
+    """Runs work in order of submission; ``ThreadPoolExecutor(max_workers=1)`` implements it."""
 
     def submit(self, work: Callable[[], None], /) -> Task:
-        """Begin the work, or have it wait its turn, and return at once."""
+        """Start or queue the work, and return immediately."""
         ...

@@ -1,4 +1,4 @@
-"""The cache's budget: who asks for space, and the books it is decided from."""
+"""The cache's budget and ledger, its binding to a database, its disk and its lock."""
 
 from collections.abc import Container, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -10,35 +10,35 @@ from tileferry.domain.tiles.cache_binding import CacheBinding, CacheId
 
 @runtime_checkable
 class CacheBudgetEnforcer(Protocol):
-    """Makes room before a batch begins, or says how much is missing."""
+    """Reserves space before a batch begins, or reports how much is missing."""
 
     def reserve_headroom(
         self, estimated_bytes: int, *, keep: Container[TileId] = ()
     ) -> EvictionResult:
-        """Promise space for a batch, evicting what must go; when it cannot fit, nothing changes.
+        """Reserve space for a batch, evicting tiles if needed; if it cannot fit, change nothing.
 
-        What is in ``keep`` is not evicted: it is of the batch, and was stored before.
+        Tiles in ``keep`` are not evicted: they belong to the batch and are already stored.
         """
         ...
 
     def release_headroom(self) -> None:
-        """Give back what this enforcer promised: the batch has ended, its tiles count by now."""
+        """Release this enforcer's reservation after a batch; stored tiles count as used."""
         ...
 
 
 class LedgerTransaction(Protocol):
-    """What is known about space, while nobody else can change it."""
+    """The ledger, locked against other changes."""
 
     def sum_used_bytes(self) -> int:
-        """Add up the visible tiles."""
+        """Return the total size of the visible tiles."""
         ...
 
     def sum_reserved_bytes(self) -> int:
-        """Add up what is promised and has not lapsed."""
+        """Return the total of the reservations that have not expired."""
         ...
 
     def iter_candidates(self) -> Iterator[CachedTile]:
-        """Yield the tiles, least recently used first; what must stay is marked as pinned."""
+        """Yield the tiles, least recently used first; protected tiles are marked as pinned."""
         ...
 
     def evict(self, tile_ids: Sequence[TileId]) -> None:
@@ -46,81 +46,81 @@ class LedgerTransaction(Protocol):
         ...
 
     def reserve(self, reservation_id: str, reserved_bytes: int) -> None:
-        """Note a promise; it lapses by itself when its process dies and never takes it back."""
+        """Record a reservation; it expires if its process dies without releasing it."""
         ...
 
 
 class CacheLedger(Protocol):
-    """Keeps the books, the promises and the pins."""
+    """Stores space usage, reservations and pins."""
 
     def begin_transaction(self) -> AbstractContextManager[LedgerTransaction]:
-        """Open the books for one decision; what is decided counts when the block ends well."""
+        """Open a transaction; it is committed when the block ends without an error."""
         ...
 
     def release(self, reservation_id: str) -> None:
-        """Take a promise back."""
+        """Remove a reservation."""
         ...
 
     def pin_flight(self, flight_id: str) -> None:
-        """Keep a flight's tiles from being evicted."""
+        """Protect a flight's tiles from eviction."""
         ...
 
     def unpin_flight(self, flight_id: str) -> None:
-        """Let them be evicted again."""
+        """Allow the eviction of a flight's tiles again."""
         ...
 
     def list_pinned_flights(self) -> Sequence[str]:
-        """Return the flights that are pinned, in order."""
+        """Return the pinned flights, sorted."""
         ...
 
 
 class DiskSpace(Protocol):
-    """The disk under the cache."""
+    """The disk that holds the cache."""
 
     def free_bytes(self) -> int:
-        """Return what this user can still write."""
+        """Return the number of bytes that this user can write."""
         ...
 
     def total_bytes(self) -> int:
-        """Return its size."""
+        """Return the size of the disk."""
         ...
 
 
 class CacheMark(Protocol):
-    """A cache's id, kept with its tiles: it goes where they go, and is lost when they are."""
+    """The id of a cache, stored with its tiles: it moves with them and is lost with them."""
 
     def read(self) -> CacheId | None:
-        """Return the id, if the cache has one; nothing is changed."""
+        """Return the cache's id, if it has one; change nothing."""
         ...
 
     def write(self, cache_id: CacheId) -> None:
-        """Give the cache its id; it is durable when this returns."""
+        """Store the cache's id durably."""
         ...
 
 
 class CacheBindings(Protocol):
-    """Remembers the one cache that the rows are about."""
+    """Records which cache the database describes."""
 
     def find_bound(self) -> CacheBinding | None:
-        """Return the cache, if there is one yet."""
+        """Return the bound cache, if any."""
         ...
 
     def bind(self, cache: CacheBinding, *, instead_of: CacheId | None) -> bool:
-        """Remember a cache in the place of that one, and tell whether that was still so."""
+        """Bind a cache if ``instead_of`` is still the bound one; return whether it was."""
         ...
 
 
 class CacheLock(Protocol):
-    """Held by the operator's tooling while it works on a cache; gone when its process is gone."""
+    """The exclusive lock of a cache; it is released when its process ends."""
 
     def acquire(self) -> None:
-        """Take the lock, or refuse at once, naming its holder; who holds it is refused too."""
+        """Take the lock, or raise at once, naming the holder; the holder cannot take it again."""
         ...
 
     def release(self) -> None:
-        """Give it back; without holding it, this does nothing."""
+        """Release the lock; do nothing if it is not held."""
         ...
 
     def check_held(self) -> None:
-        """Refuse unless this process holds the lock, through this object or another."""
+        """Raise unless this process holds the lock, through this object or another."""
         ...

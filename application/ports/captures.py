@@ -16,7 +16,7 @@ class CaptureFile:
     size_bytes: int
     changed_at: datetime
     is_regular: bool = True
-    """Whether it is a file at all: a link or a device is named only to who asks for those."""
+    """Whether it is a regular file, not a link or a device."""
 
     @property
     def path(self) -> str:
@@ -25,16 +25,16 @@ class CaptureFile:
 
 
 class CaptureFolder(Protocol):
-    """Reads what an aircraft's storage was copied to."""
+    """Reads a copy of an aircraft's storage."""
 
     def read_facts(self) -> bytes | None:
-        """Return what ``metadata.json`` holds, if there is one."""
+        """Return the content of ``metadata.json``, if it exists."""
         ...
 
     def iter_files(self) -> Iterator[CaptureFile]:
-        """Yield all other files, in order; links, devices and ``is_litter`` are no files."""
+        """Yield all other files in order; skip links, devices and ``is_litter`` files."""
         ...
 
     def read(self, file: CaptureFile, *, bytes_max: int) -> bytes:
-        """Return a file's bytes, and one more than ``bytes_max`` at most."""
+        """Return a file's content, up to ``bytes_max`` + 1 bytes."""
         ...

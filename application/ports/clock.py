@@ -1,4 +1,4 @@
-"""Time, from outside."""
+"""Time: clocks, asynchronous waits, and calls off the event loop."""
 
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
@@ -11,25 +11,23 @@ class Clock(Protocol):
     """Tells the time and waits."""
 
     def now(self) -> float:
-        """Return seconds since the Unix epoch; may jump when somebody sets the clock."""
+        """Return seconds since the Unix epoch; may jump when the clock is set."""
         ...
 
     def monotonic(self) -> float:
-        """Return seconds on a clock that never goes back; only differences mean anything."""
+        """Return seconds on a clock that never goes back; only differences are meaningful."""
         ...
 
-    def sleep(self, seconds: float) -> None:
-        """Wait."""
-        ...
+    def sleep(self, seconds: float) -> None: ...
 
 
 AsyncSleep: TypeAlias = Callable[[float], Awaitable[None]]
-"""Waits so many seconds without holding up the event loop."""
+"""Waits for a number of seconds without blocking the event loop."""
 
 
 class Offload(Protocol):
-    """Has a call that may wait made off the event loop; ``asyncio.to_thread`` is one."""
+    """Runs a blocking call off the event loop; ``asyncio.to_thread`` implements it."""
 
     def __call__(self, call: Callable[[], Result], /) -> Awaitable[Result]:
-        """Return what will be the call's result."""
+        """Return an awaitable of the call's result."""
         ...

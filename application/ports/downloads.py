@@ -1,4 +1,4 @@
-"""Downloading an area: the downloader, and what it needs."""
+"""The downloader of an area, and the worker threads and spools that it needs."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -13,21 +13,21 @@ Result = TypeVar("Result")
 
 @runtime_checkable
 class TileDownloader(Protocol):
-    """Brings the tiles of an area into the cache."""
+    """Downloads the tiles of an area into the cache."""
 
     def download_tiles_for_area(self, request: DownloadRequest) -> DownloadBatchReport:
-        """Fetch what of the area is not in the cache yet, and say what became of it."""
+        """Download the tiles of the area that the cache does not have, and report the outcome."""
         ...
 
     def enumerate_remote_coverage(
         self, bbox: BBox, zoom_levels: Sequence[int]
     ) -> list[TileSummary]:
-        """Return what the provider has in an area, without fetching any of it."""
+        """Return the tiles that the provider lists for an area, without fetching them."""
         ...
 
 
 class TileFate(StrEnum):
-    """What became of one tile."""
+    """The outcome of one tile."""
 
     STORED = "stored"
     DOWNGRADED = "downgraded"
@@ -38,41 +38,39 @@ class TileFate(StrEnum):
 
 
 class WorkCancelled(BaseException):
-    """What a worker works for is over: nobody waits for its result.
+    """Raised in a worker thread whose result is no longer needed; never reported.
 
-    Raised in the worker, and heard of by nobody. No ``Exception``, so that it is not tried again.
+    Not an ``Exception``, so that it is not retried.
     """
 
 
 class Workers(Protocol):
-    """Does the same to many things, several at a time."""
+    """Applies a function to many items, several at a time."""
 
     def run(
         self, work: Callable[[Item], Result], items: Iterator[Item], *, idle_s: float
     ) -> Generator[Result | None, None, None]:
-        """Yield what ``work`` makes of each item, as it is done, and ``None`` when idle.
+        """Yield the result of ``work`` for each item as it completes, and ``None`` when idle.
 
-        Items are taken as they are needed, in the caller's thread. Closing it ends the work: who
-        waits by the clock stops waiting, by ``WorkEnded``.
+        Items are read on demand, in the caller's thread. Closing the iterator ends the work:
+        threads that wait on the clock are interrupted by ``WorkCancelled``.
         """
         ...
 
 
 class ListingSpool(Protocol):
-    """A listing that is too long for the memory, to be written and then read."""
+    """A listing too long for memory: written once, then read."""
 
-    def append(self, tile: TileSummary) -> None:
-        """Add a line."""
-        ...
+    def append(self, tile: TileSummary) -> None: ...
 
     def __iter__(self) -> Iterator[TileSummary]:
-        """Go through the lines, in their order."""
+        """Yield the tiles in the order in which they were appended."""
         ...
 
 
 class SpoolStore(Protocol):
-    """Makes spools."""
+    """Creates spools."""
 
     def create(self, source: str) -> AbstractContextManager[ListingSpool]:
-        """Make one for the tiles of a source; it is gone when the block ends."""
+        """Create a spool for the tiles of a source; it is deleted at the end of the block."""
         ...

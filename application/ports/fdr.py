@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from attrs import Attribute
 
 PAYLOAD_BYTES_MAX = 16 * 1024
-"""As canonical JSON. A recorder is for facts, not for content."""
+"""Maximum size as canonical JSON. A recorder is for facts, not for content."""
 KIND_CHARS_MAX = 64
 _KIND = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)+", re.ASCII)
 
@@ -31,7 +31,7 @@ def _check_kind(instance: object, attribute: "Attribute[Any]", value: object) ->
 
 
 def _copy_payload(payload: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
-    """Return the payload as it will be read back, out of its sender's reach."""
+    """Return the payload as it will be read back; the sender cannot change the copy."""
     if not isinstance(payload, Mapping):
         raise InvalidValueError(
             field="FdrRecord.payload", value=payload, problem="must be a mapping"
@@ -62,12 +62,12 @@ class FdrRecord:
 
 @runtime_checkable
 class FdrClient(Protocol):
-    """Records events in a bounded space; the oldest make room. Any thread may record."""
+    """Records events in limited space, dropping the oldest. Thread-safe."""
 
     def record(self, kind: str, payload: Mapping[str, JsonValue], *, durable: bool = False) -> None:
-        """Record an event; with ``durable`` it is on the disk when this returns."""
+        """Record an event; with ``durable``, it is on disk when this returns."""
         ...
 
     def records(self) -> Iterator[FdrRecord]:
-        """Read back what is there, oldest first, whatever a crash left behind."""
+        """Yield the stored records, oldest first; also works after a crash."""
         ...

@@ -1,4 +1,4 @@
-"""What was done under an idempotency key, and by whom it is being done."""
+"""Idempotency records: claims and results by key, the result codec and the heartbeat."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -20,26 +20,26 @@ class ExpiringRecords(Protocol):
 
 @runtime_checkable
 class IdempotencyStore(ExpiringRecords, Protocol):
-    """Keeps the records; the rules are those of ``tileferry.domain.idempotency``.
+    """Stores the records; the rules are those of ``tileferry.domain.idempotency``.
 
-    Each call is atomic, for threads, processes and hosts alike, and what it returns is as durable
-    as the store makes it. A store that cannot answer raises; it never guesses. A call that is made
-    again because its answer was lost finds what the first one did.
+    Each call is atomic across threads, processes and hosts; durability depends on the store. A
+    store that is unavailable raises; it never guesses. A call that is repeated because its answer
+    was lost returns the result of the first one.
     """
 
     @property
     def audit_sink(self) -> AuditSink | None:
-        """The sink that gets the ``event`` of a change in the same transaction, if there is one."""
+        """The sink that stores the ``event`` of a change in the same transaction, if any."""
         ...
 
     def claim(
         self, key: str, *, fingerprint: str, owner: str, lease: timedelta
     ) -> IdempotencyRecord:
-        """Take the key for ``owner``, who is one call, or return the outcome that is there."""
+        """Claim the key for ``owner``, one call, or return the recorded outcome."""
         ...
 
     def renew(self, held: IdempotencyRecord, *, lease: timedelta) -> IdempotencyRecord:
-        """Extend the lease of a claim; one that ran out or was lost is refused."""
+        """Extend the lease of a claim; raise if the claim has expired or was lost."""
         ...
 
     def complete(
@@ -50,7 +50,7 @@ class IdempotencyStore(ExpiringRecords, Protocol):
         keep: timedelta | None,
         event: AuditEvent | None = None,
     ) -> IdempotencyRecord:
-        """Record the result of a claim, unless the key was lost to somebody else."""
+        """Record the result of a claim, unless another caller has the key."""
         ...
 
     def fail(
@@ -61,41 +61,39 @@ class IdempotencyStore(ExpiringRecords, Protocol):
         keep: timedelta | None,
         event: AuditEvent | None = None,
     ) -> IdempotencyRecord:
-        """Record a failure that every later caller shall get, unless the key was lost."""
+        """Record a failure for all later callers, unless another caller has the key."""
         ...
 
     def release(self, held: IdempotencyRecord) -> None:
-        """Give a claim back at once, for the next caller to try; one that was lost stays lost."""
+        """Release a claim for the next caller; a claim that was lost is left alone."""
         ...
 
     def find(self, key: str) -> IdempotencyRecord | None:
-        """Return what is known of a key; what has expired is not known any more."""
+        """Return the record of a key, unless it has expired."""
         ...
 
     def clear(self, key: str) -> bool:
-        """Forget a key, whatever its state, and tell whether there was one."""
+        """Delete a key in any state; return whether it existed."""
         ...
 
 
 class ResultCodec(Protocol):
-    """Turns results into bytes and back."""
+    """Encodes results as bytes and decodes them."""
 
     def check_type(self, result_type: Any) -> None:
-        """Refuse a type whose values cannot be encoded, before any of them is made."""
+        """Raise if values of a type cannot be encoded."""
         ...
 
     def encode(self, result: Any) -> bytes:
         """Return the bytes that ``decode`` turns into an equal result."""
         ...
 
-    def decode(self, content: bytes) -> Any:
-        """Return the result."""
-        ...
+    def decode(self, content: bytes) -> Any: ...
 
 
 class Heartbeat(Protocol):
-    """Does something again and again beside the caller's own work."""
+    """Repeats a call in the background."""
 
     def start(self, beat: Callable[[], bool], *, every_s: float) -> AbstractContextManager[object]:
-        """Call ``beat`` every so often while the block lasts, or until it returns ``False``."""
+        """Call ``beat`` every ``every_s`` seconds in the block, until it returns ``False``."""
         ...

@@ -1,4 +1,4 @@
-"""What operators ask about the tiles of a cache: counts, giveups, damage, images."""
+"""Operators' queries about the tiles of a cache: counts, giveups, damage, images."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
@@ -18,7 +18,7 @@ class TileInventory(Protocol):
         ...
 
     def count_pending(self, flight_id: str) -> int:
-        """Return how many tiles of a flight wait for their upload."""
+        """Return how many tiles of a flight are pending."""
         ...
 
     def count_stored_for_flight(self, flight_id: str) -> int:
@@ -30,7 +30,7 @@ class TileInventory(Protocol):
         ...
 
     def find_given_up(self, flight_id: str | None = None) -> Iterator[TileMetadata]:
-        """Yield the tiles whose upload was given up, of one flight or of all, by flight."""
+        """Yield the giveups of one flight or of all, ordered by flight."""
         ...
 
 
@@ -44,7 +44,7 @@ class TileImages(Protocol):
 
 @frozen(kw_only=True)
 class DamagedBlob:
-    """A visible tile whose bytes are not as they were stored."""
+    """A visible tile whose bytes have changed since they were stored."""
 
     tile_id: TileId
     segment: int
@@ -61,7 +61,7 @@ class DamagedSegment:
 
 @frozen(kw_only=True)
 class SegmentTally:
-    """What a segment holds; dead bytes are of tiles deleted, replaced, or never confirmed."""
+    """The size of a segment; dead bytes belong to deleted, replaced or unconfirmed tiles."""
 
     segment: int
     size_bytes: int
@@ -74,12 +74,12 @@ VerificationFinding: TypeAlias = DamagedBlob | DamagedSegment | SegmentTally
 
 
 class VerifiableStore(Protocol):
-    """Checks stored bytes against their checksums; its user holds the cache's lock."""
+    """Checks stored bytes against their checksums; the caller holds the cache's lock."""
 
     def verify(self, progress: ProgressListener = NULL_LISTENER) -> Iterator[VerificationFinding]:
         """Check every visible tile: yield the damage, and a tally of each segment."""
         ...
 
     def find_problem(self, tile_id: TileId, blob: BlobRef) -> str | None:
-        """Return why a tile cannot be read as it was stored; ``None`` when it can."""
+        """Return why a tile cannot be read as stored; ``None`` if it can."""
         ...

@@ -1,4 +1,4 @@
-"""What a download has finished, so that a run after a crash fetches none of it again."""
+"""The journal of a download: its durable tiles, so that a re-run does not fetch them again."""
 
 import re
 from collections.abc import Sequence
@@ -12,50 +12,50 @@ _NAME = re.compile(r"([^/\0]+)__[0-9a-f]{16}\.json", re.ASCII)
 
 
 class TileLog(Protocol):
-    """Is told which tiles are durable, a group at a time."""
+    """Records durable tiles, a group at a time."""
 
     def append(self, tiles: Sequence[TileId]) -> None:
-        """Note tiles; they are durable after the next ``flush``."""
+        """Record tiles; the records are durable after the next ``flush``."""
         ...
 
     def flush(self) -> None:
-        """Return once everything appended before is durable."""
+        """Return when all appended records are durable."""
         ...
 
 
 class Journal(TileLog, Protocol):
-    """The progress of one download. A tile belongs in it once its blob and its row are durable.
+    """The progress of one download. A tile is appended once its blob and its row are durable.
 
-    It has one user at a time. After an error of the disk nothing that it holds can be relied on:
-    every further call but ``close`` is refused, and the run that opens it anew reads what is there.
+    It has one user at a time. After a disk error every call except ``close`` is refused, because
+    its state is unknown; the next run opens it again and reads the records that are intact.
     """
 
     @property
     def complete(self) -> bool:
-        """Whether the download had ended well."""
+        """Whether the download has completed."""
         ...
 
     @property
     def count(self) -> int:
-        """How many tiles it holds; of a complete one, without reading them.
+        """The number of records; for a complete journal it is known without reading them.
 
-        Each tile is appended once; one that is appended twice counts twice.
+        Each tile should be appended once; a tile appended twice counts twice.
         """
         ...
 
     def read_into(self, tiles: TileSet) -> None:
         """Add every journaled tile to ``tiles``; a damaged record is skipped with a warning.
 
-        A complete journal adds none: its request is a no-op, so it keeps their count only.
+        A complete journal adds none: it keeps only the count, because its request is a no-op.
         """
         ...
 
     def append(self, tiles: Sequence[TileId]) -> None:
-        """Note tiles; they are durable after the next ``flush``. A complete journal takes none."""
+        """Record tiles; durable after the next ``flush``. A complete journal refuses them."""
         ...
 
     def flush(self) -> None:
-        """Return once everything appended before is durable."""
+        """Return when all appended records are durable."""
         ...
 
     def finish(self) -> None:
@@ -63,28 +63,28 @@ class Journal(TileLog, Protocol):
         ...
 
     def close(self) -> None:
-        """Release what it holds open; it cannot be used any more."""
+        """Release the journal's resources; it cannot be used afterwards."""
         ...
 
 
 class JournalStore(Protocol):
-    """Where journals are."""
+    """Opens and discards journals."""
 
     def open(self, name: str) -> Journal:
-        """Open the journal of that name, new or with what an earlier run left."""
+        """Open a journal; create it if it does not exist."""
         ...
 
     def discard(self, name: str) -> None:
-        """Forget a journal, durably: its request begins anew."""
+        """Delete a journal durably, so that its request starts over."""
         ...
 
     def discard_complete(self) -> None:
-        """Forget every complete journal, durably, since what they vouch for is about to change."""
+        """Delete every complete journal durably, because their tiles are about to change."""
         ...
 
 
 def check_journal_name(name: str) -> str:
-    """Return ``name`` when it is one that ``DownloadRequest.journal_name`` gives."""
+    """Return ``name`` if it has the form of ``DownloadRequest.journal_name``; else raise."""
     match = _NAME.fullmatch(name) if type(name) is str else None
     if match is None or not is_name(match[1]):
         raise InvalidValueError(

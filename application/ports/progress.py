@@ -24,7 +24,7 @@ class ListingProgressed:
 
 @frozen(kw_only=True)
 class DownloadStarted:
-    """The area is listed; its tiles are fetched from now on."""
+    """The area is listed; fetching begins."""
 
     tiles: int
     already_stored: int
@@ -114,7 +114,7 @@ class ItemsProcessed:
     items: int = 1
     """How many more, since the last event."""
     total: int | None = None
-    """How many the task may come to, if known."""
+    """The expected total of the task, if known."""
 
 
 @frozen(kw_only=True)
@@ -153,13 +153,13 @@ ProgressEvent = (
 class ProgressListener(Protocol):
     """Receives events. It must return quickly: the work waits for it.
 
-    ``RetryScheduled`` may come from any thread, the other events from the thread that works. A
-    listener stops the work by raising ``KeyboardInterrupt``; what was done until then is kept.
-    While tiles are fetched it receives an event at least every half second.
+    ``RetryScheduled`` may come from any thread, other events from the working thread. A listener
+    stops the work by raising ``KeyboardInterrupt``; completed work is kept. While tiles are fetched
+    it receives an event at least every half second.
     """
 
     def __call__(self, event: ProgressEvent, /) -> None:
-        """Take note of an event."""
+        """Handle an event."""
         ...
 
 

@@ -16,34 +16,34 @@ class FetchedTile:
     tile_id: TileId
     content: bytes
     produced_at: datetime | None = None
-    """``None`` if the response does not say; then the listing counts."""
+    """``None`` if the response does not contain it; then the listing's date is used."""
     resolution_m_per_px: float | None = None
     sha256: bytes | None = None
     """The digest of ``content``, computed while it was read; ``None`` if not computed."""
     attempts: int = 1
-    """How many calls it took, as in the errors of a call; each call by itself is one."""
+    """The number of calls, as in the errors of a call; a provider always returns 1."""
 
 
 class TileProvider(Protocol):
-    """One call each; what goes wrong is a ``SatelliteProviderError`` that names its fault.
+    """Calls the provider, without retries. Failures raise ``SatelliteProviderError`` with a fault.
 
-    Any thread may call. Who retries is the caller.
+    Thread-safe.
     """
 
     @property
     def source(self) -> str:
-        """The name that its tiles have in the cache."""
+        """The source of its tiles in the cache."""
         ...
 
     @property
     def key_hash(self) -> str:
-        """What tells two accounts apart, without giving the key away."""
+        """A hash that distinguishes accounts without revealing the key."""
         ...
 
     def fetch_listing_page(
         self, bbox: BBox, zoom_levels: Sequence[int], cursor: str | None
     ) -> ListingPage:
-        """Return one page of what there is in an area."""
+        """Return one page of an area's listing."""
         ...
 
     def fetch_tile(self, tile_id: TileId) -> FetchedTile:

@@ -1,4 +1,4 @@
-"""The raw sink: what runs bring, one raw partition a run, never changed once it is sealed."""
+"""The raw sink: one raw partition for each run, immutable once it is sealed."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -26,91 +26,91 @@ from tileferry.domain.validation import is_name
 
 
 class OpenPartition(Protocol):
-    """A run's raw partition while it is written: a cache of its own, locked, with its journal."""
+    """A run's raw partition while it is written: a separate, locked cache with its journal."""
 
     @property
     def root(self) -> PurePath:
-        """Where it is, for the request and for the disk's free space."""
+        """Its folder, for the request and for the free space of the disk."""
         ...
 
     @property
     def tile_store(self) -> TileStore:
-        """Takes the bytes."""
+        """Stores the bytes."""
         ...
 
     @property
     def tile_metadata_store(self) -> TileCatalogue:
-        """Takes the tiles of the run's area, and knows those of its earlier tries."""
+        """Stores the tiles of the run's area, including those of its earlier attempts."""
         ...
 
     @property
     def journals(self) -> JournalStore:
-        """Keeps the progress."""
+        """Stores the progress."""
         ...
 
     @property
     def spools(self) -> SpoolStore:
-        """Takes the listing."""
+        """Stores the listing."""
         ...
 
     @property
     def lock(self) -> CacheLock:
-        """Is held while the partition is open."""
+        """Held while the partition is open."""
         ...
 
     def seal(self, report: DownloadBatchReport, *, at: datetime) -> SealedPartition:
-        """Write the manifest and close the partition for good, durably; nothing less happens.
+        """Write the manifest and close the partition permanently, durably and atomically.
 
-        Until this returns the partition is either as open as before or wholly sealed, whatever
-        crashes. To seal it again gives the same.
+        After a crash the partition is either open as before or completely sealed. Sealing it again
+        returns the same result.
         """
         ...
 
 
 class PartitionReader(Protocol):
-    """Reads a sealed partition. A manifest that is damaged is an ``InvalidValueError``."""
+    """Reads a sealed partition. A damaged manifest raises ``InvalidValueError``."""
 
     @property
     def header(self) -> PartitionHeader:
-        """What its manifest begins with."""
+        """The header of its manifest."""
         ...
 
     def iter_entries(self) -> Iterator[ManifestEntry]:
-        """Yield its tiles; at the end it is known that the manifest is as it was sealed."""
+        """Yield its tiles; reaching the end proves that the manifest is unchanged."""
         ...
 
     def read_tile(self, entry: ManifestEntry) -> bytes:
-        """Return the bytes of a tile, checked by their sha256."""
+        """Return the bytes of a tile, verified by sha256."""
         ...
 
     def verify(self) -> Iterator[PartitionDamage]:
-        """Read every byte that the manifest vouches for, and yield what is not as it was."""
+        """Read every byte that the manifest covers, and yield the damage."""
         ...
 
 
 class RawSink(Protocol):
-    """Keeps raw partitions, and never lets go of one."""
+    """Stores raw partitions, and never deletes one."""
 
     def open(
         self, key: PartitionKey, run_id: RunId, area: Area
     ) -> AbstractContextManager[OpenPartition]:
-        """Begin a run's raw partition, or go on with what the run left; refuse a sealed one."""
+        """Create or resume a run's raw partition; refuse a sealed one."""
         ...
 
     def find(self, key: PartitionKey, run_id: RunId) -> SealedPartition | None:
-        """Return a run's sealed partition, if there is one; this looks at no tile."""
+        """Return a run's sealed partition, if any, without reading tiles."""
         ...
 
     def open_reader(self, sealed: SealedPartition) -> AbstractContextManager[PartitionReader]:
-        """Open a sealed partition for reading; refuse it where another was put in its place."""
+        """Open a sealed partition for reading; refuse it if it was replaced."""
         ...
 
 
 class DownloaderFactory(Protocol):
-    """Makes the downloader for an open raw partition."""
+    """Creates the downloader of an open raw partition."""
 
     def create(self, raw: OpenPartition, *, progress: ProgressListener) -> TileDownloader:
-        """Return what downloads into ``raw``, and nowhere else."""
+        """Return a downloader that writes only to ``raw``."""
         ...
 
 
@@ -124,12 +124,12 @@ def check_run_id(run_id: RunId) -> None:
 
 
 def format_manifest_name(run_id: RunId) -> str:
-    """How errors call a run's manifest."""
+    """Return the name of a run's manifest in error messages."""
     return f"manifest of run {run_id}"
 
 
 def refuse_sealed(path: PurePath) -> NoReturn:
-    """Refuse to write to what is sealed."""
+    """Refuse to write to a sealed raw partition."""
     raise StorageError(
         action="open",
         path=str(path),

@@ -1,4 +1,4 @@
-"""The token bucket that retries are paid from; all who call one source share it."""
+"""The retry budget that all callers of a source share, and telemetry of calls."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -10,20 +10,20 @@ from tileferry.domain.retry import Decision, FailedAttempt
 
 
 class RetryTokens(Protocol):
-    """Keeps a ``RetryBudget``. Any thread may ask."""
+    """Holds a ``RetryBudget``. Thread-safe."""
 
     def note_first_attempt(self) -> None:
-        """Let an operation that is tried for the first time earn its share."""
+        """Credit the budget for the first attempt of an operation."""
         ...
 
     def charge(self, decide: Callable[[float], Decision]) -> Decision:
-        """Have something decided with the tokens there are, and charge a retry if it is one."""
+        """Call ``decide`` with the available tokens; charge a retry if it decides on one."""
         ...
 
 
 @frozen(kw_only=True)
 class CallInfo:
-    """Which call is observed."""
+    """The observed call."""
 
     category: str
     operation: str
@@ -33,28 +33,28 @@ class CallInfo:
 
 
 class CallObserver(Protocol):
-    """Sees one call through; exactly one of ``succeeded`` and ``failed`` ends it."""
+    """Observes one call; exactly one of ``on_success`` and ``on_failure`` ends it."""
 
     def on_attempt_failed(self, attempt: FailedAttempt) -> None:
-        """Note an attempt that raised, and what was decided then."""
+        """Handle a failed attempt and its retry decision."""
         ...
 
     def on_idempotency(self, action: IdempotencyAction) -> None:
-        """Note that a stored result was given back, or a new one was stored."""
+        """Handle the return of a stored result, or the storing of a new one."""
         ...
 
     def on_success(self, attempts: int) -> None:
-        """Note the end of a call that returned; no attempts when a stored result was given."""
+        """Handle the success of a call; ``attempts`` is 0 if a stored result was returned."""
         ...
 
     def on_failure(self, error: BaseException) -> None:
-        """Note the end of a call that raised."""
+        """Handle the failure of a call."""
         ...
 
 
 class Telemetry(Protocol):
-    """Makes an observer for each call. What it raises is logged and changes nothing."""
+    """Creates an observer for each call. Its errors are logged and do not affect the call."""
 
     def begin(self, call: CallInfo) -> CallObserver:
-        """Note that a call begins."""
+        """Return the observer of a new call."""
         ...

@@ -16,70 +16,70 @@ from tileferry.domain.tiles import (
 
 @runtime_checkable
 class TileStore(Protocol):
-    """Keeps the bytes of tiles. A tile is visible once its metadata names its blob."""
+    """Stores the bytes of tiles. A tile is visible once its metadata references its blob."""
 
     def write_tile(
         self, tile_id: TileId, content: bytes | Iterable[bytes], *, digest: bytes | None = None
     ) -> BlobRef:
-        """Store bytes and say where they are; they are durable after the next ``flush``.
+        """Store bytes and return their location; they are durable after the next ``flush``.
 
-        ``digest`` is the sha256 of these bytes, from who has just computed it: it is not computed
-        again, so it is believed. Somebody else's word for it does not belong here.
+        ``digest`` is the sha256 of these bytes, if the caller has just computed it. It is trusted,
+        so never pass a digest from elsewhere.
         """
         ...
 
     def tile_exists(self, tile_id: TileId) -> bool:
-        """Tell whether the tile is visible."""
+        """Return whether the tile is visible."""
         ...
 
     def read_tile(self, tile_id: TileId, *, blob: BlobRef | None = None) -> bytes:
-        """Return the bytes of a visible tile, checked against their digest.
+        """Return the bytes of a visible tile, verified by their digest.
 
-        ``blob`` is where they are, from who has just read the tile's row. The index is asked only
-        if they are there no more.
+        ``blob`` is their location, if the caller has just read the tile's row. The index is
+        consulted only if they are no longer there.
         """
         ...
 
     def delete_tile(self, tile_id: TileId) -> bool:
-        """Make a tile invisible; its space is freed later. Tell whether there was one."""
+        """Make a tile invisible; its space is freed later. Return whether it was visible."""
         ...
 
     def flush(self) -> None:
-        """Return once everything written before is durable."""
+        """Return when all written bytes are durable."""
         ...
 
 
 class BlobIndex(Protocol):
-    """Tells a store which blobs are visible; it changes together with the metadata."""
+    """The locations of visible blobs; it changes together with the metadata."""
 
     def locate(self, tile_id: TileId) -> BlobRef | None:
-        """Return where a visible tile's bytes are."""
+        """Return the location of a visible tile's bytes."""
         ...
 
     def forget(self, tile_ids: Sequence[TileId]) -> Sequence[BlobRef]:
-        """Make tiles invisible, durably, and return the blobs they had."""
+        """Make tiles invisible, durably, and return their blobs."""
         ...
 
 
 class SegmentIndex(BlobIndex, Protocol):
-    """The index of a store whose locations are a segment's number and an offset in it."""
+    """The index of a store whose locations are a segment number and an offset."""
 
     def list_blobs(
         self, segment: int, *, after_offset: int, limit: int
     ) -> Sequence[tuple[TileId, BlobRef]]:
-        """Return visible blobs of a segment beyond an offset, in the order of their offsets."""
+        """Return the visible blobs of a segment after an offset, ordered by offset."""
         ...
 
     def get_last_segment(self) -> int:
-        """Return the highest number among the segments that have visible blobs; 0 for none."""
+        """Return the highest number of a segment with visible blobs; 0 if there is none."""
         ...
 
     def sum_live_bytes(self) -> Sequence[tuple[int, int]]:
-        """Return each segment that has visible blobs, with the sum of their lengths."""
+        """Return each segment with visible blobs, and their total size."""
         ...
 
     def move(self, moves: Sequence[tuple[TileId, BlobRef, BlobRef]]) -> int:
-        """Point tiles from one blob to another, durably, where they still have the first.
+        """Move tiles from one blob to another, durably, if they still have the first.
 
         Return how many were moved.
         """
@@ -90,15 +90,15 @@ class TileCatalogue(Protocol):
     """The visible tiles. Applies the freshness rule to each tile that is inserted."""
 
     def insert_metadata(self, tile: NewTile) -> FreshnessLabel:
-        """Take in a tile whose bytes are stored, and label it; it is visible after ``flush``.
+        """Insert a tile whose bytes are stored, and return its label; visible after ``flush``.
 
-        A tile that is stale for its sector is refused with ``FreshnessRejectionError``. Which of
-        two versions stays is ``tileferry.domain.tiles.replaces``.
+        A tile that is stale for its sector raises ``FreshnessRejectionError``.
+        ``tileferry.domain.tiles.replaces`` decides which of two versions stays.
         """
         ...
 
     def get_metadata(self, tile_id: TileId) -> TileMetadata | None:
-        """Return what is known of a visible tile."""
+        """Return the metadata of a visible tile."""
         ...
 
     def query_by_bbox(
@@ -108,17 +108,17 @@ class TileCatalogue(Protocol):
         ...
 
     def mark_used(self, tile_ids: Sequence[TileId]) -> None:
-        """Note that tiles were needed now: what was needed longest ago is evicted first."""
+        """Mark tiles as used now; the least recently used tiles are evicted first."""
         ...
 
     def flush(self) -> None:
-        """Return once everything inserted before is durable and visible."""
+        """Return when all inserted tiles are durable and visible."""
         ...
 
     def detach(self) -> Callable[[], None]:
-        """Close a group: set aside what was inserted before, and return what will ``flush`` it.
+        """Detach the inserted tiles as a group, and return a function that flushes them.
 
-        What is inserted from now on is no part of it. The result is called once, in any thread;
+        Tiles inserted later are not part of the group. The function is called once, in any thread;
         if it fails, its tiles wait for the next ``flush``.
         """
         ...
@@ -128,22 +128,22 @@ class UploadStatusStore(Protocol):
     """The upload status of captured tiles."""
 
     def pending_uploads(self, flight_id: str) -> Iterator[TileMetadata]:
-        """Yield a flight's tiles that wait for their upload, in the order of their ids."""
+        """Yield a flight's pending tiles, ordered by id."""
         ...
 
     def mark_uploaded(self, *tile_ids: TileId) -> None:
-        """Record, durably, that the provider has these tiles: all of them, or none."""
+        """Record durably that the provider has these tiles: all or none."""
         ...
 
     def update_voting_status(self, tile_id: TileId, status: VotingStatus) -> None:
-        """Move a tile to another status, durably, if the tile may go there."""
+        """Change a tile's status durably, if the transition is allowed."""
         ...
 
     def increment_upload_attempts(self, tile_id: TileId, attempt: str | None = None) -> int:
-        """Count one more rejected upload, durably, and return how many there are now.
+        """Count a rejected upload durably, and return the new count.
 
-        The ``attempt`` that was counted last is not counted again, so a crash may repeat it.
-        Nothing else writes that count. A store that predates it inherits this refusal.
+        The same ``attempt`` is not counted twice in a row, so it can be repeated after a crash.
+        Nothing else writes the count. A store that predates it inherits this refusal.
         """
         raise NotImplementedError(f"{type(self).__name__} does not count upload attempts")
 

@@ -1,4 +1,4 @@
-"""Uploading what a flight captured: what operators' tooling calls, and what that needs."""
+"""Upload of captured tiles: the uploader, and the stores, keys and provider that it needs."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -17,14 +17,14 @@ from tileferry.domain.tiles import (
 
 @runtime_checkable
 class TileUploader(Protocol):
-    """Brings a flight's captured tiles to the provider."""
+    """Uploads a flight's captured tiles to the provider."""
 
     def upload_pending_tiles(self, request: UploadRequest) -> UploadBatchReport:
-        """Send what waits, and say what the provider made of it."""
+        """Send the pending tiles, and report the provider's answers."""
         ...
 
     def enumerate_pending_tiles(self, flight_id: str) -> Iterator[TileMetadata]:
-        """Yield what waits, without sending any of it."""
+        """Yield the pending tiles without sending them."""
         ...
 
     def confirm_flight_state(self) -> None:
@@ -33,62 +33,62 @@ class TileUploader(Protocol):
 
 
 class FlightRecords(Protocol):
-    """Tells where the aircraft is."""
+    """The records of the aircraft's state."""
 
     def get_current(self) -> FlightRecord:
-        """Return the record that counts."""
+        """Return the current record."""
         ...
 
 
 class SigningSession(Protocol):
-    """A key that lives as long as its session."""
+    """A signing key that exists only during its session."""
 
     @property
     def public_key(self) -> bytes:
-        """The public half, raw."""
+        """The raw public key."""
         ...
 
     def sign(self, message: bytes) -> bytes:
-        """Return a signature."""
+        """Return the signature of a message."""
         ...
 
 
 class SigningKeys(Protocol):
-    """Makes keys."""
+    """Creates signing keys."""
 
     def open_session(self) -> AbstractContextManager[SigningSession]:
-        """Make a key for one session; when the block ends, however it does, the key is wiped."""
+        """Create a key for one session; it is always wiped at the end of the block."""
         ...
 
 
 class EnvelopeStore(Protocol):
-    """Keeps what was signed until its answer is recorded, so that a crash can be repaired."""
+    """Stores signed envelopes until their answers are recorded, so a re-run can repeat them."""
 
     def save(self, envelope: SignedEnvelope) -> None:
-        """Keep an envelope, durably. A key that is known with other content is refused."""
+        """Store an envelope durably. A known key with different content is refused."""
         ...
 
     def list_open_envelopes(self, flight_id: str) -> Sequence[SignedEnvelope]:
-        """Return those of a flight whose answers are not recorded, oldest first."""
+        """Return a flight's envelopes without recorded answers, oldest first."""
         ...
 
     def close(self, envelope: SignedEnvelope) -> None:
-        """Forget an envelope, durably: its answer is recorded."""
+        """Delete an envelope durably, after its answer is recorded."""
         ...
 
 
 class UploadProvider(Protocol):
-    """The provider's side of an upload: one call; failures are ``SatelliteProviderError``."""
+    """The provider's upload API. Failures raise ``SatelliteProviderError``."""
 
     @property
     def path(self) -> str:
-        """Where batches are posted to; the signature covers it."""
+        """The path to which batches are posted; the signature covers it."""
         ...
 
     def iter_body(self, batch: Batch, contents: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield the body of a batch as it is posted; the signature covers its hash.
+        """Yield the request body of a batch; the signature covers its hash.
 
-        ``contents`` are the bytes of its tiles, in their order. A repeat has the same bytes.
+        ``contents`` are the bytes of its tiles, in order. A repeated call yields the same bytes.
         """
         ...
 

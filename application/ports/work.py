@@ -1,4 +1,4 @@
-"""The control plane's books: runs in their queue, partitions, and what ties them together."""
+"""The store of the control plane: the run queue, units of work, and queries."""
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -26,7 +26,7 @@ ALL_KINDS = tuple(RunKind)
 
 
 class RunQueue(Protocol):
-    """The queue as workers see it. Times are the queue's own; workers' clocks do not count."""
+    """The queue as workers use it. Times are those of the queue, not of the workers' clocks."""
 
     def claim(
         self,
@@ -37,21 +37,21 @@ class RunQueue(Protocol):
         kinds: Sequence[RunKind] = ALL_KINDS,
         sources: Sequence[str] | None = None,
     ) -> Sequence[Run]:
-        """Give due runs to a worker, in fair order, each under a new epoch.
+        """Claim due runs for a worker, in fair order, each under a new epoch.
 
-        ``sources`` are those that it can ask; without, all. A run that has lost a worker is given
+        ``sources`` limits the sources; ``None``: all. A run that has lost a worker is claimed
         alone.
         """
         ...
 
     def renew(self, held: Sequence[Run], *, lease: timedelta) -> Sequence[RunId]:
-        """Extend leases, and return the runs whose lease was still theirs to extend."""
+        """Extend leases, and return the runs that the worker still holds."""
         ...
 
     def complete(self, ended: Sequence[Run]) -> Sequence[RunId]:
-        """End runs with a plain pass, and return those that were still held.
+        """End passed runs, and return those that the worker still held.
 
-        They belong to no partition: whatever else their end changes is a ``WorkUnit``'s matter.
+        Only for runs without a partition; other results need a ``WorkUnit``.
         """
         ...
 
@@ -65,11 +65,11 @@ class RunQueue(Protocol):
         kinds: Sequence[RunKind] = ALL_KINDS,
         sources: Sequence[str] | None = None,
     ) -> tuple[Sequence[RunId], Sequence[Run]]:
-        """Do both in one step: ``complete`` what has ended, and ``claim`` what is next."""
+        """``complete`` the ended runs and ``claim`` the next ones in one step."""
         ...
 
     def wait(self, seconds: float) -> bool:
-        """Return when runs may have become due, or the time is over; tell whether they may."""
+        """Wait until runs may be due, or the time is over; return whether runs may be due."""
         ...
 
 
@@ -159,15 +159,15 @@ class RawUnit(Protocol):
 class WorkUnit(RunUnit, PartitionUnit, GateUnit, RawUnit, Protocol):
     """One transaction: its changes and their audit events are saved together, or not at all.
 
-    What it returns is locked until it ends. Always lock runs before partitions, to avoid deadlock.
+    Returned rows are locked until it ends. Always lock runs before partitions, to avoid deadlock.
     """
 
 
 class WorkStore(Protocol):
-    """Where the books are kept."""
+    """Opens units of work."""
 
     def open_unit(self, *, by: str | None = None) -> AbstractContextManager[WorkUnit]:
-        """Open a unit; it counts when the block ends well. The audit says by whom it was."""
+        """Open a unit; it is committed when the block ends without an error. ``by`` is audited."""
         ...
 
 
@@ -184,7 +184,7 @@ class PartitionAttempt:
 
 @frozen(kw_only=True)
 class PlannedRetry:
-    """When automation will try a partition again, and by which rule."""
+    """The time of a partition's automatic retry, and the rule that set it."""
 
     next_run_at: datetime = field(validator=aware)
     backoff_strategy: str = field(validator=text)
@@ -192,7 +192,7 @@ class PlannedRetry:
 
 @frozen(kw_only=True)
 class RunFilter:
-    """Which runs a reader wants to see."""
+    """Selects runs."""
 
     statuses: Sequence[RunStatus] = ()
     kinds: Sequence[RunKind] = ()
@@ -201,7 +201,7 @@ class RunFilter:
 
 @frozen(kw_only=True)
 class PartitionFilter:
-    """Which partitions a reader wants to see; what is not said is not asked for."""
+    """Selects partitions; fields that are not set do not restrict the selection."""
 
     source: str | None = None
     customer_id: str | None = None
@@ -210,10 +210,10 @@ class PartitionFilter:
     last: date | None = None
     statuses: Sequence[PartitionStatus] = ()
     after: PartitionKey | None = None
-    """Only those beyond this key, in the order of keys: where an earlier list ended."""
+    """Only partitions after this key, in key order, to continue an earlier list."""
 
     def matches(self, partition: Partition) -> bool:
-        """Tell whether a partition is wanted."""
+        """Return whether a partition is selected."""
         key = partition.key
         return (
             self.source in {None, key.source}
@@ -227,21 +227,21 @@ class PartitionFilter:
 
 
 def get_sort_key(key: PartitionKey) -> tuple[str, str, str, date]:
-    """Return what partitions are listed by."""
+    """Return the sort key of a partition in lists."""
     return key.source, key.customer_id, key.query_name, key.logical_date
 
 
 @frozen(kw_only=True)
 class SourceLoad:
-    """How many runs of one source there are to do."""
+    """The number of unfinished runs of one source."""
 
     ready: int
-    """They compete for workers."""
+    """Runs that workers can claim."""
     waiting: int
-    """Their next try is later, or is due and wants a token."""
+    """Runs whose next attempt is later, or is due but needs a token."""
     under_way: int
     next_retry_at: datetime | None
-    """The earliest try of those that wait."""
+    """The earliest attempt of the waiting runs."""
 
 
 class RunRecords(Protocol):
@@ -260,7 +260,7 @@ class RunRecords(Protocol):
         ...
 
     def list_attempts(self, run_id: RunId) -> Sequence[RunAttempt]:
-        """Return all attempts of a run, the first one first."""
+        """Return all attempts of a run, oldest first."""
         ...
 
 
@@ -268,7 +268,7 @@ class SourceRecords(Protocol):
     """Reads the gates, tokens and queues of sources, without locks."""
 
     def list_gates(self) -> Sequence[tuple[SourceGate, float]]:
-        """Return the gate of every source, and the tokens that its retries have."""
+        """Return the gate of every source, and its retry tokens."""
         ...
 
     def get_loads(self) -> Mapping[str, SourceLoad]:
@@ -288,7 +288,7 @@ class PartitionRecords(Protocol):
         ...
 
     def list_partition_attempts(self, key: PartitionKey) -> Sequence[PartitionAttempt]:
-        """Return the validator's verdicts on a partition, the first one first."""
+        """Return the validator's verdicts on a partition, oldest first."""
         ...
 
     def find_planned_retry(self, key: PartitionKey) -> PlannedRetry | None:
@@ -304,7 +304,7 @@ class RawRecords(Protocol):
         ...
 
     def find_raw(self, run_id: RunId) -> SealedPartition | None:
-        """Return the raw partition that a run sealed, as it was recorded then."""
+        """Return the raw partition that a run sealed, as recorded."""
         ...
 
 

@@ -80,7 +80,7 @@ class DemoSession:
         with self._start_command(arguments) as (process, _played):
             code = process.wait()
         if code != ends_with:
-            raise DemoError(f"tileferry {arguments[0]} ended with {code}, not with {ends_with}")
+            raise DemoError(f"tileferry {arguments[0]} exited with {code} instead of {ends_with}")
 
     def run_and_kill(self, *arguments: str, after_requests: int) -> None:
         """Run a command, and kill it after the provider received enough tile requests."""
@@ -89,7 +89,7 @@ class DemoSession:
             deadline_s = time.monotonic() + _PATIENCE_S
             while len(self.read_tile_requests()) < already + after_requests:
                 if process.poll() is not None or time.monotonic() > deadline_s:
-                    raise DemoError("the download ended before its power was taken away")
+                    raise DemoError("the download ended before it could be killed")
                 time.sleep(_LOOK_EVERY_S)
             process.kill()
             process.wait()

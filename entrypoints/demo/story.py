@@ -47,14 +47,14 @@ def prepare_laptop(session: DemoSession) -> None:
 
 
 def plan_download(session: DemoSession, size: DemoSize) -> None:
-    session.begin_chapter("What would it take?")
+    session.begin_chapter("Plan the download")
     session.run("plan", *_area_options(size))
 
 
 def download_with_kill(session: DemoSession, size: DemoSize, notes: DemoNotes) -> None:
     """Kill a download, resume it, and count the requests that the provider received."""
     download = ("download", *_area_options(size))
-    session.begin_chapter("The download, and a laptop that dies")
+    session.begin_chapter("Download, and lose power")
     session.say(
         "The provider sometimes fails, throttles, or sends damaged tiles.",
         "In the middle of the download the laptop loses power.",
@@ -105,7 +105,7 @@ def ingest_captures(session: DemoSession) -> None:
 def upload_captures(session: DemoSession) -> None:
     """Upload the captures twice; some tiles are given up."""
     upload = ("upload", "--flight", FLIGHT, "--on-ground")
-    session.begin_chapter("The upload, and what the provider does not want")
+    session.begin_chapter("Upload, and rejected tiles")
     session.say(
         "One response is lost and one upload gets a 503: both are repeated with the same bytes.",
         f"{len(POISONED)} images are rejected every time.",
@@ -115,7 +115,7 @@ def upload_captures(session: DemoSession) -> None:
         f"Later, only those {len(POISONED)} are sent again; now their attempts are used up."
     )
     session.run(*upload, ends_with=3)
-    session.say("A human decides what to do with them.")
+    session.say("An operator decides what to do with them.")
     session.run("giveups", "list")
 
 
@@ -124,7 +124,7 @@ _PLAN = "march.plan"
 
 def reprocess_partition(session: DemoSession) -> None:
     """Plan a backfill, apply it, and retry the failed partition."""
-    session.begin_chapter("A partition that fails, and is done again")
+    session.begin_chapter("Retry a failed partition")
     session.say("A backfill of three days: first a plan, then exactly that plan.")
     first, last = DAYS
     area = ("--area", AREA, "--zoom", str(PARTITION_ZOOM), "--sector", SECTOR)

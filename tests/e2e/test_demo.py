@@ -123,9 +123,9 @@ def test_report_is_self_contained_and_has_figures_of_run(demo_run: DemoRun) -> N
     assert not re.search(r"https?://|<script|url\(", demo_run.page)
     facts = demo_run.facts
     for text in (
-        f"of {facts['safe_when_killed']} that were safe when the power went",
+        f"of {facts['safe_when_killed']} that were safe at the power loss",
         f"{facts['tile_requests']}",
-        f"{facts['audit_entries']} entries, each bound to the one before it: the chain is intact.",
+        f"{facts['audit_entries']} entries, linked by their hashes: the chain is intact.",
         f"{FAILING} is success after 2 verdicts.",
         *POISONED.values(),
     ):
@@ -133,8 +133,8 @@ def test_report_is_self_contained_and_has_figures_of_run(demo_run: DemoRun) -> N
     assert f"A bar for each of {facts['retries']} retries." in demo_run.page
     safe = facts["safe_when_killed"]
     assert f"{safe} stored, {TILES - safe} missing" in texts
-    assert "115 stored, 6 stored, downgraded for its age" in texts
-    assert "45 captured and delivered, 3 given up: a human decides" in texts
+    assert "115 stored, 6 stored, downgraded (stale)" in texts
+    assert "45 captured and delivered, 3 given up: an operator decides" in texts
 
 
 def test_readme_matches_demo_output(demo_run: DemoRun) -> None:

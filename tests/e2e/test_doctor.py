@@ -99,7 +99,7 @@ def test_unwritable_log_is_warning_as_in_download(
         assert f"{place} cannot be written" in finding["found"]
         ran = run_in_process(*DOWNLOAD)
         assert ran.code == 0
-        assert "cannot be written; going on without it" in " ".join(ran.err.split())
+        assert f"Cannot write the log {place}; continuing without it" in " ".join(ran.err.split())
     monkeypatch.setenv("TILEFERRY_LOG_FILE", str(in_the_way))
     assert run_doctor()["log"]["verdict"] == "ok"
 
@@ -113,7 +113,7 @@ def test_uncreatable_cache_root_fails_as_in_download(
     monkeypatch.setenv("TILEFERRY_C11_CACHE_ROOT", str(in_the_way / below))
     finding = run_doctor()["cache"]
     assert (finding["verdict"], finding["code"]) == ("failed", 7)
-    cure = "set c11.cache_root to a folder that can be made and written"
+    cure = "set c11.cache_root to a folder that can be created and written"
     assert cure in finding["found"]
     ran = run_in_process(*DOWNLOAD)
     assert (ran.code, cure in " ".join(ran.err.split())) == (7, True)

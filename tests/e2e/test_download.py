@@ -265,7 +265,7 @@ def test_unwritable_log_does_not_stop_download(
     monkeypatch.setenv("TILEFERRY_LOG_FILE", str(operator.home / "file" / "log.jsonl"))
     ran = run_in_process(*DOWNLOAD)
     assert ran.code == 0
-    assert ran.err.count("going on without it") == 1
+    assert ran.err.count("continuing without it") == 1
 
 
 @pytest.mark.usefixtures("operator")

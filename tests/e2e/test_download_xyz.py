@@ -272,12 +272,15 @@ def test_doctor_checks_xyz_server(
     host = operator.provider_url.removeprefix("http://")
     found = operator.run_in_process("doctor", "--json")
     assert found.code == 0, found.out
-    assert find_doctor_finding(operator, "key")["found"] == "the tile server needs none"
-    assert find_doctor_finding(operator, "provider")["found"] == f"{host} answers with a picture"
+    assert find_doctor_finding(operator, "key")["found"] == "not needed by the tile server"
+    assert (
+        find_doctor_finding(operator, "provider")["found"]
+        == f"{host} is reachable and serves images"
+    )
     reference_provider.set_faults({"fault": "404", "tile": "0/0/0"})
     assert (
         find_doctor_finding(operator, "provider")["found"]
-        == f"{host} answers, and has no tile 0/0/0"
+        == f"{host} is reachable; it has no tile 0/0/0"
     )
     reference_provider.set_faults({"fault": "503", "tile": "0/0/0"})
     assert find_doctor_finding(operator, "provider")["verdict"] == "failed"

@@ -22,7 +22,9 @@ def test_blocking_path_is_named_by_check_and_create(tmp_path: Path, name: str) -
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for attempt in (check_folder, make_folder):
-        with pytest.raises(StorageError, match=r"set c11\.cache_root to a folder that can be made"):
+        with pytest.raises(
+            StorageError, match=r"set c11\.cache_root to a folder that can be created"
+        ):
             attempt(tmp_path / name)
     in_the_way = tmp_path / name.split("/", maxsplit=1)[0]
     assert find_folder_problem(tmp_path / name) == f"{in_the_way}: Not a directory"

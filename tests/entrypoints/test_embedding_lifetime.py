@@ -114,7 +114,7 @@ def test_invalid_sector_is_rejected_with_choices(env: EmbeddingEnv, call: str) -
     with env.create_tileferry() as ferry, pytest.raises(InvalidValueError) as refused:
         getattr(ferry, call)(**{**AREA, "sector": "nonsense"}, **more)
     assert str(refused.value) == (
-        "sector: is no sector class (got 'nonsense'); use one of active_conflict, stable_rear"
+        "sector: is not a sector class (got 'nonsense'); use one of active_conflict, stable_rear"
     )
 
 
@@ -174,7 +174,7 @@ def test_upload_requires_landed_flight_record(env: EmbeddingEnv, state: str) -> 
     record.write_text(json.dumps(said))
     with env.create_tileferry() as ferry:
         ferry.ingest(env.home / "card", flight="F7")
-        with pytest.raises(InvalidValueError, match="two answers to one question"):
+        with pytest.raises(InvalidValueError, match="cannot be combined with on_ground"):
             ferry.upload(flight="F7", on_ground=True, flight_record=record)
         with pytest.raises(InvalidValueError, match="pass a flight record or confirm"):
             ferry.upload(flight="F7")

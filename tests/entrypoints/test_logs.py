@@ -169,7 +169,7 @@ def test_unwritable_log_file_does_not_stop_work(tmp_path: Path) -> None:
         OURS.info("a", extra={"kind": "a.b"})
         OURS.info("b", extra={"kind": "a.b"})
     (line,) = log.shown
-    assert "going on without it" in line
+    assert "continuing without it" in line
 
 
 def test_log_files_are_rotated_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,4 +254,4 @@ def test_full_disk_does_not_stop_work() -> None:
         OURS.info("one", extra={"kind": "tests.one"})
         OURS.info("two", extra={"kind": "tests.two"})
     assert isinstance(console.file, StringIO)
-    assert console.file.getvalue().count("going on without it") == 1
+    assert console.file.getvalue().count("continuing without it") == 1

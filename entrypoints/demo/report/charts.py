@@ -34,7 +34,7 @@ def plot_timeline(found: Findings) -> Markup:
 
 
 def _timeline_legend() -> Markup:
-    signs = (("", "a command"), ("killed", "the command that was killed"), ("kill", "SIGKILL"))
+    signs = (("", "a command"), ("killed", "the killed command"), ("kill", "SIGKILL"))
     items = [
         element("li", element("i", class_=f"swatch {look}", aria_hidden="true"), escape_text(name))
         for look, name in signs
@@ -131,11 +131,11 @@ def plot_attempts(found: Findings) -> Markup:
         _draw_grid(_decades(top), lambda value: _log_height(value, top)),
         *bars,
         *numbers,
-        label("attempts until a tile was done", (_LEFT + _RIGHT) / 2, _HEIGHT - 8, anchor="middle"),
-        label("tiles, on a logarithmic scale", 6, 12),
+        label("attempts needed", (_LEFT + _RIGHT) / 2, _HEIGHT - 8, anchor="middle"),
+        label("tiles (log scale)", 6, 12),
         width=_WIDTH,
         height=_HEIGHT,
-        title="Attempts that tiles needed",
+        title="Attempts per tile",
         description=f"Bars. {told}.",
         key="attempts",
     )
@@ -180,7 +180,7 @@ def plot_waits(found: Findings) -> Markup:
     bars = [
         _wait_bar(
             f"{wait.reason}: {wait.delay_s:.2f} s, "
-            f"{found.get_elapsed_s(wait.at):.0f} s into the story",
+            f"{found.get_elapsed_s(wait.at):.0f} s after the start",
             (_LEFT + (index + 0.5) * slot, height(wait.delay_s)),
             slot,
             places.get(wait.reason, places.get(_OTHER, 0)),
@@ -195,11 +195,11 @@ def plot_waits(found: Findings) -> Markup:
         _draw_grid(rules, height),
         *bars,
         _mark_chapters(found, slot),
-        label("retries in the order of time", (_LEFT + _RIGHT) / 2, _HEIGHT - 8, anchor="middle"),
+        label("retries in chronological order", (_LEFT + _RIGHT) / 2, _HEIGHT - 8, anchor="middle"),
         label("seconds until the next attempt", 6, 12),
         width=_WIDTH,
         height=_HEIGHT,
-        title="Every retry and its wait",
+        title="Retries and their waits",
         description=f"A bar for each of {len(found.waits)} retries. {told}.",
         key="waits",
     )

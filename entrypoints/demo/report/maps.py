@@ -53,10 +53,10 @@ class TileOutcome:
 
 
 STORED = TileOutcome("stored", "stored", _no_mark)
-DOWNGRADED = TileOutcome("stored, downgraded for its age", "downgraded", _slash)
+DOWNGRADED = TileOutcome("stored, downgraded (stale)", "downgraded", _slash)
 MISSING = TileOutcome("missing", "missing", _dot)
 DELIVERED = TileOutcome("captured and delivered", "delivered", _no_mark)
-GIVEN_UP = TileOutcome("given up: a human decides", "given-up", _cross)
+GIVEN_UP = TileOutcome("given up: an operator decides", "given-up", _cross)
 TILE_OUTCOMES = (STORED, DOWNGRADED, MISSING, DELIVERED, GIVEN_UP)
 
 
@@ -65,7 +65,7 @@ def render_maps(found: Findings) -> Markup:
     killed, ready = found.notes.killed, found.notes.ready
     holed = {int(tile.split("/")[0]) for tile in list_tiles(killed, "hole")}  # others are complete
     panels = [
-        *_render_area_panels("When the power went", killed, holed, "killed"),
+        *_render_area_panels("At the power loss", killed, holed, "killed"),
         *_render_area_panels("Before the flight", ready, _list_zooms(found), "ready"),
         _render_captured(found),
     ]
@@ -123,7 +123,7 @@ def _render_captured(found: Findings) -> Markup:
             return GIVEN_UP
         return DELIVERED if tile in found.upload.accepted else MISSING
 
-    return _render_panel("What the flight captured", place, fate_of, "captured")
+    return _render_panel("Captured by the flight", place, fate_of, "captured")
 
 
 def _render_panel(

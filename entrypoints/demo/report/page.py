@@ -174,9 +174,9 @@ def _render_title(found: Findings) -> list[Markup]:
         element(
             "p",
             escape_text(
-                f"Played on {when}, with a provider that misbehaves and a laptop that loses its"
-                " power. Every figure is from what the commands printed as JSON, and from the"
-                " provider's own record of requests."
+                f"Played on {when}, with a faulty provider and a power loss during the download."
+                " Every figure comes from the JSON output of the commands and from the provider's"
+                " record of requests."
             ),
         ),
     ]
@@ -185,16 +185,16 @@ def _render_title(found: Findings) -> list[Markup]:
 def _render_sections(found: Findings) -> list[Markup]:
     return [
         _render_figures(found),
-        _render_section("The story, second by second", plot_timeline(found)),
-        _render_section("The tiles, by what became of them", render_maps(found)),
+        _render_section("Timeline", plot_timeline(found)),
+        _render_section("Tiles by outcome", render_maps(found)),
         element(
             "div",
-            _render_section("Attempts that tiles needed", plot_attempts(found)),
-            _render_section("Every retry and its wait", plot_waits(found)),
+            _render_section("Attempts per tile", plot_attempts(found)),
+            _render_section("Retries and their waits", plot_waits(found)),
             class_="pair",
         ),
-        _render_section("Given up: a human decides", _render_giveups(found.upload.giveups)),
-        _render_section("A partition that failed and was done again", _render_partition(found)),
+        _render_section("Giveups: an operator decides", _render_giveups(found.upload.giveups)),
+        _render_section("A failed partition, retried", _render_partition(found)),
         _render_section("The audit log", _render_chain(found.chain)),
     ]
 
@@ -212,20 +212,20 @@ def _render_figures(found: Findings) -> Markup:
     cards = {
         "safe tiles fetched twice": (
             f"{download.twice}",
-            f"of {len(download.safe)} that were safe when the power went",
+            f"of {len(download.safe)} that were safe at the power loss",
         ),
-        "tiles of the area stored": (
+        "tiles stored for the area": (
             f"{len(download.tiles)}",
             f"{found.notes.killed['verdict']} after the kill, {found.notes.ready['verdict']} later",
         ),
-        "requests for them": (
+        "tile requests": (
             f"{download.requests}",
-            f"{download.failed} answered badly, {download.in_the_air} lost with the power",
+            f"{download.failed} failed, {download.in_the_air} lost with the power",
         ),
         "in the cache": (format_bytes(found.cache["used_bytes"]), f"{found.cache['tiles']} tiles"),
         "captured and delivered": (
             f"{len(upload.accepted)}",
-            f"{len(upload.given_up)} given up, for a human",
+            f"{len(upload.given_up)} given up, for an operator",
         ),
         "retries": (f"{len(found.waits)}", f"{waited_s:.1f} s of waiting, each explained"),
     }
@@ -252,11 +252,11 @@ def _render_giveups(giveups: Sequence[Mapping[str, Any]]) -> Markup:
         (
             giveup["tile_id"],
             giveup["attempts"],
-            giveup["last_rejection_reason"] or "not recorded any more",
+            giveup["last_rejection_reason"] or "no longer recorded",
         )
         for giveup in giveups
     ]
-    return _render_table(("tile", "attempts", "what the provider said"), rows)
+    return _render_table(("tile", "attempts", "last rejection"), rows)
 
 
 def _render_partition(found: Findings) -> Markup:
@@ -275,14 +275,14 @@ def _render_partition(found: Findings) -> Markup:
     return join_markup(
         [
             element("p", escape_text(lead)),
-            _render_table(("when (UTC)", "status", "what, by whom", "why"), rows),
+            _render_table(("when (UTC)", "status", "change and actor", "why"), rows),
         ]
     )
 
 
 def _render_chain(chain: Mapping[str, Any]) -> Markup:
     if chain["intact"]:
-        text = f"{chain['checked']} entries, each bound to the one before it: the chain is intact."
+        text = f"{chain['checked']} entries, linked by their hashes: the chain is intact."
     else:
         text = f"The chain is broken: {chain['explanation']}"
     head = element("p", escape_text("Its head: "), element("code", escape_text(chain["head"])))

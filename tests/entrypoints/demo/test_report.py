@@ -137,11 +137,11 @@ def test_every_picture_has_a_text_alternative() -> None:
 def test_page_shows_key_figures() -> None:
     texts = parse_page(render_report(make_findings())).texts
     for said in (
-        "of 1 that were safe when the power went",
-        "3 answered badly, 2 lost with the power",
+        "of 1 that were safe at the power loss",
+        "3 failed, 2 lost with the power",
         "2.7 MiB",
         "satellite/acme/fields/2026-03-01 is success after 2 verdicts.",
-        "68 entries, each bound to the one before it: the chain is intact.",
+        "68 entries, linked by their hashes: the chain is intact.",
         "SIGKILL",
     ):
         assert said in texts
