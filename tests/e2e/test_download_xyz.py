@@ -317,5 +317,7 @@ def test_worker_downloads_from_xyz_server_and_gives_up_upload(
     ends = {run["kind"]: run["status"] for run in runs}
     assert ends == {"download_area": "passed", "upload_flight": "error"}
     (upload,) = [run["run_id"] for run in runs if run["kind"] == "upload_flight"]
-    assert "accepts no uploads" in " ".join(operator.run_in_process("runs", "why", upload).out.split())
+    assert "accepts no uploads" in " ".join(
+        operator.run_in_process("runs", "why", upload).out.split()
+    )
     assert len(operator.read_stored_tiles(XYZ_TILES)) == len(XYZ_TILES)
