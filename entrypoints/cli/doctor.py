@@ -28,7 +28,7 @@ _SUBJECT_CHARS = 17
 def doctor_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
     """Check this installation, and say how to fix what is wrong.
 
-    Checks Python, the configuration, misspelled environment variables, the log, the database and
+    Checks Python, the configuration, misspelt environment variables, the log, the database and
     its schema, the cache folder, its disk and lock, the clock, the API key, and the provider and
     its certificate. Read-only, except that it starts (or creates) the embedded database.
 

@@ -188,7 +188,7 @@ def simulate_command(
     ] = None,
     max_retry_after_s: Annotated[
         float | None,
-        typer.Option("--max-retry-after", metavar="SECONDS", help="Longest Retry-After to honor."),
+        typer.Option("--max-retry-after", metavar="SECONDS", help="Longest Retry-After to honour."),
     ] = None,
     config: ConfigFile = None,
     json: JsonFlag = False,

@@ -426,4 +426,4 @@ def test_budget_error_carries_shortfall() -> None:
 
 
 def test_error_without_body_omits_excerpt() -> None:
-    assert "it said" not in str(SatelliteProviderError(reason="x", body_excerpt=""))
+    assert "response" not in str(SatelliteProviderError(reason="x", body_excerpt=""))
