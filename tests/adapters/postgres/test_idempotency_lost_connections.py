@@ -70,7 +70,7 @@ def test_invariants_10_19_result_with_a_lost_response_is_recorded_once(
     assert proxy.cuts == 1
     assert store.find("k") == record
     assert verify_audit_log(store) == 1
-    with pytest.raises(IdempotencyLostError, match="finished before"):
+    with pytest.raises(IdempotencyLostError, match="already finished"):
         proxied_store.complete(held, b"5", keep=LEASE, event=create_idempotency_used(1, "k"))
     assert verify_audit_log(store) == 1
 
