@@ -4,6 +4,7 @@ import math
 import re
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
@@ -51,7 +52,7 @@ class RetryWait:
 
 
 @define(eq=False)
-class ProgressState:
+class ProgressState(ABC):
     """A listener that keeps the state of some work for drawing, including its longest wait.
 
     A signal can stop the work at each event, except at events of other threads.
@@ -71,22 +72,23 @@ class ProgressState:
         if self.stop is not None and not isinstance(event, DownloadFinished):
             self.stop.check()
 
+    @abstractmethod
     def update(self, event: ProgressEvent) -> None:
         """Record an event of the working thread."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def total(self) -> int | None:
         """How many tiles or items there are, if known."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def done(self) -> int:
         """How many of them are done."""
-        raise NotImplementedError
 
+    @abstractmethod
     def describe_progress(self, now_s: float) -> str:
-        raise NotImplementedError
+        """Return how far the work is."""
 
     def describe_outcomes(self) -> str:
         """Return the outcomes of the tiles."""
