@@ -43,8 +43,10 @@ from tileferry.application.ports.uploads import FlightRecords
 from tileferry.application.ports.work import ALL_KINDS, WorkReader
 from tileferry.application.upload.giveups import GiveupReview
 from tileferry.domain.errors import InvalidStateError, InvalidValueError
-from tileferry.domain.runs import RunKind, WorkerId
-from tileferry.domain.tiles import DownloadRequest
+from tileferry.domain.runs import Run, RunKind, WorkerId
+from tileferry.domain.state_machine import Actor
+from tileferry.domain.tiles import Area, DownloadRequest
+from tileferry.domain.work import DownloadArea, UploadFlight, Work
 from tileferry.entrypoints.cache_session import make_folder
 from tileferry.entrypoints.config import Config, load_config
 from tileferry.entrypoints.config.policies import NamedPolicy, list_policies
@@ -267,6 +269,17 @@ class Installation:
     def run_control(self) -> RunControl:
         """Submits, cancels and retries runs."""
         return self._checked.run_control()
+
+    def queue_download(self, flight: str, area: Area, *, by: str) -> tuple[Run, bool]:
+        """Queue the download of an area; return its run, and whether it is new."""
+        return self._queue(DownloadArea(source=self.config.source, flight_id=flight, area=area), by)
+
+    def queue_upload(self, flight: str, *, by: str) -> tuple[Run, bool]:
+        """Queue the upload of a flight's tiles; return its run, and whether it is new."""
+        return self._queue(UploadFlight(source=self.config.source, flight_id=flight), by)
+
+    def _queue(self, work: Work, by: str) -> tuple[Run, bool]:
+        return self.run_control.submit(work, actor=Actor.OPERATOR, by=by)
 
     @property
     def partition_control(self) -> PartitionControl:

@@ -26,8 +26,7 @@ from tileferry.entrypoints.cli.option_types import (
 
 if TYPE_CHECKING:
     from tileferry.application.control.queries import RunDetails
-    from tileferry.domain.runs import RunStatus
-    from tileferry.domain.work import Work
+    from tileferry.domain.runs import Run, RunStatus
     from tileferry.entrypoints.installation import Installation
 
 app = declare_group("List, explain, submit, cancel and retry runs.")
@@ -215,16 +214,18 @@ def submit_download_command(
 ) -> None:
     """Queue the download of an area for a flight. The same work is never queued twice."""
     from tileferry.domain.tiles import SectorClass
-    from tileferry.domain.work import DownloadArea
     from tileferry.entrypoints.cli.output import open_installation
     from tileferry.entrypoints.cli.parsing import build_download_request, parse_coverage
+    from tileferry.entrypoints.cli.partition_options import get_operator_name
 
     with open_installation(config) as installation:
         settings = installation.config
         coverage = parse_coverage(settings, bbox, area, zoom)
         request = build_download_request(settings, coverage, flight, SectorClass(sector))
-        work = DownloadArea(source=settings.source, flight_id=request.flight_id, area=request.area)
-        _submit_work(installation, work, json=json)
+        run, is_new = installation.queue_download(
+            request.flight_id, request.area, by=get_operator_name()
+        )
+    _show_submitted(run, is_new=is_new, json=json)
 
 
 @submit_app.command("upload", epilog=format_examples("tileferry runs submit upload --flight F7"))
@@ -235,30 +236,23 @@ def submit_upload_command(
 
     The worker uploads once c11.flight_record_file says that the aircraft is on the ground.
     """
-    from tileferry.domain.work import UploadFlight
     from tileferry.entrypoints.cli.output import blame_option, open_installation, stderr
-
-    with open_installation(config) as installation:
-        settings = installation.config
-        with blame_option("--flight"):
-            work = UploadFlight(source=settings.source, flight_id=flight)
-        _submit_work(installation, work, json=json)
-        if settings.c11.flight_record_file is None:
-            stderr.print(
-                "c11.flight_record_file is not set; the worker needs it to know that the aircraft"
-                " has landed."
-            )
-
-
-def _submit_work(installation: "Installation", work: "Work", *, json: bool) -> None:
-    from tileferry.domain.state_machine import Actor
-    from tileferry.entrypoints.cli.formatting import record_to_json
-    from tileferry.entrypoints.cli.output import print_json, stderr, stdout
     from tileferry.entrypoints.cli.partition_options import get_operator_name
 
-    run, is_new = installation.run_control.submit(
-        work, actor=Actor.OPERATOR, by=get_operator_name()
-    )
+    with open_installation(config) as installation, blame_option("--flight"):
+        run, is_new = installation.queue_upload(flight, by=get_operator_name())
+    _show_submitted(run, is_new=is_new, json=json)
+    if installation.config.c11.flight_record_file is None:
+        stderr.print(
+            "c11.flight_record_file is not set; the worker needs it to know that the aircraft"
+            " has landed."
+        )
+
+
+def _show_submitted(run: "Run", *, is_new: bool, json: bool) -> None:
+    from tileferry.entrypoints.cli.formatting import record_to_json
+    from tileferry.entrypoints.cli.output import print_json, stderr, stdout
+
     if json:
         print_json(SUBMIT_SCHEMA, {"new": is_new, **record_to_json(run)})
     else:

@@ -23,7 +23,6 @@ from tileferry.domain import validation
 from tileferry.domain.archives import detect_format
 from tileferry.domain.partitions import PartitionKey
 from tileferry.domain.runs import Run, RunId, WorkerId
-from tileferry.domain.state_machine import Actor
 from tileferry.domain.tiles import (
     DownloadBatchReport,
     DownloadRequest,
@@ -35,7 +34,6 @@ from tileferry.domain.tiles import (
     UploadRequest,
 )
 from tileferry.domain.tiles.area import Area
-from tileferry.domain.work import DownloadArea, UploadFlight, Work
 from tileferry.entrypoints.archives import (
     build_archive_source,
     build_archive_target,
@@ -222,20 +220,14 @@ class Tileferry(Installation):
         self, *, bbox: BBoxLike, zoom_levels: Sequence[int], flight: str, sector: SectorLike
     ) -> Run:
         """Queue a download; returns the existing run when the same work is queued already."""
-        return self._submit(
-            DownloadArea(
-                source=self.config.source,
-                flight_id=flight,
-                area=_to_area(bbox, zoom_levels, sector),
-            )
+        run, _is_new = self.queue_download(
+            flight, _to_area(bbox, zoom_levels, sector), by=self.name
         )
+        return run
 
     def submit_upload(self, *, flight: str) -> Run:
         """Queue an upload; workers learn of the landing from ``c11.flight_record_file``."""
-        return self._submit(UploadFlight(source=self.config.source, flight_id=flight))
-
-    def _submit(self, work: Work) -> Run:
-        run, _is_new = self.run_control.submit(work, actor=Actor.OPERATOR, by=self.name)
+        run, _is_new = self.queue_upload(flight, by=self.name)
         return run
 
     def find_run(self, run_id: RunId) -> Run | None:
