@@ -66,6 +66,7 @@ from tileferry.application.upload.giveups import GiveupReview
 from tileferry.entrypoints import factories, tile_source
 from tileferry.entrypoints.cache_session import CacheSession
 from tileferry.entrypoints.config import Config
+from tileferry.entrypoints.config.policies import build_retry_budget
 from tileferry.entrypoints.worker_factory import build_run_handlers
 
 Component = TypeVar("Component")
@@ -151,7 +152,11 @@ class Container(containers.DeclarativeContainer):
         new_id=providers.Object(new_id),
         audit=audit_trail,
         policies=providers.Singleton(factories.build_retry_policies, config, in_run=in_run),
-        tokens=providers.Singleton(SharedRetryTokens, clock=clock),
+        tokens=providers.Singleton(
+            SharedRetryTokens,
+            clock=clock,
+            budget=providers.Singleton(build_retry_budget, config.provided.c11),
+        ),
         progress=listener,
     )
     download_settings = providers.Singleton(

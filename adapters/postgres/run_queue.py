@@ -82,7 +82,7 @@ class PostgresRunQueue:
                 "kinds": [str(kind) for kind in kinds],
                 "sources": None if sources is None else list(sources),
                 "capacity": self.budget.capacity,
-                "earned": self.budget.earned_per_attempt,
+                "earned": self.budget.earned_per_success,
             }
             rows = connection.exec_driver_sql(CLAIM, values).all()
             xid_holder.append(rows[0][-1] if rows else get_transaction_id(connection))

@@ -13,7 +13,7 @@ from attrs import define, field
 
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.downloads import WorkCancelled
-from tileferry.domain.retry import Decision, RetryAt, RetryBudget
+from tileferry.domain.retry import Decision, RetryBudget, costs_token
 from tileferry.domain.validation import integer
 
 
@@ -144,16 +144,16 @@ class SharedRetryTokens:
     budget: RetryBudget = field(factory=RetryBudget)
     _guard: RLock = field(factory=RLock, init=False)
 
-    def note_first_attempt(self) -> None:
-        """Earn the tokens for a first attempt."""
+    def note_success(self) -> None:
+        """Earn the tokens for a success."""
         with self._guard:
             self.budget = self.budget.earn()
 
-    def charge(self, decide: Callable[[float], Decision]) -> Decision:
-        """Return the decision for the current tokens; a retry spends a token."""
+    def charge(self, decide: Callable[[RetryBudget], Decision]) -> Decision:
+        """Return the decision for the budget as it is now; a retry reserves a token."""
         with self._guard:
             self.budget = self.budget.refill(self.clock.monotonic())
-            decision = decide(self.budget.tokens)
-            if isinstance(decision, RetryAt):
-                self.budget = self.budget.spend()
+            decision = decide(self.budget)
+            if costs_token(decision):
+                self.budget = self.budget.reserve()
             return decision

@@ -6,18 +6,18 @@ from typing import Protocol
 from attrs import frozen
 
 from tileferry.domain.audit import IdempotencyAction
-from tileferry.domain.retry import Decision, FailedAttempt
+from tileferry.domain.retry import Decision, FailedAttempt, RetryBudget
 
 
 class RetryTokens(Protocol):
     """Holds a ``RetryBudget``. Thread-safe."""
 
-    def note_first_attempt(self) -> None:
-        """Credit the budget for the first attempt of an operation."""
+    def note_success(self) -> None:
+        """Credit the budget for an operation that succeeded."""
         ...
 
-    def charge(self, decide: Callable[[float], Decision]) -> Decision:
-        """Call ``decide`` with the available tokens; charge a retry if it decides on one."""
+    def charge(self, decide: Callable[[RetryBudget], Decision]) -> Decision:
+        """Decide on the budget as it is now; reserve a token if the decision costs one."""
         ...
 
 

@@ -62,9 +62,7 @@ class RetryState:
         else:
             found = loop.classify(error)
             self.tokens.charge(
-                lambda held: loop.record_failure(
-                    error, now_s=now_s, budget_tokens=held, error_class=found
-                )
+                lambda held: loop.record_failure(error, now_s=now_s, budget=held, error_class=found)
             )
         return partial(self._notify_failure, loop.history[-1])
 
@@ -99,8 +97,6 @@ def drive(
     The first failure creates the state with ``begin(started_s, *arguments)``. Parameters are
     positional and nothing is created earlier, because nearly every call succeeds at once.
     """
-    if tokens is not None:
-        tokens.note_first_attempt()
     state, started_s = None, clock.monotonic()
     while True:
         try:
@@ -115,6 +111,8 @@ def drive(
         else:
             if hasattr(type(result), "__await__"):
                 raise not_callable_error(result)
+            if tokens is not None:
+                tokens.note_success()
             if state is not None:
                 state.notify_success()
             return result
@@ -134,8 +132,6 @@ async def drive_async(  # noqa: PLR0917  # positional calls are cheaper
 
     With ``offload``, the observer runs off the event loop: it may wait for a disk or a database.
     """
-    if tokens is not None:
-        tokens.note_first_attempt()
     state, started_s = None, clock.monotonic()
     while True:
         try:
@@ -152,6 +148,8 @@ async def drive_async(  # noqa: PLR0917  # positional calls are cheaper
         else:
             if not is_awaitable:
                 raise not_callable_error(pending)
+            if tokens is not None:
+                tokens.note_success()
             if state is not None:
                 await _notify(state.notify_success, offload)
             return result  # type: ignore[possibly-undefined]  # it was awaited
@@ -294,8 +292,6 @@ class Attempts:
 
     def _create_first(self) -> "Attempt":
         self._state = None
-        if self.tokens is not None:
-            self.tokens.note_first_attempt()
         self._started_s = self.clock.monotonic()
         self.on_begin()
         return Attempt(self)
@@ -307,7 +303,9 @@ class Attempts:
         return self._state.record_failure(error)
 
     def notify_success(self) -> None:
-        """Notify the observer of a success after failures, and telemetry of the end."""
+        """Credit the budget; notify the observer of a success after failures, and telemetry."""
+        if self.tokens is not None:
+            self.tokens.note_success()
         if self._state is not None:
             self._state.notify_success()
         self.on_end(None)

@@ -137,12 +137,13 @@ class AuditRetryObserver:
         }
         if isinstance(decision, RetryAt):
             self.trail.logger.warning(
-                "%s: attempt %d of %d failed: %s; trying again in %.1f s",
+                "%s: attempt %d of %d failed: %s; trying again in %.1f s (%s)",
                 operation,
                 failure.attempt,
                 self.policy.max_attempts,
                 attempt.summary,
                 decision.delay_s,
+                decision.reason.label,
                 extra={"kind": "retry.attempt", "sleep_s": decision.delay_s, **fields},
             )
         else:

@@ -89,7 +89,9 @@ class RetryManager:
     idempotency_manager: IdempotencyManager | None = None
     telemetry: Telemetry | None = None
     tokens: RetryTokens | None = None
-    """The retry budget, which keeps retries from making an outage worse; ``None``: unlimited."""
+    """The retry budget, which delays retries so that they do not make an outage worse; ``None``:
+    no limit.
+    """
     progress: ProgressListener = NULL_LISTENER
     """Receives ``RetryScheduled`` before each wait."""
 

@@ -1,7 +1,7 @@
 """Retry: policies, error classes, the retry decision and the loop that applies it."""
 
 from tileferry.domain.idempotency import compute_idempotency_key
-from tileferry.domain.retry.budget import RetryBudget
+from tileferry.domain.retry.budget import REFILL_PER_S_MIN, RetryBudget
 from tileferry.domain.retry.classify import (
     Classifier,
     ErrorClass,
@@ -12,6 +12,7 @@ from tileferry.domain.retry.classify import (
     classify_failure,
 )
 from tileferry.domain.retry.decide import (
+    DECISION_VERSION,
     Decision,
     Failure,
     GiveUp,
@@ -20,10 +21,10 @@ from tileferry.domain.retry.decide import (
     RetryReason,
     calculate_next_retry,
     cap_retry_after,
+    costs_token,
     decide,
 )
 from tileferry.domain.retry.delays import (
-    DELAY_FUNCTION_VERSION,
     compute_jittered_delay,
     compute_nominal_delay,
     parse_retry_after,
@@ -65,11 +66,12 @@ from tileferry.domain.retry.what_if import (
 )
 
 __all__ = [
-    "DELAY_FUNCTION_VERSION",
+    "DECISION_VERSION",
     "DOWNLOAD_POLICY",
     "IN_RUN_WAIT_MAX_S",
     "PARTITION_POLICY",
     "POLICY_MATRIX",
+    "REFILL_PER_S_MIN",
     "RUN_POLICY",
     "UPLOAD",
     "UPLOAD_TILE",
@@ -110,6 +112,7 @@ __all__ = [
     "compute_idempotency_key",
     "compute_jittered_delay",
     "compute_nominal_delay",
+    "costs_token",
     "decide",
     "limit_to_run",
     "parse_retry_after",

@@ -1,8 +1,8 @@
-"""The retry budget: retries may add only a fraction of the normal load.
+"""The retry budget: a token bucket that delays retries and never cancels them.
 
-Each first attempt earns a fraction of a token, and each retry costs a whole token. During an outage
-retries are therefore limited to that fraction of the first attempts; after it, the bucket refills.
-A slow refill over time ensures that a rare operation can still be retried.
+Each retry costs a token; each success earns a fraction of one, and time refills the bucket. While
+most calls succeed, a retry finds a token. During an outage nothing is earned, so the refill alone
+limits the rate of retries: each reserves the next token and waits until it is there.
 """
 
 import math
@@ -13,8 +13,11 @@ from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.validation import number
 
 RETRY_COST_TOKENS = 1.0
+REFILL_PER_S_MIN = 0.001
+"""Without a refill, a retry could wait forever."""
 # Tolerance for floating-point error: 0.1 added ten times is slightly less than 1.
 _ROUNDING_TOKENS = 1e-9
+_DEBT_TOKENS_MAX = 1e6
 
 
 def can_pay_retry(tokens: float) -> bool:
@@ -27,9 +30,10 @@ class RetryBudget:
     """The state of a token bucket. It is immutable; each method returns a new one."""
 
     capacity: float = field(default=10.0, validator=number(RETRY_COST_TOKENS))
-    earned_per_attempt: float = field(default=0.1, validator=number(0, 1))
-    refill_per_s: float = field(default=0.0, validator=number(0))
-    tokens: float = field(validator=number(0))
+    earned_per_success: float = field(default=0.5, validator=number(0, 1))
+    refill_per_s: float = field(default=1.0, validator=number(REFILL_PER_S_MIN))
+    tokens: float = field(validator=number(-_DEBT_TOKENS_MAX))
+    """Below zero, waiting retries have reserved tokens that are still to come."""
     updated_s: float = field(default=0.0, validator=number(0))
     """Monotonic time of the last refill."""
 
@@ -54,20 +58,32 @@ class RetryBudget:
 
     @property
     def retries_allowed(self) -> int:
-        """The number of retries that the tokens allow."""
-        return math.floor(self.tokens / RETRY_COST_TOKENS + _ROUNDING_TOKENS)
+        """The number of retries that the tokens allow now."""
+        return max(0, math.floor(self.tokens / RETRY_COST_TOKENS + _ROUNDING_TOKENS))
+
+    @property
+    def wait_s(self) -> float:
+        """How long the next retry waits for its token, if nothing is earned meanwhile."""
+        if can_pay_retry(self.tokens):
+            return 0.0
+        return (RETRY_COST_TOKENS - self.tokens) / self.refill_per_s
 
     def earn(self, count: int = 1) -> "RetryBudget":
-        """Return the bucket after ``count`` first attempts."""
+        """Return the bucket after ``count`` successes."""
         if self.tokens >= self.capacity:
             return self  # the common case: a full bucket costs a download nothing
-        earned = count * self.earned_per_attempt
+        earned = count * self.earned_per_success
         return self._with(self.tokens + earned, updated_s=self.updated_s)
 
     def spend(self, count: int = 1) -> "RetryBudget":
         """Return the bucket after ``count`` retries. It never goes below empty."""
         left = self.tokens - count * RETRY_COST_TOKENS
         return self._with(max(0.0, left), updated_s=self.updated_s)
+
+    def reserve(self) -> "RetryBudget":
+        """Return the bucket after a retry that takes its token ``wait_s`` from now."""
+        left = max(-_DEBT_TOKENS_MAX, self.tokens - RETRY_COST_TOKENS)
+        return self._with(left, updated_s=self.updated_s)
 
     def _with(self, tokens: float, *, updated_s: float) -> "RetryBudget":
         return evolve(self, tokens=min(tokens, self.capacity), updated_s=updated_s)

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TypeAlias
 
-from attrs import field, frozen, validators
+from attrs import evolve, field, frozen, validators
 
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry.budget import can_pay_retry
@@ -19,10 +19,24 @@ class RetryReason(StrEnum):
 
     BACKOFF = "backoff"
     RETRY_AFTER = "retry_after"
+    RETRY_BUDGET = "retry_budget"
+    """The retry budget is empty: the retry waits for a token."""
+
+    @property
+    def label(self) -> str:
+        """The rule as text, as it is shown beside a wait."""
+        return _RULE_LABELS[self]
+
+
+_RULE_LABELS = {
+    RetryReason.BACKOFF: "backoff",
+    RetryReason.RETRY_AFTER: "Retry-After",
+    RetryReason.RETRY_BUDGET: "retry budget",
+}
 
 
 class GiveUpReason(StrEnum):
-    """Why there is no further attempt."""
+    """Why there is no further attempt. An exhausted budget occurs in old records only."""
 
     FINAL = "final"
     ATTEMPTS_EXHAUSTED = "attempts_exhausted"
@@ -61,6 +75,8 @@ class Failure:
     """Time since the start of the first attempt."""
     budget_tokens: float | None = field(default=None, validator=validators.optional(number(0)))
     """The tokens of the retry budget; ``None`` if there is no budget."""
+    budget_wait_s: float | None = field(default=None, validator=validators.optional(number(0)))
+    """How long a retry waits for a token of the budget; ``None`` if there is no budget."""
 
 
 @frozen(kw_only=True)
@@ -92,7 +108,16 @@ class GiveUp:
 Decision: TypeAlias = RetryAt | GiveUp
 
 
-def decide(policy: RetryPolicy, failure: Failure) -> Decision:
+DECISION_VERSION = 2
+"""The version of ``decide`` and of the delays that it uses. Raise it when any answer changes, and
+keep the earlier answers: decision records carry it, so that they replay to the byte.
+
+Version 1 gave up when the retry budget was empty, and charged a wait that the server asked for.
+"""
+_VERSION_BUDGET_CANCELS = 1
+
+
+def decide(policy: RetryPolicy, failure: Failure, *, version: int = DECISION_VERSION) -> Decision:
     """Return whether and when to retry after a failed attempt."""
     error = failure.error
     if isinstance(error, Final):
@@ -123,7 +148,15 @@ def decide(policy: RetryPolicy, failure: Failure) -> Decision:
             attempt=failure.attempt + 1,
             rate_limited=rate_limited,
         )
-    return _check_affordable(retry, policy, failure)
+    if version == _VERSION_BUDGET_CANCELS:
+        tokens = failure.budget_tokens
+        if tokens is not None and not can_pay_retry(tokens):
+            return GiveUp(reason=GiveUpReason.BUDGET_EXHAUSTED, attempts=failure.attempt)
+    else:
+        retry = _await_token(retry, failure)
+    if policy.deadline_s is not None and failure.elapsed_s + retry.delay_s >= policy.deadline_s:
+        return GiveUp(reason=GiveUpReason.DEADLINE_EXCEEDED, attempts=failure.attempt)
+    return retry
 
 
 def cap_retry_after(hint_s: float, policy: RetryPolicy) -> float:
@@ -131,13 +164,20 @@ def cap_retry_after(hint_s: float, policy: RetryPolicy) -> float:
     return min(hint_s, policy.max_retry_after_s)
 
 
-def _check_affordable(retry: RetryAt, policy: RetryPolicy, failure: Failure) -> Decision:
-    """Return the retry, or a giveup if the budget or the deadline does not allow it."""
-    if failure.budget_tokens is not None and not can_pay_retry(failure.budget_tokens):
-        return GiveUp(reason=GiveUpReason.BUDGET_EXHAUSTED, attempts=failure.attempt)
-    if policy.deadline_s is not None and failure.elapsed_s + retry.delay_s >= policy.deadline_s:
-        return GiveUp(reason=GiveUpReason.DEADLINE_EXCEEDED, attempts=failure.attempt)
-    return retry
+def costs_token(decision: Decision) -> bool:
+    """Return whether a decision takes a token from the retry budget.
+
+    A wait that the server asked for takes none.
+    """
+    return isinstance(decision, RetryAt) and decision.reason is not RetryReason.RETRY_AFTER
+
+
+def _await_token(retry: RetryAt, failure: Failure) -> RetryAt:
+    """Return the retry, delayed until the retry budget has a token for it."""
+    wait_s = failure.budget_wait_s or 0.0
+    if not costs_token(retry) or wait_s <= retry.delay_s:
+        return retry
+    return evolve(retry, delay_s=wait_s, reason=RetryReason.RETRY_BUDGET)
 
 
 def calculate_next_retry(

@@ -10,9 +10,6 @@ from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry.policy import BackoffKind, RetryPolicy
 from tileferry.domain.validation import check_aware
 
-DELAY_FUNCTION_VERSION = 1
-"""The version of the backoff and jitter below. Raise it when any delay they return changes:
-decision records carry it, so that an old decision is not compared with a new function."""
 _JITTER_SEED = b"tileferry-jitter-v1\0"
 
 

@@ -11,6 +11,7 @@ It then waits ``delay_s`` and calls again. A call that succeeds at once needs no
 from attrs import define, field, frozen
 
 from tileferry.domain.errors import RetryError
+from tileferry.domain.retry.budget import RetryBudget
 from tileferry.domain.retry.classify import Classifier, ErrorClass, classify_failure
 from tileferry.domain.retry.decide import Decision, Failure, GiveUp, RetryAt, decide
 from tileferry.domain.retry.policy import RetryPolicy
@@ -58,7 +59,7 @@ class RetryLoop:
         error: BaseException,
         *,
         now_s: float,
-        budget_tokens: float | None = None,
+        budget: RetryBudget | None = None,
         error_class: ErrorClass | None = None,
     ) -> Decision:
         """Record that an attempt raised ``error``, and decide.
@@ -72,7 +73,8 @@ class RetryLoop:
             error=error_class or self.classify(error),
             rate_limited=self._rate_limited,
             elapsed_s=max(0.0, now_s - self.started_s),
-            budget_tokens=budget_tokens,
+            budget_tokens=None if budget is None else max(0.0, budget.tokens),
+            budget_wait_s=None if budget is None else budget.wait_s,
         )
         decision = decide(self.policy, failure)
         if not isinstance(decision, GiveUp):

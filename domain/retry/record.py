@@ -10,6 +10,7 @@ from tileferry.domain.canonical import JsonValue, canonical_json
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry.classify import ErrorClass, Final, RateLimited, Retryable
 from tileferry.domain.retry.decide import (
+    DECISION_VERSION,
     Decision,
     Failure,
     GiveUp,
@@ -18,7 +19,6 @@ from tileferry.domain.retry.decide import (
     RetryReason,
     decide,
 )
-from tileferry.domain.retry.delays import DELAY_FUNCTION_VERSION
 from tileferry.domain.retry.policy import BackoffKind, RetryPolicy
 from tileferry.domain.validation import integer
 
@@ -38,8 +38,8 @@ class DecisionRecord:
     policy: RetryPolicy
     failure: Failure
     decision: Decision
-    function_version: int = field(default=DELAY_FUNCTION_VERSION, validator=integer(1))
-    """The version of the backoff and jitter function that computed the delay."""
+    function_version: int = field(default=DECISION_VERSION, validator=integer(1))
+    """The version of the decision, its backoff and its jitter."""
 
     @property
     def policy_name(self) -> str | None:
@@ -101,9 +101,9 @@ class UnreplayableDecision:
 
 def replay_decision(record: DecisionRecord) -> DecisionDifference | UnreplayableDecision | None:
     """Recompute a decision; return ``None`` if it is identical."""
-    if record.function_version != DELAY_FUNCTION_VERSION:
+    if record.function_version > DECISION_VERSION:
         return UnreplayableDecision(function_version=record.function_version)
-    again = decide(record.policy, record.failure)
+    again = decide(record.policy, record.failure, version=record.function_version)
     if canonical_json(_decision_to_json(again)) == canonical_json(
         _decision_to_json(record.decision)
     ):
@@ -154,7 +154,8 @@ _POLICY_FIELDS = tuple(_policy_to_json(RetryPolicy()))
 
 
 def _failure_to_json(failure: Failure) -> Json:
-    return {
+    """Return a failure as JSON. Without a budget it keeps the form of version 1."""
+    body: Json = {
         "key": failure.key,
         "attempt": failure.attempt,
         "error": _error_to_json(failure.error),
@@ -162,6 +163,9 @@ def _failure_to_json(failure: Failure) -> Json:
         "elapsed_s": failure.elapsed_s,
         "budget_tokens": failure.budget_tokens,
     }
+    if failure.budget_wait_s is not None:
+        body["budget_wait_s"] = failure.budget_wait_s
+    return body
 
 
 def _failure_from_json(data: Mapping[str, Any]) -> Failure:
@@ -172,6 +176,7 @@ def _failure_from_json(data: Mapping[str, Any]) -> Failure:
         rate_limited=data["rate_limited"],
         elapsed_s=_parse_number(data["elapsed_s"]),
         budget_tokens=_parse_optional_number(data["budget_tokens"]),
+        budget_wait_s=_parse_optional_number(data.get("budget_wait_s")),
     )
 
 

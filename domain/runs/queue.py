@@ -88,7 +88,7 @@ def take_batch(ordered: Iterable[Run], limit: int) -> list[Run]:
     return batch
 
 
-QUEUE_BUDGET = RetryBudget(capacity=100.0, earned_per_attempt=0.1, refill_per_s=1.0)
+QUEUE_BUDGET = RetryBudget(capacity=100.0, earned_per_success=0.1, refill_per_s=1.0)
 """The default retry budget of one source, shared by all workers.
 
 Each retry of a run costs one token. The refill keeps a queue moving that contains only retries. A

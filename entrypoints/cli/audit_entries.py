@@ -234,4 +234,6 @@ def describe_decision(decision: Decision, *, exactly: bool = False) -> str:
     delay_s = decision.delay_s if exactly else round(decision.delay_s, _DELAY_DIGITS)
     if decision.reason is RetryReason.RETRY_AFTER:
         return f"wait {delay_s} s as requested by the server, not counted as an attempt"
+    if decision.reason is RetryReason.RETRY_BUDGET:
+        return f"wait {delay_s} s for the retry budget, then attempt {decision.attempt}"
     return f"wait {delay_s} s, then attempt {decision.attempt}"

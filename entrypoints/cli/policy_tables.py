@@ -13,6 +13,7 @@ from tileferry.domain.retry import (
     ErrorClass,
     RateLimited,
     Retryable,
+    RetryCategory,
     RetryPolicy,
     RetrySchedule,
     ScheduledWait,
@@ -24,6 +25,8 @@ from tileferry.entrypoints.cli.formatting import format_duration
 from tileferry.entrypoints.config.policies import NamedPolicy
 
 _WAITS_SHOWN_MAX = 12
+_BUDGETED = {"DOWNLOAD", RetryCategory.API_REQUEST.name, RetryCategory.API_VALIDATION.name}
+"""The policies of calls to the provider, which share one retry budget."""
 
 
 def _build_table(title: str | None) -> Table:
@@ -111,6 +114,13 @@ def render_explanation(
             Text(
                 f"Waiting takes {format_duration(plan.worst_case_s)} at most, plus the time of the"
                 " calls themselves."
+            )
+        )
+    if plan.waits and name in _BUDGETED:
+        parts.append(
+            Text(
+                "An empty retry budget delays a retry further, and never cancels it"
+                " (c11.retry_budget_refill_per_s)."
             )
         )
     return Group(*parts)

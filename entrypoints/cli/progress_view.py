@@ -153,11 +153,13 @@ class WaitPrinter:
 
 
 def _describe_retry(event: RetryScheduled) -> str:
+    """Return why the next attempt waits: the failure, and the rule that set the delay."""
     if event.is_rate_limited:
-        return "rate limited; waiting "
+        return f"rate limited ({event.rule.label}); waiting "
     status = _STATUS.search(event.reason)
     cause = status[1] if status else _shorten_cause(event.reason)
-    return f"{cause}, attempt {event.attempt} of {event.max_attempts}, again in "
+    attempts = f"attempt {event.attempt} of {event.max_attempts}"
+    return f"{cause}, {attempts} ({event.rule.label}), again in "
 
 
 def _shorten_cause(message: str) -> str:

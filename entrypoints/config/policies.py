@@ -12,6 +12,7 @@ from tileferry.domain.retry import (
     PARTITION_POLICY,
     POLICY_MATRIX,
     RUN_POLICY,
+    RetryBudget,
     RetryCategory,
     RetryPolicy,
     build_upload_policy,
@@ -34,6 +35,15 @@ def build_download_policy(c11: C11Config) -> RetryPolicy:
         DOWNLOAD_POLICY,
         max_attempts=c11.max_5xx_retries + 1,
         max_retry_after_s=c11.max_retry_after_s,
+    )
+
+
+def build_retry_budget(c11: C11Config) -> RetryBudget:
+    """Return the full retry budget of requests to the provider."""
+    return RetryBudget(
+        capacity=c11.retry_budget_capacity,
+        earned_per_success=c11.retry_budget_earned_per_success,
+        refill_per_s=c11.retry_budget_refill_per_s,
     )
 
 

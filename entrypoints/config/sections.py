@@ -8,6 +8,7 @@ from attrs import field, frozen, validators
 from platformdirs import user_data_path, user_log_path
 
 from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.retry import REFILL_PER_S_MIN, RetryBudget
 from tileferry.domain.tiles import BATCH_TILES_MAX, TILE_BYTES_MAX, TileTemplate
 from tileferry.domain.validation import DURATION_MAX, integer, number
 from tileferry.entrypoints.config.fields import (
@@ -106,6 +107,21 @@ class C11Config:
         default=300.0,
         validator=number(0, 86_400),
         metadata=doc("Upper limit for a wait that the provider asks for, in seconds."),
+    )
+    retry_budget_capacity: float = field(
+        default=RetryBudget().capacity,
+        validator=number(1, 1_000_000),
+        metadata=doc("Retries that may start at once; each costs a token of the retry budget."),
+    )
+    retry_budget_refill_per_s: float = field(
+        default=RetryBudget().refill_per_s,
+        validator=number(REFILL_PER_S_MIN, 1_000_000),
+        metadata=doc("Tokens that the budget gains per second: the rate of retries in an outage."),
+    )
+    retry_budget_earned_per_success: float = field(
+        default=RetryBudget().earned_per_success,
+        validator=number(0, 1),
+        metadata=doc("Tokens that the budget gains with each successful request."),
     )
     max_concurrent_requests: int = field(
         default=8, validator=integer(1, 64), metadata=doc("Concurrent tile requests.")

@@ -138,7 +138,11 @@ def test_optional_keys_are_the_documented_ones() -> None:
     assert optional == {
         *{"error", "why", "audit", "attribution"},
         *{"additional_context", "retry_after_s"},  # of the audit log's events
-        *{"policy_name", "function_version"},  # of the same; older entries lack them
+        *{
+            "policy_name",
+            "function_version",
+            "budget_wait_s",
+        },  # of the same; older entries lack them
     }
 
 

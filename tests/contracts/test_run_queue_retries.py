@@ -27,7 +27,7 @@ from tileferry.domain.runs import (
 @pytest.fixture(params=["memory", "postgres"])
 def low_budget_control_plane(request: pytest.FixtureRequest) -> ControlPlane:
     """A desk whose sources have tokens for two retries, and earn half a one by a new run."""
-    budget = RetryBudget(capacity=2.0, earned_per_attempt=0.5, refill_per_s=0.01)
+    budget = RetryBudget(capacity=2.0, earned_per_success=0.5, refill_per_s=0.01)
     if request.param == "memory":
         return create_memory_control_plane(budget=budget)
     return create_postgres_control_plane(request.getfixturevalue("database"), budget=budget)

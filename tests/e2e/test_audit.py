@@ -203,9 +203,9 @@ def test_design_5_25_unknown_function_version_is_reported_not_compared(
 ) -> None:
     first = create_hour_of_calls()[0]
     assert isinstance(first, RetryAttempted)
-    newer = evolve(first.decision_record, function_version=2)
+    newer = evolve(first.decision_record, function_version=3)
     store_events(database, [evolve(first, decision_record=newer)])
-    problem = "cannot be replayed: written by function version 2"
+    problem = "cannot be replayed: written by function version 3"
     ran = run_in_process("audit", "replay", "1")
     assert ran.code == 3
     assert f"unknown   {problem}" in ran.out

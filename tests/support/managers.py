@@ -16,7 +16,7 @@ from tileferry.adapters.system import SystemClock, ThreadHeartbeat, new_id, offl
 from tileferry.application import AuditTrail, IdempotencyManager, RetryManager
 from tileferry.application.audit import CallContext
 from tileferry.application.retries.idempotent_call import IdempotentCall
-from tileferry.domain.audit import AuditEvent
+from tileferry.domain.audit import AuditEvent, RetryAttempted
 from tileferry.domain.retry import RetryCategory, RetryPolicy
 
 Result = TypeVar("Result")
@@ -109,6 +109,11 @@ class RetryBench:
     @property
     def events(self) -> Sequence[AuditEvent]:
         return self.sink.events
+
+    @property
+    def retries(self) -> list[RetryAttempted]:
+        """Return the retries that were audited, in order."""
+        return [event for event in self.events if isinstance(event, RetryAttempted)]
 
     @property
     def kinds(self) -> list[str]:

@@ -58,6 +58,7 @@ failures = st.builds(
     rate_limited=st.integers(0, 8),
     elapsed_s=st.floats(0, 200_000),
     budget_tokens=st.none() | st.floats(0, 3),
+    budget_wait_s=st.none() | st.floats(0, 100),
 )
 
 _json_leaves: st.SearchStrategy[JsonValue] = st.one_of(

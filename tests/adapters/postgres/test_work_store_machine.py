@@ -77,7 +77,7 @@ POLICIES = WorkPolicies(
     terminality=TerminalityPolicy(max_attempts=3, max_age=timedelta(hours=6)),
     max_rescues=1,
 )
-BUDGET = RetryBudget(capacity=2.0, earned_per_attempt=0.5, refill_per_s=0.01)
+BUDGET = RetryBudget(capacity=2.0, earned_per_success=0.5, refill_per_s=0.01)
 ERRORS: Sequence[TileManagerError] = (
     SatelliteProviderError(reason="reset", fault=ProviderFault.UNREACHABLE),
     RateLimitedError(url="https://tiles", attempts=1, retry_after_s=None),

@@ -20,6 +20,7 @@ from tileferry.domain.retry import (
     GiveUpReason,
     RateLimited,
     Retryable,
+    RetryBudget,
     RetryCategory,
     RetryPolicy,
 )
@@ -276,12 +277,12 @@ def test_async_driver_charges_tokens_and_notifies_observer() -> None:
     class Tokens:
         """Pays for every retry."""
 
-        def note_first_attempt(self) -> None:
-            told.append("first")
+        def note_success(self) -> None:
+            told.append("earned")
 
-        def charge(self, decide: Callable[[float], Decision]) -> Decision:
+        def charge(self, decide: Callable[[RetryBudget], Decision]) -> Decision:
             told.append("paid")
-            return decide(1.0)
+            return decide(RetryBudget())
 
     class Observer:
         def on_attempt_failed(self, attempt: Any) -> None:
@@ -303,4 +304,4 @@ def test_async_driver_charges_tokens_and_notifies_observer() -> None:
             tokens=Tokens(),
         )
     )
-    assert (result, told) == ("done", ["first", "paid", "TimeoutError", 1])
+    assert (result, told) == ("done", ["paid", "TimeoutError", "earned", 1])

@@ -177,7 +177,7 @@ def test_spec2_every_failed_attempt_is_logged(form: Form, caplog: pytest.LogCapt
             policy=evolve(PLAIN_POLICY, max_attempts=2),
         )
     assert find_log_messages(caplog, "retry.attempt") == [
-        f"{OPERATION}: attempt 1 of 2 failed: OSError: no\\nroute; trying again in 1.0 s"
+        f"{OPERATION}: attempt 1 of 2 failed: OSError: no\\nroute; trying again in 1.0 s (backoff)"
     ]
     assert find_log_messages(caplog, "retry.exhausted") == [
         f"{OPERATION}: attempt 2 failed: OSError: no\\nroute; all attempts are used up"

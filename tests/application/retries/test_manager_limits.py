@@ -31,9 +31,10 @@ from tileferry.domain.errors import (
 )
 from tileferry.domain.retry import (
     ErrorClass,
-    GiveUpReason,
+    RateLimited,
     Retryable,
     RetryBudget,
+    RetryReason,
 )
 
 # The budget of retries
@@ -42,17 +43,28 @@ from tileferry.domain.retry import (
 @every_form
 def test_invariant_22_calls_share_one_retry_budget(form: Form) -> None:
     bench = RetryBench()
-    budget = RetryBudget(capacity=2.0, earned_per_attempt=0.0)
-    manager = bench.create_manager(tokens=SharedRetryTokens(clock=bench.clock, budget=budget))
-    first, second = ScriptedOperation(*[OSError()] * 9), ScriptedOperation(*[OSError()] * 9)
+    budget = RetryBudget(capacity=2.0, earned_per_success=0.0, refill_per_s=0.001)
+    tokens = SharedRetryTokens(clock=bench.clock, budget=budget)
+    manager = bench.create_manager(tokens=tokens)
     assert form(manager, ScriptedOperation()) == "done"
-    assert form(manager, ScriptedOperation(OSError())) == "done"
-    with pytest.raises(RetryError) as failure:
-        form(manager, first)
-    assert (first.calls, failure.value.reason) == (2, GiveUpReason.BUDGET_EXHAUSTED)
-    with pytest.raises(RetryError):
-        form(manager, second)
-    assert second.calls == 1
+    for _ in range(2):
+        assert form(manager, ScriptedOperation(OSError())) == "done"
+    assert [wait.decision_record.decision.reason for wait in bench.retries] == ["backoff"] * 2
+    assert form(manager, ScriptedOperation(OSError())) == "done"  # late, but not cancelled
+    assert bench.retries[-1].decision_record.decision.reason is RetryReason.RETRY_BUDGET
+    assert bench.retries[-1].delay_seconds == pytest.approx(1_000, rel=0.01)
+    assert tokens.budget.tokens == pytest.approx(-1, abs=0.01)
+
+
+def test_design_5_17_requested_waits_cost_no_token() -> None:
+    bench = RetryBench()
+    tokens = SharedRetryTokens(clock=bench.clock, budget=RetryBudget(capacity=1.0, tokens=0.0))
+    manager = bench.create_manager(tokens=tokens)
+    limited = ScriptedOperation(*[OSError()] * 3)
+    told = RateLimited(retry_after_s=0.0)
+    assert call_sync(manager, limited, classifier=lambda _error: told) == "done"
+    assert {wait.delay_seconds for wait in bench.retries} == {0.0}
+    assert tokens.budget.tokens == pytest.approx(0.5)  # earned by the success
 
 
 def test_invariant_22_recorded_result_earns_no_tokens() -> None:
@@ -62,7 +74,7 @@ def test_invariant_22_recorded_result_earns_no_tokens() -> None:
     for form in (call_sync, call_async):
         for _ in range(20):
             form(manager, ScriptedOperation(), idempotency_key="k")
-    assert tokens.budget.tokens == pytest.approx(0.1)
+    assert tokens.budget.tokens == pytest.approx(0.5)
 
 
 def test_invariant_22_successful_calls_earn_tokens() -> None:

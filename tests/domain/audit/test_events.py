@@ -300,7 +300,7 @@ def test_entry_of_previous_version_verifies_and_replays() -> None:
 
 def test_new_events_carry_policy_name_and_version() -> None:
     body = json.loads(ATTEMPT.canonical_bytes())["decision_record"]
-    assert (body["policy_name"], body["function_version"]) == ("NATS_PUBLISH", 1)
+    assert (body["policy_name"], body["function_version"]) == ("NATS_PUBLISH", 2)
 
 
 def test_event_kinds_are_indexed_by_type() -> None:

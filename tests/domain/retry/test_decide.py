@@ -25,6 +25,7 @@ from tileferry.domain.retry import (
     RetryReason,
     calculate_next_retry,
     compute_jittered_delay,
+    costs_token,
     decide,
 )
 
@@ -151,12 +152,52 @@ def test_invariant_23_retry_after_never_extends_deadline() -> None:
     assert decision == GiveUp(reason=GiveUpReason.DEADLINE_EXCEEDED, attempts=1)
 
 
-def test_budget_below_one_token_gives_up() -> None:
-    assert decide(PLAIN, make_failure(budget_tokens=0.99)) == GiveUp(
+def test_design_5_17_empty_budget_delays_retry_and_is_named() -> None:
+    decision = decide(PLAIN, make_failure(budget_tokens=0.0, budget_wait_s=7.5))
+    assert decision == RetryAt(
+        delay_s=7.5, reason=RetryReason.RETRY_BUDGET, attempt=2, rate_limited=0
+    )
+    assert costs_token(decision)
+
+
+@pytest.mark.parametrize("wait_s", [None, 0.0, 0.5, 1.0])
+def test_design_5_17_backoff_that_outlasts_the_budget_keeps_its_name(wait_s: float | None) -> None:
+    decision = decide(PLAIN, make_failure(budget_wait_s=wait_s))
+    assert decision == RetryAt(delay_s=1.0, reason=RetryReason.BACKOFF, attempt=2, rate_limited=0)
+    assert costs_token(decision)
+
+
+def test_design_5_17_requested_wait_costs_no_token() -> None:
+    told = make_failure(error=RateLimited(retry_after_s=3.0), budget_wait_s=60.0)
+    decision = decide(PLAIN, told)
+    assert decision == RetryAt(
+        delay_s=3.0, reason=RetryReason.RETRY_AFTER, attempt=1, rate_limited=1
+    )
+    assert not costs_token(decision)
+
+
+def test_design_5_17_only_a_deadline_ends_the_wait_for_a_token() -> None:
+    waiting = make_failure(budget_wait_s=9.0)
+    assert isinstance(decide(evolve(PLAIN, deadline_s=9.1), waiting), RetryAt)
+    ended = decide(evolve(PLAIN, deadline_s=9.0), waiting)
+    assert ended == GiveUp(reason=GiveUpReason.DEADLINE_EXCEEDED, attempts=1)
+    assert not costs_token(ended)
+
+
+def test_version_1_gives_up_when_the_budget_is_empty() -> None:
+    assert decide(PLAIN, make_failure(budget_tokens=0.99), version=1) == GiveUp(
         reason=GiveUpReason.BUDGET_EXHAUSTED, attempts=1
     )
-    assert isinstance(decide(PLAIN, make_failure(budget_tokens=1.0)), RetryAt)
-    assert isinstance(decide(PLAIN, make_failure(budget_tokens=None)), RetryAt)
+    assert isinstance(decide(PLAIN, make_failure(budget_tokens=1.0), version=1), RetryAt)
+    assert isinstance(decide(PLAIN, make_failure(budget_tokens=None), version=1), RetryAt)
+    told = RateLimited(retry_after_s=3.0)
+    assert decide(PLAIN, make_failure(error=told, budget_tokens=0.0), version=1) == GiveUp(
+        reason=GiveUpReason.BUDGET_EXHAUSTED, attempts=1
+    )
+
+
+def test_every_rule_has_a_label() -> None:
+    assert [rule.label for rule in RetryReason] == ["backoff", "Retry-After", "retry budget"]
 
 
 @pytest.mark.parametrize("reason", GiveUpReason)
@@ -183,6 +224,7 @@ def test_giveup_reason_explanations() -> None:
         {"rate_limited": -1},
         {"elapsed_s": -1.0},
         {"budget_tokens": -0.1},
+        {"budget_wait_s": -0.1},
     ],
 )
 def test_invalid_failure_is_rejected(fields: dict[str, Any]) -> None:
@@ -215,11 +257,13 @@ def test_invalid_decision_is_rejected(kind: type, fields: dict[str, Any]) -> Non
 def test_decision_respects_every_policy_limit(policy: RetryPolicy, failed: Failure) -> None:
     decision = decide(policy, failed)
     if isinstance(decision, RetryAt):
-        assert 0 <= decision.delay_s <= max(policy.max_delay, policy.max_retry_after_s)
+        longest_s = max(policy.max_delay, policy.max_retry_after_s, failed.budget_wait_s or 0)
+        assert 0 <= decision.delay_s <= longest_s
         assert decision.attempt <= max(policy.max_attempts, failed.attempt)
         assert decision.rate_limited <= max(policy.max_rate_limited, failed.rate_limited)
         assert not isinstance(failed.error, Final)
-        assert failed.budget_tokens is None or failed.budget_tokens >= 1
+        if costs_token(decision):
+            assert decision.delay_s >= (failed.budget_wait_s or 0)
         if policy.deadline_s is not None:
             assert failed.elapsed_s + decision.delay_s < policy.deadline_s
         # Each retry uses up something that is bounded.

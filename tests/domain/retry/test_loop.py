@@ -17,6 +17,7 @@ from tileferry.domain.retry import (
     RateLimited,
     Retryable,
     RetryAt,
+    RetryBudget,
     RetryCategory,
     RetryLoop,
     RetryPolicy,
@@ -88,9 +89,15 @@ def test_no_classifier_can_make_an_interrupt_retryable() -> None:
     )
 
 
-def test_empty_budget_ends_loop() -> None:
-    decision = make_loop().record_failure(OSError(), now_s=100.0, budget_tokens=0.0)
-    assert decision == GiveUp(reason=GiveUpReason.BUDGET_EXHAUSTED, attempts=1)
+def test_empty_budget_delays_the_retry_and_is_recorded() -> None:
+    loop = make_loop()
+    budget = RetryBudget(refill_per_s=0.1, tokens=-0.5)
+    decision = loop.record_failure(OSError(), now_s=100.0, budget=budget)
+    assert decision == RetryAt(
+        delay_s=15.0, reason=RetryReason.RETRY_BUDGET, attempt=2, rate_limited=0
+    )
+    failure = loop.history[0].failure
+    assert (failure.budget_tokens, failure.budget_wait_s) == (0.0, 15.0)
 
 
 def test_clock_before_start_counts_as_zero_elapsed() -> None:

@@ -11,7 +11,7 @@ from support.strategies import failures, policies
 from tileferry.domain.canonical import canonical_json
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import (
-    DELAY_FUNCTION_VERSION,
+    DECISION_VERSION,
     DOWNLOAD_POLICY,
     PARTITION_POLICY,
     POLICY_MATRIX,
@@ -52,6 +52,7 @@ EXAMPLE = make_record(
         rate_limited=2,
         elapsed_s=1.5,
         budget_tokens=7.25,
+        budget_wait_s=0.0,
     ),
 )
 
@@ -86,6 +87,7 @@ def test_record_json_format() -> None:
             "rate_limited": 2,
             "elapsed_s": 1.5,
             "budget_tokens": 7.25,
+            "budget_wait_s": 0.0,
         },
         "decision": {
             "outcome": "retry",
@@ -95,7 +97,7 @@ def test_record_json_format() -> None:
             "rate_limited": 3,
         },
         "policy_name": "custom",
-        "function_version": 1,
+        "function_version": 2,
     }
 
 
@@ -103,7 +105,7 @@ def test_design_5_25_record_carries_policy_name_and_function_version() -> None:
     for policy in (DOWNLOAD_POLICY, limit_to_run(DOWNLOAD_POLICY), RUN_POLICY, PARTITION_POLICY):
         stored = round_trip(make_record(policy, EXAMPLE.failure))
         assert stored.policy_name == policy.name
-        assert stored.function_version == DELAY_FUNCTION_VERSION
+        assert stored.function_version == DECISION_VERSION
     assert [DOWNLOAD_POLICY.name, RUN_POLICY.name, PARTITION_POLICY.name] == [
         "DOWNLOAD",
         "RUN",
@@ -121,12 +123,24 @@ def test_policy_name_does_not_count_in_comparisons() -> None:
 
 def test_unknown_function_version_is_reported_as_such() -> None:
     data: Any = EXAMPLE.as_json()
-    newer = DecisionRecord.from_json({**data, "function_version": 2})
+    newer = DecisionRecord.from_json({**data, "function_version": 3})
     found = replay_decision(newer)
-    assert found == UnreplayableDecision(function_version=2)
+    assert found == UnreplayableDecision(function_version=3)
     assert isinstance(found, UnreplayableDecision)
-    assert found.problem == "cannot be replayed: written by function version 2"
+    assert found.problem == "cannot be replayed: written by function version 3"
     assert round_trip(newer) == newer
+
+
+@pytest.mark.parametrize("stored", [{"policy_name": "RUN", "function_version": 1}, {}])
+def test_invariant_20_version_1_replays_to_its_own_answer(stored: dict[str, Any]) -> None:
+    empty = Failure(key="k", attempt=1, error=RateLimited(retry_after_s=3.0), budget_tokens=0.5)
+    data: Any = make_record(RetryPolicy(), empty).as_json()
+    del data["policy_name"], data["function_version"]
+    cancelled = {"outcome": "give_up", "reason": "budget_exhausted", "attempts": 1}
+    old = DecisionRecord.from_json({**data, **stored, "decision": cancelled})
+    assert replay_decision(old) is None
+    assert replay_decision(round_trip(old)) is None
+    assert isinstance(replay_decision(evolve(old, function_version=2)), DecisionDifference)
 
 
 @pytest.mark.parametrize(

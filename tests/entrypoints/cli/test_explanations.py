@@ -32,7 +32,7 @@ from tileferry.domain.state_machine import Actor
 from tileferry.entrypoints.cli import explanations
 
 ANN = OperatorOverride(by="ann@laptop", reason="the link is back")
-POOR = RetryBudget(capacity=1.0, earned_per_attempt=0.0, refill_per_s=0.001)
+POOR = RetryBudget(capacity=1.0, earned_per_success=0.0, refill_per_s=0.001)
 
 
 @pytest.fixture

@@ -99,8 +99,8 @@ def test_signal_interrupts_at_next_item() -> None:
 @pytest.mark.parametrize(
     ("event", "line"),
     [
-        (UNAVAILABLE, "503, attempt 2 of 5, again in 2 s"),
-        (RATE_LIMITED, "rate limited; waiting 27 s"),
+        (UNAVAILABLE, "503, attempt 2 of 5 (backoff), again in 2 s"),
+        (RATE_LIMITED, "rate limited (Retry-After); waiting 27 s"),
     ],
 )
 def test_wait_is_shown_with_reason_and_countdown(event: RetryScheduled, line: str) -> None:
@@ -119,7 +119,7 @@ def test_longest_wait_is_shown() -> None:
     for event in (UNAVAILABLE, RATE_LIMITED, UNAVAILABLE):
         progress(event)
     clock.sleep(7.0)
-    assert progress.describe_wait(clock.monotonic()) == "rate limited; waiting 20 s"
+    assert progress.describe_wait(clock.monotonic()) == "rate limited (Retry-After); waiting 20 s"
 
 
 def test_wait_printer_prints_waits_only() -> None:
@@ -127,4 +127,4 @@ def test_wait_printer_prints_waits_only() -> None:
     printer = WaitPrinter(Console(file=stream, width=80))
     printer(RATE_LIMITED)
     printer(ItemsProcessed(task=Task.READ_AUDIT))
-    assert stream.getvalue() == "rate limited; waiting 27 s\n"
+    assert stream.getvalue() == "rate limited (Retry-After); waiting 27 s\n"

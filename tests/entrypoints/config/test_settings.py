@@ -7,7 +7,9 @@ from pathlib import Path
 import attrs
 import pytest
 
-from tileferry.entrypoints.config import Config, load_config
+from tileferry.domain.retry import DOWNLOAD_POLICY, RetryBudget
+from tileferry.entrypoints.config import C11Config, Config, load_config
+from tileferry.entrypoints.config.policies import build_download_policy, build_retry_budget
 from tileferry.entrypoints.config.settings import (
     Setting,
     build_template,
@@ -118,3 +120,10 @@ def test_non_plain_value_raises_type_error() -> None:
     assert to_plain(Path("a/b")) == "a/b"
     with pytest.raises(TypeError, match="Attribute"):
         to_plain(attrs.fields(Config)[0])
+
+
+def test_defaults_of_requests_follow_the_domain() -> None:
+    policy = build_download_policy(C11Config())
+    assert policy == DOWNLOAD_POLICY
+    assert policy.max_retry_after_s == 300.0
+    assert build_retry_budget(C11Config()) == RetryBudget()
