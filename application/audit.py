@@ -13,8 +13,11 @@ from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.progress import ProgressListener, RetryScheduled
 from tileferry.domain.audit import (
     AuditEvent,
+    CallFailed,
     IdempotencyAction,
+    IdempotencyOutcome,
     IdempotencyUsed,
+    NotRetryable,
     RetryAttempted,
     RetryExhausted,
     RetrySucceeded,
@@ -120,12 +123,13 @@ class CallContext:
 
     def build_attempt_event(
         self, attempt: FailedAttempt, policy: RetryPolicy, clock: Clock
-    ) -> RetryAttempted | RetryExhausted:
+    ) -> RetryAttempted | CallFailed:
         """Return the event of a failed attempt, with the decision that followed it."""
         decision = attempt.decision
         record = DecisionRecord(policy=policy, failure=attempt.failure, decision=decision)
         if isinstance(decision, GiveUp):
-            return RetryExhausted(
+            kind = NotRetryable if decision.is_final else RetryExhausted
+            return kind(
                 **self._common_fields(clock),
                 total_attempts=decision.attempts,
                 final_exception_type=attempt.error_type,
@@ -154,10 +158,16 @@ class CallContext:
         )
 
     def build_idempotency_event(
-        self, key: str, action: IdempotencyAction, clock: Clock
+        self,
+        key: str,
+        action: IdempotencyAction,
+        clock: Clock,
+        outcome: IdempotencyOutcome | None = None,
     ) -> IdempotencyUsed:
-        """Return the event of a stored result that was returned, or of a new one."""
-        return IdempotencyUsed(**self._common_fields(clock), idempotency_key=key, action=action)
+        """Return the event of a stored outcome that was returned, or of a new one."""
+        return IdempotencyUsed(
+            **self._common_fields(clock), idempotency_key=key, action=action, outcome=outcome
+        )
 
     def _common_fields(self, clock: Clock) -> dict[str, Any]:
         return {
@@ -172,13 +182,13 @@ class CallContext:
 
 
 def report_retry(
-    event: RetryAttempted | RetryExhausted, progress: ProgressListener, logger: Logger
+    event: RetryAttempted | CallFailed, progress: ProgressListener, logger: Logger
 ) -> None:
     """Report a wait to a listener; may be called from any thread.
 
     An error of the listener is logged and ignored: it must not change the outcome of a call.
     """
-    if isinstance(event, RetryExhausted):
+    if isinstance(event, CallFailed):
         return
     record = event.decision_record
     assert isinstance(record.decision, RetryAt)  # noqa: S101  # a giveup has no wait

@@ -31,8 +31,10 @@ _SHOWN_BY_COMMANDS = frozenset(
     {
         "retry.attempt",  # the progress display shows the countdown
         "retry.exhausted",
+        "retry.not_retryable",
         "audit.retry_attempt",
         "audit.retry_exhausted",
+        "audit.not_retryable",
         "c11.download.provider_failed",
         "c11.download.budget_exceeded",
         "c11.download.interrupted",

@@ -1,13 +1,13 @@
 """Run an operation once under its key, and return the same result to every caller.
 
 A key is claimed before the operation runs, under a lease that is renewed while it runs. The result
-or a final failure is recorded; after any other failure the key is released. If the store is
-unavailable, the operation does not run.
+is recorded; after a failure the key is released, unless final failures are kept. If the store is
+unavailable, or the result could not be stored, the operation does not run.
 """
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
@@ -25,9 +25,12 @@ from tileferry.application.retries.idempotent_call import (
     WhenBusy,
     check_claim,
     check_content,
+    get_outcome,
+    note_effect,
+    unwrap_last_refusal,
 )
 from tileferry.application.retries.json_codec import JsonCodec
-from tileferry.domain.audit import IdempotencyAction
+from tileferry.domain.audit import IdempotencyAction, IdempotencyOutcome, IdempotencyUsed
 from tileferry.domain.canonical import JsonValue
 from tileferry.domain.errors import (
     IdempotencyConflictError,
@@ -36,7 +39,6 @@ from tileferry.domain.errors import (
     MisuseError,
     RecordedFailureError,
     ResultNotStorableError,
-    RetryError,
 )
 from tileferry.domain.idempotency import (
     Completed,
@@ -87,6 +89,8 @@ class IdempotencyManager:
     lease: timedelta = field(default=timedelta(seconds=60), validator=_validate_duration)
     keep: timedelta | None = field(default=timedelta(days=7), validator=_validate_duration)
     """How long results are kept; ``None``: forever."""
+    keep_failures: bool = False
+    """Whether a final failure is recorded too, so that later callers get it without a call."""
     wait_s_max: float = field(default=90.0, validator=number(0, WAIT_S_MAX))
     """How long a second caller waits for the first; longer than a lease, to survive a crash."""
 
@@ -96,6 +100,7 @@ class IdempotencyManager:
 
     def run_once(self, operation: Callable[[], Any], call: IdempotentCall) -> Any:
         """Return the result of ``operation``, or the result recorded under its key."""
+        self.codec.check_type(call.result_type)
         record = self._claim(call)
         if not isinstance(record.state, InProgress):
             return self._return_stored(record, call)
@@ -114,6 +119,7 @@ class IdempotencyManager:
         self, operation: Callable[[], Awaitable[Any]], call: IdempotentCall
     ) -> Any:
         """Do what ``run_once`` does; the store is called off the event loop."""
+        self.codec.check_type(call.result_type)
         record = await self._claim_async(call)
         if not isinstance(record.state, InProgress):
             return await self._run_off_loop(partial(self._return_stored, record, call))
@@ -139,7 +145,7 @@ class IdempotencyManager:
         record = self.store.find(idempotency_key)
         if record is None or isinstance(record.state, InProgress):
             return None
-        self._emit(idempotency_key, IdempotencyAction.HIT, "check_idempotency")
+        self._emit(idempotency_key, IdempotencyAction.HIT, "check_idempotency", get_outcome(record))
         return StoredResult(self._decode_outcome(record))
 
     async def record_result(
@@ -160,11 +166,11 @@ class IdempotencyManager:
             category=RetryCategory.KV_PUT, operation="record_result", additional_context=metadata
         )
         call = IdempotentCall(key=idempotency_key, context=context, when_busy=WhenBusy.REFUSE)
+        content = self._encode(result, call)  # first: nothing is claimed for what cannot be stored
         record = self._claim(call)
         if isinstance(record.state, InProgress):
-            self._store_result(record, result, call)
+            self._store_content(record, content, call)
             return
-        content = self._encode(result, call)
         if self._decode_outcome(record) != self.codec.decode(content):
             known = record.state.result if isinstance(record.state, Completed) else b""
             raise IdempotencyConflictError(
@@ -192,12 +198,18 @@ class IdempotencyManager:
         """Remove up to ``limit`` expired records, as workers do; return how many."""
         return self.store.forget_expired(limit=limit)
 
-    def _emit(self, key: str, action: IdempotencyAction, operation: str) -> None:
+    def _emit(
+        self,
+        key: str,
+        action: IdempotencyAction,
+        operation: str,
+        outcome: IdempotencyOutcome | None = None,
+    ) -> None:
         category = (
             RetryCategory.KV_DELETE if action is IdempotencyAction.CLEAR else RetryCategory.KV_GET
         )
         context = CallContext(category=category, operation=operation)
-        self.audit.emit(context.build_idempotency_event(key, action, self.clock))
+        self.audit.emit(context.build_idempotency_event(key, action, self.clock, outcome))
 
     # Steps
 
@@ -205,7 +217,7 @@ class IdempotencyManager:
         attempt = self._prepare_claim(call)
         if call.when_busy is WhenBusy.REFUSE:
             return attempt()
-        with _unwrap_last_refusal():
+        with unwrap_last_refusal():
             return call_with_retry(
                 attempt,
                 policy=self._waiting,
@@ -220,7 +232,7 @@ class IdempotencyManager:
         try:
             if call.when_busy is WhenBusy.REFUSE:
                 return await self._run_off_loop(claim)
-            with _unwrap_last_refusal():
+            with unwrap_last_refusal():
                 return await call_with_retry_async(
                     partial(self._run_off_loop, claim),
                     policy=self._waiting,
@@ -237,8 +249,7 @@ class IdempotencyManager:
             raise
 
     def _prepare_claim(self, call: IdempotentCall) -> Callable[[], IdempotencyRecord]:
-        """Validate a call, and return the function that claims its key."""
-        self.codec.check_type(call.result_type)
+        """Return the function that claims the key of a call."""
         fingerprint, owner = compute_payload_fingerprint(call.payload), self.new_id()
 
         def claim() -> IdempotencyRecord:
@@ -251,7 +262,9 @@ class IdempotencyManager:
 
     def _return_stored(self, record: IdempotencyRecord, call: IdempotentCall) -> Any:
         self.audit.emit(
-            call.context.build_idempotency_event(call.key, IdempotencyAction.HIT, self.clock)
+            call.context.build_idempotency_event(
+                call.key, IdempotencyAction.HIT, self.clock, get_outcome(record)
+            )
         )
         if call.observe is not None:
             call.observe(IdempotencyAction.HIT)
@@ -271,19 +284,23 @@ class IdempotencyManager:
 
     def _store_result(self, record: IdempotencyRecord, result: Any, call: IdempotentCall) -> Any:
         """Record a result, and return it as later callers will receive it."""
-        event = call.context.build_idempotency_event(call.key, IdempotencyAction.RECORD, self.clock)
         try:
             content = self._encode(result, call)
-            with _note_effect():
-                self.store.complete(record, content, keep=self.keep, event=event)
+            self._store_content(record, content, call)
         except ResultNotStorableError as error:
-            # The operation took effect: it must not run again because its result was not recorded.
+            # The operation took effect, and must not run again because its result was not
+            # recorded: this failure is kept even if final failures are not.
             self._record_failure(record, error, call)
             raise
-        self.audit.emit(event, written_to=self.store.audit_sink)
-        if call.observe is not None:
-            call.observe(IdempotencyAction.RECORD)
         return self.codec.decode(content)
+
+    def _store_content(
+        self, record: IdempotencyRecord, content: bytes, call: IdempotentCall
+    ) -> None:
+        event = self._build_record_event(call, IdempotencyOutcome.SUCCESS)
+        with note_effect():
+            self.store.complete(record, content, keep=self.keep, event=event)
+        self._announce_record(event, call)
 
     def _encode(self, result: Any, call: IdempotentCall) -> bytes:
         try:
@@ -292,16 +309,16 @@ class IdempotencyManager:
             raise ResultNotStorableError(
                 key=call.key,
                 problem=format_error(error),
-                remedy="the operation was carried out and will not be again; return what the codec "
-                "can encode, and declare it as result_type to be told beforehand",
+                remedy="the operation was carried out and will not be again; return a value of "
+                "the declared result_type that the codec can encode",
             ) from error
         return content
 
     def _settle_failure(
         self, record: IdempotencyRecord, error: Exception, call: IdempotentCall
     ) -> None:
-        """Record a final failure for later callers; after any other failure, release the key."""
-        if call.is_final(error):
+        """Release the key; with ``keep_failures``, record a final failure for later callers."""
+        if self.keep_failures and call.is_final(error):
             self._record_failure(record, error, call)
         else:
             self._release(record)
@@ -309,15 +326,25 @@ class IdempotencyManager:
     def _record_failure(
         self, record: IdempotencyRecord, error: Exception, call: IdempotentCall
     ) -> None:
-        event = call.context.build_idempotency_event(call.key, IdempotencyAction.RECORD, self.clock)
+        event = self._build_record_event(call, IdempotencyOutcome.FAILURE)
         try:
             self.store.fail(record, error, keep=self.keep, event=event)
         except Exception as problem:  # noqa: BLE001  # the caller's own error matters more
             error.add_note(f"its failure was not recorded: {format_error(problem)}")
         else:
-            self.audit.emit(event, written_to=self.store.audit_sink)
-            if call.observe is not None:
-                call.observe(IdempotencyAction.RECORD)
+            self._announce_record(event, call)
+
+    def _build_record_event(
+        self, call: IdempotentCall, outcome: IdempotencyOutcome
+    ) -> IdempotencyUsed:
+        return call.context.build_idempotency_event(
+            call.key, IdempotencyAction.RECORD, self.clock, outcome
+        )
+
+    def _announce_record(self, event: IdempotencyUsed, call: IdempotentCall) -> None:
+        self.audit.emit(event, written_to=self.store.audit_sink)
+        if call.observe is not None:
+            call.observe(IdempotencyAction.RECORD)
 
     def _release(self, record: IdempotencyRecord) -> None:
         with contextlib.suppress(Exception):  # its lease expires anyway
@@ -376,21 +403,3 @@ def _missing_dependency_error(name: str) -> MisuseError:
         problem="is required for asynchronous calls",
         remedy="pass asyncio.sleep and asyncio.to_thread, or use the synchronous calls",
     )
-
-
-@contextmanager
-def _unwrap_last_refusal() -> Iterator[None]:
-    """Raise the last attempt's error: "key in use" is more useful than "retries exhausted"."""
-    try:
-        yield
-    except RetryError as error:
-        raise (error.__cause__ or error) from None
-
-
-@contextmanager
-def _note_effect() -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        error.add_note("the operation was carried out, but its result is not recorded")
-        raise

@@ -1,16 +1,17 @@
 """One call under an idempotency key, and the checks of its claim."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any, cast
 
 from attrs import define, field, frozen
 
 from tileferry.application.audit import CallContext
-from tileferry.domain.audit import IdempotencyAction
+from tileferry.domain.audit import IdempotencyAction, IdempotencyOutcome
 from tileferry.domain.canonical import JsonValue
 from tileferry.domain.errors import InvalidValueError, MisuseError, RetryError
-from tileferry.domain.idempotency import IdempotencyRecord, InProgress
+from tileferry.domain.idempotency import IdempotencyRecord, InProgress, PermanentFailure
 from tileferry.domain.text import quote_value
 
 
@@ -46,6 +47,7 @@ class IdempotentCall:
     payload: JsonValue | bytes = None
     when_busy: WhenBusy = field(default=WhenBusy.WAIT, converter=_parse_when_busy)
     result_type: Any = Any
+    """The type of the result. ``Any`` is for codecs that can encode every value."""
     observe: Callable[[IdempotencyAction], None] | None = None
     """Called with the action taken for the key."""
     is_final: Callable[[Exception], bool] = lambda error: not isinstance(error, RetryError)
@@ -97,3 +99,28 @@ def check_content(content: Any) -> bytes:
     if not isinstance(content, bytes):
         raise TypeError(f"the codec made a {type(content).__name__} of it, no bytes")
     return content
+
+
+def get_outcome(record: IdempotencyRecord) -> IdempotencyOutcome:
+    """Return what the record of a finished call holds."""
+    failed = isinstance(record.state, PermanentFailure)
+    return IdempotencyOutcome.FAILURE if failed else IdempotencyOutcome.SUCCESS
+
+
+@contextmanager
+def unwrap_last_refusal() -> Iterator[None]:
+    """Raise the last attempt's error: "key in use" is more useful than "retries exhausted"."""
+    try:
+        yield
+    except RetryError as error:
+        raise (error.__cause__ or error) from None
+
+
+@contextmanager
+def note_effect() -> Iterator[None]:
+    """Note on an error of the block that the operation itself was carried out."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note("the operation was carried out, but its result is not recorded")
+        raise

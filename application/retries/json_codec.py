@@ -32,7 +32,18 @@ class JsonCodec:
     """
 
     def check_type(self, result_type: Any) -> None:
-        """Raise if JSON cannot represent a type; ``Any`` defers the check to the result."""
+        """Raise if JSON cannot represent a type, or the type is unknown.
+
+        It is checked before the operation runs: a result that cannot be stored would leave an
+        effect without a record. ``Any`` inside a container is taken as JSON.
+        """
+        if result_type is Any:
+            raise MisuseError(
+                what="result_type",
+                problem="is unknown, so the result may not be storable as JSON",
+                remedy="declare what the operation returns, as its return type or as result_type "
+                "(JsonValue for any JSON value), or use a codec that can encode every value",
+            )
         if not _is_encodable(result_type):
             shown = quote_value(getattr(result_type, "__qualname__", result_type))
             raise MisuseError(

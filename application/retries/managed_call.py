@@ -153,7 +153,8 @@ class AuditRetryObserver:
                 failure.attempt,
                 attempt.summary,
                 decision.reason.explanation,
-                extra={"kind": "retry.exhausted", **fields},
+                extra={"kind": f"retry.{'not_retryable' if decision.is_final else 'exhausted'}"}
+                | fields,
             )
 
 

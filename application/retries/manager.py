@@ -2,9 +2,10 @@
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar, cast, get_type_hints
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from attrs import define, evolve, frozen
 
@@ -20,6 +21,8 @@ from tileferry.domain.canonical import JsonValue
 from tileferry.domain.errors import InvalidValueError, MisuseError
 from tileferry.domain.retry import POLICY_MATRIX, Classifier, RetryCategory, RetryPolicy
 from tileferry.domain.text import quote_value
+
+_AWAITABLES = (Awaitable, Coroutine)
 
 
 def check_decorable(function: Any, idempotency_key: Any) -> None:
@@ -42,11 +45,26 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 
 def get_return_type(function: Callable[..., Any]) -> Any:
-    """Return the declared return type; ``Any`` if there is none or it cannot be resolved."""
-    try:
-        return get_type_hints(_unwrap(function)).get("return", Any)
-    except (NameError, TypeError):
-        return Any
+    """Return the declared type of the result, awaited if need be; ``Any`` if it is unknown."""
+    plain = _unwrap(function)
+    if isinstance(plain, type):
+        return plain
+    body = plain if inspect.isroutine(plain) or not callable(plain) else type(plain).__call__
+    declared = Any
+    for read in (get_type_hints, _read_annotations):
+        with suppress(NameError, TypeError):  # unresolvable, or not a function
+            declared = read(body).get("return", Any)
+            break
+    return get_args(declared)[-1] if get_origin(declared) in _AWAITABLES else declared
+
+
+def _read_annotations(function: Any) -> dict[str, Any]:
+    """Return the annotations without resolving names inside them: ``JsonValue`` is recursive."""
+    return inspect.get_annotations(function, eval_str=True)
+
+
+def _resolve_result_type(result_type: Any, function: Callable[..., Any]) -> Any:
+    return get_return_type(function) if result_type is Any else result_type
 
 
 def _unwrap(function: Any) -> Any:
@@ -144,6 +162,7 @@ class RetryManager:
 
         With a key, the result is recorded and returned to every later caller with the same key.
         ``payload`` is the request behind the key; the same key with another payload is refused.
+        ``result_type``, by default the declared return type, is checked before anything runs.
         """
         chosen = self.get_policy(category, policy)
         arguments = (
@@ -155,7 +174,10 @@ class RetryManager:
                 coro, self.clock, self.tokens, self.sleep, self.offload, begin_call, arguments
             )
         result = await ManagedCall(*arguments).run_async(
-            coro, payload=payload, when_busy=when_busy, result_type=result_type
+            coro,
+            payload=payload,
+            when_busy=when_busy,
+            result_type=_resolve_result_type(result_type, coro),
         )
         return cast("Result", result)
 
@@ -185,7 +207,10 @@ class RetryManager:
         if idempotency_key is None and self.telemetry is None:
             return drive(call, self.clock, self.tokens, begin_call, arguments)
         result = ManagedCall(*arguments).run(
-            call, payload=payload, when_busy=when_busy, result_type=result_type
+            call,
+            payload=payload,
+            when_busy=when_busy,
+            result_type=_resolve_result_type(result_type, call),
         )
         return cast("Result", result)
 

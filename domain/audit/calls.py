@@ -12,8 +12,8 @@ from attrs import define, field
 
 from tileferry.domain.audit.events import (
     AuditEvent,
+    CallFailed,
     RetryAttempted,
-    RetryExhausted,
     RetrySucceeded,
 )
 from tileferry.domain.retry import (
@@ -27,7 +27,7 @@ from tileferry.domain.retry import (
 )
 
 OPEN_CALLS_MAX = 10_000
-_Event: TypeAlias = RetryAttempted | RetryExhausted | RetrySucceeded
+_Event: TypeAlias = RetryAttempted | CallFailed | RetrySucceeded
 _Context: TypeAlias = tuple[str, str, str | None, str | None, str | None]
 _Records: TypeAlias = list[DecisionRecord]
 
@@ -42,7 +42,7 @@ def get_policy_name(event: AuditEvent) -> str | None:
     call.
     """
     match event:
-        case RetryAttempted() | RetryExhausted():
+        case RetryAttempted() | CallFailed():
             return event.decision_record.policy_name or _derive_policy_name(event)
         case RetrySucceeded():
             return event.policy_name or _derive_policy_name(event)
@@ -86,8 +86,8 @@ class CallCollector:
             case RetryAttempted():
                 self._add_failure(event)
                 return None
-            case RetryExhausted():
-                return self._close_exhausted(event)
+            case CallFailed():
+                return self._close_failed(event)
             case RetrySucceeded():
                 return self._close_succeeded(event)
             case _:
@@ -103,7 +103,7 @@ class CallCollector:
             self._keep(event, [*before, event.decision_record])
         # Otherwise the call began before the first event; its end is counted as incomplete.
 
-    def _close_exhausted(self, event: RetryExhausted) -> PastCall | None:
+    def _close_failed(self, event: CallFailed) -> PastCall | None:
         record = event.decision_record
         before = self._pop(_get_context(event), record.failure.key)
         if is_first_failure(record.failure):

@@ -28,7 +28,14 @@ class IdempotencyAction(StrEnum):
     CLEAR = "clear"
 
 
-_OPTIONAL = ("additional_context", "policy_name")
+class IdempotencyOutcome(StrEnum):
+    """What is stored under an idempotency key."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+
+
+_OPTIONAL = ("additional_context", "policy_name", "outcome")
 """Fields that are left out of the JSON if empty."""
 _optional_text = validators.optional(unicode)
 
@@ -109,10 +116,8 @@ class RetryAttempted(AuditEvent):
 
 
 @frozen(kw_only=True)
-class RetryExhausted(AuditEvent):
-    """An attempt failed and will not be retried."""
-
-    event_type: ClassVar[str] = "retry_exhausted"
+class CallFailed(AuditEvent):
+    """The common fields of a call's last failure."""
 
     retry_category: str = field(validator=text)
     operation: str = field(validator=unicode)
@@ -123,6 +128,34 @@ class RetryExhausted(AuditEvent):
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.decision_record.decision, GiveUp):
+            raise _build_contradiction_error(self)
+
+    @property
+    def is_retryable(self) -> bool:
+        """Whether the error could have been retried, had the policy allowed it."""
+        decision = self.decision_record.decision
+        return isinstance(decision, GiveUp) and not decision.is_final
+
+
+@frozen(kw_only=True)
+class RetryExhausted(CallFailed):
+    """An attempt failed, and the policy allows no further one.
+
+    Entries of earlier versions also have this type for errors that are not retryable.
+    """
+
+    event_type: ClassVar[str] = "retry_exhausted"
+
+
+@frozen(kw_only=True)
+class NotRetryable(CallFailed):
+    """An attempt failed with an error that is not retryable."""
+
+    event_type: ClassVar[str] = "not_retryable"
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        if self.is_retryable:
             raise _build_contradiction_error(self)
 
 
@@ -136,6 +169,10 @@ class IdempotencyUsed(AuditEvent):
     operation: str = field(validator=unicode)
     idempotency_key: str = field(validator=text)
     action: IdempotencyAction = field(validator=instance(IdempotencyAction))
+    outcome: IdempotencyOutcome | None = field(
+        default=None, validator=validators.optional(instance(IdempotencyOutcome))
+    )
+    """What was returned or stored; ``None`` for a cleared key, and in older entries."""
 
 
 @frozen(kw_only=True)
@@ -213,6 +250,7 @@ EVENT_KINDS: Mapping[str, type[AuditEvent]] = {
     for kind in (
         RetryAttempted,
         RetryExhausted,
+        NotRetryable,
         IdempotencyUsed,
         RetrySucceeded,
         StateChanged,
@@ -269,6 +307,8 @@ def _from_json(name: str, data: Mapping[str, Any]) -> Any:
                 return datetime.fromisoformat(value)
             case "action":
                 return IdempotencyAction(value)
+            case "outcome" if value is not None:
+                return IdempotencyOutcome(value)
             case "decision_record" if value is not None:
                 return DecisionRecord.from_json(value)
             case _:

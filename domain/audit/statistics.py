@@ -9,10 +9,11 @@ from attrs import define, field, frozen, validators
 from tileferry.domain.audit.calls import is_first_failure
 from tileferry.domain.audit.events import (
     AuditEvent,
+    CallFailed,
     IdempotencyAction,
+    IdempotencyOutcome,
     IdempotencyUsed,
     RetryAttempted,
-    RetryExhausted,
     RetrySucceeded,
 )
 from tileferry.domain.validation import aware, number
@@ -43,11 +44,16 @@ class CategoryStatistics:
     given_up: int = 0
     """Calls that failed finally, with or without a retry."""
     given_up_after_retries: int = 0
+    not_retryable: int = 0
+    """Calls of ``given_up`` whose last error was not retryable."""
     waited_s: float = 0.0
     wait_s_max: float = 0.0
     """The longest single wait."""
     idempotency_hits: int = 0
     idempotency_records: int = 0
+    idempotency_failures_returned: int = 0
+    """Hits of ``idempotency_hits`` that returned a stored failure."""
+    idempotency_failures_recorded: int = 0
     retries_by_minute: Counter[int] = field(factory=Counter)
     """The number of retries by minute since the epoch."""
     _ended_attempts: int = field(default=0, init=False)
@@ -90,9 +96,10 @@ class CategoryStatistics:
                 self.waited_s += event.delay_seconds
                 self.wait_s_max = max(self.wait_s_max, event.delay_seconds)
                 self.retries_by_minute[_to_minute(event.timestamp)] += 1
-            case RetryExhausted():
+            case CallFailed():
                 self.attempts += 1
                 self.given_up += 1
+                self.not_retryable += not event.is_retryable
                 retried = not is_first_failure(event.decision_record.failure)
                 self.given_up_after_retries += retried
                 self._ended_attempts += event.total_attempts if retried else 0
@@ -102,10 +109,16 @@ class CategoryStatistics:
                 self._ended_attempts += event.total_attempts
             case IdempotencyUsed(action=IdempotencyAction.HIT):
                 self.idempotency_hits += 1
+                self.idempotency_failures_returned += _is_stored_failure(event)
             case IdempotencyUsed(action=IdempotencyAction.RECORD):
                 self.idempotency_records += 1
+                self.idempotency_failures_recorded += _is_stored_failure(event)
             case _:  # cleared keys, and kinds without a category
                 pass
+
+
+def _is_stored_failure(event: IdempotencyUsed) -> bool:
+    return event.outcome is IdempotencyOutcome.FAILURE
 
 
 @define(kw_only=True)

@@ -10,15 +10,15 @@ from attrs import field, frozen, validators
 from tileferry.domain.audit.events import (
     EVENT_KINDS,
     AuditEvent,
+    CallFailed,
     RetryAttempted,
-    RetryExhausted,
 )
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.validation import aware, unicode
 
 _SUBJECTS = ("idempotency_key", "subject", "tile_id")
 """No kind of event has more than one of these fields."""
-_RETRIES = (RetryAttempted, RetryExhausted)
+_RETRIES = (RetryAttempted, CallFailed)
 _optional_text = validators.optional(unicode)
 
 
@@ -52,7 +52,7 @@ class EntryIndexKeys:
             kind = EVENT_KINDS[data["event_type"]]
             subject = (
                 data["decision_record"]["failure"]["key"]
-                if kind in _RETRIES
+                if issubclass(kind, _RETRIES)
                 else next((data[name] for name in _SUBJECTS if name in data), None)
             )
             return cls(

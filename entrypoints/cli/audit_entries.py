@@ -10,9 +10,10 @@ from rich.text import Text
 from tileferry.application.audit_reader import DecodedEntry
 from tileferry.domain.audit import (
     AuditEvent,
+    CallFailed,
+    IdempotencyOutcome,
     IdempotencyUsed,
     RetryAttempted,
-    RetryExhausted,
     RetrySucceeded,
     StateChanged,
     TileGivenUp,
@@ -72,19 +73,20 @@ def _describe_event(event: AuditEvent) -> _EntryLine:  # noqa: PLR0911  # one re
                 format_duration(event.delay_seconds),
                 _format_call(event, error),
             )
-        case RetryExhausted():
+        case CallFailed():
             attempt = f"{event.total_attempts}/{event.decision_record.policy.max_attempts}"
             error = _format_error(event.final_exception_type, event.final_exception_message)
-            return _EntryLine("gave up", "bold red", attempt, "", _format_call(event, error))
+            what = "gave up" if event.is_retryable else "failed"
+            return _EntryLine(what, "bold red", attempt, "", _format_call(event, error))
         case RetrySucceeded():
             waited = format_duration(event.total_delay_seconds)
             return _EntryLine(
                 "succeeded", "green", str(event.total_attempts), waited, _format_call(event, "")
             )
         case IdempotencyUsed():
-            return _EntryLine(
-                f"key {event.action}", "cyan", "", "", _format_call(event, event.idempotency_key)
-            )
+            failure = " (failure)" if event.outcome is IdempotencyOutcome.FAILURE else ""
+            about = _format_call(event, f"{event.idempotency_key}{failure}")
+            return _EntryLine(f"key {event.action}", "cyan", "", "", about)
         case StateChanged():
             reason = f": {event.reason}" if event.reason else ""
             # The event comes first, because a narrow terminal cuts the end.
@@ -108,7 +110,7 @@ def _get_person(event: StateChanged) -> list[str]:
 
 
 def _format_call(
-    event: RetryAttempted | RetryExhausted | RetrySucceeded | IdempotencyUsed, detail: str
+    event: RetryAttempted | CallFailed | RetrySucceeded | IdempotencyUsed, detail: str
 ) -> str:
     about = f"{shorten_category(event.retry_category)} {event.operation}"
     return f"{about}: {detail}" if detail else about

@@ -232,10 +232,13 @@ def _category_to_json(statistics: AuditStatistics, tally: CategoryStatistics) ->
         "busiest_minute_retries": 0 if busiest is None else busiest[1],
         "succeeded": tally.succeeded,
         "given_up": tally.given_up,
+        "not_retryable": tally.not_retryable,
         "success_rate": tally.success_rate,
         "mean_attempts": tally.mean_attempts,
         "mean_wait_s": tally.mean_wait_s,
         "max_wait_s": tally.wait_s_max,
         "idempotency_hits": tally.idempotency_hits,
         "idempotency_records": tally.idempotency_records,
+        "idempotency_failures_returned": tally.idempotency_failures_returned,
+        "idempotency_failures_recorded": tally.idempotency_failures_recorded,
     }

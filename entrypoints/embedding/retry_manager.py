@@ -19,12 +19,13 @@ def build_retry_manager(
     fail_closed: bool = False,
     lease: timedelta = timedelta(seconds=60),
     keep: timedelta | None = timedelta(days=7),
+    keep_failures: bool = False,
     logger: logging.Logger | None = None,
 ) -> RetryManager:
     """Return a retry manager on real time; ``policies`` override single categories.
 
-    Without a ``store``, operations cannot have idempotency keys. Managers share no state, so a
-    program may have several.
+    Without a ``store``, operations cannot have idempotency keys. With ``keep_failures`` a final
+    failure is recorded under its key too. Managers share no state, so a program may have several.
     """
     clock = SystemClock()
     trail = AuditTrail(
@@ -42,6 +43,7 @@ def build_retry_manager(
             heartbeat=ThreadHeartbeat(),
             lease=lease,
             keep=keep,
+            keep_failures=keep_failures,
         )
     return RetryManager(
         clock=clock,

@@ -18,7 +18,12 @@ from support.contracts import (
 )
 
 from tileferry.domain.archives import ArchiveFormat
-from tileferry.domain.audit import EVENT_KINDS, ChainProblem, IdempotencyAction
+from tileferry.domain.audit import (
+    EVENT_KINDS,
+    ChainProblem,
+    IdempotencyAction,
+    IdempotencyOutcome,
+)
 from tileferry.domain.health import CheckStatus
 from tileferry.domain.partitions import (
     BackfillAction,
@@ -142,6 +147,7 @@ def test_optional_keys_are_the_documented_ones() -> None:
             "policy_name",
             "function_version",
             "budget_wait_s",
+            "outcome",
         },  # of the same; older entries lack them
     }
 
@@ -217,6 +223,8 @@ def test_schema_events_match_domain() -> None:
     assert [one["properties"]["event_type"]["const"] for one in events] == [*EVENT_KINDS]
     action = events[[*EVENT_KINDS].index("idempotency")]["properties"]["action"]
     assert action["enum"] == _values(IdempotencyAction)
+    outcome = events[[*EVENT_KINDS].index("idempotency")]["properties"]["outcome"]
+    assert outcome["enum"] == _values(IdempotencyOutcome)
     retry, give_up = load_schemas()[COMMON_SCHEMA]["$defs"]["decision"]["oneOf"]
     assert retry["properties"]["reason"]["enum"] == _values(RetryReason)
     assert give_up["properties"]["reason"]["enum"] == _values(GiveUpReason)

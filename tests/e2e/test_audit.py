@@ -289,6 +289,6 @@ def test_audit_log_reads_are_retried_and_audited(
     assert ran.code == 0, ran.err
     assert ran.json["checked"] >= 1
     types = [json.loads(entry.body)["event_type"] for entry in log.iter_entries()]
-    assert types == ["retry_exhausted", "retry_attempt", "retry_succeeded"]
+    assert types == ["not_retryable", "retry_attempt", "retry_succeeded"]
     retried = json.loads([*log.iter_entries()][1].body)
     assert retried["retry_category"] == "REPLAY_REPLAY_VALIDATION"

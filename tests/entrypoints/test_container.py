@@ -83,7 +83,7 @@ def test_audit_log_stays_empty_without_postgres_sink(
     container = Container(config=Config(database_url=ts.Secret(database_url), audit=settings))
     try:
         container.retry_manager().execute_with_retry_sync(
-            RetryCategory.KV_PUT, "Put", lambda: 1, idempotency_key="k"
+            RetryCategory.KV_PUT, "Put", lambda: 1, idempotency_key="k", result_type=int
         )
         assert container.idempotency_manager().store.audit_sink is None
         assert container.audit_log().read_head().sequence == 0

@@ -10,6 +10,7 @@ from tileferry.domain.audit import (
     AuditEvent,
     IdempotencyAction,
     IdempotencyUsed,
+    NotRetryable,
     RetryAttempted,
     RetryExhausted,
     RetrySucceeded,
@@ -83,6 +84,7 @@ def create_idempotency_used(
 
 def create_one_event_of_each_type() -> list[AuditEvent]:
     """Return one event of each kind."""
+    final = Failure(key="k7", attempt=1, error=Final())
     return [
         create_retry_attempted(1),
         RetryExhausted(
@@ -118,6 +120,17 @@ def create_one_event_of_each_type() -> list[AuditEvent]:
             flight_id="F1",
             attempts=5,
             last_rejection_reason="blurred",
+        ),
+        NotRetryable(
+            timestamp=event_time(7),
+            retry_category=RetryCategory.API_REQUEST,
+            operation="GET tile",
+            total_attempts=1,
+            final_exception_type="SatelliteProviderError",
+            final_exception_message="404",
+            decision_record=DecisionRecord(
+                policy=_POLICY, failure=final, decision=decide(_POLICY, final)
+            ),
         ),
     ]
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pytest
 from attrs import define, field
@@ -17,6 +17,7 @@ from tileferry.application import AuditTrail, IdempotencyManager, RetryManager
 from tileferry.application.audit import CallContext
 from tileferry.application.retries.idempotent_call import IdempotentCall
 from tileferry.domain.audit import AuditEvent, RetryAttempted
+from tileferry.domain.canonical import JsonValue
 from tileferry.domain.retry import RetryCategory, RetryPolicy
 
 Result = TypeVar("Result")
@@ -36,13 +37,13 @@ class ScriptedOperation:
         self.result = result
         self.calls = 0
 
-    def __call__(self) -> Any:
+    def __call__(self) -> JsonValue:
         self.calls += 1
         if self.errors:
             raise self.errors.pop(0)
-        return self.result
+        return cast("JsonValue", self.result)
 
-    async def run_async(self) -> Any:
+    async def run_async(self) -> JsonValue:
         """Do the same, awaited."""
         return self()
 
@@ -225,7 +226,7 @@ OnceForm = Callable[..., Any]
 
 
 def create_once_call(**options: Any) -> IdempotentCall:
-    return IdempotentCall(key="k", context=ONCE_CONTEXT, **options)
+    return IdempotentCall(key="k", context=ONCE_CONTEXT, **({"result_type": JsonValue} | options))
 
 
 def call_once(manager: IdempotencyManager, script: ScriptedOperation, **options: Any) -> Any:

@@ -16,7 +16,7 @@ from support.proxies import Loss, NatsProxy
 from tileferry.adapters.memory import MemoryAuditSink
 from tileferry.adapters.nats import NatsAddress, NatsConnection
 from tileferry.adapters.nats.session import NatsSession
-from tileferry.domain.audit import RetryAttempted, RetryExhausted
+from tileferry.domain.audit import NotRetryable, RetryAttempted
 from tileferry.domain.errors import InvalidValueError, MessagingError, RetryError
 from tileferry.domain.retry import RetryCategory
 
@@ -76,7 +76,7 @@ def test_credentials_come_from_the_url_and_wrong_ones_are_not_retried(
         error = get_error(open_connection(server.url.replace("//", f"//{bad}"), retries))
     assert "login rejected: Authorization Violation" in error.problem
     assert "check the credentials" in error.remedy
-    assert [type(event) for event in retries.events] == [RetryExhausted]  # and no other attempt
+    assert [type(event) for event in retries.events] == [NotRetryable]  # and no other attempt
 
 
 def test_missing_permissions_are_reported_instead_of_a_timeout(
@@ -105,7 +105,7 @@ def test_account_without_jetstream_is_not_retried(tmp_path: Path, retries: Memor
     with run_nats_server(tmp_path / "server", accounts) as server:
         error = get_error(open_connection(server.url.replace("//", "//a:a@"), retries))
     assert "JetStream is not enabled" in error.problem
-    assert [type(event) for event in retries.events] == [RetryExhausted]
+    assert [type(event) for event in retries.events] == [NotRetryable]
 
 
 def test_silent_server_times_out_within_the_limit(

@@ -30,6 +30,7 @@ from tileferry.domain.errors import (
     InvalidValueError,
     MisuseError,
     RecordedFailureError,
+    ResultNotStorableError,
     RetryError,
 )
 from tileferry.domain.idempotency import InProgress, PermanentFailure
@@ -66,16 +67,34 @@ def test_different_payload_under_same_key_is_rejected(form: OnceForm) -> None:
 
 
 @once_forms
-def test_final_failure_is_recorded_and_raised_to_later_callers(form: OnceForm) -> None:
-    bench, script = RetryBench(), ScriptedOperation()
+def test_spec2_store_keeps_successes_only(form: OnceForm) -> None:
+    bench = RetryBench()
     with pytest.raises(ValueError, match="bad request"):
         form(bench.create_idempotency_manager(), ScriptedOperation(ValueError("bad request")))
+    assert bench.kinds == []
+    for _ in range(2):
+        assert form(bench.create_idempotency_manager(), ScriptedOperation()) == "done"
+    assert bench.clock.slept == []  # the key was released at once
+    assert read_idempotency_events(bench) == [("record", "success"), ("hit", "success")]
+
+
+@once_forms
+def test_final_failure_is_kept_on_request_and_raised_to_later_callers(form: OnceForm) -> None:
+    bench, script = RetryBench(), ScriptedOperation()
+    manager = bench.create_idempotency_manager(keep_failures=True)
+    with pytest.raises(ValueError, match="bad request"):
+        form(manager, ScriptedOperation(ValueError("bad request")))
     with pytest.raises(
         RecordedFailureError, match="ValueError: bad request; to retry, use a new key"
     ):
-        form(bench.create_idempotency_manager(), script)
+        form(manager, script)
     assert script.calls == 0
-    assert bench.kinds == ["idempotency", "idempotency"]
+    assert read_idempotency_events(bench) == [("record", "failure"), ("hit", "failure")]
+
+
+def read_idempotency_events(bench: RetryBench) -> list[tuple[str, str | None]]:
+    events = [event for event in bench.events if isinstance(event, IdempotencyUsed)]
+    return [(event.action, event.outcome) for event in events]
 
 
 @once_forms
@@ -237,13 +256,21 @@ def test_check_record_and_clear_sync() -> None:
     bench.store.claim("k", fingerprint="f", owner="me", lease=ONCE_LEASE)
     assert manager.check_idempotency_sync("k") is None
     bench.store.clear("k")
+    keeping = bench.create_idempotency_manager(keep_failures=True)
     with pytest.raises(ValueError, match="no"):
-        manager.run_once(ScriptedOperation(ValueError("no")), create_once_call())
+        keeping.run_once(ScriptedOperation(ValueError("no")), create_once_call())
     record = bench.store.find("k")
     assert record is not None
     assert isinstance(record.state, PermanentFailure)
     with pytest.raises(RecordedFailureError):
         manager.check_idempotency_sync("k")
+
+
+def test_unstorable_result_claims_no_key() -> None:
+    bench = RetryBench()
+    with pytest.raises(ResultNotStorableError):
+        bench.create_idempotency_manager().record_result_sync("k", {1, 2})
+    assert (bench.store.find("k"), bench.kinds) == (None, [])
 
 
 def test_async_form_requires_offload_and_sleep() -> None:

@@ -81,7 +81,10 @@ def test_unrecorded_result_raises_with_explanatory_note(
     ]
     bench.store.clear("k")
     with pytest.raises(ValueError, match="final") as final:
-        form(bench.create_idempotency_manager(), ScriptedOperation(ValueError("final")))
+        form(
+            bench.create_idempotency_manager(keep_failures=True),
+            ScriptedOperation(ValueError("final")),
+        )
     assert final.value.__notes__ == [
         "its failure was not recorded: database: gone; start the server"
     ]

@@ -52,7 +52,7 @@ def test_number_types_are_preserved() -> None:
     "kind",
     [
         Literal["a", 1], Annotated[int, "x"], Point, list[Point],
-        None, Any, JsonValue, str, int, float, bool, type(None), list, dict, list[int],
+        None, list[Any], JsonValue, str, int, float, bool, type(None), list, dict, list[int],
         tuple[int, ...], tuple[str, int], dict[str, float], dict[str, Any], Mapping[str, list[int]],
         Sequence[str], Optional[str], Union[int, str], int | None,  # noqa: UP007, UP045  # old forms too
         dict[str, dict[str, list[bool]]],

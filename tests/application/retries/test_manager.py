@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import inspect
+from collections.abc import Awaitable, Coroutine
 from typing import Any, get_type_hints
 
 import pytest
@@ -24,8 +25,8 @@ from support.managers import (
 
 from tileferry.application import RetryManager
 from tileferry.domain.audit import (
+    NotRetryable,
     RetryAttempted,
-    RetryExhausted,
 )
 from tileferry.domain.errors import InvalidValueError, MisuseError, RetryError
 from tileferry.domain.retry import (
@@ -128,8 +129,17 @@ def test_spec2_final_error_is_raised_unchanged_and_audited(form: Form) -> None:
     assert failure.value is error
     assert script.calls == 1
     (event,) = bench.events
-    assert isinstance(event, RetryExhausted)
+    assert isinstance(event, NotRetryable)
     assert event.decision_record.decision.reason is GiveUpReason.FINAL
+
+
+@every_form
+def test_spec2_final_error_after_retries_is_not_exhaustion(form: Form) -> None:
+    bench = RetryBench()
+    policy = evolve(PLAIN_POLICY, non_retryable_exceptions=(ValueError,))
+    with pytest.raises(ValueError, match="no"):
+        form(bench.create_manager(), ScriptedOperation(OSError(), ValueError("no")), policy=policy)
+    assert bench.kinds == ["retry_attempt", "not_retryable"]
 
 
 @every_form
@@ -328,8 +338,43 @@ def test_generators_cannot_be_decorated() -> None:
         manager.retries(PUBLISH, idempotency_key=5)(lambda: 1)  # type: ignore[arg-type]  # the point
     assert manager.retries(PUBLISH)(functools.partial(max, 1))(2) == 2
 
-    def unknown() -> "Nowhere":  # type: ignore[name-defined]  # noqa: F821  # the point
-        return 1
 
-    keyed = manager.retries(PUBLISH, idempotency_key=lambda: "k")(unknown)
-    assert keyed() == 1
+def test_spec2_unknown_result_type_is_refused_before_the_effect() -> None:
+    """A result that cannot be stored would leave an effect without a record."""
+    bench, effects = RetryBench(), list[int]()
+    manager = bench.create_manager()
+
+    def unresolved() -> "Nowhere":  # type: ignore[name-defined]  # noqa: F821  # the point
+        effects.append(1)
+
+    def undeclared():  # type: ignore[no-untyped-def]  # the point
+        effects.append(1)
+        return object()
+
+    async def undeclared_async():  # type: ignore[no-untyped-def]  # the point
+        return undeclared()  # type: ignore[no-untyped-call]  # the point
+
+    for function in (unresolved, undeclared, lambda: [object()], functools.partial(undeclared)):
+        with pytest.raises(MisuseError, match="result_type: is unknown, so the result may not be"):
+            manager.execute_with_retry_sync(PUBLISH, "x", function, idempotency_key="k")
+        with pytest.raises(MisuseError, match="declare what the operation returns"):
+            manager.retries(PUBLISH, idempotency_key=lambda: "k")(function)
+    with pytest.raises(MisuseError, match="result_type: is unknown"):
+        asyncio.run(manager.execute_with_retry(PUBLISH, "x", undeclared_async, idempotency_key="k"))
+    assert (effects, bench.store.find("k"), bench.kinds) == ([], None, [])
+
+
+def test_spec2_result_type_is_read_from_the_return_annotation() -> None:
+    manager = RetryBench().create_manager()
+
+    def fetch() -> Awaitable[dict[str, int]]:
+        return ScriptedOperation(result={"tiles": 1}).run_async()  # type: ignore[return-value]
+
+    def unstorable() -> Coroutine[Any, Any, bytes]:
+        raise AssertionError
+
+    call = manager.execute_with_retry(PUBLISH, "x", fetch, idempotency_key="k")
+    assert asyncio.run(call) == {"tiles": 1}
+    with pytest.raises(MisuseError, match=r"result_type: 'bytes' cannot be stored as JSON"):
+        asyncio.run(manager.execute_with_retry(PUBLISH, "x", unstorable, idempotency_key="k2"))
+    assert manager.execute_with_retry_sync(PUBLISH, "x", int, idempotency_key="k3") == 0

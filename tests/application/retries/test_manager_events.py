@@ -30,6 +30,7 @@ from tileferry.adapters.memory import MemoryAuditSink
 from tileferry.application import AuditTrail
 from tileferry.application.ports.progress import ProgressEvent, RetryScheduled
 from tileferry.domain.audit import (
+    CallFailed,
     IdempotencyAction,
     IdempotencyUsed,
     RetryAttempted,
@@ -125,6 +126,7 @@ def test_spec2_recorded_result_is_returned_on_second_call(form: Form, result: An
         "operation": OPERATION,
         "idempotency_key": "k",
         "action": "hit",
+        "outcome": "success",
         **WHO,
     }
 
@@ -301,7 +303,7 @@ def test_invariant_20_every_decision_replays_from_its_event(
     for event in bench.events:
         again = event_from_json(event.as_json())
         assert again.canonical_bytes() == event.canonical_bytes()
-        if isinstance(again, RetryAttempted | RetryExhausted):
+        if isinstance(again, RetryAttempted | CallFailed):
             decisions += 1
             assert replay_decision(again.decision_record) is None
     assert decisions == min(script.calls, len(errors))
@@ -313,7 +315,10 @@ def test_invariant_20_every_decision_replays_from_its_event(
 @sync_and_async
 def test_telemetry_observes_whole_call(form: Form) -> None:
     recorder, bench = TelemetryRecorder(), RetryBench()
-    manager = bench.create_manager(telemetry=recorder)
+    manager = bench.create_manager(
+        telemetry=recorder,
+        idempotency_manager=bench.create_idempotency_manager(keep_failures=True),
+    )
     begun = ("RETRY_NATS_PUBLISH", OPERATION, "c")
     form(manager, ScriptedOperation(OSError()), correlation_id="c")
     assert recorder.told == [begun, "OSError", 2]

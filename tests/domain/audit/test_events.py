@@ -17,7 +17,9 @@ from tileferry.domain.audit import (
     AuditEvent,
     ChainEntry,
     IdempotencyAction,
+    IdempotencyOutcome,
     IdempotencyUsed,
+    NotRetryable,
     RetryAttempted,
     RetryExhausted,
     RetrySucceeded,
@@ -32,6 +34,7 @@ from tileferry.domain.retry import (
     POLICY_MATRIX,
     DecisionRecord,
     Failure,
+    Final,
     Retryable,
     RetryAt,
     RetryCategory,
@@ -60,6 +63,13 @@ def record(policy: RetryPolicy, attempt: int) -> DecisionRecord:
 PUBLISH = record(POLICY_MATRIX[RetryCategory.NATS_PUBLISH], 2)
 GET = record(POLICY_MATRIX[RetryCategory.KV_GET], 3)
 
+_FINAL_FAILURE = Failure(key="k", attempt=1, error=Final())
+FINAL = DecisionRecord(
+    policy=POLICY_MATRIX[RetryCategory.API_REQUEST],
+    failure=_FINAL_FAILURE,
+    decision=decide(POLICY_MATRIX[RetryCategory.API_REQUEST], _FINAL_FAILURE),
+)
+
 assert isinstance(PUBLISH.decision, RetryAt)
 DELAY_S = PUBLISH.decision.delay_s
 
@@ -81,6 +91,15 @@ EXHAUSTED = RetryExhausted(
     final_exception_type="TimeoutError",
     final_exception_message="KV operation timeout",
     decision_record=GET,
+    **CONTEXT,
+)
+NOT_RETRYABLE = NotRetryable(
+    retry_category=RetryCategory.API_REQUEST,
+    operation="GET tile",
+    total_attempts=1,
+    final_exception_type="SatelliteProviderError",
+    final_exception_message="404",
+    decision_record=FINAL,
     **CONTEXT,
 )
 IDEMPOTENCY = IdempotencyUsed(
@@ -108,7 +127,15 @@ CHANGED = StateChanged(
 GIVEN_UP = TileGivenUp(
     tile_id="sat/15/1/2", flight_id="F7", attempts=5, last_rejection_reason="truncated", **CONTEXT
 )
-ALL: list[AuditEvent] = [ATTEMPT, EXHAUSTED, IDEMPOTENCY, SUCCEEDED, CHANGED, GIVEN_UP]
+ALL: list[AuditEvent] = [
+    ATTEMPT,
+    EXHAUSTED,
+    NOT_RETRYABLE,
+    IDEMPOTENCY,
+    SUCCEEDED,
+    CHANGED,
+    GIVEN_UP,
+]
 
 
 def test_spec2_retry_attempt_event() -> None:
@@ -124,6 +151,32 @@ def test_spec2_retry_attempt_event() -> None:
         "decision_record": PUBLISH.as_json(),
         **CONTEXT_JSON,
     }
+
+
+def test_spec2_first_failure_that_is_not_retryable_is_not_exhausted() -> None:
+    body = NOT_RETRYABLE.as_json()
+    assert body["event_type"] == "not_retryable"
+    assert body.keys() == EXHAUSTED.as_json().keys()
+    assert (NOT_RETRYABLE.is_retryable, EXHAUSTED.is_retryable) == (False, True)
+    with pytest.raises(InvalidValueError, match=r"NotRetryable\.decision_record"):
+        evolve(NOT_RETRYABLE, decision_record=GET)
+
+
+def test_old_entry_of_a_final_error_is_still_read_and_replayed() -> None:
+    """Earlier versions wrote ``retry_exhausted`` for errors that are not retryable, too."""
+    old = json.loads(NOT_RETRYABLE.canonical_bytes()) | {"event_type": "retry_exhausted"}
+    event = event_from_json(old)
+    assert isinstance(event, RetryExhausted)
+    assert not event.is_retryable
+    assert replay_decision(event.decision_record) is None
+
+
+def test_spec2_idempotency_event_tells_a_stored_failure_from_a_stored_success() -> None:
+    assert "outcome" not in IDEMPOTENCY.as_json()  # as earlier versions wrote it
+    for outcome in IdempotencyOutcome:
+        event = evolve(IDEMPOTENCY, outcome=outcome)
+        assert event.as_json()["outcome"] == outcome.value
+        assert event_from_json(json.loads(event.canonical_bytes())) == event
 
 
 def test_spec2_example_delay_of_1_05_s_is_within_jitter() -> None:

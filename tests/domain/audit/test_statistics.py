@@ -17,6 +17,7 @@ from tileferry.domain.audit import (
     AuditEvent,
     AuditStatistics,
     IdempotencyAction,
+    IdempotencyOutcome,
     find_alerts,
 )
 from tileferry.domain.errors import InvalidValueError
@@ -156,6 +157,12 @@ def test_idempotency_hits_and_records_are_counted() -> None:
     statistics.add(evolve(recorded, action=IdempotencyAction.CLEAR))
     tally = statistics.by_category["RETRY_KV_PUT"]
     assert (tally.idempotency_hits, tally.idempotency_records, tally.attempts) == (1, 1, 0)
+    statistics.add(evolve(recorded, outcome=IdempotencyOutcome.FAILURE))
+    failed_hit = evolve(recorded, action=IdempotencyAction.HIT, outcome=IdempotencyOutcome.FAILURE)
+    for event in (failed_hit, failed_hit, evolve(failed_hit, outcome=IdempotencyOutcome.SUCCESS)):
+        statistics.add(event)
+    assert (tally.idempotency_hits, tally.idempotency_failures_returned) == (4, 2)
+    assert (tally.idempotency_records, tally.idempotency_failures_recorded) == (2, 1)
 
 
 def test_events_without_category_count_as_events_only() -> None:
@@ -167,7 +174,11 @@ def test_events_without_category_count_as_events_only() -> None:
     assert set(statistics.by_category) == {"RETRY_API_REQUEST", "RETRY_KV_PUT"}
     state_change = next(event for event in events if event.event_type == "state_change")
     statistics.by_category[API].add(state_change)
-    assert statistics.by_category[API].attempts == 3
+    assert statistics.by_category[API].attempts == 4
+    assert (statistics.by_category[API].given_up, statistics.by_category[API].not_retryable) == (
+        2,
+        1,
+    )
 
 
 def test_series_has_equal_buckets_and_counts_all_events() -> None:
