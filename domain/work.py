@@ -172,7 +172,7 @@ def judge_upload(run_id: RunId, report: UploadBatchReport) -> Verdict:
             problem=f"{report.tiles_rejected} tiles were rejected and can be retried",
         )
     remarks = {
-        "are given up": report.tiles_given_up,
+        "are given up": max(report.tiles_given_up, report.undelivered_giveups),
         "are pending but cannot be read from the cache; ingest them again": report.tiles_unreadable,
     }
     return _build_verdict(

@@ -212,6 +212,7 @@ class Container(containers.DeclarativeContainer):
         retrying=retrying_tile_uploader.provider,
         logger=logger,
         progress=listener,
+        tiles=metadata_store,
     )
     capture_ingest = providers.Factory(
         CaptureIngest,

@@ -51,6 +51,7 @@ from tileferry.application import (
 from tileferry.application.control.policies import WorkPolicies
 from tileferry.application.control.worker import WorkerSettings
 from tileferry.application.ports import AuditSink, TileUploader
+from tileferry.application.ports.inventory import TileInventory
 from tileferry.application.ports.progress import ProgressListener
 from tileferry.application.ports.uploads import FlightRecords
 from tileferry.domain.partitions import TerminalityPolicy
@@ -58,6 +59,7 @@ from tileferry.domain.partitions.validator import ValidationRules
 from tileferry.domain.retry import RetryCategory, RetryPolicy, limit_to_run
 from tileferry.domain.tiles import (
     ResolutionGate,
+    VotingStatus,
     compute_default_budget_bytes,
     compute_default_reserve_bytes,
 )
@@ -172,6 +174,7 @@ def assemble_tile_uploader(
     logger: logging.Logger,
     flight_records: FlightRecords | None = None,
     progress: ProgressListener,
+    tiles: TileInventory,
 ) -> TileUploader:
     """Return an uploader that retries rejected tiles, unless that is disabled.
 
@@ -186,7 +189,13 @@ def assemble_tile_uploader(
             extra={"kind": "c11.upload.retry_disabled"},
         )
         return bare
-    return retrying(inner=bare, on_counted=bare.close_counted)
+    return retrying(
+        inner=bare,
+        on_counted=bare.close_counted,
+        count_giveups=lambda flight: tiles.count_captured(flight).get(
+            VotingStatus.UPLOAD_GIVEUP, 0
+        ),
+    )
 
 
 def build_response_limits(config: Config) -> ResponseLimits:

@@ -19,7 +19,13 @@ from rich.console import Console
 from tileferry.adapters.filesystem import FlightRecordFile, OperatorConfirmation
 from tileferry.adapters.http import HttpTileDownloader
 from tileferry.adapters.http.provider import ProviderProbe, probe_provider
-from tileferry.adapters.postgres import SchemaStatus, get_schema_status, upgrade
+from tileferry.adapters.postgres import (
+    PsqlCommand,
+    SchemaStatus,
+    build_psql_command,
+    get_schema_status,
+    upgrade,
+)
 from tileferry.adapters.system import InterruptibleClock, SystemClock
 from tileferry.application import CaptureIngest, RetryManager
 from tileferry.application.archive.archive_export import ArchiveExport
@@ -144,6 +150,10 @@ class Installation:
     def get_database_time(self) -> datetime:
         """Return the time by the database's clock."""
         return self._opened.database().now()
+
+    def build_psql_command(self, *, stop_on_error: bool = False) -> PsqlCommand:
+        """Return how to open psql on the configured database, while this is open."""
+        return build_psql_command(self._opened.database(), stop_on_error=stop_on_error)
 
     # transfers
 

@@ -47,15 +47,23 @@ class OutgoingBody:
 
 
 def send_within(
-    sending_s: float, answer_s: float, call: Callable[[OutgoingBody], Result]
+    sending_s: float,
+    answer_s: float,
+    call: Callable[[OutgoingBody], Result],
+    *,
+    on_sent: Callable[[], None] = lambda: None,
 ) -> Result:
-    """Like ``call_within``, with one deadline for sending the body and another for the response."""
+    """Like ``call_within``, with one deadline for sending the body and another for the response.
+
+    ``on_sent`` is called in this thread when the body has been sent.
+    """
     news: SimpleQueue[CallOutcome[Result] | None] = SimpleQueue()  # None: the body has been sent
     outgoing = OutgoingBody(lambda: news.put(None))
     _start_thread(lambda: call(outgoing), news.put)
     try:
         ended = _wait_for(news, sending_s, httpx.WriteTimeout, "the request had not been sent")
         while ended is None:
+            on_sent()
             ended = _wait_for(news, answer_s, httpx.ReadTimeout, "there was no response")
     finally:
         outgoing.is_left = True

@@ -23,7 +23,7 @@ from tileferry.application import FlightUpload, RetryManager, UploadSettings
 from tileferry.application.download.provider_calls import to_schema_error
 from tileferry.application.ports.cache import CacheLock
 from tileferry.application.ports.clock import Background, Clock
-from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
+from tileferry.application.ports.progress import NULL_LISTENER, BatchSent, ProgressListener
 from tileferry.application.ports.tiles import TileMetadataStore, TileStore
 from tileferry.application.ports.uploads import (
     EnvelopeStore,
@@ -126,6 +126,8 @@ class HttpUploadProvider:
     limits: ResponseLimits = field(factory=ResponseLimits)
     sending: SendingLimits = field(factory=SendingLimits)
     path: str = TILES_PATH
+    progress: ProgressListener = NULL_LISTENER
+    """Receives ``BatchSent`` when a batch is sent and its answer is awaited."""
 
     def iter_body(self, batch: Batch, contents: Iterable[bytes]) -> Iterator[bytes]:
         """Yield the request body of a batch."""
@@ -142,6 +144,7 @@ class HttpUploadProvider:
                 self.limits.deadline_s
                 + _LEEWAY_S,  # a slow response is reported as slow before this deadline
                 lambda outgoing: self._post(envelope, contents, outgoing),
+                on_sent=lambda: self.progress(_describe_sent(envelope.batch)),
             ),
             lambda: url,
             secret=get_api_key(self.client),
@@ -200,6 +203,10 @@ class HttpUploadProvider:
             response.close()
 
 
+def _describe_sent(batch: Batch) -> BatchSent:
+    return BatchSent(tiles=len(batch.tiles), size_bytes=sum(tile.size for tile in batch.tiles))
+
+
 @define(kw_only=True)
 class HttpTileUploader:
     """Uploads flights to the provider that ``http_client`` is configured for, one pass per call.
@@ -228,7 +235,10 @@ class HttpTileUploader:
     def _assemble(self) -> FlightUpload:
         return FlightUpload(
             provider=HttpUploadProvider(
-                client=self.http_client, clock=self.clock, limits=self.limits
+                client=self.http_client,
+                clock=self.clock,
+                limits=self.limits,
+                progress=self.progress,
             ),
             tile_store=self.tile_store,
             tile_metadata_store=self.tile_metadata_store,

@@ -7,6 +7,7 @@ from tileferry.adapters.postgres.embedded import start_embedded
 from tileferry.adapters.postgres.envelopes import PostgresEnvelopeStore
 from tileferry.adapters.postgres.idempotency import PostgresIdempotencyStore
 from tileferry.adapters.postgres.migrate import SchemaStatus, downgrade, get_schema_status, upgrade
+from tileferry.adapters.postgres.psql import PsqlCommand, build_psql_command
 from tileferry.adapters.postgres.run_queue import PostgresRunQueue
 from tileferry.adapters.postgres.tile_index import PostgresBlobIndex
 from tileferry.adapters.postgres.tile_metadata import PostgresTileMetadataStore, build_reopen_sql
@@ -25,7 +26,9 @@ __all__ = [
     "PostgresTileMetadataStore",
     "PostgresWorkReader",
     "PostgresWorkStore",
+    "PsqlCommand",
     "SchemaStatus",
+    "build_psql_command",
     "build_reopen_sql",
     "downgrade",
     "get_schema_status",

@@ -63,6 +63,14 @@ class UploadStarted:
 
 
 @frozen(kw_only=True)
+class BatchSent:
+    """A batch of an upload is sent; its answer has not come yet. A retry sends it again."""
+
+    tiles: int
+    size_bytes: int
+
+
+@frozen(kw_only=True)
 class BatchAnswered:
     """The provider answered a batch of an upload, and the answers are recorded."""
 
@@ -141,6 +149,7 @@ ProgressEvent = (
     | TilesStored
     | DownloadFinished
     | UploadStarted
+    | BatchSent
     | BatchAnswered
     | UploadFinished
     | RetryScheduled

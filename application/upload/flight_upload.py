@@ -14,7 +14,6 @@ from typing import TypeVar
 
 from attrs import define, evolve, field, frozen, validators
 
-from tileferry.application.cache.tile_lookup import is_readable
 from tileferry.application.download.provider_calls import unwrap_retry_error
 from tileferry.application.ports.cache import CacheLock
 from tileferry.application.ports.clock import Background, Clock, Task
@@ -43,6 +42,7 @@ from tileferry.domain.tiles import (
     UploadBatchReport,
     UploadRequest,
     VotingStatus,
+    build_damaged_attempt,
     build_signing_input,
     classify_provider_error,
 )
@@ -90,7 +90,7 @@ def _begin_next(items: Iterator[Item], background: Background) -> tuple[list[Ite
 
 KEPT_BYTES_MAX = 16 * 1024 * 1024
 """Batches up to this size stay in memory from signing until the answer."""
-UNREADABLE = "not sent: its bytes in the cache are damaged; ingest it again"
+NOT_SENT = "not sent, the cache cannot read it"
 NOT_COUNTED = "rejected before a crash, which took the reason with it"
 
 
@@ -170,20 +170,51 @@ class FlightUpload:
     ) -> Iterator[tuple[SignedEnvelope, Sequence[bytes] | None]]:
         """Yield the pending tiles as signed, stored batches, without those just rejected.
 
-        An unreadable tile must not block the others; it stays pending, and no attempt is counted.
+        An unreadable tile must not block the others. It stays pending, and a damaged one costs an
+        attempt.
         """
         for tiles in self._split_batches(flight_id):
             fresh = [tile for tile in tiles if tile.tile_id not in refused]
             try:
                 signed = self._sign(flight_id, fresh, session) if fresh else None
             except (TileNotFoundError, DamagedTileError):
-                sound = [tile for tile in fresh if is_readable(self.tile_store, tile)]
+                faults = [(tile, self._find_fault(tile)) for tile in fresh]
                 unreadable += [
-                    _build_unreadable(tile.tile_id) for tile in fresh if tile not in sound
+                    self._build_unreadable(tile, fault) for tile, fault in faults if fault
                 ]
+                sound = [tile for tile, fault in faults if fault is None]
                 signed = self._sign(flight_id, sound, session) if sound else None
             if signed is not None:
                 yield signed
+
+    def _find_fault(self, tile: TileMetadata) -> TileNotFoundError | DamagedTileError | None:
+        """Return why the cache cannot read a tile; ``None`` if it can."""
+        try:
+            self.tile_store.read_tile(tile.tile_id, blob=tile.blob)
+        except (TileNotFoundError, DamagedTileError) as fault:
+            return fault
+        return None
+
+    def _build_unreadable(
+        self, tile: TileMetadata, fault: TileNotFoundError | DamagedTileError
+    ) -> PerTileStatus:
+        """Return the status of a tile that was not sent; a damaged one has an attempt to count.
+
+        A tile without a row has no count. If the store has lost all its bytes, the disk may be
+        absent, and no tile is charged for that.
+        """
+        damage = fault if isinstance(fault, DamagedTileError) else None
+        limit = self.settings.attempts_max
+        attempt = None
+        if damage is not None and not damage.is_store_lost and limit is not None:
+            attempt = build_damaged_attempt(tile.upload_attempts, limit)
+        problem = "it is no longer in the cache" if damage is None else damage.problem
+        return PerTileStatus(
+            tile_id=tile.tile_id,
+            status=TileUploadStatus.UNREADABLE,
+            reason=f"{NOT_SENT}: {problem}",
+            attempt=attempt,
+        )
 
     def _split_batches(self, flight_id: str) -> Iterator[list[TileMetadata]]:
         """Split the pending tiles into batches within the limits; each tile appears once."""
@@ -322,10 +353,6 @@ def _build_rejected(tile_id: TileId, reason: str, attempt: str) -> PerTileStatus
     return PerTileStatus(
         tile_id=tile_id, status=TileUploadStatus.REJECTED, reason=reason, attempt=attempt
     )
-
-
-def _build_unreadable(tile_id: TileId) -> PerTileStatus:
-    return PerTileStatus(tile_id=tile_id, status=TileUploadStatus.UNREADABLE, reason=UNREADABLE)
 
 
 def _hash_pieces(pieces: Iterable[bytes]) -> str:

@@ -1,4 +1,4 @@
-"""Retry rejected uploads, within one call and within each tile's budget."""
+"""Retry failed uploads of tiles, within one call and within each tile's budget."""
 
 from collections.abc import Callable, Iterator
 from logging import Logger
@@ -76,7 +76,9 @@ class IdempotentRetryTileUploader:
     progress: ProgressListener = NULL_LISTENER
     """Receives ``RetryScheduled`` before each wait."""
     on_counted: Callable[[], None] | None = None
-    """Called when all rejections of a pass are counted durably."""
+    """Called when all failures of a pass are counted durably."""
+    count_giveups: Callable[[str], int] | None = None
+    """Counts a flight's tiles in giveup; without it, reports omit those of earlier calls."""
 
     def upload_pending_tiles(self, request: UploadRequest) -> UploadBatchReport:
         """Send the pending tiles, and repeat while rejected tiles may still be retried.
@@ -84,6 +86,12 @@ class IdempotentRetryTileUploader:
         Errors of the inner uploader pass through: they are not a partial success.
         """
         self._log_start(request)
+        report = self._upload(request)
+        if self.count_giveups is None:
+            return report
+        return report.with_giveups(self.count_giveups(request.flight_id))
+
+    def _upload(self, request: UploadRequest) -> UploadBatchReport:
         passes = UploadPasses()
         retries_used, waited_s = 0, 0.0
         while True:
@@ -95,13 +103,13 @@ class IdempotentRetryTileUploader:
                     self._audit_success(request, attempts=retries_used + 1, waited_s=waited_s)
                 passes.add(report)
                 return passes.build_report()
-            given_up = self._count_rejections(report)
+            given_up = self._count_failures(report)
             if self.on_counted is not None:
                 self.on_counted()
             passes.add(evolve(report, tiles_given_up=report.tiles_given_up + given_up))
             if not self._has_more_to_send(request, report):
                 return passes.build_report()  # only giveups and unreadable tiles remain
-            remaining = report.tiles_rejected - given_up
+            remaining = report.tiles_rejected + report.tiles_unreadable - given_up
             decision = self._decide_on_retry(request, retries_used, report.tiles_rejected)
             if isinstance(decision, GiveUp):
                 hint_s = compute_next_retry_hint(self.clock.now(), self.config.backoff_cap_s)
@@ -118,11 +126,11 @@ class IdempotentRetryTileUploader:
         """Refuse unless the aircraft is on the ground."""
         self.inner.confirm_flight_state()
 
-    def _count_rejections(self, report: UploadBatchReport) -> int:
-        """Count an attempt for each rejected tile; return how many tiles are given up by that."""
+    def _count_failures(self, report: UploadBatchReport) -> int:
+        """Count an attempt for each rejected or damaged tile; return how many are given up."""
         given_up = 0
         for entry in report.per_tile_status:
-            if entry.status is not TileUploadStatus.REJECTED:
+            if not entry.is_charged:
                 continue
             known = () if entry.attempt is None else (entry.attempt,)
             attempts = self.tile_metadata_store.increment_upload_attempts(entry.tile_id, *known)
@@ -147,6 +155,7 @@ class IdempotentRetryTileUploader:
             _build_context(f"Upload tile {entry.tile_id}", flight_id),
             key=str(entry.tile_id),
             attempt=attempts,
+            error_type="Rejected" if entry.status is TileUploadStatus.REJECTED else "Damaged",
             problem=entry.reason or "no reason given",
         )
         if self.audit is not None:
@@ -196,12 +205,19 @@ class IdempotentRetryTileUploader:
             )
 
     def _decide(
-        self, policy: RetryPolicy, context: CallContext, *, key: str, attempt: int, problem: str
+        self,
+        policy: RetryPolicy,
+        context: CallContext,
+        *,
+        key: str,
+        attempt: int,
+        problem: str,
+        error_type: str = "Rejected",
     ) -> RetryAt | GiveUp:
         failure = Failure(key=key, attempt=attempt, error=Retryable())
         decision = decide(policy, failure)
         failed = FailedAttempt(
-            failure=failure, decision=decision, error_type="Rejected", error_message=problem
+            failure=failure, decision=decision, error_type=error_type, error_message=problem
         )
         event = context.build_attempt_event(failed, policy, self.clock)
         if self.audit is not None:

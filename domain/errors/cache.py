@@ -62,6 +62,8 @@ class DamagedTileError(TileManagerError):
     remedy = Remedy.VERIFY_CACHE
     tile: str
     problem: str
+    is_store_lost: bool = False
+    """Whether no tile's bytes are there: the disk may be absent, and the tile itself sound."""
 
     @property
     def summary(self) -> str:

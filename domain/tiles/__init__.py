@@ -95,6 +95,7 @@ from tileferry.domain.tiles.upload import (
     UploadOutcome,
     UploadPasses,
     UploadRequest,
+    build_damaged_attempt,
     compute_next_retry_hint,
 )
 from tileferry.domain.tiles.voting import (
@@ -170,6 +171,7 @@ __all__ = [
     "VotingStatus",
     "area_to_json",
     "build_capture_source",
+    "build_damaged_attempt",
     "build_signing_input",
     "check_captured_at",
     "classify_fault",

@@ -58,7 +58,18 @@ class PerTileStatus:
     )
     """The provider's reason or the cache's fault, sanitized for terminals, logs and the audit."""
     attempt: str | None = field(default=None, validator=validators.optional(instance(str)))
-    """The id of the rejected attempt. It is counted once, even if reported again after a crash."""
+    """The id of a failed attempt. It is counted once, even if reported again after a crash."""
+
+    @property
+    def is_charged(self) -> bool:
+        """Whether the tile failed in a way that costs one of its attempts.
+
+        A rejection always does. An unreadable tile is charged if its own bytes are damaged, which
+        its attempt's id says; the cache may be unavailable as a whole otherwise.
+        """
+        if self.status is TileUploadStatus.UNREADABLE:
+            return self.attempt is not None
+        return self.status is TileUploadStatus.REJECTED
 
 
 @frozen(kw_only=True)
@@ -73,6 +84,8 @@ class UploadBatchReport:
     tiles_given_up: int = field(default=0, validator=integer(0))
     retry_count: int = field(default=0, validator=integer(0))
     next_retry_at_s: float | None = field(default=None, validator=validators.optional(number(0)))
+    undelivered_giveups: int = field(default=0, validator=integer(0))
+    """The flight's tiles in giveup, from this call and from earlier ones."""
 
     def __attrs_post_init__(self) -> None:
         if len({entry.tile_id for entry in self.per_tile_status}) < len(self.per_tile_status):
@@ -81,7 +94,8 @@ class UploadBatchReport:
                 value=len(self.per_tile_status),
                 problem="contains a tile twice",
             )
-        left = len(self.per_tile_status) - self.tiles_acknowledged + self.tiles_given_up
+        left = len(self.per_tile_status) - self.tiles_acknowledged
+        left += max(self.tiles_given_up, self.undelivered_giveups)
         if self.outcome is UploadOutcome.SUCCESS and left:
             raise InvalidValueError(
                 field="UploadBatchReport.outcome",
@@ -99,10 +113,17 @@ class UploadBatchReport:
 
     @property
     def tiles_unreadable(self) -> int:
-        """The number of tiles that the cache could not read. They were not sent and are still
-        pending.
-        """
+        """The number of tiles that the cache could not read and that were therefore not sent."""
         return self._count(TileUploadStatus.UNREADABLE)
+
+    def with_giveups(self, count: int) -> "UploadBatchReport":
+        """Return the report of a flight with ``count`` tiles in giveup.
+
+        Their upload is not a success, even if this call delivered every pending tile.
+        """
+        is_partial = count and self.outcome is UploadOutcome.SUCCESS
+        outcome = UploadOutcome.PARTIAL if is_partial else self.outcome
+        return evolve(self, undelivered_giveups=count, outcome=outcome)
 
     def _count(self, status: TileUploadStatus) -> int:
         return sum(entry.status is status for entry in self.per_tile_status)
@@ -121,6 +142,15 @@ class UploadBatchReport:
         left = any(not entry.status.acknowledged for entry in entries)
         outcome = UploadOutcome.PARTIAL if left else UploadOutcome.SUCCESS
         return cls(flight_id=flight_id, outcome=outcome, per_tile_status=entries)
+
+
+def build_damaged_attempt(attempts: int, attempts_max: int) -> str:
+    """Return the id of the attempt to send a damaged tile after ``attempts`` earlier ones.
+
+    If a crash hits between counting the last attempt and giving the tile up, the next call builds
+    the same id again, so that the count stays within its bound.
+    """
+    return f"damaged/{min(attempts, attempts_max - 1)}"
 
 
 def compute_next_retry_hint(now_s: float, backoff_cap_s: float) -> float:

@@ -1,4 +1,6 @@
-"""``tileferry db``: upgrade and show the database schema."""
+"""``tileferry db``: upgrade and show the database schema, and open psql on it."""
+
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -9,7 +11,10 @@ from tileferry.entrypoints.cli.command_group import (
     format_examples,
 )
 
-app = declare_group("Upgrade the database schema, or show its status.")
+if TYPE_CHECKING:
+    from tileferry.adapters.postgres import PsqlCommand
+
+app = declare_group("Upgrade the database schema, show its status, or open psql.")
 
 
 @app.command("upgrade", epilog=format_examples("tileferry db upgrade"))
@@ -57,3 +62,50 @@ def status_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None
         stdout.print(build_facts_table("Database", rows))
     if not schema.is_current:
         raise typer.Exit(ExitCode.FATAL)
+
+
+@app.command("shell", epilog=format_examples("tileferry db shell"))
+def shell_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
+    """Open psql on the configured database, embedded or not. With --json, show how to connect.
+
+    Statements can be piped in; then the first error ends it with exit code 7.
+    """
+    import sys
+
+    from tileferry.entrypoints.cli.exit_codes import ExitCode
+    from tileferry.entrypoints.cli.output import open_installation, print_json
+
+    with open_installation(config) as installation:
+        psql = installation.build_psql_command(stop_on_error=not sys.stdin.isatty())
+        installation.get_server_version()  # fail with our own message if it cannot be reached
+        if json:
+            print_json(
+                "tileferry.db.shell.v1",
+                {
+                    "program": str(psql.program),
+                    "server": psql.server,
+                    "database": psql.database,
+                    "user": psql.environment.get("PGUSER"),
+                },
+            )
+            return
+        if _run_psql(psql):
+            raise typer.Exit(ExitCode.FATAL)
+
+
+def _run_psql(psql: "PsqlCommand") -> int:
+    """Run psql in this terminal, which handles Ctrl-C itself, and return its exit code."""
+    import os
+    import signal
+    import subprocess
+
+    # A handler of our own keeps this process alive and is not inherited, unlike SIG_IGN.
+    before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
+    try:
+        return subprocess.run(  # noqa: S603  # psql, with arguments of our own
+            [psql.program, *psql.arguments],
+            env={**os.environ, **psql.environment},
+            check=False,
+        ).returncode
+    finally:
+        signal.signal(signal.SIGINT, before)

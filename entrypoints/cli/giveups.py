@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 
     from tileferry.application.upload.giveups import Giveup
 
-app = declare_group("Review tiles whose upload was given up.")
+app = declare_group("Review tiles whose upload was given up; print the SQL to reopen them.")
 LIST_SCHEMA = "tileferry.giveups.list.v1"
 SHOW_SCHEMA = "tileferry.giveups.show.v1"
+REOPEN_SCHEMA = "tileferry.giveups.reopen.v1"
+RUN_WITH = "tileferry db shell"
 
 
 @app.command(
@@ -64,6 +66,7 @@ def show_command(
 
     Also extracts its image from the cache into a file, so that you can look at it.
     """
+    from tileferry.domain.errors import DamagedTileError
     from tileferry.domain.tiles import TileId
     from tileferry.entrypoints.cli.output import (
         blame_option,
@@ -79,13 +82,91 @@ def show_command(
     with open_installation(config) as installation:
         giveups = installation.giveups
         giveup = giveups.get_giveup(tile_id)
-        picture = giveups.extract_image(tile_id)
+        try:
+            picture = giveups.extract_image(tile_id)
+        except DamagedTileError:
+            picture = None
     if json:
-        print_json(SHOW_SCHEMA, {**_giveup_to_json(giveup), "picture": str(picture)})
+        file = None if picture is None else str(picture)
+        print_json(SHOW_SCHEMA, {**_giveup_to_json(giveup), "picture": file})
         return
     stdout.print(build_facts_table(f"Tile {tile_id}, given up", _build_rows(giveup, picture)))
-    stderr.print("After fixing the cause, retry it once more with this SQL (in psql):")
+    stderr.print(f"After fixing the cause, retry it once more with this SQL, in {RUN_WITH}:")
     stderr.print(f"  {giveup.reopening_sql}")
+    if picture is None:
+        stderr.print("Then ingest the original again with tileferry ingest, and upload.")
+
+
+@app.command(
+    "reopen",
+    epilog=format_examples(
+        'tileferry giveups reopen --flight F7 --reason "provider fixed its decoder"',
+        'tileferry giveups reopen --flight F7 --reason "…" | tileferry db shell',
+    ),
+)
+def reopen_command(
+    *,
+    tiles: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TILE]...", help="Tile ids as listed: source/z/x/y."),
+    ] = None,
+    flight: Annotated[
+        str | None,
+        typer.Option("--flight", metavar="FLIGHT", help="All given-up tiles of this flight."),
+    ] = None,
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Why; written beside the statements.")
+    ],
+    config: ConfigFile = None,
+    json: JsonFlag = False,
+) -> None:
+    """Print the SQL that gives given-up tiles one more attempt. Changes nothing.
+
+    A giveup is a human's decision, so no command reopens one: check the statements, then run them
+    yourself with `tileferry db shell`.
+    """
+    from tileferry.domain.text import printable
+    from tileferry.domain.tiles import TileId
+    from tileferry.entrypoints.cli.output import (
+        blame_option,
+        open_installation,
+        print_json,
+        stderr,
+    )
+    from tileferry.entrypoints.cli.partition_options import get_operator_name, parse_reason
+
+    why = parse_reason(reason)
+    if bool(tiles) == (flight is not None):
+        raise typer.BadParameter("give the tiles to reopen, or --flight")
+    with blame_option("TILE"):
+        ids = [TileId.parse(tile) for tile in tiles or ()]
+    with open_installation(config) as installation:
+        giveups = installation.giveups
+        found = [giveups.get_giveup(tile_id) for tile_id in ids]
+        found += giveups.iter_giveups(flight) if flight is not None else ()
+    statements = [giveup.reopening_sql for giveup in found]
+    if json:
+        print_json(
+            REOPEN_SCHEMA,
+            {
+                "reason": why,
+                "giveups": [_giveup_to_json(giveup) for giveup in found],
+                "run_with": RUN_WITH,
+            },
+        )
+        return
+    if not statements:
+        stderr.print(f"Flight {printable(flight or '')} has no given-up tile.")
+        return
+    # printable() keeps a line break in the reason from ending the comment
+    comment = f"-- {printable(get_operator_name())}: {printable(why)}"
+    for line in ("BEGIN;", comment, *statements, "COMMIT;"):
+        typer.echo(line)
+    tiles_text = "1 tile" if len(found) == 1 else f"{len(found):,} tiles"
+    stderr.print(
+        f"Nothing was changed. To reopen {tiles_text} in the configured database, paste the lines"
+        f" into `{RUN_WITH}`, or append ` | {RUN_WITH}` to this command. Then upload again."
+    )
 
 
 def _build_table(found: "list[Giveup]") -> "Table":
@@ -107,7 +188,7 @@ def _build_table(found: "list[Giveup]") -> "Table":
     return table
 
 
-def _build_rows(giveup: "Giveup", picture: "PurePath") -> dict[str, object]:
+def _build_rows(giveup: "Giveup", picture: "PurePath | None") -> dict[str, object]:
     from tileferry.domain.text import format_bytes, format_utc
 
     tile = giveup.tile
@@ -119,7 +200,7 @@ def _build_rows(giveup: "Giveup", picture: "PurePath") -> dict[str, object]:
         "captured": format_utc(tile.produced_at),
         "size": format_bytes(tile.blob.length),
         "sha256": tile.blob.sha256,
-        "picture": picture,
+        "picture": picture or "damaged in the cache",
     }
 
 

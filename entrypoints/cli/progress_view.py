@@ -66,7 +66,7 @@ class ProgressState(ABC):
     def __call__(self, event: ProgressEvent, /) -> None:
         """Record an event, then stop the work if a signal arrived."""
         if isinstance(event, RetryScheduled):  # from any thread
-            self._note_wait(event)
+            self.note_wait(event)
             return
         self.update(event)
         if self.stop is not None and not isinstance(event, DownloadFinished):
@@ -101,7 +101,8 @@ class ProgressState(ABC):
         wait = self._wait
         return wait.format_line(now_s) if wait is not None and wait.until_s > now_s else ""
 
-    def _note_wait(self, event: RetryScheduled) -> None:
+    def note_wait(self, event: RetryScheduled) -> None:
+        """Record a wait before a retry."""
         wait = RetryWait(reason=_describe_retry(event), until_s=self.clock_s() + event.delay_s)
         with self._guard:
             if self._wait is None or wait.until_s > self._wait.until_s:

@@ -7,10 +7,12 @@ from attrs import define, field, frozen
 from tileferry.application.ports.downloads import TileFate
 from tileferry.application.ports.progress import (
     BatchAnswered,
+    BatchSent,
     DownloadFinished,
     DownloadStarted,
     ListingProgressed,
     ProgressEvent,
+    RetryScheduled,
     TileProcessed,
     TilesStored,
     UploadStarted,
@@ -154,13 +156,18 @@ class UploadProgress(ProgressState):
     answers: dict[TileId, PerTileStatus] = field(factory=dict, init=False)
     """The last answer for each tile."""
     size_bytes: int = field(default=0, init=False)
+    _sent_at_s: float | None = field(default=None, init=False)
+    """When the batch was sent whose answer is awaited."""
 
     def update(self, event: ProgressEvent) -> None:
         """Record the provider's answers."""
         match event:
             case UploadStarted():
                 self.total = event.tiles
+            case BatchSent():
+                self._sent_at_s = self.clock_s()
             case BatchAnswered():
+                self._sent_at_s = None
                 self.answers |= {answer.tile_id: answer for answer in event.answers}
                 self.size_bytes += event.size_bytes
             case _:
@@ -174,6 +181,18 @@ class UploadProgress(ProgressState):
     def describe_progress(self, now_s: float) -> str:  # noqa: ARG002  # signature of the base class
         of_all = "" if self.total is None else f" of {self.total:,}"
         return f"{self.done:,}{of_all} tiles delivered, {format_bytes(self.size_bytes)} sent"
+
+    def describe_wait(self, now_s: float) -> str:
+        """Return the reason for a retry's wait, or how long the provider has been silent."""
+        wait, sent_at_s = super().describe_wait(now_s), self._sent_at_s
+        if wait or sent_at_s is None or now_s - sent_at_s < 1:
+            return wait
+        return f"waiting for the answer, {now_s - sent_at_s:.0f} s"
+
+    def note_wait(self, event: RetryScheduled) -> None:
+        """Record a wait before a retry; the answer to the failed attempt is no longer awaited."""
+        self._sent_at_s = None
+        super().note_wait(event)
 
     def describe_outcomes(self) -> str:
         """Return the provider's answers by count."""

@@ -22,7 +22,7 @@ CHAPTERS: Mapping[str, Mapping[str, str]] = {
     "After the flight": {
         "ingest": "Store captured tiles in the cache, ready for upload.",
         "upload": "Upload the tiles that a flight captured. Re-run to resume.",
-        "giveups": "Review tiles whose upload was given up.",
+        "giveups": "Review tiles whose upload was given up; print the SQL to reopen them.",
     },
     "Queued work": {
         "runs": "List, explain, submit, cancel and retry runs.",
@@ -38,7 +38,7 @@ CHAPTERS: Mapping[str, Mapping[str, str]] = {
     "Installation": {
         "doctor": "Check this installation, and say how to fix what is wrong.",
         "config": "Show the effective settings, or write a configuration template.",
-        "db": "Upgrade the database schema, or show its status.",
+        "db": "Upgrade the database schema, show its status, or open psql.",
         "provider": "Run the reference provider, with faults on request.",
         "demo": "Play an operator's day: flaky provider, power loss, no lost tile.",
     },

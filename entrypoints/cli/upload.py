@@ -56,13 +56,19 @@ def upload_command(
 
     Refused until the aircraft is known to be on the ground.
 
-    Exit codes: 0 done, or nothing to do; 3 the provider rejected some tiles; 4 refused (not on
-    the ground, or the cache is in use); 5 the provider failed; 6 API key or certificate rejected;
-    130 stopped.
+    Exit codes: 0 done, or nothing to do; 3 some tiles are not delivered: rejected, unreadable or
+    given up, now or earlier; 4 refused (not on the ground, or the cache is in use); 5 the provider
+    failed; 6 API key or certificate rejected; 130 stopped.
     """
+    from tileferry.domain.text import printable
     from tileferry.domain.tiles import UploadRequest
     from tileferry.entrypoints.cli.failures import error_to_json
-    from tileferry.entrypoints.cli.output import blame_option, open_installation, print_json
+    from tileferry.entrypoints.cli.output import (
+        blame_option,
+        open_installation,
+        print_json,
+        stderr,
+    )
     from tileferry.entrypoints.cli.signals import StoppableClock, StopSignals
     from tileferry.entrypoints.cli.transfer_progress import UploadProgress
 
@@ -76,8 +82,8 @@ def upload_command(
         stop.grace_s = installation.config.c11.stop_grace_s
         records = installation.select_flight_records(flight, flight_record, on_ground=on_ground)
         report, error = _run_upload(installation, request, records, progress)
-        if error is None and not report.per_tile_status:
-            _explain_nothing_to_do(installation, flight)
+        if error is None and not installation.tile_inventory.count_captured(flight):
+            stderr.print(f"The cache has no captured tiles of flight {printable(flight)}.")
         code = _choose_exit_code(report, error)
         if json:
             body = _report_to_json(report)
@@ -110,21 +116,6 @@ def _run_upload(
                 return uploader.upload_pending_tiles(request), None
     except (TileManagerError, KeyboardInterrupt) as error:
         return progress.report(request.flight_id), error
-
-
-def _explain_nothing_to_do(installation: "Installation", flight: str) -> None:
-    """Explain why no tile is pending, where that may surprise."""
-    from tileferry.domain.text import printable
-    from tileferry.domain.tiles import VotingStatus
-    from tileferry.entrypoints.cli.output import stderr
-
-    captured = installation.tile_inventory.count_captured(flight)
-    given_up = captured.get(VotingStatus.UPLOAD_GIVEUP, 0)
-    if not captured:
-        stderr.print(f"The cache has no captured tiles of flight {printable(flight)}.")
-    if given_up:
-        tiles = "1 tile was" if given_up == 1 else f"{given_up:,} tiles were"
-        stderr.print(f"{tiles} given up: tileferry giveups list --flight {printable(flight)}")
 
 
 def _choose_exit_code(
@@ -163,16 +154,20 @@ def _print_next_step(
         if report.per_tile_status:
             stderr.print(f"{safe}; re-run to resume.")
         return
-    if report.tiles_given_up:
+    given_up = report.undelivered_giveups
+    if given_up:
+        tiles = "1 tile was" if given_up == 1 else f"{given_up:,} tiles were"
         stderr.print(
-            f"Some tiles need a decision: tileferry giveups list --flight {report.flight_id}"
+            f"{tiles} given up and not delivered; decide what to do:"
+            f" tileferry giveups list --flight {report.flight_id}"
         )
     if report.tiles_unreadable:
         count = report.tiles_unreadable
         tiles = "1 tile is" if count == 1 else f"{count:,} tiles are"
+        first = ", after reopening those given up" if report.tiles_given_up else ""
         stderr.print(
-            f"{tiles} unreadable in the cache. Run tileferry ingest on the original folder, then"
-            " re-run."
+            f"{tiles} unreadable in the cache. Run tileferry ingest on the original folder{first},"
+            " then re-run."
         )
     if report.next_retry_at_s is not None:
         moment = datetime.fromtimestamp(report.next_retry_at_s, UTC)
@@ -209,10 +204,11 @@ def _print_report(report: "UploadBatchReport") -> None:
         "rejected": report.tiles_rejected,
         "unreadable": report.tiles_unreadable,
         "given up now": report.tiles_given_up,
+        "given up earlier": report.undelivered_giveups - report.tiles_given_up,
         "retries": report.retry_count,
     }
     if not report.per_tile_status:
-        rows = {"outcome": "nothing to upload"}
+        rows = {"outcome": "nothing to upload", "given up earlier": report.undelivered_giveups}
     shown = {name: value for name, value in rows.items() if value}
     stdout.print(build_facts_table(f"Upload of flight {report.flight_id}", shown))
     rejected = _select_by_status(report, TileUploadStatus.REJECTED)

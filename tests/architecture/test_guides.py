@@ -11,24 +11,18 @@ from platformdirs import user_data_path, user_log_path
 from sqlalchemy import text
 from support.documented_commands import documented_commands
 
-from tileferry.adapters.memory import ManualClock
 from tileferry.adapters.postgres import (
     Database,
     PostgresCacheBindings,
-    PostgresTileMetadataStore,
     build_reopen_sql,
 )
 from tileferry.domain.partitions import PartitionGiveUpReason
 from tileferry.domain.retry import PARTITION_POLICY
 from tileferry.domain.tiles import (
     BATCH_TILES_MAX,
-    BlobRef,
     CaptureFacts,
     FlightRecord,
-    NewTile,
-    SectorClass,
     TileId,
-    VotingStatus,
     build_capture_source,
     parse_captured_tile,
 )
@@ -176,33 +170,3 @@ def test_documented_sql_statements_work(database: Database) -> None:
     with database.transaction() as connection:
         connection.execute(text(unbinding))
     assert bindings.find_bound() is None
-
-
-def test_documented_python_reopens_given_up_tile(
-    database: Database,
-    database_url: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    store = PostgresTileMetadataStore(database=database, clock=ManualClock(NOW.timestamp()))
-    store.insert_metadata(
-        NewTile(
-            tile_id=TILE,
-            flight_id="F7",
-            produced_at=NOW,
-            resolution_m_per_px=0.6,
-            sector_class=SectorClass.STABLE_REAR,
-            blob=BlobRef(location=(1, 16), length=5, sha256="ab" * 32),
-            voting_status=VotingStatus.PENDING,
-        )
-    )
-    store.flush()
-    store.update_voting_status(TILE, VotingStatus.UPLOAD_GIVEUP)
-    (example,) = re.findall(r"```python\n(.*?)```", ADMINISTRATOR_GUIDE, re.DOTALL)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TILEFERRY_DATABASE_URL", database_url)
-    for reopened in (1, 0):
-        exec(compile(example, "administrator-guide.md", "exec"), {})  # noqa: S102  # our own example
-        assert capsys.readouterr().out == f"{reopened} tile reopened\n"
-    assert [tile.tile_id for tile in store.pending_uploads("F7")] == [TILE]

@@ -1,12 +1,15 @@
 """``ingest``, ``upload`` and ``giveups`` as an operator runs them, with a real provider."""
 
 import json
+import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 from support.cache_upload_env import write_captures
 from support.download_operator import DownloadOperator, wait_until
+from support.operator import Operator
 from support.provider import API_KEY, RunningProvider
 
 from tileferry.domain.tiles import build_capture_source
@@ -83,7 +86,7 @@ def test_json_has_report_fields(operator: DownloadOperator) -> None:
     assert body == {
         "flight_id": "F1", "outcome": "success", "tiles_given_up": 0, "retry_count": 0,
         "next_retry_at_s": None, "tiles_acknowledged": 7, "tiles_rejected": 0,
-        "tiles_unreadable": 0,
+        "tiles_unreadable": 0, "undelivered_giveups": 0,
     }  # fmt: skip
 
 
@@ -101,8 +104,12 @@ def test_giveups_are_listed_shown_and_final(
     assert (second.code, "given up now   1" in second.out) == (3, True)
     assert "tileferry giveups list --flight F1" in second.err
     third = operator.run_in_process(*UPLOAD, "--on-ground")
-    assert (third.code, "nothing to upload" in third.out) == (0, True)
-    assert "1 tile was given up: tileferry giveups list --flight F1" in third.err
+    assert (third.code, "nothing to upload" in third.out) == (3, True)
+    assert "given up earlier   1" in third.out
+    assert "1 tile was given up and not delivered" in third.err
+    assert "tileferry giveups list --flight F1" in third.err
+    body = operator.run_in_process(*UPLOAD, "--on-ground", "--json").json
+    assert (body["outcome"], body["undelivered_giveups"]) == ("partial", 1)
 
     tile = f"{SOURCE}/{places[2]}"
     listed = operator.run_in_process("giveups", "list", "--flight", "F1", "--json").json
@@ -120,19 +127,68 @@ def test_giveups_are_listed_shown_and_final(
     assert picture.read_bytes() == (operator.home / "card" / f"{places[2]}.png").read_bytes()
 
     sent = count_posts(provider)
-    assert operator.run_in_process(*UPLOAD, "--on-ground").code == 0
+    assert operator.run_in_process(*UPLOAD, "--on-ground").code == 3
     assert operator.run_in_process("ingest", "--flight", "F1", "card").code == 0
-    assert operator.run_in_process(*UPLOAD, "--on-ground").code == 0
+    assert operator.run_in_process(*UPLOAD, "--on-ground").code == 3
     assert count_posts(provider) == sent
+
+
+def damage_last_tile(operator: DownloadOperator) -> None:
+    (segment,) = (operator.home / "cache" / ".c6" / "segments").iterdir()
+    content = bytearray(segment.read_bytes())
+    content[-1] ^= 1
+    segment.write_bytes(content)
+
+
+@pytest.mark.usefixtures("places")
+def test_damaged_tile_ends_as_giveup(operator: DownloadOperator, database_url: str) -> None:
+    import psycopg  # noqa: PLC0415  # as a human with psql
+
+    damage_last_tile(operator)
+    operator.settings["TILEFERRY_C11_MAX_PER_TILE_ATTEMPTS"] = "2"
+    first = operator.run_in_process(*UPLOAD, "--on-ground", "--json")
+    assert (first.code, first.json["tiles_unreadable"], first.json["tiles_given_up"]) == (3, 1, 0)
+    second = operator.run_in_process(*UPLOAD, "--on-ground", "--json")
+    assert (second.code, second.json["tiles_given_up"]) == (3, 1)
+    third = operator.run_in_process(*UPLOAD, "--on-ground")
+    assert (third.code, "nothing to upload" in third.out) == (3, True)
+    (giveup,) = operator.run_in_process("giveups", "list", "--json").json["giveups"]
+    assert giveup["attempts"] == 2
+    assert "its bytes do not match their checksum" in giveup["last_rejection_reason"]
+    assert [record["kind"] for record in operator.read_log()].count("c11.upload.giveup") == 1
+    shown = operator.run_in_process("giveups", "show", giveup["tile_id"])
+    assert (shown.code, "damaged in the cache" in shown.out) == (0, True)
+
+    # A human reopens it, ingests the original again, and uploads it.
+    with psycopg.connect(database_url) as connection:
+        connection.execute(giveup["reopening_sql"])
+    assert operator.run_in_process("ingest", "--flight", "F1", "card").code == 0
+    last = operator.run_in_process(*UPLOAD, "--on-ground", "--json")
+    assert (last.code, last.json["tiles_acknowledged"]) == (0, 1)
+
+
+@pytest.mark.usefixtures("places")
+def test_absent_disk_charges_no_tile(operator: DownloadOperator, database_url: str) -> None:
+    import psycopg  # noqa: PLC0415  # to see the counts
+
+    segments = operator.home / "cache" / ".c6" / "segments"
+    segments.rename(operator.home / "unmounted")
+    operator.settings["TILEFERRY_C11_MAX_PER_TILE_ATTEMPTS"] = "1"
+    for _ in range(2):
+        ran = operator.run_in_process(*UPLOAD, "--on-ground", "--json")
+        assert (ran.code, ran.json["tiles_unreadable"], ran.json["tiles_given_up"]) == (3, 7, 0)
+    with psycopg.connect(database_url) as connection:
+        (charged,) = connection.execute("SELECT sum(upload_attempts) FROM tiles").fetchone() or ()
+    assert charged == 0
+    segments.rmdir()
+    (operator.home / "unmounted").rename(segments)
+    assert operator.run_in_process(*UPLOAD, "--on-ground").code == 0
 
 
 def test_unreadable_tile_is_not_blamed_on_provider(
     operator: DownloadOperator, places: list[str]
 ) -> None:
-    (segment,) = (operator.home / "cache" / ".c6" / "segments").iterdir()
-    content = bytearray(segment.read_bytes())
-    content[-1] ^= 1
-    segment.write_bytes(content)
+    damage_last_tile(operator)
     ran = operator.run_in_process(*UPLOAD, "--on-ground")
     assert (ran.code, "rejected tile" in ran.out) == (3, False)
     assert "unreadable tile" in ran.out
@@ -146,20 +202,48 @@ def test_unreadable_tile_is_not_blamed_on_provider(
     assert operator.run_in_process(*UPLOAD, "--on-ground").code == 0
 
 
-def test_documented_sql_reopens_giveup(
+def test_printed_sql_reopens_giveups_in_the_shell(
     operator: DownloadOperator, places: list[str], provider: RunningProvider, database_url: str
 ) -> None:
-    import psycopg  # noqa: PLC0415  # as a human with psql
-
-    poison_tiles(provider, places[0])
+    poison_tiles(provider, *places[:2])
     operator.settings["TILEFERRY_C11_MAX_IN_CALL_RETRIES"] = "10"
     assert operator.run_in_process(*UPLOAD, "--on-ground").code == 3
-    (giveup,) = operator.run_in_process("giveups", "list", "--json").json["giveups"]
     provider.set_faults()
-    with psycopg.connect(database_url) as connection:
-        connection.execute(giveup["reopening_sql"])
-    assert operator.run_in_process(*UPLOAD, "--on-ground", "--json").json["tiles_acknowledged"] == 1
+    reopen = ("giveups", "reopen", "--flight", "F1", "--reason", "fixed;\nDROP TABLE tiles;")
+    printed = operator.run_in_process(*reopen)
+    assert (printed.code, "Nothing was changed" in printed.err) == (0, True)
+    assert "tileferry db shell" in printed.err
+    begin, comment, *statements, commit = printed.out.splitlines()
+    assert (begin, commit, len(statements)) == ("BEGIN;", "COMMIT;", 2)
+    assert comment.startswith("-- ")
+    assert comment.endswith("fixed;\\nDROP TABLE tiles;")
+    body = operator.run_in_process(*reopen, "--json").json
+    assert [giveup["reopening_sql"] for giveup in body["giveups"]] == statements
+    one = body["giveups"][0]["tile_id"]
+    assert statements[0] in operator.run_in_process("giveups", "reopen", one, "--reason", "x").out
+    assert len(operator.run_in_process("giveups", "list", "--json").json["giveups"]) == 2
+
+    shell = Operator(operator.home, database_url).run("db", "shell", stdin=printed.out)
+    assert (shell.code, shell.out.count("UPDATE 1")) == (0, 2), shell.err
+    assert operator.run_in_process(*UPLOAD, "--on-ground", "--json").json["tiles_acknowledged"] == 2
     assert operator.run_in_process("giveups", "list", "--json").json["giveups"] == []
+    nothing = operator.run_in_process(*reopen)
+    assert (nothing.code, nothing.out) == (0, "")
+    assert "Flight F1 has no given-up tile." in nothing.err
+
+
+@pytest.mark.usefixtures("places")
+def test_reopen_requires_a_reason_and_tiles(operator: DownloadOperator) -> None:
+    for arguments, said in (
+        (("--flight", "F1"), "--reason"),
+        (("--flight", "F1", "--reason", " "), "--reason"),
+        (("--reason", "x"), "give the tiles to reopen, or --flight"),
+        (("cam/1/0/0", "--flight", "F1", "--reason", "x"), "give the tiles to reopen"),
+        (("nonsense", "--reason", "x"), "TILE: "),
+        ((f"{SOURCE}/16/39000/22000", "--reason", "x"), "is pending, not given up"),
+    ):
+        ran = operator.run_in_process("giveups", "reopen", *arguments)
+        assert (ran.code, said in ran.err) == (2, True), ran.err
 
 
 @pytest.mark.usefixtures("places")
@@ -222,6 +306,33 @@ def test_interrupt_during_backoff_loses_nothing(
     operator.settings["TILEFERRY_C11_BACKOFF_BASE_S"] = "0.01"
     again = operator.run_in_process(*UPLOAD, "--on-ground", "--json")
     assert (again.json["outcome"], again.json["tiles_acknowledged"]) == ("success", 1)
+
+
+@pytest.mark.usefixtures("places")
+def test_silent_provider_is_shown_as_waiting(
+    operator: DownloadOperator, provider: RunningProvider
+) -> None:
+    provider.set_faults({"fault": "no-answer", "call": "upload"})
+    terminal, inside = os.openpty()
+    with subprocess.Popen(  # noqa: S603  # our own command
+        operator.command(*UPLOAD, "--on-ground"),
+        env={**operator.environment, "TERM": "xterm"},
+        cwd=operator.home,
+        stdout=inside,
+        stderr=inside,
+    ) as command:
+        os.close(inside)
+        shown = bytearray()
+
+        def is_waiting_shown() -> bool:
+            shown.extend(os.read(terminal, 4_096))
+            return b"waiting for the answer, 2 s" in shown
+
+        wait_until(is_waiting_shown, "the line about the silence")
+        command.send_signal(signal.SIGINT)
+        command.send_signal(signal.SIGINT)
+        assert command.wait(20) == 130
+    os.close(terminal)
 
 
 def test_empty_card_folder_prints_hint(operator: DownloadOperator) -> None:

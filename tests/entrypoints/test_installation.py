@@ -38,6 +38,7 @@ FACADE = {
     "upload": "upload",
     "giveups list": "giveups",
     "giveups show": "giveups",
+    "giveups reopen": "giveups",
     "runs list": "work_reader",
     "runs show": "inspector",
     "runs why": "inspector",
@@ -62,6 +63,7 @@ FACADE = {
     "policy simulate": "policies",
     "db upgrade": "upgrade_database",
     "db status": "get_schema_status",
+    "db shell": "build_psql_command",
 }
 """The public member of ``Tileferry`` for each command."""
 OUTSIDE = {"doctor", "config show", "config init", "provider serve", "provider faults", "demo"}

@@ -18,6 +18,7 @@ from tileferry.adapters.memory import (
     MemoryTileStore,
 )
 from tileferry.application import FlightUpload, UploadSettings
+from tileferry.domain.errors import DamagedTileError
 from tileferry.domain.tiles import (
     Batch,
     BlobRef,
@@ -105,6 +106,19 @@ class FakeFlightRecords:
 
     def get_current(self) -> FlightRecord:
         return FlightRecord(flight_id="F1", state=self.state, recorded_at=CAPTURED)
+
+
+class LostStore(MemoryTileStore):
+    """A store that can read no tile; by default, because its disk is not mounted."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        super().__init__(MemoryBlobIndex())
+        self.error = error or DamagedTileError(
+            tile="cam/1/0/0", problem="its segment 1 is missing", is_store_lost=True
+        )
+
+    def read_tile(self, tile_id: TileId, *, blob: BlobRef | None = None) -> bytes:  # noqa: ARG002  # signature of the base class
+        raise self.error
 
 
 @define

@@ -4,7 +4,7 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -53,12 +53,20 @@ class Operator:
             **settings,
         }
 
-    def run(self, *arguments: str, **settings: str) -> CommandResult:
-        """Run one command to its end."""
+    def run(
+        self,
+        *arguments: str,
+        stdin: str | None = None,
+        unset: Sequence[str] = (),
+        **settings: str,
+    ) -> CommandResult:
+        """Run one command to its end, without the variables ``unset``."""
+        environment = self.environment(**settings)
         done = subprocess.run(  # noqa: S603  # our own command
             [*self.command, *arguments],
-            env=self.environment(**settings),
+            env={name: value for name, value in environment.items() if name not in unset},
             cwd=self.home,
+            input=stdin,
             capture_output=True,
             text=True,
             check=False,

@@ -42,6 +42,8 @@ class FakeUploader:
     store: MemoryTileMetadataStore
     rejects: Rejects = lambda _pass, _tile: None
     unreadable: set[TileId] = field(factory=set)
+    damaged: set[TileId] = field(factory=set)
+    """Unreadable as well, and charged for it."""
     sent: list[list[TileId]] = field(factory=list)
     confirmed: int = 0
 
@@ -51,8 +53,13 @@ class FakeUploader:
         pending = [row.tile_id for row in self.store.pending_uploads(request.flight_id)]
         self.sent.append(pending)
         for tile_id in pending:
-            if tile_id in self.unreadable:
-                lost = PerTileStatus(tile_id=tile_id, status=TileUploadStatus.UNREADABLE)
+            if tile_id in self.unreadable | self.damaged:
+                lost = PerTileStatus(
+                    tile_id=tile_id,
+                    status=TileUploadStatus.UNREADABLE,
+                    reason="checksum mismatch",
+                    attempt=f"damaged/{number}" if tile_id in self.damaged else None,
+                )
                 statuses.append(lost)
                 continue
             reason = self.rejects(number, tile_id)

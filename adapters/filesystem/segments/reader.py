@@ -11,6 +11,7 @@ from tileferry.adapters.filesystem.segments.format import (
     RECORD_HEAD_BYTES,
     check_digest,
     extract_payload,
+    parse_segment_number,
     segment_name,
 )
 from tileferry.domain.errors import DamagedTileError, StorageError
@@ -112,7 +113,7 @@ class SegmentReader:
         segment, offset = blob.location
         shared = self._files.get(segment) or self._open_segment(segment)
         if shared is None:
-            raise DamagedTileError(tile=str(tile_id), problem=f"its segment {segment} is missing")
+            raise self._build_missing_error(tile_id, segment)
         tile = str(tile_id).encode()
         length = RECORD_HEAD_BYTES + len(tile) + blob.length
         return extract_payload(shared.file.pread(length, offset), tile, blob)
@@ -132,6 +133,13 @@ class SegmentReader:
         with self._lock:
             self._closed = True
             self._files.clear()
+
+    def _build_missing_error(self, tile_id: TileId, segment: int) -> DamagedTileError:
+        return DamagedTileError(
+            tile=str(tile_id),
+            problem=f"its segment {segment} is missing",
+            is_store_lost=not any(map(parse_segment_number, self._directory.names())),
+        )
 
     def _open_segment(self, segment: int) -> _SharedFile | None:
         with self._lock:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from support.crash_processes import run_until_progress
 from support.disk_faults import UNSYNCED, CallLog
 from support.record_writers import RecorderPlan, write_recorder
+from support.upload_env import REQUEST, UploadEnv
 
 from tileferry.adapters.filesystem.fdr import FileFdrClient
 from tileferry.adapters.filesystem.files import FileCalls
@@ -200,6 +201,17 @@ def test_durable_record_is_synced_before_the_call_returns(tmp_path: Path) -> Non
     fdr.record("c11.upload.giveup", {}, durable=True)
     assert [name for name, _ in log.made[before:]] == ["write", "fdatasync"]
     fdr.close()
+
+
+def test_each_giveup_of_an_upload_is_synced(tmp_path: Path) -> None:
+    log = CallLog()
+    hangar = UploadEnv(count=2)
+    hangar.inner.rejects = lambda _pass, _tile: "blurred"
+    uploader = hangar.create_uploader(max_per_tile_attempts=1)
+    uploader.fdr_client = create_recorder(tmp_path, log.calls)
+    assert uploader.upload_pending_tiles(REQUEST).tiles_given_up == 2
+    made = [name for name, _ in log.made if name in {"write", "fdatasync"}]
+    assert made == ["write", "fdatasync"] * 2
 
 
 def test_reader_continues_when_files_are_rotated_away(tmp_path: Path) -> None:

@@ -217,7 +217,7 @@ def test_damaged_tile_is_skipped_and_uploaded_after_a_new_ingest(
     assert (report.tiles_acknowledged, report.tiles_unreadable, report.retry_count) == (9, 1, 0)
     (refused,) = [entry for entry in report.per_tile_status if not entry.status.acknowledged]
     assert (refused.tile_id.x, refused.reason) == (
-        39_004, "not sent: its bytes in the cache are damaged; ingest it again",
+        39_004, "not sent, the cache cannot read it: its bytes do not match their checksum",
     )  # fmt: skip
     assert bad not in upload_env.list_sent()
     ingest_captures(upload_env.plan, upload_env.home / "card")  # mends it
@@ -275,12 +275,26 @@ def test_invariant_9_kill_before_counting_loses_no_attempt(
     assert Counter(upload_env.list_sent())[upload_env.places[0]] == 1
 
 
-def test_damaged_tile_is_neither_counted_nor_given_up(upload_env: CacheUploadEnv) -> None:
+def test_damaged_tile_is_given_up_without_a_request(upload_env: CacheUploadEnv) -> None:
     upload_env.capture(1)
     (segment,) = (upload_env.home / "cache" / ".c6" / "segments").iterdir()
     segment.write_bytes(segment.read_bytes()[:-1])
-    for _ in range(2):
-        report = upload_env.upload(max_per_tile_attempts=1)
-        assert (report.tiles_given_up, report.next_retry_at_s, upload_env.posts) == (0, None, 0)
-    row = upload_env.read_rows()[upload_env.places[0]]
-    assert (row.voting_status, row.upload_attempts) == (VotingStatus.PENDING, 0)
+    for attempts in (1, 2):
+        report = upload_env.upload(max_per_tile_attempts=2)
+        assert (report.tiles_given_up, report.next_retry_at_s) == (attempts // 2, None)
+        assert upload_env.posts == 0
+        assert upload_env.read_rows()[upload_env.places[0]].upload_attempts == attempts
+    (row,) = upload_env.read_rows().values()
+    assert row.voting_status is VotingStatus.UPLOAD_GIVEUP
+
+
+def test_lost_segments_charge_no_tile_but_one_lost_segment_does(
+    upload_env: CacheUploadEnv,
+) -> None:
+    upload_env.capture(1)
+    segments = upload_env.home / "cache" / ".c6" / "segments"
+    (segment,) = segments.iterdir()
+    segment.unlink()
+    assert upload_env.upload(max_per_tile_attempts=1).tiles_given_up == 0
+    (segments / "000000007.seg").write_bytes(b"")  # the disk is there, and has another segment
+    assert upload_env.upload(max_per_tile_attempts=1).tiles_given_up == 1

@@ -12,6 +12,7 @@ from support.memory_upload_env import (
     REQUEST,
     UPLOADED,
     FakeFlightRecords,
+    LostStore,
     MemoryUploadEnv,
     create_tile,
     tile_content,
@@ -28,6 +29,7 @@ from tileferry.domain.errors import (
     FlightStateNotOnGroundError,
     RateLimitedError,
     SatelliteProviderError,
+    TileNotFoundError,
 )
 from tileferry.domain.tiles import (
     FlightState,
@@ -243,8 +245,8 @@ def test_unreadable_tile_is_not_a_rejection_and_does_not_block() -> None:
     report = flight.create_upload(attempts_max=1).upload_pending_tiles(REQUEST)
     assert (report.tiles_acknowledged, report.tiles_rejected, report.tiles_unreadable) == (3, 0, 1)
     (unreadable,) = [each for each in report.per_tile_status if not each.status.acknowledged]
-    assert (unreadable.tile_id, unreadable.attempt) == (create_tile(1), None)
-    assert unreadable.reason == uploading.UNREADABLE
+    assert (unreadable.tile_id, unreadable.attempt) == (create_tile(1), "damaged/0")
+    assert (unreadable.reason or "").startswith(uploading.NOT_SENT)
     assert report.outcome is UploadOutcome.PARTIAL
     assert flight.list_sent() == [[create_tile(0)], [create_tile(2), create_tile(3)]]
 
@@ -255,6 +257,35 @@ def test_fully_unreadable_batch_is_not_sent() -> None:
     flight.lose_tile_bytes(1)
     assert flight.create_upload().upload_pending_tiles(REQUEST).tiles_unreadable == 2
     assert flight.provider.posts == []
+
+
+def test_damaged_tile_is_charged_only_if_attempts_are_counted() -> None:
+    flight = MemoryUploadEnv(count=1)
+    flight.lose_tile_bytes(0)
+    for limit, attempt in ((None, None), (5, "damaged/0")):
+        (entry,) = (
+            flight.create_upload(attempts_max=limit).upload_pending_tiles(REQUEST).per_tile_status
+        )
+        assert (entry.attempt, entry.is_charged) == (attempt, limit is not None)
+
+
+def test_no_tile_is_charged_for_a_lost_store() -> None:
+    """A disk that is not mounted damages no tile."""
+    flight = MemoryUploadEnv(count=3)
+    report = flight.create_upload(attempts_max=5, tile_store=LostStore()).upload_pending_tiles(
+        REQUEST
+    )
+    assert report.tiles_unreadable == 3
+    assert [entry.is_charged for entry in report.per_tile_status] == [False] * 3
+
+
+def test_tile_removed_during_upload_is_not_charged() -> None:
+    flight = MemoryUploadEnv(count=2)
+    store = LostStore(TileNotFoundError(tile=str(create_tile(0))))
+    report = flight.create_upload(attempts_max=5, tile_store=store).upload_pending_tiles(REQUEST)
+    for entry in report.per_tile_status:
+        assert not entry.is_charged
+        assert entry.reason == f"{uploading.NOT_SENT}: it is no longer in the cache"
 
 
 def test_batch_is_reported_after_answers_are_recorded() -> None:

@@ -85,6 +85,70 @@ def test_unreadable_tile_is_not_charged_or_retried() -> None:
     assert hangar.list_statuses()[1] is VotingStatus.PENDING
 
 
+def test_damaged_tile_is_given_up_once_its_attempts_are_spent(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    hangar = UploadEnv(count=3)
+    hangar.inner.damaged = {create_tile(1)}
+    sink = MemoryAuditSink()
+    for attempts in range(1, 4):
+        uploader = hangar.create_uploader(max_per_tile_attempts=3)
+        uploader.audit = AuditTrail(sinks=[sink], logger=logging.getLogger("tests.upload"))
+        report = uploader.upload_pending_tiles(REQUEST)
+        assert (report.outcome, report.tiles_unreadable) == (UploadOutcome.PARTIAL, 1)
+        assert hangar.list_attempts() == [0, attempts, 0]
+        assert (report.tiles_given_up, report.next_retry_at_s) == (attempts // 3, None)
+    assert hangar.clock.slept == [], "damage does not heal during a wait"
+    assert hangar.list_statuses()[1] is VotingStatus.UPLOAD_GIVEUP
+    (record,) = hangar.fdr.records()
+    assert (record.kind, record.payload) == (
+        "c11.upload.giveup",
+        {
+            "tile_id": str(create_tile(1)),
+            "attempts": 3,
+            "last_rejection_reason": "checksum mismatch",
+        },
+    )
+    (error,) = records_of_kind(caplog, "c11.upload.giveup")
+    assert error.levelno == logging.ERROR
+    exhausted, given_up = sink.events
+    assert isinstance(exhausted, RetryExhausted)
+    assert exhausted.final_exception_type == "Damaged"
+    assert isinstance(given_up, TileGivenUp)
+
+
+def test_remaining_count_excludes_giveups_and_includes_damaged_tiles(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    hangar = UploadEnv(count=6)
+    hangar.inner.damaged = {create_tile(5)}
+    hangar.inner.rejects = lambda number, tile_id: (
+        "blurred" if number == 1 and tile_id in map(create_tile, range(4)) else None
+    )
+    for _ in range(4):
+        hangar.store.increment_upload_attempts(create_tile(0))
+    report = hangar.create_uploader(max_per_tile_attempts=5).upload_pending_tiles(REQUEST)
+    assert report.tiles_given_up == 1
+    (retry,) = records_of_kind(caplog, "c11.upload.retry")
+    pending = 4  # four were rejected, one is damaged, and one of these five is given up
+    assert vars(retry)["remaining_pending_count"] == pending
+    assert retry.getMessage().endswith("4 tiles are left")
+
+
+@pytest.mark.parametrize(("giveups", "outcome"), [(0, "success"), (2, "partial")])
+def test_undelivered_giveups_make_a_report_partial(giveups: int, outcome: str) -> None:
+    hangar = UploadEnv(count=4)
+    for number in range(giveups):
+        hangar.store.update_voting_status(create_tile(number), VotingStatus.UPLOAD_GIVEUP)
+    uploader = hangar.create_uploader()
+    uploader.count_giveups = lambda flight: len(list(hangar.store.find_given_up(flight)))
+    for delivered in (4 - giveups, 0):  # also when nothing is left to send
+        report = uploader.upload_pending_tiles(REQUEST)
+        assert (report.outcome, report.tiles_acknowledged) == (outcome, delivered)
+        assert (report.tiles_given_up, report.undelivered_giveups) == (0, giveups)
+
+
 def test_rejected_tile_is_retried_beside_unreadable_tile() -> None:
     hangar = UploadEnv(count=3)
     hangar.inner.unreadable = {create_tile(1)}

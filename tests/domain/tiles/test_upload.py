@@ -18,6 +18,7 @@ from tileferry.domain.tiles import (
     UploadOutcome,
     UploadPasses,
     UploadRequest,
+    build_damaged_attempt,
     compute_next_retry_hint,
 )
 
@@ -208,6 +209,48 @@ def test_call_outcome_follows_from_tiles_and_last_pass(
 def test_success_with_given_up_tiles_is_rejected() -> None:
     with pytest.raises(InvalidValueError, match="2 tiles were rejected, unreadable or given up"):
         evolve(make_report({1: ACCEPTED}), tiles_given_up=2)
+
+
+@pytest.mark.parametrize(
+    ("answers", "count", "outcome"),
+    [
+        ({1: ACCEPTED}, 0, SUCCESS),
+        ({1: ACCEPTED}, 2, PARTIAL),
+        ({}, 1, PARTIAL),
+        ({1: REJECTED}, 1, PARTIAL),
+    ],
+)
+def test_flight_with_giveups_is_not_a_success(
+    answers: dict[int, TileUploadStatus], count: int, outcome: UploadOutcome
+) -> None:
+    report = make_report(answers).with_giveups(count)
+    assert (report.outcome, report.undelivered_giveups) == (outcome, count)
+
+
+def test_failed_upload_with_giveups_stays_failed() -> None:
+    assert make_failed_report().with_giveups(2).outcome is FAILURE
+
+
+@pytest.mark.parametrize(
+    ("answer", "attempt", "is_charged"),
+    [
+        (ACCEPTED, None, False),
+        (REJECTED, None, True),
+        (REJECTED, "key", True),
+        (UNREADABLE, None, False),
+        (UNREADABLE, "damaged/0", True),
+    ],
+)
+def test_rejected_and_damaged_tiles_are_charged(
+    answer: TileUploadStatus, attempt: str | None, *, is_charged: bool
+) -> None:
+    assert evolve(status(1, answer), attempt=attempt).is_charged is is_charged
+
+
+@given(attempts=st.integers(0, 20), limit=st.integers(1, 10))
+def test_damaged_attempts_have_ids_of_their_own_below_the_limit(attempts: int, limit: int) -> None:
+    this, after = (build_damaged_attempt(count, limit) for count in (attempts, attempts + 1))
+    assert (this != after) is (attempts + 1 < limit)
 
 
 @pytest.mark.parametrize("entries", [None, 5, "text", [1]])

@@ -12,13 +12,16 @@ from tileferry.adapters.memory import ManualClock
 from tileferry.application.ports.downloads import TileFate
 from tileferry.application.ports.progress import (
     BatchAnswered,
+    BatchSent,
     DownloadStarted,
     ListingProgressed,
+    RetryScheduled,
     TileProcessed,
     TilesStored,
     UploadFinished,
     UploadStarted,
 )
+from tileferry.domain.retry import RetryReason
 from tileferry.domain.tiles import PerTileStatus, TileId, TileUploadStatus
 from tileferry.entrypoints.cli.progress_view import ProgressView
 from tileferry.entrypoints.cli.signals import StopSignals
@@ -140,3 +143,32 @@ def test_upload_shows_delivered_tiles_and_answers() -> None:
     report = progress.report("F7")
     progress(UploadFinished(report=report))
     assert (report.tiles_acknowledged, report.tiles_rejected) == (2, 1)
+
+
+def test_upload_shows_how_long_the_answer_is_awaited(clock: ManualClock) -> None:
+    progress = UploadProgress(StopSignals(), clock.monotonic)
+    sent = BatchSent(tiles=3, size_bytes=2_048)
+    progress(sent)
+    assert progress.describe_wait(clock.monotonic()) == ""
+    clock.advance(12.0)
+    assert progress.describe_wait(clock.monotonic()) == "waiting for the answer, 12 s"
+    progress(
+        RetryScheduled(
+            operation="POST",
+            reason="HTTP 503",
+            category="API_REQUEST",
+            rule=RetryReason.BACKOFF,
+            is_rate_limited=False,
+            attempt=1,
+            max_attempts=3,
+            delay_s=2.0,
+        )
+    )
+    assert progress.describe_wait(clock.monotonic()) == "503, attempt 1 of 3, again in 2 s"
+    clock.advance(3.0)
+    assert progress.describe_wait(clock.monotonic()) == "", "the batch is sent again"
+    progress(sent)
+    clock.advance(5.0)
+    assert progress.describe_wait(clock.monotonic()) == "waiting for the answer, 5 s"
+    progress(BatchAnswered(answers=(), size_bytes=2_048))
+    assert progress.describe_wait(clock.monotonic()) == ""

