@@ -10,7 +10,7 @@ from attrs import define, field, frozen
 
 from tileferry.application.ports.audit import AuditSink
 from tileferry.application.ports.clock import Clock
-from tileferry.application.ports.progress import ProgressListener, RetryScheduled
+from tileferry.application.ports.progress import ProgressEvent, ProgressListener, RetryScheduled
 from tileferry.domain.audit import (
     AuditEvent,
     CallFailed,
@@ -184,28 +184,29 @@ class CallContext:
 def report_retry(
     event: RetryAttempted | CallFailed, progress: ProgressListener, logger: Logger
 ) -> None:
-    """Report a wait to a listener; may be called from any thread.
-
-    An error of the listener is logged and ignored: it must not change the outcome of a call.
-    """
+    """Report a wait to a listener; may be called from any thread."""
     if isinstance(event, CallFailed):
         return
     record = event.decision_record
     assert isinstance(record.decision, RetryAt)  # noqa: S101  # a giveup has no wait
+    scheduled = RetryScheduled(
+        operation=event.operation,
+        reason=event.exception_message,
+        category=event.retry_category,
+        rule=record.decision.reason,
+        is_rate_limited=isinstance(record.failure.error, RateLimited),
+        attempt=event.attempt_number,
+        max_attempts=event.max_attempts,
+        delay_s=event.delay_seconds,
+    )
+    notify_listener(scheduled, progress, logger)
+
+
+def notify_listener(event: ProgressEvent, progress: ProgressListener, logger: Logger) -> None:
+    """Send an event from any thread. An error of the listener is logged and ignored."""
     try:
-        progress(
-            RetryScheduled(
-                operation=event.operation,
-                reason=event.exception_message,
-                category=event.retry_category,
-                rule=record.decision.reason,
-                is_rate_limited=isinstance(record.failure.error, RateLimited),
-                attempt=event.attempt_number,
-                max_attempts=event.max_attempts,
-                delay_s=event.delay_seconds,
-            )
-        )
-    except Exception as error:  # noqa: BLE001  # see the docstring
+        progress(event)
+    except Exception as error:  # noqa: BLE001  # it must not change the outcome of a call
         logger.error(  # noqa: TRY400  # the message is complete
             "progress listener failed: %s",
             format_error(error),

@@ -29,11 +29,11 @@ from tileferry.adapters.postgres import (
 )
 from tileferry.adapters.signing import Ed25519Keys
 from tileferry.adapters.system import (
+    SharedPace,
     SharedRetryTokens,
     SystemClock,
     SystemDisk,
     ThreadHeartbeat,
-    ThreadWorkers,
     describe_location,
     new_cache_id,
     new_id,
@@ -162,7 +162,10 @@ class Container(containers.DeclarativeContainer):
     download_settings = providers.Singleton(
         factories.build_download_settings, config, in_run=in_run
     )
-    workers = providers.Singleton(ThreadWorkers, config.provided.c11.max_concurrent_requests)
+    pace = providers.Singleton(
+        SharedPace, clock=clock, pace=providers.Singleton(factories.build_pace, config)
+    )
+    workers = providers.Singleton(factories.build_workers, config)
     background = providers.Resource(factories.open_background_executor)
     tile_downloader = providers.Factory(
         HttpTileDownloader,
@@ -175,6 +178,7 @@ class Container(containers.DeclarativeContainer):
         settings=download_settings,
         provider=provider,
         retry=provider_retry,
+        pace=pace,
         workers=workers,
         background=background,
         progress=listener,
@@ -252,6 +256,7 @@ class Container(containers.DeclarativeContainer):
             provider=provider,
             workers=workers,
             retry=provider_retry,
+            pace=pace,
             clock=clock,
             logger=logger,
             disk=providers.Object(SystemDisk),
@@ -350,6 +355,7 @@ class Container(containers.DeclarativeContainer):
         AreaSurvey,
         provider=provider,
         retry=provider_retry,
+        pace=pace,
         workers=workers,
         journals=journals,
         tile_metadata_store=metadata_store,

@@ -38,6 +38,7 @@ from tileferry.adapters.postgres import (
 from tileferry.adapters.system import (
     SystemClock,
     SystemDisk,
+    ThreadWorkers,
 )
 from tileferry.adapters.telemetry.log_audit import LogAuditSink
 from tileferry.application import (
@@ -56,7 +57,7 @@ from tileferry.application.ports.progress import ProgressListener
 from tileferry.application.ports.uploads import FlightRecords
 from tileferry.domain.partitions import TerminalityPolicy
 from tileferry.domain.partitions.validator import ValidationRules
-from tileferry.domain.retry import RetryCategory, RetryPolicy, limit_to_run
+from tileferry.domain.retry import Pace, RetryCategory, RetryPolicy, limit_to_run
 from tileferry.domain.tiles import (
     ResolutionGate,
     VotingStatus,
@@ -136,6 +137,22 @@ def build_download_settings(config: Config, *, in_run: bool) -> DownloadSettings
             min_m_per_px=c11.min_resolution_m_per_px, max_m_per_px=c11.max_resolution_m_per_px
         ),
     )
+
+
+THREADS_PER_REQUEST = 4
+"""A tile that waits for its retry holds a thread, but no request."""
+_THREADS_MAX = 256
+
+
+def build_workers(config: Config) -> ThreadWorkers:
+    """Return the threads that fetch tiles; the pace limits how many of them send requests."""
+    requests = config.c11.max_concurrent_requests
+    return ThreadWorkers(min(THREADS_PER_REQUEST * requests, _THREADS_MAX))
+
+
+def build_pace(config: Config) -> Pace:
+    """Return the full pace of requests."""
+    return Pace(concurrency_max=config.c11.max_concurrent_requests)
 
 
 def open_fdr(root: Path, clock: SystemClock) -> Iterator[FileFdrClient]:

@@ -13,13 +13,15 @@ from attrs import define, field
 
 from tileferry.adapters.filesystem import FileCacheLock, FileJournalStore, FileSpoolStore
 from tileferry.adapters.http.provider import HttpTileProvider
-from tileferry.adapters.system import SharedRetryTokens, ThreadWorkers, new_id
+from tileferry.adapters.system import SharedPace, SharedRetryTokens, ThreadWorkers, new_id
 from tileferry.application import AreaDownload, AuditTrail, DownloadSettings, RetryManager
 from tileferry.application.ports.cache import CacheBudgetEnforcer
 from tileferry.application.ports.clock import Background, Clock
 from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
 from tileferry.application.ports.provider import TileProvider
+from tileferry.application.ports.retries import RequestPace
 from tileferry.application.ports.tiles import TileMetadataStore, TileStore
+from tileferry.domain.retry import Pace
 from tileferry.domain.tiles import BBox, DownloadBatchReport, DownloadRequest, TileSummary
 
 
@@ -41,6 +43,7 @@ class HttpTileDownloader:
     provider: TileProvider = field()
     retry: RetryManager = field()
     workers: ThreadWorkers = field(factory=ThreadWorkers)
+    pace: RequestPace = field()
     background: Background | None = None
     progress: ProgressListener = NULL_LISTENER
 
@@ -58,6 +61,10 @@ class HttpTileDownloader:
             audit=AuditTrail(logger=self.logger),
             tokens=SharedRetryTokens(clock=self.clock),
         )
+
+    @pace.default
+    def _make_pace(self) -> RequestPace:
+        return SharedPace(clock=self.clock, pace=Pace(concurrency_max=self.workers.count))
 
     def download_tiles_for_area(self, request: DownloadRequest) -> DownloadBatchReport:
         """Download the tiles of the area that are not in the cache, and return a report."""
@@ -88,6 +95,7 @@ class HttpTileDownloader:
             workers=self.workers,
             lock=FileCacheLock(root=cache_root),
             retry=self.retry,
+            pace=self.pace,
             clock=self.clock,
             logger=self.logger,
             settings=self.settings,

@@ -9,6 +9,7 @@ from tileferry.adapters.system.host import (
     new_run_id,
 )
 from tileferry.adapters.system.threads import (
+    SharedPace,
     SharedRetryTokens,
     ThreadHeartbeat,
     ThreadWorkers,
@@ -17,6 +18,7 @@ from tileferry.adapters.system.threads import (
 
 __all__ = [
     "InterruptibleClock",
+    "SharedPace",
     "SharedRetryTokens",
     "SystemClock",
     "SystemDisk",

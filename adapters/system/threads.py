@@ -1,4 +1,4 @@
-"""Threads: cancellable waits, heartbeats, a worker pool and a shared retry budget."""
+"""Threads: cancellable waits, heartbeats, a worker pool, a shared retry budget and pace."""
 
 import asyncio
 import threading
@@ -13,7 +13,7 @@ from attrs import define, field
 
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.downloads import WorkCancelled
-from tileferry.domain.retry import Decision, RetryBudget, costs_token
+from tileferry.domain.retry import Decision, Pace, RetryBudget, costs_token
 from tileferry.domain.validation import integer
 
 
@@ -157,3 +157,46 @@ class SharedRetryTokens:
             if costs_token(decision):
                 self.budget = self.budget.reserve()
             return decision
+
+
+@define(kw_only=True, eq=False)
+class SharedPace:
+    """The pace of one source, shared between threads."""
+
+    clock: Clock
+    pace: Pace
+    _running: int = field(default=0, init=False)
+    _next_start_s: float = field(default=0.0, init=False)
+    _changed: threading.Condition = field(factory=threading.Condition, init=False)
+
+    def begin_request(self, is_cancelled: Callable[[], bool]) -> float:
+        """Wait for a free place, and then for the time that keeps requests apart."""
+        with self._changed:
+            while not is_cancelled() and self._running >= self.pace.concurrency:
+                self._changed.wait()
+            if is_cancelled():
+                raise WorkCancelled
+            self._running += 1
+            now_s = self.clock.monotonic()
+            start_s = max(now_s, self._next_start_s)
+            self._next_start_s = start_s + self.pace.spacing_s
+        if start_s > now_s:
+            try:
+                self.clock.sleep(start_s - now_s)
+            except BaseException:
+                self.end_request(lambda pace: pace)
+                raise
+        return start_s
+
+    def end_request(self, update: Callable[[Pace], Pace]) -> tuple[Pace, Pace]:
+        """Free the place of a request; return the pace before and after."""
+        with self._changed:
+            self._running -= 1
+            before, self.pace = self.pace, update(self.pace)
+            self._changed.notify(max(1, self.pace.concurrency - self._running))
+            return before, self.pace
+
+    def wake_waiting(self) -> None:
+        """Let waiting requests ask again whether they are cancelled."""
+        with self._changed:
+            self._changed.notify_all()

@@ -16,6 +16,7 @@ from tileferry.application.ports.downloads import TileDownloader, Workers
 from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
 from tileferry.application.ports.provider import TileProvider
 from tileferry.application.ports.raw_partitions import DownloaderFactory, OpenPartition, RawSink
+from tileferry.application.ports.retries import RequestPace
 from tileferry.application.retries.manager import RetryManager
 from tileferry.domain.partitions import PartitionKey
 from tileferry.domain.partitions.manifest import SealedPartition
@@ -107,6 +108,7 @@ class RawDownloaderFactory:
     provider: TileProvider
     workers: Workers
     retry: RetryManager
+    pace: RequestPace
     clock: Clock
     logger: Logger
     disk: Callable[[PurePath], DiskSpace]
@@ -131,6 +133,7 @@ class RawDownloaderFactory:
             workers=self.workers,
             lock=raw.lock,
             retry=self.retry,
+            pace=self.pace,
             clock=self.clock,
             logger=self.logger,
             settings=self.settings,

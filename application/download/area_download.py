@@ -19,6 +19,7 @@ from tileferry.application.ports.progress import (
     ProgressListener,
 )
 from tileferry.application.ports.provider import TileProvider
+from tileferry.application.ports.retries import RequestPace
 from tileferry.application.ports.tiles import TileCatalogue, TileStore
 from tileferry.application.retries.manager import RetryManager
 from tileferry.domain.errors import (
@@ -51,6 +52,7 @@ class AreaDownload:
     workers: Workers
     lock: CacheLock
     retry: RetryManager
+    pace: RequestPace
     clock: Clock
     logger: Logger
     settings: DownloadSettings = field(factory=DownloadSettings)
@@ -123,6 +125,7 @@ class AreaDownload:
         return ProviderCalls(
             provider=self.provider,
             retry=self.retry,
+            pace=self.pace,
             clock=self.clock,
             policy=self.settings.policy,
             correlation_id=correlation_id,

@@ -22,6 +22,7 @@ from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.downloads import Workers
 from tileferry.application.ports.journal import JournalStore
 from tileferry.application.ports.provider import TileProvider
+from tileferry.application.ports.retries import RequestPace
 from tileferry.application.ports.tiles import TileCatalogue
 from tileferry.application.retries.manager import RetryManager
 from tileferry.domain.tiles import DownloadRequest, FreshnessRule, TileCoverage
@@ -33,6 +34,7 @@ class AreaSurvey:
 
     provider: TileProvider
     retry: RetryManager
+    pace: RequestPace
     workers: Workers
     journals: JournalStore
     tile_metadata_store: TileCatalogue
@@ -82,6 +84,7 @@ class AreaSurvey:
         return ProviderCalls(
             provider=self.provider,
             retry=self.retry,
+            pace=self.pace,
             clock=self.clock,
             policy=self.settings.policy,
             correlation_id=purpose,

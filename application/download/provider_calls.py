@@ -1,13 +1,17 @@
-"""Calls to the provider, each retried by its policy; one gate delays all of them."""
+"""Calls to the provider at its pace, each retried by its policy; one gate delays all of them."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TypeVar
 
 from attrs import define, evolve, field
 
+from tileferry.application.audit import notify_listener
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.downloads import WorkCancelled
+from tileferry.application.ports.progress import PaceChanged, RequestHeld
 from tileferry.application.ports.provider import FetchedTile, TileProvider
+from tileferry.application.ports.retries import RequestPace
 from tileferry.application.retries.manager import RetryManager
 from tileferry.domain.errors import (
     InvalidValueError,
@@ -18,6 +22,8 @@ from tileferry.domain.errors import (
 )
 from tileferry.domain.retry import (
     ErrorClass,
+    HoldRule,
+    Pace,
     RateLimited,
     RetryCategory,
     RetryPolicy,
@@ -31,6 +37,7 @@ from tileferry.domain.tiles import (
     TileId,
     TileSummary,
     classify_provider_error,
+    find_overload,
 )
 
 Result = TypeVar("Result")
@@ -45,6 +52,7 @@ class ProviderCalls:
 
     provider: TileProvider
     retry: RetryManager
+    pace: RequestPace
     clock: Clock
     policy: RetryPolicy
     correlation_id: str
@@ -54,6 +62,7 @@ class ProviderCalls:
     def close(self) -> None:
         """Stop all calls."""
         self._closed = True
+        self.pace.wake_waiting()
 
     def iter_pages(
         self, coverage: TileCoverage, limits: ListingLimits
@@ -92,11 +101,7 @@ class ProviderCalls:
         def attempt() -> Result:
             nonlocal attempts
             attempts += 1
-            self._await_gate()
-            try:
-                return call()
-            finally:
-                self._check_open()
+            return self._call_at_pace(operation, call)
 
         try:
             result = self.retry.execute_with_retry_sync(
@@ -111,9 +116,51 @@ class ProviderCalls:
             raise unwrap_retry_error(error) from error
         return result, attempts
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise WorkCancelled
+    def _call_at_pace(self, operation: str, call: Callable[[], Result]) -> Result:
+        """Make one call when the pace allows it, and adapt the pace to the outcome."""
+        started_s = self.pace.begin_request(lambda: self._closed)
+        adapt: Callable[[Pace], Pace] = _keep_pace
+        try:
+            self._await_gate(operation)
+            result = call()
+            adapt = Pace.speed_up
+        except SatelliteProviderError as error:
+            cause = find_overload(error)
+            if cause is not None:
+                now_s = self.clock.monotonic()
+                adapt = partial(Pace.slow_down, cause=cause, started_s=started_s, now_s=now_s)
+            raise
+        finally:
+            before, after = self.pace.end_request(adapt)
+            if self._closed:
+                raise WorkCancelled
+            self._report_pace(before, after)
+        return result
+
+    def _report_pace(self, before: Pace, after: Pace) -> None:
+        """Report a pace that allows more or fewer requests; log each drop, and the recovery."""
+        if (before.concurrency, before.spacing_s) == (after.concurrency, after.spacing_s):
+            return
+        self._notify(PaceChanged(pace=after))
+        if after.is_slower_than(before) or after.is_full:
+            self.retry.audit.logger.info(
+                "%d of %d requests at a time, %.2f s apart: %s",
+                after.concurrency,
+                after.concurrency_max,
+                after.spacing_s,
+                after.cause or "full speed again",
+                extra={
+                    "kind": "c11.download.pace",
+                    "rule": HoldRule.PACE.value,
+                    "concurrency": after.concurrency,
+                    "concurrency_max": after.concurrency_max,
+                    "spacing_s": after.spacing_s,
+                    "cause": after.cause,
+                },
+            )
+
+    def _notify(self, event: RequestHeld | PaceChanged) -> None:
+        notify_listener(event, self.retry.progress, self.retry.audit.logger)
 
     def _classify_error(self, error: BaseException) -> ErrorClass:
         found = classify_provider_error(error)
@@ -122,11 +169,23 @@ class ProviderCalls:
             self._opens_at_s = max(self._opens_at_s, self.clock.monotonic() + wait_s)
         return found
 
-    def _await_gate(self) -> None:
+    def _await_gate(self, operation: str) -> None:
         """Wait while the provider limits the rate of any call."""
-        wait_s = self._opens_at_s - self.clock.monotonic()
-        if wait_s > 0:
+        while (wait_s := self._opens_at_s - self.clock.monotonic()) > 0:
+            rule = HoldRule.SOURCE_GATE
+            self._notify(RequestHeld(operation=operation, rule=rule, delay_s=wait_s))
+            self.retry.audit.logger.info(
+                "%s: waiting %.1f s (%s)",
+                operation,
+                wait_s,
+                rule.label,
+                extra={"kind": "c11.download.held", "rule": rule.value, "sleep_s": wait_s},
+            )
             self.clock.sleep(wait_s)
+
+
+def _keep_pace(pace: Pace) -> Pace:
+    return pace
 
 
 def to_schema_error(error: InvalidValueError) -> ResponseSchemaError:

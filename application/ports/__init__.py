@@ -28,7 +28,13 @@ from tileferry.application.ports.raw_partitions import (
     PartitionReader,
     RawSink,
 )
-from tileferry.application.ports.retries import CallInfo, CallObserver, RetryTokens, Telemetry
+from tileferry.application.ports.retries import (
+    CallInfo,
+    CallObserver,
+    RequestPace,
+    RetryTokens,
+    Telemetry,
+)
 from tileferry.application.ports.tiles import (
     BlobIndex,
     TileCatalogue,
@@ -66,6 +72,7 @@ __all__ = [
     "OpenPartition",
     "PartitionReader",
     "RawSink",
+    "RequestPace",
     "ResultCodec",
     "RetryTokens",
     "SpoolStore",

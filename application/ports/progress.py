@@ -10,7 +10,7 @@ from typing import Protocol
 from attrs import frozen
 
 from tileferry.application.ports.downloads import TileFate
-from tileferry.domain.retry import RetryReason
+from tileferry.domain.retry import HoldRule, Pace, RetryReason
 from tileferry.domain.runs import RunId, RunKind, RunStatus
 from tileferry.domain.tiles import DownloadBatchReport, PerTileStatus, UploadBatchReport
 
@@ -103,6 +103,22 @@ class RetryScheduled:
     delay_s: float
 
 
+@frozen(kw_only=True)
+class RequestHeld:
+    """A request waits before it is sent, by a rule that applies to all requests of its source."""
+
+    operation: str
+    rule: HoldRule
+    delay_s: float
+
+
+@frozen(kw_only=True)
+class PaceChanged:
+    """The source gets fewer or more requests than before."""
+
+    pace: Pace
+
+
 class Task(StrEnum):
     """Work that is counted in items."""
 
@@ -153,6 +169,8 @@ ProgressEvent = (
     | BatchAnswered
     | UploadFinished
     | RetryScheduled
+    | RequestHeld
+    | PaceChanged
     | ItemsProcessed
     | RunStarted
     | RunFinished
@@ -162,7 +180,8 @@ ProgressEvent = (
 class ProgressListener(Protocol):
     """Receives events. It must return quickly: the work waits for it.
 
-    ``RetryScheduled`` may come from any thread, other events from the working thread. A listener
+    ``RetryScheduled``, ``RequestHeld`` and ``PaceChanged`` may come from any thread, other events
+    from the working thread. A listener
     stops the work by raising ``KeyboardInterrupt``; completed work is kept. While tiles are fetched
     it receives an event at least every half second.
     """

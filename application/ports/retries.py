@@ -6,7 +6,7 @@ from typing import Protocol
 from attrs import frozen
 
 from tileferry.domain.audit import IdempotencyAction
-from tileferry.domain.retry import Decision, FailedAttempt, RetryBudget
+from tileferry.domain.retry import Decision, FailedAttempt, Pace, RetryBudget
 
 
 class RetryTokens(Protocol):
@@ -18,6 +18,26 @@ class RetryTokens(Protocol):
 
     def charge(self, decide: Callable[[RetryBudget], Decision]) -> Decision:
         """Decide on the budget as it is now; reserve a token if the decision costs one."""
+        ...
+
+
+class RequestPace(Protocol):
+    """Holds the ``Pace`` of a source and lets only so many requests run. Thread-safe."""
+
+    def begin_request(self, is_cancelled: Callable[[], bool]) -> float:
+        """Wait until a request may start; return the monotonic time of its start.
+
+        Raises ``WorkCancelled`` if ``is_cancelled`` returns true, which is asked at the start and
+        after ``wake_waiting``. Without an error, ``end_request`` must follow.
+        """
+        ...
+
+    def end_request(self, update: Callable[[Pace], Pace]) -> tuple[Pace, Pace]:
+        """End a request and update the pace by its outcome; return the pace before and after."""
+        ...
+
+    def wake_waiting(self) -> None:
+        """Let waiting requests ask again whether they are cancelled."""
         ...
 
 

@@ -30,6 +30,7 @@ from tileferry.domain.retry.delays import (
     parse_retry_after,
 )
 from tileferry.domain.retry.loop import FailedAttempt, RetryLoop
+from tileferry.domain.retry.pace import HoldRule, Pace
 from tileferry.domain.retry.policies import (
     DOWNLOAD_POLICY,
     IN_RUN_WAIT_MAX_S,
@@ -86,6 +87,8 @@ __all__ = [
     "Final",
     "GiveUp",
     "GiveUpReason",
+    "HoldRule",
+    "Pace",
     "PastCall",
     "RateLimited",
     "ReplayedCall",

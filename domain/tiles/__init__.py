@@ -73,6 +73,7 @@ from tileferry.domain.tiles.provider_faults import (
     classify_fault,
     classify_provider_error,
     fault_from_status,
+    find_overload,
     should_abort_download,
 )
 from tileferry.domain.tiles.readiness import (
@@ -184,6 +185,7 @@ __all__ = [
     "detect_image_kind",
     "determine_download_outcome",
     "fault_from_status",
+    "find_overload",
     "is_system_file",
     "judge_area",
     "move_status",

@@ -103,6 +103,17 @@ def should_abort_download(
     return fault is None or not fault.concerns_one_tile
 
 
+def find_overload(error: BaseException | None) -> str | None:
+    """Return the sign of overload in a failed call, in short, or ``None``: 429, 503, a timeout."""
+    if not isinstance(error, SatelliteProviderError) or error.fault is None:
+        return None
+    if error.fault is ProviderFault.RATE_LIMITED:
+        return "429"
+    if error.status in _OVERLOADED:
+        return str(error.status)
+    return "timeout" if error.fault in _TIMEOUTS else None
+
+
 def classify_provider_error(error: BaseException) -> ErrorClass:
     """Classify an exception raised by a provider call. Anything but a provider fault is final."""
     if isinstance(error, SatelliteProviderError) and error.fault is not None:
@@ -110,6 +121,8 @@ def classify_provider_error(error: BaseException) -> ErrorClass:
     return Final()
 
 
+_OVERLOADED = {503, 504}
+_TIMEOUTS = {ProviderFault.TIMED_OUT, ProviderFault.TOO_SLOW}
 _CLIENT_ERRORS, _SERVER_ERRORS = 400, 500
 _BY_STATUS = {
     204: ProviderFault.NOT_FOUND,  # the usual response of tile servers for a missing tile

@@ -19,10 +19,13 @@ from rich.text import Text
 from tileferry.application.ports.progress import (
     DownloadFinished,
     ItemsProcessed,
+    PaceChanged,
     ProgressEvent,
+    RequestHeld,
     RetryScheduled,
     Task,
 )
+from tileferry.domain.retry import Pace
 from tileferry.domain.text import printable
 from tileferry.entrypoints.cli.output import stderr
 from tileferry.entrypoints.cli.signals import StopSignals
@@ -60,17 +63,24 @@ class ProgressState(ABC):
 
     stop: StopSignals | None = None
     clock_s: Callable[[], float] = time.monotonic
+    pace: Pace | None = field(default=None, init=False)
+    """The last pace that was reported."""
     _wait: RetryWait | None = field(default=None, init=False)
     _guard: threading.Lock = field(factory=threading.Lock, init=False)
 
     def __call__(self, event: ProgressEvent, /) -> None:
         """Record an event, then stop the work if a signal arrived."""
-        if isinstance(event, RetryScheduled):  # from any thread
-            self.note_wait(event)
-            return
-        self.update(event)
-        if self.stop is not None and not isinstance(event, DownloadFinished):
-            self.stop.check()
+        match event:  # the first three may come from any thread
+            case RetryScheduled():
+                self.note_wait(event)
+            case RequestHeld():
+                self._note_wait(f"{event.rule.label}: waiting ", event.delay_s)
+            case PaceChanged():
+                self.pace = event.pace
+            case _:
+                self.update(event)
+                if self.stop is not None and not isinstance(event, DownloadFinished):
+                    self.stop.check()
 
     @abstractmethod
     def update(self, event: ProgressEvent) -> None:
@@ -103,7 +113,19 @@ class ProgressState(ABC):
 
     def note_wait(self, event: RetryScheduled) -> None:
         """Record a wait before a retry."""
-        wait = RetryWait(reason=_describe_retry(event), until_s=self.clock_s() + event.delay_s)
+        self._note_wait(_describe_retry(event), event.delay_s)
+
+    def describe_pace(self) -> str:
+        """Return the pace of requests and its cause, or an empty text at full speed."""
+        pace = self.pace
+        if pace is None or pace.is_full:
+            return ""
+        requests = f"{pace.concurrency} of {pace.concurrency_max} requests at a time"
+        apart = f", {pace.spacing_s:.1f} s apart" if pace.spacing_s else ""
+        return f"{requests}{apart}: {pace.cause}"
+
+    def _note_wait(self, reason: str, delay_s: float) -> None:
+        wait = RetryWait(reason=reason, until_s=self.clock_s() + delay_s)
         with self._guard:
             if self._wait is None or wait.until_s > self._wait.until_s:
                 self._wait = wait
@@ -218,7 +240,11 @@ class ProgressView:
     def _print_lines(self) -> None:
         while not self._ended.wait(self.line_every_s):
             now_s = self.progress.clock_s()
-            parts = (self.progress.describe_progress(now_s), self.progress.describe_wait(now_s))
+            parts = (
+                self.progress.describe_progress(now_s),
+                self.progress.describe_pace(),
+                self.progress.describe_wait(now_s),
+            )
             self.console.print("; ".join(filter(None, parts)))
 
     def render(self) -> Table:
@@ -230,7 +256,16 @@ class ProgressView:
         table = Table.grid(expand=True)
         table.add_column(no_wrap=True, overflow="ellipsis")  # wrapped lines would not be erased
         table.add_row(bar)
-        table.add_row(Text(progress.describe_progress(now_s)))
-        table.add_row(Text(progress.describe_outcomes()))
-        table.add_row(Text(progress.describe_wait(now_s), style="yellow"))
+        width = self.console.width
+        table.add_row(Text(fit_line(progress.describe_progress(now_s), width)))
+        table.add_row(Text(fit_line(progress.describe_outcomes(), width)))
+        table.add_row(Text(fit_line(progress.describe_pace(), width)))
+        table.add_row(Text(fit_line(progress.describe_wait(now_s), width), style="yellow"))
         return table
+
+
+def fit_line(line: str, width: int) -> str:
+    """Return a line without its last parts, separated by commas, that do not fit."""
+    while len(line) > width and ", " in line:
+        line = line.rpartition(", ")[0]
+    return line

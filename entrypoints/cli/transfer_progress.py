@@ -101,14 +101,14 @@ class DownloadProgress(ProgressState):
         if self.total is None:
             return f"listing: {self.listed:,} tiles so far"
         tiles_s, bytes_s = self._measure_rates(now_s)
-        parts = [
-            f"{self.done:,} of {self.total:,} tiles",
-            format_bytes(self.size_bytes),
-            f"{tiles_s:,.0f} tiles/s",
-            f"{format_bytes(int(bytes_s))}/s",
-        ]
+        parts = [f"{self.done:,} of {self.total:,} tiles"]
         if tiles_s > 0:
             parts.append(f"{_format_minutes((self.total - self.done) / tiles_s)} left")
+        parts += [
+            f"{tiles_s:,.0f} tiles/s",
+            format_bytes(self.size_bytes),
+            f"{format_bytes(int(bytes_s))}/s",
+        ]
         return ", ".join(parts)
 
     def describe_outcomes(self) -> str:

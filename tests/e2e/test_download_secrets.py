@@ -232,7 +232,7 @@ def test_invariant_36_provider_text_is_escaped_on_terminal(
     provider.once[path] = [unwell, unwell]
     provider.lines[provider.tiles[1]] = {"resolution_m_per_px": 0.3}
     drawn = run_on_terminal(operator, *DOWNLOAD)
-    assert "503, attempt 2 of 3, again in 2 s" in drawn
+    assert "503, attempt 2 of 3 (backoff), again in 2 s" in drawn
     assert "9 of 10 tiles" in drawn
     assert "warning: tile satellite/14/" in drawn
     assert "Download for flight F1" in drawn
@@ -249,5 +249,5 @@ def test_progress_bar_shows_rate_limit_wait(
     ]
     drawn = run_on_terminal(operator, *DOWNLOAD, *())
     assert "listing: 0 tiles so far" in drawn
-    assert "rate limited; waiting 2 s" in drawn
+    assert "rate limited (Retry-After); waiting 2 s" in drawn
     assert FLIGHT[1] in drawn

@@ -118,4 +118,4 @@ def test_retry_wait_is_shown(operator: DownloadOperator, provider: ScriptedProvi
     provider.once[TILES] = [create_answer(503)]
     operator.settings["TILEFERRY_C11_MAX_5XX_RETRIES"] = "4"
     shown = operator.run_in_process("coverage", *AREA)
-    assert (shown.code, shown.err) == (0, "503, attempt 1 of 5, again in 1 s\n")
+    assert (shown.code, shown.err) == (0, "503, attempt 1 of 5 (backoff), again in 1 s\n")

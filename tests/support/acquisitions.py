@@ -9,6 +9,7 @@ from typing import Any
 
 from attrs import define, evolve, frozen
 
+from support.managers import create_pace
 from support.provider import API_KEY
 from support.raw_partitions import AREA, KEY, NOW, RUN
 from tileferry.adapters.filesystem import FileRawSink
@@ -63,6 +64,7 @@ def open_acquisition(
                 provider=HttpTileProvider(client=client, clock=clock),
                 workers=ThreadWorkers(4),
                 retry=RetryManager(clock=clock, new_id=new_id, audit=AuditTrail(logger=LOGGER)),
+                pace=create_pace(clock),
                 clock=clock,
                 logger=LOGGER,
                 disk=lambda _folder: disk or FakeDisk(),

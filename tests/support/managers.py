@@ -12,13 +12,14 @@ import pytest
 from attrs import define, field
 
 from tileferry.adapters.memory import ManualClock, MemoryAuditSink, MemoryIdempotencyStore
-from tileferry.adapters.system import SystemClock, ThreadHeartbeat, new_id, offload
+from tileferry.adapters.system import SharedPace, SystemClock, ThreadHeartbeat, new_id, offload
 from tileferry.application import AuditTrail, IdempotencyManager, RetryManager
 from tileferry.application.audit import CallContext
+from tileferry.application.ports.clock import Clock
 from tileferry.application.retries.idempotent_call import IdempotentCall
 from tileferry.domain.audit import AuditEvent, RetryAttempted
 from tileferry.domain.canonical import JsonValue
-from tileferry.domain.retry import RetryCategory, RetryPolicy
+from tileferry.domain.retry import Pace, RetryCategory, RetryPolicy
 
 Result = TypeVar("Result")
 LOGGER = logging.getLogger("tests.managers")
@@ -152,6 +153,11 @@ class TelemetryRecorder:
 
     def on_failure(self, error: BaseException) -> None:
         self.told.append(type(error))
+
+
+def create_pace(clock: Clock, concurrency_max: int = 8) -> SharedPace:
+    """Return the pace of a source, at full speed."""
+    return SharedPace(clock=clock, pace=Pace(concurrency_max=concurrency_max))
 
 
 def find_log_messages(caplog: pytest.LogCaptureFixture, kind: str) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from attrs import define, field, frozen
 
-from support.managers import RetryBench
+from support.managers import RetryBench, create_pace
 from tileferry.adapters.memory import (
     ManualClock,
     MemoryBlobIndex,
@@ -193,6 +193,7 @@ class MemoryDownloadEnv:
             "workers": SequentialWorkers(),
             "lock": self.lock,
             "retry": self.bench.create_manager(),
+            "pace": create_pace(self.bench.clock),
             "clock": self.bench.clock,
             "logger": logging.getLogger("tests.download"),
         }

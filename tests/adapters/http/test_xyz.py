@@ -10,6 +10,7 @@ import pytest
 import trustme
 from attrs import evolve
 from support.hostile_provider import respond_with, run_raw_server
+from support.managers import create_pace
 from support.provider import RunningProvider
 from support.tile_providers import KEY, create_tile_server, open_xyz_provider
 
@@ -122,6 +123,7 @@ def test_area_over_the_tile_limit_is_rejected_without_retry() -> None:
             retry=RetryManager(
                 clock=clock, new_id=lambda: "1", audit=AuditTrail(logger=logging.getLogger("t"))
             ),
+            pace=create_pace(clock),
             clock=clock,
             policy=DOWNLOAD_POLICY,
             correlation_id="c",

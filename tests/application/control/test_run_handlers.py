@@ -13,6 +13,7 @@ from support.control_plane import (
     partition_key,
     upload_work,
 )
+from support.managers import create_pace
 from support.memory_download_env import (
     BOX,
     ZOOM,
@@ -127,6 +128,7 @@ class AcquisitionEnv:
                 provider=self.area.provider,
                 workers=SequentialWorkers(),
                 retry=bench.create_manager(),
+                pace=create_pace(bench.clock),
                 clock=bench.clock,
                 logger=logger,
                 disk=self.disk_under,

@@ -40,6 +40,7 @@ def build_survey(site: DownloadEnv) -> AreaSurvey:
     return AreaSurvey(
         provider=downloader.provider,
         retry=downloader.retry,
+        pace=downloader.pace,
         workers=SequentialWorkers(),
         journals=FileJournalStore(root=site.root, logger=site.logger),
         tile_metadata_store=site.metadata,

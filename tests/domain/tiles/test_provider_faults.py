@@ -9,6 +9,7 @@ from tileferry.domain.tiles import (
     classify_fault,
     classify_provider_error,
     fault_from_status,
+    find_overload,
     should_abort_download,
 )
 
@@ -83,3 +84,28 @@ def test_faults_that_end_download(fault: ProviderFault | None, share: float | No
         assert ends(1) == ends(100) == (fault is None or not fault.concerns_one_tile)
     else:
         assert [ends(int(100 * share)), ends(int(100 * share) + 1)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "sign"),
+    [
+        (ProviderFault.RATE_LIMITED, 429, "429"),
+        (ProviderFault.UNAVAILABLE, 503, "503"),
+        (ProviderFault.UNAVAILABLE, 504, "504"),
+        (ProviderFault.UNAVAILABLE, 500, None),
+        (ProviderFault.TIMED_OUT, None, "timeout"),
+        (ProviderFault.TOO_SLOW, 200, "timeout"),
+        (ProviderFault.UNREACHABLE, None, None),
+        (ProviderFault.NOT_FOUND, 404, None),
+        (None, 503, None),
+    ],
+)
+def test_signs_of_overload(
+    fault: ProviderFault | None, status: int | None, sign: str | None
+) -> None:
+    assert find_overload(SatelliteProviderError(reason="x", fault=fault, status=status)) == sign
+
+
+def test_other_errors_are_no_overload() -> None:
+    assert find_overload(None) is None
+    assert find_overload(ValueError("503")) is None

@@ -9,13 +9,20 @@ from rich.console import Console
 from tileferry.adapters.memory import ManualClock
 from tileferry.application.ports.progress import (
     ItemsProcessed,
+    PaceChanged,
+    RequestHeld,
     RetryScheduled,
     RunFinished,
     Task,
 )
-from tileferry.domain.retry import RetryReason
+from tileferry.domain.retry import HoldRule, Pace, RetryReason
 from tileferry.domain.runs import RunId, RunKind, RunStatus
-from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView, WaitPrinter
+from tileferry.entrypoints.cli.progress_view import (
+    ItemProgress,
+    ProgressView,
+    WaitPrinter,
+    fit_line,
+)
 from tileferry.entrypoints.cli.signals import StopSignals
 
 UNAVAILABLE = RetryScheduled(
@@ -111,6 +118,39 @@ def test_wait_is_shown_with_reason_and_countdown(event: RetryScheduled, line: st
     assert progress.describe_wait(clock.monotonic()) == line
     clock.sleep(100.0)
     assert progress.describe_wait(clock.monotonic()) == ""
+
+
+def test_request_behind_the_gate_is_shown() -> None:
+    clock = ManualClock()
+    progress = ItemProgress(None, clock.monotonic)
+    progress(RequestHeld(operation="GET tile", rule=HoldRule.SOURCE_GATE, delay_s=12.0))
+    assert progress.describe_wait(clock.monotonic()) == "source gate: waiting 12 s"
+
+
+def test_pace_is_shown_with_its_cause_until_full_speed() -> None:
+    progress = ItemProgress()
+    assert progress.describe_pace() == ""
+    progress(PaceChanged(pace=Pace(concurrency_max=8, level=4.2, cause="429")))
+    assert progress.describe_pace() == "4 of 8 requests at a time: 429"
+    progress(PaceChanged(pace=Pace(concurrency_max=8, level=0.5, cause="timeout")))
+    assert progress.describe_pace() == "1 of 8 requests at a time, 0.2 s apart: timeout"
+    view = ProgressView(progress, Console(width=80))
+    assert len(list(view.render().rows)) == 5
+    progress(PaceChanged(pace=Pace(concurrency_max=8)))
+    assert progress.describe_pace() == ""
+
+
+@pytest.mark.parametrize(
+    ("width", "line"),
+    [
+        (60, "1,200 of 2,000 tiles, 3 min left, 12 tiles/s"),
+        (44, "1,200 of 2,000 tiles, 3 min left, 12 tiles/s"),
+        (43, "1,200 of 2,000 tiles, 3 min left"),
+        (10, "1,200 of 2,000 tiles"),
+    ],
+)
+def test_narrow_terminal_drops_parts_but_no_digits(width: int, line: str) -> None:
+    assert fit_line("1,200 of 2,000 tiles, 3 min left, 12 tiles/s", width) == line
 
 
 def test_longest_wait_is_shown() -> None:
