@@ -26,6 +26,7 @@ from tileferry.domain.errors import MisuseError
 from tileferry.domain.retry import Classifier, FailedAttempt, GiveUp, RetryLoop, RetryPolicy
 
 Result = TypeVar("Result")
+_NOT_CALLED = object()
 JitterKey = str | Callable[[], str]
 """What the jitter is derived from; a function is called at the first failure."""
 
@@ -134,11 +135,13 @@ async def drive_async(  # noqa: PLR0917  # positional calls are cheaper
     """
     state, started_s = None, clock.monotonic()
     while True:
+        pending: Any = _NOT_CALLED
         try:
             pending = call()
-            if is_awaitable := hasattr(type(pending), "__await__"):
-                result = await pending
+            result: Result = await pending
         except Exception as error:
+            if not (pending is _NOT_CALLED or hasattr(type(pending), "__await__")):
+                raise not_callable_error(pending) from None
             if state is None:
                 state = _begin(call, begin, started_s, arguments)
             await _notify(state.record_failure(error), offload)
@@ -146,13 +149,11 @@ async def drive_async(  # noqa: PLR0917  # positional calls are cheaper
             if delay_s is None:
                 raise
         else:
-            if not is_awaitable:
-                raise not_callable_error(pending)
             if tokens is not None:
                 tokens.note_success()
             if state is not None:
                 await _notify(state.notify_success, offload)
-            return result  # type: ignore[possibly-undefined]  # it was awaited
+            return result
         await sleep(delay_s)
 
 
