@@ -4,6 +4,7 @@ from pathlib import Path
 
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import BBox, SectorClass
+from tileferry.domain.tiles.selection import FetchMode
 
 BBoxLike = BBox | str
 SectorLike = SectorClass | str
@@ -25,6 +26,16 @@ def to_sector(sector: SectorLike) -> SectorClass:
             problem="is not a sector class",
             remedy=f"use one of {', '.join(SectorClass)}",
         ) from None
+
+
+def select_fetch_mode(**flags: bool) -> FetchMode:
+    """Return the mode whose flag is set, by its name; at most one may be set."""
+    modes = [FetchMode(name) for name, is_set in flags.items() if is_set]
+    if len(modes) > 1:
+        raise InvalidValueError(
+            field=" and ".join(modes), value=True, problem="exclude each other", remedy="use one"
+        )
+    return modes[0] if modes else FetchMode.MISSING
 
 
 def check_one_landing_source(record: Path | None, *, on_ground: bool) -> None:

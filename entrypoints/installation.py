@@ -52,6 +52,7 @@ from tileferry.domain.errors import InvalidStateError, InvalidValueError
 from tileferry.domain.runs import Run, RunKind, WorkerId
 from tileferry.domain.state_machine import Actor
 from tileferry.domain.tiles import Area, DownloadRequest
+from tileferry.domain.tiles.selection import FetchMode
 from tileferry.domain.work import DownloadArea, UploadFlight, Work
 from tileferry.entrypoints.cache_session import make_folder
 from tileferry.entrypoints.config import Config, load_config
@@ -163,13 +164,17 @@ class Installation:
         """
         return self._opened.cache_session().hold()
 
-    def build_downloader(self, *, max_failures_share: float | None = None) -> HttpTileDownloader:
+    def build_downloader(
+        self, *, max_failures_share: float | None = None, mode: FetchMode = FetchMode.MISSING
+    ) -> HttpTileDownloader:
         """Return a downloader; use it while the cache is held.
 
         A download aborts when more than ``max_failures_share`` (0 to 1) of the tiles fail.
         """
         container = self._opened
-        settings = evolve(container.download_settings(), max_failures_share=max_failures_share)
+        settings = evolve(
+            container.download_settings(), max_failures_share=max_failures_share, mode=mode
+        )
         return container.tile_downloader(settings=settings)
 
     def build_uploader(self, flight_records: FlightRecords | None = None) -> TileUploader:

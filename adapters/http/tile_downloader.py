@@ -70,10 +70,6 @@ class HttpTileDownloader:
         """Download the tiles of the area that are not in the cache, and return a report."""
         return self._download(Path(request.cache_root)).download_tiles_for_area(request)
 
-    def start_over(self, request: DownloadRequest) -> None:
-        """Discard the request's journal, so that all of its tiles are fetched again."""
-        self._download(Path(request.cache_root)).start_over(request)
-
     def check_resumable(self, request: DownloadRequest) -> None:
         """Raise unless an earlier run of the same request stored some of its tiles."""
         self._download(Path(request.cache_root)).check_resumable(request)

@@ -71,6 +71,10 @@ class MemoryTileStore:
             raise DamagedTileError(tile=str(tile_id), problem="its row points to missing bytes")
         return payload
 
+    def has_bytes(self, tile_id: TileId, blob: BlobRef) -> bool:  # noqa: ARG002  # of the port
+        """Return whether the bytes of a blob exist."""
+        return blob in self._contents
+
     def delete_tile(self, tile_id: TileId) -> bool:
         """Make a tile invisible; return whether it was visible."""
         forgotten = self._index.forget([tile_id])
@@ -200,6 +204,10 @@ class MemoryTileMetadataStore:
         for tile in sorted(self._tiles, key=lambda tile: (tile.zoom, tile.x, tile.y, tile.source)):
             if area.contains(tile) and source in {None, tile.source}:
                 yield self._tiles[tile]
+
+    def find_stored(self, tile_ids: Sequence[TileId]) -> dict[TileId, TileMetadata]:
+        """Return the visible ones of these tiles."""
+        return {tile_id: self._tiles[tile_id] for tile_id in tile_ids if tile_id in self._tiles}
 
     def pending_uploads(self, flight_id: str) -> Iterator[TileMetadata]:
         """Yield a flight's pending tiles."""

@@ -165,6 +165,14 @@ class PostgresTileMetadataStore:
             query = query.where(tiles.c.source == source)
         return self._read_pages(query, (tiles.c.x, tiles.c.y, tiles.c.source))
 
+    def find_stored(self, tile_ids: Sequence[TileId]) -> dict[TileId, TileMetadata]:
+        """Return the visible ones of these tiles."""
+        if not tile_ids:
+            return {}
+        with self.database.read_connection() as connection:
+            rows = connection.execute(_FIND_STORED, id_columns(tile_ids)).mappings().all()
+        return {tile.tile_id: tile for tile in map(metadata_from_row, rows)}
+
     def pending_uploads(self, flight_id: str) -> Iterator[TileMetadata]:
         """Yield a flight's pending tiles, paged by key, so status changes cannot shift a page."""
         query = select(tiles).where(*_match_flight(flight_id, VotingStatus.PENDING)).order_by(*_ID)
@@ -275,6 +283,11 @@ _COUNT_ATTEMPT = text(
 _HOLD = text(
     f"{lock_tiles_sql()} SELECT tiles.source, tiles.zoom, tiles.x, tiles.y, tiles.voting_status"  # noqa: S608  # as above
     f" FROM tiles JOIN held ON {IS_HELD}"
+)
+_FIND_STORED = text(
+    "SELECT tiles.* FROM unnest(CAST(:source AS text[]), CAST(:zoom AS smallint[]),"
+    " CAST(:x AS integer[]), CAST(:y AS integer[])) AS wanted(source, zoom, x, y)"
+    " JOIN tiles USING (source, zoom, x, y)"
 )
 _MARK_UPLOADED = text(
     f"{lock_tiles_sql()} UPDATE tiles SET voting_status = 'uploaded', uploaded_at = now() FROM held"  # noqa: S608  # as above

@@ -3,6 +3,7 @@
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 from attrs import define, field
@@ -96,6 +97,36 @@ class RecentDigests:
     def get_digest(self, tile: TileId) -> str | None:
         """Return the digest of a recently added tile."""
         return self._digests.get(tile)
+
+
+USE_INTERVAL = timedelta(minutes=15)
+_USED_TILES = 1_000
+
+
+@define
+class UseMarks:
+    """Marks tiles as used, in groups; a tile that was used a moment ago is not marked again.
+
+    Updating a row costs more than reading it, so a repeated download would spend most of its time
+    here.
+    """
+
+    store: TileCatalogue
+    now: datetime
+    _waiting: list[TileId] = field(factory=list, init=False)
+
+    def add(self, tile: TileMetadata) -> None:
+        """Mark a tile with the next group."""
+        if self.now - tile.last_used_at >= USE_INTERVAL:
+            self._waiting.append(tile.tile_id)
+            if len(self._waiting) >= _USED_TILES:
+                self.flush()
+
+    def flush(self) -> None:
+        """Mark the tiles that wait."""
+        if self._waiting:
+            self.store.mark_used(self._waiting)
+            self._waiting = []
 
 
 @define

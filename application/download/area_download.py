@@ -2,11 +2,15 @@
 
 from collections.abc import Sequence
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from logging import Logger
 
 from attrs import asdict, define, field
 
+from tileferry.application.cache.tile_lookup import UseMarks, is_readable
 from tileferry.application.download.download_run import DownloadRun, DownloadSettings
+from tileferry.application.download.listing_selector import ListingSelector
 from tileferry.application.download.provider_calls import ProviderCalls
 from tileferry.application.download.resume import ResumePoint
 from tileferry.application.ports.cache import CacheBudgetEnforcer, CacheLock
@@ -35,8 +39,14 @@ from tileferry.domain.tiles import (
     DownloadOutcome,
     DownloadRequest,
     TileCoverage,
+    TileMetadata,
+    TileSet,
     TileSummary,
 )
+from tileferry.domain.tiles.selection import FetchMode, TileGates, TileSelection
+
+SESSION_MAX = timedelta(days=1)
+"""How long an interrupted run that fetches every tile again can be resumed."""
 
 
 @define(kw_only=True)
@@ -76,7 +86,10 @@ class AreaDownload:
         # process that died. It would block this download for a day.
         self.budget_enforcer.release_headroom()
         request_hash = request.request_hash(self.provider.key_hash)
-        journal, done = self._find_resume_point(request).resume(self.logger)
+        now = datetime.fromtimestamp(self.clock.now(), UTC)
+        resume_point = self._find_resume_point(request, now)
+        marks = UseMarks(self.tile_metadata_store, now)
+        journal, done = resume_point.resume(self.logger, marks)
         with closing(journal):
             if journal.complete:
                 report = DownloadBatchReport.for_no_op(
@@ -86,23 +99,23 @@ class AreaDownload:
                 )
                 self._log_end(report)
                 return report
-            run = DownloadRun(self, request, request_hash, journal, done)
+            selector = self._create_selector(request, done, now)
+            run = DownloadRun(self, request, request_hash, journal, selector, marks)
             try:
                 report = run.execute()
             except BaseException as error:
                 self._log_failure(run.build_report(aborted=True), error)
                 raise
-            # An empty listing may have tiles tomorrow, so it is not recorded as complete.
-            finished = report.outcome is DownloadOutcome.SUCCESS and report.tiles_requested > 0
-            if finished and self.marks_complete:
+            own_journal = self.settings.mode.has_own_journal
+            # An empty listing may have tiles tomorrow, and the provider may replace a refused tile,
+            # so only an area of which every tile is stored is recorded as complete.
+            is_whole = 0 < report.tiles_downloaded == report.tiles_requested
+            if is_whole and self.marks_complete and not own_journal:
                 journal.finish()
-            self._log_end(report)
-            return report
-
-    def start_over(self, request: DownloadRequest) -> None:
-        """Discard the record of a completed request, so that everything is fetched again."""
-        self.lock.check_held()
-        self.journals.discard(request.journal_name(self.provider.key_hash))
+        if own_journal and report.outcome is DownloadOutcome.SUCCESS:
+            self.journals.discard(resume_point.name)
+        self._log_end(report)
+        return report
 
     def check_resumable(self, request: DownloadRequest) -> None:
         """Raise unless an earlier run of the same request stored some of its tiles."""
@@ -111,13 +124,43 @@ class AreaDownload:
             if not (journal.complete or journal.count):
                 raise NothingToResumeError(flight_id=request.flight_id)
 
-    def _find_resume_point(self, request: DownloadRequest) -> ResumePoint:
+    def _find_resume_point(self, request: DownloadRequest, now: datetime) -> ResumePoint:
+        mode = self.settings.mode
         return ResumePoint(
             journals=self.journals,
-            name=request.journal_name(self.provider.key_hash),
+            name=request.journal_name(
+                self.provider.key_hash, purpose=mode.value if mode.has_own_journal else None
+            ),
             coverage=request.coverage,
             tile_metadata_store=self.tile_metadata_store,
             source=self.provider.source,
+            ends_complete=mode is FetchMode.MISSING,
+            is_kept=partial(self._is_kept, now),
+        )
+
+    def _is_kept(self, now: datetime, tile: TileMetadata) -> bool:
+        """Return whether a journaled tile of an interrupted run need not be visited again."""
+        if self.settings.mode.has_own_journal:
+            return now - tile.stored_at < SESSION_MAX
+        return self._is_intact(tile)
+
+    def _is_intact(self, tile: TileMetadata) -> bool:
+        """Return whether the cache has a tile's bytes; a repair reads them to find damage."""
+        if self.settings.mode is FetchMode.REPAIR:
+            return is_readable(self.tile_store, tile)
+        return self.tile_store.has_bytes(tile.tile_id, tile.blob)
+
+    def _create_selector(
+        self, request: DownloadRequest, done: TileSet, now: datetime
+    ) -> ListingSelector:
+        gates = TileGates(
+            resolution=self.settings.gate, freshness=self.tile_metadata_store.freshness, now=now
+        )
+        return ListingSelector(
+            rule=TileSelection(gates=gates, sector=request.sector_class, mode=self.settings.mode),
+            tile_metadata_store=self.tile_metadata_store,
+            done=done,
+            is_intact=self._is_intact,
         )
 
     def create_calls(self, correlation_id: str) -> ProviderCalls:

@@ -13,7 +13,6 @@ from tileferry.application.download.survey import (
     DurationEstimate,
     HeadroomPreview,
     ListingSummary,
-    TileGates,
     estimate_duration,
     measure_throughput,
     summarize_listing,
@@ -26,6 +25,7 @@ from tileferry.application.ports.retries import RequestPace
 from tileferry.application.ports.tiles import TileCatalogue
 from tileferry.application.retries.manager import RetryManager
 from tileferry.domain.tiles import DownloadRequest, FreshnessRule, TileCoverage
+from tileferry.domain.tiles.selection import TileGates
 
 
 @define(kw_only=True)
@@ -54,7 +54,8 @@ class AreaSurvey:
             freshness=self.freshness,
             now=datetime.fromtimestamp(self.clock.now(), UTC),
         )
-        return summarize_listing(calls.iter_pages(coverage, self.settings.listing), coverage, gates)
+        pages = calls.iter_pages(coverage, self.settings.listing)
+        return summarize_listing(pages, coverage, gates, self.tile_metadata_store)
 
     def plan(
         self, request: DownloadRequest, *, rate_bytes_s: float | None = None

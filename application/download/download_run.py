@@ -1,14 +1,16 @@
 """One download of an area, from its listing to its last tile."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from attrs import define, field, frozen, validators
 
 from tileferry.application.cache.group_commit import GroupCommit, GroupLimits
+from tileferry.application.cache.tile_lookup import UseMarks
+from tileferry.application.download.listing_selector import ListingSelector, SelectedTile
 from tileferry.application.download.provider_calls import ProviderCalls
 from tileferry.application.ports.downloads import ListingSpool, TileFate
 from tileferry.application.ports.journal import Journal
@@ -35,10 +37,11 @@ from tileferry.domain.tiles import (
     NewTile,
     ResolutionGate,
     ResolutionVerdict,
-    TileSet,
+    TileId,
     TileSummary,
     should_abort_download,
 )
+from tileferry.domain.tiles.selection import Disposition, FetchMode
 from tileferry.domain.validation import number
 
 if TYPE_CHECKING:
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
 class DownloadSettings:
     """The operator's settings of a download."""
 
+    mode: FetchMode = FetchMode.MISSING
     policy: RetryPolicy = DOWNLOAD_POLICY
     gate: ResolutionGate = field(factory=ResolutionGate)
     listing: ListingLimits = field(factory=ListingLimits)
@@ -68,11 +72,12 @@ class DownloadRun:
     request: DownloadRequest
     request_hash: str
     journal: Journal
-    done: TileSet
-    """The tiles that an earlier run stored in the cache."""
+    selector: ListingSelector
+    marks: UseMarks
     requested: int = field(default=0, init=False)
     fates: Counter[TileFate] = field(factory=Counter, init=False)
     already_stored: int = field(default=0, init=False)
+    reused_downgraded: int = field(default=0, init=False)
     bytes_downloaded: int = field(default=0, init=False)
     retries: int = field(default=0, init=False)
     durable: int | None = field(default=None, init=False)
@@ -110,7 +115,7 @@ class DownloadRun:
             tiles_downloaded=self.already_stored + stored,
             tiles_rejected_resolution=fates[TileFate.REJECTED_RESOLUTION],
             tiles_rejected_freshness=fates[TileFate.REJECTED_FRESHNESS],
-            tiles_downgraded=min(fates[TileFate.DOWNGRADED], stored),
+            tiles_downgraded=self.reused_downgraded + min(fates[TileFate.DOWNGRADED], stored),
             tiles_missing=fates[TileFate.MISSING],
             tiles_failed=fates[TileFate.FAILED],
             bytes_downloaded=self.bytes_downloaded,
@@ -124,23 +129,44 @@ class DownloadRun:
             tiles_requested=self.requested,
             aborted=aborted,
             next_retry_at_s=None if done else self._compute_next_retry_at_s(),
+            tiles_reused=self.already_stored,
         )
 
     # Steps
 
     def _list(self, calls: ProviderCalls, listed: ListingSpool) -> int:
-        """Spool the listing and return the number of bytes to fetch."""
+        """Spool the tiles to fetch, and return their estimated size."""
         estimated_bytes = 0
         for page in calls.iter_pages(self.request.coverage, self.deps.settings.listing):
-            for tile in page:
+            reused: list[TileId] = []
+            for tile in self.selector.iter_selected(page):
                 self.requested += 1  # first, so that the counts add up after an error at any point
-                if tile.tile_id in self.done:
-                    self.already_stored += 1
-                else:
-                    estimated_bytes += tile.estimated_bytes
-                listed.append(tile)
+                match tile.disposition:
+                    case Disposition.FETCH:
+                        listed.append(tile.listed)
+                        estimated_bytes += tile.listed.estimated_bytes
+                    case Disposition.REUSE | Disposition.REUSE_DOWNGRADED:
+                        self._reuse(tile, reused)
+                    case Disposition.REFUSE_RESOLUTION:
+                        self._check_resolution(tile.listed, tile.listed.resolution_m_per_px)
+                    case Disposition.REFUSE_FRESHNESS:
+                        self._count(TileFate.REJECTED_FRESHNESS)
+                    case _:
+                        assert_never(tile.disposition)
+            self.journal.append(reused)
             self.deps.progress(ListingProgressed(tiles=self.requested))
+        self.journal.flush()
+        self.marks.flush()
         return estimated_bytes
+
+    def _reuse(self, tile: SelectedTile, reused: list[TileId]) -> None:
+        """Count a tile that the cache has; add it to ``reused`` unless it is journaled already."""
+        self.already_stored += 1
+        self.reused_downgraded += tile.disposition is Disposition.REUSE_DOWNGRADED
+        if tile.stored is not None:
+            self.selector.done.add(tile.listed.tile_id)
+            reused.append(tile.listed.tile_id)
+            self.marks.add(tile.stored)
 
     def _begin(self, estimated_bytes: int) -> None:
         self.deps.progress(
@@ -165,7 +191,9 @@ class DownloadRun:
         )
 
     def _reserve(self, estimated_bytes: int) -> None:
-        result = self.deps.budget_enforcer.reserve_headroom(estimated_bytes, keep=self.done)
+        result = self.deps.budget_enforcer.reserve_headroom(
+            estimated_bytes, keep=self.selector.done
+        )
         if result.insufficient:
             raise result.build_error()
 
@@ -179,15 +207,12 @@ class DownloadRun:
             limits=uses.settings.group,
             background=uses.background,
         )
-        wanted = self._filter_by_resolution(
-            tile for tile in listed if tile.tile_id not in self.done
-        )
         idle_s = uses.settings.group.age_ms_max / 1_000
         try:
             with (
                 commit,
                 closing(
-                    uses.workers.run(partial(_try_fetch, calls), wanted, idle_s=idle_s)
+                    uses.workers.run(partial(_try_fetch, calls), iter(listed), idle_s=idle_s)
                 ) as results,
                 closing(calls),  # closes before the workers: later responses are discarded
             ):
@@ -219,12 +244,6 @@ class DownloadRun:
         except KeyboardInterrupt:
             commit.flush()
             raise
-
-    def _filter_by_resolution(self, tiles: Iterator[TileSummary]) -> Iterator[TileSummary]:
-        """Skip tiles that the resolution gate refuses by their listing, without fetching them."""
-        for tile in tiles:
-            if self._check_resolution(tile, tile.resolution_m_per_px):
-                yield tile
 
     def _store_result(
         self, listed: TileSummary, tile: FetchedTile | Exception, commit: GroupCommit

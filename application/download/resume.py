@@ -1,21 +1,21 @@
-"""The resume point of a download: the journal of an earlier run, checked against the cache.
+"""Resume an earlier run: which of its journaled tiles are still in the cache.
 
-A journaled tile may be missing: evicted for another area, or lost with a replaced database. A
+A tile can disappear after it was journaled: by eviction, or lost with a replaced database. A
 resumed run must fetch it again, so the journal alone is not enough.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from logging import Logger
 
 from attrs import define
 
+from tileferry.application.cache.tile_lookup import UseMarks
 from tileferry.application.ports.journal import Journal, JournalStore
 from tileferry.application.ports.tiles import TileCatalogue
-from tileferry.domain.tiles import TileCoverage, TileId, TileMetadata, TileSet
+from tileferry.domain.tiles import TileCoverage, TileMetadata, TileSet
 
 _GROUP_TILES = 4_096
-_USED_TILES = 1_000
 
 
 @define(kw_only=True)
@@ -27,6 +27,10 @@ class ResumePoint:
     coverage: TileCoverage
     tile_metadata_store: TileCatalogue
     source: str
+    ends_complete: bool = True
+    """Whether a complete journal ends the request; otherwise it starts over."""
+    is_kept: Callable[[TileMetadata], bool] = lambda _tile: True
+    """Whether a journaled tile that the cache has is kept; otherwise it is fetched again."""
 
     def is_confirmed_by_cache(self, journal: Journal) -> bool:
         """Return whether the cache confirms a complete journal.
@@ -34,19 +38,23 @@ class ResumePoint:
         Eviction discards complete journals, so checking the first tile is enough: it detects a
         cache or a database other than the one that the journal was written for.
         """
-        return journal.count == 0 or any(True for _ in islice(self._query_cached(), 1))
+        return journal.count == 0 or any(
+            self.is_kept(tile) for tile in islice(self._query_cached(), 1)
+        )
 
-    def find_stored(self, journal: Journal, *, to_be_used: bool = False) -> TileSet:
-        """Return the journaled tiles that the cache has; ``to_be_used`` marks them as used."""
+    def find_stored(self, journal: Journal, *, marks: UseMarks | None = None) -> TileSet:
+        """Return the journaled tiles that the cache has; ``marks`` records that they are used."""
         journaled, found = TileSet(self.coverage), TileSet(self.coverage)
         journal.read_into(journaled)
         if len(journaled):  # most downloads are new and need no query
-            rows = (row for row in self._query_cached() if row.tile_id in journaled)
-            for row in _mark_used(rows, self.tile_metadata_store) if to_be_used else rows:
-                found.add(row.tile_id)
+            for row in self._query_cached():
+                if row.tile_id in journaled and self.is_kept(row):
+                    found.add(row.tile_id)
+                    if marks is not None:
+                        marks.add(row)
         return found
 
-    def resume(self, logger: Logger) -> tuple[Journal, TileSet]:
+    def resume(self, logger: Logger, marks: UseMarks) -> tuple[Journal, TileSet]:
         """Open the journal and return it with the tiles that are already stored.
 
         A journal that lists tiles missing from the cache is rewritten, so that its count is
@@ -54,9 +62,12 @@ class ResumePoint:
         """
         journal = self.journals.open(self.name)
         try:
+            if journal.complete and not self.ends_complete:
+                journal.close()
+                return self._rewrite(TileSet(self.coverage)), TileSet(self.coverage)
             if journal.complete and self.is_confirmed_by_cache(journal):
                 return journal, TileSet(self.coverage)
-            found = self.find_stored(journal, to_be_used=True)
+            found = self.find_stored(journal, marks=marks)
             gone = journal.count - len(found)
         except BaseException:
             journal.close()
@@ -86,16 +97,3 @@ class ResumePoint:
         return self.tile_metadata_store.query_by_bbox(
             coverage.bbox, coverage.zoom_levels, source=self.source
         )
-
-
-def _mark_used(tiles: Iterable[TileMetadata], store: TileCatalogue) -> Iterator[TileMetadata]:
-    """Yield the tiles, and mark them as used in groups."""
-    group: list[TileId] = []
-    for tile in tiles:
-        group.append(tile.tile_id)
-        yield tile
-        if len(group) >= _USED_TILES:
-            store.mark_used(group)
-            group = []
-    if group:
-        store.mark_used(group)

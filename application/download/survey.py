@@ -1,66 +1,38 @@
 """Survey and plan a download: listing totals, the tiles to fetch, and the estimated duration."""
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable
 from contextlib import closing
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, assert_never
 
 from attrs import define, evolve, field, frozen
 
 from tileferry.application.download.download_run import DownloadSettings
+from tileferry.application.download.listing_selector import ListingSelector, iter_stored
 from tileferry.application.download.provider_calls import ProviderCalls
 from tileferry.application.download.resume import ResumePoint
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.downloads import Workers
 from tileferry.application.ports.journal import JournalStore
 from tileferry.application.ports.tiles import TileCatalogue
-from tileferry.domain.errors import (
-    FreshnessRejectionError,
-    RateLimitedError,
-    SatelliteProviderError,
-)
+from tileferry.domain.errors import RateLimitedError, SatelliteProviderError
 from tileferry.domain.tiles import (
     DownloadRequest,
     EvictionResult,
-    FreshnessLabel,
     FreshnessRule,
-    ResolutionGate,
-    ResolutionVerdict,
     SectorClass,
     TileCoverage,
     TileId,
+    TileMetadata,
     TileSet,
     TileSummary,
 )
+from tileferry.domain.tiles.selection import Disposition, TileGates, TileSelection, is_current
 
 PROBE_TILES_MAX = 16
 """Tiles fetched by a measurement: one or two for each worker."""
-
-
-@frozen(kw_only=True)
-class TileGates:
-    """The acceptance rules for tiles at a given time."""
-
-    resolution: ResolutionGate
-    freshness: FreshnessRule
-    now: datetime
-
-    def accepts(self, tile: TileSummary) -> bool:
-        """Return whether a tile's resolution is acceptable."""
-        verdict = self.resolution.judge(tile.resolution_m_per_px)
-        return verdict is ResolutionVerdict.ACCEPTED
-
-    def is_stale(self, tile: TileSummary, sector: SectorClass) -> bool:
-        """Return whether a tile is too old for a sector, which then refuses or downgrades it."""
-        try:
-            label = self.freshness.judge(
-                tile.tile_id, sector, produced_at=tile.produced_at, now=self.now
-            )
-        except FreshnessRejectionError:
-            return True
-        return label is not FreshnessLabel.FRESH
 
 
 @define
@@ -73,12 +45,15 @@ class ListingSummary:
     newest: datetime | None = None
     finest_m_per_px: float | None = None
     coarsest_m_per_px: float | None = None
+    stored: int = 0
+    """In the cache already, and at least as new as listed."""
     refused_resolution: int = 0
     stale: Counter[SectorClass] = field(factory=Counter)
 
-    def add(self, tile: TileSummary, gates: TileGates) -> None:
-        """Add one tile of a listing."""
+    def add(self, tile: TileSummary, stored: TileMetadata | None, gates: TileGates) -> None:
+        """Add one tile of a listing, and the tile that the cache has, if any."""
         self.tiles += 1
+        self.stored += stored is not None and is_current(stored, tile)
         self.size_bytes += tile.estimated_bytes
         made, resolution = tile.produced_at, tile.resolution_m_per_px
         self.oldest = made if self.oldest is None else min(self.oldest, made)
@@ -92,13 +67,16 @@ class ListingSummary:
 
 
 def summarize_listing(
-    pages: Iterable[list[TileSummary]], coverage: TileCoverage, gates: TileGates
+    pages: Iterable[list[TileSummary]],
+    coverage: TileCoverage,
+    gates: TileGates,
+    tile_metadata_store: TileCatalogue,
 ) -> dict[int, ListingSummary]:
     """Return the totals of a listing by zoom level, without keeping its tiles."""
     found = {zoom: ListingSummary() for zoom in coverage.zoom_levels}
     for page in pages:
-        for tile in page:
-            found[tile.tile_id.zoom].add(tile, gates)
+        for tile, stored in iter_stored(page, tile_metadata_store):
+            found[tile.tile_id.zoom].add(tile, stored, gates)
     return found
 
 
@@ -120,10 +98,11 @@ class DownloadPlan:
     """Whether an earlier run completed the request; the provider is not called then."""
     tiles_listed: int = 0
     tiles_stored: int = 0
-    """Stored by an earlier run of the same request; not fetched again."""
+    """In the cache already; not fetched."""
     tiles_refused_resolution: int = 0
+    tiles_refused_freshness: int = 0
     tiles_stale: int = 0
-    """Too old for the sector: fetched, and then refused or downgraded."""
+    """Of those to fetch, too old for the sector: they are downgraded."""
     tiles_to_fetch: int = 0
     bytes_to_fetch: int = 0
     eviction: EvictionResult
@@ -169,33 +148,38 @@ class DownloadPlanner:
             freshness=self.freshness,
             now=datetime.fromtimestamp(self.clock.now(), UTC),
         )
+        selector = ListingSelector(
+            rule=TileSelection(gates=gates, sector=request.sector_class),
+            tile_metadata_store=self.tile_metadata_store,
+            done=done,
+        )
         counts: Counter[str] = Counter()
         sample: list[TileSummary] = []
-        reserved_bytes = 0
-        for tile in self._iter_listing(request):
-            counts["tiles_listed"] += 1
-            if tile.tile_id in done:
-                counts["tiles_stored"] += 1
-                continue
-            reserved_bytes += tile.estimated_bytes  # the download reserves the same amount
-            if not gates.accepts(tile):
-                counts["tiles_refused_resolution"] += 1
-                continue
-            counts["tiles_stale"] += gates.is_stale(tile, request.sector_class)
-            counts["tiles_to_fetch"] += 1
-            counts["bytes_to_fetch"] += tile.estimated_bytes
-            if len(sample) < PROBE_TILES_MAX:
-                sample.append(tile)
+        for page in self.calls.iter_pages(request.coverage, self.settings.listing):
+            for tile in selector.iter_selected(page):
+                counts["tiles_listed"] += 1
+                match tile.disposition:
+                    case Disposition.REUSE | Disposition.REUSE_DOWNGRADED:
+                        counts["tiles_stored"] += 1
+                        done.add(tile.listed.tile_id)
+                    case Disposition.REFUSE_RESOLUTION:
+                        counts["tiles_refused_resolution"] += 1
+                    case Disposition.REFUSE_FRESHNESS:
+                        counts["tiles_refused_freshness"] += 1
+                    case Disposition.FETCH:
+                        counts["tiles_stale"] += gates.is_stale(tile.listed, request.sector_class)
+                        counts["tiles_to_fetch"] += 1
+                        counts["bytes_to_fetch"] += tile.listed.estimated_bytes
+                        if len(sample) < PROBE_TILES_MAX:
+                            sample.append(tile.listed)
+                    case _:
+                        assert_never(tile.disposition)
         return DownloadPlan(
             complete=False,
-            eviction=self.headroom.preview_headroom(reserved_bytes, keep=done),
+            eviction=self.headroom.preview_headroom(counts["bytes_to_fetch"], keep=done),
             sample=tuple(sample),
             **counts,
         )
-
-    def _iter_listing(self, request: DownloadRequest) -> Iterator[TileSummary]:
-        for page in self.calls.iter_pages(request.coverage, self.settings.listing):
-            yield from page
 
 
 @frozen(kw_only=True)

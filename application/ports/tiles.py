@@ -1,12 +1,13 @@
 """The bytes of tiles, and their metadata."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from tileferry.domain.tiles import (
     BBox,
     BlobRef,
     FreshnessLabel,
+    FreshnessRule,
     NewTile,
     TileId,
     TileMetadata,
@@ -37,6 +38,13 @@ class TileStore(Protocol):
 
         ``blob`` is their location, if the caller has just read the tile's row. The index is
         consulted only if they are no longer there.
+        """
+        ...
+
+    def has_bytes(self, tile_id: TileId, blob: BlobRef) -> bool:
+        """Return whether the bytes of a blob exist, without reading them.
+
+        It detects bytes that were lost with their file, but not changed ones.
         """
         ...
 
@@ -89,6 +97,11 @@ class SegmentIndex(BlobIndex, Protocol):
 class TileCatalogue(Protocol):
     """The visible tiles. Applies the freshness rule to each tile that is inserted."""
 
+    @property
+    def freshness(self) -> FreshnessRule:
+        """The freshness rule that ``insert_metadata`` applies."""
+        ...
+
     def insert_metadata(self, tile: NewTile) -> FreshnessLabel:
         """Insert a tile whose bytes are stored, and return its label; visible after ``flush``.
 
@@ -105,6 +118,10 @@ class TileCatalogue(Protocol):
         self, bbox: BBox, zoom_levels: Sequence[int], *, source: str | None = None
     ) -> Iterator[TileMetadata]:
         """Yield the visible tiles of an area, column by column."""
+        ...
+
+    def find_stored(self, tile_ids: Sequence[TileId]) -> Mapping[TileId, TileMetadata]:
+        """Return the visible ones of these tiles, in one query; pass a few thousand at most."""
         ...
 
     def mark_used(self, tile_ids: Sequence[TileId]) -> None:

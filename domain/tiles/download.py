@@ -79,10 +79,11 @@ class DownloadRequest:
     def coverage(self) -> TileCoverage:
         return self.area.coverage
 
-    def request_hash(self, service_api_key_hash: str) -> str:
+    def request_hash(self, service_api_key_hash: str, *, purpose: str | None = None) -> str:
         """Return a hash of the area and the hash of the API key. Never pass the key itself.
 
-        The result is part of journal file names, so the algorithm must not change.
+        A ``purpose`` distinguishes work on the same request that has a journal of its own. The
+        result is part of journal file names, so the algorithm must not change.
         """
         if not (service_api_key_hash and is_unicode(service_api_key_hash)):
             raise InvalidValueError(
@@ -92,10 +93,12 @@ class DownloadRequest:
             )
         zooms = ",".join(str(zoom) for zoom in self.zoom_levels)
         identity = f"{self.bbox}|{zooms}|{self.sector_class.value}|{service_api_key_hash}"
+        if purpose is not None:
+            identity += f"|{purpose}"
         return sha256(identity.encode("utf-8")).hexdigest()[:REQUEST_HASH_DIGITS]
 
-    def journal_name(self, service_api_key_hash: str) -> str:
-        return f"{self.flight_id}__{self.request_hash(service_api_key_hash)}.json"
+    def journal_name(self, service_api_key_hash: str, *, purpose: str | None = None) -> str:
+        return f"{self.flight_id}__{self.request_hash(service_api_key_hash, purpose=purpose)}.json"
 
 
 @frozen(kw_only=True)
@@ -231,9 +234,13 @@ class DownloadBatchReport:
     bytes_downloaded: int = 0
     retry_count: int = 0
     next_retry_at_s: float | None = field(default=None, validator=validators.optional(number(0)))
+    tiles_reused: int = field(default=0, validator=integer(0))
+    """Tiles among ``tiles_downloaded`` that were in the cache already; they were not fetched."""
 
     def __attrs_post_init__(self) -> None:
         tally = self.tally  # raises on impossible counts
+        if self.tiles_reused > self.tiles_downloaded:
+            self._refuse(f"reuses more tiles, {self.tiles_reused}, than it has")
         if self.outcome is DownloadOutcome.IDEMPOTENT_NO_OP:
             if self.tiles_requested or tally != DownloadTally(
                 tiles_downloaded=self.tiles_downloaded
@@ -265,6 +272,7 @@ class DownloadBatchReport:
         tiles_requested: int,
         aborted: bool = False,
         next_retry_at_s: float | None = None,
+        tiles_reused: int = 0,
     ) -> "DownloadBatchReport":
         """Build the report of a run; ``determine_download_outcome`` computes the outcome from the
         counts.
@@ -275,6 +283,7 @@ class DownloadBatchReport:
             request_hash=request_hash,
             tiles_requested=tiles_requested,
             next_retry_at_s=next_retry_at_s,
+            tiles_reused=tiles_reused,
             **asdict(tally),
         )
 

@@ -235,10 +235,10 @@ def _check_readiness_options(
 def _build_repair_commands(
     report: "ReadinessReport", sector: "SectorClass", *, flight: str | None, config: Path | None
 ) -> list[str]:
-    """Return the commands that download the missing and unfit tiles, with few others.
+    """Return the commands that download the missing, damaged and unfit tiles, and no others.
 
-    Each uses the bounding box with --again: the journal of an earlier, complete download would
-    otherwise skip every tile.
+    Each needs --repair: otherwise damaged tiles would be taken as stored, and an area that was
+    downloaded before as complete.
     """
     config_option = [] if config is None else ["--config", str(config)]
     return [
@@ -247,7 +247,7 @@ def _build_repair_commands(
                 *("tileferry", "download", f"--bbox={box}"),
                 *("--zoom", ",".join(map(str, zooms))),
                 *("--flight", flight or "FLIGHT"),
-                *("--sector", sector.value, "--again"),
+                *("--sector", sector.value, "--repair"),
                 *config_option,
             ]
         )

@@ -49,7 +49,7 @@ def render_verification(result: VerificationReport) -> Group:
             "dead": format_bytes(result.dead_bytes),
             "damaged tiles": result.damaged_tiles,
             "damaged segments": result.damaged_segments,
-            "verdict": "sound" if result.sound else "damaged; download the affected areas again",
+            "verdict": "sound" if result.sound else "damaged; download the areas with --repair",
         },
     )
     if not result.damage:

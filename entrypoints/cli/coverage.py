@@ -70,6 +70,7 @@ def _listing_to_json(listed: "ListingSummary") -> dict[str, Any]:
     return {
         "tiles": listed.tiles,
         "size_bytes": listed.size_bytes,
+        "in_cache": listed.stored,
         "oldest_produced_at": time_to_json(listed.oldest),
         "newest_produced_at": time_to_json(listed.newest),
         "finest_m_per_px": listed.finest_m_per_px,
@@ -108,6 +109,9 @@ def build_coverage_table(coverage: "TileCoverage", found: "dict[int, ListingSumm
     }
     sectors = " / ".join(sector.value for sector in SectorClass)
     captions = []
+    if any(listed.stored for listed in found.values()):
+        rows["cached"] = [f"{listed.stored:,}" for listed in found.values()]
+        captions.append("cached: already in the cache, and up to date")
     if any(listed.refused_resolution for listed in found.values()):
         rows["refused"] = [f"{listed.refused_resolution:,}" for listed in found.values()]
         captions.append("refused: by resolution")
@@ -118,7 +122,9 @@ def build_coverage_table(coverage: "TileCoverage", found: "dict[int, ListingSumm
         table.add_column(name, justify="right")
     for row in zip(*rows.values(), strict=True):
         table.add_row(*row)
-    table.caption = "; ".join(captions) or f"none refused by resolution, none stale in {sectors}"
+    if not {"refused", "stale"} & rows.keys():
+        captions.append(f"none refused by resolution, none stale in {sectors}")
+    table.caption = "; ".join(captions)
     table.caption_justify = "left"
     return table
 

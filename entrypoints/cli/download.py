@@ -20,6 +20,7 @@ from tileferry.entrypoints.cli.option_types import (
 
 if TYPE_CHECKING:
     from tileferry.domain.tiles import DownloadBatchReport, DownloadRequest
+    from tileferry.domain.tiles.selection import FetchMode
     from tileferry.entrypoints.cli.exit_codes import ExitCode
     from tileferry.entrypoints.cli.transfer_progress import DownloadProgress
     from tileferry.entrypoints.installation import Installation
@@ -45,6 +46,12 @@ def download_command(
     only_failed: Annotated[
         bool, typer.Option("--only-failed", help="Resume only; fail if there is nothing to resume.")
     ] = False,
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair", help="Also check the stored tiles; fetch those damaged or too old."
+        ),
+    ] = False,
     again: Annotated[
         bool, typer.Option("--again", help="Fetch every tile again, including stored ones.")
     ] = False,
@@ -62,6 +69,9 @@ def download_command(
 ) -> None:
     """Download an area for a flight. Re-run to resume.
 
+    Tiles that are in the cache already are not fetched, whichever flight or import brought them,
+    unless the provider has newer ones or the sector refuses them.
+
     Exit codes: 0 done, or nothing to do; 3 some tiles are missing; 4 refused (the cache is in use
     or too small); 5 the provider failed; 6 API key or certificate rejected; 130 stopped.
     """
@@ -76,9 +86,11 @@ def download_command(
     from tileferry.entrypoints.cli.remedies import describe_error
     from tileferry.entrypoints.cli.signals import StoppableClock, StopSignals
     from tileferry.entrypoints.cli.transfer_progress import DownloadProgress
+    from tileferry.entrypoints.coercion import select_fetch_mode
 
     if again and only_failed:
         raise typer.BadParameter("--again and --only-failed exclude each other")
+    mode = select_fetch_mode(repair=repair, again=again)
     stop = StopSignals()
     progress = DownloadProgress(stop)
     with stop, open_installation(config, progress, clock=StoppableClock(stop)) as installation:
@@ -93,7 +105,7 @@ def download_command(
             request,
             progress,
             only_failed=only_failed,
-            again=again,
+            mode=mode,
             max_failures_share=None if max_failures is None else max_failures / 100,
         )
         code = _choose_exit_code(report, error)
@@ -120,7 +132,7 @@ def _run_download(
     progress: "DownloadProgress",
     *,
     only_failed: bool,
-    again: bool,
+    mode: "FetchMode",
     max_failures_share: float | None,
 ) -> "tuple[DownloadBatchReport, BaseException | None]":
     """Download under the cache lock; return the report, and the error that ended it, if any."""
@@ -130,11 +142,11 @@ def _run_download(
     key_hash = installation.provider.key_hash
     try:
         with installation.hold_cache():
-            downloader = installation.build_downloader(max_failures_share=max_failures_share)
+            downloader = installation.build_downloader(
+                max_failures_share=max_failures_share, mode=mode
+            )
             if only_failed:
                 downloader.check_resumable(request)
-            if again:
-                downloader.start_over(request)
             with ProgressView(progress):
                 return downloader.download_tiles_for_area(request), None
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # reported by the caller

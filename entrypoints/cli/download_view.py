@@ -25,6 +25,7 @@ def build_report_table(report: DownloadBatchReport, *, stopped: bool = False) ->
         "outcome": "stopped" if stopped else _OUTCOMES[report.outcome],
         "tiles in the area": f"{report.tiles_requested:,}" if report.tiles_requested else None,
         "in the cache": f"{report.tiles_downloaded:,}",
+        "of these already there": f"{report.tiles_reused:,}" if report.tiles_reused else None,
         "of these downgraded (stale)": report.tiles_downgraded,
         "refused: resolution": report.tiles_rejected_resolution,
         "refused: too old": report.tiles_rejected_freshness,

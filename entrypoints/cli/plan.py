@@ -97,14 +97,15 @@ def _build_rows(
 
     area = {"area": box.in_words}
     if plan.complete:
-        done = f"nothing; all {plan.tiles_stored:,} tiles are already stored"
+        done = f"nothing; all {plan.tiles_stored:,} tiles are already in the cache"
         return {**area, "to do": done}
     eviction = plan.eviction
     rows: dict[str, object] = {
         **area,
         "tiles listed": f"{plan.tiles_listed:,}",
-        "already stored": f"{plan.tiles_stored:,}",
+        "already in the cache": f"{plan.tiles_stored:,}",
         "refused: resolution": plan.tiles_refused_resolution,
+        "refused: too old": plan.tiles_refused_freshness,
         "to fetch": f"{plan.tiles_to_fetch:,} tiles, {format_bytes(plan.bytes_to_fetch)}",
         "of these stale in the sector": plan.tiles_stale,
         "time": f"{_format_estimate(estimate.seconds)}; {_explain_estimate(estimate)}",
@@ -159,6 +160,7 @@ def _plan_to_json(plan: "DownloadPlan", estimate: "DurationEstimate") -> dict[st
         "tiles_listed": plan.tiles_listed,
         "tiles_stored": plan.tiles_stored,
         "tiles_refused_resolution": plan.tiles_refused_resolution,
+        "tiles_refused_freshness": plan.tiles_refused_freshness,
         "tiles_stale": plan.tiles_stale,
         "tiles_to_fetch": plan.tiles_to_fetch,
         "bytes_to_fetch": plan.bytes_to_fetch,

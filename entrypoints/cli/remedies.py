@@ -54,7 +54,7 @@ WORDINGS: Mapping[Remedy, str] = MappingProxyType(
         Remedy.TAIL_AUDIT_LOG: "list the entries with `tileferry audit tail`",
         Remedy.UPGRADE_DATABASE: "run `tileferry db upgrade`",
         Remedy.VERIFY_CACHE: (
-            "run `tileferry cache verify`, then download the area again with `tileferry download`"
+            "run `tileferry cache verify`, then `tileferry download` for the area, with --repair"
         ),
     }
 )

@@ -114,7 +114,7 @@ class DownloadProgress(ProgressState):
     def describe_outcomes(self) -> str:
         counts = [f"{count:,} {_FATE_NAMES[fate]}" for fate, count in sorted(self.fates.items())]
         if self.already_stored:
-            counts.insert(0, f"{self.already_stored:,} from before")
+            counts.insert(0, f"{self.already_stored:,} already in the cache")
         return ", ".join(counts)
 
     def _measure_rates(self, now_s: float) -> tuple[float, float]:

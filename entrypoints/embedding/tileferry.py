@@ -44,6 +44,7 @@ from tileferry.entrypoints.coercion import (
     BBoxLike,
     SectorLike,
     check_one_landing_source,
+    select_fetch_mode,
     to_bbox,
     to_sector,
 )
@@ -85,11 +86,13 @@ class Tileferry(Installation):
         zoom_levels: Sequence[int],
         flight: str,
         sector: SectorLike,
+        repair: bool = False,
         again: bool = False,
         max_failures_share: float | None = None,
     ) -> DownloadBatchReport:
-        """Download the tiles of an area into the cache; call it again to resume.
+        """Download the tiles of an area that the cache does not have; call it again to resume.
 
+        ``repair`` also checks the stored tiles, and fetches those that are damaged or too old;
         ``again`` fetches every tile, stored or not. The download aborts when more than
         ``max_failures_share`` (0 to 1) of the tiles fail; without it, on the first outage.
         """
@@ -99,9 +102,10 @@ class Tileferry(Installation):
             cache_root=self.config.c11.cache_root,
         )
         with self.hold_cache():
-            downloader = self.build_downloader(max_failures_share=max_failures_share)
-            if again:
-                downloader.start_over(request)
+            downloader = self.build_downloader(
+                max_failures_share=max_failures_share,
+                mode=select_fetch_mode(repair=repair, again=again),
+            )
             return downloader.download_tiles_for_area(request)
 
     def read_tile(self, tile_id: TileId) -> bytes:

@@ -45,6 +45,7 @@ from tileferry.domain.tiles import (
     classify_fault,
 )
 from tileferry.domain.tiles.area import Area
+from tileferry.domain.tiles.selection import FetchMode
 from tileferry.entrypoints.cli.exit_codes import ExitCode
 from tileferry.entrypoints.config import C11Config
 
@@ -93,6 +94,7 @@ def _format_type(kind: object) -> str:
         (TILE_DOWNLOADER, "outcomes", DownloadOutcome),
         (TILE_DOWNLOADER, "faults", ProviderFault),
         (TILE_DOWNLOADER, "fates", TileFate),
+        (TILE_DOWNLOADER, "modes", FetchMode),
         (TILE_UPLOADER, "outcomes", UploadOutcome),
         (TILE_UPLOADER, "statuses", TileUploadStatus),
     ],

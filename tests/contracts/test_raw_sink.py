@@ -131,6 +131,8 @@ def test_reopened_raw_partition_resumes(sink: RawSink) -> None:
     with sink.open(KEY, RUN, AREA) as raw:
         found = raw.tile_metadata_store.query_by_bbox(AREA.bbox, AREA.zoom_levels)
         assert {tile.tile_id for tile in found} == set(TILES[:5])
+        assert set(raw.tile_metadata_store.find_stored(TILES[4:7])) == {TILES[4]}
+        assert raw.tile_metadata_store.find_stored(TILES[5:7]) == {}
         journal, tiles = raw.journals.open(JOURNAL), TileSet(AREA.coverage)
         journal.read_into(tiles)
         journal.close()

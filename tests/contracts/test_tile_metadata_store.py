@@ -21,6 +21,7 @@ from tileferry.domain.tiles import (
     BBox,
     BlobRef,
     FreshnessLabel,
+    FreshnessRule,
     NewTile,
     SectorClass,
     TileId,
@@ -192,6 +193,16 @@ def test_replacement_follows_domain_rule(metadata_env: MetadataEnv, versions: li
 
 
 # Reading
+
+
+def test_stored_tiles_are_found_by_id(metadata_env: MetadataEnv) -> None:
+    ids = [evolve(TILE, x=x) for x in range(5)]
+    insert_tiles(metadata_env, *(new_tile(tile_id) for tile_id in ids))
+    unknown, foreign = evolve(TILE, x=99), evolve(ids[0], source="other")
+    found = metadata_env.store.find_stored([*ids[3:], unknown, foreign])
+    assert found == {tile_id: get_row(metadata_env, tile_id) for tile_id in ids[3:]}
+    assert metadata_env.store.find_stored([]) == {}
+    assert metadata_env.store.freshness == FreshnessRule()
 
 
 def test_area_query_is_ordered_by_column(metadata_env: MetadataEnv) -> None:

@@ -6,6 +6,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
 from tileferry.adapters.filesystem.segments.store import SegmentTileStore
 from tileferry.adapters.memory import MemoryBlobIndex, MemoryTileStore
@@ -66,6 +67,15 @@ def test_read_with_stale_blob_falls_back_to_index(store: TileStore, index: Memor
     index.forget([TILE])
     with pytest.raises(TileNotFoundError):
         store.read_tile(TILE, blob=gone)
+
+
+def test_lost_bytes_are_noticed_without_reading(store: TileStore) -> None:
+    blob = store.write_tile(TILE, b"bytes")
+    assert store.has_bytes(TILE, blob)
+    store.flush()
+    assert store.has_bytes(TILE, blob)
+    assert not store.has_bytes(TILE, evolve(blob, location=(7, 99)))
+    assert not store.has_bytes(TILE, evolve(blob, location=(blob.location[0], 10**6)))
 
 
 def test_tile_can_be_written_in_chunks(store: TileStore, index: MemoryBlobIndex) -> None:

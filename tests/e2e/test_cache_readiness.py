@@ -53,7 +53,7 @@ def test_repair_command_covers_flawed_tiles(readiness_env: ReadinessEnv) -> None
     (line,) = run_in_process(*VERIFY, "--json", "--flight", "F7").json["mend"]
     command = shlex.split(line)
     assert command[:2] == ["tileferry", "download"]
-    assert command[-1] == "--again"  # or a box that was mended before would be left as it is
+    assert command[-1] == "--repair"  # or a box that was mended before would be left as it is
     options = dict(zip(command[3:-1:2], command[4:-1:2], strict=True))
     assert options == {"--zoom": "13", "--flight": "F7", "--sector": "active_conflict"}
     box = BBox.parse(command[2].removeprefix("--bbox="))

@@ -51,6 +51,8 @@ def test_spec5_ac12_kill_at_random_moment_loses_no_journaled_tile(
     with provider.serve() as url:
         while kills < KILLS:
             flight += 1
+            # Newer than for the last flight, so that its tiles do not serve this one.
+            provider.produced_at = f"2026-10-01T00:{flight:02}:00Z"
             plan = DownloadPlan(
                 root=tmp_path,
                 database_url=database_url,

@@ -30,6 +30,7 @@ def test_coverage_totals_listed_tiles(provider: ScriptedProvider) -> None:
         "zoom": ZOOM,
         "tiles": 20,
         "size_bytes": sum(len(tile_content(tile)) for tile in provider.tiles),
+        "in_cache": 0,
         "oldest_produced_at": "2020-01-01T00:00:00+00:00",
         "newest_produced_at": "2026-10-01T00:00:00+00:00",
         "finest_m_per_px": 0.3,
@@ -78,8 +79,9 @@ def test_plan_predicts_download_and_changes_nothing(
     assert "area 50°N to 50.2°N, 36°E to 36.3°E" in " ".join(measured.out.split())
     assert set(provider.tile_gets) == {tile_path(tile) for tile in provider.tiles[1:6]}
     assert len(operator.read_stored_tiles(provider.tiles)) == 14
+    provider.lines.clear()
     assert run_in_process(*DOWNLOAD).code == 0
-    assert "all 19 tiles are already stored" in run_in_process("plan", *AREA, *FLIGHT).out
+    assert "all 20 tiles are already in the cache" in run_in_process("plan", *AREA, *FLIGHT).out
 
 
 @pytest.mark.usefixtures("operator")
@@ -96,6 +98,7 @@ def test_plan_lists_evictions_and_rejects_area_over_budget(
 ) -> None:
     assert run_in_process(*DOWNLOAD).code == 0
     size = sum(len(tile_content(tile)) for tile in provider.tiles)
+    provider.produced_at = "2026-10-02T00:00:00Z"  # newer than what is stored
     other = ("plan", *AREA, "--flight", "F2", "--sector", "stable_rear", "--rate", "1M", "--json")
     monkeypatch.setenv("TILEFERRY_C6_FREE_SPACE_RESERVE_BYTES", "0")
     monkeypatch.setenv("TILEFERRY_C6_BUDGET_BYTES", str(size + 100))

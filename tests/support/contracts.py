@@ -27,12 +27,12 @@ RUN_QUEUE = "c12_control_plane/run_queue.md"
 CLI_JSON = "c12_operator/cli_json.md"
 
 VERSIONS = {
-    TILE_DOWNLOADER: "1.0.0",
+    TILE_DOWNLOADER: "1.1.0",
     TILE_UPLOADER: "1.1.0",
     RUN_QUEUE: "1.0.0",
     CLI_JSON: "1.2.0",
-    TILE_STORE: "1.2.0",
-    METADATA_STORE: "1.1.0",
+    TILE_STORE: "1.3.0",
+    METADATA_STORE: "1.2.0",
     FDR_RECORDS: "1.0.0",
     LOG_RECORDS: "1.3.0",
 }

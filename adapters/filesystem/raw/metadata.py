@@ -167,7 +167,7 @@ class RawTileMetadata:
     _run_id: RunId
     _area: Area
     _clock: Clock
-    _freshness: FreshnessRule
+    freshness: FreshnessRule
     _waiting: list[ManifestEntry] = field(factory=list, init=False)
 
     def insert_metadata(self, tile: NewTile) -> FreshnessLabel:
@@ -176,7 +176,7 @@ class RawTileMetadata:
             _refuse("insert_metadata", tile.voting_status, "is not a tile of the provider")
         if not self._area.coverage.contains(tile.tile_id):
             _refuse("insert_metadata", str(tile.tile_id), "is not in the run's area")
-        label = self._freshness.judge(
+        label = self.freshness.judge(
             tile.tile_id, tile.sector_class, produced_at=tile.produced_at, now=self._now()
         )
         entry = ManifestEntry(
@@ -212,6 +212,14 @@ class RawTileMetadata:
         for entry in self._rows.entries():
             if area.contains(entry.tile_id) and source in {None, entry.tile_id.source}:
                 yield self._to_metadata(entry)
+
+    def find_stored(self, tile_ids: Sequence[TileId]) -> dict[TileId, TileMetadata]:
+        """Return the visible ones of these tiles."""
+        wanted = {tile_id for tile_id in tile_ids if tile_id in self._rows.visible}
+        if not wanted:  # most downloads are new, and reading the rows takes time
+            return {}
+        found = (entry for entry in self._rows.entries() if entry.tile_id in wanted)
+        return {entry.tile_id: self._to_metadata(entry) for entry in found}
 
     def mark_used(self, tile_ids: Sequence[TileId]) -> None:
         """Do nothing: tiles are never evicted from a raw partition."""

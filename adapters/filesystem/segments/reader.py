@@ -12,6 +12,7 @@ from tileferry.adapters.filesystem.segments.format import (
     check_digest,
     extract_payload,
     parse_segment_number,
+    record_size,
     segment_name,
 )
 from tileferry.domain.errors import DamagedTileError, StorageError
@@ -117,6 +118,12 @@ class SegmentReader:
         tile = str(tile_id).encode()
         length = RECORD_HEAD_BYTES + len(tile) + blob.length
         return extract_payload(shared.file.pread(length, offset), tile, blob)
+
+    def has_record(self, tile_id: TileId, blob: BlobRef) -> bool:
+        """Return whether the segment extends to the end of a record."""
+        segment, offset = blob.location
+        shared = self._files.get(segment) or self._open_segment(segment)
+        return shared is not None and shared.file.size() >= offset + record_size(tile_id, blob)
 
     def read_verified(self, tile_id: TileId, blob: BlobRef) -> bytes:
         """Return the payload of a record, verified by xxh3 and sha256."""

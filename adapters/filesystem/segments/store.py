@@ -103,6 +103,11 @@ class SegmentTileStore:
                 raise
         return self._read(tile_id, elsewhere)
 
+    def has_bytes(self, tile_id: TileId, blob: BlobRef) -> bool:
+        """Return whether the segment exists and contains the whole record."""
+        self._ensure_written(blob)
+        return self._reader.has_record(tile_id, blob)
+
     def delete_tile(self, tile_id: TileId) -> bool:
         """Make a tile invisible and return whether it existed; ``compact`` frees its space."""
         forgotten = self._index.forget([tile_id])

@@ -33,6 +33,7 @@ from tileferry.domain.errors import (
     SatelliteProviderError,
 )
 from tileferry.domain.tiles import DownloadOutcome, FreshnessLabel, ProviderFault, SectorClass
+from tileferry.domain.tiles.selection import FetchMode
 
 
 def create_answer(status: int, text: str = "", **headers: str) -> Callable[[Any], httpx.Response]:
@@ -307,14 +308,28 @@ def test_listed_tile_answering_404_is_counted_as_missing(new_download_env: NewDo
     assert len(site.provider.tile_gets) == 2
 
 
-def test_finished_download_is_repeated_after_start_over(new_download_env: NewDownloadEnv) -> None:
+def test_finished_download_is_repeated_on_request(new_download_env: NewDownloadEnv) -> None:
     site = new_download_env(5)
     site.create_downloader().download_tiles_for_area(site.create_request())
     site.provider.requests.clear()
-    site.create_downloader().start_over(site.create_request())
-    report = site.create_downloader().download_tiles_for_area(site.create_request())
+    again = site.create_downloader(settings=DownloadSettings(mode=FetchMode.AGAIN))
+    report = again.download_tiles_for_area(site.create_request())
     assert (report.outcome, report.tiles_downloaded) == (DownloadOutcome.SUCCESS, 5)
     assert len(site.provider.tile_gets) == 5
+
+
+def test_invariant_39_other_flight_and_sector_fetch_nothing_again(
+    new_download_env: NewDownloadEnv,
+) -> None:
+    site = new_download_env(10)
+    site.create_downloader().download_tiles_for_area(site.create_request())
+    site.provider.requests.clear()
+    other = site.create_request(flight_id="F2", sector_class=SectorClass.ACTIVE_CONFLICT)
+    report = site.create_downloader().download_tiles_for_area(other)
+    assert (report.tiles_downloaded, report.tiles_reused) == (10, 10)
+    assert (site.provider.tile_gets, site.budget.asked[-1]) == ([], 0)
+    repeated = site.create_downloader().download_tiles_for_area(other)
+    assert (repeated.outcome, repeated.tiles_downloaded) == (DownloadOutcome.IDEMPOTENT_NO_OP, 10)
 
 
 def test_download_without_the_lock_is_rejected(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_stale_tiles_in_active_conflict_are_rejected(caplog: pytest.LogCaptureFi
     assert len(find_log_messages(caplog, "c11.download.freshness_rejected")) == 1
 
 
-def test_completed_download_is_no_op_until_start_over() -> None:
+def test_completed_download_is_no_op() -> None:
     area = MemoryDownloadEnv.with_tiles(3)
     area.create_download().download_tiles_for_area(create_request())
     area.provider.asked.clear()
@@ -112,9 +112,6 @@ def test_completed_download_is_no_op_until_start_over() -> None:
     report = area.create_download(progress=watcher).download_tiles_for_area(create_request())
     assert (report.outcome, report.tiles_downloaded) == (DownloadOutcome.IDEMPOTENT_NO_OP, 3)
     assert (watcher.reports, area.provider.asked) == ([report], [])
-    area.create_download().start_over(create_request())
-    assert area.create_download().download_tiles_for_area(create_request()).outcome is SUCCESS
-    assert area.provider.fetched == area.provider.tiles
 
 
 def test_only_a_started_download_is_resumable() -> None:
@@ -275,9 +272,8 @@ def test_nothing_is_fetched_without_budget_or_lock(caplog: pytest.LogCaptureFixt
         area.create_download().download_tiles_for_area(create_request())
     assert len(find_log_messages(caplog, "c11.download.budget_exceeded")) == 1
     unlocked = area.create_download(lock=MemoryCacheLock())
-    for refused in (unlocked.download_tiles_for_area, unlocked.start_over):
-        with pytest.raises(CacheLockError):
-            refused(create_request())
+    with pytest.raises(CacheLockError):
+        unlocked.download_tiles_for_area(create_request())
     assert area.provider.fetched == []
 
 

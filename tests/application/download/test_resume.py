@@ -55,7 +55,7 @@ def test_error_while_listing_in_resumed_run_is_raised_unchanged(
                 yield self
 
         def append(self, tile: TileSummary) -> None:
-            if tile.tile_id == area.provider.tiles[2]:
+            if tile.tile_id == area.provider.tiles[3]:
                 raise error
             self.spool.append(tile)
 
@@ -64,6 +64,7 @@ def test_error_while_listing_in_resumed_run_is_raised_unchanged(
 
     area = MemoryDownloadEnv.with_tiles(4)
     area.create_download(marks_complete=False).download_tiles_for_area(create_request())
+    area.metadata.forget(area.provider.tiles[3:])
     watcher = RecordingListener()
     with pytest.raises(type(error)) as ended:
         area.create_download(spools=Breaking(), progress=watcher).download_tiles_for_area(
@@ -71,14 +72,14 @@ def test_error_while_listing_in_resumed_run_is_raised_unchanged(
         )
     assert ended.value is error
     (report,) = watcher.reports
-    assert (report.tiles_requested, report.tiles_downloaded) == (3, 3)
+    assert (report.tiles_requested, report.tiles_downloaded) == (4, 3)
 
 
 @pytest.mark.parametrize("group", [2, 3])
 def test_resumed_download_touches_tiles_it_does_not_refetch(
     monkeypatch: pytest.MonkeyPatch, group: int
 ) -> None:
-    monkeypatch.setattr("tileferry.application.download.resume._USED_TILES", group)
+    monkeypatch.setattr("tileferry.application.cache.tile_lookup._USED_TILES", group)
     area = MemoryDownloadEnv.with_tiles(4)
     area.provider.faults[area.provider.tiles[3]] = [create_fault(ProviderFault.NOT_FOUND)]
     for later_s in (0.0, 3_600.0):
@@ -96,15 +97,16 @@ def test_complete_journal_of_another_cache_is_ignored() -> None:
     assert (report.outcome, emptied.list_stored()) == (SUCCESS, area.provider.tiles)
 
 
-def test_stored_tiles_missing_from_journal_are_refetched() -> None:
+def test_stored_tiles_missing_from_journal_are_reused_and_journaled() -> None:
     area = MemoryDownloadEnv.with_tiles(3)
     area.create_download(marks_complete=False).download_tiles_for_area(create_request())
     name = create_request().journal_name(area.provider.key_hash)
     area.journals.discard(name)
     area.journals.open(name).append(area.provider.tiles[:1])
     area.provider.asked.clear()
-    area.create_download().download_tiles_for_area(create_request())
-    assert area.provider.fetched == area.provider.tiles[1:]
+    report = area.create_download().download_tiles_for_area(create_request())
+    assert (report.tiles_downloaded, area.provider.fetched) == (3, [])
+    assert area.journals.open(name).count == 3
 
 
 def test_journal_is_closed_when_resume_fails() -> None:

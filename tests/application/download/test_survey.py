@@ -4,6 +4,7 @@ from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -12,6 +13,7 @@ from support.memory_download_env import MemoryDownloadEnv, SequentialWorkers
 from support.scripted_provider import ScriptedProvider, tile_content, tile_path
 
 from tileferry.adapters.filesystem import FileJournalStore
+from tileferry.adapters.memory import ManualClock, MemoryTileMetadataStore
 from tileferry.adapters.system import ThreadWorkers
 from tileferry.application import DownloadSettings
 from tileferry.application.download.provider_calls import ProviderCalls
@@ -22,21 +24,23 @@ from tileferry.application.download.survey import (
     DurationEstimate,
     EstimateBasis,
     Throughput,
-    TileGates,
     estimate_duration,
     measure_throughput,
     summarize_listing,
 )
 from tileferry.domain.errors import SatelliteProviderError
 from tileferry.domain.tiles import (
+    BlobRef,
     EvictionResult,
     FreshnessRule,
+    NewTile,
     ResolutionGate,
     SectorClass,
     TileCoverage,
     TileId,
     TileSummary,
 )
+from tileferry.domain.tiles.selection import TileGates
 
 NOW = datetime.fromtimestamp(NOW_S, UTC)
 GATES = TileGates(resolution=ResolutionGate(), freshness=FreshnessRule(), now=NOW)
@@ -75,7 +79,7 @@ def make_calls(site: DownloadEnv) -> ProviderCalls:
     )
 
 
-def make_plan(site: DownloadEnv) -> DownloadPlan:
+def make_plan(site: DownloadEnv, **request: Any) -> DownloadPlan:
     return DownloadPlanner(
         calls=make_calls(site),
         journals=FileJournalStore(root=site.root, logger=site.logger),
@@ -84,7 +88,7 @@ def make_plan(site: DownloadEnv) -> DownloadPlan:
         settings=DownloadSettings(),
         freshness=FreshnessRule(),
         clock=site.clock,
-    ).plan(site.create_request())
+    ).plan(site.create_request(**request))
 
 
 def make_listing_line(
@@ -98,6 +102,20 @@ def make_listing_line(
     )
 
 
+def store_tile(cache: MemoryTileMetadataStore, line: TileSummary, *, age_days: float = 1) -> None:
+    cache.insert_metadata(
+        NewTile(
+            tile_id=line.tile_id,
+            flight_id="F9",
+            produced_at=NOW - timedelta(days=age_days),
+            resolution_m_per_px=0.6,
+            sector_class=SectorClass.STABLE_REAR,
+            blob=BlobRef(location=(1, line.tile_id.x), length=1, sha256="ab" * 32),
+        )
+    )
+    cache.flush()
+
+
 def test_survey_totals_listing_by_zoom() -> None:
     pages = [
         [make_listing_line(1), make_listing_line(2, age_days=200)],
@@ -105,7 +123,10 @@ def test_survey_totals_listing_by_zoom() -> None:
         [],
     ]
     coverage = TileCoverage(bbox=DERKACHI, zoom_levels=[14, 15, 16])
-    found = summarize_listing(iter(pages), coverage, GATES)
+    cache = MemoryTileMetadataStore(clock=ManualClock(NOW_S))
+    store_tile(cache, pages[0][0])
+    store_tile(cache, pages[0][1], age_days=300)
+    found = summarize_listing(iter(pages), coverage, GATES, cache)
     assert {zoom: (listed.tiles, listed.size_bytes) for zoom, listed in found.items()} == {
         14: (3, 300),
         15: (1, 100),
@@ -115,6 +136,7 @@ def test_survey_totals_listing_by_zoom() -> None:
     assert (listed.oldest, listed.newest) == (NOW - timedelta(days=200), NOW - timedelta(days=1))
     assert (listed.finest_m_per_px, listed.coarsest_m_per_px) == (0.3, 0.6)
     assert listed.refused_resolution == 1
+    assert listed.stored == 1, "the other one is older than listed"
     assert listed.stale == {SectorClass.ACTIVE_CONFLICT: 1, SectorClass.STABLE_REAR: 0}
     assert found[16].oldest is None
 
@@ -127,15 +149,35 @@ def test_plan_matches_later_download(tmp_path: Path) -> None:
         plan = make_plan(site)
         assert (plan.complete, plan.tiles_listed, plan.tiles_stored) == (False, 30, 0)
         assert (plan.tiles_refused_resolution, plan.tiles_stale, plan.tiles_to_fetch) == (1, 1, 29)
+        assert plan.tiles_refused_freshness == 0, "a stale tile is downgraded in this sector"
         assert plan.bytes_to_fetch == sum(len(tile_content(tile)) for tile in tiles[1:])
         assert len(plan.sample) == PROBE_TILES_MAX
         report = site.create_downloader().download_tiles_for_area(site.create_request())
         assert site.budget.asked == [plan.eviction.requested_bytes]
         assert report.tiles_downloaded == plan.tiles_to_fetch
-        site.provider.requests.clear()
         again = make_plan(site)
-        assert (again.complete, again.tiles_stored) == (True, 29)
+        assert (again.complete, again.tiles_stored, again.tiles_to_fetch) == (False, 29, 0)
+        site.provider.lines.clear()
+        site.create_downloader().download_tiles_for_area(site.create_request())
+        site.provider.requests.clear()
+        complete = make_plan(site)
+        assert (complete.complete, complete.tiles_stored) == (True, 30)
         assert site.provider.requests == []
+
+
+def test_plan_counts_refused_tiles_apart(tmp_path: Path) -> None:
+    with make_site(tmp_path, 5) as site:
+        site.provider.lines[site.provider.tiles[1]] = {"produced_at": "2020-01-01T00:00:00Z"}
+        plan = make_plan(site, sector_class=SectorClass.ACTIVE_CONFLICT)
+    assert (plan.tiles_refused_freshness, plan.tiles_stale, plan.tiles_to_fetch) == (1, 0, 4)
+
+
+def test_plan_counts_tiles_of_other_flights_as_stored(tmp_path: Path) -> None:
+    with make_site(tmp_path, 10) as site:
+        site.create_downloader().download_tiles_for_area(site.create_request())
+        plan = make_plan(site, flight_id="F2", sector_class=SectorClass.ACTIVE_CONFLICT)
+    assert (plan.complete, plan.tiles_stored, plan.tiles_to_fetch) == (False, 10, 0)
+    assert plan.eviction.requested_bytes == 0
 
 
 def test_plan_excludes_stored_tiles(tmp_path: Path) -> None:

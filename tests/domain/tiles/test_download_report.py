@@ -124,7 +124,15 @@ def test_no_op_reports_only_journaled_tiles() -> None:
         "tiles_requested": 0,
         "tiles_downloaded": 100,
         "next_retry_at_s": None,
+        "tiles_reused": 0,
     }
+
+
+def test_reused_tiles_are_among_the_downloaded_ones() -> None:
+    tally = DownloadTally(tiles_downloaded=10)
+    assert make_report(tally, 10, tiles_reused=10).tiles_reused == 10
+    with pytest.raises(InvalidValueError, match="reuses more tiles"):
+        make_report(tally, 10, tiles_reused=11)
 
 
 def test_batch_rejected_by_budget_is_failure() -> None:

@@ -70,7 +70,8 @@ def test_outcomes_are_counted_by_fate(progress: DownloadProgress) -> None:
     for fate in (*TileFate, TileFate.STORED):
         progress(TileProcessed(fate, 0))
     assert progress.describe_outcomes() == (
-        "3 from before, 1 downgraded, 1 failed, 1 missing, 1 too old, 1 wrong resolution, 2 stored"
+        "3 already in the cache, 1 downgraded, 1 failed, 1 missing, 1 too old, 1 wrong resolution,"
+        " 2 stored"
     )
     progress(TilesStored(tiles=2))
     assert progress.safe_in_all == 5
@@ -107,7 +108,7 @@ def test_progress_bar_is_shown_on_terminal(progress: DownloadProgress) -> None:
     drawn = render_progress(progress, terminal=True)
     assert "━" in drawn
     assert "5 of 10 tiles" in drawn
-    assert "4 from before, 1 stored" in drawn
+    assert "4 already in the cache, 1 stored" in drawn
     assert drawn.endswith("\x1b[2K")  # and nothing is left of it
 
 
