@@ -60,6 +60,7 @@ from tileferry.application.control.queries import PartitionDataReader, WorkInspe
 from tileferry.application.control.run_control import RunControl
 from tileferry.application.control.worker import KeyExpiry, Worker
 from tileferry.application.download.area_survey import AreaSurvey
+from tileferry.application.policy_tuning import PolicyTuning
 from tileferry.application.ports import Clock, TileDownloader, TileUploader
 from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
 from tileferry.application.upload.giveups import GiveupReview
@@ -372,6 +373,7 @@ class Container(containers.DeclarativeContainer):
         false_copies=audit_log.provided.find_false_copies,
         progress=listener,
     )
+    policy_tuning = providers.Singleton(PolicyTuning, reader=audit_reader)
 
 
 def build_tile_downloader(config: Config) -> TileDownloader:

@@ -42,6 +42,7 @@ from tileferry.application.control.run_control import RunControl
 from tileferry.application.control.worker import Worker
 from tileferry.application.download.area_survey import AreaSurvey
 from tileferry.application.download.survey import DownloadPlan, DurationEstimate
+from tileferry.application.policy_tuning import PolicyHistory, TunablePolicy
 from tileferry.application.ports import CacheLock, Clock, TileProvider, TileStore, TileUploader
 from tileferry.application.ports.inventory import TileInventory
 from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
@@ -327,6 +328,20 @@ class Installation:
     def policies(self) -> Mapping[str, NamedPolicy]:
         """Every retry policy by its name, as configured."""
         return list_policies(self.config)
+
+    def tune_policies(
+        self, *, since: datetime | None = None, names: Sequence[str] = ()
+    ) -> Sequence[PolicyHistory]:
+        """Return what the audit log says about policies, by default all, and what it proposes.
+
+        Nothing is changed; ``policies[name].to_setting`` returns the setting of a proposed change.
+        """
+        known = self.policies
+        policies = {
+            name: TunablePolicy(policy=known[name].policy, tunable=known[name].settings)
+            for name in names or known
+        }
+        return self._checked.policy_tuning().propose(policies, since=since)
 
     @property
     def audit_reader(self) -> AuditReader:

@@ -50,6 +50,13 @@ from tileferry.domain.retry.record import (
     UnreplayableDecision,
     replay_decision,
 )
+from tileferry.domain.retry.recovery import (
+    AWS_STANDARD,
+    AwsStandardEffect,
+    PolicyEffect,
+    RecoveryReplay,
+    replay_recovery,
+)
 from tileferry.domain.retry.simulation import (
     RetrySchedule,
     ScheduledWait,
@@ -57,6 +64,13 @@ from tileferry.domain.retry.simulation import (
     Simulation,
     build_schedule,
     simulate,
+)
+from tileferry.domain.retry.tuning import (
+    CALLS_MIN,
+    AttemptSuccess,
+    PolicyChange,
+    TuningReport,
+    tune_policy,
 )
 from tileferry.domain.retry.what_if import (
     PastCall,
@@ -67,6 +81,8 @@ from tileferry.domain.retry.what_if import (
 )
 
 __all__ = [
+    "AWS_STANDARD",
+    "CALLS_MIN",
     "DECISION_VERSION",
     "DOWNLOAD_POLICY",
     "IN_RUN_WAIT_MAX_S",
@@ -76,6 +92,8 @@ __all__ = [
     "RUN_POLICY",
     "UPLOAD",
     "UPLOAD_TILE",
+    "AttemptSuccess",
+    "AwsStandardEffect",
     "BackoffKind",
     "Classifier",
     "Decision",
@@ -90,7 +108,10 @@ __all__ = [
     "HoldRule",
     "Pace",
     "PastCall",
+    "PolicyChange",
+    "PolicyEffect",
     "RateLimited",
+    "RecoveryReplay",
     "ReplayedCall",
     "RetryAt",
     "RetryBudget",
@@ -103,6 +124,7 @@ __all__ = [
     "ScheduledWait",
     "SimulatedAttempt",
     "Simulation",
+    "TuningReport",
     "UnreplayableDecision",
     "WhatIfOutcome",
     "WhatIfSummary",
@@ -121,5 +143,7 @@ __all__ = [
     "parse_retry_after",
     "replay_call",
     "replay_decision",
+    "replay_recovery",
     "simulate",
+    "tune_policy",
 ]

@@ -1,4 +1,4 @@
-"""``tileferry policy``: show, explain and simulate retry policies."""
+"""``tileferry policy``: show, explain, simulate and tune retry policies."""
 
 import re
 from datetime import UTC, datetime
@@ -13,13 +13,15 @@ from tileferry.entrypoints.cli.command_group import (
     format_examples,
 )
 from tileferry.entrypoints.cli.option_types import SinceOption
+from tileferry.entrypoints.cli.policy_tune import add_tune_command
 
 if TYPE_CHECKING:
     from tileferry.domain.audit import CallCollector
     from tileferry.domain.retry import ErrorClass, WhatIfSummary
     from tileferry.entrypoints.config.policies import NamedPolicy
 
-app = declare_group("Show, explain and simulate retry policies.")
+app = declare_group("Show, explain, simulate and tune retry policies.")
+add_tune_command(app)
 CategoryOption = Annotated[
     str,
     typer.Option(

@@ -33,7 +33,7 @@ CHAPTERS: Mapping[str, Mapping[str, str]] = {
     },
     "Audit log and retry policies": {
         "audit": "Read, verify and replay the audit log.",
-        "policy": "Show, explain and simulate retry policies.",
+        "policy": "Show, explain, simulate and tune retry policies.",
     },
     "Installation": {
         "doctor": "Check this installation, and say how to fix what is wrong.",

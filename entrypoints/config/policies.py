@@ -67,6 +67,20 @@ def build_partition_policy(partitions: PartitionsConfig) -> RetryPolicy:
     return evolve(PARTITION_POLICY, max_attempts=partitions.max_attempts)
 
 
+_TUNABLE = ("max_attempts", "base_delay", "max_delay", "max_rate_limited")
+_OWN_SETTINGS: Mapping[str, Mapping[str, str]] = {
+    "DOWNLOAD": {"max_attempts": "c11.max_5xx_retries"},
+    "UPLOAD": {"max_attempts": "c11.max_in_call_retries"},
+    "RUN": {
+        "max_attempts": "worker.max_attempts",
+        "base_delay": "worker.initial_backoff_s",
+        "max_delay": "worker.max_backoff_s",
+    },
+    "PARTITION": {"max_attempts": "partitions.max_attempts"},
+}
+"""The settings of policies that have no table of their own, by the field that they set."""
+
+
 @frozen(kw_only=True)
 class NamedPolicy:
     """A retry policy with its name and purpose."""
@@ -90,6 +104,19 @@ class NamedPolicy:
             for name in POLICY_FIELDS
             if getattr(self.policy, name) != getattr(self.usual, name)
         ]
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """The settings that `policy tune` may propose, by the field that they set."""
+        own = _OWN_SETTINGS.get(self.name)
+        return {name: f"{self.table}.{name}" for name in _TUNABLE} if own is None else own
+
+    def to_setting(self, field_name: str, value: float) -> tuple[str, float]:
+        """Return the setting of a field, and its value there."""
+        path = self.settings[field_name]
+        if path.endswith("_retries"):  # counts retries, the policy counts attempts
+            return path, value - 1
+        return path, value
 
     def applies_to(self, event: AuditEvent) -> bool:
         """Return whether this policy governs the event's call."""

@@ -61,6 +61,7 @@ FACADE = {
     "policy show": "policies",
     "policy explain": "policies",
     "policy simulate": "policies",
+    "policy tune": "tune_policies",
     "db upgrade": "upgrade_database",
     "db status": "get_schema_status",
     "db shell": "build_psql_command",
