@@ -6,7 +6,12 @@ from enum import StrEnum
 
 from attrs import frozen
 
-from tileferry.domain.errors import Remedy, SatelliteProviderError, TileManagerError
+from tileferry.domain.errors import (
+    InvalidValueError,
+    Remedy,
+    SatelliteProviderError,
+    TileManagerError,
+)
 from tileferry.domain.retry import RateLimited, Retryable
 from tileferry.domain.text import format_bytes, printable
 from tileferry.domain.tiles import ProviderFault, classify_fault, fault_from_status
@@ -59,15 +64,17 @@ def failed(
 
 def from_error(subject: str, error: TileManagerError) -> CheckResult:
     """Return the result of a check that ended with an error."""
-    fault = error.fault if isinstance(error, SatelliteProviderError) else None
-    cure = None
-    if fault is ProviderFault.INSECURE:
-        cure = "check the provider's certificate, c11.ca_file, and this machine's clock"
-    elif fault is not None:
-        cure = "check the link, and c11.satellite_provider_url"
     return CheckResult(
-        subject=subject, verdict=CheckStatus.FAILED, found=str(error), cure=cure, error=error
+        subject=subject, verdict=CheckStatus.FAILED, found=str(error), cure=None, error=error
     )
+
+
+def report_provider_error(error: SatelliteProviderError, setting: str) -> CheckResult:
+    """Report that the provider cannot be used; ``setting`` has its address."""
+    cure = f"check the link, and {setting}"
+    if error.fault is ProviderFault.INSECURE:
+        cure = "check the provider's certificate, c11.ca_file, and this machine's clock"
+    return failed("provider", str(error), cure, error=error)
 
 
 def skipped(subject: str, needed: str) -> CheckResult:
@@ -185,14 +192,13 @@ def check_log(file: str, problem: str | None) -> CheckResult:
 
 
 def check_variables(unknown: Mapping[str, str | None]) -> Iterator[CheckResult]:
-    """Yield a warning for each variable that is not a setting, with the likely name if known."""
+    """Yield a failure for each variable that is not a setting, with the likely name if known."""
     for name, meant in unknown.items():
-        cure = Remedy.LIST_SETTINGS
-        yield warning(
-            "environment",
-            f"{printable(name)} is not a setting and is ignored",
-            cure if meant is None else f"did you mean {meant}?",
+        cure = Remedy.LIST_SETTINGS if meant is None else f"did you mean {meant}?"
+        error = InvalidValueError(
+            field=printable(name), value=None, problem="is not a setting", remedy=cure
         )
+        yield failed("environment", f"{error.field} {error.problem}", cure, error=error)
 
 
 def check_mode(subject: str, mode: int, cure: str) -> CheckResult:

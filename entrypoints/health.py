@@ -18,12 +18,17 @@ from tileferry.domain.errors import CacheLockError, ResponseSchemaError, Satelli
 from tileferry.domain.health import CheckResult
 from tileferry.domain.tiles import BBox, ProviderFault, TileId
 from tileferry.entrypoints.cache_session import check_folder, find_folder_problem
-from tileferry.entrypoints.config import CONFIG_FILE, Config, load_config
-from tileferry.entrypoints.config.setting_names import find_unknown_variables
-from tileferry.entrypoints.config.settings import find_origin, list_settings
+from tileferry.entrypoints.config import Config, load_config
+from tileferry.entrypoints.config.origins import find_existing_files, find_origin
+from tileferry.entrypoints.config.setting_names import find_unknown_variables, list_setting_paths
 from tileferry.entrypoints.factories import get_budget_bytes, get_reserve_bytes
 from tileferry.entrypoints.installation import Installation
-from tileferry.entrypoints.tile_source import check_configured_key, find_tile_server, needs_key
+from tileferry.entrypoints.tile_source import (
+    check_configured_key,
+    find_tile_server,
+    get_address_setting,
+    needs_key,
+)
 
 _AREA = BBox(west=0, south=0, east=0.001, north=0.001)
 _ZOOM = 1
@@ -54,7 +59,8 @@ class _HealthChecks:
         """Yield the checks in order of their dependencies."""
         configured = "configuration"
         yield HealthCheck(subject="Python", look=self._check_python)
-        yield HealthCheck(subject=configured, look=self._check_configuration)
+        yield HealthCheck(subject="environment", look=self._check_environment)
+        yield HealthCheck(subject=configured, look=self._check_configuration, needs="environment")
         yield HealthCheck(subject="log", look=self._check_log, needs=configured)
         yield HealthCheck(subject="database", look=self._check_database, needs=configured)
         yield HealthCheck(subject="schema", look=self._check_schema, needs="database")
@@ -85,17 +91,15 @@ class _HealthChecks:
         yield health.ok("tileferry", version("tileferry"))
         yield health.check_python(sys.version_info[:3])
 
+    def _check_environment(self) -> Iterator[CheckResult]:
+        unknown = find_unknown_variables(os.environ, list_setting_paths(Config))
+        yield from health.check_variables(unknown)
+
     def _check_configuration(self) -> Iterator[CheckResult]:
-        paths = [setting.path for setting in list_settings(Config())]
-        yield from health.check_variables(find_unknown_variables(os.environ, paths))
         self._installation = Installation(load_config(self.file)).open()
-        source = self.file or Path(CONFIG_FILE)
-        found = (
-            str(source)
-            if source.exists()
-            else "defaults and environment variables; no configuration file"
-        )
-        yield health.ok("configuration", found)
+        files = [str(path) for path in find_existing_files(self.file)]
+        none = "defaults and environment variables; no configuration file"
+        yield health.ok("configuration", ", then ".join(files) or none)
 
     def _check_log(self) -> Iterator[CheckResult]:
         file = self.config.log.file
@@ -163,6 +167,12 @@ class _HealthChecks:
         return find_origin("c11.service_api_key", self.file) if named is None else str(named)
 
     def _check_provider(self) -> Iterator[CheckResult]:
+        try:
+            yield from self._ask_provider()
+        except SatelliteProviderError as error:
+            yield health.report_provider_error(error, get_address_setting(self.config))
+
+    def _ask_provider(self) -> Iterator[CheckResult]:
         server = find_tile_server(self.config)
         signs = self.installation.probe_provider(_LISTING_URL if server is None else "/")
         now = datetime.now(UTC)

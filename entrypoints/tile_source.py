@@ -88,6 +88,20 @@ def build_tile_provider(
     )
 
 
+def get_address_setting(config: Config) -> str:
+    """Return the setting that has the address of the source in use."""
+    is_plain = config.xyz.url_template is not None
+    return "xyz.url_template" if is_plain else "c11.satellite_provider_url"
+
+
+def suggest_access_settings(config: Config) -> str:
+    """Return which settings of the source in use to check when it refuses access."""
+    address = get_address_setting(config)
+    if not needs_key(config):
+        return f"{address} and c11.ca_file; the server may also refuse this address"
+    return f"c11.service_api_key_file or TILEFERRY_C11_SERVICE_API_KEY, {address}, and c11.ca_file"
+
+
 def needs_key(config: Config) -> bool:
     """Return whether an API key is required: by a provider, or by a tile server's URL template."""
     template = config.xyz.url_template

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from support.provider import RunningProvider
 
 TEMPLATE = "tileferry_template"
+os.environ["XDG_CONFIG_HOME"] = os.devnull  # tests read no configuration of whoever runs them
 # For each command it reads the source of every class of the configuration anew: 0.1 s.
 cls_utils._get_attr_docs = functools.cache(cls_utils._get_attr_docs)  # type: ignore[assignment]
 

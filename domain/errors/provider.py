@@ -27,7 +27,7 @@ class SatelliteProviderError(TileManagerError):
 
     @property
     def summary(self) -> str:
-        parts = [f"satellite-provider: {printable(self.reason)}"]
+        parts = [f"provider: {printable(self.reason)}"]
         if self.status is not None:
             parts.append(f"HTTP {self.status}")
         if self.url is not None:
@@ -65,7 +65,7 @@ class RateLimitedError(TileManagerError):
             else f"try again in {self.retry_after_s:g} s"
         )
         return (
-            f"satellite-provider: still rate-limited at {printable(self.url)} after "
+            f"provider: still rate-limited at {printable(self.url)} after "
             f"{self.attempts} attempt{'' if self.attempts == 1 else 's'}; {when}"
         )
 

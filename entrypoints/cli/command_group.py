@@ -17,7 +17,8 @@ ConfigFile = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="Configuration file (default: tileferry.toml in this folder, if there is one).",
+        help="Configuration file (default: tileferry.toml in this folder, if there is one). It"
+        " overrides the user's own.",
         dir_okay=False,
         exists=True,
     ),

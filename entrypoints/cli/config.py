@@ -29,14 +29,19 @@ def show_command(
 ) -> None:
     """Show every setting in the file's format. Secrets are shown as ***."""
     from tileferry.entrypoints.cli.output import print_json, stdout
-    from tileferry.entrypoints.config import CONFIG_FILE, load_config
+    from tileferry.entrypoints.config import load_config
+    from tileferry.entrypoints.config.origins import find_existing_files, list_config_files
     from tileferry.entrypoints.config.settings import format_settings, list_settings
 
     settings = list(list_settings(load_config(config), config))
     if json:
-        source = config or Path(CONFIG_FILE)
+        found = find_existing_files(config)
+        user_file, file = (
+            str(path) if path in found else None for path in list_config_files(config)
+        )
         body = {
-            "file": str(source) if source.exists() else None,
+            "file": file,
+            "user_file": user_file,
             "settings": [
                 {
                     "path": setting.path,
@@ -54,28 +59,44 @@ def show_command(
 
 
 @app.command(
-    "init", epilog=format_examples("tileferry config init", "tileferry config init other.toml")
+    "init", epilog=format_examples("tileferry config init", "tileferry config init --user")
 )
 def init_command(
     *,
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", dir_okay=False, help="File to write.")
-    ] = Path("tileferry.toml"),
+        Path | None,
+        typer.Argument(
+            metavar="FILE", dir_okay=False, help="File to write (default: tileferry.toml)."
+        ),
+    ] = None,
+    user: Annotated[
+        bool,
+        typer.Option("--user", help="Write the user's file, which all folders of this user share."),
+    ] = False,
     config: ConfigFile = None,  # noqa: ARG001  # accepted by all commands; unused here
     json: JsonFlag = False,
 ) -> None:
     """Write a template: every setting, explained. Never overwrites a file."""
     from tileferry.adapters.filesystem import write_file_atomically
     from tileferry.domain.errors import AlreadyThereError
+    from tileferry.entrypoints.cache_session import make_folder
     from tileferry.entrypoints.cli.output import print_json, stdout
+    from tileferry.entrypoints.config.loader import check_environment
+    from tileferry.entrypoints.config.origins import CONFIG_FILE, get_user_config_file
     from tileferry.entrypoints.config.settings import build_template
 
-    if os.path.lexists(file):  # also a dangling link
+    check_environment()
+    if user and file is not None:
+        raise typer.BadParameter("give either FILE or --user")
+    target = get_user_config_file() if user else file or Path(CONFIG_FILE)
+    if os.path.lexists(target):  # also a dangling link
         raise AlreadyThereError(
-            path=str(file), remedy="choose another name, or move this file away first"
+            path=str(target), remedy="choose another name, or move this file away first"
         )
-    write_file_atomically(file.absolute(), build_template().encode())
+    if user:
+        make_folder(target.parent, setting="--user")
+    write_file_atomically(target.absolute(), build_template().encode())
     if json:
-        print_json("tileferry.config.init.v1", {"file": str(file)})
+        print_json("tileferry.config.init.v1", {"file": str(target)})
     else:
-        stdout.print(f"Wrote {file}. Next: tileferry doctor")
+        stdout.print(f"Wrote {target}. Next: tileferry doctor", soft_wrap=True)

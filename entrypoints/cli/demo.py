@@ -41,7 +41,9 @@ def demo_command(
     from tileferry.domain.errors import StorageError
     from tileferry.entrypoints.cli.extras import require_extra
     from tileferry.entrypoints.cli.output import print_json, stdout
+    from tileferry.entrypoints.config.loader import check_environment
 
+    check_environment()
     with require_extra("web,embedded", needed_by="demo"):
         from tileferry.entrypoints.demo.report.page import render_report
         from tileferry.entrypoints.demo.scenario import SMALL, WHOLE

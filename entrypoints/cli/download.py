@@ -87,6 +87,7 @@ def download_command(
     from tileferry.entrypoints.cli.signals import StoppableClock, StopSignals
     from tileferry.entrypoints.cli.transfer_progress import DownloadProgress
     from tileferry.entrypoints.coercion import select_fetch_mode
+    from tileferry.entrypoints.tile_source import suggest_access_settings
 
     if again and only_failed:
         raise typer.BadParameter("--again and --only-failed exclude each other")
@@ -120,7 +121,9 @@ def download_command(
             stderr.print(f"tileferry: {describe_error(error)}")
         elif error is not None and not isinstance(error, KeyboardInterrupt):
             raise error
-        next_step = suggest_next_step(report, error, request, progress)
+        next_step = suggest_next_step(
+            report, error, request, progress, suggest_access_settings(settings)
+        )
         if next_step is not None:
             stderr.print(next_step)
         raise typer.Exit(code)

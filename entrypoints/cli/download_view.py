@@ -43,8 +43,12 @@ def suggest_next_step(
     error: BaseException | None,
     request: DownloadRequest,
     progress: DownloadProgress,
+    access_settings: str,
 ) -> str | None:
-    """Return how many tiles are safe and what to do next, unless the error says it."""
+    """Return how many tiles are safe and what to do next, unless the error says it.
+
+    ``access_settings`` are the settings to check when the source refuses access.
+    """
     again = "re-run to resume"
     safe = f"{progress.safe_in_all:,} tiles are safe"
     if progress.total is None and error is not None:
@@ -53,10 +57,7 @@ def suggest_next_step(
         return f"Stopped. {safe}; {again}."
     if isinstance(error, SatelliteProviderError | RateLimitedError):
         if get_exit_code(error) is ExitCode.AUTHENTICATION:
-            return (
-                f"{safe}. Check c11.service_api_key_file or TILEFERRY_C11_SERVICE_API_KEY, and "
-                f"c11.ca_file; then {again}."
-            )
+            return f"{safe}. Check {access_settings}; then {again}."
         return f"{safe}. Re-run{_format_retry_time(report)} to resume."
     if error is not None:
         return None if progress.total is None else f"{safe}. Fix the cause, then {again}."

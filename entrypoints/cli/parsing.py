@@ -22,6 +22,7 @@ from tileferry.domain.tiles.tile_id import normalize_zooms
 from tileferry.domain.validation import DURATION_MAX, parse_date, parse_datetime
 from tileferry.entrypoints.cli.output import blame_option
 from tileferry.entrypoints.config import CONFIG_FILE, Config
+from tileferry.entrypoints.config.origins import find_existing_files
 
 # areas
 
@@ -88,7 +89,7 @@ def _find_area(config: Config, area: str) -> BBox:
             content = file.read(GEOJSON_BYTES_MAX + 1)
     except (OSError, ValueError) as error:  # a path with a NUL raises ValueError
         names = ", ".join(sorted(config.areas)) or "none"
-        if not (config.areas or Path(CONFIG_FILE).exists()):
+        if not (config.areas or find_existing_files()):
             names += f"; there is no {CONFIG_FILE} in this folder"
         raise InvalidValueError(
             field="--area",

@@ -186,7 +186,7 @@ def _describe_retry(event: RetryScheduled) -> str:
 
 
 def _shorten_cause(message: str) -> str:
-    cause = message.removeprefix("satellite-provider: ").partition(", ")[0]
+    cause = message.removeprefix("provider: ").partition(", ")[0]
     if cause.startswith(_TIMED_OUT):
         cause = _TIMED_OUT  # the library's message would not fit on a line
     return printable(cause, limit=_CAUSE_CHARS_MAX)

@@ -99,7 +99,9 @@ def serve_command(
     from tileferry.entrypoints.cli.extras import require_extra
     from tileferry.entrypoints.cli.output import print_json
     from tileferry.entrypoints.cli.parsing import parse_day_or_time
+    from tileferry.entrypoints.config.loader import check_environment
 
+    check_environment()
     with require_extra("web", needed_by="provider"):
         from tileferry.entrypoints.provider.app import (
             XYZ_ROUTE,
@@ -186,7 +188,9 @@ def faults_command(*, json: JsonFlag = False) -> None:
 
     from tileferry.entrypoints.cli.extras import require_extra
     from tileferry.entrypoints.cli.output import print_json, stdout
+    from tileferry.entrypoints.config.loader import check_environment
 
+    check_environment()
     with require_extra("web", needed_by="provider"):
         from tileferry.entrypoints.provider.faults import FAULTS
 

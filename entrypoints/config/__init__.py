@@ -4,7 +4,8 @@ Values come from ``tileferry.toml``, then the environment (one ``TILEFERRY_…``
 setting), then flags; the last one wins.
 """
 
-from tileferry.entrypoints.config.loader import CONFIG_FILE, load_config
+from tileferry.entrypoints.config.loader import load_config
+from tileferry.entrypoints.config.origins import CONFIG_FILE
 from tileferry.entrypoints.config.sections import (
     APP,
     AuditConfig,

@@ -1,16 +1,24 @@
-"""Loads settings from ``tileferry.toml``, then the environment, and reads API key files."""
+"""Loads settings from the configuration files, then the environment; reads API key files."""
 
 import os
 import stat
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import typed_settings as ts
 from attrs import evolve
 from typed_settings.converters import PathConverter, get_default_ts_converter
 
-from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.errors import InvalidValueError, Remedy
+from tileferry.domain.text import printable
+from tileferry.entrypoints.config.origins import (
+    CONFIG_FILE,
+    DEFAULT,
+    SettingOrigins,
+    find_existing_files,
+)
 from tileferry.entrypoints.config.retry_overrides import (
     build_alert_thresholds,
     build_category_policies,
@@ -21,36 +29,35 @@ from tileferry.entrypoints.config.setting_names import (
     explain_invalid_setting,
     explain_misplaced_setting,
     explain_unknown_setting,
-    to_variable_name,
+    find_unknown_variables,
+    list_setting_paths,
 )
 
-CONFIG_FILE = "tileferry.toml"
 _Path = TypeVar("_Path", bound=Path)
 
 
 def load_config(file: Path | None = None) -> Config:
     """Load and check the configuration; an error names the field.
 
-    Without ``file``, ``tileferry.toml`` in the working directory is read if it exists. A named file
-    must exist.
+    The user's file is read first, then ``file``, or without it ``tileferry.toml`` in the working
+    directory if it exists. A named file must exist. A ``TILEFERRY_…`` variable that is not a
+    setting is an error.
     """
+    check_environment()
     if file is not None and not file.exists():
         raise InvalidValueError(field=str(file), value=None, problem="does not exist")
+    documents = [(path, _read_file(path)) for path in find_existing_files(file)]
     try:
-        config = _load(file or Path(CONFIG_FILE))
+        config = _load([path for path, _ in documents])
     except ts.exceptions.InvalidSettingsError as error:
         wrong = explain_invalid_setting(str(error.exceptions[0]), Config, "")
         raise _add_location(wrong, file) from None  # the original error may quote a secret
     except ts.exceptions.InvalidOptionsError as error:
         # The library's message ends with the paths of all unknown settings.
-        raise explain_unknown_setting(
-            str(error).rpartition(": ")[2].split(", ")[0], Config
-        ) from None
-    except (ts.exceptions.TsError, OSError, UnicodeDecodeError) as error:
-        raise InvalidValueError(
-            field=str(file or CONFIG_FILE), value=None, problem=f"cannot be read: {error}"
-        ) from error
-    _check_file(file or Path(CONFIG_FILE))
+        unknown = str(error).rpartition(": ")[2].split(", ")[0]
+        raise _add_location(explain_unknown_setting(unknown, Config), file) from None
+    for path, (mode, document) in documents:
+        _check_document(path, mode, document)
     # Detect invalid values now, not when the first call fails.
     try:
         build_category_policies(config.retry)
@@ -60,6 +67,17 @@ def load_config(file: Path | None = None) -> Config:
     return config
 
 
+def check_environment() -> None:
+    """Raise if a ``TILEFERRY_…`` variable is not a setting: it may be misspelt."""
+    for name, meant in find_unknown_variables(os.environ, list_setting_paths(Config)).items():
+        raise InvalidValueError(
+            field=printable(name),
+            value=None,
+            problem="is not a setting",
+            remedy=Remedy.LIST_SETTINGS if meant is None else f"did you mean {meant}?",
+        )
+
+
 class _HomePathConverter(PathConverter):
     """Expands ``~``, because no shell expands it in a file or in a service's environment."""
 
@@ -67,12 +85,12 @@ class _HomePathConverter(PathConverter):
         return super().__call__(cls(value).expanduser(), cls)
 
 
-def _load(file: Path) -> Config:
+def _load(files: Sequence[Path]) -> Config:
     converter = get_default_ts_converter()
     converter.scalar_converters[Path] = _HomePathConverter()
     loaders = ts.default_loaders(
         appname=APP,
-        config_files=[file],
+        config_files=files,
         config_files_var=None,  # files named by a variable would bypass our checks
         env_prefix=ENV_PREFIX,
     )
@@ -80,22 +98,28 @@ def _load(file: Path) -> Config:
 
 
 def _add_location(error: InvalidValueError, file: Path | None) -> InvalidValueError:
-    """Return the error with the origin of the value; the environment overrides the file."""
+    """Return the error with the origin of the value."""
     # All areas share one variable, so an area's own path has none.
-    variables = [to_variable_name(path) for path in (error.field, error.field.rpartition(".")[0])]
-    place = next((name for name in variables if name in os.environ), str(file or CONFIG_FILE))
+    origins = SettingOrigins(file)
+    found = [origins.find(path) for path in (error.field, error.field.rpartition(".")[0])]
+    place = next((origin for origin in found if origin != DEFAULT), str(file or CONFIG_FILE))
     said = f"{error.remedy}; " if error.remedy else ""
     return evolve(error, remedy=f"{said}correct it in {place}")
 
 
-def _check_file(file: Path) -> None:
-    """Reject what the library ignores silently; the file is already known to be readable."""
+def _read_file(file: Path) -> tuple[int, dict[str, Any]]:
+    """Return the mode and the content of a configuration file."""
     try:
         with file.open("rb") as content:
-            mode = os.fstat(content.fileno()).st_mode
-            document = tomllib.load(content)
-    except FileNotFoundError:
-        return
+            return os.fstat(content.fileno()).st_mode, tomllib.load(content)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidValueError(
+            field=str(file), value=None, problem=f"cannot be read: {error}"
+        ) from error
+
+
+def _check_document(file: Path, mode: int, document: dict[str, Any]) -> None:
+    """Reject what the library ignores silently."""
     # The library reads one table and ignores all others, with every setting in them.
     for name, value in document.items():
         if name != APP:

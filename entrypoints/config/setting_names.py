@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import get_args, get_origin
 
@@ -21,6 +21,15 @@ _HIDDEN = "***"
 def to_variable_name(path: str) -> str:
     """Return the environment variable of a setting."""
     return ENV_PREFIX + path.upper().replace(".", "_")
+
+
+def list_setting_paths(config: type[attrs.AttrsInstance]) -> Iterator[str]:
+    """Yield the path of every setting."""
+    for item in attrs.fields(config):
+        if isinstance(item.type, type) and attrs.has(item.type):
+            yield from (f"{item.name}.{path}" for path in list_setting_paths(item.type))
+        else:
+            yield item.name
 
 
 def find_unknown_variables(

@@ -1,8 +1,6 @@
 """Lists settings with path, value, purpose and origin, and writes them as TOML."""
 
 import json
-import os
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
@@ -13,12 +11,11 @@ import attrs
 from attrs import frozen
 
 from tileferry.entrypoints.config.fields import ABOUT, EXAMPLE
-from tileferry.entrypoints.config.loader import CONFIG_FILE
+from tileferry.entrypoints.config.origins import DEFAULT, SettingOrigins
 from tileferry.entrypoints.config.sections import APP, Config
 from tileferry.entrypoints.config.setting_names import is_plain_setting, to_variable_name
 
 HIDDEN = "***"
-DEFAULT = "default"
 Plain = bool | int | float | str | list[Any] | dict[str, Any] | None
 
 
@@ -50,18 +47,11 @@ class Setting:
 
 def list_settings(config: Config, file: Path | None = None) -> Iterator[Setting]:
     """Yield every setting of a configuration loaded from ``file`` and the environment."""
-    source = file or Path(CONFIG_FILE)
-    tables = _read_tables(source)
+    origins = SettingOrigins(file)
     for setting in _walk_settings(config, ""):
         # The only default that depends on other settings.
         value = config.source if setting.path == "c11.source" else setting.value
-        yield attrs.evolve(setting, value=value, origin=_find_origin(setting.path, source, tables))
-
-
-def find_origin(path: str, file: Path | None = None) -> str:
-    """Return where the value of a setting came from: its variable, the file, or the default."""
-    source = file or Path(CONFIG_FILE)
-    return _find_origin(path, source, _read_tables(source))
+        yield attrs.evolve(setting, value=value, origin=origins.find(setting.path))
 
 
 def _walk_settings(table: Any, section: str) -> Iterator[Setting]:
@@ -102,31 +92,11 @@ def to_plain(value: Any) -> Plain:
             raise TypeError(f"cannot write a {type(value).__name__} as a setting")
 
 
-def _find_origin(path: str, file: Path, tables: Mapping[str, Any]) -> str:
-    if to_variable_name(path) in os.environ:
-        return to_variable_name(path)
-    found: Any = tables
-    for part in path.split("."):
-        if not isinstance(found, Mapping) or part not in found:
-            return DEFAULT
-        found = found[part]
-    return str(file)
-
-
-def _read_tables(file: Path) -> Mapping[str, Any]:
-    """Return the tables of a file that was loaded before, so it is readable."""
-    try:
-        with file.open("rb") as content:
-            tables: Mapping[str, Any] = tomllib.load(content).get(APP, {})
-    except FileNotFoundError:
-        return {}
-    return tables
-
-
 _COLUMNS = 90
 _HEAD = """\
-# tileferry.toml: read from the current folder, or from the file of --config.
-# Environment variables override this file, and options override both.
+# tileferry.toml: read from the user's configuration folder, then from the current folder or the
+# file of --config, which overrides it. Environment variables override both, and options override
+# them all.
 # Each line shows the default, or an example if there is no default. Uncomment it to change it.
 # `tileferry config show --origin` shows the values in effect; `tileferry doctor` checks them.
 """

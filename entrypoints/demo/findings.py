@@ -158,7 +158,7 @@ def summarize_reason(message: str) -> str:
     status = _STATUS.search(message)
     if status:
         return status[0]
-    text = message.removeprefix("satellite-provider: ").partition(",")[0].partition(":")[0]
+    text = message.removeprefix("provider: ").partition(",")[0].partition(":")[0]
     return text[:_REASON_CHARS_MAX]
 
 

@@ -198,7 +198,7 @@ def test_attempts_are_recorded_with_error_times_and_delay(control_plane: Control
         (2, "w2", AttemptOutcome.LOST, "retryable", 0.0),
         (3, "w3", AttemptOutcome.RELEASED, "retryable", 0.0),
     ]
-    assert ended[0].error_message == "satellite-provider: reset, after 1 attempt"
+    assert ended[0].error_message == "provider: reset, after 1 attempt"
     assert all(one.ended_at is not None and one.began_at <= one.ended_at for one in ended)
     assert (now.epoch, now.outcome, now.ended_at) == (4, AttemptOutcome.UNDER_WAY, None)
     control_plane.queue.complete([held])

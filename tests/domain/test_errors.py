@@ -86,32 +86,29 @@ EXAMPLES: list[tuple[TileManagerError, str]] = [
             body_excerpt=EVIL,
         ),
         (
-            "satellite-provider: server error, HTTP 503, at https://sat.example/t/1, after 5 "
+            "provider: server error, HTTP 503, at https://sat.example/t/1, after 5 "
             f"attempts, response: {EVIL_SHOWN}"
         ),
     ),
     (
         SatelliteProviderError(reason=EVIL),
-        f"satellite-provider: {EVIL_SHOWN}, after 1 attempt",
+        f"provider: {EVIL_SHOWN}, after 1 attempt",
     ),
     (
         ResponseSchemaError(reason="response schema mismatch", field=EVIL, url=EVIL),
         (
-            f"satellite-provider: response schema mismatch, at {EVIL_SHOWN}, after 1 attempt, "
+            f"provider: response schema mismatch, at {EVIL_SHOWN}, after 1 attempt, "
             f"in field {EVIL_SHOWN}"
         ),
     ),
     (
         RateLimitedError(url=EVIL, attempts=2, retry_after_s=30.0),
-        (
-            f"satellite-provider: still rate-limited at {EVIL_SHOWN} after 2 attempts; try "
-            "again in 30 s"
-        ),
+        (f"provider: still rate-limited at {EVIL_SHOWN} after 2 attempts; try again in 30 s"),
     ),
     (
         RateLimitedError(url="https://sat.example", attempts=2),
         (
-            "satellite-provider: still rate-limited at https://sat.example after 2 attempts; "
+            "provider: still rate-limited at https://sat.example after 2 attempts; "
             "no Retry-After was given"
         ),
     ),

@@ -5,7 +5,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tileferry.domain import health
-from tileferry.domain.errors import DatabaseError, Remedy, SatelliteProviderError
+from tileferry.domain.errors import (
+    DatabaseError,
+    InvalidValueError,
+    Remedy,
+    SatelliteProviderError,
+)
 from tileferry.domain.health import CheckStatus
 from tileferry.domain.tiles import ProviderFault
 from tileferry.domain.tiles.cache_binding import CacheFit
@@ -118,10 +123,11 @@ def test_unwritable_log_is_a_warning() -> None:
     assert "log.file" in (finding.cure or "")
 
 
-def test_unknown_variables_are_warnings_with_suggestion() -> None:
+def test_unknown_variables_fail_with_suggestion() -> None:
     first, second = health.check_variables({"TILEFERRY_A\x1b": "TILEFERRY_AB", "TILEFERRY_Z": None})
-    assert (first.verdict, first.cure) == (CheckStatus.WARNING, "did you mean TILEFERRY_AB?")
-    assert first.found == "TILEFERRY_A\\x1b is not a setting and is ignored"
+    assert (first.verdict, first.cure) == (CheckStatus.FAILED, "did you mean TILEFERRY_AB?")
+    assert first.found == "TILEFERRY_A\\x1b is not a setting"
+    assert isinstance(first.error, InvalidValueError)
     assert second.cure is Remedy.LIST_SETTINGS
     assert [*health.check_variables({})] == []
 
@@ -141,9 +147,10 @@ def test_directory_mode_open_to_others_is_a_warning(mode: int, verdict: CheckSta
 )
 def test_provider_error_finding_has_remedy(fault: ProviderFault, cure: str) -> None:
     error = SatelliteProviderError(reason="failed", url=SERVER, fault=fault)
-    finding = health.from_error("provider", error)
+    finding = health.report_provider_error(error, "xyz.url_template")
     assert (finding.verdict, finding.error) == (CheckStatus.FAILED, error)
     assert cure in (finding.cure or "")
+    assert ("xyz.url_template" in (finding.cure or "")) is (fault is ProviderFault.UNREACHABLE)
 
 
 def test_other_error_finding_has_no_extra_remedy() -> None:

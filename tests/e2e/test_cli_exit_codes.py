@@ -81,6 +81,18 @@ def test_invalid_setting_is_usage_error(
 
 
 @pytest.mark.usefixtures("offline_home")
+@pytest.mark.parametrize("words", sorted(set(LEAVES) - READS_A_PLAN_FIRST), ids=" ".join)
+def test_misspelt_variable_is_usage_error(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEFERRY_C11_CACHE_ROT", "/tiles")
+    ran = run_in_process(*first_example(words))
+    assert ran.code == 2, ran
+    assert "TILEFERRY_C11_CACHE_ROT" in ran.out
+    assert "did you mean TILEFERRY_C11_CACHE_ROOT?" in ran.out
+
+
+@pytest.mark.usefixtures("offline_home")
 @pytest.mark.parametrize("words", sorted(set(LEAVES) - NEEDS_NO_DATABASE), ids=" ".join)
 def test_unreachable_database_exits_with_7(words: tuple[str, ...]) -> None:
     ran = run_in_process(*first_example(words))

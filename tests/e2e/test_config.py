@@ -31,6 +31,25 @@ def test_init_accepts_another_file_name(tmp_path: Path) -> None:
     assert (tmp_path / "other.toml").exists()
 
 
+def test_user_file_is_written_read_and_shown(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "user"))
+    file = tmp_path / "user" / "tileferry" / "tileferry.toml"
+    assert run_in_process("config", "init", "--user", "--json").json["file"] == str(file)
+    assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert run_in_process("config", "init", "--user").code == 4
+    both = run_in_process("config", "init", "--user", "other.toml")
+    assert (both.code, "give either FILE or --user" in both.err) == (2, True)
+    file.write_text("[tileferry.c11]\nsource = 'mine'\nmax_5xx_retries = 2\n")
+    (tmp_path / "tileferry.toml").write_text("[tileferry.c11]\nsource = 'other'\n")
+    lines = run_in_process("config", "show", "--origin").out.splitlines()
+    assert 'source = "other"  # tileferry.toml' in lines
+    assert f"max_5xx_retries = 2  # {file}" in lines
+    body = run_in_process("config", "show", "--json").json
+    assert (body["file"], body["user_file"]) == ("tileferry.toml", str(file))
+
+
 def test_show_prints_value_and_origin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "tileferry.toml").write_text("[tileferry.c11]\nsource = 'other'\n")
     monkeypatch.setenv("TILEFERRY_C11_MAX_5XX_RETRIES", "3")

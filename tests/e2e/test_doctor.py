@@ -81,10 +81,12 @@ def test_invalid_setting_is_usage_error_and_skips_other_checks(
 @pytest.mark.usefixtures("operator")
 def test_misspelled_variable_gets_suggestion(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEFERRY_C11_CACHE_ROOTT", "/tiles")
-    finding = run_doctor()["environment"]
-    assert (finding["verdict"], finding["code"]) == ("warning", 0)
+    findings = run_doctor()
+    finding = findings["environment"]
+    assert (finding["verdict"], finding["code"]) == ("failed", 2)
     assert "TILEFERRY_C11_CACHE_ROOTT" in finding["found"]
     assert finding["cure"] == "did you mean TILEFERRY_C11_CACHE_ROOT?"
+    assert findings["configuration"]["verdict"] == "not_seen"
 
 
 def test_unwritable_log_is_warning_as_in_download(

@@ -288,6 +288,22 @@ def test_doctor_checks_xyz_server(
     assert "xyz.bulk_download_acknowledged_for" in str(find_doctor_finding(operator, "provider"))
 
 
+@pytest.mark.parametrize("fault", ["401", "503", "reset"])
+def test_failures_name_settings_of_the_tile_server(
+    operator: XyzOperator, reference_provider: RunningProvider, fault: str
+) -> None:
+    reference_provider.set_faults({"fault": fault})
+    operator.settings["TILEFERRY_C11_MAX_5XX_RETRIES"] = "0"
+    said = ""
+    for command in (("doctor",), XYZ_DOWNLOAD, ("coverage", *XYZ_AREA)):
+        ran = operator.run_in_process(*command)
+        said += ran.out + ran.err
+    assert "satellite" not in said
+    if fault == "401":
+        assert "Check xyz.url_template and c11.ca_file" in said
+        assert "service_api_key" not in said, "the server needs no key"
+
+
 def test_doctor_names_origin_of_rejected_xyz_key(
     operator: XyzOperator, reference_provider: RunningProvider
 ) -> None:

@@ -72,7 +72,7 @@ def test_runs_are_listed_newest_first_with_counts(
     shown = read_words(ran)
     assert f"discovered {third.run_id} download sat/F2, submitted" in shown
     assert "retry 1 at" in shown
-    assert "satellite-provider: connection reset" in shown
+    assert "provider: connection reset" in shown
     assert "All runs: 2 discovered, 1 error." in shown
     assert max(map(len, ran.out.splitlines())) <= 80
     none = read_words(operator.run("runs", "list", "--source", "nobody"))
@@ -170,7 +170,7 @@ def test_spec4_why_explains_scheduled_retry_with_replayed_decision(
     assert after.next_retry_at is not None
     shown = read_words(operator.run("runs", "why", run.run_id))
     for words in (
-        "Its last attempt ended with an error (retryable): satellite-provider: connection reset",
+        "Its last attempt ended with an error (retryable): provider: connection reset",
         f"The next retry is at {after.next_retry_at:%Y-%m-%d %H:%M:%S} UTC (in ",
         "Retries used: 1 of 7.",
         "decided wait 60.0 s, then attempt 2",

@@ -56,7 +56,7 @@ def test_inspect_shows_status_attempts_history_and_next_retry(
         f"updated {partition.updated_at:%Y-%m-%d %H:%M:%S} UTC",
         "verdict 1 failed",
         "attempt 1 error (retryable), next retry after 60 s",
-        "satellite-provider: connection reset, after 1 attempt",
+        "provider: connection reset, after 1 attempt",
         "attempt 2 failed",
         "worker w1",
     ):

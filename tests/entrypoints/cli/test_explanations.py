@@ -98,7 +98,7 @@ def test_second_attempt_shows_previous_error(control_plane: ControlPlane) -> Non
     control_plane.claim_run(W2)
     story = explain_run(control_plane, run)
     assert "Worker w2 has been processing it since" in story
-    assert "This is a retry. The previous error: satellite-provider: connection reset" in story
+    assert "This is a retry. The previous error: provider: connection reset" in story
 
 
 def test_lost_workers_and_rate_limits_are_counted(control_plane: ControlPlane) -> None:

@@ -27,7 +27,7 @@ from tileferry.entrypoints.cli.signals import StopSignals
 
 UNAVAILABLE = RetryScheduled(
     operation="GET listing",
-    reason="satellite-provider: HTTP 503, no body",
+    reason="provider: HTTP 503, no body",
     category="api_request",
     rule=RetryReason.BACKOFF,
     is_rate_limited=False,
@@ -37,7 +37,7 @@ UNAVAILABLE = RetryScheduled(
 )
 RATE_LIMITED = RetryScheduled(
     operation="GET listing",
-    reason="satellite-provider: HTTP 429",
+    reason="provider: HTTP 429",
     category="api_request",
     rule=RetryReason.RETRY_AFTER,
     is_rate_limited=True,

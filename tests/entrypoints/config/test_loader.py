@@ -1,16 +1,20 @@
 """Configuration: file, then environment; secrets stay hidden."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tileferry.domain.errors import InvalidValueError
 from tileferry.entrypoints.config import CONFIG_FILE, Config, load_config
+from tileferry.entrypoints.config.origins import find_origin
 from tileferry.entrypoints.config.setting_names import (
     explain_invalid_setting,
     find_unknown_variables,
     is_plain_setting,
+    list_setting_paths,
 )
+from tileferry.entrypoints.config.settings import list_settings
 
 CANARY = "canary-password"
 
@@ -40,15 +44,76 @@ def test_environment_overrides_file(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert (config.c6.budget_bytes, config.data_dir) == (6, Path("/a"))
 
 
-def test_settings_variable_does_not_add_files(
+def write_user_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "user"))
+    file = tmp_path / "user" / "tileferry" / CONFIG_FILE
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    return file
+
+
+def test_project_file_overrides_user_file_and_environment_overrides_both(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    user = write_user_file(
+        monkeypatch,
+        tmp_path,
+        '[tileferry.c11]\nsource = "user"\nhttp_timeout_s = 7\n[tileferry.worker]\nlease_s = 77\n',
+    )
+    assert (load_config().source, load_config().c11.http_timeout_s) == ("user", 7)
+    assert find_origin("c11.source") == str(user)
+    (tmp_path / CONFIG_FILE).write_text('[tileferry.c11]\nsource = "project"\n')
     other = tmp_path / "other.toml"
     other.write_text('[tileferry.c11]\nsource = "other"\n')
-    monkeypatch.setenv("TILEFERRY_SETTINGS", str(other))
-    none = tmp_path / "none.toml"
-    none.touch()
-    assert load_config(none).source == "satellite"
+    for file, source in ((None, "project"), (other, "other")):
+        config = load_config(file)
+        assert (config.source, config.c11.http_timeout_s, config.worker.lease_s) == (source, 7, 77)
+        assert find_origin("c11.source", file) == str(file or CONFIG_FILE)
+        assert find_origin("worker.lease_s", file) == str(user)
+    monkeypatch.setenv("TILEFERRY_C11_SOURCE", "env")
+    assert load_config(other).source == "env"
+    assert find_origin("c11.source", other) == "TILEFERRY_C11_SOURCE"
+    assert find_origin("c6.budget_bytes") == "default"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[tileferry.c6]\nbudget_bytes = -1\n", "c6.budget_bytes: .* correct it in {file}$"),
+        ("[tileferry.c6]\nbudgt = 1\n", "is not a setting .* correct it in {file}$"),
+        ("[c6]\nbudget_bytes = 1\n", "unknown in {file}"),
+        ("nonsense", "{file}: cannot be read"),
+        ('[tileferry.c11]\nservice_api_key = "k"\n', "is in {file}, which other users can read"),
+    ],
+)
+def test_invalid_user_file_is_rejected_by_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, said: str
+) -> None:
+    (tmp_path / CONFIG_FILE).write_text("[tileferry.worker]\nlease_s = 77\n")
+    user = write_user_file(monkeypatch, tmp_path, text)
+    user.chmod(0o644)
+    with pytest.raises(InvalidValueError, match=said.format(file=re.escape(str(user)))):
+        load_config()
+
+
+def test_misspelt_variable_is_rejected_with_suggestion(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEFERRY_C11_SERVICE_API_KY", "canary")
+    with pytest.raises(InvalidValueError) as refusal:
+        load_config()
+    assert str(refusal.value) == (
+        "TILEFERRY_C11_SERVICE_API_KY: is not a setting; did you mean"
+        " TILEFERRY_C11_SERVICE_API_KEY?"
+    )
+    monkeypatch.delenv("TILEFERRY_C11_SERVICE_API_KY")
+    monkeypatch.setenv("TILEFERRY_PROVIDER_API_KEY", "canary")
+    load_config()
+    monkeypatch.setenv("TILEFERRY_SETTINGS", "other.toml")  # read by the library, but not by us
+    with pytest.raises(InvalidValueError, match="TILEFERRY_SETTINGS: is not a setting"):
+        load_config()
+
+
+def test_setting_paths_are_those_of_all_settings() -> None:
+    assert set(list_setting_paths(Config)) == {setting.path for setting in list_settings(Config())}
 
 
 def test_missing_config_file_is_rejected(tmp_path: Path) -> None:

@@ -6,10 +6,10 @@ from tileferry.entrypoints.demo.findings import find_instructive_entry, summariz
 
 
 def test_reason_is_shortened() -> None:
-    failed = "satellite-provider: service unavailable, HTTP 503, at http://x/y, after 1 attempt"
+    failed = "provider: service unavailable, HTTP 503, at http://x/y, after 1 attempt"
     assert summarize_reason(failed) == "HTTP 503"
     assert (
-        summarize_reason("satellite-provider: the response broke off, at http://x")
+        summarize_reason("provider: the response broke off, at http://x")
         == "the response broke off"
     )
     assert summarize_reason("3 tiles were rejected: clouds") == "3 tiles were rejected"
