@@ -21,12 +21,10 @@ from tileferry.domain.audit import (
     RetryAttempted,
     RetryExhausted,
     RetrySucceeded,
-    StateChanged,
     TileGivenUp,
 )
 from tileferry.domain.canonical import JsonValue, canonical_json
 from tileferry.domain.errors import AuditError, InvalidValueError
-from tileferry.domain.partitions import Partition
 from tileferry.domain.retry import (
     DecisionRecord,
     FailedAttempt,
@@ -35,8 +33,6 @@ from tileferry.domain.retry import (
     RetryAt,
     RetryPolicy,
 )
-from tileferry.domain.runs import Run
-from tileferry.domain.state_machine import Change
 from tileferry.domain.text import format_error, quote_value
 from tileferry.domain.validation import is_unicode
 
@@ -234,31 +230,3 @@ def _read_time(clock: Clock) -> datetime:
         return datetime.fromtimestamp(clock.now(), UTC)
     except (ValueError, OverflowError, OSError):
         return datetime.fromtimestamp(0, UTC)
-
-
-def build_run_event(change: Change[Run], by: str | None) -> StateChanged:
-    """Return the event of a run's change."""
-    return StateChanged.from_change(
-        change, correlation_id=change.after.run_id, additional_context=_actor_context(by)
-    )
-
-
-def build_partition_event(change: Change[Partition], by: str | None) -> StateChanged:
-    """Return the event of a partition's change; it can also be found by its run."""
-    return StateChanged.from_change(
-        change, correlation_id=change.after.last_run_id, additional_context=_actor_context(by)
-    )
-
-
-def build_unit_events(
-    runs: Sequence[Change[Run]], partitions: Sequence[Change[Partition]], by: str | None
-) -> list[StateChanged]:
-    """Return the events of one unit: changes of runs first, then those of partitions."""
-    return [
-        *(build_run_event(change, by) for change in runs),
-        *(build_partition_event(change, by) for change in partitions),
-    ]
-
-
-def _actor_context(by: str | None) -> dict[str, str] | None:
-    return None if by is None else {"by": by}

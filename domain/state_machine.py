@@ -61,6 +61,8 @@ class Change(Generic[T]):
     at: datetime = field(validator=aware)
     record: DecisionRecord | None = None
     """The retry decision behind it, with all inputs; ``None`` if there was none."""
+    waited_s: float | None = None
+    """The total wait of the retries that led to it; ``None`` if there were none."""
 
 
 @frozen(kw_only=True)
@@ -104,6 +106,7 @@ class Transition(Generic[S]):
         at: datetime,
         reason: str | None = None,
         record: DecisionRecord | None = None,
+        waited_s: float | None = None,
     ) -> Change[T]:
         """Return the change to ``after``; raise if no declared move leads to its status."""
         status = None if before is None else before.status
@@ -117,6 +120,7 @@ class Transition(Generic[S]):
             reason=reason,
             at=at,
             record=record,
+            waited_s=waited_s,
         )
 
     def build_error(

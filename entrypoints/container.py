@@ -271,11 +271,14 @@ class Container(containers.DeclarativeContainer):
         logger=logger,
         rules=providers.Singleton(factories.build_validation_rules, config, download_settings),
     )
-    run_queue = providers.Resource(factories.open_run_queue, database)
-    work_store = providers.Singleton(factories.build_work_store, config, database)
-    work_reader = providers.Singleton(PostgresWorkReader, database=database)
+    queue_budget = providers.Singleton(factories.build_queue_budget, config)
+    run_queue = providers.Resource(factories.open_run_queue, database, queue_budget)
+    work_store = providers.Singleton(factories.build_work_store, config, database, queue_budget)
+    work_reader = providers.Singleton(PostgresWorkReader, database=database, budget=queue_budget)
     work_policies = providers.Singleton(factories.build_work_policies, config)
-    inspection = providers.Singleton(WorkInspector, books=work_reader, policies=work_policies)
+    inspection = providers.Singleton(
+        WorkInspector, books=work_reader, policies=work_policies, budget=queue_budget
+    )
     partition_reading = providers.Singleton(
         PartitionDataReader, partitions=work_reader, raw=work_reader, sink=raw_sink
     )

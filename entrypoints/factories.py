@@ -57,7 +57,7 @@ from tileferry.application.ports.progress import ProgressListener
 from tileferry.application.ports.uploads import FlightRecords
 from tileferry.domain.partitions import TerminalityPolicy
 from tileferry.domain.partitions.validator import ValidationRules
-from tileferry.domain.retry import Pace, RetryCategory, RetryPolicy, limit_to_run
+from tileferry.domain.retry import Pace, RetryBudget, RetryCategory, RetryPolicy, limit_to_run
 from tileferry.domain.tiles import (
     ResolutionGate,
     VotingStatus,
@@ -70,6 +70,7 @@ from tileferry.entrypoints.config.policies import (
     build_download_policy,
     build_partition_policy,
     build_run_policy,
+    build_worker_quarantine_policy,
 )
 from tileferry.entrypoints.config.retry_overrides import build_category_policies
 from tileferry.entrypoints.logs import get_structured_logger
@@ -269,27 +270,38 @@ def build_retry_policies(
 
 def build_work_policies(config: Config) -> WorkPolicies:
     """Return the policies of runs and partitions."""
-    partitions = config.partitions
-    age = partitions.max_age_days
+    age = config.partitions.max_age_days
+    partition = build_partition_policy(config)
     return WorkPolicies(
-        run=build_run_policy(config.worker),
-        partition=build_partition_policy(partitions),
+        run=build_run_policy(config),
+        partition=partition,
         terminality=TerminalityPolicy(
-            max_attempts=partitions.max_attempts,
+            max_attempts=partition.max_attempts,
             max_age=None if age is None else timedelta(days=age),
         ),
-        max_rescues=config.worker.max_rescues,
+        quarantine=build_worker_quarantine_policy(config),
     )
 
 
-def build_work_store(config: Config, opened: Database) -> PostgresWorkStore:
+def build_queue_budget(config: Config) -> RetryBudget:
+    """Return the retry budget of each source in the queue."""
+    worker = config.worker
+    return RetryBudget(
+        capacity=worker.retry_tokens,
+        earned_per_success=worker.retry_tokens_per_run,
+        refill_per_s=worker.retry_tokens_per_s,
+    )
+
+
+def build_work_store(config: Config, opened: Database, budget: RetryBudget) -> PostgresWorkStore:
     """Return a store that commits changes with their events when the audit log is in Postgres."""
-    return PostgresWorkStore(database=opened, audited=SinkName.POSTGRES in config.audit.sinks)
+    audited = SinkName.POSTGRES in config.audit.sinks
+    return PostgresWorkStore(database=opened, audited=audited, budget=budget)
 
 
-def open_run_queue(opened: Database) -> Iterator[PostgresRunQueue]:
+def open_run_queue(opened: Database, budget: RetryBudget) -> Iterator[PostgresRunQueue]:
     """Open the queue; the first waiter opens a separate connection for notifications."""
-    queue = PostgresRunQueue(database=opened)
+    queue = PostgresRunQueue(database=opened, budget=budget)
     yield queue
     queue.close()
 
@@ -323,4 +335,5 @@ def build_worker_settings(config: Config) -> WorkerSettings:
         batch=worker.batch,
         poll_s=worker.poll_s,
         sweep_s=worker.sweep_s,
+        idle_patience_s=worker.idle_patience_s,
     )

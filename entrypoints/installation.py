@@ -39,6 +39,7 @@ from tileferry.application.control.partition_control import PartitionControl
 from tileferry.application.control.policies import WorkPolicies
 from tileferry.application.control.queries import PartitionDataReader, WorkInspector
 from tileferry.application.control.run_control import RunControl
+from tileferry.application.control.run_progress import RunProgressTracker
 from tileferry.application.control.worker import Worker
 from tileferry.application.download.area_survey import AreaSurvey
 from tileferry.application.download.survey import DownloadPlan, DurationEstimate
@@ -368,12 +369,9 @@ class Installation:
         It has an installation of its own, whose calls leave long waits to the queue.
         """
         self._require_open()
-        own = Installation(
-            self.config,
-            listener=self.listener,
-            clock=InterruptibleClock(thread=threading.current_thread()),
-            in_run=True,
-        )
+        clock = InterruptibleClock(thread=threading.current_thread())
+        tracker = RunProgressTracker(clock=clock, listener=self.listener)
+        own = Installation(self.config, listener=tracker, clock=clock, in_run=True)
         with own:
             container = own._checked  # private access within the class
             make_folder(self.config.partitions.raw_root, setting="partitions.raw_root")
@@ -386,6 +384,7 @@ class Installation:
                 settings=evolve(build_worker_settings(self.config), until_idle=until_idle),
                 is_stopping=is_stopping,
                 check_stop=check_stop,
+                tracker=tracker,
             )
 
     # internals

@@ -9,6 +9,7 @@ from tileferry.adapters.system import InterruptibleClock
 from tileferry.application.control.acquisition import PartitionAcquisition
 from tileferry.application.control.run_handlers import (
     AcquirePartitionHandler,
+    CacheAccess,
     DownloadAreaHandler,
     UploadFlightHandler,
 )
@@ -32,17 +33,18 @@ def build_run_handlers(
     progress: ProgressListener,
 ) -> Mapping[RunKind, RunHandler]:
     """Return the handler of each kind of run; all parts wait by ``clock``."""
+    cache = CacheAccess(lock=lock_cache, clock=clock, progress=progress)
     handlers: Mapping[RunKind, RunHandler] = {
         RunKind.ACQUIRE_PARTITION: AcquirePartitionHandler(acquisition, progress),
         RunKind.DOWNLOAD_AREA: DownloadAreaHandler(
             downloader=lambda listener: downloader(progress=listener),
-            locked=lock_cache,
+            cache=cache,
             cache_root=cache_root,
             progress=progress,
         ),
         RunKind.UPLOAD_FLIGHT: UploadFlightHandler(
             uploader=lambda listener: uploader(progress=listener),
-            locked=lock_cache,
+            cache=cache,
             progress=progress,
         ),
     }

@@ -1,18 +1,20 @@
 """In-memory run queue, work store and work reader, built on the domain rules."""
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from threading import RLock
 
-from attrs import define, evolve, field
+from attrs import define, field
 
 from tileferry.adapters.memory.event_logs import MemoryAuditSink
 from tileferry.adapters.memory.work_tables import WorkTables
-from tileferry.application.audit import build_unit_events
+from tileferry.adapters.memory.work_unit import MemoryWorkUnit
+from tileferry.application.control.audit_events import build_unit_events
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.work import (
     ALL_KINDS,
+    NO_PROGRESS,
     PartitionAttempt,
     PartitionFilter,
     PlannedRetry,
@@ -26,10 +28,12 @@ from tileferry.domain.partitions.manifest import SealedPartition
 from tileferry.domain.retry import RetryBudget
 from tileferry.domain.runs import (
     QUEUE_BUDGET,
+    AttemptOutcome,
     Run,
     RunAttempt,
     RunId,
     RunKind,
+    RunProgress,
     RunStatus,
     SourceGate,
     Verdict,
@@ -39,12 +43,13 @@ from tileferry.domain.runs import (
     build_newest_attempt,
     claim,
     complete,
-    is_lease_expired,
+    compute_wait_s,
+    is_due,
     renew,
     select_eligible,
     take_batch,
 )
-from tileferry.domain.state_machine import Actor, Change
+from tileferry.domain.state_machine import Actor
 
 
 @define(kw_only=True, eq=False)
@@ -71,16 +76,20 @@ class MemoryWork:
         """Claim due runs for a worker."""
         with self._guard:
             now, books = self.now(), self._books
-            for source, gate in books.gates.items():
-                if gate.is_open(now):
+            wanted = books.gates.keys() if sources is None else books.gates.keys() & set(sources)
+            for source in wanted:
+                if books.gates[source].is_open(now):
                     self._admit_due_retries(source, now)
             ready = (
-                run
-                for run in map(books.runs.__getitem__, books.ready)
-                if sources is None or run.source in sources
+                run for run in map(books.runs.__getitem__, books.ready) if run.source in wanted
             )
             ordered = select_eligible(ready, now, books.gates.values(), kinds=kinds)
-            return [self._claim_run(run, worker, now, lease) for run in take_batch(ordered, limit)]
+            allowed = {source: books.budgets[source].retries_allowed for source in wanted}
+            batch = take_batch(ordered, limit, allowed)
+            for run in batch:  # first: what new runs earn may be lost in a full bucket
+                if run.needs_token:
+                    books.budgets[run.source] = books.budgets[run.source].spend()
+            return [self._claim_run(run, worker, now, lease) for run in batch]
 
     def _claim_run(self, run: Run, worker: WorkerId, now: datetime, lease: timedelta) -> Run:
         books = self._books
@@ -93,22 +102,52 @@ class MemoryWork:
         return taken
 
     def _admit_due_retries(self, source: str, now: datetime) -> None:
+        """Put due retries into the line of their source, and refill its tokens."""
         books = self._books
-        waiting = [
+        due = [
             run
-            for run_id, run in books.runs.items()
-            if run.source == source and run_id not in books.ready and run.next_retry_at is not None
+            for run in books.runs.values()
+            if run.source == source and run.next_retry_at is not None and is_due(run, now)
         ]
-        budget = books.budgets[source].refill(now.timestamp())
-        woken = admit_due_retries(waiting, budget, now)
-        if woken:
-            books.budgets[source] = budget.spend(len(woken))
-            books.ready.update(run.run_id for run in woken)
+        if due:
+            books.budgets[source] = books.budgets[source].refill(now.timestamp())
+            waiting = (run for run in due if run.run_id not in books.ready)
+            books.ready.update(run.run_id for run in admit_due_retries(waiting, now))
 
-    def renew(self, held: Sequence[Run], *, lease: timedelta) -> Sequence[RunId]:
-        """Extend leases; return the runs that the worker still held."""
+    def get_wait_s(
+        self, *, kinds: Sequence[RunKind] = ALL_KINDS, sources: Sequence[str] | None = None
+    ) -> float | None:
+        """Return the seconds until the next queued run may start."""
+        runs = (
+            run
+            for run in self._books.runs.values()
+            if run.kind in kinds and (sources is None or run.source in sources)
+        )
+        return compute_wait_s(runs, self.now(), self._books.gates.values())
+
+    def renew(
+        self,
+        held: Sequence[Run],
+        *,
+        lease: timedelta,
+        progress: Mapping[RunId, RunProgress] = NO_PROGRESS,
+    ) -> Sequence[RunId]:
+        """Extend leases and store progress; return the runs that the worker still held."""
         with self._guard:
-            return [run.run_id for run in held if self._renew_run(run, lease)]
+            renewed = [run.run_id for run in held if self._renew_run(run, lease)]
+            known = {run_id: progress[run_id] for run_id in renewed if run_id in progress}
+            self._books.progress.update(known)
+            return renewed
+
+    def find_cancelled(self, held: Sequence[Run]) -> Collection[RunId]:
+        """Return the runs that an operator cancelled under these claims."""
+        cancelled = {
+            (attempt.run_id, attempt.epoch)
+            for run in held
+            for attempt in self._books.attempts.get(run.run_id, ())
+            if attempt.outcome is AttemptOutcome.CANCELLED
+        }
+        return {run.run_id for run in held if (run.run_id, run.lease_epoch) in cancelled}
 
     def _renew_run(self, held: Run, lease: timedelta) -> bool:
         assert held.lease_owner is not None  # noqa: S101  # a claimed run has an owner
@@ -179,14 +218,16 @@ class MemoryWork:
     # Units of work
 
     @contextmanager
-    def open_unit(self, *, by: str | None = None) -> Iterator["MemoryWorkUnit"]:
+    def open_unit(self, *, by: str | None = None) -> Iterator[MemoryWorkUnit]:
         """Run a block as one unit on a copy of the tables; replace them if it succeeds."""
         with self._guard:
             unit = MemoryWorkUnit(books=self._books.copy(), now=self.now(), budget=self.budget)
             yield unit
             if self.audit_sink is not None:
                 self.audit_sink.emit(
-                    build_unit_events(unit.run_changes, unit.partition_changes, by)
+                    build_unit_events(
+                        unit.run_changes, unit.partition_changes, by, unit.collect_failures()
+                    )
                 )
             self._books = unit.books
 
@@ -221,9 +262,14 @@ class MemoryWork:
         books = self._books
         ended = books.attempts.get(run_id, ())
         run, holder = books.runs.get(run_id), books.holders.get(run_id)
-        if run is None or holder is None or run.status is RunStatus.ERROR:
+        if run is None or holder is None or run.status in {RunStatus.ERROR, RunStatus.DISCOVERED}:
             return ended
         return (*ended, build_newest_attempt(run, *holder))
+
+    def get_progress(self, run_ids: Sequence[RunId]) -> Mapping[RunId, RunProgress]:
+        """Return the progress that workers have reported."""
+        known = self._books.progress
+        return {run_id: known[run_id] for run_id in run_ids if run_id in known}
 
     def list_gates(self) -> Sequence[tuple[SourceGate, float]]:
         """Return each source's gate and its retry tokens."""
@@ -276,90 +322,3 @@ class MemoryWork:
     def find_raw(self, run_id: RunId) -> SealedPartition | None:
         """Return the raw partition that a run sealed, if there is one."""
         return self._books.raw.get(run_id)
-
-
-@define(kw_only=True, eq=False)
-class MemoryWorkUnit:
-    """A unit of work on a copy of the tables."""
-
-    books: WorkTables
-    now: datetime
-    budget: RetryBudget
-    run_changes: list[Change[Run]] = field(factory=list, init=False)
-    partition_changes: list[Change[Partition]] = field(factory=list, init=False)
-
-    def run(self, run_id: RunId) -> Run | None:
-        return self.books.runs.get(run_id)
-
-    def get_runs(self, run_ids: Sequence[RunId]) -> Mapping[RunId, Run]:
-        """Return the runs that exist, by id."""
-        known = self.books.runs
-        return {run_id: known[run_id] for run_id in run_ids if run_id in known}
-
-    def find_unfinished(self, dedupe_key: str) -> Run | None:
-        """Return the unfinished run with this key."""
-        return self.books.find_unfinished(dedupe_key)
-
-    def find_overdue(self, *, limit: int) -> Sequence[Run]:
-        """Return runs with an expired lease, the earliest expiry first."""
-        late = [run for run in self.books.runs.values() if is_lease_expired(run, self.now)]
-        late.sort(key=lambda run: (run.lease_expires_at or self.now, run.run_id))
-        return late[:limit]
-
-    def get_gate(self, source: str) -> SourceGate:
-        return self.books.gates.get(source) or SourceGate(source=source)
-
-    def get_partitions(self, keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, Partition]:
-        """Return the partitions that exist, by key."""
-        known = self.books.partitions
-        return {key: known[key] for key in keys if key in known}
-
-    def find_partition_by_run(self, run_id: RunId) -> Partition | None:
-        """Return the partition whose newest run this is."""
-        for partition in self.books.partitions.values():
-            if partition.last_run_id == run_id:
-                return partition
-        return None
-
-    def find_due_partitions(self, *, limit: int) -> Sequence[Partition]:
-        """Return failed partitions whose automatic retry is due."""
-        due = [
-            (retry.next_run_at, str(key))
-            for key, retry in self.books.retries.items()
-            if retry.next_run_at <= self.now
-        ]
-        keys = {str(key): key for key in self.books.retries}
-        return [self.books.partitions[keys[name]] for _, name in sorted(due)[:limit]]
-
-    def save_run(self, change: Change[Run]) -> None:
-        run = change.after
-        if run.source not in self.books.gates:
-            self.books.gates[run.source] = SourceGate(source=run.source)
-            now_s = self.now.timestamp()
-            self.books.budgets[run.source] = evolve(self.budget, updated_s=now_s)
-        self.books.apply_run_change(change)
-        self.run_changes.append(change)
-
-    def save_partition(
-        self, change: Change[Partition], *, retry: PlannedRetry | None = None
-    ) -> None:
-        """Save a change and replace the partition's planned retry."""
-        self.books.apply_partition_change(change, retry)
-        self.partition_changes.append(change)
-
-    def plan_retry(self, key: PartitionKey, retry: PlannedRetry | None) -> None:
-        """Replace a partition's planned retry; ``None`` removes it."""
-        self.books.retries.pop(key, None)
-        if retry is not None:
-            self.books.retries[key] = retry
-
-    def save_gate(self, gate: SourceGate) -> None:
-        self.books.gates[gate.source] = gate
-
-    def save_raw(self, sealed: SealedPartition) -> None:
-        """Record a sealed raw partition; recording it again has no effect."""
-        self.books.raw.setdefault(sealed.run_id, sealed)
-
-    def find_runs_with_raw(self, run_ids: Sequence[RunId]) -> Container[RunId]:
-        """Return the ids of the runs that sealed a raw partition."""
-        return self.books.raw.keys() & set(run_ids)

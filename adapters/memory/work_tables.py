@@ -13,6 +13,7 @@ from tileferry.domain.runs import (
     Run,
     RunAttempt,
     RunId,
+    RunProgress,
     RunStatus,
     SourceGate,
     WorkerId,
@@ -38,6 +39,7 @@ class WorkTables:
     verdicts: dict[PartitionKey, tuple[PartitionAttempt, ...]] = field(factory=dict)
     retries: dict[PartitionKey, PlannedRetry] = field(factory=dict)
     raw: dict[RunId, SealedPartition] = field(factory=dict)
+    progress: dict[RunId, RunProgress] = field(factory=dict)
 
     def copy(self) -> "WorkTables":
         """Return an independent copy."""
@@ -66,6 +68,7 @@ class WorkTables:
         attempt = build_ended_attempt(change, began_at)
         if attempt is not None:
             self.attempts[run.run_id] = (*self.attempts.get(run.run_id, ()), attempt)
+        self.progress.pop(run.run_id, None)
         if run.status is not RunStatus.PROCESSING:
             self.holders[run.run_id] = (worker, began_at, change.at)
 

@@ -1,7 +1,8 @@
 """The run queue in Postgres, as workers use it."""
 
+import json
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from threading import Lock
 from typing import Any, cast
@@ -14,22 +15,23 @@ from tileferry.adapters.postgres.database import Database, get_transaction_id
 from tileferry.adapters.postgres.errors import translate_database_errors
 from tileferry.adapters.postgres.run_rows import (
     ADMIT_RETRIES,
+    CANCELLED,
     CLAIM,
     COMPLETE,
     DUE_SOURCES,
+    NEXT_START,
     PASSED_BEFORE,
     RENEW_FREE,
     RENEW_ONE,
-    SPEND,
     queue_order,
     refill_budget,
     run_from_row,
     to_claim_parameters,
 )
-from tileferry.application.ports.work import ALL_KINDS
+from tileferry.application.ports.work import ALL_KINDS, NO_PROGRESS
 from tileferry.domain.errors import DatabaseError
 from tileferry.domain.retry import RetryBudget
-from tileferry.domain.runs import ADMIT_MAX, QUEUE_BUDGET, Run, RunId, RunKind, WorkerId
+from tileferry.domain.runs import QUEUE_BUDGET, Run, RunId, RunKind, RunProgress, WorkerId
 
 CHANNEL = "tileferry_runs"
 _RECONNECT_S = 5.0
@@ -74,13 +76,13 @@ class PostgresRunQueue:
         """Complete runs and claim the next ones, in one transaction."""
         with self.database.resolvable_transaction() as (connection, xid_holder):
             kept = _complete_runs(connection, ended)
-            self._admit_due_retries(connection)
+            wanted = _to_filter(kinds, sources)
             values = {
+                **wanted,
+                **self._admit_due_retries(connection, wanted),
                 "worker": worker,
                 "limit": limit,
                 "lease": lease,
-                "kinds": [str(kind) for kind in kinds],
-                "sources": None if sources is None else list(sources),
                 "capacity": self.budget.capacity,
                 "earned": self.budget.earned_per_success,
             }
@@ -88,32 +90,56 @@ class PostgresRunQueue:
             xid_holder.append(rows[0][-1] if rows else get_transaction_id(connection))
         return kept, [run_from_row(row[:-1]) for row in sorted(rows, key=queue_order)]
 
-    def _admit_due_retries(self, connection: Connection) -> None:
-        """Make due retries claimable, as far as their sources' tokens allow."""
-        for row in connection.exec_driver_sql(DUE_SOURCES).all():
-            budget = refill_budget(self.budget, row)
-            limit = min(budget.retries_allowed, ADMIT_MAX)
-            woken = 0
-            if limit:
-                woken = connection.execute(
-                    ADMIT_RETRIES, {"source": row.source, "limit": limit}
-                ).rowcount
-            if woken or row.refilled_at > row.now:  # the clock may have been set back
-                left = budget.spend(woken).tokens
-                connection.execute(SPEND, {"source": row.source, "tokens": left})
+    def _admit_due_retries(
+        self, connection: Connection, wanted: Mapping[str, object]
+    ) -> dict[str, object]:
+        """Put due retries into the lines of their sources; return the tokens of these sources."""
+        rows = connection.exec_driver_sql(DUE_SOURCES, dict(wanted)).all()
+        budgets = {row.source: refill_budget(self.budget, row) for row in rows}
+        if budgets:
+            connection.exec_driver_sql(ADMIT_RETRIES, {"due": list(budgets)})
+        return {
+            "due": list(budgets),
+            "allowed": [budget.retries_allowed for budget in budgets.values()],
+            "tokens": [budget.tokens for budget in budgets.values()],
+        }
 
-    def renew(self, held: Sequence[Run], *, lease: timedelta) -> Sequence[RunId]:
+    def get_wait_s(
+        self, *, kinds: Sequence[RunKind] = ALL_KINDS, sources: Sequence[str] | None = None
+    ) -> float | None:
+        """Return the seconds until the next queued run may start."""
+        with self.database.read_connection() as connection:
+            wait_s = connection.exec_driver_sql(NEXT_START, _to_filter(kinds, sources)).scalar_one()
+        return None if wait_s is None else float(wait_s)
+
+    def renew(
+        self,
+        held: Sequence[Run],
+        *,
+        lease: timedelta,
+        progress: Mapping[RunId, RunProgress] = NO_PROGRESS,
+    ) -> Sequence[RunId]:
         """Extend leases: all unlocked runs in one statement, then the locked ones one by one."""
-        renewed = self._renew_with(RENEW_FREE, held, lease)
+        reported = json.dumps({run_id: one.as_json() for run_id, one in progress.items()})
+        values = {"lease": lease, "progress": reported}
+        renewed = self._renew_with(RENEW_FREE, held, values)
         for run in held:
             if run.run_id not in renewed:
-                renewed |= self._renew_with(RENEW_ONE, [run], lease)
+                renewed |= self._renew_with(RENEW_ONE, [run], values)
         return [run_id for run_id in dict.fromkeys(run.run_id for run in held) if run_id in renewed]
 
-    def _renew_with(self, statement: str, held: Sequence[Run], lease: timedelta) -> set[RunId]:
-        values = {**to_claim_parameters(held), "lease": lease}
+    def _renew_with(
+        self, statement: str, held: Sequence[Run], values: Mapping[str, object]
+    ) -> set[RunId]:
         with self.database.transaction() as connection:
-            return {RunId(row[0]) for row in connection.exec_driver_sql(statement, values)}
+            rows = connection.exec_driver_sql(statement, {**to_claim_parameters(held), **values})
+            return {RunId(row[0]) for row in rows}
+
+    def find_cancelled(self, held: Sequence[Run]) -> Collection[RunId]:
+        """Return the runs that an operator cancelled under these claims."""
+        with self.database.read_connection() as connection:
+            rows = connection.exec_driver_sql(CANCELLED, to_claim_parameters(held))
+            return {RunId(row[0]) for row in rows}
 
     def complete(self, ended: Sequence[Run]) -> Sequence[RunId]:
         """Mark runs as passed; return those that the worker still held."""
@@ -159,6 +185,13 @@ class PostgresRunQueue:
         """Close the listening connection."""
         with self._guard:
             self._disconnect()
+
+
+def _to_filter(kinds: Sequence[RunKind], sources: Sequence[str] | None) -> dict[str, object]:
+    return {
+        "kinds": [str(kind) for kind in kinds],
+        "sources": None if sources is None else list(sources),
+    }
 
 
 def _complete_runs(connection: Connection, ended: Sequence[Run]) -> list[RunId]:

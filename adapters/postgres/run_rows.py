@@ -16,6 +16,7 @@ from sqlalchemy import Row, text
 from tileferry.domain.canonical import canonical_json
 from tileferry.domain.retry import RetryBudget
 from tileferry.domain.runs import (
+    ADMIT_MAX,
     Run,
     RunAttempt,
     RunKind,
@@ -29,7 +30,7 @@ from tileferry.domain.state_machine import Change
 RUN_COLUMNS = (
     "run_id, kind, source, priority, submitted_date, dedupe_key, payload, status, retry_count,"
     " rate_limited_count, rescues, next_retry_at, error_class, error_message, worker,"
-    " lease_expires_at, lease_epoch, began_at, ended_at"
+    " lease_expires_at, lease_epoch, began_at, ended_at, needs_token"
 )
 _KINDS = {str(kind): kind for kind in RunKind}
 _STATUSES = {str(status): status for status in RunStatus}
@@ -50,7 +51,7 @@ def run_from_row(row: Sequence[Any]) -> Run:
     (
         run_id, kind, source, priority, submitted_date, dedupe_key, payload, status_text,
         retry_count, rate_limited_count, rescues, next_retry_at, error_class, error_message,
-        worker, lease_expires_at, lease_epoch, _began_at, _ended_at,
+        worker, lease_expires_at, lease_epoch, _began_at, _ended_at, needs_token,
     ) = row  # fmt: skip
     status = _STATUSES[status_text]
     # Skip the constructor's validation: the table's CHECKs cover it, and it is half the cost of a
@@ -60,7 +61,7 @@ def run_from_row(row: Sequence[Any]) -> Run:
         _parse_payload(payload), status, retry_count, rate_limited_count, next_retry_at,
         error_class,
         error_message, worker if status is RunStatus.PROCESSING else None, lease_expires_at,
-        lease_epoch, rescues,
+        lease_epoch, rescues, needs_token,
     )  # fmt: skip
 
 
@@ -102,6 +103,7 @@ def to_update_row(change: Change[Run]) -> dict[str, object]:
         "rate_limited_count": run.rate_limited_count,
         "rescues": run.rescues,
         "next_retry_at": run.next_retry_at,
+        "needs_token": run.needs_token,
         "error_class": run.error_class,
         "error_message": run.error_message,
         "ended_at": change.at if ended else None,
@@ -146,9 +148,10 @@ INSERT = text(
 # Needs no guard: the run was locked when it was read.
 UPDATE = text(
     "UPDATE runs SET status = :status, ready = :ready, retry_count = :retry_count,"
-    " rate_limited_count = :rate_limited_count, rescues = :rescues,"
-    " next_retry_at = :next_retry_at, error_class = :error_class, error_message = :error_message,"
-    " lease_expires_at = NULL, ended_at = coalesce(:ended_at, ended_at) WHERE run_id = :run_id"
+    " rate_limited_count = :rate_limited_count, rescues = :rescues, needs_token = :needs_token,"
+    " progress = NULL, next_retry_at = :next_retry_at, error_class = :error_class,"
+    " error_message = :error_message, lease_expires_at = NULL,"
+    " ended_at = coalesce(:ended_at, ended_at) WHERE run_id = :run_id"
 )
 INSERT_ATTEMPT = text(
     "INSERT INTO run_attempts VALUES (:run_id, :epoch, :worker, :began_at, :ended_at, :outcome,"
@@ -159,54 +162,78 @@ OPEN_GATE = text(
 )
 
 _IS_OPEN = "(closed_until IS NULL OR closed_until <= now())"
-_IS_WAITING = "runs.source = g.source AND next_retry_at IS NOT NULL AND NOT ready"
-# Skips sources whose retries another worker is admitting.
+_IS_WANTED = "(%(sources)s::text[] IS NULL OR g.source = ANY (%(sources)s))"
+_LINE = "priority, submitted_date, run_id"
+_DUE_RETRIES = "(SELECT FROM runs WHERE runs.source = g.source AND next_retry_at <= now())"
+# The open sources that have due retries. Their gates are locked, so that no two workers spend the
+# same token. A source whose gate another transaction has locked is left out of this claim, or new
+# runs could overtake its retries; a source without due retries is claimed from without a lock.
 DUE_SOURCES = (
     "SELECT source, tokens, refilled_at, now() AS now FROM source_gates AS g"  # noqa: S608  # interpolates constants only, here and below
-    f" WHERE {_IS_OPEN} AND EXISTS"
-    f" (SELECT FROM runs WHERE {_IS_WAITING} AND next_retry_at <= now())"
-    " ORDER BY source FOR UPDATE SKIP LOCKED"
+    f" WHERE {_IS_OPEN} AND {_IS_WANTED} AND EXISTS"
+    f" {_DUE_RETRIES} ORDER BY source FOR UPDATE SKIP LOCKED"
 )
-ADMIT_RETRIES = text(
-    "UPDATE runs SET ready = true WHERE run_id IN (SELECT run_id FROM runs"
-    " WHERE source = :source AND next_retry_at <= now() AND NOT ready"
-    " ORDER BY next_retry_at, run_id LIMIT :limit FOR UPDATE SKIP LOCKED)"
+# Due retries join the line of their source, the oldest submission first.
+ADMIT_RETRIES = (
+    "UPDATE runs SET ready = true WHERE run_id IN (SELECT due.run_id"  # noqa: S608
+    " FROM unnest(%(due)s::text[]) AS g(source) CROSS JOIN LATERAL (SELECT run_id FROM runs"
+    " WHERE runs.source = g.source AND next_retry_at <= now() AND NOT ready"
+    f" ORDER BY {_LINE} LIMIT {ADMIT_MAX} FOR UPDATE SKIP LOCKED) AS due)"
 )
-SPEND = text("UPDATE source_gates SET tokens = :tokens, refilled_at = now() WHERE source = :source")
-# Reads up to the limit from each open source, since any source may have the oldest runs. Uses
-# clock_timestamp() instead of the transaction's start: a run may have become free since then.
-# First attempts earn tokens for sources below capacity; a gate locked by another transaction is
-# skipped.
+# Reads up to the limit from each open source, since any source may have the oldest runs. A line
+# stops at the first retry that its source's tokens cannot pay. Uses clock_timestamp() instead of
+# the transaction's start: a run may have become free since then. First attempts earn tokens for
+# sources below capacity; a gate locked by another transaction is skipped.
 CLAIM = f"""
-    WITH picked AS MATERIALIZED (
-        SELECT run_id, priority, submitted_date, rescues
-        FROM source_gates AS g CROSS JOIN LATERAL (
-            SELECT run_id, priority, submitted_date, rescues FROM runs
-            WHERE runs.source = g.source AND ready AND kind = ANY (%(kinds)s)
-            ORDER BY priority, submitted_date, run_id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-        ) AS first
-        WHERE {_IS_OPEN} AND (%(sources)s::text[] IS NULL OR g.source = ANY (%(sources)s))
-        ORDER BY priority, submitted_date, run_id LIMIT %(limit)s
+    WITH budget AS MATERIALIZED (
+        SELECT * FROM unnest(%(due)s::text[], %(allowed)s::bigint[], %(tokens)s::double precision[])
+            AS b(source, allowed, tokens)
+    ), picked AS MATERIALIZED (
+        SELECT * FROM (
+            SELECT first.*, coalesce(allowed, 0) AS allowed,
+                sum(needs_token::integer) OVER (PARTITION BY g.source ORDER BY {_LINE}) AS cost
+            FROM source_gates AS g LEFT JOIN budget USING (source) CROSS JOIN LATERAL (
+                SELECT run_id, source AS of_source, priority, submitted_date, rescues, needs_token
+                FROM runs WHERE runs.source = g.source AND ready AND kind = ANY (%(kinds)s)
+                ORDER BY {_LINE} LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+            ) AS first
+            WHERE {_IS_OPEN} AND {_IS_WANTED}
+                AND (budget.source IS NOT NULL OR NOT EXISTS {_DUE_RETRIES})
+        ) AS line WHERE cost <= allowed ORDER BY {_LINE} LIMIT %(limit)s
     ), batch AS (
-        SELECT run_id, row_number() OVER line = 1 AS is_first, bool_or(rescues > 0) OVER line AS any
-        FROM picked WINDOW line AS (ORDER BY priority, submitted_date, run_id)
+        SELECT run_id, of_source, needs_token, row_number() OVER line = 1 AS is_first,
+            bool_or(rescues > 0) OVER line AS any
+        FROM picked WINDOW line AS (ORDER BY {_LINE})
+    ), taken AS MATERIALIZED (
+        SELECT run_id, of_source, needs_token FROM batch WHERE is_first OR NOT batch.any
     ), claimed AS (
         UPDATE runs SET status = 'processing', ready = false, next_retry_at = NULL,
+            needs_token = false,
             worker = %(worker)s, lease_expires_at = clock_timestamp() + %(lease)s,
             lease_epoch = lease_epoch + 1, began_at = clock_timestamp(), ended_at = NULL
-        WHERE run_id = ANY (ARRAY(SELECT run_id FROM batch WHERE is_first OR NOT batch.any))
+        WHERE run_id = ANY (ARRAY(SELECT run_id FROM taken))
         RETURNING {RUN_COLUMNS}
     ), poor AS (
-        SELECT source FROM source_gates WHERE tokens < %(capacity)s FOR UPDATE SKIP LOCKED
-    ), earned AS (
+        SELECT source FROM source_gates
+        WHERE tokens < %(capacity)s OR source = ANY (%(due)s::text[]) FOR UPDATE SKIP LOCKED
+    ), paid AS (
         UPDATE source_gates AS g SET tokens = least(
             CAST(%(capacity)s AS double precision),
-            tokens + CAST(%(earned)s AS double precision)
+            greatest(0, coalesce(budget.tokens, g.tokens)
+                - (SELECT count(*) FROM taken WHERE of_source = g.source AND needs_token))
+            + CAST(%(earned)s AS double precision)
                 * (SELECT count(*) FROM claimed WHERE source = g.source AND lease_epoch = 1)
-        ) WHERE source IN (SELECT source FROM poor)
+        ), refilled_at = CASE WHEN budget.source IS NULL THEN refilled_at ELSE now() END
+        FROM poor LEFT JOIN budget USING (source) WHERE g.source = poor.source
     )
     SELECT *, pg_current_xact_id()::text FROM claimed
 """  # noqa: S608
+# The earliest start of a queued run: not before its retry is due, nor before its gate opens.
+NEXT_START = (
+    "SELECT extract(epoch FROM min(greatest(next_retry_at, closed_until, now())) - now())"  # noqa: S608
+    " AS wait_s FROM runs JOIN source_gates AS g USING (source)"
+    f" WHERE (ready OR next_retry_at IS NOT NULL) AND kind = ANY (%(kinds)s) AND {_IS_WANTED}"
+)
 # Compares claims as text: for a join on rows the planner estimates two rows.
 _CLAIMED = (
     "run_id = ANY (string_to_array(%(run_ids)s, E'\\n'))"
@@ -215,16 +242,26 @@ _CLAIMED = (
 )
 _HELD = f"{_CLAIMED} AND status = 'processing'"
 _LEASED = f"{_HELD} AND lease_expires_at > now()"
-RENEW_ONE = f"UPDATE runs SET lease_expires_at = now() + %(lease)s WHERE {_LEASED} RETURNING run_id"  # noqa: S608
+_EXTEND = (
+    "UPDATE runs SET lease_expires_at = now() + %(lease)s,"
+    " progress = coalesce(CAST(%(progress)s AS jsonb) ->> run_id, progress)"
+)
+RENEW_ONE = f"{_EXTEND} WHERE {_LEASED} RETURNING run_id"
 # A bulk renewal must not wait for locks: the worker may be completing the same runs in another
 # order.
 RENEW_FREE = (
-    "UPDATE runs SET lease_expires_at = now() + %(lease)s WHERE run_id IN"  # noqa: S608
+    f"{_EXTEND} WHERE run_id IN"  # noqa: S608
     f" (SELECT run_id FROM runs WHERE {_LEASED} FOR UPDATE SKIP LOCKED) RETURNING run_id"
+)
+CANCELLED = (
+    "SELECT run_id FROM run_attempts WHERE run_id = ANY (string_to_array(%(run_ids)s, E'\\n'))"
+    " AND concat_ws(' ', run_id, epoch, worker) = ANY (string_to_array(%(claims)s, E'\\n'))"
+    " AND outcome = 'cancelled'"
 )
 PASSED_BEFORE = f"SELECT run_id FROM runs WHERE {_CLAIMED} AND status = 'passed'"  # noqa: S608
 COMPLETE = (
     "UPDATE runs SET status = 'passed', error_message = NULL, error_class = NULL,"  # noqa: S608
-    " retry_count = 0, rate_limited_count = 0, lease_expires_at = NULL, ended_at = now()"
+    " retry_count = 0, rate_limited_count = 0, lease_expires_at = NULL, ended_at = now(),"
+    " progress = NULL"
     f" WHERE {_HELD} RETURNING run_id"
 )

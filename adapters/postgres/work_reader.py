@@ -1,5 +1,6 @@
 """Read-only queries on runs and partitions for operators, indexed and paged."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -35,6 +36,7 @@ from tileferry.domain.runs import (
     Run,
     RunAttempt,
     RunId,
+    RunProgress,
     RunStatus,
     SourceGate,
     WorkerId,
@@ -87,12 +89,20 @@ class PostgresWorkReader:
             ended = [
                 _attempt_from_row(one) for one in connection.execute(_ATTEMPTS, {"id": run_id})
             ]
-        if row is None or row.began_at is None or row.status == RunStatus.ERROR:
+        unfinished = {RunStatus.ERROR, RunStatus.DISCOVERED}
+        if row is None or row.began_at is None or row.status in unfinished:
             return ended
         newest = build_newest_attempt(
             run_from_row(row), WorkerId(row.worker), row.began_at, row.ended_at
         )
         return [*ended, newest]
+
+    def get_progress(self, run_ids: Sequence[RunId]) -> Mapping[RunId, RunProgress]:
+        """Return the progress that workers have reported."""
+        with self.database.read_connection() as connection:
+            rows = connection.execute(_PROGRESS, {"run_ids": list(run_ids)}).all()
+        found = {RunId(row.run_id): RunProgress.from_json(json.loads(row.progress)) for row in rows}
+        return {run_id: progress for run_id, progress in found.items() if progress is not None}
 
     def list_gates(self) -> Sequence[tuple[SourceGate, float]]:
         """Return each source's gate and its retry tokens."""
@@ -201,6 +211,9 @@ _RUN_COLUMNS = [runs.c[name] for name in RUN_COLUMNS.split(", ")]
 _RUN = text(f"SELECT {RUN_COLUMNS} FROM runs WHERE run_id = :run_id")  # noqa: S608  # interpolates constants only, here and below
 _ATTEMPTS = text("SELECT * FROM run_attempts WHERE run_id = :id ORDER BY epoch")
 _HAS_RAW = text("SELECT EXISTS (SELECT FROM raw_partitions WHERE run_id = :run_id)")
+_PROGRESS = text(
+    "SELECT run_id, progress FROM runs WHERE run_id = ANY (:run_ids) AND progress IS NOT NULL"
+)
 _COUNTS = text("SELECT status, count(*) AS number FROM runs GROUP BY status")
 _GATES = text("SELECT *, now() AS now FROM source_gates ORDER BY source")
 _MINE = "FROM runs WHERE runs.source = g.source"

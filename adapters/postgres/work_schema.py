@@ -50,6 +50,8 @@ runs = Table(
     Column("lease_epoch", BigInteger, nullable=False, server_default=_NONE),
     timestamp_column("began_at", nullable=True),
     timestamp_column("ended_at", nullable=True),
+    Column("needs_token", Boolean, nullable=False, server_default=_FALSE),
+    Column("progress", Text),
     CheckConstraint(enum_check("kind", RunKind), name="runs_kind"),
     CheckConstraint("priority IN (0, 1)", name="runs_priority"),
     CheckConstraint(
@@ -61,9 +63,10 @@ runs = Table(
     ),
     CheckConstraint(
         "CASE status"
-        " WHEN 'discovered' THEN ready AND lease_epoch = 0 AND num_nonnulls("
-        "next_retry_at, error_class, error_message, worker, lease_expires_at, began_at, ended_at"
-        ") = 0 AND retry_count + rate_limited_count + rescues = 0"
+        " WHEN 'discovered' THEN ready AND num_nonnulls(next_retry_at, lease_expires_at) = 0"
+        " AND num_nulls(error_class, error_message) <> 1"
+        " AND (lease_epoch > 0 OR (num_nonnulls(error_class, worker, began_at, ended_at) = 0"
+        " AND retry_count + rate_limited_count + rescues = 0))"
         " WHEN 'processing' THEN NOT ready AND lease_epoch > 0"
         " AND num_nulls(worker, lease_expires_at, began_at) = 0"
         " AND num_nonnulls(next_retry_at, ended_at) = 0"
@@ -78,6 +81,11 @@ runs = Table(
         " END",
         name="runs_state",
     ),
+    CheckConstraint(
+        "NOT needs_token OR (status = 'error' AND next_retry_at IS NOT NULL)",
+        name="runs_needs_token",
+    ),
+    CheckConstraint("progress IS NULL OR status = 'processing'", name="runs_progress"),
     Index(
         "runs_ready",
         "source",
@@ -90,7 +98,7 @@ runs = Table(
         "runs_waiting",
         "source",
         "next_retry_at",
-        postgresql_where=text("next_retry_at IS NOT NULL AND NOT ready"),
+        postgresql_where=text("next_retry_at IS NOT NULL"),
     ),
     Index("runs_leased", "lease_expires_at", postgresql_where=text("lease_expires_at IS NOT NULL")),
     Index(
@@ -119,11 +127,15 @@ run_attempts = Table(
     timestamp_column("began_at"),
     timestamp_column("ended_at"),
     Column("outcome", Text, nullable=False),
-    Column("error_class", Text, nullable=False),
-    Column("error_message", Text, nullable=False),
+    Column("error_class", Text),
+    Column("error_message", Text),
     Column("delay_s", Double),
     PrimaryKeyConstraint("run_id", "epoch", name="run_attempts_pkey"),
-    CheckConstraint("outcome IN ('error', 'lost', 'released')", name="run_attempts_outcome"),
+    CheckConstraint(
+        "outcome IN ('error', 'lost', 'released', 'cancelled')"
+        " AND (outcome = 'released' OR num_nulls(error_class, error_message) = 0)",
+        name="run_attempts_outcome",
+    ),
 )
 
 source_gates = Table(

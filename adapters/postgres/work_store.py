@@ -37,7 +37,11 @@ from tileferry.adapters.postgres.run_rows import (
     to_insert_row,
     to_update_row,
 )
-from tileferry.application.audit import build_unit_events
+from tileferry.application.control.audit_events import (
+    PastFailures,
+    build_unit_events,
+    find_retried_runs,
+)
 from tileferry.application.ports.work import PlannedRetry
 from tileferry.domain.partitions import Partition, PartitionKey
 from tileferry.domain.partitions.manifest import SealedPartition
@@ -64,8 +68,10 @@ class PostgresWorkStore:
             yield unit
             unit.write()
             if self.audited:  # last: it blocks every other writer of the log
+                failures = unit.collect_failures()
                 append_events(
-                    connection, build_unit_events(unit.run_changes, unit.partition_changes, by)
+                    connection,
+                    build_unit_events(unit.run_changes, unit.partition_changes, by, failures),
                 )
 
 
@@ -195,6 +201,16 @@ class PostgresWorkUnit:
             ],
         )
 
+    def collect_failures(self) -> dict[RunId, PastFailures]:
+        """Return the failed attempts of the runs that end after one."""
+        run_ids = find_retried_runs(self.run_changes)
+        if not run_ids:
+            return {}
+        rows = self.connection.execute(_FAILURES, {"run_ids": run_ids})
+        return {
+            RunId(row.run_id): PastFailures(count=row.failed, waited_s=row.waited_s) for row in rows
+        }
+
     def _write_runs(self) -> None:
         made = [change for change in self.run_changes if change.before is None]
         moved = [change for change in self.run_changes if change.before is not None]
@@ -233,6 +249,10 @@ _UNFINISHED = text(
 _OVERDUE = text(
     f"{_RUNS} WHERE lease_expires_at <= now()"
     " ORDER BY lease_expires_at, run_id LIMIT :limit FOR UPDATE SKIP LOCKED"
+)
+_FAILURES = text(
+    "SELECT run_id, count(*) AS failed, coalesce(sum(delay_s), 0.0) AS waited_s FROM run_attempts"
+    " WHERE run_id = ANY (:run_ids) AND outcome = 'error' GROUP BY run_id"
 )
 _GATE = text("SELECT closed_until FROM source_gates WHERE source = :source FOR UPDATE")
 _SAVE_GATE = text("UPDATE source_gates SET closed_until = :closed_until WHERE source = :source")

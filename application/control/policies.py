@@ -6,8 +6,7 @@ from attrs import field, frozen
 
 from tileferry.application.ports.work import PlannedRetry
 from tileferry.domain.partitions import Partition, TerminalityPolicy, find_next_automatic_retry
-from tileferry.domain.retry import PARTITION_POLICY, RUN_POLICY, RetryPolicy
-from tileferry.domain.runs import MAX_RESCUES
+from tileferry.domain.retry import PARTITION_POLICY, QUARANTINE_POLICY, RUN_POLICY, RetryPolicy
 
 
 @frozen(kw_only=True)
@@ -17,7 +16,8 @@ class WorkPolicies:
     run: RetryPolicy = RUN_POLICY
     partition: RetryPolicy = PARTITION_POLICY
     terminality: TerminalityPolicy = field(factory=TerminalityPolicy)
-    max_rescues: int = MAX_RESCUES
+    quarantine: RetryPolicy = QUARANTINE_POLICY
+    """For runs that lose workers."""
 
     def plan_retry(self, partition: Partition, now: datetime) -> PlannedRetry | None:
         """Return when automation may retry a partition; ``None`` if it may not."""

@@ -27,7 +27,8 @@ from tileferry.domain.partitions import (
     get_readable_run,
 )
 from tileferry.domain.partitions.manifest import SealedPartition
-from tileferry.domain.runs import Run, RunAttempt, RunId, SourceGate
+from tileferry.domain.retry import RetryBudget
+from tileferry.domain.runs import QUEUE_BUDGET, Run, RunAttempt, RunId, RunProgress, SourceGate
 
 _NO_LOAD = SourceLoad(ready=0, waiting=0, under_way=0, next_retry_at=None)
 
@@ -37,9 +38,14 @@ class SourceDetails:
     """The state of a source: whether its runs may start, and how many are waiting."""
 
     gate: SourceGate
-    tokens: float
-    """The source's remaining retry budget."""
+    budget: RetryBudget
+    """The source's retry budget now."""
     load: SourceLoad
+
+    @property
+    def tokens(self) -> float:
+        """The source's retry tokens."""
+        return self.budget.tokens
 
 
 @frozen(kw_only=True)
@@ -49,6 +55,8 @@ class RunDetails:
     now: datetime
     run: Run
     attempts: Sequence[RunAttempt]
+    progress: RunProgress | None = None
+    """As its worker last reported it; ``None`` unless the run is in progress."""
 
 
 @frozen(kw_only=True)
@@ -71,13 +79,20 @@ class WorkInspector:
 
     books: WorkReader
     policies: WorkPolicies
+    budget: RetryBudget = QUEUE_BUDGET
+    """The limits of every source's retry budget."""
 
     def run(self, run_id: RunId) -> RunDetails:
         """Return a run with its attempts."""
         run = self.books.find_run(run_id)
         if run is None:
             raise NotFoundError(what="run", name=run_id, remedy=Remedy.LIST_RUNS)
-        return RunDetails(now=self.books.now(), run=run, attempts=self.books.list_attempts(run_id))
+        return RunDetails(
+            now=self.books.now(),
+            run=run,
+            attempts=self.books.list_attempts(run_id),
+            progress=self.books.get_progress([run_id]).get(run_id),
+        )
 
     def find_partition(self, key: PartitionKey) -> PartitionDetails | None:
         """Return a partition with its history; ``None`` if it does not exist."""
@@ -116,7 +131,11 @@ class WorkInspector:
         """Return every source, ordered by name."""
         loads = self.books.get_loads()
         return [
-            SourceDetails(gate=gate, tokens=tokens, load=loads.get(gate.source, _NO_LOAD))
+            SourceDetails(
+                gate=gate,
+                budget=evolve(self.budget, tokens=tokens),
+                load=loads.get(gate.source, _NO_LOAD),
+            )
             for gate, tokens in self.books.list_gates()
         ]
 
@@ -125,7 +144,7 @@ class WorkInspector:
         for source in self.list_sources():
             if source.gate.source == name:
                 return source
-        return SourceDetails(gate=SourceGate(source=name), tokens=0.0, load=_NO_LOAD)
+        return SourceDetails(gate=SourceGate(source=name), budget=self.budget, load=_NO_LOAD)
 
 
 @frozen(kw_only=True)

@@ -8,10 +8,11 @@ from attrs import define, field
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.work import RunQueue
 from tileferry.domain.errors import DatabaseError, LeaseLostError
-from tileferry.domain.runs import Run, RunId, RunKind, WorkerId
+from tileferry.domain.runs import Run, RunId, RunKind, RunProgress, WorkerId
 
 BEATS_PER_LEASE = 3
 """Two heartbeats may fail before a lease expires."""
+BEAT_S_MAX = 5.0
 
 
 @define(kw_only=True, eq=False)
@@ -21,6 +22,8 @@ class LeasedRuns:
     queue: RunQueue
     clock: Clock
     lease: timedelta
+    get_progress: Callable[[RunId], RunProgress | None] = lambda _run_id: None
+    """Returns the progress to report with a renewal."""
     _runs: dict[RunId, Run] = field(factory=dict, init=False)
     """Runs that have not ended."""
     _sure_until_s: dict[RunId, float] = field(factory=dict, init=False)
@@ -28,8 +31,8 @@ class LeasedRuns:
 
     @property
     def every_s(self) -> float:
-        """The interval between heartbeats."""
-        return self.lease.total_seconds() / BEATS_PER_LEASE
+        """The interval between heartbeats, which also report progress and notice a cancel."""
+        return min(self.lease.total_seconds() / BEATS_PER_LEASE, BEAT_S_MAX)
 
     def hold(self, claimed: Sequence[Run], *, asked_s: float) -> None:
         """Hold claimed runs; their leases count from ``asked_s``, when the claim was requested."""
@@ -44,7 +47,9 @@ class LeasedRuns:
             return True
         asked_s = self.clock.monotonic()
         try:
-            renewed = set(self.queue.renew(held, lease=self.lease))
+            renewed = set(
+                self.queue.renew(held, lease=self.lease, progress=self._collect_progress(held))
+            )
         except DatabaseError:
             return True  # the database may return before the leases expire
         until_s = asked_s + self.lease.total_seconds()
@@ -52,6 +57,10 @@ class LeasedRuns:
             if self._runs.get(run.run_id) is run:  # it may have ended during the renewal
                 self._sure_until_s[run.run_id] = until_s if run.run_id in renewed else 0.0
         return True
+
+    def _collect_progress(self, held: Sequence[Run]) -> dict[RunId, RunProgress]:
+        found = {run.run_id: self.get_progress(run.run_id) for run in held}
+        return {run_id: progress for run_id, progress in found.items() if progress is not None}
 
     def drop(self, run: Run) -> None:
         """Stop renewing the lease of a run."""
@@ -139,6 +148,8 @@ class RunClaimer:
         for run in passed:
             self.held.drop(run)
         counted = set(kept)
-        for run in passed:
-            if run.run_id not in counted:
+        missing = [run for run in passed if run.run_id not in counted]
+        cancelled = self.queue.find_cancelled(missing) if missing else ()
+        for run in missing:
+            if run.run_id not in cancelled:
                 raise lease_lost_error(run)

@@ -7,6 +7,7 @@ run, its partition and the source's gate are committed together with the audit e
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from logging import INFO, Logger
+from typing import Any
 
 from attrs import define, field
 
@@ -33,6 +34,7 @@ from tileferry.domain.retry import (
     ErrorClass,
     Final,
     RetryCategory,
+    RetryPolicy,
 )
 from tileferry.domain.runs import (
     Run,
@@ -135,11 +137,20 @@ class RunControl:
             _check_raw(partition, verdict, sealed)
             if sealed is not None:
                 unit.save_raw(sealed)
-            change = apply_verdict(partition, verdict, unit.now)
+            change = apply_verdict(
+                partition,
+                verdict,
+                unit.now,
+                policy=self.policies.partition,
+                terminality=self.policies.terminality,
+            )
             unit.save_partition(change, retry=self.policies.plan_retry(change.after, unit.now))
 
     def process_error(self, held: Run, error: BaseException) -> Run:
-        """End a failed attempt: schedule the run's next attempt, or give the run up."""
+        """End a failed attempt: schedule the run's next attempt, or give the run up.
+
+        Return the run after it.
+        """
         said = classify_error(error)
         with self.store.open_unit() as unit:
             run = self._get_held_run(unit, held)
@@ -173,7 +184,7 @@ class RunControl:
                 now=unit.now,
             )
             unit.save_run(change)
-            self._log(change.after, "run.given_back", f"run {run.run_id} is given back")
+            self._log(change.after, "run.given_back", f"run {run.run_id} is queued again")
 
     def schedule_retry(self, unit: RunUnit, change: Change[Run]) -> None:
         """Record that a run waits for its next attempt."""
@@ -184,8 +195,11 @@ class RunControl:
         self._log(
             run,
             "run.retry_scheduled",
-            f"retry {run.retry_count} of run {run.run_id} in {delay_s:.0f} s: {run.error_message}",
+            f"attempt {run.lease_epoch} of run {run.run_id} failed, the next starts in"
+            f" {delay_s:.0f} s: {run.error_message}",
             delay_s=delay_s,
+            error_class=run.error_class,
+            **_count_attempts(run, self.policies.run),
         )
 
     def mark_run_permanently_failed(self, unit: WorkUnit, change: Change[Run]) -> None:
@@ -201,7 +215,8 @@ class RunControl:
             run,
             "run.max_attempts_reached" if spent else "run.permanently_failed",
             f"run {run.run_id} is given up after {run.retry_count} retries: {run.error_message}",
-            level="error",
+            level="info" if change.actor is Actor.OPERATOR else "error",  # the operator knows
+            **_count_attempts(run, self.policies.run),
         )
 
     def clear_retry_fields(self, unit: RunUnit, run: Run, verdict: Verdict) -> None:
@@ -278,12 +293,12 @@ class RunControl:
         return True
 
     def _rescue(self, run: Run, now: datetime) -> Change[Run]:
-        return rescue(run, actor=Actor.SWEEPER, now=now, max_rescues=self.policies.max_rescues)
+        return rescue(run, actor=Actor.SWEEPER, now=now, policy=self.policies.quarantine)
 
     # Operators
 
     def cancel(self, run_id: RunId, *, reason: str, by: str) -> Run:
-        """Give up a waiting run."""
+        """Give up a run. Its worker, if there is one, notices at its next heartbeat."""
         with self.store.open_unit(by=by) as unit:
             change = cancel(
                 self._get_run(unit, run_id), actor=Actor.OPERATOR, now=unit.now, reason=reason
@@ -351,6 +366,20 @@ class RunControl:
     ) -> None:
         details = {"kind": kind, "run_id": run.run_id, "run_kind": str(run.kind), **facts}
         getattr(self.logger, level)("%s", message, extra=details)
+
+
+def _count_attempts(run: Run, policy: RetryPolicy) -> dict[str, Any]:
+    """Return the counts of a run for its log records.
+
+    ``attempt`` counts every claim, rate-limited ones included; ``retry_count`` only those that the
+    policy charges.
+    """
+    return {
+        "attempt": run.lease_epoch,
+        "retry_count": run.retry_count,
+        "rate_limited_count": run.rate_limited_count,
+        "max_attempts": policy.max_attempts,
+    }
 
 
 def _check_raw(partition: Partition, verdict: Verdict, sealed: SealedPartition | None) -> None:

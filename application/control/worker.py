@@ -7,7 +7,7 @@ removes expired idempotency keys.
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from logging import INFO, Logger
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from tileferry.application.control.control_calls import ControlCalls, call_once
 from tileferry.application.control.partition_control import PartitionControl
 from tileferry.application.control.run_claims import LeasedRuns, RunClaimer
 from tileferry.application.control.run_control import RunControl
+from tileferry.application.control.run_progress import RunProgressTracker
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.idempotency import ExpiringRecords, Heartbeat
 from tileferry.application.ports.progress import (
@@ -24,12 +25,22 @@ from tileferry.application.ports.progress import (
     ProgressListener,
     RunFinished,
     RunStarted,
+    WorkerIdle,
 )
 from tileferry.application.ports.work import ALL_KINDS, RunQueue
 from tileferry.domain.errors import DatabaseError, LeaseLostError, TileManagerError
 from tileferry.domain.partitions.manifest import SealedPartition
 from tileferry.domain.retry import RetryCategory, RetryPolicy, compute_nominal_delay
-from tileferry.domain.runs import Run, RunKind, RunStatus, Verdict, VerdictOutcome, WorkerId
+from tileferry.domain.runs import (
+    Run,
+    RunId,
+    RunKind,
+    RunProgress,
+    RunStatus,
+    Verdict,
+    VerdictOutcome,
+    WorkerId,
+)
 from tileferry.domain.validation import integer, number
 
 KEYS_PER_SWEEP_MAX = 500
@@ -82,7 +93,8 @@ class WorkerSettings:
     poll_s: float = field(default=1.0, validator=number(0.01, 3_600))
     sweep_s: float = field(default=5.0, validator=number(0.01, 3_600))
     until_idle: bool = False
-    """Whether to stop when nothing is due."""
+    """Whether to stop when nothing is due, and nothing becomes due within the patience."""
+    idle_patience_s: float = field(default=10.0, validator=number(0, 86_400))
 
     @property
     def lease(self) -> timedelta:
@@ -111,15 +123,27 @@ class Worker:
     check_stop: Callable[[], None] = lambda: None
     """Raises ``KeyboardInterrupt`` when the current run has to stop as well."""
     progress: ProgressListener = NULL_LISTENER
+    tracker: RunProgressTracker | None = None
+    """Counts the progress of the current run; it must receive the events of the handlers."""
     ended: Counter[RunStatus] = field(factory=Counter, init=False)
     """The number of processed runs by final status."""
+    unfinished: dict[RunId, RunFinished] = field(factory=dict, init=False)
+    """The runs whose last attempt by this worker failed, and how; cancelled runs are left out."""
     _held: LeasedRuns = field(init=False)
     _supply: RunClaimer = field(init=False)
     _sweep_at_s: float = field(default=0.0, init=False)
+    _started_s: float = field(default=0.0, init=False)
+    """When the current run was started."""
+    _announced_idle: bool = field(default=False, init=False)
 
     @_held.default
     def _make_leased_runs(self) -> LeasedRuns:
-        return LeasedRuns(queue=self.queue, clock=self.clock, lease=self.settings.lease)
+        return LeasedRuns(
+            queue=self.queue,
+            clock=self.clock,
+            lease=self.settings.lease,
+            get_progress=self._get_progress,
+        )
 
     @_supply.default
     def _make_claimer(self) -> RunClaimer:
@@ -141,7 +165,7 @@ class Worker:
         return self.ended.total()
 
     def run(self) -> None:
-        """Process runs until stopped, or with ``until_idle`` until nothing is due."""
+        """Process runs until stopped, or with ``until_idle`` until nothing is due any more."""
         with self.heartbeat.start(self._held.renew_leases, every_s=self._held.every_s):
             try:
                 self._take_runs()
@@ -156,8 +180,9 @@ class Worker:
                 claimed = self._supply.claim_batch()
                 failures = 0
                 if claimed:
+                    self._announced_idle = False
                     self._process_batch(claimed)
-                elif self.settings.until_idle:
+                elif self.settings.until_idle and not self._is_work_near():
                     return
                 else:
                     self._wait(self.settings.poll_s)
@@ -165,9 +190,23 @@ class Worker:
                 failures += 1
                 self._wait_for_database(failures, error)
 
-    def _run_housekeeping(self) -> None:
+    def _is_work_near(self) -> bool:
+        """Return whether a run is due, or will be within the patience.
+
+        A run that is due but was not claimed waits for a token, or another worker is claiming it.
+        """
+        self._run_housekeeping(now=True)  # it may queue runs
+        wait_s = self.queue.get_wait_s(kinds=self.kinds, sources=self.sources)
+        if wait_s is None or wait_s > self.settings.idle_patience_s:
+            return False
+        if not self._announced_idle:
+            self._announced_idle = True
+            self.progress(WorkerIdle(wait_s=wait_s))
+        return True
+
+    def _run_housekeeping(self, *, now: bool = False) -> None:
         now_s = self.clock.monotonic()
-        if now_s < self._sweep_at_s:
+        if now_s < self._sweep_at_s and not now:
             return
         self._sweep_at_s = now_s + self.settings.sweep_s
         for work in (self.control.sweep, self.partitions.retry_due, self.keys.sweep):
@@ -198,24 +237,49 @@ class Worker:
     def _release_runs(self, runs: Sequence[Run]) -> None:
         for run in runs:
             self._held.drop(run)
-            self.control.release_run(run)
+            try:
+                self.control.release_run(run)
+            except LeaseLostError:
+                if not self._is_cancelled(run):
+                    raise
 
     def _process(self, run: Run) -> None:
-        """Process one run and report its result."""
+        """Process one run and report its result, unless an operator cancels it meanwhile."""
         self._log_start(run)
+        self._started_s = self.clock.monotonic()
+        try:
+            self._attempt(run)
+        except LeaseLostError as error:
+            if error.run_id != run.run_id or not self._is_cancelled(run):
+                raise
+            self._held.drop(run)
+            self.logger.info(
+                "run %s was cancelled; its work is stopped",
+                run.run_id,
+                extra={"kind": "run.cancelled", "run_id": run.run_id, "run_kind": str(run.kind)},
+            )
+            self._finish(run, RunStatus.ERROR, is_cancelled=True)
+
+    def _attempt(self, run: Run) -> None:
         held = self._held
         try:
             held.check(run)
-            self.progress(RunStarted(run_id=run.run_id, kind=run.kind))
+            self.progress(RunStarted(run_id=run.run_id, kind=run.kind, attempt=run.lease_epoch))
             result = self.handlers[run.kind](run, lambda: self._check(run))
         except LeaseLostError:
             raise
         except Exception as error:  # noqa: BLE001  # the policy decides about every error
             held.drop(run)
-            self.control.process_error(run, error)
-            self._finish(run, RunStatus.ERROR)
+            after = self.control.process_error(run, error)
+            self._finish(
+                run,
+                RunStatus.ERROR,
+                problem=after.error_message,
+                next_retry_at=after.next_retry_at,
+            )
         except KeyboardInterrupt:
             self._release_runs([run])
+            self._announce_end(run, RunStatus.DISCOVERED)
             raise
         except (
             BaseException
@@ -225,16 +289,64 @@ class Worker:
             raise
         else:
             self._report(run, result)
-            self._finish(run, RunStatus(result.verdict.outcome))
+            verdict = result.verdict
+            self._finish(run, RunStatus(verdict.outcome), problem=verdict.explanation)
 
-    def _finish(self, run: Run, status: RunStatus) -> None:
+    def _is_cancelled(self, run: Run) -> bool:
+        """Return whether an operator cancelled the run; ``False`` if the database is away."""
+        try:
+            return run.run_id in self.queue.find_cancelled([run])
+        except DatabaseError:
+            return False
+
+    def _finish(
+        self,
+        run: Run,
+        status: RunStatus,
+        *,
+        problem: str | None = None,
+        next_retry_at: datetime | None = None,
+        is_cancelled: bool = False,
+    ) -> None:
         self.ended[status] += 1
-        self.progress(RunFinished(run_id=run.run_id, kind=run.kind, status=status))
+        end = self._announce_end(
+            run, status, problem=problem, next_retry_at=next_retry_at, is_cancelled=is_cancelled
+        )
+        self.unfinished.pop(run.run_id, None)
+        if status in {RunStatus.FAILED, RunStatus.ERROR} and not is_cancelled:
+            self.unfinished[run.run_id] = end
+
+    def _announce_end(
+        self,
+        run: Run,
+        status: RunStatus,
+        *,
+        problem: str | None = None,
+        next_retry_at: datetime | None = None,
+        is_cancelled: bool = False,
+    ) -> RunFinished:
+        end = RunFinished(
+            run_id=run.run_id,
+            kind=run.kind,
+            status=status,
+            duration_s=self.clock.monotonic() - self._started_s,
+            progress=self._get_progress(run.run_id),
+            problem=problem,
+            next_retry_at=next_retry_at,
+            is_cancelled=is_cancelled,
+        )
+        self.progress(end)
+        return end
+
+    def _get_progress(self, run_id: RunId) -> RunProgress | None:
+        return None if self.tracker is None else self.tracker.get_progress(run_id)
 
     def _report(self, run: Run, result: RunResult) -> None:
         routine = (
             result.verdict.outcome is VerdictOutcome.PASSED
             and run.kind is not RunKind.ACQUIRE_PARTITION
+            # The success of a retry is audited.
+            and not (run.retry_count or run.rate_limited_count or run.rescues)
         )
         if not routine:
             self._held.drop(run)
@@ -252,7 +364,7 @@ class Worker:
     def _log_start(self, run: Run) -> None:
         if not self.logger.isEnabledFor(INFO):
             return
-        attempt = "initial attempt" if run.lease_epoch == 1 else f"retry {run.retry_count}"
+        attempt = "initial attempt" if run.lease_epoch == 1 else f"attempt {run.lease_epoch}"
         self.logger.info(
             "run %s (%s) begins: %s",
             run.run_id,
@@ -262,7 +374,9 @@ class Worker:
                 "kind": "run.started",
                 "run_id": run.run_id,
                 "run_kind": str(run.kind),
+                "attempt": run.lease_epoch,
                 "retry_count": run.retry_count,
+                "rate_limited_count": run.rate_limited_count,
                 "lease_epoch": run.lease_epoch,
             },
         )

@@ -4,6 +4,7 @@ Downloads, uploads, imports, exports, verification, reading the audit log and qu
 here. Progress bars, logs and embedding programs are listeners.
 """
 
+from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
@@ -11,7 +12,7 @@ from attrs import frozen
 
 from tileferry.application.ports.downloads import TileFate
 from tileferry.domain.retry import HoldRule, Pace, RetryReason
-from tileferry.domain.runs import RunId, RunKind, RunStatus
+from tileferry.domain.runs import RunId, RunKind, RunProgress, RunStatus
 from tileferry.domain.tiles import DownloadBatchReport, PerTileStatus, UploadBatchReport
 
 
@@ -147,15 +148,40 @@ class RunStarted:
 
     run_id: RunId
     kind: RunKind
+    attempt: int = 1
+    """The number of claims of this run, this one included."""
 
 
 @frozen(kw_only=True)
 class RunFinished:
-    """A queued run ended. A run that its worker releases or loses has no such event."""
+    """A worker has stopped processing a run. A run that it has lost has no such event."""
 
     run_id: RunId
     kind: RunKind
     status: RunStatus
+    """``DISCOVERED`` if the worker returned it to the queue."""
+    duration_s: float = 0.0
+    progress: RunProgress | None = None
+    problem: str | None = None
+    """The error, the validator's findings, or the operator's reason."""
+    next_retry_at: datetime | None = None
+    """When a run in error is retried; ``None`` if it is given up."""
+    is_cancelled: bool = False
+
+
+@frozen(kw_only=True)
+class CacheAwaited:
+    """Another process has locked the cache; the work waits for it. Repeated while it waits."""
+
+    problem: str
+
+
+@frozen(kw_only=True)
+class WorkerIdle:
+    """A worker that ends when idle found no run to start, but waits for the next one."""
+
+    wait_s: float
+    """Time until that run may start; 0 if it is due and waits for a retry token."""
 
 
 ProgressEvent = (
@@ -174,6 +200,8 @@ ProgressEvent = (
     | ItemsProcessed
     | RunStarted
     | RunFinished
+    | CacheAwaited
+    | WorkerIdle
 )
 
 

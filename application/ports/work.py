@@ -1,8 +1,9 @@
 """The store of the control plane: the run queue, units of work, and queries."""
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import date, datetime, timedelta
+from types import MappingProxyType
 from typing import Protocol
 
 from attrs import field, frozen
@@ -14,6 +15,7 @@ from tileferry.domain.runs import (
     RunAttempt,
     RunId,
     RunKind,
+    RunProgress,
     RunStatus,
     SourceGate,
     VerdictOutcome,
@@ -23,6 +25,7 @@ from tileferry.domain.state_machine import Change
 from tileferry.domain.validation import aware, text
 
 ALL_KINDS = tuple(RunKind)
+NO_PROGRESS: Mapping[RunId, RunProgress] = MappingProxyType({})
 
 
 class RunQueue(Protocol):
@@ -40,12 +43,31 @@ class RunQueue(Protocol):
         """Claim due runs for a worker, in fair order, each under a new epoch.
 
         ``sources`` limits the sources; ``None``: all. A run that has lost a worker is claimed
-        alone.
+        alone. Retries take tokens of their source; see ``domain.runs.take_batch``.
         """
         ...
 
-    def renew(self, held: Sequence[Run], *, lease: timedelta) -> Sequence[RunId]:
-        """Extend leases, and return the runs that the worker still holds."""
+    def get_wait_s(
+        self, *, kinds: Sequence[RunKind] = ALL_KINDS, sources: Sequence[str] | None = None
+    ) -> float | None:
+        """Return the seconds until the next queued run may start; ``None`` if none is queued.
+
+        It is 0 while a run is due, even if that run still waits for a token.
+        """
+        ...
+
+    def renew(
+        self,
+        held: Sequence[Run],
+        *,
+        lease: timedelta,
+        progress: Mapping[RunId, RunProgress] = NO_PROGRESS,
+    ) -> Sequence[RunId]:
+        """Extend leases, store progress, and return the runs that the worker still holds."""
+        ...
+
+    def find_cancelled(self, held: Sequence[Run]) -> Collection[RunId]:
+        """Return those of the claimed runs that an operator cancelled under these claims."""
         ...
 
     def complete(self, ended: Sequence[Run]) -> Sequence[RunId]:
@@ -236,9 +258,9 @@ class SourceLoad:
     """The number of unfinished runs of one source."""
 
     ready: int
-    """Runs that workers can claim."""
+    """Runs that are due, including retries that wait for a token."""
     waiting: int
-    """Runs whose next attempt is later, or is due but needs a token."""
+    """Runs whose next attempt is later."""
     under_way: int
     next_retry_at: datetime | None
     """The earliest attempt of the waiting runs."""
@@ -261,6 +283,10 @@ class RunRecords(Protocol):
 
     def list_attempts(self, run_id: RunId) -> Sequence[RunAttempt]:
         """Return all attempts of a run, oldest first."""
+        ...
+
+    def get_progress(self, run_ids: Sequence[RunId]) -> Mapping[RunId, RunProgress]:
+        """Return the progress of those runs whose workers have reported it."""
         ...
 
 

@@ -4,17 +4,19 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from attrs import field, frozen, validators
+from attrs import evolve, field, frozen, validators
 
 from tileferry.domain.errors import ConfirmationNeededError, NoRawPartitionError
 from tileferry.domain.partitions.partition import Partition, PartitionStatus
 from tileferry.domain.retry import (
+    DEADLINE_S_MAX,
     PARTITION_POLICY,
     DecisionRecord,
     Failure,
     Retryable,
     RetryAt,
     RetryPolicy,
+    compute_jittered_delay,
     decide,
 )
 from tileferry.domain.validation import check_aware, check_duration, format_field_name, integer
@@ -54,6 +56,9 @@ class TerminalityPolicy:
     max_attempts: int = field(default=PARTITION_POLICY.max_attempts, validator=integer(1))
     max_age: timedelta | None = field(default=None, validator=validators.optional(_check_max_age))
     """Maximum age since the partition was created; ``None`` for no limit."""
+
+
+NO_AGE_LIMIT = TerminalityPolicy()
 
 
 def find_terminal_reason(
@@ -99,7 +104,7 @@ def find_next_automatic_retry(
     check_aware(now)
     if partition.status is not PartitionStatus.FAILED or partition.abandoned:
         return None
-    decision = decide_automatic_retry(partition, policy).decision
+    decision = decide_automatic_retry(partition, policy, terminality).decision
     if not isinstance(decision, RetryAt):
         return None
     when = partition.updated_at + timedelta(seconds=decision.delay_s)
@@ -107,15 +112,40 @@ def find_next_automatic_retry(
     return when if find_terminal_reason(partition, terminality, max(now, when)) is None else None
 
 
-def decide_automatic_retry(partition: Partition, policy: RetryPolicy) -> DecisionRecord:
-    """Decide whether a rejected partition gets another automatic retry."""
+def decide_automatic_retry(
+    partition: Partition, policy: RetryPolicy, terminality: TerminalityPolicy = NO_AGE_LIMIT
+) -> DecisionRecord:
+    """Decide whether a rejected partition gets another automatic retry.
+
+    Both limits of terminality are limits of the decision, so that its record tells what happens.
+    """
+    age_s = None if terminality.max_age is None else terminality.max_age.total_seconds()
+    limited = evolve(
+        policy,
+        max_attempts=min(policy.max_attempts, terminality.max_attempts),
+        # A policy cannot express a longer deadline; then only ``find_terminal_reason`` applies it.
+        deadline_s=age_s if age_s is not None and age_s <= DEADLINE_S_MAX else policy.deadline_s,
+    )
     failure = Failure(
         key=str(partition.key),
         attempt=partition.attempt_count,
         error=Retryable(),
         elapsed_s=(partition.updated_at - partition.created_at).total_seconds(),
     )
-    return DecisionRecord(policy=policy, failure=failure, decision=decide(policy, failure))
+    return DecisionRecord(policy=limited, failure=failure, decision=decide(limited, failure))
+
+
+def sum_automatic_waits(partition: Partition, policy: RetryPolicy) -> float | None:
+    """Return the total wait that the policy sets after a partition's rejections; ``None`` without
+    any since its last success.
+    """
+    if partition.status is PartitionStatus.SUCCESS or not partition.attempt_count:
+        return None
+    key = str(partition.key)
+    return sum(
+        compute_jittered_delay(policy, attempt, key)
+        for attempt in range(1, min(partition.attempt_count, policy.max_attempts - 1) + 1)
+    )
 
 
 LARGE_RANGE = 10

@@ -1,5 +1,6 @@
 """The transitions of a partition. The documentation and the database schema follow this table."""
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, assert_never
 
@@ -8,10 +9,12 @@ from attrs import evolve
 from tileferry.domain.errors import IllegalTransitionError, InvalidStateError
 from tileferry.domain.partitions.partition import Partition, PartitionKey, PartitionStatus
 from tileferry.domain.partitions.retry_rules import (
+    NO_AGE_LIMIT,
     TerminalityPolicy,
     decide_automatic_retry,
     find_next_automatic_retry,
     find_terminal_reason,
+    sum_automatic_waits,
 )
 from tileferry.domain.retry import PARTITION_POLICY, DecisionRecord, RetryPolicy
 from tileferry.domain.runs import Run, RunId, RunStatus, Verdict, VerdictOutcome, is_permanent
@@ -94,6 +97,7 @@ def accept(
     actor: Actor,
     now: datetime,
     review_reason: str | None = None,
+    policy: RetryPolicy = PARTITION_POLICY,
 ) -> Change[Partition]:
     """Accept the active run's data. With a ``review_reason``, a human should review it."""
     _permit(ACCEPT, partition, actor, now)
@@ -111,13 +115,22 @@ def accept(
         active_run_id=None,
         needs_review=review_reason is not None,
         error_message=None,
+        waited_s=sum_automatic_waits(partition, policy),
     )
 
 
 def reject(
-    partition: Partition, run_id: RunId, *, actor: Actor, now: datetime, error: str
+    partition: Partition,
+    run_id: RunId,
+    *,
+    actor: Actor,
+    now: datetime,
+    error: str,
+    policy: RetryPolicy = PARTITION_POLICY,
+    terminality: TerminalityPolicy = NO_AGE_LIMIT,
 ) -> Change[Partition]:
-    """Count a failed attempt. Data that was readable before stays readable.
+    """Count a failed attempt, and decide on its automatic retry. Data that was readable before
+    stays readable.
 
     An abandoned run can still be rejected once: the validator gave a verdict, so it counts.
     """
@@ -136,6 +149,7 @@ def reject(
         active_run_id=None,
         abandoned=False,
         error_message=error,
+        decide=lambda after: decide_automatic_retry(after, policy, terminality),
     )
 
 
@@ -156,7 +170,7 @@ def requeue(
     record = None
     if actor is Actor.SCHEDULER:
         _check_automatic(partition, now, terminality, policy)
-        record = decide_automatic_retry(partition, policy)
+        record = decide_automatic_retry(partition, policy, terminality)
     _check_new(REQUEUE, partition, actor, run_id)
     # A retry removes the terminal marker. If the retry fails, the marker must be set again.
     return _build_change(
@@ -286,23 +300,43 @@ def _build_change(
     reason: str | None,
     *,
     record: DecisionRecord | None = None,
+    decide: Callable[[Partition], DecisionRecord] | None = None,
+    waited_s: float | None = None,
     **fields: Any,
 ) -> Change[Partition]:
     # ``updated_at`` never decreases, even if the clock is set back.
     after = evolve(partition, updated_at=max(now, partition.updated_at), **fields)
-    return rule.change(partition, after, actor=actor, at=now, reason=reason, record=record)
+    if decide is not None and after.status is PartitionStatus.FAILED:
+        record = decide(after)
+    return rule.change(
+        partition, after, actor=actor, at=now, reason=reason, record=record, waited_s=waited_s
+    )
 
 
 def apply_verdict(
-    partition: Partition, verdict: Verdict, now: datetime, *, actor: Actor = Actor.VALIDATOR
+    partition: Partition,
+    verdict: Verdict,
+    now: datetime,
+    *,
+    actor: Actor = Actor.VALIDATOR,
+    policy: RetryPolicy = PARTITION_POLICY,
+    terminality: TerminalityPolicy = NO_AGE_LIMIT,
 ) -> Change[Partition]:
     """Apply the validator's verdict to the partition. It always counts as one attempt."""
     run_id, why = verdict.run_id, verdict.explanation
     match verdict.outcome:
         case VerdictOutcome.PASSED | VerdictOutcome.NEEDS_REVIEW:
-            return accept(partition, run_id, actor=actor, now=now, review_reason=why)
+            return accept(partition, run_id, actor=actor, now=now, review_reason=why, policy=policy)
         case VerdictOutcome.FAILED:
-            return reject(partition, run_id, actor=actor, now=now, error=why or "")
+            return reject(
+                partition,
+                run_id,
+                actor=actor,
+                now=now,
+                error=why or "",
+                policy=policy,
+                terminality=terminality,
+            )
         case _:
             assert_never(verdict.outcome)
 

@@ -34,16 +34,20 @@ from tileferry.domain.retry.pace import HoldRule, Pace
 from tileferry.domain.retry.policies import (
     DOWNLOAD_POLICY,
     IN_RUN_WAIT_MAX_S,
+    PARTITION_FIELDS,
     PARTITION_POLICY,
     POLICY_MATRIX,
+    QUARANTINE_POLICY,
+    RUN_FIELDS,
     RUN_POLICY,
     UPLOAD,
     UPLOAD_TILE,
     RetryCategory,
+    build_quarantine_policy,
     build_upload_policy,
     limit_to_run,
 )
-from tileferry.domain.retry.policy import BackoffKind, RetryPolicy
+from tileferry.domain.retry.policy import DEADLINE_S_MAX, BackoffKind, RetryPolicy
 from tileferry.domain.retry.record import (
     DecisionDifference,
     DecisionRecord,
@@ -83,12 +87,16 @@ from tileferry.domain.retry.what_if import (
 __all__ = [
     "AWS_STANDARD",
     "CALLS_MIN",
+    "DEADLINE_S_MAX",
     "DECISION_VERSION",
     "DOWNLOAD_POLICY",
     "IN_RUN_WAIT_MAX_S",
+    "PARTITION_FIELDS",
     "PARTITION_POLICY",
     "POLICY_MATRIX",
+    "QUARANTINE_POLICY",
     "REFILL_PER_S_MIN",
+    "RUN_FIELDS",
     "RUN_POLICY",
     "UPLOAD",
     "UPLOAD_TILE",
@@ -128,6 +136,7 @@ __all__ = [
     "UnreplayableDecision",
     "WhatIfOutcome",
     "WhatIfSummary",
+    "build_quarantine_policy",
     "build_schedule",
     "build_upload_policy",
     "calculate_next_retry",

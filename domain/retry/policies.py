@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Any
 
 from attrs import evolve
 
@@ -101,25 +102,58 @@ DOWNLOAD_POLICY = RetryPolicy(
 )
 """A tile's GET: 1, 2, 4, 4 s after server errors. A second 429 ends it."""
 
-RUN_POLICY = RetryPolicy(
-    name="RUN",
-    max_attempts=8,
-    base_delay=60.0,
-    max_delay=3600.0,
-    jitter_enabled=False,
-    max_rate_limited=100,
-    max_retry_after_s=24 * 3600.0,
-    deadline_s=30 * 24 * 3600.0,
+RUN_FIELDS: Mapping[str, Any] = MappingProxyType(
+    {
+        "name": "RUN",
+        "max_attempts": 8,
+        "base_delay": 60.0,
+        "max_delay": 3600.0,
+        "jitter_enabled": False,
+        "max_rate_limited": 100,
+        "max_retry_after_s": 24 * 3600.0,
+        "deadline_s": 30 * 24 * 3600.0,
+    }
 )
+"""What a run changes of its category's policy, unless the deployment configures it."""
+RUN_POLICY = evolve(POLICY_MATRIX[RetryCategory.EXECUTION_INTENT], **RUN_FIELDS)
 """A queued run after an infrastructure error: 1 minute, doubling, at most 1 hour.
 
 No user waits for a run, so a source may request a wait of up to a day. The deadline counts from the
 run's submission, so rate limits cannot keep a run forever.
 """
 
-PARTITION_POLICY = RetryPolicy(
-    name="PARTITION", max_attempts=4, base_delay=300.0, max_delay=7200.0, backoff_multiplier=6.0
+
+def build_quarantine_policy(
+    max_rescues: int = 5,
+    base: RetryPolicy = POLICY_MATRIX[RetryCategory.EXECUTION_CONTAINMENT],
+) -> RetryPolicy:
+    """Return the policy for a run that loses workers: due again at once, until it has lost too
+    many.
+    """
+    return evolve(
+        base,
+        name="QUARANTINE",
+        max_attempts=max_rescues + 1,
+        base_delay=0.0,
+        jitter_enabled=False,
+        deadline_s=None,
+    )
+
+
+QUARANTINE_POLICY = build_quarantine_policy()
+"""The sixth lost worker quarantines the run."""
+
+PARTITION_FIELDS: Mapping[str, Any] = MappingProxyType(
+    {
+        "name": "PARTITION",
+        "max_attempts": 4,
+        "base_delay": 300.0,
+        "max_delay": 7200.0,
+        "backoff_multiplier": 6.0,
+    }
 )
+"""What a partition changes of its category's policy, unless the deployment configures it."""
+PARTITION_POLICY = evolve(POLICY_MATRIX[RetryCategory.REPLAY_PROCESSING], **PARTITION_FIELDS)
 """Automatic requeues of a partition that the validator rejected: 5 min, 30 min, 2 h."""
 
 

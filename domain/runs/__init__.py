@@ -21,11 +21,13 @@ from tileferry.domain.runs.failures import (
     rescue,
     retry_now,
 )
+from tileferry.domain.runs.progress import RunProgress
 from tileferry.domain.runs.queue import (
     ADMIT_MAX,
     QUEUE_BUDGET,
     SourceGate,
     admit_due_retries,
+    compute_wait_s,
     get_queue_key,
     select_eligible,
     take_batch,
@@ -70,6 +72,7 @@ __all__ = [
     "RunId",
     "RunKind",
     "RunPriority",
+    "RunProgress",
     "RunStatus",
     "SourceGate",
     "Verdict",
@@ -82,6 +85,7 @@ __all__ = [
     "claim",
     "classify_error",
     "complete",
+    "compute_wait_s",
     "explain_error",
     "get_queue_key",
     "has_ended",

@@ -6,8 +6,9 @@ from enum import StrEnum
 from attrs import field, frozen, validators
 
 from tileferry.domain.errors import InvalidStateError
+from tileferry.domain.retry import RetryAt
 from tileferry.domain.runs.run import Run, RunId, RunStatus, WorkerId
-from tileferry.domain.runs.transitions import RECORD_ERROR, RELEASE, RESCUE
+from tileferry.domain.runs.transitions import CANCEL, RECORD_ERROR, RELEASE, RESCUE
 from tileferry.domain.state_machine import Change
 from tileferry.domain.validation import aware, instance, integer, name, number, text
 
@@ -24,13 +25,16 @@ class AttemptOutcome(StrEnum):
     LOST = "lost"
     """The worker's lease expired."""
     RELEASED = "released"
-    """The worker was stopped and released the run."""
+    """The worker was stopped and returned the run to the queue."""
+    CANCELLED = "cancelled"
+    """An operator cancelled the run while the worker processed it."""
 
 
 _FAILURE_OUTCOMES = {
     RECORD_ERROR.name: AttemptOutcome.ERROR,
     RESCUE.name: AttemptOutcome.LOST,
     RELEASE.name: AttemptOutcome.RELEASED,
+    CANCEL.name: AttemptOutcome.CANCELLED,
 }
 
 
@@ -56,18 +60,24 @@ def build_ended_attempt(change: Change[Run], began_at: datetime) -> RunAttempt |
     before, after = change.before, change.after
     if before is None or before.lease_owner is None or change.transition not in _FAILURE_OUTCOMES:
         return None
-    next_at = after.next_retry_at
+    outcome = _FAILURE_OUTCOMES[change.transition]
+    released = outcome is AttemptOutcome.RELEASED  # not an error: the run keeps an earlier one
     return RunAttempt(
         run_id=before.run_id,
         epoch=before.lease_epoch,
         worker=before.lease_owner,
         began_at=began_at,
         ended_at=change.at,
-        outcome=_FAILURE_OUTCOMES[change.transition],
-        error_class=after.error_class,
-        error_message=after.error_message,
-        delay_s=None if next_at is None else (next_at - change.at).total_seconds(),
+        outcome=outcome,
+        error_class=None if released else after.error_class,
+        error_message=None if released else after.error_message,
+        delay_s=0.0 if released else _get_delay(change),
     )
+
+
+def _get_delay(change: Change[Run]) -> float | None:
+    decision = None if change.record is None else change.record.decision
+    return decision.delay_s if isinstance(decision, RetryAt) else None
 
 
 def build_newest_attempt(

@@ -6,6 +6,7 @@ from attrs import evolve
 
 from tileferry.domain.errors import Remedy
 from tileferry.domain.retry import (
+    QUARANTINE_POLICY,
     RUN_POLICY,
     DecisionRecord,
     ErrorClass,
@@ -14,6 +15,7 @@ from tileferry.domain.retry import (
     Retryable,
     RetryAt,
     RetryPolicy,
+    RetryReason,
     decide,
 )
 from tileferry.domain.runs.run import Run, RunKind, RunStatus, WorkerId, is_permanent
@@ -30,7 +32,7 @@ from tileferry.domain.runs.transitions import (
 from tileferry.domain.state_machine import Actor, Change
 from tileferry.domain.text import format_utc, printable
 
-MAX_RESCUES = 5
+MAX_RESCUES = QUARANTINE_POLICY.max_attempts - 1
 _PARTITION_FIRST = "its partition failed with it and needs a new run"
 
 
@@ -64,6 +66,8 @@ def record_error(
             next_retry_at=now + timedelta(seconds=decision.delay_s),
             retry_count=decision.attempt - 1,
             rate_limited_count=decision.rate_limited,
+            # A wait that the source asked for costs no token.
+            needs_token=decision.reason is RetryReason.BACKOFF,
         )
     return RECORD_ERROR.change(
         run,
@@ -75,10 +79,13 @@ def record_error(
     )
 
 
-def rescue(run: Run, *, actor: Actor, now: datetime, max_rescues: int = MAX_RESCUES) -> Change[Run]:
+def rescue(
+    run: Run, *, actor: Actor, now: datetime, policy: RetryPolicy = QUARANTINE_POLICY
+) -> Change[Run]:
     """Take a run from a worker whose lease expired. It is due at once, and no retry is charged.
 
-    A run that has lost too many workers is given up, because it may be what kills them.
+    A run that has lost too many workers is given up, because it may be what kills them: the policy
+    counts lost workers as attempts.
     """
     RESCUE.permit(run.subject, run.status, actor, now)
     if not is_lease_expired(run, now):
@@ -87,31 +94,45 @@ def rescue(run: Run, *, actor: Actor, now: datetime, max_rescues: int = MAX_RESC
         )
     lost = f"the lease of worker {run.lease_owner} expired at {format_utc(run.lease_expires_at)}"
     workers = run.rescues + 1
-    if run.rescues < max_rescues:
+    failure = Failure(key=run.run_id, attempt=workers, error=Retryable())
+    decision = decide(policy, failure)
+    if isinstance(decision, RetryAt):
         broken = _end_attempt(run, Retryable.code, lost)
-        after = evolve(broken, next_retry_at=now, rescues=workers)
+        at = now + timedelta(seconds=decision.delay_s)
+        after = evolve(broken, next_retry_at=at, rescues=workers)
     else:
         count = "1 worker" if workers == 1 else f"{workers} workers"
         message = f"given up after losing {count}: {lost}"
         after = evolve(_end_attempt(run, Final.code, message), rescues=workers)
-    return RESCUE.change(run, after, actor=actor, at=now, reason=after.error_message)
+    return RESCUE.change(
+        run,
+        after,
+        actor=actor,
+        at=now,
+        reason=after.error_message,
+        record=DecisionRecord(policy=policy, failure=failure, decision=decision),
+    )
 
 
 def release(run: Run, *, actor: Actor, owner: WorkerId, epoch: int, now: datetime) -> Change[Run]:
-    """Return a run to the queue when its worker is stopped. It is due at once and not charged."""
+    """Return a run to the queue when its worker is stopped: no error, due at once, not charged.
+
+    Its counts and its last error stay, so that stopping a worker does not grant further retries.
+    """
     RELEASE.permit(run.subject, run.status, actor, now)
     check_lease_holder(RELEASE, run, actor, owner, epoch)
-    broken = _end_attempt(run, Retryable.code, f"released by worker {owner}, which was stopped")
-    after = evolve(broken, next_retry_at=now)
-    return RELEASE.change(run, after, actor=actor, at=now, reason=after.error_message)
+    after = evolve(run, status=RunStatus.DISCOVERED, lease_owner=None, lease_expires_at=None)
+    reason = f"released by worker {owner}, which was stopped"
+    return RELEASE.change(run, after, actor=actor, at=now, reason=reason)
 
 
 def cancel(run: Run, *, actor: Actor, now: datetime, reason: str) -> Change[Run]:
-    """Give up a run that is not in progress."""
+    """Give up a run. The worker of a run in progress loses its lease with this change."""
     CANCEL.permit(run.subject, run.status, actor, now, reason)
     if is_permanent(run):
         raise build_transition_error(CANCEL, run, actor, "it is already given up")
-    after = evolve(_end_attempt(run, Final.code, f"cancelled: {reason}"), next_retry_at=None)
+    ended = _end_attempt(run, Final.code, f"cancelled: {reason}")
+    after = evolve(ended, next_retry_at=None, needs_token=False)
     return CANCEL.change(run, after, actor=actor, at=now, reason=reason)
 
 
@@ -123,7 +144,8 @@ def retry_now(run: Run, *, actor: Actor, now: datetime, reason: str) -> Change[R
         raise build_transition_error(
             RETRY_NOW, run, actor, _PARTITION_FIRST, remedy=Remedy.RETRY_PARTITION
         )
-    return RETRY_NOW.change(run, evolve(run, next_retry_at=now), actor=actor, at=now, reason=reason)
+    after = evolve(run, next_retry_at=now, needs_token=False)
+    return RETRY_NOW.change(run, after, actor=actor, at=now, reason=reason)
 
 
 def _end_attempt(run: Run, code: str, message: str) -> Run:

@@ -1,8 +1,8 @@
 """Queue order, source gates and the retry budget of a source."""
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from datetime import datetime, timedelta
-from itertools import islice
+from types import MappingProxyType
 
 from attrs import evolve, field, frozen, validators
 
@@ -14,7 +14,7 @@ from tileferry.domain.retry import (
     RetryPolicy,
     cap_retry_after,
 )
-from tileferry.domain.runs.run import Run, RunId, RunKind, RunPriority, is_due
+from tileferry.domain.runs.run import Run, RunId, RunKind, RunPriority, RunStatus, is_due
 from tileferry.domain.validation import aware, check_aware, name
 
 
@@ -72,15 +72,31 @@ def select_eligible(
     )
 
 
-def take_batch(ordered: Iterable[Run], limit: int) -> list[Run]:
-    """Return the next batch of runs for one worker.
+def take_batch(
+    ordered: Iterable[Run], limit: int, retries_allowed: Mapping[str, int] = MappingProxyType({})
+) -> list[Run]:
+    """Return the next batch of runs for one worker, from runs in queue order.
+
+    ``retries_allowed`` is the number of retry tokens of each source. Tokens delay, they do not
+    reorder: where a retry needs a token that its source does not have, the line of that source
+    stops, and later runs wait behind it, new ones too. So nobody starves: a run waits only for
+    runs that are before it in the queue, whose number cannot grow, and tokens refill with time.
 
     A run that has lost a worker is claimed alone, so that if it kills its worker again, no other
     run is affected.
     """
+    left = dict(retries_allowed)
+    stopped: set[str] = set()
     batch: list[Run] = []
-    for run in islice(ordered, limit):
-        if run.rescues and batch:
+    for run in ordered:
+        if run.source in stopped:
+            continue
+        if run.needs_token:
+            if left.get(run.source, 0) < 1:
+                stopped.add(run.source)
+                continue
+            left[run.source] -= 1
+        if len(batch) == limit or (run.rescues and batch):
             break
         batch.append(run)
         if run.rescues:
@@ -91,16 +107,35 @@ def take_batch(ordered: Iterable[Run], limit: int) -> list[Run]:
 QUEUE_BUDGET = RetryBudget(capacity=100.0, earned_per_success=0.1, refill_per_s=1.0)
 """The default retry budget of one source, shared by all workers.
 
-Each retry of a run costs one token. The refill keeps a queue moving that contains only retries. A
-run that is already due when it changes costs nothing: it is new, was rescued from a lost worker, or
-was retried by an operator. None of these adds load that the source did not have before.
+Each retry of a failed run costs one token. The refill keeps a queue moving that contains only
+retries; without one, a line whose head needs a token would never move again. A run costs nothing
+if it is new, was rescued from a lost worker, was given back, was retried by an operator, or waited
+because its source asked for it. None of these adds load that the source did not have before.
 """
 ADMIT_MAX = 1_000
-"""The maximum number of retries admitted at a time."""
+"""The maximum number of due retries that join the line of their source at a time.
+
+It is not below the largest batch. The oldest join first, so a batch is always the head of the line.
+"""
 
 
-def admit_due_retries(waiting: Iterable[Run], budget: RetryBudget, now: datetime) -> list[Run]:
-    """Return the waiting retries of a source that its budget admits now, at one token each."""
-    due = [run for run in waiting if is_due(run, now)]
-    due.sort(key=lambda run: (run.next_retry_at, run.run_id))
-    return due[: min(budget.retries_allowed, ADMIT_MAX)]
+def admit_due_retries(waiting: Iterable[Run], now: datetime) -> list[Run]:
+    """Return the waiting retries of a source that join its line now, in queue order."""
+    due = sorted((run for run in waiting if is_due(run, now)), key=get_queue_key)
+    return due[:ADMIT_MAX]
+
+
+def compute_wait_s(
+    runs: Iterable[Run], now: datetime, gates: Iterable[SourceGate] = ()
+) -> float | None:
+    """Return the seconds until the first of these runs may start; ``None`` if none is queued.
+
+    It is 0 for a run that is due, even if it still waits for a token.
+    """
+    opens_at = {gate.source: gate.closed_until or now for gate in gates}
+    waits = [
+        (max(now, run.next_retry_at or now, opens_at.get(run.source, now)) - now).total_seconds()
+        for run in runs
+        if run.status is RunStatus.DISCOVERED or run.next_retry_at is not None
+    ]
+    return min(waits, default=None)

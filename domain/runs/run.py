@@ -37,7 +37,7 @@ ERROR_CODES = (Final.code, Retryable.code, RateLimited.code)
 
 class RunStatus(StrEnum):
     DISCOVERED = "discovered"
-    """Submitted, never claimed."""
+    """Queued: submitted, or given back by a worker that stopped."""
     PROCESSING = "processing"
     """A worker holds its lease."""
     PASSED = "passed"
@@ -73,7 +73,7 @@ _VERDICT_FIELDS = StatusFields(
 
 RUN_STATUS_FIELDS: Mapping[RunStatus, StatusFields] = MappingProxyType(
     {
-        RunStatus.DISCOVERED: StatusFields(),
+        RunStatus.DISCOVERED: StatusFields(optional=frozenset({*_ERROR, *_COUNTS, "lease_epoch"})),
         RunStatus.PROCESSING: StatusFields(
             required=frozenset({*_LEASE, "lease_epoch"}), optional=frozenset({*_ERROR, *_COUNTS})
         ),
@@ -84,7 +84,7 @@ RUN_STATUS_FIELDS: Mapping[RunStatus, StatusFields] = MappingProxyType(
         RunStatus.FAILED: _VERDICT_FIELDS,
         RunStatus.ERROR: StatusFields(
             required=frozenset(_ERROR),
-            optional=frozenset({*_COUNTS, "lease_epoch", "next_retry_at"}),
+            optional=frozenset({*_COUNTS, "lease_epoch", "next_retry_at", "needs_token"}),
         ),
     }
 )
@@ -128,12 +128,19 @@ class Run:
     """Incremented by each claim. A worker with an older epoch has lost the run."""
     rescues: int = field(default=0, validator=integer(0))
     """The number of leases of this run that expired."""
+    needs_token: bool = field(default=False, validator=instance(bool))
+    """Whether its next attempt takes a token of the source's retry budget."""
 
     def __attrs_post_init__(self) -> None:
         check_status_fields(self, self.status, RUN_STATUS_FIELDS)
-        processing = self.status is RunStatus.PROCESSING
-        if processing and (self.error_class is None) != (self.error_message is None):
+        unjudged = self.status in {RunStatus.DISCOVERED, RunStatus.PROCESSING}
+        if unjudged and (self.error_class is None) != (self.error_message is None):
             raise field_conflict(self, "error_class", "must be set together with error_message")
+        tried = self.error_class or self.retry_count or self.rate_limited_count or self.rescues
+        if self.status is RunStatus.DISCOVERED and tried and not self.lease_epoch:
+            raise field_conflict(self, "lease_epoch", "must count the claims before its attempts")
+        if self.needs_token and self.next_retry_at is None:
+            raise field_conflict(self, "needs_token", "must be false without a next retry")
 
     @property
     def subject(self) -> str:

@@ -63,13 +63,14 @@ RESCUE = Transition(
 )
 RELEASE = Transition(
     name="release",
-    moves=((RunStatus.PROCESSING, RunStatus.ERROR),),
+    moves=((RunStatus.PROCESSING, RunStatus.DISCOVERED),),
     actors=(Actor.WORKER,),
 )
 CANCEL = Transition(
     name="cancel",
     moves=(
         (RunStatus.DISCOVERED, RunStatus.ERROR),
+        (RunStatus.PROCESSING, RunStatus.ERROR),
         (RunStatus.ERROR, RunStatus.ERROR),
     ),
     actors=(Actor.OPERATOR,),
@@ -173,6 +174,7 @@ def claim(
         run,
         status=RunStatus.PROCESSING,
         next_retry_at=None,
+        needs_token=False,
         lease_owner=owner,
         lease_expires_at=compute_lease_end(lease, now),
         lease_epoch=run.lease_epoch + 1,

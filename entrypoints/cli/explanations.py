@@ -8,7 +8,6 @@ from tileferry.domain.partitions import PartitionGiveUpReason, PartitionStatus
 from tileferry.domain.retry import RetryPolicy
 from tileferry.domain.retry.budget import can_pay_retry
 from tileferry.domain.runs import (
-    QUEUE_BUDGET,
     Run,
     RunKind,
     RunPriority,
@@ -19,6 +18,7 @@ from tileferry.domain.runs import (
 )
 from tileferry.domain.text import printable
 from tileferry.entrypoints.cli.formatting import format_duration, format_relative_time
+from tileferry.entrypoints.cli.work_lines import describe_progress
 
 
 def explain_run(  # noqa: PLR0911  # one return per status
@@ -28,11 +28,7 @@ def explain_run(  # noqa: PLR0911  # one return per status
     run = found.run
     match run.status:
         case RunStatus.DISCOVERED:
-            submitted = format_relative_time(run.submitted_date, found.now)
-            return [
-                f"It was submitted at {submitted}; no worker has claimed it yet.",
-                *_explain_waiting(found, source),
-            ]
+            return [_explain_queued(found), *_explain_waiting(found, source)]
         case RunStatus.PROCESSING:
             return _explain_processing(found)
         case RunStatus.ERROR if is_permanent(run):
@@ -51,6 +47,17 @@ def explain_run(  # noqa: PLR0911  # one return per status
             ]
         case _:
             assert_never(run.status)
+
+
+def _explain_queued(found: RunDetails) -> str:
+    if found.attempts:
+        last = found.attempts[-1]
+        return (
+            f"Worker {printable(last.worker)} was stopped and returned it to the queue at"
+            f" {format_relative_time(last.ended_at or found.now, found.now)}; no retry was charged."
+        )
+    submitted = format_relative_time(found.run.submitted_date, found.now)
+    return f"It was submitted at {submitted}; no worker has claimed it yet."
 
 
 def _explain_processing(found: RunDetails) -> list[str]:
@@ -72,6 +79,8 @@ def _explain_processing(found: RunDetails) -> list[str]:
             f"Its lease lasts until {format_relative_time(run.lease_expires_at, found.now)},"
             " and is renewed."
         )
+    if found.progress is not None:
+        story += [f"Progress: {line}." for line in describe_progress(found.progress)]
     if run.error_message is not None:
         story.append(f"This is a retry. The previous error: {_format_run_error(run)}.")
     return story
@@ -113,10 +122,11 @@ def _explain_waiting(found: RunDetails, source: SourceDetails) -> list[str]:
     if not is_due(run, now):
         return []
     story = []
-    if run.status is RunStatus.ERROR and not can_pay_retry(source.tokens):
+    if load.ready and not can_pay_retry(source.tokens):
         story.append(
             f"Each retry of {run.source} takes a token; {source.tokens:.1f} are left, and one is"
-            f" added every {format_duration(1 / QUEUE_BUDGET.refill_per_s)}."
+            f" added every {format_duration(1 / source.budget.refill_per_s)}. Runs start in the"
+            " order of their submission, so later ones wait as well."
         )
     if run.priority is RunPriority.BACKFILL:
         story.append("It belongs to a backfill, which has the lowest priority.")

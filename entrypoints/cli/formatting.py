@@ -57,6 +57,11 @@ def format_duration(seconds: float) -> str:
     return f"{_trim_zeros(seconds / 3_600, 1)} h"
 
 
+def format_rate(per_s: float) -> str:
+    """Return a rate: whole numbers from 10 on, one decimal below."""
+    return f"{per_s:,.0f}" if per_s >= 10 else _trim_zeros(per_s, 1)  # noqa: PLR2004  # see above
+
+
 def _trim_zeros(value: float, digits: int) -> str:
     return f"{value:.{digits}f}".rstrip("0").rstrip(".")
 

@@ -234,13 +234,6 @@ def simulate_command(
     settings = load_config(config)
     with blame_option("--category"):
         chosen = find_policy(settings, category)
-    if not chosen.is_for_calls:
-        raise InvalidValueError(
-            field="--category",
-            value=chosen.name,
-            problem="is not a policy for calls, so there is nothing to replay",
-            remedy=f"see its delays with tileferry policy explain --category {chosen.name}",
-        )
     other = apply_changes(chosen.policy, changes, "")
     result, collector = WhatIfSummary(other), CallCollector()
     progress = ItemProgress()

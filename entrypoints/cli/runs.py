@@ -65,7 +65,7 @@ def list_command(
     from tileferry.entrypoints.cli.formatting import record_to_json
     from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
     from tileferry.entrypoints.cli.partition_options import check_name
-    from tileferry.entrypoints.cli.work_lines import format_run
+    from tileferry.entrypoints.cli.work_lines import format_run, progress_to_json
 
     check_name(source, "--source")
     wanted = RunFilter(
@@ -77,12 +77,17 @@ def list_command(
         reader = installation.work_reader
         now, counts = reader.now(), reader.count_runs()
         found = reader.list_runs(wanted, limit=limit)
+        progress = reader.get_progress([run.run_id for run in found])
     if json:
         known = {one.value: counts.get(one, 0) for one in RunStatus}
-        print_json(LIST_SCHEMA, {"counts": known, "runs": [record_to_json(run) for run in found]})
+        listed = [
+            {**record_to_json(run), "progress": progress_to_json(progress.get(run.run_id))}
+            for run in found
+        ]
+        print_json(LIST_SCHEMA, {"counts": known, "runs": listed})
         return
     for run in found:
-        stdout.print(format_run(run, now))
+        stdout.print(format_run(run, now, progress.get(run.run_id)))
     there = [f"{counts[one]:,} {_format_status(one)}" for one in RunStatus if counts.get(one)]
     if there and limit and not found:
         stdout.print("No run matches.")
@@ -99,13 +104,14 @@ def show_command(*, run: RunArgument, config: ConfigFile = None, json: JsonFlag 
         print_json,
         stdout,
     )
-    from tileferry.entrypoints.cli.work_lines import format_attempts
+    from tileferry.entrypoints.cli.work_lines import format_attempts, progress_to_json
 
     with open_installation(config) as installation:
         found = _find_run(installation, run)
     if json:
         attempts = [record_to_json(attempt) for attempt in found.attempts]
-        print_json(SHOW_SCHEMA, {**record_to_json(found.run), "attempts": attempts})
+        body = {**record_to_json(found.run), "progress": progress_to_json(found.progress)}
+        print_json(SHOW_SCHEMA, {**body, "attempts": attempts})
         return
     stdout.print(build_facts_table(f"Run {found.run.run_id}", _build_rows(found)))
     stdout.print(format_attempts(found.attempts, found.now))
@@ -120,7 +126,11 @@ def why_command(*, run: RunArgument, config: ConfigFile = None, json: JsonFlag =
     from tileferry.entrypoints.cli.audit_entries import replay_to_json
     from tileferry.entrypoints.cli.explanations import explain_run
     from tileferry.entrypoints.cli.output import open_installation, print_json, stderr, stdout
-    from tileferry.entrypoints.cli.work_lines import format_sentences, render_audit_entries
+    from tileferry.entrypoints.cli.work_lines import (
+        format_sentences,
+        progress_to_json,
+        render_audit_entries,
+    )
 
     with open_installation(config) as installation:
         found = _find_run(installation, run)
@@ -128,7 +138,12 @@ def why_command(*, run: RunArgument, config: ConfigFile = None, json: JsonFlag =
         story = explain_run(found, source, installation.work_policies)
         entries = list(installation.audit_reader.find_about(found.run.run_id))
     if json:
-        body = {"run_id": found.run.run_id, "status": found.run.status, "why": story}
+        body = {
+            "run_id": found.run.run_id,
+            "status": found.run.status,
+            "why": story,
+            "progress": progress_to_json(found.progress),
+        }
         print_json(WHY_SCHEMA, {**body, "audit": replay_to_json(entries)})
         return
     stdout.print(f"Run {found.run.run_id}: {_format_status(found.run.status)}")
@@ -149,23 +164,26 @@ def why_command(*, run: RunArgument, config: ConfigFile = None, json: JsonFlag =
 def cancel_command(
     *, run: RunArgument, reason: ReasonOption, config: ConfigFile = None, json: JsonFlag = False
 ) -> None:
-    """Cancel a run that is queued or waiting for a retry.
+    """Cancel a run that is queued, in progress or waiting for a retry.
 
-    Its partition, if it has one, fails with it. Exit code 4 for a run in any other state.
+    A worker that processes it stops within seconds and keeps the tiles that are stored. Its
+    partition, if it has one, fails with it. Exit code 4 for a run that has ended.
     """
     from tileferry.domain.text import printable
     from tileferry.entrypoints.cli.formatting import record_to_json
-    from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
+    from tileferry.entrypoints.cli.output import open_installation, print_json, stderr, stdout
     from tileferry.entrypoints.cli.partition_options import get_operator_name, parse_reason
 
     why = parse_reason(reason)
     with open_installation(config) as installation:
-        run_id = _find_run(installation, run).run.run_id
-        after = installation.run_control.cancel(run_id, reason=why, by=get_operator_name())
+        found = _find_run(installation, run).run
+        after = installation.run_control.cancel(found.run_id, reason=why, by=get_operator_name())
     if json:
         print_json(CANCEL_SCHEMA, record_to_json(after))
-    else:
-        stdout.print(f"Run {run_id} cancelled: {printable(why)}")
+        return
+    stdout.print(f"Run {found.run_id} cancelled: {printable(why)}")
+    if found.lease_owner is not None:
+        stderr.print(f"Worker {printable(found.lease_owner)} stops it within seconds.")
 
 
 @app.command(
@@ -276,7 +294,7 @@ def _find_run(installation: "Installation", run: str) -> "RunDetails":
 def _build_rows(found: "RunDetails") -> dict[str, object]:
     from tileferry.domain.text import format_utc, printable
     from tileferry.entrypoints.cli.formatting import format_relative_time
-    from tileferry.entrypoints.cli.work_lines import format_next_try
+    from tileferry.entrypoints.cli.work_lines import describe_progress, format_next_try
 
     run, now = found.run, found.now
     rows: dict[str, object] = {
@@ -296,6 +314,9 @@ def _build_rows(found: "RunDetails") -> dict[str, object]:
         "lease": None
         if run.lease_expires_at is None
         else format_relative_time(run.lease_expires_at, now),
+        "progress": None
+        if found.progress is None
+        else "; ".join(describe_progress(found.progress)),
         "claims": run.lease_epoch,
         "dedupe key": None if run.dedupe_key is None else printable(run.dedupe_key, limit=1_000),
         **{name: printable(str(value), limit=1_000) for name, value in run.payload.items()},

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import pairwise
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -12,18 +14,27 @@ from tileferry.application.audit_reader import DecodedEntry
 from tileferry.application.control.queries import PartitionDetails
 from tileferry.application.ports.work import PartitionAttempt
 from tileferry.domain.partitions import Partition, PartitionGiveUpReason, PartitionStatus
-from tileferry.domain.runs import AttemptOutcome, Run, RunAttempt, RunStatus, is_permanent
+from tileferry.domain.runs import (
+    AttemptOutcome,
+    Run,
+    RunAttempt,
+    RunProgress,
+    RunStatus,
+    is_permanent,
+)
 from tileferry.domain.text import format_utc, printable
 from tileferry.entrypoints.cli.audit_entries import format_entry, render_replay
 from tileferry.entrypoints.cli.formatting import (
     format_clock_time,
     format_duration,
+    format_rate,
     format_relative_time,
 )
 from tileferry.entrypoints.cli.output import build_facts_table, stdout
 
 _INDENT = 13
 _AUDIT_SHOWN_MAX = 20
+_UNJUDGED = {RunStatus.DISCOVERED, RunStatus.PROCESSING}
 _RUN_STYLES = {
     "passed": "green",
     "needs_review": "yellow",
@@ -35,7 +46,7 @@ _RUN_STYLES = {
 }
 
 
-def format_run(run: Run, now: datetime) -> Group:
+def format_run(run: Run, now: datetime, progress: RunProgress | None = None) -> Group:
     """Format a run for a list: status and unwrapped id, then its work and progress."""
     status = "given up" if is_permanent(run) else run.status.value
     head = build_heading(status, run.run_id, _RUN_STYLES.get(run.status.value, ""))
@@ -45,9 +56,36 @@ def format_run(run: Run, now: datetime) -> Group:
         below.append(due if run.next_retry_at <= now else f"retry {run.retry_count} at {due}")
     if run.status is RunStatus.PROCESSING:
         below.append(f"worker {printable(run.lease_owner or '')}")
+        if progress is not None:
+            below += describe_progress(progress)
     if run.error_message is not None:
-        below.append(printable(run.error_message))
+        last = "last error: " if run.status in _UNJUDGED else ""
+        below.append(f"{last}{printable(run.error_message)}")
     return build_block(head, below)
+
+
+def describe_progress(progress: RunProgress) -> list[str]:
+    """Return how far a run is, at what rate and for how long, and what it waits for."""
+    if progress.tiles_total is None:
+        lines = ["no tiles counted yet"]
+    else:
+        parts = [f"{progress.tiles_done:,} of {progress.tiles_total:,} tiles"]
+        if progress.tiles_per_s is not None:
+            parts.append(f"{format_rate(progress.tiles_per_s)} tiles/s")
+        if progress.left_s is not None:
+            parts.append(f"about {format_duration(round(progress.left_s))} left")
+        lines = [", ".join(parts)]
+    if progress.waiting is not None:
+        lines.append(f"waiting: {printable(progress.waiting)}")
+    return lines
+
+
+def progress_to_json(progress: RunProgress | None) -> dict[str, Any] | None:
+    """Return the progress with its rate and remaining time."""
+    if progress is None:
+        return None
+    rates = {"tiles_per_s": progress.tiles_per_s, "left_s": progress.left_s}
+    return {**progress.as_json(), **rates}
 
 
 def format_next_try(at: datetime, now: datetime) -> str:
@@ -100,8 +138,17 @@ def format_sentences(story: Sequence[str]) -> Table:
 
 
 def render_audit_entries(entries: Sequence[DecodedEntry]) -> RenderableType:
-    """Render entries of the audit log; decisions are recomputed."""
-    shown = entries[-_AUDIT_SHOWN_MAX:]
+    """Render entries of the audit log; decisions are recomputed.
+
+    A retry of a run or partition is in the log twice: as a state change, and as a retry of its
+    category. The state change says more, so the other is left out.
+    """
+    told = {
+        id(read)
+        for before, read in pairwise(entries)
+        if read.record is not None and read.record == before.record
+    }
+    shown = [read for read in entries if id(read) not in told][-_AUDIT_SHOWN_MAX:]
     if any(read.record is not None for read in shown):
         return render_replay(shown)
     return Group(*map(format_entry, shown))
@@ -118,6 +165,8 @@ def describe_work(run: Run) -> str:
 def _describe_next_try(attempt: RunAttempt) -> str:
     if attempt.outcome not in {AttemptOutcome.ERROR, AttemptOutcome.LOST, AttemptOutcome.RELEASED}:
         return ""
+    if attempt.outcome is AttemptOutcome.RELEASED:
+        return ", queued again"
     if attempt.delay_s is None:
         return ", given up"
     return (

@@ -53,28 +53,41 @@ def worker_command(
         ),
     ] = None,
     until_idle: Annotated[
-        bool, typer.Option("--until-idle", help="Exit when no run is due, instead of waiting.")
+        bool,
+        typer.Option(
+            "--until-idle",
+            help="Exit when no run is due or becomes due within worker.idle_patience_s.",
+        ),
     ] = False,
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
     """Process queued runs. Start as many workers as you like.
 
-    The first signal drains: the current run may finish within worker.drain_s, else it returns to
-    the queue. The second signal exits immediately; another worker takes the run when its lease
-    expires.
+    Prints a line when a run starts and ends. The first signal drains: the current run may finish
+    within worker.drain_s, else it returns to the queue. The second signal exits immediately;
+    another worker takes the run when its lease expires.
 
-    Exit codes: 0 idle or drained; 4 lease lost, start it again; 7 could not start; 130 the run
-    was returned to the queue, or a second signal stopped the worker.
+    With --until-idle the worker also waits for runs that are due but need a retry token.
+
+    Exit codes: 0 idle or drained; 3 with --until-idle, a run failed or waits for a later retry; 4
+    lease lost, start it again; 7 could not start; 130 the run was returned to the queue, or a
+    second signal stopped the worker.
     """
     from tileferry.application.ports.work import ALL_KINDS
     from tileferry.domain.runs import RunKind, RunStatus
     from tileferry.entrypoints.cli.exit_codes import ExitCode
     from tileferry.entrypoints.cli.output import open_installation, print_json, stderr, stdout
     from tileferry.entrypoints.cli.signals import Drain, StopSignals
+    from tileferry.entrypoints.cli.worker_lines import (
+        RunLinePrinter,
+        describe_unfinished,
+        unfinished_to_json,
+    )
 
     interrupted = False
-    with StopSignals() as stop, open_installation(config) as installation:
+    lines = RunLinePrinter(stderr)
+    with StopSignals() as stop, open_installation(config, lines) as installation:
         settings = installation.config.worker
 
         def announce_drain() -> None:
@@ -101,11 +114,21 @@ def worker_command(
     if json:
         unended = {RunStatus.DISCOVERED, RunStatus.PROCESSING}
         ended = {one.value: worker.ended[one] for one in RunStatus if one not in unended}
-        print_json(SCHEMA, {"worker": worker.name, "processed": worker.processed, "ended": ended})
+        body = {
+            "worker": worker.name,
+            "processed": worker.processed,
+            "ended": ended,
+            "unfinished": [unfinished_to_json(end) for end in worker.unfinished.values()],
+        }
+        print_json(SCHEMA, body)
     else:
         stdout.print(f"Worker {worker.name} processed {_format_summary(worker)}.")
     if interrupted:
         raise typer.Exit(ExitCode.INTERRUPTED)
+    if until_idle and worker.unfinished:
+        for line in describe_unfinished(list(worker.unfinished.values())):
+            stderr.print(line)
+        raise typer.Exit(ExitCode.PARTIAL)
 
 
 def _format_summary(worker: "Worker") -> str:

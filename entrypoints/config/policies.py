@@ -1,6 +1,7 @@
 """All retry policies by name: one per category, plus those for transfers, runs and partitions."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import attrs
 from attrs import evolve, frozen
@@ -9,16 +10,20 @@ from tileferry.domain.audit import AuditEvent, get_policy_name
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import (
     DOWNLOAD_POLICY,
+    PARTITION_FIELDS,
     PARTITION_POLICY,
     POLICY_MATRIX,
+    QUARANTINE_POLICY,
+    RUN_FIELDS,
     RUN_POLICY,
     RetryBudget,
     RetryCategory,
     RetryPolicy,
+    build_quarantine_policy,
     build_upload_policy,
 )
-from tileferry.entrypoints.config.retry_overrides import build_category_policies
-from tileferry.entrypoints.config.sections import C11Config, Config, PartitionsConfig, WorkerConfig
+from tileferry.entrypoints.config.retry_overrides import apply_changes, build_category_policies
+from tileferry.entrypoints.config.sections import C11Config, Config
 
 POLICY_FIELDS = [
     field.name
@@ -52,19 +57,50 @@ def build_in_call_policy(c11: C11Config) -> RetryPolicy:
     return build_upload_policy(c11.max_in_call_retries, c11.backoff_base_s, c11.backoff_cap_s)
 
 
-def build_run_policy(worker: WorkerConfig) -> RetryPolicy:
-    return evolve(
-        RUN_POLICY,
-        max_attempts=worker.max_attempts,
-        base_delay=worker.initial_backoff_s,
-        max_delay=worker.max_backoff_s,
-        backoff_multiplier=worker.backoff_multiplier,
+def build_run_policy(config: Config) -> RetryPolicy:
+    """Return the policy for runs: that of their category, with the settings of ``worker``."""
+    worker = config.worker
+    own = {
+        "max_attempts": worker.max_attempts,
+        "base_delay": worker.initial_backoff_s,
+        "max_delay": worker.max_backoff_s,
+        "backoff_multiplier": worker.backoff_multiplier,
+    }
+    return _specialize(config, RetryCategory.EXECUTION_INTENT, RUN_FIELDS, own)
+
+
+def build_partition_policy(config: Config) -> RetryPolicy:
+    """Return the policy for automatic retries of partitions that the validator rejected: that of
+    their category, with the settings of ``partitions``.
+    """
+    partitions = config.partitions
+    own = {
+        "max_attempts": partitions.max_attempts,
+        "base_delay": partitions.initial_backoff_s,
+        "max_delay": partitions.max_backoff_s,
+        "backoff_multiplier": partitions.backoff_multiplier,
+        "jitter_enabled": partitions.jitter_enabled,
+        "jitter_factor": partitions.jitter_factor,
+    }
+    return _specialize(config, RetryCategory.REPLAY_PROCESSING, PARTITION_FIELDS, own)
+
+
+def build_worker_quarantine_policy(config: Config) -> RetryPolicy:
+    """Return the policy for runs that lose workers."""
+    base = build_category_policies(config.retry)[RetryCategory.EXECUTION_CONTAINMENT]
+    return build_quarantine_policy(config.worker.max_rescues, base)
+
+
+def _specialize(
+    config: Config, category: RetryCategory, usual: Mapping[str, Any], own: Mapping[str, Any]
+) -> RetryPolicy:
+    """Return a category's policy with the product's changes, then those of ``retry.<CATEGORY>``,
+    then ``own``.
+    """
+    changes = config.retry.for_category(category).changes
+    return apply_changes(
+        POLICY_MATRIX[category], {**usual, **changes, **own}, f"retry.{category.name}"
     )
-
-
-def build_partition_policy(partitions: PartitionsConfig) -> RetryPolicy:
-    """Return the policy for automatic retries of partitions that the validator rejected."""
-    return evolve(PARTITION_POLICY, max_attempts=partitions.max_attempts)
 
 
 _TUNABLE = ("max_attempts", "base_delay", "max_delay", "max_rate_limited")
@@ -76,7 +112,12 @@ _OWN_SETTINGS: Mapping[str, Mapping[str, str]] = {
         "base_delay": "worker.initial_backoff_s",
         "max_delay": "worker.max_backoff_s",
     },
-    "PARTITION": {"max_attempts": "partitions.max_attempts"},
+    "PARTITION": {
+        "max_attempts": "partitions.max_attempts",
+        "base_delay": "partitions.initial_backoff_s",
+        "max_delay": "partitions.max_backoff_s",
+    },
+    "QUARANTINE": {},
 }
 """The settings of policies that have no table of their own, by the field that they set."""
 
@@ -92,9 +133,6 @@ class NamedPolicy:
     usual: RetryPolicy
     table: str
     """The table of the configuration that changes it."""
-    is_for_calls: bool = True
-    """Whether it governs calls; decisions about runs and partitions are recorded as state changes.
-    """
 
     @property
     def changed_fields(self) -> Sequence[str]:
@@ -153,18 +191,23 @@ def list_policies(config: Config) -> Mapping[str, NamedPolicy]:
         NamedPolicy(
             name="RUN",
             category=RetryCategory.EXECUTION_INTENT,
-            policy=build_run_policy(config.worker),
+            policy=build_run_policy(config),
             usual=RUN_POLICY,
             table="worker",
-            is_for_calls=False,
         ),
         NamedPolicy(
             name="PARTITION",
             category=RetryCategory.REPLAY_PROCESSING,
-            policy=build_partition_policy(config.partitions),
+            policy=build_partition_policy(config),
             usual=PARTITION_POLICY,
             table="partitions",
-            is_for_calls=False,
+        ),
+        NamedPolicy(
+            name="QUARANTINE",
+            category=RetryCategory.EXECUTION_CONTAINMENT,
+            policy=build_worker_quarantine_policy(config),
+            usual=QUARANTINE_POLICY,
+            table="worker",
         ),
     ):
         found[own.name] = own

@@ -9,6 +9,7 @@ from platformdirs import user_data_path, user_log_path
 
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import REFILL_PER_S_MIN, RetryBudget
+from tileferry.domain.runs import QUEUE_BUDGET
 from tileferry.domain.tiles import BATCH_TILES_MAX, TILE_BYTES_MAX, TileTemplate
 from tileferry.domain.validation import DURATION_MAX, integer, number
 from tileferry.entrypoints.config.fields import (
@@ -232,8 +233,15 @@ class WorkerConfig:
             "/run/tileferry/ready",
         ),
     )
+    idle_patience_s: float = field(
+        default=10.0,
+        validator=number(0, 86_400),
+        metadata=doc("With `--until-idle`: wait for runs that are due within this time (seconds)."),
+    )
     max_attempts: int = field(
-        default=8, validator=integer(1, 1_000), metadata=doc("Attempts of a run in total.")
+        default=8,
+        validator=integer(1, 1_000),
+        metadata=doc("Attempts of a run in total."),
     )
     initial_backoff_s: float = field(
         default=60.0,
@@ -249,6 +257,21 @@ class WorkerConfig:
         default=2.0,
         validator=number(1, 100),
         metadata=doc("Factor between two waits."),
+    )
+    retry_tokens: float = field(
+        default=QUEUE_BUDGET.capacity,
+        validator=number(1, 1_000_000),
+        metadata=doc("Retry tokens that a source can hold; each retry of a run takes one."),
+    )
+    retry_tokens_per_s: float = field(
+        default=QUEUE_BUDGET.refill_per_s,
+        validator=number(0.001, 1_000),
+        metadata=doc("Retry tokens that a source gets per second."),
+    )
+    retry_tokens_per_run: float = field(
+        default=QUEUE_BUDGET.earned_per_success,
+        validator=number(0, 1),
+        metadata=doc("Retry tokens that a source gets for each new run."),
     )
     max_rescues: int = field(
         default=5,
@@ -275,6 +298,30 @@ class PartitionsConfig:
         validator=integer(1, 1_000),
         metadata=doc("Verdicts before only an operator can retry a partition."),
     )
+    initial_backoff_s: float = field(
+        default=300.0,
+        validator=number(0, 604_800),
+        metadata=doc("Wait before the first automatic retry of a partition, in seconds."),
+    )
+    max_backoff_s: float = field(
+        default=7_200.0,
+        validator=number(0, 604_800),
+        metadata=doc("Upper limit for that wait, in seconds."),
+    )
+    backoff_multiplier: float = field(
+        default=6.0,
+        validator=number(1, 100),
+        metadata=doc("Factor between two waits."),
+    )
+    jitter_enabled: bool = field(
+        default=True,
+        metadata=doc("Whether these waits vary at random."),
+    )
+    jitter_factor: float = field(
+        default=0.1,
+        validator=number(0, 1),
+        metadata=doc("Maximum share by which these waits vary."),
+    )
     max_age_days: float | None = field(
         default=None,
         validator=validators.optional(number(0.001, DURATION_MAX.days)),
@@ -295,6 +342,9 @@ class PartitionsConfig:
         validator=number(0, 1),
         metadata=doc("Maximum share of tiles older than the sector's freshness limit."),
     )
+
+    def __attrs_post_init__(self) -> None:
+        check_order(self, "initial_backoff_s", "max_backoff_s")
 
 
 class SinkName(StrEnum):

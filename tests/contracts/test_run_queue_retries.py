@@ -1,37 +1,35 @@
 """What every queue of runs must do about errors: retries, gates, tokens, and what is kept."""
 
 import pytest
+from attrs import evolve
 from support.control_plane import (
     LEASE,
     W1,
     W2,
     ControlPlane,
-    claim_all_due,
-    create_memory_control_plane,
-    create_postgres_control_plane,
     download_work,
     rate_limited_error,
     unreachable_error,
 )
 
-from tileferry.domain.audit import StateChanged
-from tileferry.domain.errors import IllegalTransitionError, InvalidValueError, NotFoundError
-from tileferry.domain.retry import RetryBudget, replay_decision
+from tileferry.domain.audit import (
+    StateChanged,
+)
+from tileferry.domain.errors import (
+    IllegalTransitionError,
+    InvalidValueError,
+    LeaseLostError,
+    NotFoundError,
+)
+from tileferry.domain.retry import (
+    replay_decision,
+)
 from tileferry.domain.runs import (
     AttemptOutcome,
+    RunProgress,
     RunStatus,
     WorkerId,
 )
-
-
-@pytest.fixture(params=["memory", "postgres"])
-def low_budget_control_plane(request: pytest.FixtureRequest) -> ControlPlane:
-    """A desk whose sources have tokens for two retries, and earn half a one by a new run."""
-    budget = RetryBudget(capacity=2.0, earned_per_success=0.5, refill_per_s=0.01)
-    if request.param == "memory":
-        return create_memory_control_plane(budget=budget)
-    return create_postgres_control_plane(request.getfixturevalue("database"), budget=budget)
-
 
 # Errors and their retries
 
@@ -131,51 +129,69 @@ def test_shorter_wait_does_not_open_gate_earlier(control_plane: ControlPlane) ->
     assert control_plane.control.get_next_run_to_process(W1, lease=LEASE) is None
 
 
-def test_retries_consume_tokens_and_new_runs_do_not(low_budget_control_plane: ControlPlane) -> None:
-    for _ in range(5):
-        low_budget_control_plane.submit_run()
-    for run in low_budget_control_plane.queue.claim(W1, limit=5, lease=LEASE):
-        low_budget_control_plane.control.process_error(run, unreachable_error())
-    low_budget_control_plane.pass_time(61)
-    new = low_budget_control_plane.submit_run()
-    claimed = low_budget_control_plane.queue.claim(W1, limit=9, lease=LEASE)
-    assert sorted(run.retry_count for run in claimed) == [0, 1, 1]
-    assert new.run_id in {run.run_id for run in claimed}
-    assert low_budget_control_plane.queue.claim(W1, limit=9, lease=LEASE) == []
-    low_budget_control_plane.pass_time(60)  # with what the new run has earned, enough for one
-    assert len(low_budget_control_plane.queue.claim(W1, limit=9, lease=LEASE)) == 1
-    low_budget_control_plane.pass_time(1_000)
-    assert len(low_budget_control_plane.queue.claim(W1, limit=9, lease=LEASE)) == 2
+# Progress
 
 
-def test_rescued_and_requested_retries_need_no_token(
-    low_budget_control_plane: ControlPlane,
+def test_progress_is_reported_with_the_lease_and_ends_with_the_attempt(
+    control_plane: ControlPlane,
 ) -> None:
-    for _ in range(5):
-        low_budget_control_plane.submit_run()
-    claimed = low_budget_control_plane.queue.claim(W1, limit=5, lease=LEASE)
-    for run in claimed[:2]:
-        low_budget_control_plane.control.process_error(run, unreachable_error())
-    low_budget_control_plane.pass_time(61)
-    low_budget_control_plane.control.sweep()
-    for run in claimed[:2]:
-        low_budget_control_plane.control.retry_now(run.run_id, reason="the link is back", by="ann")
-    assert len(claim_all_due(low_budget_control_plane)) == 5
+    for _ in range(2):
+        control_plane.submit_run()
+    held = control_plane.queue.claim(W1, limit=2, lease=LEASE)
+    ids = [run.run_id for run in held]
+    assert control_plane.reader.get_progress(ids) == {}
+    progress = RunProgress(
+        tiles_done=12, tiles_total=40, tiles_before=2, size_bytes=9, elapsed_s=5, waiting="rain"
+    )
+    control_plane.queue.renew(held, lease=LEASE, progress={ids[0]: progress})
+    assert control_plane.reader.get_progress(ids) == {ids[0]: progress}
+    control_plane.queue.renew(held, lease=LEASE)
+    assert control_plane.reader.get_progress(ids) == {ids[0]: progress}
+    stale = evolve(held[1], lease_epoch=9)
+    control_plane.queue.renew([stale], lease=LEASE, progress={ids[1]: progress})
+    assert control_plane.reader.get_progress(ids[1:]) == {}
+    control_plane.control.process_error(held[0], unreachable_error())
+    assert control_plane.reader.get_progress(ids) == {}
+    control_plane.queue.renew(held[1:], lease=LEASE, progress={ids[1]: progress})
+    control_plane.queue.complete(held[1:])
+    assert control_plane.reader.get_progress(ids) == {}
 
 
 # The operator
 
 
-def test_operator_can_cancel_waiting_runs_only(control_plane: ControlPlane) -> None:
+def test_operator_can_cancel_runs_that_have_not_ended(control_plane: ControlPlane) -> None:
     run = control_plane.submit_run()
     cancelled = control_plane.control.cancel(run.run_id, reason="wrong area", by="ann")
     assert (cancelled.status, cancelled.error_message) == (RunStatus.ERROR, "cancelled: wrong area")
-    under_way = control_plane.submit_run()
-    control_plane.claim_run()
-    with pytest.raises(IllegalTransitionError, match="would have to be discovered, error"):
-        control_plane.control.cancel(under_way.run_id, reason="stop", by="ann")
+    passed = control_plane.submit_run()
+    control_plane.queue.complete([control_plane.claim_run()])
+    with pytest.raises(IllegalTransitionError, match="would have to be discovered, processing"):
+        control_plane.control.cancel(passed.run_id, reason="stop", by="ann")
     with pytest.raises(NotFoundError, match=r"run .* not found"):
         control_plane.control.cancel(control_plane.new_run_id(), reason="stop", by="ann")  # type: ignore[arg-type]
+
+
+def test_invariant_12_cancelled_run_is_fenced_from_its_worker(control_plane: ControlPlane) -> None:
+    run = control_plane.submit_run()
+    other = control_plane.submit_run()
+    held = control_plane.queue.claim(W1, limit=2, lease=LEASE)
+    control_plane.control.cancel(run.run_id, reason="wrong area", by="ann")
+    assert control_plane.queue.find_cancelled(held) == {run.run_id}
+    assert control_plane.queue.renew(held, lease=LEASE) == [other.run_id]
+    assert control_plane.queue.complete(held[:1]) == []
+    with pytest.raises(LeaseLostError):
+        control_plane.control.process_error(held[0], unreachable_error())
+    with pytest.raises(LeaseLostError):
+        control_plane.control.release_run(held[0])
+    known = control_plane.get_run(run)
+    assert (known.status, known.error_message) == (RunStatus.ERROR, "cancelled: wrong area")
+    (attempt,) = control_plane.reader.list_attempts(run.run_id)
+    assert (attempt.outcome, attempt.worker) == (AttemptOutcome.CANCELLED, W1)
+    control_plane.control.retry_now(run.run_id, reason="right after all", by="ann")
+    again = control_plane.claim_run(W2)
+    assert control_plane.queue.find_cancelled([again]) == set()
+    assert control_plane.queue.find_cancelled(held) == {run.run_id}  # of the older claim only
 
 
 # What is kept
@@ -196,7 +212,7 @@ def test_attempts_are_recorded_with_error_times_and_delay(control_plane: Control
     ] == [
         (1, "w1", AttemptOutcome.ERROR, "retryable", 60.0),
         (2, "w2", AttemptOutcome.LOST, "retryable", 0.0),
-        (3, "w3", AttemptOutcome.RELEASED, "retryable", 0.0),
+        (3, "w3", AttemptOutcome.RELEASED, None, 0.0),
     ]
     assert ended[0].error_message == "provider: reset, after 1 attempt"
     assert all(one.ended_at is not None and one.began_at <= one.ended_at for one in ended)

@@ -9,7 +9,9 @@ from support.operator import Operator, run_in_process
 
 from tileferry.adapters.memory import ManualClock
 from tileferry.adapters.postgres import Database, PostgresAuditLog
-from tileferry.domain.retry import RateLimited, Retryable, RetryCategory
+from tileferry.domain.retry import RateLimited, Retryable, RetryCategory, RetryPolicy
+from tileferry.entrypoints.config import load_config
+from tileferry.entrypoints.config.policies import list_policies
 
 
 @pytest.fixture(autouse=True)
@@ -79,16 +81,9 @@ def test_unknown_category_is_rejected_with_known_names() -> None:
         ran = run_in_process("policy", *command, "--category", "nope")
         assert (ran.code, ran.out) == (2, "")
         assert "--category: is not a category of retries (got 'nope')" in ran.err
-        assert "API_VALIDATION, DOWNLOAD, UPLOAD, RUN, PARTITION" in " ".join(ran.err.split())
-
-
-@pytest.mark.parametrize("name", ["RUN", "partition"])
-def test_run_and_partition_policies_cannot_be_simulated(name: str) -> None:
-    ran = run_in_process("policy", "simulate", "--category", name, "--max-attempts", "3")
-    assert (ran.code, ran.out) == (2, "")
-    said = " ".join(ran.err.split())
-    assert f"is not a policy for calls, so there is nothing to replay (got '{name.upper()}'" in said
-    assert f"tileferry policy explain --category {name.upper()}" in said
+        assert "API_VALIDATION, DOWNLOAD, UPLOAD, RUN, PARTITION, QUARANTINE" in " ".join(
+            ran.err.split()
+        )
 
 
 def test_runs_and_partitions_have_own_policies(home: Path) -> None:
@@ -98,6 +93,29 @@ def test_runs_and_partitions_have_own_policies(home: Path) -> None:
     assert [wait["delay_s"] for wait in runs["waits"]] == [30, 60, 120, 240, 480, 960, 1920]
     partitions = run_in_process(*explain, "partition").json
     assert [wait["delay_s"] for wait in partitions["waits"]] == [300, 1800, 7200]
+
+
+def test_settings_of_runs_and_partitions_specialize_their_category(home: Path) -> None:
+    (home / "tileferry.toml").write_text(
+        "[tileferry.retry.EXECUTION_INTENT]\nmax_rate_limited = 7\n"
+        "[tileferry.retry.REPLAY_PROCESSING]\ndeadline_s = 999\n"
+        "[tileferry.worker]\nmax_attempts = 3\nmax_rescues = 2\n"
+        "[tileferry.partitions]\nmax_attempts = 5\ninitial_backoff_s = 10\nmax_backoff_s = 90\n"
+        "backoff_multiplier = 3\njitter_enabled = false\njitter_factor = 0.2\n"
+    )
+    policies = list_policies(load_config(home / "tileferry.toml"))
+    run, partition = policies["RUN"].policy, policies["PARTITION"].policy
+    assert (run.max_attempts, run.max_rate_limited, run.base_delay) == (3, 7, 60.0)
+    assert policies["QUARANTINE"].policy.max_attempts == 3
+    assert partition == RetryPolicy(
+        max_attempts=5,
+        base_delay=10.0,
+        max_delay=90.0,
+        backoff_multiplier=3.0,
+        jitter_enabled=False,
+        jitter_factor=0.2,
+        deadline_s=999.0,
+    )
 
 
 def test_invalid_override_is_rejected_by_path(home: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.control_plane import (
+    LEASE,
     W2,
     ControlPlane,
     acquire_work,
@@ -28,8 +29,8 @@ from support.work_operator import (
 from tileferry.adapters.postgres import Database
 from tileferry.application.control.policies import WorkPolicies
 from tileferry.domain.audit import StateChanged
-from tileferry.domain.retry import RUN_POLICY
-from tileferry.domain.runs import RunStatus, Verdict, VerdictOutcome
+from tileferry.domain.retry import RUN_POLICY, build_quarantine_policy
+from tileferry.domain.runs import RunProgress, RunStatus, Verdict, VerdictOutcome
 from tileferry.domain.state_machine import Actor
 from tileferry.domain.work import DownloadArea, parse_work
 
@@ -98,7 +99,7 @@ def test_rescued_run_is_shown_as_due_now(
 def test_given_up_run_counts_lost_workers_once(
     control_plane: ControlPlane, operator: WorkOperator
 ) -> None:
-    control_plane.policies = WorkPolicies(max_rescues=1)
+    control_plane.policies = WorkPolicies(quarantine=build_quarantine_policy(1))
     run = control_plane.submit_run(download_work("F1"))
     for _ in range(2):
         control_plane.claim_run()
@@ -276,8 +277,13 @@ def test_cancelled_run_is_given_up_and_audited(
         "backfill plan",
     )
     under_way = control_plane.submit_run(download_work("F1"))
-    control_plane.claim_run()
-    assert_refused(operator.run("runs", "cancel", under_way.run_id, *REASON), 4, "is processing")
+    held = control_plane.claim_run()
+    ran = operator.run("runs", "cancel", under_way.run_id, *REASON)
+    assert (ran.code, ran.err) == (0, "Worker w1 stops it within seconds.\n")
+    assert control_plane.queue.find_cancelled([held]) == {under_way.run_id}
+    passed = control_plane.submit_run(download_work("F3"))
+    control_plane.queue.complete([control_plane.claim_run()])
+    assert_refused(operator.run("runs", "cancel", passed.run_id, *REASON), 4, "is passed")
     queued = control_plane.submit_run(download_work("F2"))
     told = operator.run("runs", "cancel", queued.run_id, *REASON, "--json").json
     assert (told["schema"], told["run_id"]) == ("tileferry.runs.cancel.v1", queued.run_id)
@@ -293,8 +299,36 @@ def test_operator_retry_makes_run_due_at_once(
     assert (ran.code, ran.json["schema"]) == (0, "tileferry.runs.retry.v1")
     assert (ran.json["status"], ran.json["retry_count"]) == ("error", 1)
     assert control_plane.claim_run().run_id == run.run_id
+    operator.run("runs", "cancel", run.run_id, *REASON)
     cancelled = operator.run("runs", "cancel", run.run_id, *REASON, "--json")
     assert (cancelled.code, cancelled.json["error"]["type"]) == (4, "IllegalTransitionError")
+
+
+def test_progress_of_a_run_is_shown_to_other_processes(
+    control_plane: ControlPlane, operator: WorkOperator
+) -> None:
+    run = control_plane.submit_run(download_work("F1"))
+    held = control_plane.claim_run()
+    progress = RunProgress(
+        tiles_done=120, tiles_total=400, tiles_before=20, elapsed_s=50.0, waiting="HTTP 503"
+    )
+    control_plane.queue.renew([held], lease=LEASE, progress={run.run_id: progress})
+    for command in (("list",), ("show", run.run_id), ("why", run.run_id)):
+        said = read_words(operator.run("runs", *command))
+        assert "120 of 400 tiles, 2 tiles/s, about 140 s left" in said.replace("2.3 min", "140 s")
+        assert "waiting: HTTP 503" in said
+        body = operator.run("runs", *command, "--json").json
+        shown = body["runs"][0]["progress"] if command == ("list",) else body["progress"]
+        assert shown == {**progress.as_json(), "tiles_per_s": 2.0, "left_s": 140.0}
+    control_plane.control.release_run(held)
+    said = read_words(operator.run("runs", "list"))
+    assert said.startswith(f"discovered {run.run_id}")
+    assert "error" not in said
+    said = read_words(operator.run("runs", "why", run.run_id))
+    assert "Worker w1 was stopped and returned it to the queue at" in said
+    assert "attempt 1 released, queued again" in read_words(
+        operator.run("runs", "show", run.run_id)
+    )
 
 
 # submit

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import signal
 import threading
 import time
@@ -238,8 +239,8 @@ def test_invariant_17_run_exceeding_drain_time_is_given_back(
         send_first_signal(worker, reached)
         assert worker.wait().code == 130
     known = control_plane.get_run(run)
-    assert (known.status, known.retry_count, known.rescues) == (RunStatus.ERROR, 0, 0)
-    assert "released by worker" in (known.error_message or "")
+    assert (known.status, known.retry_count, known.rescues) == (RunStatus.DISCOVERED, 0, 0)
+    assert known.error_message is None
 
 
 def test_invariant_17_second_signal_ends_worker_and_run_is_rescued(
@@ -305,8 +306,8 @@ def test_invariant_17_worker_waiting_for_provider_drains(
     assert time.monotonic() - signalled_s < 8
     assert "Draining" in ran.err
     known = control_plane.get_run(run)
-    assert (known.status, known.rescues) == (RunStatus.ERROR, 0)
-    assert "released by worker" in (known.error_message or "")
+    assert (known.status, known.rescues, known.error_message) == (RunStatus.DISCOVERED, 0, None)
+    assert f"Run {run.run_id} returned to the queue after" in ran.err
 
 
 def test_invariant_12_suspended_worker_with_lost_lease_ends_on_wake(
@@ -341,3 +342,86 @@ def test_worker_claims_only_runs_of_its_source(
 def test_invalid_worker_name_is_rejected(operator: DownloadOperator, name: str) -> None:
     ran = operator.run_in_process(*WORKER, "--name", name)
     assert (ran.code, "--name" in ran.err) == (2, True)
+
+
+def test_until_idle_reports_runs_that_did_not_finish(
+    operator: DownloadOperator, control_plane: ControlPlane, provider: ScriptedProvider
+) -> None:
+    """Seen: exit code 0, with no word of the failed run."""
+    run = control_plane.submit_run(download_work("F1"))
+    provider.always[TILES] = create_answer(401)
+    ran = operator.run_in_process(*WORKER)
+    assert ran.code == 3
+    said = " ".join(ran.err.split())
+    assert f"Run {run.run_id} started: download area." in said
+    assert "1 run has not finished:" in said
+    assert f"run {run.run_id} was given up after" in said
+    assert "401" in said
+    provider.always.clear()
+    waiting = control_plane.submit_run(download_work("F2"))
+    provider.always[TILES] = create_answer(429, Retry_After="3600")
+    ran = operator.run_in_process(*WORKER, "--json")
+    (unfinished,) = ran.json["unfinished"]
+    assert (ran.code, unfinished["run_id"], unfinished["status"]) == (3, waiting.run_id, "error")
+    assert unfinished["next_retry_at"] is not None
+
+
+def test_worker_prints_a_line_when_a_run_starts_and_ends(
+    operator: DownloadOperator, control_plane: ControlPlane
+) -> None:
+    run = control_plane.submit_run(download_work("F1"))
+    ran = operator.run_in_process(*WORKER)
+    assert ran.code == 0
+    assert f"Run {run.run_id} started: download area.\n" in ran.err
+    assert re.search(rf"Run {run.run_id} passed after [\d.]+ s with 12 of 12 tiles\.\n", ran.err)
+
+
+def test_running_run_shows_progress_and_can_be_cancelled(
+    operator: DownloadOperator, control_plane: ControlPlane, provider: ScriptedProvider
+) -> None:
+    run = control_plane.submit_run(download_work("F1"))
+    waits = BlockedLastTile(provider)
+    with waits as reached, operator.start("worker") as worker:
+        wait_until(reached.is_set, "the last tile")
+
+        def read_progress() -> object:
+            listed = operator.run_in_process("runs", "list", "--json").json["runs"]
+            return (listed[0]["progress"] or {}).get("tiles_done")
+
+        wait_until(lambda: read_progress() == COUNT - 1, "the progress")
+        ran = operator.run_in_process("runs", "cancel", run.run_id, "--reason", "wrong area")
+        assert (ran.code, ran.out) == (0, f"Run {run.run_id} cancelled: wrong area\n")
+        time.sleep(1)  # a heartbeat
+        waits.go_on.set()
+        other = control_plane.submit_run(download_work("F2"))
+        wait_until(lambda: control_plane.get_run(other).status is RunStatus.PASSED, "the next run")
+        worker.send_signal(signal.SIGTERM)
+        ended = worker.wait()
+    assert ended.code == 0, ended.err
+    assert f"Run {run.run_id} was cancelled after" in ended.err
+    assert attempt_outcomes(control_plane, run) == [AttemptOutcome.CANCELLED]
+
+
+def test_invariant_38_queued_download_in_mixed_weather_ends_complete(
+    tmp_path: Path, database_url: str, control_plane: ControlPlane
+) -> None:
+    """One answer in five is an error; one worker brings the run to its end without help."""
+    settings = {
+        "TILEFERRY_PARTITIONS_RAW_ROOT": str(tmp_path / "raw"),
+        "TILEFERRY_WORKER_INITIAL_BACKOFF_S": "0.2",
+        "TILEFERRY_WORKER_MAX_BACKOFF_S": "1",
+        "TILEFERRY_WORKER_MAX_ATTEMPTS": "50",
+        "TILEFERRY_WORKER_POLL_S": "0.1",
+    }
+    with serve_provider(api_key=KEY) as provider:
+        provider.set_faults(
+            {"fault": "503", "rate": 0.1},
+            {"fault": "reset", "rate": 0.05},
+            {"fault": "429", "rate": 0.05},
+        )
+        operator = DownloadOperator(tmp_path, database_url, provider.url, settings)
+        run = control_plane.submit_run(download_work("F1"))
+        with operator.start(*WORKER) as worker:
+            ended = worker.wait(timeout_s=60)
+    assert ended.code == 0, ended.err
+    assert control_plane.get_run(run).status is RunStatus.PASSED

@@ -29,7 +29,7 @@ CLI_JSON = "c12_operator/cli_json.md"
 VERSIONS = {
     TILE_DOWNLOADER: "1.1.0",
     TILE_UPLOADER: "1.1.0",
-    RUN_QUEUE: "1.0.0",
+    RUN_QUEUE: "1.1.0",
     CLI_JSON: "1.2.0",
     TILE_STORE: "1.3.0",
     METADATA_STORE: "1.2.0",

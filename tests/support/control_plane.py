@@ -60,6 +60,8 @@ class ControlPlane:
     pass_time: Callable[[float], None]
     events: Callable[[], Sequence[AuditEvent]]
     policies: WorkPolicies = field(factory=WorkPolicies)
+    name_run: Callable[[int], str] = "run-{:06}".format
+    """Returns the id of the n-th run."""
     _numbers: Iterator[int] = field(factory=count, init=False)
 
     @property
@@ -84,8 +86,8 @@ class ControlPlane:
         )
 
     def new_run_id(self) -> str:
-        """Return a name that sorts by when it was given."""
-        return f"run-{next(self._numbers):06}"
+        """Return a name that sorts by when it was given, unless ``name_run`` is another."""
+        return self.name_run(next(self._numbers))
 
     def submit_run(
         self, work: Work | None = None, *, priority: RunPriority = RunPriority.FRESH

@@ -22,13 +22,13 @@ from tileferry.application.control.policies import WorkPolicies
 from tileferry.application.control.run_control import RunControl
 from tileferry.application.control.worker import KeyExpiry, RunResult, Worker, WorkerSettings
 from tileferry.domain.errors import StorageError
-from tileferry.domain.retry import RetryBudget, RetryPolicy
+from tileferry.domain.retry import RetryBudget, RetryPolicy, build_quarantine_policy
 from tileferry.domain.runs import Run, RunKind, RunStatus, Verdict, VerdictOutcome, WorkerId
 
 LOST_LEASE = 4
 POLICIES = WorkPolicies(
     run=RetryPolicy(max_attempts=8, base_delay=0.05, max_delay=0.2, jitter_enabled=False),
-    max_rescues=1_000,
+    quarantine=build_quarantine_policy(999),
 )
 CREATE_HANDLED_TABLE = """
     CREATE TABLE handled (

@@ -8,6 +8,7 @@ from attrs import define, field
 
 from support.control_plane import ControlPlane
 from tileferry.adapters.memory import ManualClock, MemoryIdempotencyStore
+from tileferry.application.control.run_claims import BEAT_S_MAX
 from tileferry.application.control.worker import (
     KeyExpiry,
     RunHandler,
@@ -38,7 +39,7 @@ class WorkerHeartbeat:
 
     @contextmanager
     def start(self, beat: Callable[[], bool], *, every_s: float) -> Iterator[None]:
-        assert every_s == LEASE_S / 3
+        assert every_s == BEAT_S_MAX
         self.beats.append(beat)
         yield
         self.beats.remove(beat)

@@ -29,6 +29,7 @@ from tileferry.application.control.policies import WorkPolicies
 from tileferry.application.ports.work import RunFilter
 from tileferry.domain.errors import DatabaseError, RateLimitedError, SatelliteProviderError
 from tileferry.domain.partitions import PartitionStatus
+from tileferry.domain.retry import build_quarantine_policy
 from tileferry.domain.runs import RunPriority, RunStatus, WorkerId
 from tileferry.domain.tiles.provider_faults import ProviderFault
 
@@ -116,11 +117,12 @@ def test_claim_does_not_wait_for_locked_gates(
     )
     control_plane.pass_time(61)
     fresh = control_plane.submit_run()
+    elsewhere = control_plane.submit_run(download_work("F9", source="sat"))
     with hold_lock(database_url, GATES) as impatient:
         claimed = create_postgres_control_plane(impatient).queue.claim(W2, limit=9, lease=LEASE)
-        assert [run.run_id for run in claimed] == [fresh.run_id]
+        assert [run.run_id for run in claimed] == [elsewhere.run_id]
     claimed = control_plane.queue.claim(W2, limit=9, lease=LEASE)
-    assert [run.run_id for run in claimed] == [waiting.run_id, limited.run_id]
+    assert [run.run_id for run in claimed] == [waiting.run_id, limited.run_id, fresh.run_id]
 
 
 def test_error_without_rate_limit_does_not_wait_for_the_gate(
@@ -179,7 +181,9 @@ def test_sweep_that_gives_up_runs_does_not_deadlock_with_an_operator(
     database: Database, database_url: str
 ) -> None:
     """The sweep comes to partitions in the order of leases, the operator in that of their ids."""
-    desk = create_postgres_control_plane(database, policies=WorkPolicies(max_rescues=0))
+    desk = create_postgres_control_plane(
+        database, policies=WorkPolicies(quarantine=build_quarantine_policy(0))
+    )
     enqueue_partitions(desk, partition_key(1), priority=RunPriority.BACKFILL)
     enqueue_partitions(desk, partition_key(2))
     assert desk.claim_run().run_id == get_partition(desk, partition_key(2)).last_run_id

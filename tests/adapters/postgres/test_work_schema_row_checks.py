@@ -31,6 +31,7 @@ RUN_FIELDS: Mapping[str, tuple[Any, ...]] = {
     "lease_owner": (None, WorkerId("w1")),
     "lease_expires_at": (None, LATER),
     "lease_epoch": (0, 1),
+    "needs_token": (False, True),
 }
 PARTITION_FIELDS: Mapping[str, tuple[Any, ...]] = {
     "attempt_count": (0, 1),
@@ -126,7 +127,7 @@ def test_run_row_is_accepted_exactly_when_the_domain_can_build_it(database: Data
         for status in RunStatus
         for fields in combine_fields(RUN_FIELDS)
         # Whose lease it was, the row of a run that ended says in any case.
-        if fields["lease_owner"] is None or status in {RunStatus.DISCOVERED, RunStatus.PROCESSING}
+        if fields["lease_owner"] is None or status is RunStatus.PROCESSING
     ]
     rows = [build_run_row(number, *offer) for number, offer in enumerate(offered)]
     built = {number: build_run(number, *offer) for number, offer in enumerate(offered)}

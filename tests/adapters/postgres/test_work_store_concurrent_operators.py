@@ -39,7 +39,7 @@ from tileferry.domain.errors import (
     TileManagerError,
     WorkInProgressError,
 )
-from tileferry.domain.retry import RetryPolicy
+from tileferry.domain.retry import RetryPolicy, build_quarantine_policy
 from tileferry.domain.runs import (
     Run,
     RunId,
@@ -170,7 +170,7 @@ def test_concurrent_enqueues_create_each_partition_once(
 # A crowd that does anything
 
 QUICK = RetryPolicy(max_attempts=4, base_delay=0.02, max_delay=0.1, jitter_enabled=False)
-POLICIES = WorkPolicies(run=QUICK, partition=QUICK, max_rescues=2)
+POLICIES = WorkPolicies(run=QUICK, partition=QUICK, quarantine=build_quarantine_policy(2))
 SHORT = timedelta(seconds=0.1)
 STEPS = 40
 ROUNDS_MAX = 200

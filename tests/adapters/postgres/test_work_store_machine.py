@@ -50,7 +50,7 @@ from tileferry.domain.partitions import (
     PartitionKey,
     TerminalityPolicy,
 )
-from tileferry.domain.retry import RetryBudget, RetryPolicy
+from tileferry.domain.retry import RetryBudget, RetryPolicy, build_quarantine_policy
 from tileferry.domain.runs import (
     Run,
     RunId,
@@ -75,7 +75,7 @@ POLICIES = WorkPolicies(
         max_retry_after_s=600.0,
     ),
     terminality=TerminalityPolicy(max_attempts=3, max_age=timedelta(hours=6)),
-    max_rescues=1,
+    quarantine=build_quarantine_policy(1),
 )
 BUDGET = RetryBudget(capacity=2.0, earned_per_success=0.5, refill_per_s=0.01)
 ERRORS: Sequence[TileManagerError] = (

@@ -24,7 +24,7 @@ from tileferry.application.ports.work import WorkStore, WorkUnit
 from tileferry.domain.audit import RetryAttempted, RetryExhausted
 from tileferry.domain.errors import DatabaseError, NotFoundError
 from tileferry.domain.partitions import PartitionStatus
-from tileferry.domain.retry import RetryCategory
+from tileferry.domain.retry import RetryCategory, build_quarantine_policy
 from tileferry.domain.runs import RunStatus, VerdictOutcome
 
 WORD = OperatorOverride(by="me@here", reason="mended")
@@ -50,7 +50,9 @@ class ControlEnv:
 
     bench: RetryBench = field(factory=RetryBench)
     desk: ControlPlane = field(
-        factory=lambda: create_memory_control_plane(policies=WorkPolicies(max_rescues=0))
+        factory=lambda: create_memory_control_plane(
+            policies=WorkPolicies(quarantine=build_quarantine_policy(0))
+        )
     )
     books: FlakyWorkStore = field(init=False)
 

@@ -96,4 +96,4 @@ def test_sources_are_shown_with_gate_and_load(control_plane: ControlPlane) -> No
 def test_unused_source_is_open_and_idle(control_plane: ControlPlane) -> None:
     control_plane.submit_run()
     source = inspection(control_plane).get_source("nobody")
-    assert (source.gate.closed_until, source.tokens, source.load.ready) == (None, 0.0, 0)
+    assert (source.gate.closed_until, source.tokens, source.load.ready) == (None, 100.0, 0)

@@ -52,7 +52,10 @@ def test_invariant_12_run_ended_during_renewal_is_not_held_again(
     class Slow:
         """Takes so long that the run has ended when the answer comes."""
 
-        def renew(self, runs: Sequence[Run], *, lease: timedelta) -> Sequence[RunId]:
+        def renew(
+            self, runs: Sequence[Run], *, lease: timedelta, progress: object
+        ) -> Sequence[RunId]:
+            assert progress == {}
             renewed = control_plane.queue.renew(runs, lease=lease)
             held.drop(run)
             return renewed

@@ -157,8 +157,8 @@ def test_give_back_is_logged(control_plane: ControlPlane, caplog: pytest.LogCapt
     control_plane.submit_run()
     run = control_plane.claim_run()
     control_plane.control.release_run(run)
-    assert control_plane.get_run(run).next_retry_at == control_plane.reader.now()
-    assert find_log_messages(caplog, "run.given_back") == [f"run {run.run_id} is given back"]
+    assert control_plane.get_run(run).status is RunStatus.DISCOVERED
+    assert find_log_messages(caplog, "run.given_back") == [f"run {run.run_id} is queued again"]
 
 
 def test_gate_closure_is_logged_once_per_source(

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import PurePath, PurePosixPath
 
 import pytest
@@ -23,10 +23,11 @@ from support.memory_download_env import (
     create_fault,
 )
 
-from tileferry.adapters.memory import MemoryRawSink
+from tileferry.adapters.memory import ManualClock, MemoryRawSink
 from tileferry.application import PartitionAcquisition, RawDownloaderFactory
 from tileferry.application.control.run_handlers import (
     AcquirePartitionHandler,
+    CacheAccess,
     DownloadAreaHandler,
     StopCheckListener,
     UploadFlightHandler,
@@ -34,6 +35,7 @@ from tileferry.application.control.run_handlers import (
 from tileferry.application.ports.downloads import TileFate
 from tileferry.application.ports.progress import (
     BatchAnswered,
+    CacheAwaited,
     DownloadFinished,
     DownloadStarted,
     ListingProgressed,
@@ -43,7 +45,7 @@ from tileferry.application.ports.progress import (
     TilesStored,
 )
 from tileferry.application.ports.uploads import TileUploader
-from tileferry.domain.errors import CacheBudgetExceededError, SatelliteProviderError
+from tileferry.domain.errors import CacheBudgetExceededError, CacheLockError, SatelliteProviderError
 from tileferry.domain.runs import Run, VerdictOutcome
 from tileferry.domain.state_machine import Actor
 from tileferry.domain.tiles import (
@@ -213,7 +215,7 @@ def test_area_is_downloaded_under_cache_lock(control_plane: ControlPlane) -> Non
 
     handler = DownloadAreaHandler(
         downloader=downloader,  # type: ignore[arg-type]  # it is one
-        locked=locked,
+        cache=CacheAccess(lock=locked, clock=ManualClock()),
         cache_root=ROOT,
     )
     run = claim_download_run(control_plane)
@@ -226,7 +228,7 @@ def test_stop_request_ends_download(control_plane: ControlPlane) -> None:
     area, locked = MemoryDownloadEnv.with_tiles(3), CountingLock()
     handler = DownloadAreaHandler(
         downloader=lambda progress: area.create_download(progress=progress),
-        locked=locked,
+        cache=CacheAccess(lock=locked, clock=ManualClock()),
         cache_root=ROOT,
     )
     with pytest.raises(Stopped):
@@ -264,7 +266,9 @@ def test_flight_is_uploaded_under_cache_lock(
 
     control_plane.submit_run(upload_work("F7"))
     run = control_plane.claim_run()
-    handler = UploadFlightHandler(uploader=uploader, locked=locked)
+    handler = UploadFlightHandler(
+        uploader=uploader, cache=CacheAccess(lock=locked, clock=ManualClock())
+    )
     if check is stop:
         with pytest.raises(Stopped):
             handler(run, check)
@@ -293,3 +297,40 @@ def test_worker_can_stop_at_each_event(event: ProgressEvent) -> None:
 def test_finished_download_is_not_stopped() -> None:
     report = DownloadBatchReport.for_no_op(flight_id="F1", request_hash="ab" * 8, tiles_journaled=3)
     StopCheckListener(stop)(DownloadFinished(report=report))
+
+
+def test_run_waits_uncharged_for_a_cache_that_another_process_has_locked(
+    control_plane: ControlPlane,
+) -> None:
+    area, locked, clock = MemoryDownloadEnv.with_tiles(3), CountingLock(), ManualClock()
+    busy = CacheLockError(path="lock", problem="process 7 holds it", remedy="wait for it")
+    refusals = [busy, busy]
+    events: list[ProgressEvent] = []
+
+    def lock() -> AbstractContextManager[None]:
+        if refusals:
+            raise refusals.pop()
+        return locked()
+
+    handler = DownloadAreaHandler(
+        downloader=lambda progress: area.create_download(progress=progress),
+        cache=CacheAccess(lock=lock, clock=clock, progress=events.append),
+        cache_root=ROOT,
+    )
+    result = handler(claim_download_run(control_plane), keep_running)
+    assert result.verdict.outcome is VerdictOutcome.PASSED
+    assert events == [CacheAwaited(problem="process 7 holds it")] * 2
+    assert clock.slept == [1.0, 1.0]
+
+
+def test_run_that_waits_for_the_cache_can_be_stopped(control_plane: ControlPlane) -> None:
+    def lock() -> AbstractContextManager[None]:
+        raise CacheLockError(path="lock", problem="busy", remedy="wait")
+
+    handler = UploadFlightHandler(
+        uploader=lambda _progress: pytest.fail("the cache is locked"),
+        cache=CacheAccess(lock=lock, clock=ManualClock()),
+    )
+    control_plane.submit_run(upload_work("F7"))
+    with pytest.raises(Stopped):
+        handler(control_plane.claim_run(), stop)

@@ -55,7 +55,13 @@ def test_start_and_end_of_each_run_are_reported(worker_env: WorkerEnv) -> None:
         RunStarted(run_id=passed.run_id, kind=passed.kind),
         RunFinished(run_id=passed.run_id, kind=passed.kind, status=RunStatus.PASSED),
         RunStarted(run_id=failed.run_id, kind=failed.kind),
-        RunFinished(run_id=failed.run_id, kind=failed.kind, status=RunStatus.ERROR),
+        RunFinished(
+            run_id=failed.run_id,
+            kind=failed.kind,
+            status=RunStatus.ERROR,
+            problem=str(DISK_FULL_ERROR),
+            next_retry_at=worker_env.desk.get_run(failed).next_retry_at,
+        ),
     ]
 
 
@@ -99,7 +105,7 @@ def test_spec4_retry_end_to_end(worker_env: WorkerEnv, caplog: pytest.LogCapture
     ]
     starts = [record.getMessage() for record in caplog.records if "begins" in record.getMessage()]
     assert starts[0].endswith("initial attempt")
-    assert starts[1].endswith("retry 1")
+    assert starts[1].endswith("attempt 2")
     assert "in 60 s" in caplog.records[1].getMessage()
 
 

@@ -23,6 +23,10 @@ from tileferry.domain.partitions import (
     reprocess,
     requeue,
 )
+from tileferry.domain.partitions.retry_rules import (
+    decide_automatic_retry,
+    sum_automatic_waits,
+)
 from tileferry.domain.retry import PARTITION_POLICY
 from tileferry.domain.runs import RunId
 from tileferry.domain.state_machine import Actor, Change
@@ -97,6 +101,7 @@ def test_pending_to_success_moves_current_run_id() -> None:
         after=make_success(current_run_id=R2, last_run_id=R2, updated_at=NOW),
         reason=None,
         at=NOW,
+        waited_s=sum_automatic_waits(make_pending(), PARTITION_POLICY),
     )
 
 
@@ -119,6 +124,9 @@ def test_pending_to_failed_leaves_current_run_id(current: RunId | None) -> None:
         after=make_failed(current_run_id=current, updated_at=NOW),
         reason="bad",
         at=NOW,
+        record=decide_automatic_retry(
+            make_failed(current_run_id=current, updated_at=NOW), PARTITION_POLICY
+        ),
     )
 
 

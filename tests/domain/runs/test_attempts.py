@@ -21,6 +21,7 @@ from tileferry.domain.runs import (
     cancel,
     claim,
     complete,
+    is_due,
     record_error,
     release,
     rescue,
@@ -84,6 +85,24 @@ def test_lost_and_released_attempts_have_different_outcomes() -> None:
     assert lost is not None
     assert back is not None
     assert (lost.outcome, back.outcome) == (AttemptOutcome.LOST, AttemptOutcome.RELEASED)
+    assert (lost.delay_s, back.delay_s) == (0.0, 0.0)
+
+
+def test_released_attempt_does_not_repeat_an_earlier_error() -> None:
+    run = evolve(make_claimed_run(), error_class="retryable", error_message="reset")
+    change = release(run, actor=Actor.WORKER, owner=W1, epoch=1, now=START)
+    assert (change.after.error_class, change.after.error_message) == ("retryable", "reset")
+    back = build_ended_attempt(change, START)
+    assert back is not None
+    assert (back.error_class, back.error_message) == (None, None)
+
+
+def test_cancelled_attempt_is_kept_with_the_reason() -> None:
+    change = cancel(make_claimed_run(), actor=Actor.OPERATOR, now=START, reason="wrong area")
+    attempt = build_ended_attempt(change, START)
+    assert attempt is not None
+    assert (attempt.outcome, attempt.epoch, attempt.delay_s) == (AttemptOutcome.CANCELLED, 1, None)
+    assert attempt.error_message == "cancelled: wrong area"
 
 
 def test_cancelled_or_completed_run_yields_no_ended_attempt() -> None:
@@ -100,7 +119,8 @@ def test_cancelled_or_completed_run_yields_no_ended_attempt() -> None:
 
 def test_release_is_not_charged_and_requires_lease() -> None:
     after = release(make_claimed_run(), actor=Actor.WORKER, owner=W1, epoch=1, now=START).after
-    assert (after.retry_count, after.rescues, after.next_retry_at) == (0, 0, START)
+    assert (after.status, after.retry_count, after.rescues) == (RunStatus.DISCOVERED, 0, 0)
+    assert is_due(after, START)
     with pytest.raises(IllegalTransitionError, match="does not hold its lease"):
         release(make_claimed_run(), actor=Actor.WORKER, owner=WorkerId("w2"), epoch=1, now=START)
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tileferry.domain.errors import IllegalTransitionError
 from tileferry.domain.retry import (
+    QUARANTINE_POLICY,
     RUN_POLICY,
     DecisionRecord,
     ErrorClass,
@@ -22,6 +23,7 @@ from tileferry.domain.retry import (
     RetryAt,
     RetryPolicy,
     RetryReason,
+    build_quarantine_policy,
     calculate_next_retry,
     replay_decision,
 )
@@ -97,6 +99,7 @@ def test_recorded_error_carries_replayable_decision() -> None:
             error_message="boom",
             lease_epoch=9,
             rescues=1,
+            needs_token=True,
         ),
         reason="boom",
         at=NOW,
@@ -246,6 +249,11 @@ def test_rescued_run_is_due_at_once_without_charge() -> None:
         ),
         reason=lost,
         at=NOW,
+        record=DecisionRecord(
+            policy=QUARANTINE_POLICY,
+            failure=Failure(key="r1", attempt=2, error=Retryable()),
+            decision=RetryAt(delay_s=0.0, reason=RetryReason.BACKOFF, attempt=3, rate_limited=0),
+        ),
     )
 
 
@@ -277,7 +285,10 @@ def test_sixth_rescue_gives_up_run() -> None:
     )
     assert is_permanent(sixth.after)
     only = rescue(
-        make_processing_run(lease_expires_at=NOW), actor=Actor.SWEEPER, now=NOW, max_rescues=0
+        make_processing_run(lease_expires_at=NOW),
+        actor=Actor.SWEEPER,
+        now=NOW,
+        policy=build_quarantine_policy(0),
     ).after
     assert (only.error_message or "").startswith("given up after losing 1 worker: ")
     assert sixth.reason == message
@@ -285,8 +296,12 @@ def test_sixth_rescue_gives_up_run() -> None:
 
 def test_max_rescues_is_configurable() -> None:
     run = make_processing_run(lease_expires_at=NOW)
-    assert is_permanent(rescue(run, actor=Actor.SWEEPER, now=NOW, max_rescues=0).after)
-    assert not is_permanent(rescue(run, actor=Actor.SWEEPER, now=NOW, max_rescues=1).after)
+    assert is_permanent(
+        rescue(run, actor=Actor.SWEEPER, now=NOW, policy=build_quarantine_policy(0)).after
+    )
+    assert not is_permanent(
+        rescue(run, actor=Actor.SWEEPER, now=NOW, policy=build_quarantine_policy(1)).after
+    )
 
 
 def test_new_run_can_be_cancelled() -> None:
@@ -302,6 +317,30 @@ def test_new_run_can_be_cancelled() -> None:
         at=NOW,
     )
     assert is_permanent(change.after)
+
+
+def test_run_in_progress_can_be_cancelled_and_its_lease_ends() -> None:
+    change = cancel(make_processing_run(), actor=Actor.OPERATOR, now=NOW, reason="wrong area")
+    after = change.after
+    assert (after.lease_owner, after.lease_expires_at, after.lease_epoch) == (None, None, 9)
+    assert (after.error_message, is_permanent(after)) == ("cancelled: wrong area", True)
+
+
+@pytest.mark.parametrize(
+    ("error", "needs_token"),
+    [
+        (Retryable(), True),
+        (RateLimited(), True),
+        (RateLimited(retry_after_s=5.0), False),
+        (Final(), False),
+    ],
+)
+def test_only_backoff_costs_a_token(error: ErrorClass, needs_token: bool) -> None:  # noqa: FBT001  # a parameter of the test
+    after = record_failure(make_processing_run(), error).after
+    assert after.needs_token is needs_token
+    if after.next_retry_at is not None:
+        assert not retry_now(after, actor=Actor.OPERATOR, now=NOW, reason="now").after.needs_token
+        assert not cancel(after, actor=Actor.OPERATOR, now=NOW, reason="no").after.needs_token
 
 
 def make_waiting_run(**fields: Any) -> Run:

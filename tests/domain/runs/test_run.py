@@ -38,6 +38,7 @@ FILLED: dict[str, Any] = {
     "retry_count": 1,
     "rate_limited_count": 1,
     "rescues": 1,
+    "needs_token": True,
 }
 COUNTS = {"retry_count", "rate_limited_count", "rescues"}
 ERROR = {"error_class", "error_message"}
@@ -50,12 +51,12 @@ MUST: dict[RunStatus, set[str]] = {
     RunStatus.ERROR: ERROR,
 }
 MAY: dict[RunStatus, set[str]] = {
-    RunStatus.DISCOVERED: set(),
+    RunStatus.DISCOVERED: {*ERROR, *COUNTS, "lease_epoch"},
     RunStatus.PROCESSING: {*ERROR, *COUNTS},
     RunStatus.PASSED: {"rescues"},
     RunStatus.NEEDS_REVIEW: {"rescues"},
     RunStatus.FAILED: {"rescues"},
-    RunStatus.ERROR: {*COUNTS, "lease_epoch", "next_retry_at"},
+    RunStatus.ERROR: {*COUNTS, "lease_epoch", "next_retry_at", "needs_token"},
 }
 
 
@@ -117,6 +118,7 @@ def test_spec4_new_run_has_zero_counts_and_no_schedule() -> None:
         "retry_count": 0,
         "rate_limited_count": 0,
         "rescues": 0,
+        "needs_token": False,
     }
     assert run.dedupe_key is None
     assert run.subject == "run r1"
@@ -141,12 +143,28 @@ def test_status_determines_required_and_optional_fields(status: RunStatus) -> No
         assert caught.value.problem == f"must be empty while the status is {status}"
 
 
+@pytest.mark.parametrize("status", [RunStatus.DISCOVERED, RunStatus.PROCESSING])
 @pytest.mark.parametrize("name", sorted(ERROR))
-def test_partial_error_is_rejected_while_processing(name: str) -> None:
+def test_partial_error_is_rejected_before_verdict(name: str, status: RunStatus) -> None:
     with pytest.raises(InvalidValueError) as caught:
-        make_run(RunStatus.PROCESSING, **pick_fields(MUST[RunStatus.PROCESSING] | {name}))
+        make_run(status, **pick_fields(MUST[status] | {name}))
     assert caught.value.field == "Run.error_class"
     assert caught.value.problem == "must be set together with error_message"
+
+
+@pytest.mark.parametrize("name", [*sorted(COUNTS), "error"])
+def test_queued_run_with_attempts_counts_its_claims(name: str) -> None:
+    fields = pick_fields(ERROR if name == "error" else {name})
+    with pytest.raises(InvalidValueError) as caught:
+        make_run(RunStatus.DISCOVERED, **fields)
+    assert caught.value.field == "Run.lease_epoch"
+    assert make_run(RunStatus.DISCOVERED, lease_epoch=1, **fields).lease_epoch == 1
+
+
+def test_token_is_needed_for_a_planned_retry_only() -> None:
+    with pytest.raises(InvalidValueError) as caught:
+        make_run(RunStatus.ERROR, **pick_fields({*ERROR, "needs_token"}))
+    assert caught.value.field == "Run.needs_token"
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ from tileferry.domain.runs import (
     is_lease_expired,
     is_permanent,
     record_error,
+    release,
     renew,
     rescue,
     retry_now,
@@ -83,7 +84,8 @@ class RunMachine(RuleBasedStateMachine):
         assert after.lease_epoch == before.lease_epoch + claimed
         assert after.rescues == before.rescues + (change.transition == "rescue")
         charged = (
-            change.record is not None
+            change.transition == "record_error"
+            and change.record is not None
             and not is_permanent(after)
             and change.record.failure.error != RateLimited(45.0)
         )
@@ -136,6 +138,13 @@ class RunMachine(RuleBasedStateMachine):
                 now=self.now,
                 policy=POLICY,
             )
+        )
+
+    @rule(actor=WORKERS, owner=OWNERS, behind=BEHIND)
+    def release(self, actor: Actor, owner: WorkerId, behind: int) -> None:
+        epoch = self.run.lease_epoch - behind
+        self.try_transition(
+            lambda: release(self.run, actor=actor, owner=owner, epoch=epoch, now=self.now)
         )
 
     @rule(actor=SWEEPERS)

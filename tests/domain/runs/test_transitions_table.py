@@ -45,8 +45,9 @@ DECLARED: dict[tuple[str, str | None, str], tuple[str, ...]] = {
     ("complete", "processing", "failed"): ("worker",),
     ("record_error", "processing", "error"): ("worker",),
     ("rescue", "processing", "error"): ("sweeper",),
-    ("release", "processing", "error"): ("worker",),
+    ("release", "processing", "discovered"): ("worker",),
     ("cancel", "discovered", "error"): ("operator",),
+    ("cancel", "processing", "error"): ("operator",),
     ("cancel", "error", "error"): ("operator",),
     ("retry_now", "error", "error"): ("operator",),
 }
