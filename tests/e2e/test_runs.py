@@ -180,7 +180,7 @@ def test_spec4_why_explains_scheduled_retry_with_replayed_decision(
         assert words in shown
     body = operator.run("runs", "why", run.run_id, "--json").json
     assert (body["schema"], body["status"]) == ("tileferry.runs.why.v1", "error")
-    assert (body["audit"]["same"], body["audit"]["decisions"]) == (True, 1)
+    assert (body["audit"]["same"], body["audit"]["decisions"]) == (True, 2)
     assert len(body["why"]) == 2
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 from support.control_plane import (
     FINAL_ERROR,
+    W2,
     create_memory_control_plane,
     enqueue_partitions,
     judge_partition,
@@ -223,3 +224,20 @@ def test_progress_is_reported_with_each_heartbeat(worker_env: WorkerEnv) -> None
     worker_env.work = work
     worker_env.worker.run()
     assert worker_env.desk.get_run(run).status is RunStatus.PASSED
+
+
+def test_invariant_12_interrupted_run_of_another_worker_is_not_given_back(
+    worker_env: WorkerEnv,
+) -> None:
+    run = worker_env.desk.submit_run()
+
+    def work(_run: Run, _check: Callable[[], None]) -> RunResult:
+        worker_env.clock.advance(61)
+        worker_env.desk.control.sweep()
+        worker_env.desk.claim_run(W2)
+        raise KeyboardInterrupt
+
+    worker_env.work = work
+    with pytest.raises(LeaseLostError):
+        worker_env.worker.run()
+    assert worker_env.desk.get_run(run).lease_owner == W2
