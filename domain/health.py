@@ -90,6 +90,17 @@ def check_python(version: tuple[int, int, int]) -> CheckResult:
     return ok("Python", shown)
 
 
+def check_opentelemetry(*, has_sdk: bool) -> CheckResult:
+    """Check that spans and metrics are exported: without an SDK in the process, they are lost."""
+    if has_sdk:
+        return ok("telemetry", "OpenTelemetry SDK found")
+    return warning(
+        "telemetry",
+        "no OpenTelemetry SDK in this process: spans and metrics are discarded",
+        "start tileferry with opentelemetry-instrument",
+    )
+
+
 def check_disk(free_bytes: int, reserve_bytes: int, cache_bytes_left: int) -> CheckResult:
     """Check the space for tiles: free space beyond the reserve, and the rest of the budget."""
     found = (

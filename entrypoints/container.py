@@ -64,7 +64,7 @@ from tileferry.application.policy_tuning import PolicyTuning
 from tileferry.application.ports import Clock, TileDownloader, TileUploader
 from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
 from tileferry.application.upload.giveups import GiveupReview
-from tileferry.entrypoints import factories, tile_source
+from tileferry.entrypoints import factories, messaging, tile_source
 from tileferry.entrypoints.cache_session import CacheSession
 from tileferry.entrypoints.config import Config
 from tileferry.entrypoints.config.policies import build_retry_budget
@@ -115,9 +115,37 @@ class Container(containers.DeclarativeContainer):
         factories.build_cache_budget, config, cache_ledger, disk, tile_store, journals
     )
     audit_log = providers.Singleton(PostgresAuditLog, database=database)
-    audit_trail = providers.Resource(factories.open_audit_trail, config, audit_log.provider)
+    local_sinks = providers.Resource(factories.open_local_sinks, config, audit_log.provider)
+    telemetry = providers.Resource(messaging.open_telemetry, config, in_run=in_run)
+    policies = providers.Singleton(factories.build_retry_policies, config)
+    nats_connection = providers.Resource(
+        messaging.open_nats_connection,
+        config,
+        retry=providers.Singleton(
+            RetryManager,
+            clock=clock,
+            new_id=providers.Object(new_id),
+            # Its own retries cannot be recorded in JetStream.
+            audit=providers.Singleton(factories.build_audit_trail, config, local_sinks),
+            policies=policies,
+            telemetry=telemetry,
+        ),
+    )
+    nats_audit_log = providers.Singleton(
+        messaging.open_nats_audit_log, config, nats_connection.provider
+    )
+    nats_sink = providers.Singleton(messaging.build_nats_sink, nats_audit_log.provider, clock)
+    audit_trail = providers.Singleton(
+        factories.build_audit_trail, config, local_sinks, nats_sink.provider
+    )
     idempotency_store = providers.Singleton(
-        factories.build_idempotency_store, config, database, audit_log.provider
+        factories.build_idempotency_store,
+        config,
+        database.provider,
+        audit_log.provider,
+        providers.Singleton(
+            messaging.build_nats_store, config, nats_connection.provider, clock
+        ).provider,
     )
     idempotency_manager = providers.Singleton(
         IdempotencyManager,
@@ -128,6 +156,7 @@ class Container(containers.DeclarativeContainer):
         sleep=clock.provided.sleep_async,
         offload=providers.Object(offload),
         heartbeat=providers.Singleton(ThreadHeartbeat),
+        keep_failures=config.provided.idempotency.keep_failures,
     )
     retry_manager = providers.Singleton(
         RetryManager,
@@ -136,8 +165,9 @@ class Container(containers.DeclarativeContainer):
         audit=audit_trail,
         sleep=clock.provided.sleep_async,
         offload=providers.Object(offload),
-        policies=providers.Singleton(factories.build_retry_policies, config),
+        policies=policies,
         idempotency_manager=idempotency_manager,
+        telemetry=telemetry,
         progress=listener,
     )
     provider_address = providers.Singleton(tile_source.build_provider_address, config)
@@ -158,6 +188,7 @@ class Container(containers.DeclarativeContainer):
             clock=clock,
             budget=providers.Singleton(build_retry_budget, config.provided.c11),
         ),
+        telemetry=telemetry,
         progress=listener,
     )
     download_settings = providers.Singleton(
@@ -318,7 +349,11 @@ class Container(containers.DeclarativeContainer):
         sources=providers.List(config.provided.source),
         control=run_control,
         partitions=partition_control,
-        keys=providers.Singleton(KeyExpiry, store=idempotency_store, calls=control_calls),
+        keys=providers.Singleton(
+            KeyExpiry,
+            store=providers.Singleton(factories.build_key_expiry, config, idempotency_store, clock),
+            calls=control_calls,
+        ),
         heartbeat=providers.Singleton(ThreadHeartbeat),
         clock=clock,
         logger=work_logger,
@@ -369,11 +404,14 @@ class Container(containers.DeclarativeContainer):
         clock=clock,
         requests_per_s=providers.Callable(tile_source.get_max_requests_per_s, config),
     )
+    readable_audit_log = providers.Singleton(
+        factories.select_audit_log, config, audit_log.provider, nats_audit_log.provider
+    )
     audit_reader = providers.Singleton(
         AuditReader,
-        log=audit_log,
+        log=readable_audit_log,
         retries=retry_manager,
-        false_copies=audit_log.provided.find_false_copies,
+        false_copies=providers.Callable(getattr, readable_audit_log, "find_false_copies", None),
         progress=listener,
     )
     policy_tuning = providers.Singleton(PolicyTuning, reader=audit_reader)

@@ -51,7 +51,9 @@ from tileferry.application import (
 )
 from tileferry.application.control.policies import WorkPolicies
 from tileferry.application.control.worker import WorkerSettings
-from tileferry.application.ports import AuditSink, TileUploader
+from tileferry.application.ports import AuditSink, Clock, IdempotencyStore, TileUploader
+from tileferry.application.ports.audit import AuditLog
+from tileferry.application.ports.idempotency import ExpiringRecords
 from tileferry.application.ports.inventory import TileInventory
 from tileferry.application.ports.progress import ProgressListener
 from tileferry.application.ports.uploads import FlightRecords
@@ -64,8 +66,8 @@ from tileferry.domain.tiles import (
     compute_default_budget_bytes,
     compute_default_reserve_bytes,
 )
-from tileferry.entrypoints import tile_source
-from tileferry.entrypoints.config import Config, SinkName
+from tileferry.entrypoints import messaging, tile_source
+from tileferry.entrypoints.config import Config, SinkName, StoreName
 from tileferry.entrypoints.config.policies import (
     build_download_policy,
     build_partition_policy,
@@ -228,19 +230,42 @@ def open_background_executor() -> Iterator[ThreadPoolExecutor]:
         yield executor
 
 
-def open_audit_trail(config: Config, audit_log: Callable[[], AuditSink]) -> Iterator[AuditTrail]:
-    """Open the configured audit sinks."""
+def open_local_sinks(
+    config: Config, audit_log: Callable[[], AuditSink]
+) -> Iterator[dict[SinkName, AuditSink]]:
+    """Open the configured audit sinks, except NATS."""
     with ExitStack() as closing:
         makers: dict[SinkName, Callable[[], AuditSink]] = {
             SinkName.POSTGRES: audit_log,
             SinkName.JSONL: partial(_open_jsonl_sink, config.audit.jsonl_path, closing),
             SinkName.LOG: lambda: LogAuditSink(logger=get_structured_logger("tileferry.audit")),
         }
-        yield AuditTrail(
-            logger=logging.getLogger("tileferry.audit"),
-            sinks=[makers[name]() for name in dict.fromkeys(config.audit.sinks)],
-            fail_closed=config.audit.fail_closed,
-        )
+        yield {name: makers[name]() for name in config.audit.sinks if name in makers}
+
+
+def build_audit_trail(
+    config: Config,
+    local: dict[SinkName, AuditSink],
+    nats_sink: Callable[[], AuditSink] | None = None,
+) -> AuditTrail:
+    """Return a trail of the configured sinks; without ``nats_sink``, of the local ones."""
+    sinks = dict(local)
+    if nats_sink is not None and SinkName.NATS in config.audit.sinks:
+        sinks[SinkName.NATS] = nats_sink()
+    return AuditTrail(
+        logger=logging.getLogger("tileferry.audit"),
+        sinks=[sinks[name] for name in dict.fromkeys(config.audit.sinks) if name in sinks],
+        fail_closed=config.audit.fail_closed,
+    )
+
+
+def select_audit_log(
+    config: Config, postgres: Callable[[], PostgresAuditLog], nats: Callable[[], AuditLog]
+) -> AuditLog:
+    """Return the log that is read: Postgres, or NATS if events go there and not to Postgres."""
+    sinks = config.audit.sinks
+    in_nats = SinkName.NATS in sinks and SinkName.POSTGRES not in sinks
+    return nats() if in_nats else postgres()
 
 
 def _open_jsonl_sink(path: Path, closing: ExitStack) -> JsonLinesAuditSink:
@@ -251,11 +276,27 @@ def _open_jsonl_sink(path: Path, closing: ExitStack) -> JsonLinesAuditSink:
 
 
 def build_idempotency_store(
-    config: Config, database: Database, audit_log: Callable[[], PostgresAuditLog]
-) -> PostgresIdempotencyStore:
-    """Return a store that commits outcomes with their events when the audit log is in Postgres."""
+    config: Config,
+    database: Callable[[], Database],
+    audit_log: Callable[[], PostgresAuditLog],
+    nats_store: Callable[[], IdempotencyStore],
+) -> IdempotencyStore:
+    """Return the configured store.
+
+    In Postgres, it commits outcomes with their events when the audit log is there, too.
+    """
+    if config.idempotency.store is StoreName.NATS:
+        return nats_store()
     chained = SinkName.POSTGRES in config.audit.sinks
-    return PostgresIdempotencyStore(database=database, audit_sink=audit_log() if chained else None)
+    return PostgresIdempotencyStore(
+        database=database(), audit_sink=audit_log() if chained else None
+    )
+
+
+def build_key_expiry(config: Config, store: IdempotencyStore, clock: Clock) -> ExpiringRecords:
+    """Return the records from which workers remove expired keys."""
+    in_nats = config.idempotency.store is StoreName.NATS
+    return messaging.HourlyExpiry(store, clock) if in_nats else store
 
 
 def build_retry_policies(

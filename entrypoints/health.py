@@ -23,6 +23,7 @@ from tileferry.entrypoints.config.origins import find_existing_files, find_origi
 from tileferry.entrypoints.config.setting_names import find_unknown_variables, list_setting_paths
 from tileferry.entrypoints.factories import get_budget_bytes, get_reserve_bytes
 from tileferry.entrypoints.installation import Installation
+from tileferry.entrypoints.messaging import check_prometheus, has_opentelemetry_sdk
 from tileferry.entrypoints.tile_source import (
     check_configured_key,
     find_tile_server,
@@ -64,6 +65,10 @@ class _HealthChecks:
         yield HealthCheck(subject="log", look=self._check_log, needs=configured)
         yield HealthCheck(subject="database", look=self._check_database, needs=configured)
         yield HealthCheck(subject="schema", look=self._check_schema, needs="database")
+        if self._installation is not None:  # these are optional
+            if self.config.uses_nats:
+                yield HealthCheck(subject="NATS", look=self._check_nats)
+            yield HealthCheck(subject="telemetry", look=self._check_telemetry)
         yield HealthCheck(subject="cache", look=self._check_cache, needs=configured)
         yield HealthCheck(subject="lock", look=self._check_lock, needs="cache")
         yield HealthCheck(subject="cache's database", look=self._check_binding, needs="schema")
@@ -119,6 +124,17 @@ class _HealthChecks:
         status = self.installation.get_schema_status()
         status.check()
         yield health.ok("schema", f"at {status.found}")
+
+    def _check_nats(self) -> Iterator[CheckResult]:
+        yield health.ok("NATS", f"{self.installation.check_nats()}, JetStream enabled")
+
+    def _check_telemetry(self) -> Iterator[CheckResult]:
+        if self.config.telemetry.opentelemetry:
+            yield health.check_opentelemetry(has_sdk=has_opentelemetry_sdk())
+        listen = self.config.telemetry.prometheus_listen
+        if listen is not None:
+            check_prometheus()
+            yield health.ok("telemetry", f"workers serve Prometheus metrics on {listen}")
 
     def _check_cache(self) -> Iterator[CheckResult]:
         root = self.config.c11.cache_root

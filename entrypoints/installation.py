@@ -349,6 +349,12 @@ class Installation:
         """Reads, searches, verifies and replays the audit log."""
         return self._checked.audit_reader()
 
+    def check_nats(self) -> str:
+        """Return the address of the NATS server; raise unless it is reachable and has JetStream."""
+        connection = self._opened.nats_connection()
+        connection.check_jetstream()
+        return str(connection.address)
+
     @property
     def retry_manager(self) -> RetryManager:
         """Retries with the configured policies, durable idempotency keys and the audit log."""

@@ -2,7 +2,14 @@
 
 from tileferry.adapters.nats.audit import JetStreamAuditSink
 from tileferry.adapters.nats.connection import NatsConnection
+from tileferry.adapters.nats.deferred_sink import DeferredAuditSink
 from tileferry.adapters.nats.idempotency import JetStreamIdempotencyStore
 from tileferry.adapters.nats.session import NatsAddress
 
-__all__ = ["JetStreamAuditSink", "JetStreamIdempotencyStore", "NatsAddress", "NatsConnection"]
+__all__ = [
+    "DeferredAuditSink",
+    "JetStreamAuditSink",
+    "JetStreamIdempotencyStore",
+    "NatsAddress",
+    "NatsConnection",
+]

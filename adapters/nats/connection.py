@@ -63,6 +63,10 @@ class LoopThread:
         self._loop.close()
 
 
+async def _fetch_account(session: NatsSession) -> object:
+    return await session.js.account_info()
+
+
 async def _cancel_all() -> None:
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
@@ -137,6 +141,10 @@ class NatsConnection:
         """Send one request without retries; for use inside a ``call``."""
         session = self._connect()
         return self._run(session.await_request(request, timeout_s=self.timeout_s))
+
+    def check_jetstream(self) -> None:
+        """Raise unless the server is reachable and JetStream is enabled for the account."""
+        self.ask(_fetch_account)
 
     def close(self) -> None:
         """Close the connection permanently; idempotent."""

@@ -5,11 +5,13 @@ import math
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from hashlib import sha256
 from logging import Logger
+from threading import Lock
 from typing import Any, assert_never
 
-from attrs import define
+from attrs import define, field
 from nats.errors import MaxPayloadError
 
 from tileferry.adapters.nats.bucket import Bucket
@@ -136,11 +138,13 @@ _Rule = Callable[[IdempotencyRecord | None, datetime], IdempotencyRecord]
 class JetStreamIdempotencyStore:
     """Reads a record, applies the domain rule, and writes it unless another writer was first."""
 
-    bucket: Bucket
+    open_bucket: Callable[[], Bucket] = field(repr=False)
     clock: Clock
     """Decides when leases end: the clocks of all hosts that share a bucket must agree."""
     audit_sink: None = None
     """JetStream cannot store a record and an event in one transaction."""
+    _guard: Lock = field(factory=Lock, init=False, repr=False)
+    _bucket: Bucket | None = field(default=None, init=False, repr=False)
 
     @classmethod
     def open(
@@ -154,14 +158,48 @@ class JetStreamIdempotencyStore:
         accept_weak_durability: bool = False,
     ) -> "JetStreamIdempotencyStore":
         """Open the bucket, creating it with ``replicas`` if needed."""
-        opened = Bucket.open(
+        store = cls.open_later(
             connection,
-            bucket,
+            clock=clock,
+            logger=logger,
+            bucket=bucket,
             replicas=replicas,
             accept_weak_durability=accept_weak_durability,
-            logger=logger,
         )
-        return cls(bucket=opened, clock=clock)
+        _opened = store.bucket
+        return store
+
+    @classmethod
+    def open_later(
+        cls,
+        connection: NatsConnection,
+        *,
+        clock: Clock,
+        logger: Logger,
+        bucket: str = BUCKET,
+        replicas: int = 1,
+        accept_weak_durability: bool = False,
+    ) -> "JetStreamIdempotencyStore":
+        """Return a store that opens its bucket at the first call."""
+        return cls(
+            open_bucket=partial(
+                Bucket.open,
+                connection,
+                bucket,
+                replicas=replicas,
+                accept_weak_durability=accept_weak_durability,
+                logger=logger,
+            ),
+            clock=clock,
+        )
+
+    @property
+    def bucket(self) -> Bucket:
+        """The bucket, opened at first use."""
+        with self._guard:
+            if self._bucket is None:
+                self._bucket = self.open_bucket()
+            return self._bucket
 
     def claim(
         self, key: str, *, fingerprint: str, owner: str, lease: timedelta

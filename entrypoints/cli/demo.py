@@ -39,9 +39,9 @@ def demo_command(
 
     from tileferry.adapters.filesystem import write_file_atomically
     from tileferry.domain.errors import StorageError
-    from tileferry.entrypoints.cli.extras import require_extra
     from tileferry.entrypoints.cli.output import print_json, stdout
     from tileferry.entrypoints.config.loader import check_environment
+    from tileferry.entrypoints.extras import require_extra
 
     check_environment()
     with require_extra("web,embedded", needed_by="demo"):

@@ -96,10 +96,10 @@ def serve_command(
 
     Ignores the configuration, which belongs to the client side.
     """
-    from tileferry.entrypoints.cli.extras import require_extra
     from tileferry.entrypoints.cli.output import print_json
     from tileferry.entrypoints.cli.parsing import parse_day_or_time
     from tileferry.entrypoints.config.loader import check_environment
+    from tileferry.entrypoints.extras import require_extra
 
     check_environment()
     with require_extra("web", needed_by="provider"):
@@ -186,9 +186,9 @@ def faults_command(*, json: JsonFlag = False) -> None:
     """List the faults that the provider can inject."""
     from rich.table import Table
 
-    from tileferry.entrypoints.cli.extras import require_extra
     from tileferry.entrypoints.cli.output import print_json, stdout
     from tileferry.entrypoints.config.loader import check_environment
+    from tileferry.entrypoints.extras import require_extra
 
     check_environment()
     with require_extra("web", needed_by="provider"):

@@ -4,18 +4,24 @@ Values come from ``tileferry.toml``, then the environment (one ``TILEFERRY_…``
 setting), then flags; the last one wins.
 """
 
+from tileferry.entrypoints.config.audit import (
+    AuditConfig,
+    IdempotencyConfig,
+    NatsConfig,
+    SinkName,
+    StoreName,
+    TelemetryConfig,
+)
+from tileferry.entrypoints.config.fields import APP
 from tileferry.entrypoints.config.loader import load_config
 from tileferry.entrypoints.config.origins import CONFIG_FILE
 from tileferry.entrypoints.config.sections import (
-    APP,
-    AuditConfig,
     C6Config,
     C11Config,
     Config,
     LogConfig,
     LogLevel,
     PartitionsConfig,
-    SinkName,
     WorkerConfig,
 )
 from tileferry.entrypoints.config.setting_names import ENV_PREFIX
@@ -28,10 +34,14 @@ __all__ = [
     "C6Config",
     "C11Config",
     "Config",
+    "IdempotencyConfig",
     "LogConfig",
     "LogLevel",
+    "NatsConfig",
     "PartitionsConfig",
     "SinkName",
+    "StoreName",
+    "TelemetryConfig",
     "WorkerConfig",
     "load_config",
 ]

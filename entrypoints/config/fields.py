@@ -1,8 +1,10 @@
 """Help texts, converters and validators for the declarations of settings."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typed_settings as ts
+from platformdirs import user_data_path
 
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import BBox
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from attrs import Attribute
 
 
+APP = "tileferry"
 ABOUT = "about"
 EXAMPLE = "example"
 
@@ -23,6 +26,11 @@ def doc(text: str, example: float | str | None = None) -> dict[str, object]:
     ``config init`` writes both to the template.
     """
     return {ABOUT: text, EXAMPLE: example}
+
+
+def data_path(name: str) -> Path:
+    """Return a path in the user's data folder."""
+    return user_data_path(APP) / name
 
 
 def to_secret(value: str | ts.Secret[str] | None) -> ts.Secret[str] | None:

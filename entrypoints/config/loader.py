@@ -13,6 +13,7 @@ from typed_settings.converters import PathConverter, get_default_ts_converter
 
 from tileferry.domain.errors import InvalidValueError, Remedy
 from tileferry.domain.text import printable
+from tileferry.entrypoints.config.fields import APP
 from tileferry.entrypoints.config.origins import (
     CONFIG_FILE,
     DEFAULT,
@@ -23,7 +24,7 @@ from tileferry.entrypoints.config.retry_overrides import (
     build_alert_thresholds,
     build_category_policies,
 )
-from tileferry.entrypoints.config.sections import APP, C11Config, Config
+from tileferry.entrypoints.config.sections import C11Config, Config
 from tileferry.entrypoints.config.setting_names import (
     ENV_PREFIX,
     explain_invalid_setting,
@@ -31,6 +32,7 @@ from tileferry.entrypoints.config.setting_names import (
     explain_unknown_setting,
     find_unknown_variables,
     list_setting_paths,
+    to_variable_name,
 )
 
 _Path = TypeVar("_Path", bound=Path)
@@ -62,6 +64,8 @@ def load_config(file: Path | None = None) -> Config:
     try:
         build_category_policies(config.retry)
         build_alert_thresholds(config.audit.alert_retries_per_minute, config.retry)
+        if config.uses_nats:
+            get_nats_url(config)
     except InvalidValueError as error:
         raise _add_location(error, file) from None
     return config
@@ -76,6 +80,18 @@ def check_environment() -> None:
             problem="is not a setting",
             remedy=Remedy.LIST_SETTINGS if meant is None else f"did you mean {meant}?",
         )
+
+
+def get_nats_url(config: Config) -> str:
+    """Return the address of the NATS server, which may contain credentials."""
+    if config.nats.url is None:
+        raise InvalidValueError(
+            field="nats.url",
+            value=None,
+            problem="is not set, but audit.sinks or idempotency.store uses NATS",
+            remedy=f"set {to_variable_name('nats.url')}, such as nats://127.0.0.1:4222",
+        )
+    return config.nats.url.get_secret_value()
 
 
 class _HomePathConverter(PathConverter):
@@ -124,18 +140,30 @@ def _check_document(file: Path, mode: int, document: dict[str, Any]) -> None:
     for name, value in document.items():
         if name != APP:
             raise explain_misplaced_setting(name, value, Config, app=APP, file=str(file))
-    if "service_api_key" in document.get(APP, {}).get("c11", {}):
-        _check_private(file, mode)
+    for path, elsewhere in _SECRETS.items():
+        table, _, name = path.partition(".")
+        value = document.get(APP, {}).get(table, {}).get(name)
+        if value is not None and (path != "nats.url" or "@" in str(value)):
+            _check_private(file, mode, path, elsewhere)
 
 
-def _check_private(file: Path, mode: int) -> None:
-    """Reject an API key in a configuration file that other users can read."""
+_SECRETS = {
+    "c11.service_api_key": "move the key to c11.service_api_key_file",
+    "nats.url": f"set {to_variable_name('nats.url')}",
+    "audit.alert_webhook_url": f"set {to_variable_name('audit.alert_webhook_url')}",
+}
+"""Settings that only their owner may read, and where else they can be set. The address of a webhook
+is one: who knows it can write to it."""
+
+
+def _check_private(file: Path, mode: int, path: str, elsewhere: str) -> None:
+    """Reject a secret in a configuration file that other users can read."""
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise InvalidValueError(
-            field="c11.service_api_key",
+            field=path,
             value="***",
             problem=f"is in {file}, which other users can read (mode {stat.S_IMODE(mode):o})",
-            remedy=f"run `chmod 600 {file}`, or move the key to c11.service_api_key_file",
+            remedy=f"run `chmod 600 {file}`, or {elsewhere}",
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from platformdirs import user_config_path
 
-from tileferry.entrypoints.config.sections import APP
+from tileferry.entrypoints.config.fields import APP
 from tileferry.entrypoints.config.setting_names import to_variable_name
 
 CONFIG_FILE = "tileferry.toml"

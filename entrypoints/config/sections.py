@@ -5,17 +5,26 @@ from pathlib import Path
 
 import typed_settings as ts
 from attrs import field, frozen, validators
-from platformdirs import user_data_path, user_log_path
+from platformdirs import user_log_path
 
-from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import REFILL_PER_S_MIN, RetryBudget
 from tileferry.domain.runs import QUEUE_BUDGET
 from tileferry.domain.tiles import BATCH_TILES_MAX, TILE_BYTES_MAX, TileTemplate
 from tileferry.domain.validation import DURATION_MAX, integer, number
+from tileferry.entrypoints.config.audit import (
+    AuditConfig,
+    IdempotencyConfig,
+    NatsConfig,
+    SinkName,
+    StoreName,
+    TelemetryConfig,
+)
 from tileferry.entrypoints.config.fields import (
+    APP,
     above_zero,
     check_areas,
     check_order,
+    data_path,
     doc,
     source_name,
     to_secret,
@@ -23,12 +32,7 @@ from tileferry.entrypoints.config.fields import (
 from tileferry.entrypoints.config.retry_overrides import RetryConfig
 from tileferry.entrypoints.config.xyz import XyzConfig
 
-APP = "tileferry"
 PROVIDER_SOURCE = "satellite"
-
-
-def _data_path(name: str) -> Path:
-    return user_data_path(APP) / name
 
 
 @frozen(kw_only=True)
@@ -55,7 +59,7 @@ class C11Config:
     """The tile manager."""
 
     cache_root: Path = field(
-        factory=lambda: _data_path("cache"), metadata=doc("The folder of the cache.")
+        factory=lambda: data_path("cache"), metadata=doc("The folder of the cache.")
     )
     satellite_provider_url: str | None = field(
         default=None,
@@ -288,7 +292,7 @@ class PartitionsConfig:
     """Partitions: the folder of their raw data, and the limits of the validator and the policy."""
 
     raw_root: Path = field(
-        factory=lambda: _data_path("raw"),
+        factory=lambda: data_path("raw"),
         metadata=doc(
             "Folder of the raw partitions; workers on several machines need a shared one."
         ),
@@ -347,46 +351,6 @@ class PartitionsConfig:
         check_order(self, "initial_backoff_s", "max_backoff_s")
 
 
-class SinkName(StrEnum):
-    """The destinations of audit events."""
-
-    POSTGRES = "postgres"
-    JSONL = "jsonl"
-    LOG = "log"
-
-
-@frozen(kw_only=True)
-class AuditConfig:
-    """The audit log."""
-
-    sinks: list[SinkName] = field(
-        factory=lambda: [SinkName.POSTGRES],
-        metadata=doc(
-            "Where events go. Only events in Postgres can be verified, replayed and counted."
-        ),
-    )
-    jsonl_path: Path = field(
-        factory=lambda: _data_path("audit.jsonl"), metadata=doc("The file of the sink `jsonl`.")
-    )
-    fail_closed: bool = field(
-        default=False,
-        metadata=doc("Stop an operation when a sink does not accept its events."),
-    )
-    alert_retries_per_minute: float | None = field(
-        default=None,
-        metadata=doc(
-            "Alert threshold of `audit stats`; each `retry.<CATEGORY>` can have its own.", 10
-        ),
-    )
-
-    @sinks.validator
-    def _check_sinks(self, _attribute: object, value: list[SinkName]) -> None:
-        if not value:
-            raise InvalidValueError(
-                field="audit.sinks", value=value, problem="must name at least one sink"
-            )
-
-
 class LogLevel(StrEnum):
     DEBUG = "DEBUG"
     INFO = "INFO"
@@ -417,7 +381,7 @@ class Config:
         ),
     )
     data_dir: Path = field(
-        factory=lambda: _data_path("postgres"),
+        factory=lambda: data_path("postgres"),
         metadata=doc("Data of the embedded server."),
     )
     c11: C11Config = field(factory=C11Config)
@@ -427,12 +391,20 @@ class Config:
     worker: WorkerConfig = field(factory=WorkerConfig)
     partitions: PartitionsConfig = field(factory=PartitionsConfig)
     audit: AuditConfig = field(factory=AuditConfig)
+    idempotency: IdempotencyConfig = field(factory=IdempotencyConfig)
+    nats: NatsConfig = field(factory=NatsConfig)
+    telemetry: TelemetryConfig = field(factory=TelemetryConfig)
     log: LogConfig = field(factory=LogConfig)
     areas: dict[str, str] = field(
         factory=dict,
         validator=check_areas,
         metadata=doc("Names of areas for `--area NAME`, each a bounding box `W,S,E,N`."),
     )
+
+    @property
+    def uses_nats(self) -> bool:
+        """Whether a part of the installation needs the NATS server."""
+        return SinkName.NATS in self.audit.sinks or self.idempotency.store is StoreName.NATS
 
     @property
     def source(self) -> str:

@@ -10,9 +10,9 @@ from typing import Any
 import attrs
 from attrs import frozen
 
-from tileferry.entrypoints.config.fields import ABOUT, EXAMPLE
+from tileferry.entrypoints.config.fields import ABOUT, APP, EXAMPLE
 from tileferry.entrypoints.config.origins import DEFAULT, SettingOrigins
-from tileferry.entrypoints.config.sections import APP, Config
+from tileferry.entrypoints.config.sections import Config
 from tileferry.entrypoints.config.setting_names import is_plain_setting, to_variable_name
 
 HIDDEN = "***"

@@ -36,8 +36,11 @@ from tileferry.entrypoints.config import (
     C6Config,
     C11Config,
     Config,
+    IdempotencyConfig,
     LogConfig,
+    NatsConfig,
     PartitionsConfig,
+    TelemetryConfig,
     WorkerConfig,
     load_config,
 )
@@ -62,6 +65,9 @@ TILE = TileId(source=build_capture_source("F7"), zoom=16, x=39_000, y=22_000)
         ("worker settings", WorkerConfig()),
         ("partition settings", PartitionsConfig()),
         ("audit settings", AuditConfig()),
+        ("idempotency settings", IdempotencyConfig()),
+        ("nats settings", NatsConfig()),
+        ("telemetry settings", TelemetryConfig()),
         ("log settings", LogConfig()),
     ],
 )
@@ -91,6 +97,8 @@ def format_default(value: object) -> str:
     for folder, name in ((user_data_path(APP), "data"), (user_log_path(APP), "log")):
         if isinstance(value, Path) and value.parent == folder:
             return f"`{value.name}` in the {name} folder"
+    if type(value) is str:
+        return f"`{value}`"
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return str(value).lower()

@@ -168,3 +168,10 @@ def test_bound_or_unbound_database_is_ok() -> None:
     found = {fit: health.check_binding(fit) for fit in (CacheFit.BOUND, CacheFit.FREE)}
     assert {finding.verdict for finding in found.values()} == {CheckStatus.OK}
     assert "first download" in found[CacheFit.FREE].found
+
+
+def test_opentelemetry_without_sdk_is_a_warning() -> None:
+    assert health.check_opentelemetry(has_sdk=True).verdict is CheckStatus.OK
+    missing = health.check_opentelemetry(has_sdk=False)
+    assert missing.verdict is CheckStatus.WARNING
+    assert "opentelemetry-instrument" in (missing.cure or "")

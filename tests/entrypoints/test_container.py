@@ -25,7 +25,10 @@ def config(tmp_path: Path, database_url: str) -> Config:
     return Config(
         database_url=ts.Secret(database_url),
         retry=QUICK,
-        audit=AuditConfig(sinks=[*SinkName], jsonl_path=tmp_path / "logs" / "audit.jsonl"),
+        audit=AuditConfig(
+            sinks=[SinkName.POSTGRES, SinkName.JSONL, SinkName.LOG],
+            jsonl_path=tmp_path / "logs" / "audit.jsonl",
+        ),
     )
 
 

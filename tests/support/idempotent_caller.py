@@ -17,6 +17,7 @@ from tileferry.application import AuditTrail, IdempotencyManager
 from tileferry.application.audit import CallContext
 from tileferry.application.ports.idempotency import IdempotencyStore
 from tileferry.application.retries.idempotent_call import IdempotentCall
+from tileferry.domain.canonical import JsonValue
 
 PAUSE_S_MAX = 0.02
 """How long the operation takes before its effect, and after it."""
@@ -60,7 +61,9 @@ def create_caller_manager(store: IdempotencyStore, name: str) -> IdempotencyMana
 
 def create_call(key: str) -> IdempotentCall:
     return IdempotentCall(
-        key=key, context=CallContext(category="RETRY_API_REQUEST", operation="append a line")
+        key=key,
+        context=CallContext(category="RETRY_API_REQUEST", operation="append a line"),
+        result_type=JsonValue,
     )
 
 

@@ -11,6 +11,7 @@ from tileferry.application import AuditTrail, IdempotencyManager
 from tileferry.application.audit import CallContext
 from tileferry.application.retries.idempotent_call import IdempotentCall, WhenBusy
 from tileferry.domain.audit import verify_chain
+from tileferry.domain.canonical import JsonValue
 from tileferry.domain.idempotency import IdempotencyRecord
 
 LEASE = timedelta(seconds=30)
@@ -18,6 +19,7 @@ CALL = IdempotentCall(
     key="k",
     context=CallContext(category="RETRY_API_REQUEST", operation="test"),
     when_busy=WhenBusy.REFUSE,
+    result_type=JsonValue,
 )
 
 

@@ -184,7 +184,7 @@ def test_invariant_11_operation_does_not_run_when_jetstream_is_unavailable(
     TROUBLES[trouble](store, own_server)
     ran: list[int] = []
     context = CallContext(category=RetryCategory.API_REQUEST, operation="test")
-    call = IdempotentCall(key="k", context=context, when_busy=when_busy)
+    call = IdempotentCall(key="k", context=context, when_busy=when_busy, result_type=int)
     with pytest.raises((MessagingError, RetryError)):
         create_manager(store, clock).run_once(lambda: ran.append(1), call)
     assert ran == []

@@ -13,7 +13,7 @@ from tileferry.entrypoints.config.setting_names import is_plain_setting
 from tileferry.entrypoints.config.settings import format_settings, list_settings
 
 URL = "postgresql://me:canary@host/db"
-PATHS = ("database_url", "c11.service_api_key")
+PATHS = ("database_url", "c11.service_api_key", "nats.url")
 
 
 @pytest.fixture(params=["text", "hidden", "loaded"])
