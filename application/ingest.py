@@ -25,7 +25,7 @@ from tileferry.domain.tiles import (
     build_capture_source,
     check_captured_at,
     compute_ground_resolution,
-    detect_image_kind,
+    inspect_picture,
     parse_captured_tile,
 )
 
@@ -130,7 +130,7 @@ class _IngestRun:
         """
         try:
             content = self.folder.read(file, bytes_max=TILE_BYTES_MAX)
-            detect_image_kind(content)
+            inspect_picture(content)
             digest = sha256(content)
             captured_at = self._get_date(file, digest.hexdigest(), known)
             is_there = self._is_stored(tile_id, captured_at, digest.hexdigest(), known)

@@ -13,7 +13,7 @@ from attrs import frozen
 
 from benchmarks.cache_memory import peak_kib
 from benchmarks.cache_site import opened
-from benchmarks.download_site import area, downloader, line_of, request_for
+from benchmarks.download_site import area, downloader, line_of, picture_of, request_for
 from tileferry.domain.tiles import DownloadOutcome, TileId, TileRange
 
 PAGE_TILES = 1_000
@@ -25,8 +25,6 @@ class _Answer:
     content: bytes
     status: int = 200
     reason: str = "OK"
-
-    is_framed = True
 
     def header(self, name: str) -> str | None:
         return {"content-type": "image/png", "content-length": str(len(self.content))}.get(name)
@@ -43,7 +41,7 @@ class TinyTiles:
     @contextmanager
     def get(self, path: str, _query: Mapping[str, str] | None = None) -> Iterator[_Answer]:
         """Make a tile up."""
-        yield _Answer(path, path.encode())
+        yield _Answer(path, picture_of(path.encode()))
 
 
 @frozen

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from binascii import crc32
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -201,13 +202,22 @@ def serving(folder: Path, count: int, size_bytes: int) -> Iterator[TileServer]:
             shutil.rmtree(folder)
 
 
+def picture_of(content: bytes) -> bytes:
+    """Return a PNG image with these bytes as its pixels."""
+    chunks = ((b"IHDR", b"\0\0\0\1\0\0\0\1\x08\0\0\0\0"), (b"IDAT", content), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        len(body).to_bytes(4) + name + body + crc32(name + body).to_bytes(4)
+        for name, body in chunks
+    )
+
+
 def _write_tiles(server: TileServer) -> None:
     tiles = tiles_in(server.block)
     root = server.folder / TILES_PATH.lstrip("/")
     for tile in tiles:
         path = root / f"{tile.zoom}/{tile.x}/{tile.y}"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(os.urandom(server.size_bytes))
+        path.write_bytes(picture_of(os.urandom(server.size_bytes)))
     lines = [line_of(tile, server.size_bytes) for tile in tiles]
     listing = json.dumps({"tiles": lines, "next": None})
     (server.folder / "listing.json").write_text(listing, encoding="utf-8")

@@ -1,7 +1,8 @@
 """Parses JSON from untrusted sources. Errors name the path of the invalid value.
 
 Python's parser accepts NaN, silently drops duplicate keys, and returns text that cannot be encoded
-again. Here each of these is an error.
+again. Here each of these is an error. It also builds values of up to 35 times the size of the
+JSON; here their number is limited, before any of them is built.
 """
 
 import json
@@ -17,6 +18,8 @@ from tileferry.domain.canonical import DEPTH_MAX, JsonValue
 from tileferry.domain.errors import InvalidValueError, Remedy
 from tileferry.domain.validation import parse_date, parse_datetime
 
+VALUES_MAX = 600_000
+"""Limit for a document: its values need at most 90 MB. 4 MiB of GeoJSON have fewer values."""
 _INTEGER_DIGITS_MAX = 20
 _PLAIN = frozenset({int, float, bool, type(None)})
 
@@ -32,6 +35,8 @@ def parse_json(content: bytes, *, field: str, bytes_max: int) -> JsonValue:
     """Parse ``content``. An ``InvalidValueError`` names the path below ``field``."""
     if len(content) > bytes_max:
         _refuse(field, f"{len(content)} bytes", f"is longer than {bytes_max} bytes")
+    if count_values_max(content) > VALUES_MAX:
+        _refuse(field, f"{len(content)} bytes", f"has more than {VALUES_MAX} values")
     try:
         value = json.loads(
             content.decode("utf-8"),
@@ -48,6 +53,11 @@ def parse_json(content: bytes, *, field: str, bytes_max: int) -> JsonValue:
         _refuse(field, f"{len(content)} bytes", f"is not JSON: {error}")
     _check(value, field, 0)
     return value  # type: ignore[no-any-return]  # only JSON values are left
+
+
+def count_values_max(content: bytes) -> int:
+    """Return an upper bound for the number of keys and values: punctuation in text counts too."""
+    return 1 + sum(map(content.count, (b",", b":", b"[", b"{")))
 
 
 def _check(value: Any, path: str, depth: int) -> None:

@@ -26,8 +26,7 @@ def call_within(seconds: float, call: Callable[[], Result]) -> Result:
     """
     outcome: SimpleQueue[CallOutcome[Result]] = SimpleQueue()
     _start_thread(call, outcome.put)
-    ended = _wait_for(outcome, seconds, httpx.ReadTimeout, "the call had not ended")
-    return _unwrap_outcome(ended)
+    return _unwrap_outcome(_wait_for(outcome, seconds, httpx.ReadTimeout, "the call had not ended"))
 
 
 @define(eq=False)
@@ -65,9 +64,10 @@ def send_within(
         while ended is None:
             on_sent()
             ended = _wait_for(news, answer_s, httpx.ReadTimeout, "there was no response")
+        return _unwrap_outcome(ended)
     finally:
         outgoing.is_left = True
-    return _unwrap_outcome(ended)
+        ended = None  # see _unwrap_outcome
 
 
 def _start_thread(call: Callable[[], Result], tell: Callable[[CallOutcome[Result]], None]) -> None:
@@ -91,6 +91,11 @@ def _wait_for(
 
 def _unwrap_outcome(ended: CallOutcome[Result]) -> Result:
     results, error = ended
-    if error is not None:
+    if error is None:
+        return results[0]
+    try:
         raise error
-    return results[0]
+    finally:
+        # The error refers to this frame, and to frames that hold a whole response. A cycle would
+        # keep these until the next garbage collection.
+        del ended, error

@@ -4,6 +4,7 @@ import base64
 import binascii
 import re
 from datetime import UTC, datetime
+from hashlib import sha256, sha512
 
 import httpx
 from attrs import field, frozen
@@ -14,14 +15,25 @@ from tileferry.application.ports.clock import Clock
 from tileferry.domain.errors import ResponseSchemaError, SatelliteProviderError
 from tileferry.domain.retry import parse_retry_after
 from tileferry.domain.text import printable
-from tileferry.domain.tiles import TILE_BYTES_MAX, ProviderFault, fault_from_status
+from tileferry.domain.tiles import (
+    TILE_BYTES_MAX,
+    PictureError,
+    PictureFlaw,
+    ProviderFault,
+    fault_from_status,
+    inspect_picture,
+)
 from tileferry.domain.validation import integer, number
 
 _EXCERPT_BYTES = 512
 _EXCERPT_S = 2.0
 _KEY_CHARS_SHOWN_MAX = 3
-_DIGEST = re.compile(r"sha-256 *= *:([A-Za-z0-9+/=]{1,128}):", re.IGNORECASE)
-_NAMED = re.compile(r"sha-256 *=", re.IGNORECASE)
+_DIGEST = re.compile(r"(sha-256|sha-512) *= *:([A-Za-z0-9+/=]{1,128}):", re.IGNORECASE)
+_NAMED = re.compile(r"(?:sha-256|sha-512) *=", re.IGNORECASE)
+_PICTURE_FAULTS = {
+    PictureFlaw.CUT: ProviderFault.TRUNCATED,
+    PictureFlaw.DAMAGED: ProviderFault.DAMAGED,
+}
 
 
 @frozen(kw_only=True)
@@ -98,29 +110,44 @@ def _redact_excerpt(text: str, secret: str) -> str:
     return text
 
 
-def check_complete(answer: TransportResponse, content: bytes) -> None:
-    """Reject an empty or possibly truncated tile: the damage could not be detected later."""
-    problem = None
-    if not content:
-        problem = "the response is empty"
-    elif answer.header("content-range") is not None:
-        problem = "the response is partial, which was not requested"
-    elif not answer.is_framed and answer.header("repr-digest") is None:
-        problem = "the response has neither a length nor a digest, so it may be incomplete"
-    if problem is not None:
-        raise SatelliteProviderError(reason=problem, url=answer.url, fault=ProviderFault.TRUNCATED)
+def check_tile(answer: TransportResponse, content: bytes) -> bytes:
+    """Return the sha256 of a tile; reject content that contradicts its headers or is not whole.
 
-
-def check_digest(answer: TransportResponse, digest: bytes) -> None:
-    """Check the content against every sha-256 in ``Repr-Digest``."""
-    header = answer.header("repr-digest") or ""
+    A length or a digest proves that what was sent has arrived. The end of a connection proves
+    nothing, and neither does a digest that is not computed. So the image must be whole as well.
+    """
+    if not content or answer.header("content-range") is not None:
+        problem = "is partial, which was not requested" if content else "is empty"
+        raise SatelliteProviderError(
+            reason=f"the response {problem}", url=answer.url, fault=ProviderFault.TRUNCATED
+        )
+    digest = sha256(content).digest()
+    _check_digest(answer, content, digest)
     try:
-        expected = [base64.b64decode(text, validate=True) for text in _DIGEST.findall(header)]
+        inspect_picture(content)
+    except PictureError as error:
+        if error.flaw is PictureFlaw.UNFIT:
+            raise _schema_error(answer.url, error.field, error.problem) from None
+        fault = _PICTURE_FAULTS[error.flaw]
+        raise SatelliteProviderError(
+            reason=f"the image {error.problem}", url=answer.url, fault=fault
+        ) from None
+    return digest
+
+
+def _check_digest(answer: TransportResponse, content: bytes, digest: bytes) -> None:
+    """Check the content against every sha-256 and sha-512 in ``Repr-Digest``."""
+    header = answer.header("repr-digest") or ""
+    found = _DIGEST.findall(header)
+    try:
+        expected = [(name.lower(), base64.b64decode(text, validate=True)) for name, text in found]
     except binascii.Error:
         expected = []
     if len(expected) != len(_NAMED.findall(header)):
         raise _schema_error(answer.url, "Repr-Digest", "is not a valid digest")
-    if any(digest != each for each in expected):
+    found_512 = any(name == "sha-512" for name, _ in expected)
+    actual = {"sha-256": digest, "sha-512": sha512(content).digest() if found_512 else b""}
+    if any(actual[name] != each for name, each in expected):
         raise SatelliteProviderError(
             reason="content does not match Repr-Digest",
             url=answer.url,

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from hashlib import sha256
 from typing import TypeVar
 
 from attrs import define, field
@@ -12,9 +11,8 @@ from tileferry.adapters.http.deadlines import call_within
 from tileferry.adapters.http.errors import call_translating_errors
 from tileferry.adapters.http.responses import (
     ResponseLimits,
-    check_complete,
     check_content_type,
-    check_digest,
+    check_tile,
     read_body,
     to_provider_error,
 )
@@ -65,10 +63,7 @@ class ProviderSession:
         )
 
     def read_tile(self, answer: TransportResponse, started_s: float) -> tuple[bytes, bytes]:
-        """Return a tile's bytes, checked for completeness, and their sha256."""
+        """Return the bytes of a tile that is whole, and their sha256."""
         check_content_type(answer, family="image/")
         content = self.read_body(answer, started_s, self.limits.tile_bytes_max)
-        check_complete(answer, content)
-        digest = sha256(content).digest()  # hashed here, because download threads run in parallel
-        check_digest(answer, digest)
-        return content, digest
+        return content, check_tile(answer, content)  # here, where download threads run in parallel

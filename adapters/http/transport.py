@@ -34,13 +34,6 @@ class TransportResponse(Protocol):
         """The requested URL, without its query."""
         ...
 
-    @property
-    def is_framed(self) -> bool:
-        """Whether the body's length is declared or chunked; otherwise truncation cannot be
-        detected.
-        """
-        ...
-
     def header(self, name: str) -> str | None:
         """Return a header by its case-insensitive name; repeated headers are joined by commas."""
         ...
@@ -82,12 +75,6 @@ class HttpxResponse:
     @property
     def url(self) -> str:
         return str(self._response.url.copy_with(query=None))
-
-    @property
-    def is_framed(self) -> bool:
-        headers = self._response.headers
-        framed = "content-length" in headers or "transfer-encoding" in headers
-        return framed or self._response.http_version == "HTTP/2"
 
     def header(self, name: str) -> str | None:
         value: str | None = self._response.headers.get(name)
@@ -139,12 +126,6 @@ class _PyreqwestResponse:
             return HTTPStatus(self.status).phrase
         except ValueError:
             return ""
-
-    @property
-    def is_framed(self) -> bool:
-        headers = self._response.headers
-        framed = "content-length" in headers or "transfer-encoding" in headers
-        return framed or not self._response.version.startswith("HTTP/1")
 
     def header(self, name: str) -> str | None:
         values = self._response.get_header_all(name)

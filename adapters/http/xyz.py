@@ -4,16 +4,14 @@ from collections.abc import Sequence
 from functools import partial
 from threading import Lock
 
-from attrs import define, evolve, field
+from attrs import define, field
 
 from tileferry.adapters.http.client import mask_secret
 from tileferry.adapters.http.responses import ResponseLimits
 from tileferry.adapters.http.session import ProviderSession
 from tileferry.adapters.http.transport import Transport, TransportResponse
-from tileferry.application.download.provider_calls import to_schema_error
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.provider import FetchedTile
-from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import (
     BBox,
     ListingPage,
@@ -21,7 +19,6 @@ from tileferry.domain.tiles import (
     TileCoverage,
     TileId,
     TileServer,
-    detect_image_kind,
 )
 
 
@@ -92,8 +89,4 @@ class XyzTileProvider:
         self, tile_id: TileId, answer: TransportResponse, started_s: float
     ) -> FetchedTile:
         content, digest = self._asking.read_tile(answer, started_s)
-        try:
-            detect_image_kind(content)
-        except InvalidValueError as error:
-            raise evolve(to_schema_error(error), url=answer.url) from None
         return FetchedTile(tile_id=tile_id, content=content, sha256=digest)

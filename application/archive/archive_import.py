@@ -24,7 +24,7 @@ from tileferry.domain.tiles import (
     TileMetadata,
     VotingStatus,
     compute_ground_resolution,
-    detect_image_kind,
+    inspect_picture,
 )
 from tileferry.domain.tiles.tile_id import check_source
 from tileferry.domain.validation import aware, instance, name, positive
@@ -151,7 +151,7 @@ class _ImportRun:
         self, tile: ArchivedTile, digest: str, known: TileMetadata | None
     ) -> Callable[[BlobRef], NewTile] | None:
         """Return the function that describes the stored tile; ``None`` if it is in the cache."""
-        detect_image_kind(tile.content)
+        inspect_picture(tile.content)
         if tile.facts.sha256 not in {None, digest}:
             raise InvalidValueError(
                 field="content",

@@ -8,7 +8,6 @@ from tileferry.domain.tiles.capture import (
     build_capture_source,
     check_captured_at,
     compute_ground_resolution,
-    detect_image_kind,
     is_system_file,
     parse_captured_tile,
     parse_tile_path,
@@ -67,6 +66,13 @@ from tileferry.domain.tiles.metadata import (
     NewTile,
     TileMetadata,
     replaces,
+)
+from tileferry.domain.tiles.picture import (
+    Picture,
+    PictureError,
+    PictureFlaw,
+    detect_image_kind,
+    inspect_picture,
 )
 from tileferry.domain.tiles.provider_faults import (
     ProviderFault,
@@ -146,6 +152,9 @@ __all__ = [
     "MapPreview",
     "NewTile",
     "PerTileStatus",
+    "Picture",
+    "PictureError",
+    "PictureFlaw",
     "ProviderFault",
     "ReadinessCount",
     "ReadinessMap",
@@ -186,6 +195,7 @@ __all__ = [
     "determine_download_outcome",
     "fault_from_status",
     "find_overload",
+    "inspect_picture",
     "is_system_file",
     "judge_area",
     "move_status",

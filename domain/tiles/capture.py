@@ -12,7 +12,6 @@ from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.json import JsonObject, parse_json
 from tileferry.domain.tiles.gates import FUTURE_TOLERANCE
 from tileferry.domain.tiles.mercator import tile_bounds
-from tileferry.domain.tiles.metadata import TILE_BYTES_MAX
 from tileferry.domain.tiles.tile_id import TileId
 from tileferry.domain.validation import NAME_CHARS_MAX, aware, is_name, positive
 
@@ -25,11 +24,6 @@ _HASH_CHARS = 8
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 _FILE = re.compile(r"(0|[1-9][0-9]{0,9})\.[A-Za-z0-9]{1,8}", re.ASCII)
 _SYSTEM_FILES = frozenset({"system volume information", "thumbs.db", "desktop.ini"})
-_KINDS = (
-    (re.compile(rb"\x89PNG\r\n\x1a\n"), "png"),
-    (re.compile(rb"\xff\xd8\xff"), "jpg"),
-    (re.compile(rb"RIFF.{4}WEBP", re.DOTALL), "webp"),
-)
 
 
 def build_capture_source(flight_id: str) -> str:
@@ -77,22 +71,6 @@ def check_captured_at(moment: datetime, *, now: datetime) -> None:
             problem="is in the future",
             remedy=f"correct it in {FACTS_FILE}, or set this machine's clock",
         )
-
-
-def detect_image_kind(content: bytes) -> str:
-    """Return ``png``, ``jpg`` or ``webp`` from the first bytes; raise for any other content."""
-    if not content:
-        raise InvalidValueError(field="content", value="0 bytes", problem="is empty")
-    if len(content) > TILE_BYTES_MAX:
-        raise InvalidValueError(
-            field="content", value=f"over {TILE_BYTES_MAX} bytes", problem="is too large for a tile"
-        )
-    for beginning, kind in _KINDS:
-        if beginning.match(content):
-            return kind
-    raise InvalidValueError(
-        field="content", value=f"{len(content)} bytes", problem="is not a PNG, JPEG or WebP image"
-    )
 
 
 def compute_ground_resolution(tile: TileId) -> float:

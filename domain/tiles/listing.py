@@ -20,7 +20,8 @@ class ListingPage:
 class ListingLimits:
     """Limits beyond which a listing is treated as broken."""
 
-    page_bytes_max: int = field(default=16 * 1024 * 1024, validator=integer(1))
+    page_bytes_max: int = field(default=8 * 1024 * 1024, validator=integer(1))
+    """60,000 tiles or more, which take 45 MB once parsed."""
     pages_max: int = field(default=100_000, validator=integer(1))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from attrs import define, evolve, field
 from support.managers import find_log_messages
+from support.pictures import make_picture
 
 from tileferry.adapters.memory import (
     ManualClock,
@@ -39,8 +40,8 @@ from tileferry.domain.tiles import (
     compute_ground_resolution,
 )
 
+SIZE = len(make_picture("1"))
 CHANGED = datetime(2025, 5, 1, 12, tzinfo=UTC)
-PICTURE = b"\x89PNG\r\n\x1a\n"
 
 
 def capture_tile(y: int) -> TileId:
@@ -66,8 +67,8 @@ class MemoryFolder:
         return self.contents[file.path][: bytes_max + 1]
 
 
-def make_folder(*ys: int, version: bytes = b"", facts: bytes | None = None) -> MemoryFolder:
-    return MemoryFolder({f"15/19000/{y}.png": PICTURE + b"%d" % y + version for y in ys}, facts)
+def make_folder(*ys: int, version: str = "", facts: bytes | None = None) -> MemoryFolder:
+    return MemoryFolder({f"15/19000/{y}.png": make_picture(f"{y}{version}") for y in ys}, facts)
 
 
 @define
@@ -191,7 +192,7 @@ def test_pending_tile_with_lost_bytes_is_ingested_again() -> None:
     hangar.ingest(make_folder(1))
     hangar.store._contents.clear()
     assert hangar.ingest(make_folder(1)).tiles_ingested == 1
-    assert hangar.store.read_tile(capture_tile(1)) == PICTURE + b"1"
+    assert hangar.store.read_tile(capture_tile(1)) == make_picture("1")
 
 
 def test_older_copy_repairs_pending_tile_but_keeps_its_date() -> None:
@@ -200,7 +201,7 @@ def test_older_copy_repairs_pending_tile_but_keeps_its_date() -> None:
     hangar.store._contents.clear()
     report = hangar.ingest(make_folder(1))
     assert (report.tiles_ingested, report.files_refused) == (1, 0)
-    assert hangar.store.read_tile(capture_tile(1)) == PICTURE + b"1"
+    assert hangar.store.read_tile(capture_tile(1)) == make_picture("1")
     assert hangar.row(1).produced_at == datetime(2025, 5, 2, tzinfo=UTC)
 
 
@@ -218,36 +219,43 @@ def test_invalid_files_are_reported_and_others_ingested(
 ) -> None:
     hangar = IngestEnv()
     card = make_folder(1)
-    card.contents |= {"readme.txt": b"hello", "15/19000/9.png": b"no picture"}
+    card.contents |= {
+        "readme.txt": b"hello",
+        "15/19000/7.png": make_picture("half")[:-20],
+        "15/19000/8.png": make_picture("a page") + b"<script>",
+        "15/19000/9.png": b"no picture",
+    }
     events: list[ProgressEvent] = []
     report = hangar.ingest(card, progress=events.append)
-    assert events == [ItemsProcessed(task=Task.INGEST)] * 3  # each file counts
+    assert events == [ItemsProcessed(task=Task.INGEST)] * 5  # each file counts
     assert report.tiles_ingested == 1
     assert [(file.path, file.problem) for file in report.refused] == [
         (
             "readme.txt",
             "path: is not z/x/y.<ext>, such as 16/39000/22000.png (got 'readme.txt')",
         ),
+        ("15/19000/7.png", "content: is incomplete (got 'png, 63 bytes')"),
+        ("15/19000/8.png", "content: has data after the end of the image (got 'png, 93 bytes')"),
         ("15/19000/9.png", "content: is not a PNG, JPEG or WebP image (got '10 bytes')"),
     ]
-    assert len(find_log_messages(caplog, "c11.ingest.refused")) == 2
+    assert len(find_log_messages(caplog, "c11.ingest.refused")) == 4
 
 
 def test_given_up_tile_is_not_replaced() -> None:
     hangar = IngestEnv()
     hangar.ingest(make_folder(1))
     hangar.metadata.update_voting_status(capture_tile(1), VotingStatus.UPLOAD_GIVEUP)
-    report = hangar.ingest(make_folder(1, version=b" anew"))
+    report = hangar.ingest(make_folder(1, version=" anew"))
     (refused,) = report.refused
     assert "is in the cache with different bytes, which are newer or given up" in refused.problem
-    assert hangar.store.read_tile(capture_tile(1)) == PICTURE + b"1"
+    assert hangar.store.read_tile(capture_tile(1)) == make_picture("1")
 
 
 @pytest.mark.parametrize("again", [False, True])
 def test_first_of_two_files_for_one_tile_wins(*, again: bool) -> None:
     hangar = IngestEnv()
     card = make_folder(4, 5, 6)
-    first, second = PICTURE + b"the first", PICTURE + b"the second"
+    first, second = make_picture("the first"), make_picture("the second")
     card.contents |= {"15/19000/5.jpg": first, "15/19000/5.png": second, "15/19000/5.webp": first}
     card.contents = dict(sorted(card.contents.items()))
     report = hangar.ingest(card)
@@ -288,7 +296,7 @@ def test_budget_is_reserved_for_new_tiles_only() -> None:
     hangar = IngestEnv()
     hangar.ingest(make_folder(1, 2))
     hangar.ingest(make_folder(1, 2, 3))
-    assert hangar.budget.promised == [18, 9]
+    assert hangar.budget.promised == [2 * SIZE, SIZE]
 
 
 def test_blobs_are_flushed_before_rows_in_each_group() -> None:
@@ -320,7 +328,7 @@ def test_nothing_is_ingested_without_budget_or_lock() -> None:
     hangar = IngestEnv(budget=FakeBudget(available_bytes=3))
     with pytest.raises(CacheBudgetExceededError) as failure:
         hangar.ingest(make_folder(1))
-    assert (failure.value.requested_bytes, failure.value.available_bytes) == (9, 3)
+    assert (failure.value.requested_bytes, failure.value.available_bytes) == (SIZE, 3)
     hangar.lock.release()
     with pytest.raises(CacheLockError):
         hangar.ingest(make_folder(1))

@@ -12,6 +12,7 @@ from types import NoneType
 
 import pytest
 from support.hostile_provider import ConnectionScript, respond_with, run_raw_server
+from support.pictures import make_picture
 from support.provider import RunningProvider
 from support.tile_providers import KEY, KINDS, TIGHT_LIMITS
 
@@ -25,13 +26,13 @@ from tileferry.domain.tiles import (
     TileCoverage,
     TileId,
     TileSummary,
-    detect_image_kind,
+    inspect_picture,
 )
 
 TILE = TileId(source="satellite", zoom=14, x=9_830, y=5_544)
 AREA = BBox(west=36.0, south=50.0, east=36.9, north=50.6)
 IMAGE = "HTTP/1.1 200 OK\nContent-Type: image/jpeg\nContent-Length: {}"
-PICTURE = b"\xff\xd8\xff" + b"a picture" * 20
+PICTURE = make_picture("a picture" * 20)
 WHOLE = IMAGE.format(len(PICTURE))
 UNFRAMED = "HTTP/1.1 200 OK\nContent-Type: image/jpeg"
 NewProvider = Callable[..., AbstractContextManager[TileProvider]]
@@ -100,7 +101,7 @@ def test_fetched_tile_is_the_requested_one(
         tile = provider.fetch_tile(TILE)
         other = provider.fetch_tile(TileId(source="satellite", zoom=14, x=9_831, y=5_544))
     assert tile.tile_id == TILE
-    assert detect_image_kind(tile.content) == "jpg"
+    assert inspect_picture(tile.content).kind == "jpg"
     assert tile.sha256 == sha256(tile.content).digest()
     assert other.content != tile.content
     assert reference_provider.fetched == {"14/9830/5544": 1, "14/9831/5544": 1}
@@ -184,7 +185,8 @@ def test_invariant_32_redirect_is_not_followed(new_provider: NewProvider) -> Non
         (IMAGE.format(10), b"abc", ProviderFault.TRUNCATED),
         (IMAGE.format(10**12), b"abc", ProviderFault.TOO_LARGE),
         (UNFRAMED, b"x" * 70_000, ProviderFault.TOO_LARGE),
-        (UNFRAMED, PICTURE, ProviderFault.TRUNCATED),
+        (UNFRAMED, PICTURE[:-1], ProviderFault.TRUNCATED),
+        (IMAGE.format(6), b"<html>", ProviderFault.SCHEMA),
         (WHOLE + "\nContent-Range: bytes 0-2/9", PICTURE, ProviderFault.TRUNCATED),
         (
             WHOLE + f"\nRepr-Digest: sha-256=:{'A' * 43}=:",

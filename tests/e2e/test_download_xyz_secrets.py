@@ -10,13 +10,14 @@ import trustme
 from support.download_env import DERKACHI
 from support.download_operator import XyzOperator, collect_traces
 from support.hostile_provider import respond_with, run_raw_server
+from support.pictures import make_picture
 from support.scripted_provider import KEY, Answer, ScriptedProvider
 
 from tileferry.adapters.http import XyzTileProvider
 
 AREA = ("--bbox", str(DERKACHI), "--zoom", "10")
 DOWNLOAD = ("download", *AREA, "--flight", "F1", "--sector", "active_conflict")
-PICTURE = b"\x89PNG\r\n\x1a\n" + b"a picture" * 9
+PICTURE = make_picture("a picture" * 9)
 PLACES = ("/xyz/{z}/{x}/{y}.png?key={api_key}", "/{api_key}/{z}/{x}/{y}.png")
 
 

@@ -2,13 +2,12 @@
 
 import subprocess
 from datetime import UTC, datetime, timedelta
-from hashlib import sha256
 from pathlib import Path
 
 from attrs import frozen
 
-from support.archives import create_image
 from support.operator import Operator
+from support.pictures import make_picture
 from tileferry.adapters.filesystem import SegmentTileStore
 from tileferry.adapters.postgres import Database, PostgresBlobIndex, PostgresTileMetadataStore
 from tileferry.adapters.system import SystemClock
@@ -42,7 +41,7 @@ class ArchiveOperator(Operator):
         return super().environment(**{**root, **settings})
 
     def store_tiles(self, tiles: list[TileId], *, padding: int = 0) -> None:
-        """Put tiles into the cache; pictures with something behind them are still ones."""
+        """Put tiles into the cache; padding makes them larger."""
         self.cache_root.mkdir(exist_ok=True)
         database = Database.from_url(self.database_url)
         rows = PostgresTileMetadataStore(database=database, clock=SystemClock())
@@ -65,8 +64,7 @@ class ArchiveOperator(Operator):
 
     @staticmethod
     def content(tile: TileId, *, padding: int = 0) -> bytes:
-        digest = sha256(str(tile).encode()).digest()
-        return create_image("any") + digest + bytes(padding)
+        return make_picture(tile, 300 + padding)
 
     def damage_tile(self, tile: TileId) -> None:
         """Flip a bit of a tile on the disk."""

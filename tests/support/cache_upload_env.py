@@ -11,6 +11,7 @@ from typing import Any
 import typed_settings as ts
 from attrs import define, evolve, field, frozen
 
+from support.pictures import make_picture
 from support.provider import API_KEY, RunningProvider
 from tileferry.adapters.filesystem import CaptureFolderFiles, OperatorConfirmation
 from tileferry.application.ports.uploads import FlightRecords
@@ -26,7 +27,6 @@ from tileferry.entrypoints.config.retry_overrides import CategoryConfig, RetryCo
 from tileferry.entrypoints.container import Container
 
 CAPTURED = datetime(2026, 10, 20, tzinfo=UTC)
-PNG = b"\x89PNG\r\n\x1a\n"
 
 
 @frozen(kw_only=True)
@@ -63,7 +63,7 @@ def write_captures(folder: Path, tiles: int, *, size: int = 200) -> list[str]:
     for number in range(tiles):
         path = folder / "16" / str(39_000 + number) / "22000.png"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(PNG + f"picture {number} ".encode() * (size // 12))
+        path.write_bytes(make_picture(f"picture {number}", size))
         places.append(f"16/{39_000 + number}/22000")
     (folder / "metadata.json").write_text('{"captured_at": "2026-10-20T08:00:00Z"}')
     return places

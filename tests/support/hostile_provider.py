@@ -14,6 +14,7 @@ import httpx
 import pytest
 from attrs import define, field
 
+from support.pictures import make_picture
 from tileferry.adapters.http import (
     HttpTileProvider,
     HttpxTransport,
@@ -113,6 +114,10 @@ TIGHT_LIMITS = ResponseLimits(
     tile_bytes_max=10_000, deadline_s=1.0, rate_bytes_s_min=1_000.0, grace_s=0.3
 )
 IMAGE = "HTTP/1.1 200 OK\nContent-Type: image/png\nContent-Length: {}"
+PICTURE = make_picture("a tile")
+WHOLE = IMAGE.format(len(PICTURE))
+UNFRAMED = "HTTP/1.1 200 OK\nContent-Type: image/png\nConnection: close"
+"""The body ends where the connection does, and nothing says where that should be."""
 Call = Callable[[HttpTileProvider], Any]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 from attrs import define, field
 
+from support.pictures import make_picture
 from tileferry.domain.tiles import BBox, TileCoverage, TileId
 
 Answer = Callable[[httpx.Request], httpx.Response]
@@ -18,8 +19,8 @@ KEY = "canary-5f1e9d0c"
 
 
 def tile_content(tile: TileId) -> bytes:
-    """Return bytes that no other tile has."""
-    return f"{tile}".encode() * 20
+    """Return a picture that no other tile has."""
+    return make_picture(f"{tile}" * 20)
 
 
 def tile_path(tile: TileId) -> str:

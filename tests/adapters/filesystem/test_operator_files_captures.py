@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from attrs import evolve
-from support.cache_upload_env import PNG, UploadPlan, write_captures
+from support.cache_upload_env import UploadPlan, write_captures
+from support.pictures import make_picture
 
 from tileferry.adapters.filesystem import CaptureFolderFiles
 from tileferry.adapters.filesystem.archives.tree import TreeSource
@@ -81,11 +82,10 @@ def test_second_flight_over_the_same_tiles_is_ingested_separately(
 
 def test_newer_image_replaces_a_pending_one(container: Container, card: Path) -> None:
     ingest_card(container, card)
-    (card / "16/39002/22000.png").write_bytes(PNG + b"a better one")
+    (card / "16/39002/22000.png").write_bytes(make_picture("a better one"))
     assert count_results(ingest_card(container, card)) == (1, 5, 0)
-    assert (
-        container.tile_store().read_tile(list_pending(container)[2].tile_id).endswith(b"better one")
-    )
+    replaced = list_pending(container)[2].tile_id
+    assert container.tile_store().read_tile(replaced) == make_picture("a better one")
 
 
 def test_uploaded_or_given_up_tiles_are_not_replaced(container: Container, card: Path) -> None:
@@ -95,7 +95,7 @@ def test_uploaded_or_given_up_tiles_are_not_replaced(container: Container, card:
     store.mark_uploaded(rows[0].tile_id)
     store.update_voting_status(rows[1].tile_id, VotingStatus.UPLOAD_GIVEUP)
     assert count_results(ingest_card(container, card)) == (0, 6, 0)
-    (card / "16/39001/22000.png").write_bytes(PNG + b"another try")
+    (card / "16/39001/22000.png").write_bytes(make_picture("another try"))
     report = ingest_card(container, card)
     assert count_results(report) == (0, 5, 1)
     assert report.refused[0].path == "16/39001/22000.png"
@@ -107,7 +107,7 @@ def test_invalid_files_are_refused_and_the_rest_ingested(container: Container, c
     (card / "readme.txt").write_text("hello")
     (card / "16/39001/22000.png").write_bytes(b"")
     (card / "16/39002/22000.png").write_bytes(b"<html>")
-    (card / "16/39003/99999.png").write_bytes(PNG)
+    (card / "16/39003/99999.png").write_bytes(make_picture("beyond"))
     report = ingest_card(container, card)
     assert count_results(report) == (4, 0, 4)
     assert {file.path: file.problem.partition(" (")[0] for file in report.refused} == {
@@ -122,7 +122,7 @@ def test_symlinks_and_fifos_in_a_capture_folder_are_skipped(
     container: Container, card: Path, tmp_path: Path
 ) -> None:
     secret = tmp_path / "secret.png"
-    secret.write_bytes(PNG + b"not yours")
+    secret.write_bytes(make_picture("not yours"))
     (card / "16/39007").mkdir()
     (card / "16/39007/22000.png").symlink_to(secret)
     (card / "17").symlink_to(tmp_path)

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import trustme
 from support.hostile_provider import (
-    IMAGE,
     KEY,
+    PICTURE,
+    WHOLE,
     call_provider,
     get_provider_error,
     respond_with,
@@ -48,11 +49,11 @@ def test_invariant_32_environment_proxies_and_netrc_are_ignored(
     monkeypatch.setenv("NETRC", str(netrc))
     with (
         run_raw_server(respond_with("HTTP/1.1 200 OK\nContent-Length: 0")) as proxy,
-        run_raw_server(respond_with(IMAGE.format(3), b"abc")) as server,
+        run_raw_server(respond_with(WHOLE, PICTURE)) as server,
     ):
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "HTTPS_PROXY"):
             monkeypatch.setenv(name, proxy.url)
-        assert call_provider(server.url).content == b"abc"
+        assert call_provider(server.url).content == PICTURE
         assert proxy.requests == []
     (request,) = server.requests
     assert request.count(b"Authorization:") == 1
@@ -106,8 +107,8 @@ def test_invariant_33_private_ca_is_trusted_only_when_configured(
 ) -> None:
     ca, path = authority
     tls = create_server_context(ca.issue_cert("localhost"))
-    with run_raw_server(respond_with(IMAGE.format(3), b"abc"), tls=tls) as server:
-        assert call_provider(server.url, ca_file=path).content == b"abc"
+    with run_raw_server(respond_with(WHOLE, PICTURE), tls=tls) as server:
+        assert call_provider(server.url, ca_file=path).content == PICTURE
         with pytest.raises(SatelliteProviderError) as failure:
             call_provider(server.url)
     assert failure.value.fault is ProviderFault.INSECURE
@@ -119,7 +120,7 @@ def test_invariant_33_invalid_tls_peer_is_rejected(
 ) -> None:
     ca, path = authority
     with (
-        run_raw_server(respond_with(IMAGE.format(3), b"abc"), tls=TLS_CASES[case](ca)) as server,
+        run_raw_server(respond_with(WHOLE, PICTURE), tls=TLS_CASES[case](ca)) as server,
         pytest.raises(SatelliteProviderError, match="TLS failed") as failure,
     ):
         call_provider(server.url, ca_file=path)

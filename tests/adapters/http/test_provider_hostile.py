@@ -3,18 +3,22 @@
 import base64
 import gzip
 import json
-from hashlib import sha256
+from hashlib import sha256, sha512
 
 import pytest
 from support.hostile_provider import (
     IMAGE,
     KEY,
+    PICTURE,
+    UNFRAMED,
+    WHOLE,
     call_provider,
     get_provider_error,
     list_page,
     respond_with,
     run_raw_server,
 )
+from support.pictures import make_picture
 
 from tileferry.domain.errors import ResponseSchemaError
 from tileferry.domain.tiles import ProviderFault
@@ -23,12 +27,10 @@ pytestmark = pytest.mark.usefixtures("lane")
 
 
 def test_valid_tile_carries_its_header_metadata() -> None:
-    head = (
-        IMAGE.format(3) + "\nX-Resolution-M-Per-Px: 0.75\nX-Produced-At: 2026-10-01T00:00:00+02:00"
-    )
-    with run_raw_server(respond_with(head, b"abc")) as server:
+    head = WHOLE + "\nX-Resolution-M-Per-Px: 0.75\nX-Produced-At: 2026-10-01T00:00:00+02:00"
+    with run_raw_server(respond_with(head, PICTURE)) as server:
         tile = call_provider(server.url)
-    assert (tile.content, tile.resolution_m_per_px) == (b"abc", 0.75)
+    assert (tile.content, tile.resolution_m_per_px) == (PICTURE, 0.75)
     assert tile.produced_at.isoformat() == "2026-09-30T22:00:00+00:00"
     (request,) = server.requests
     assert b"Accept-Encoding: identity" in request
@@ -43,8 +45,9 @@ def test_invariant_28_oversized_content_length_is_rejected_unread() -> None:
 
 
 def test_invariant_28_body_without_content_length_is_capped() -> None:
-    head = "HTTP/1.1 200 OK\nContent-Type: image/png\nConnection: close"
-    assert get_provider_error(respond_with(head, b"x" * 200_000)).fault is ProviderFault.TOO_LARGE
+    assert (
+        get_provider_error(respond_with(UNFRAMED, b"x" * 200_000)).fault is ProviderFault.TOO_LARGE
+    )
 
 
 def test_invariant_28_compressed_body_is_rejected_unread() -> None:
@@ -91,14 +94,14 @@ def test_invariant_29_oversized_listing_page_is_rejected() -> None:
 @pytest.mark.parametrize(
     ("head", "body", "fault"),
     [
-        (IMAGE.format(3).replace("image/png", "text/html"), b"abc", ProviderFault.SCHEMA),
-        ("HTTP/1.1 200 OK\nContent-Length: 3", b"abc", ProviderFault.SCHEMA),
+        (WHOLE.replace("image/png", "text/html"), PICTURE, ProviderFault.SCHEMA),
+        (f"HTTP/1.1 200 OK\nContent-Length: {len(PICTURE)}", PICTURE, ProviderFault.SCHEMA),
         (IMAGE.format(10), b"abc", ProviderFault.TRUNCATED),
-        (IMAGE.format(3) + f"\nRepr-Digest: sha-256=:{'A' * 43}=:", b"abc", ProviderFault.DAMAGED),
-        (IMAGE.format(3) + "\nRepr-Digest: sha-256=:no:", b"abc", ProviderFault.SCHEMA),
-        (IMAGE.format(3) + "\nX-Resolution-M-Per-Px: fine", b"abc", ProviderFault.SCHEMA),
-        (IMAGE.format(3) + "\nX-Produced-At: yesterday", b"abc", ProviderFault.SCHEMA),
-        (IMAGE.format(3) + "\nX-Produced-At: 2026-10-01T00:00:00", b"abc", ProviderFault.SCHEMA),
+        (WHOLE + f"\nRepr-Digest: sha-256=:{'A' * 43}=:", PICTURE, ProviderFault.DAMAGED),
+        (WHOLE + "\nRepr-Digest: sha-256=:no:", PICTURE, ProviderFault.SCHEMA),
+        (WHOLE + "\nX-Resolution-M-Per-Px: fine", PICTURE, ProviderFault.SCHEMA),
+        (WHOLE + "\nX-Produced-At: yesterday", PICTURE, ProviderFault.SCHEMA),
+        (WHOLE + "\nX-Produced-At: 2026-10-01T00:00:00", PICTURE, ProviderFault.SCHEMA),
     ],
 )
 def test_invariant_31_tile_contradicting_its_headers_is_rejected(
@@ -107,15 +110,25 @@ def test_invariant_31_tile_contradicting_its_headers_is_rejected(
     assert get_provider_error(respond_with(head, body)).fault is fault
 
 
-def test_invariant_31_matching_sha256_is_accepted_and_other_digests_ignored() -> None:
-    digest = "ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0="
-    for header in (f"sha-256=:{digest}:", f"sha-512=:AAAA:, sha-256=:{digest}:", "md5=:AAAA:"):
-        with run_raw_server(
-            respond_with(IMAGE.format(3) + f"\nRepr-Digest: {header}", b"abc")
-        ) as server:
+def encode(digest: bytes) -> str:
+    return f":{base64.b64encode(digest).decode()}:"
+
+
+SHA256, SHA512 = encode(sha256(PICTURE).digest()), encode(sha512(PICTURE).digest())
+HALF = PICTURE[: len(PICTURE) // 2]
+
+
+def test_invariant_31_matching_digests_are_accepted_and_unknown_ones_ignored() -> None:
+    for header in (
+        f"sha-256={SHA256}",
+        f"sha-512={SHA512}, sha-256={SHA256}",
+        "md5=:AAAA:",
+        "unixsum=:AAAA:, sha-1024=:AAAA:",
+    ):
+        with run_raw_server(respond_with(f"{WHOLE}\nRepr-Digest: {header}", PICTURE)) as server:
             tile = call_provider(server.url)
         # Whatever the provider says of the bytes, the digest that goes on is our own.
-        assert (tile.content, tile.sha256) == (b"abc", sha256(b"abc").digest())
+        assert (tile.content, tile.sha256) == (PICTURE, sha256(PICTURE).digest())
 
 
 def test_closed_connection_is_a_retryable_fault() -> None:
@@ -139,8 +152,7 @@ def test_invariant_34_key_truncated_at_the_excerpt_end_is_redacted(bytes_before:
     ("head", "body", "said"),
     [
         (IMAGE.format(0), b"", "empty"),
-        (IMAGE.format(3) + "\nContent-Range: bytes 0-2/3000", b"abc", "is partial"),
-        ("HTTP/1.1 200 OK\nContent-Type: image/png\nConnection: close", b"abc", "neither a length"),
+        (WHOLE + "\nContent-Range: bytes 0-2/3000", PICTURE, "is partial"),
     ],
 )
 def test_invariant_31_possibly_partial_tile_is_rejected(head: str, body: bytes, said: str) -> None:
@@ -149,26 +161,60 @@ def test_invariant_31_possibly_partial_tile_is_rejected(head: str, body: bytes, 
     assert said in error.reason
 
 
-def test_body_ended_by_close_is_accepted_with_a_valid_digest() -> None:
-    digest = base64.b64encode(sha256(b"abc").digest()).decode()
-    head = f"HTTP/1.1 200 OK\nContent-Type: image/png\nRepr-Digest: sha-256=:{digest}:"
-    with run_raw_server(respond_with(f"{head}\nConnection: close", b"abc")) as server:
-        assert call_provider(server.url).content == b"abc"
+@pytest.mark.parametrize(
+    "header", ["", "\nRepr-Digest: md5=:AAAA:", f"\nRepr-Digest: sha-256={SHA256}"]
+)
+def test_invariant_42_whole_picture_ended_by_close_is_accepted(header: str) -> None:
+    with run_raw_server(respond_with(UNFRAMED + header, PICTURE)) as server:
+        assert call_provider(server.url).content == PICTURE
+
+
+@pytest.mark.parametrize(
+    ("header", "fault"),
+    [
+        ("", ProviderFault.TRUNCATED),
+        ("\nRepr-Digest: md5=:AAAA:", ProviderFault.TRUNCATED),
+        ("\nRepr-Digest: sha-1024=:AAAA:", ProviderFault.TRUNCATED),
+        (f"\nRepr-Digest: sha-512={SHA512}", ProviderFault.DAMAGED),
+        (f"\nRepr-Digest: sha-256={SHA256}", ProviderFault.DAMAGED),
+        (f"\nContent-Length: {len(HALF)}", ProviderFault.TRUNCATED),
+    ],
+)
+def test_invariant_42_half_a_picture_is_never_a_tile(header: str, fault: ProviderFault) -> None:
+    assert get_provider_error(respond_with(UNFRAMED + header, HALF)).fault is fault
+
+
+@pytest.mark.parametrize(
+    ("body", "fault", "said"),
+    [
+        (b"<html>sorry</html>", ProviderFault.SCHEMA, "is not a PNG, JPEG or WebP image"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", ProviderFault.SCHEMA, "is not a PNG"),
+        (b"GIF89a/*\1\0*/=1;alert(1)", ProviderFault.SCHEMA, "is not a PNG"),
+        (PICTURE + b"<script>alert(1)</script>", ProviderFault.SCHEMA, "data after the end"),
+        (make_picture("<script>alert(1)</script>"), ProviderFault.SCHEMA, "markup or a script"),
+        (PICTURE[:8] + b"<script>alert(1)</script>", ProviderFault.DAMAGED, "has one header"),
+        (PICTURE.replace(b"a tile", b"a tale"), ProviderFault.DAMAGED, "checksum"),
+    ],
+)
+def test_content_is_judged_by_its_bytes_not_by_its_label(
+    body: bytes, fault: ProviderFault, said: str
+) -> None:
+    error = get_provider_error(respond_with(IMAGE.format(len(body)), body))
+    assert (error.fault, said in error.reason) == (fault, True)
 
 
 @pytest.mark.parametrize(
     "digests",
     [
-        "Repr-Digest: sha-512=:AAAA:\nRepr-Digest: sha-256=:AAAA:",
-        "Repr-Digest: sha-256=:{right}:, sha-256=:AAAA:",
+        f"Repr-Digest: sha-512={SHA512}\nRepr-Digest: sha-256=:AAAA:",
+        f"Repr-Digest: sha-256={SHA256}, sha-256=:AAAA:",
+        f"Repr-Digest: sha-256={SHA256}, sha-512=:AAAA:",
         "Repr-Digest: SHA-256 = :AAAA:",
+        "Repr-Digest: SHA-512 = :AAAA:",
     ],
 )
-def test_invariant_31_any_wrong_sha256_digest_is_rejected(digests: str) -> None:
-    right = base64.b64encode(sha256(b"abc").digest()).decode()
-    error = get_provider_error(
-        respond_with(f"{IMAGE.format(3)}\n{digests.format(right=right)}", b"abc")
-    )
+def test_invariant_31_any_wrong_digest_is_rejected(digests: str) -> None:
+    error = get_provider_error(respond_with(f"{WHOLE}\n{digests}", PICTURE))
     assert error.fault is ProviderFault.DAMAGED
 
 
@@ -176,9 +222,7 @@ def test_invariant_31_any_wrong_sha256_digest_is_rejected(digests: str) -> None:
     "text", ["nan", "inf", "-1", "0", "1e400", "1_0", "", "0.6\nX-Resolution-M-Per-Px: 0.3"]
 )
 def test_invalid_resolution_header_is_a_schema_fault(text: str) -> None:
-    error = get_provider_error(
-        respond_with(f"{IMAGE.format(3)}\nX-Resolution-M-Per-Px: {text}", b"abc")
-    )
+    error = get_provider_error(respond_with(f"{WHOLE}\nX-Resolution-M-Per-Px: {text}", PICTURE))
     assert isinstance(error, ResponseSchemaError)
     assert error.field == "X-Resolution-M-Per-Px"
 
@@ -187,6 +231,6 @@ def test_invalid_resolution_header_is_a_schema_fault(text: str) -> None:
     "text", ["9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59", "2026-10-20"]
 )
 def test_invalid_produced_at_header_is_rejected(text: str) -> None:
-    error = get_provider_error(respond_with(f"{IMAGE.format(3)}\nX-Produced-At: {text}", b"abc"))
+    error = get_provider_error(respond_with(f"{WHOLE}\nX-Produced-At: {text}", PICTURE))
     assert isinstance(error, ResponseSchemaError)
     assert error.field == "X-Produced-At"

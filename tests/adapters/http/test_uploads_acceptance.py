@@ -211,7 +211,7 @@ def test_damaged_tile_is_skipped_and_uploaded_after_a_new_ingest(
     bad = upload_env.places[4]
     (segment,) = (upload_env.home / "cache" / ".c6" / "segments").iterdir()
     content = bytearray(segment.read_bytes())
-    content[content.index(b"picture 4 ")] ^= 1
+    content[content.index(b"picture 4")] ^= 1
     segment.write_bytes(content)
     report = upload_env.upload(upload_batch_tiles=4, max_in_call_retries=2)
     assert (report.tiles_acknowledged, report.tiles_unreadable, report.retry_count) == (9, 1, 0)

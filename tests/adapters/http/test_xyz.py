@@ -11,6 +11,7 @@ import trustme
 from attrs import evolve
 from support.hostile_provider import respond_with, run_raw_server
 from support.managers import create_pace
+from support.pictures import make_picture
 from support.provider import RunningProvider
 from support.tile_providers import KEY, create_tile_server, open_xyz_provider
 
@@ -29,7 +30,7 @@ from tileferry.domain.tiles import (
 )
 
 TILE = TileId(source="satellite", zoom=3, x=5, y=1)
-PICTURE = b"\x89PNG\r\n\x1a\n" + b"a picture" * 20
+PICTURE = make_picture("a picture" * 20)
 HEAD = f"HTTP/1.1 200 OK\nContent-Type: image/png\nContent-Length: {len(PICTURE)}"
 GOOD = respond_with(HEAD, PICTURE)
 AREA = TileCoverage(bbox=BBox(west=36.0, south=50.0, east=36.3, north=50.2), zoom_levels=[14])

@@ -141,6 +141,12 @@ def test_each_gate_rejects_only_the_offending_tile() -> None:
         (tile_without_facts(PLACES[0]), create_import_request(), "produced_at: is unknown"),
         (evolve(good, content=b"<html>"), create_import_request(), "is not a PNG, JPEG or WebP"),
         (evolve(good, content=b""), create_import_request(), "is empty"),
+        (evolve(good, content=good.content[:-9]), create_import_request(), "is incomplete"),
+        (
+            evolve(good, content=good.content + b"<script>"),
+            create_import_request(),
+            "after the end",
+        ),
         (
             evolve(good, content=create_image("x")),
             create_import_request(),

@@ -9,12 +9,10 @@ from hypothesis import strategies as st
 
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import (
-    TILE_BYTES_MAX,
     CaptureFacts,
     TileId,
     build_capture_source,
     compute_ground_resolution,
-    detect_image_kind,
     is_system_file,
     parse_captured_tile,
 )
@@ -51,32 +49,6 @@ def test_capture_source_is_unique_per_flight(one: str, other: str) -> None:
 def test_flights_differing_by_case_have_different_sources() -> None:
     assert build_capture_source("f1") == "flight-f1"
     assert build_capture_source("F1").startswith("flight-f1-")
-
-
-@pytest.mark.parametrize(
-    ("content", "kind"),
-    [
-        (b"\x89PNG\r\n\x1a\nrest", "png"),
-        (b"\xff\xd8\xff\xe0rest", "jpg"),
-        (b"RIFF\n\x00\x00\x00WEBPVP8 ", "webp"),
-    ],
-)
-def test_image_kind_is_detected_by_magic_bytes(content: bytes, kind: str) -> None:
-    assert detect_image_kind(content) == kind
-
-
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        (b"", "is empty"),
-        (b"<html>", "is not a PNG, JPEG or WebP"),
-        (b"\x89PNG", "is not a PNG"),
-        (b"\x89PNG\r\n\x1a\n" + bytes(TILE_BYTES_MAX), "is too large"),
-    ],
-)
-def test_invalid_image_is_rejected(content: bytes, problem: str) -> None:
-    with pytest.raises(InvalidValueError, match=problem):
-        detect_image_kind(content)
 
 
 @given(st.integers(0, 21), st.data())
