@@ -1,7 +1,8 @@
 """Safe access to a SQLite file from an untrusted source.
 
 The file is opened read-only, its schema is not trusted, and SQLite may only run selects with a few
-cheap functions. The amount of work and the size of values are limited.
+cheap functions. The amount of work, its time and the size of values are limited, from the first
+statement on: reading the schema is work too.
 """
 
 import sqlite3
@@ -25,8 +26,18 @@ STEPS_MAX = 1_000_000_000
 """SQLite steps allowed before the first row: enough to sort or index the largest archive."""
 STEPS_A_ROW = 1_000
 """Additional steps allowed per row; a join of two tables needs about forty."""
-SECONDS_A_ROW = 300.0
+SECONDS_MAX = 300.0
 """A time limit as well, because the number of steps does not bound the duration of a step."""
+SECONDS_A_ROW = 0.1
+"""Additional time allowed per row, enough for slow disks. Only time in SQLite counts."""
+_LIMITS = {
+    sqlite3.SQLITE_LIMIT_LENGTH: _VALUE_BYTES_MAX,
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 100_000,
+    sqlite3.SQLITE_LIMIT_VDBE_OP: 100_000,
+    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 100,
+    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 50,
+}
+"""Views of views can grow exponentially while SQLite compiles them; their program is limited."""
 _STEPS_PER_CHECK = 100
 """A signal waits for at most this many steps; comparing large values takes 20 ms per step."""
 
@@ -40,31 +51,35 @@ class UntrustedDatabase:
     """Raises ``KeyboardInterrupt`` to cancel."""
     worked_too_long: bool = field(default=False, init=False)
     _steps_left: int = field(factory=lambda: STEPS_MAX, init=False)
-    _row_at_s: float = field(factory=time.monotonic, init=False)
+    _seconds_left: float = field(factory=lambda: SECONDS_MAX, init=False)
+    _resumed_at_s: float = field(factory=time.monotonic, init=False)
 
     def fetch_rows(self, query: str) -> Iterator[tuple[object, ...]]:
+        self._resumed_at_s = time.monotonic()
         for row in self.connection.execute(query):
             self.check()
             self._steps_left += STEPS_A_ROW
+            self._seconds_left += SECONDS_A_ROW - (time.monotonic() - self._resumed_at_s)
             yield row
-            self._row_at_s = time.monotonic()  # do not count the caller's time
+            self._resumed_at_s = time.monotonic()  # do not count the caller's time
 
     def guard(self) -> None:
         """Apply all restrictions to the connection."""
         database = self.connection
+        database.set_progress_handler(self._check_limits, _STEPS_PER_CHECK)
+        for limit, value in _LIMITS.items():
+            database.setlimit(limit, value)
+        database.text_factory = bytes  # text may be invalid UTF-8
         database.execute("PRAGMA trusted_schema = OFF")
         database.execute("PRAGMA cell_size_check = ON")
         database.execute("PRAGMA query_only = ON")
-        database.text_factory = bytes  # text may be invalid UTF-8
-        database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _VALUE_BYTES_MAX)
         database.set_authorizer(_authorize)
-        database.set_progress_handler(self._check_limits, _STEPS_PER_CHECK)
 
     def _check_limits(self) -> int:
         """SQLite progress handler: a result other than 0, or an exception, aborts the query."""
         self.check()
         self._steps_left -= _STEPS_PER_CHECK
-        late = time.monotonic() - self._row_at_s > SECONDS_A_ROW
+        late = time.monotonic() - self._resumed_at_s > self._seconds_left
         self.worked_too_long = self._steps_left < 0 or late
         return int(self.worked_too_long)
 

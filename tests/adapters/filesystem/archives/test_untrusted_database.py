@@ -3,6 +3,7 @@
 import signal
 import sqlite3
 import threading
+import time
 import tracemalloc
 from contextlib import closing
 from pathlib import Path
@@ -210,9 +211,89 @@ def test_stop_is_checked_while_a_query_finds_no_rows(many_rows: Path) -> None:
 def test_query_that_yields_no_row_in_time_is_aborted(
     many_rows: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(untrusted_database, "SECONDS_A_ROW", -1.0)
+    monkeypatch.setattr(untrusted_database, "SECONDS_MAX", -1.0)
     with (
         pytest.raises(ArchiveError, match="takes too much work"),
         untrusted_database.open_untrusted_database(many_rows, lambda: None) as database,
     ):
         list(database.fetch_rows("SELECT 1 FROM tiles WHERE tile_row < 0"))
+
+
+def test_time_of_rows_that_come_slowly_adds_up(
+    many_rows: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(untrusted_database, "SECONDS_MAX", 0.02)
+    monkeypatch.setattr(untrusted_database, "SECONDS_A_ROW", -0.001)
+    rows: list[object] = []
+    with (
+        pytest.raises(ArchiveError, match="takes too much work"),
+        untrusted_database.open_untrusted_database(many_rows, lambda: None) as database,
+    ):
+        rows += database.fetch_rows("SELECT tile_row FROM tiles")
+    assert 0 < len(rows) < 2_000
+
+
+def test_join_of_300_to_the_fourth_rows_is_aborted_by_its_time(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(untrusted_database, "SECONDS_MAX", 0.2)
+    few = NUMBERS.replace("3000", "300")
+    source = create_mbtiles(file, few, NEVER)
+    for read in (source.tiles, source.iter_sizes):
+        begun_s = time.monotonic()
+        with pytest.raises(ArchiveError, match="takes too much work"):
+            list(read("sat"))
+        assert time.monotonic() - begun_s < 5
+
+
+def test_reading_a_large_schema_counts_as_work(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(untrusted_database, "STEPS_MAX", 1_000)
+    source = create_mbtiles(file, PLAIN, "".join(f"CREATE TABLE t{n} (i);" for n in range(500)))
+    with pytest.raises(ArchiveError, match="takes too much work"):
+        list(source.iter_sizes("sat"))
+
+
+COMMENTS = {
+    "words of a virtual table": "virtual ",
+    "comments": "*//* ",
+    "lines": "\n--",
+    "spaces": " \n\t",
+}
+
+
+@pytest.mark.parametrize("name", COMMENTS)
+@pytest.mark.parametrize("size", [90_000, 2_000_000])
+def test_schema_with_a_long_comment_is_read_or_rejected_at_once(
+    file: Path, name: str, size: int
+) -> None:
+    text = COMMENTS[name] * (size // len(COMMENTS[name]))
+    columns = "zoom_level, tile_column, tile_row, tile_data"
+    source = create_mbtiles(file, f"CREATE TABLE tiles ({columns} /* {text}*/)")
+    begun_s = time.monotonic()
+    assert source.is_mbtiles() == (size < 100_000)
+    assert time.monotonic() - begun_s < 2
+
+
+@pytest.mark.parametrize("blank", [" ", "\n", "/* a */", "-- b\n", "/**/--\n\t/* * */"])
+def test_virtual_table_is_not_read_however_it_is_written(file: Path, blank: str) -> None:
+    create_mbtiles(file, "CREATE VIRTUAL TABLE tiles USING fts5(zoom_level)")
+    with closing(sqlite3.connect(file, isolation_level=None)) as database:
+        database.execute("PRAGMA writable_schema = ON")
+        sql = f"{blank}CREATE{blank}VIRTUAL{blank}TABLE tiles USING fts5(zoom_level)"
+        database.execute("UPDATE sqlite_master SET sql = ? WHERE name = 'tiles'", [sql])
+    assert not MbtilesSource(file).is_mbtiles()
+
+
+def test_views_of_views_do_not_grow_without_limit(file: Path) -> None:
+    views = "".join(
+        f"CREATE VIEW v{n} AS SELECT * FROM v{n - 1} UNION SELECT * FROM v{n - 1};"  # noqa: S608  # ours
+        for n in range(1, 30)
+    )
+    columns = "(zoom_level, tile_column, tile_row, tile_data)"
+    source = create_mbtiles(
+        file, f"CREATE TABLE v0 {columns};", views, "CREATE VIEW tiles AS SELECT * FROM v29"
+    )
+    begun_s = time.monotonic()
+    with pytest.raises(ArchiveError, match="cannot be read as MBTiles"):
+        list(source.iter_sizes("sat"))
+    assert time.monotonic() - begun_s < 15
