@@ -1,22 +1,25 @@
 """Makes text from other sources safe to show on a terminal and in one line of a log."""
 
-import re
 from datetime import UTC, datetime
 
+from tileferry.domain.redaction import redact_likely_keys
+
 SHOWN_CHARS_MAX = 200
-_KEY = re.compile(r"(?i)(bearer\s+)[^\s'\"*]+")
+_MARGIN_CHARS = 4_000
+"""What follows the shown text may reveal that a key begins in it."""
 
 
 def printable(text: str, *, limit: int = SHOWN_CHARS_MAX) -> str:
     """Escape unprintable characters, and truncate to ``limit`` characters of the original.
 
-    Keys in header form are redacted, whatever the source of the text. ``str.isprintable`` is false
+    What looks like a key is redacted, whatever the source of the text. ``str.isprintable`` is false
     for exactly the dangerous characters: line breaks, control and escape characters, bidirectional
     overrides, zero-width characters and lone surrogates.
     """
-    text = _KEY.sub(r"\1***", text)
-    shown = "".join(char if char.isprintable() else _escape(char) for char in text[:limit])
-    hidden = len(text) - limit
+    end = limit + _MARGIN_CHARS
+    head = redact_likely_keys(text[:end])
+    shown = "".join(char if char.isprintable() else _escape(char) for char in head[:limit])
+    hidden = len(head) + len(text[end:]) - limit
     return f"{shown}… (+{hidden} characters)" if hidden > 0 else shown
 
 

@@ -3,32 +3,18 @@
 Our errors never reference a request, because its headers contain the key.
 """
 
-import html
-import re
 import ssl
 from collections.abc import Callable
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 import httpx
 from attrs import evolve, fields
 from pyreqwest import exceptions as fast
 
 from tileferry.domain.errors import SatelliteProviderError
+from tileferry.domain.redaction import redact_key
 from tileferry.domain.text import printable
 from tileferry.domain.tiles import ProviderFault
-
-REDACTED = "***"
-
-
-def redact_key(text: str, key: str) -> str:
-    """Mask the key: verbatim, URL-encoded, JSON-escaped or HTML-escaped, in upper or lower case."""
-    if not key:
-        return text
-    forms = {key, quote(key), quote(key, safe=""), key.replace("/", r"\/"), html.escape(key)}
-    longest_first = sorted(forms, key=len, reverse=True)
-    return re.sub("|".join(map(re.escape, longest_first)), REDACTED, text, flags=re.IGNORECASE)
-
 
 Result = TypeVar("Result")
 _FAULTS: tuple[tuple[type[Exception], ProviderFault, str], ...] = (

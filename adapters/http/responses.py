@@ -9,10 +9,10 @@ from hashlib import sha256, sha512
 import httpx
 from attrs import field, frozen
 
-from tileferry.adapters.http.errors import REDACTED, redact_key
 from tileferry.adapters.http.transport import Chunk, TransportResponse
 from tileferry.application.ports.clock import Clock
 from tileferry.domain.errors import ResponseSchemaError, SatelliteProviderError
+from tileferry.domain.redaction import redact_excerpt
 from tileferry.domain.retry import parse_retry_after
 from tileferry.domain.text import printable
 from tileferry.domain.tiles import (
@@ -27,7 +27,6 @@ from tileferry.domain.validation import integer, number
 
 _EXCERPT_BYTES = 512
 _EXCERPT_S = 2.0
-_KEY_CHARS_SHOWN_MAX = 3
 _DIGEST = re.compile(r"(sha-256|sha-512) *= *:([A-Za-z0-9+/=]{1,128}):", re.IGNORECASE)
 _NAMED = re.compile(r"(?:sha-256|sha-512) *=", re.IGNORECASE)
 _PICTURE_FAULTS = {
@@ -98,16 +97,7 @@ def read_excerpt(answer: TransportResponse, *, secret: str, clock: Clock) -> str
     except Exception:  # noqa: BLE001, S110  # the call has failed already; the excerpt is optional
         pass
     text = content[:_EXCERPT_BYTES].decode("utf-8", "replace")
-    return printable(_redact_excerpt(text, secret) if secret else text)
-
-
-def _redact_excerpt(text: str, secret: str) -> str:
-    """Remove the key, including a part of it at the end of the text."""
-    text = redact_key(text, secret)
-    for length in range(len(secret) - 1, _KEY_CHARS_SHOWN_MAX, -1):
-        if text.endswith(secret[:length]):
-            return text[:-length] + REDACTED
-    return text
+    return printable(redact_excerpt(text, secret))
 
 
 def check_tile(answer: TransportResponse, content: bytes) -> bytes:

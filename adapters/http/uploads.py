@@ -32,6 +32,7 @@ from tileferry.application.ports.uploads import (
 )
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.json import JsonObject, parse_json
+from tileferry.domain.redaction import redact_excerpt
 from tileferry.domain.tiles import (
     Batch,
     PerTileStatus,
@@ -44,6 +45,7 @@ from tileferry.domain.tiles import (
 )
 
 _PIECE_BYTES = 256 * 1024
+_REASON_CHARS_MAX = 1_000
 
 
 def build_boundary(batch: Batch) -> str:
@@ -84,9 +86,12 @@ def _build_part_header(boundary: str, part: str, content_type: str) -> bytes:
 
 
 def parse_upload_response(
-    content: bytes, batch: Batch, *, bytes_max: int
+    content: bytes, batch: Batch, *, bytes_max: int, secret: str = ""
 ) -> tuple[PerTileStatus, ...]:
-    """Parse a response and return its results in batch order; errors name the invalid field."""
+    """Parse a response and return its results in batch order, without our key in any reason.
+
+    Errors name the invalid field.
+    """
     answer = parse_json(content, field="answer", bytes_max=bytes_max)
     results = JsonObject.from_value(answer, "answer").get_list("results")
     expected = {str(tile.tile_id): tile.tile_id for tile in batch.tiles}
@@ -103,7 +108,8 @@ def parse_upload_response(
             raise data.build_error("status", "is not a status that a provider may return")
         if reason is not None and not isinstance(reason, str):
             raise data.build_error("reason", "must be text, or null")
-        found[tile] = PerTileStatus(tile_id=expected[tile], status=status, reason=reason)
+        shown = None if reason is None else redact_excerpt(reason[:_REASON_CHARS_MAX], secret)
+        found[tile] = PerTileStatus(tile_id=expected[tile], status=status, reason=shown)
     missing = next((tile for tile in expected if tile not in found), None)
     if missing is not None:
         raise InvalidValueError(
@@ -196,7 +202,9 @@ class HttpUploadProvider:
                 clock=self.clock,
                 started_s=begun_s,
             )
-            return parse_upload_response(content, batch, bytes_max=_ANSWER_BYTES_MAX)
+            return parse_upload_response(
+                content, batch, bytes_max=_ANSWER_BYTES_MAX, secret=get_api_key(self.client)
+            )
         except InvalidValueError as error:
             raise evolve(to_schema_error(error), url=answer.url) from None
         finally:

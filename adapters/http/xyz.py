@@ -12,6 +12,7 @@ from tileferry.adapters.http.session import ProviderSession
 from tileferry.adapters.http.transport import Transport, TransportResponse
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.provider import FetchedTile
+from tileferry.domain.redaction import redact_likely_keys
 from tileferry.domain.tiles import (
     BBox,
     ListingPage,
@@ -75,7 +76,7 @@ class XyzTileProvider:
             self.lane,
             template.build_path(tile_id, key=self.api_key),
             partial(self._read_tile, tile_id),
-            url=lambda: f"{template.origin}{template.build_path(tile_id)}",
+            url=lambda: redact_likely_keys(f"{template.origin}{template.build_path(tile_id)}"),
         )
 
     def _await_turn(self) -> None:

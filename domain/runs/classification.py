@@ -6,7 +6,6 @@ limits the number of retries.
 """
 
 import math
-import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -59,13 +58,6 @@ EXPLANATION_CHARS_MAX = SHOWN_CHARS_MAX
 LANDING_CHECK_INTERVAL_S = 900.0
 """How long an upload waits before it checks again whether the aircraft has landed."""
 _CAUSES_MAX = 10
-_SECRETS = (
-    (re.compile(r"://[^\s/@]+@"), "://***@"),
-    (
-        re.compile(r"(?i)(password|passwd|secret|token|api[_-]?key)(=|['\"]\s*:\s*)\S+"),
-        r"\1\2***",
-    ),
-)
 Rule: TypeAlias = ErrorClass | Callable[[Any], ErrorClass]
 
 
@@ -85,7 +77,7 @@ def explain_error(error: BaseException) -> str:
 
     Errors of other libraries are prefixed with their type, because many have no useful message.
     """
-    said = _redact_message(error)
+    said = _get_message(error)
     if not isinstance(error, TileManagerError) or not said:
         said = f"{type(error).__name__}: {said}".removesuffix(": ")
     line = printable(said, limit=EXPLANATION_CHARS_MAX)
@@ -94,18 +86,11 @@ def explain_error(error: BaseException) -> str:
     return f"{line[: EXPLANATION_CHARS_MAX - 1]}…"
 
 
-def _redact_message(error: BaseException) -> str:
-    """Return the message of any exception, with likely secrets redacted.
-
-    The caller truncates afterwards: the pattern that reveals a secret may extend past the cut.
-    """
+def _get_message(error: BaseException) -> str:
     try:
-        text = str(error)
+        return str(error)
     except Exception:  # noqa: BLE001  # reporting a failure must not fail
         return ""
-    for pattern, shown in _SECRETS:
-        text = pattern.sub(shown, text)
-    return text
 
 
 def _classify_provider_error(error: SatelliteProviderError) -> ErrorClass:

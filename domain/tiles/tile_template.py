@@ -8,6 +8,7 @@ from attrs import field, frozen
 
 from tileferry.domain.addresses import PORT_MAX, is_host, is_loopback
 from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.redaction import redact_likely_keys
 from tileferry.domain.tiles.tile_id import TileId
 from tileferry.domain.validation import NAME_CHARS_MAX, is_name
 
@@ -39,7 +40,7 @@ _KEY = re.compile(r"[A-Za-z0-9._~-]{1,4096}", re.ASCII)
 class TileTemplate:
     """A valid template: it has every required placeholder and no unknown one."""
 
-    text: str
+    text: str = field(repr=lambda text: repr(redact_likely_keys(text)))
     _parts: Mapping[str, str] = field(init=False, repr=False, eq=False)
 
     @_parts.default
@@ -99,7 +100,9 @@ class TileTemplate:
         return KEY_PLACE in self.text
 
     def build_path(self, tile: TileId, *, key: str = HIDDEN_KEY) -> str:
-        """Return a tile's path and query. Without ``key`` the result is safe to show."""
+        """Return a tile's path and query. Without ``key`` it has no ``{api_key}`` in it; what looks
+        like another key is still there, and ``redact_likely_keys`` hides it.
+        """
         south_up = (1 << tile.zoom) - 1 - tile.y
         values = {"z": tile.zoom, "x": tile.x, "y": tile.y, "-y": south_up, "api_key": key}
         return _PLACE.sub(lambda place: str(values[place[1]]), self._parts["path"])

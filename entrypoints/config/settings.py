@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 from attrs import frozen
 
+from tileferry.domain.redaction import redact_likely_keys
 from tileferry.entrypoints.config.fields import ABOUT, APP, EXAMPLE
 from tileferry.entrypoints.config.origins import DEFAULT, SettingOrigins
 from tileferry.entrypoints.config.sections import Config
@@ -51,6 +52,8 @@ def list_settings(config: Config, file: Path | None = None) -> Iterator[Setting]
     for setting in _walk_settings(config, ""):
         # The only default that depends on other settings.
         value = config.source if setting.path == "c11.source" else setting.value
+        if isinstance(value, str):
+            value = redact_likely_keys(value)  # an address may have one
         yield attrs.evolve(setting, value=value, origin=origins.find(setting.path))
 
 

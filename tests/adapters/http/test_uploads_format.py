@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve
+from support.key_echo import ENCODINGS, find_key
 
 from tileferry.adapters.http.uploads import (
     build_boundary,
@@ -124,3 +125,16 @@ def test_invalid_response_is_rejected_by_field(content: bytes, field: str) -> No
     with pytest.raises(InvalidValueError) as refusal:
         parse(content)
     assert refusal.value.field == field
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_invariant_34_key_in_a_reason_is_redacted(name: str) -> None:
+    key = "Canary-7d1e/0f55+aB9"
+    results = [
+        {"tile_id": str(tile.tile_id), "status": "rejected", "reason": ENCODINGS[name](key)}
+        for tile in BATCH.tiles
+    ]
+    content = json.dumps({"results": results}).encode()
+    parsed = parse_upload_response(content, BATCH, bytes_max=100_000, secret=key)
+    assert all(find_key(each.reason or "", key) is None for each in parsed)
+    assert all("***" in (each.reason or "") for each in parsed)

@@ -196,6 +196,27 @@ def test_threads_share_the_rate_limit(reference_provider: RunningProvider) -> No
 # Invariant 34
 
 
+@pytest.mark.parametrize(
+    ("query", "hidden"),
+    [
+        ("X-Amz-Signature=0a1b", "0a1b"),
+        ("subscription-key=plain", "plain"),
+        ("appid=plain&layer=sat", "plain"),
+        ("v=9fK2xQ7tLm4Zr8Vb", "9fK2xQ7tLm4Zr8Vb"),
+    ],
+)
+def test_invariant_34_unknown_key_in_the_url_is_in_no_error(query: str, hidden: str) -> None:
+    with (
+        run_raw_server(respond_with("HTTP/1.1 500 No\nContent-Length: 0")) as server,
+        open_xyz_provider(server.url, path=f"/{{z}}/{{x}}/{{y}}?{query}") as provider,
+        pytest.raises(SatelliteProviderError) as raised,
+    ):
+        provider.fetch_tile(TILE)
+    error = raised.value
+    assert hidden not in f"{error} {error!r} {provider!r}"
+    assert hidden.encode() in server.requests[0]
+
+
 @pytest.mark.parametrize("httpx", [False, True])
 @pytest.mark.parametrize("path", ["/{api_key}/{z}/{x}/{y}.png", "/{z}/{x}/{y}?key={api_key}"])
 @pytest.mark.parametrize("failure", ["nobody", "tls", "cut", "status", "no picture"])

@@ -11,6 +11,7 @@ from tileferry.entrypoints.config import C11Config, Config, load_config
 from tileferry.entrypoints.config.loader import read_service_api_key
 from tileferry.entrypoints.config.setting_names import is_plain_setting
 from tileferry.entrypoints.config.settings import format_settings, list_settings
+from tileferry.entrypoints.config.xyz import XyzConfig
 
 URL = "postgresql://me:canary@host/db"
 PATHS = ("database_url", "c11.service_api_key", "nats.url")
@@ -55,3 +56,10 @@ def test_non_text_secret_is_rejected_and_not_shown() -> None:
     with pytest.raises(InvalidValueError, match="must be text") as refused:
         C11Config(service_api_key=cast("Any", b"canary"))
     assert "canary" not in str(refused.value)
+
+
+def test_key_in_an_address_is_not_shown() -> None:
+    address = "https://tiles.example/{z}/{x}/{y}?appid=canary&v=9fK2xQ7tLm4Zr8Vb"
+    config = Config(xyz=XyzConfig(url_template=address))
+    lines = "\n".join(format_settings(list_settings(config), origin=True))
+    assert '"https://tiles.example/{z}/{x}/{y}?appid=***&v=***"' in lines
