@@ -152,7 +152,8 @@ def _is_base64(char: str) -> bool:
 
 
 def _mask(text: str, spans: Iterable[tuple[int, int]]) -> str:
-    shown, end = [], 0
+    shown: list[str] = []
+    end = 0
     for start, stop in sorted(spans):
         if start > end or not shown:
             shown += [text[end:start], REDACTED]

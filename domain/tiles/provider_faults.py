@@ -18,7 +18,7 @@ class ProviderFault(StrEnum):
     RATE_LIMITED = "rate_limited"
     TRUNCATED = "truncated"
     DAMAGED = "damaged"
-    """The bytes do not match their digest."""
+    """The bytes do not match their digest, or the structure of the image is broken."""
     NOT_FOUND = "not_found"
     UNAUTHORIZED = "unauthorized"
     INSECURE = "insecure"
