@@ -15,7 +15,7 @@ from sqlalchemy import text
 from support.download_env import DERKACHI, ZOOM
 from support.download_operator import DOWNLOAD, DownloadOperator, RunningCommand, wait_until
 from support.operator import CommandResult
-from support.scripted_provider import TILES, ScriptedProvider, tile_path
+from support.scripted_provider import TILES, ScriptedProvider, tile_content, tile_path
 
 from tileferry.adapters.postgres import Database
 
@@ -223,7 +223,7 @@ def test_invariant_17_signals_at_random_moments_lose_nothing(
 def test_killed_download_leaves_no_stale_reservation(
     operator: DownloadOperator, provider: ScriptedProvider
 ) -> None:
-    tiles_bytes = sum(len(f"{tile}") * 20 for tile in provider.tiles)
+    tiles_bytes = sum(len(tile_content(tile)) for tile in provider.tiles)
     operator.settings["TILEFERRY_C6_BUDGET_BYTES"] = str(tiles_bytes)
     operator.settings["TILEFERRY_C6_FREE_SPACE_RESERVE_BYTES"] = "0"
     with (
