@@ -6,11 +6,11 @@ size.
 """
 
 import re
-from binascii import crc32
 from collections.abc import Callable
 from enum import StrEnum
 from struct import Struct
 from typing import NoReturn
+from zlib import crc32
 
 from attrs import define, frozen
 
