@@ -78,3 +78,9 @@ def test_invariant_30_invalid_json_is_rejected_by_path(
 def test_invariant_30_oversized_input_is_rejected_unparsed() -> None:
     with pytest.raises(InvalidValueError, match=r"body: is longer than 5 bytes \(got '6 bytes'\)"):
         parse(b'"abcd"', bytes_max=5)
+
+
+def test_invariant_30_input_with_too_many_values_is_rejected_unparsed() -> None:
+    content = b"[" + b"[]," * 300_000 + b"0]"
+    with pytest.raises(InvalidValueError, match="body: has more than 600000 values"):
+        parse(content, bytes_max=len(content))

@@ -65,6 +65,11 @@ def test_invariant_42_every_truncation_is_recognised(name: str) -> None:
         assert get_error(content[:end]).flaw is PictureFlaw.CUT, end
 
 
+def test_jpeg_that_ends_with_padding_is_cut() -> None:
+    assert get_error(jpeg(FRAME, SCAN, end=b"\xff\xff\xff")).flaw is PictureFlaw.CUT
+    assert get_error(jpeg(FRAME, end=b"\xff\xff\xff")).flaw is PictureFlaw.CUT
+
+
 @given(ANY, st.binary(min_size=1, max_size=40))
 def test_data_after_the_end_is_refused(name: str, more: bytes) -> None:
     error = get_error(PICTURES[name] + more)
