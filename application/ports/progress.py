@@ -143,6 +143,13 @@ class ItemsProcessed:
 
 
 @frozen(kw_only=True)
+class QueueReached:
+    """A worker has lost its connection to the queue, or has it again."""
+
+    is_reached: bool
+
+
+@frozen(kw_only=True)
 class RunStarted:
     """A worker starts a queued run."""
 
@@ -198,6 +205,7 @@ ProgressEvent = (
     | RequestHeld
     | PaceChanged
     | ItemsProcessed
+    | QueueReached
     | RunStarted
     | RunFinished
     | CacheAwaited

@@ -3,8 +3,6 @@
 import os
 import re
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -78,6 +76,7 @@ def worker_command(
     from tileferry.domain.runs import RunKind, RunStatus
     from tileferry.entrypoints.cli.exit_codes import ExitCode
     from tileferry.entrypoints.cli.output import open_installation, print_json, stderr, stdout
+    from tileferry.entrypoints.cli.readiness_file import ReadinessFile
     from tileferry.entrypoints.cli.signals import Drain, StopSignals
     from tileferry.entrypoints.cli.worker_lines import (
         RunLinePrinter,
@@ -86,9 +85,10 @@ def worker_command(
     )
 
     interrupted = False
-    lines = RunLinePrinter(stderr)
-    with StopSignals() as stop, open_installation(config, lines) as installation:
+    readiness = ReadinessFile(listener=RunLinePrinter(stderr))
+    with StopSignals() as stop, open_installation(config, readiness) as installation:
         settings = installation.config.worker
+        readiness.path = ready_file or settings.readiness_file
 
         def announce_drain() -> None:
             stderr.print(
@@ -104,7 +104,7 @@ def worker_command(
                 check_stop=drain.check,
                 kinds=[RunKind(one) for one in kind or ()] or ALL_KINDS,
             ) as worker,
-            _keep_ready_file(ready_file or settings.readiness_file),
+            readiness,
         ):
             stderr.print(f"Worker {worker.name} started; Ctrl-C to drain.")
             try:
@@ -162,26 +162,3 @@ def _build_worker_id(wanted: str | None) -> "WorkerId":
             problem="must be at most 64 letters, digits, dots, dashes and underscores",
         )
     return WorkerId(wanted)
-
-
-@contextmanager
-def _keep_ready_file(path: Path | None) -> Iterator[None]:
-    """Keep the readiness file in place while the worker claims runs."""
-    from tileferry.domain.errors import StorageError
-
-    if path is None:
-        yield
-        return
-    try:
-        path.write_text(f"{os.getpid()}\n")
-    except OSError as error:
-        raise StorageError(
-            action="write the readiness file",
-            path=str(path),
-            problem=error.strerror or type(error).__name__,
-            remedy="choose a --ready-file in a writable folder",
-        ) from error
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)

@@ -20,6 +20,7 @@ from support.worker_env import (
 
 from tileferry.application.control.policies import WorkPolicies
 from tileferry.application.control.worker import RunResult
+from tileferry.application.ports.progress import ProgressEvent, QueueReached
 from tileferry.domain.errors import (
     DatabaseError,
 )
@@ -96,7 +97,11 @@ def test_worker_survives_database_outage(
         return exchange(*given, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(type(worker_env.desk.queue), "exchange", away)
+    events: list[ProgressEvent] = []
+    worker_env.worker.progress = events.append
     worker_env.worker.run()
+    assert events[:2] == [QueueReached(is_reached=False), QueueReached(is_reached=True)]
+    assert not any(isinstance(event, QueueReached) for event in events[2:])
     assert worker_env.desk.reader.count_runs() == {RunStatus.PASSED: 1}
     assert sum(worker_env.clock.slept) == 0.5 + 1.0 + 2.0
     assert [record.kind for record in caplog.records] == ["worker.database_away"] * 3  # type: ignore[attr-defined]
