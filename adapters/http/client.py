@@ -7,6 +7,7 @@ from pathlib import Path
 import httpx
 from attrs import field, frozen
 
+from tileferry.adapters.http.bounded_transport import BoundedTransport
 from tileferry.domain.addresses import is_host, is_loopback
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.validation import integer, number
@@ -57,14 +58,11 @@ def new_client(
     return httpx.Client(
         base_url=address.url.rstrip("/"),
         headers=address.headers,
-        verify=create_tls_context(address),
         timeout=address.timeout_s,
-        limits=httpx.Limits(
-            max_connections=address.connections, max_keepalive_connections=address.connections
-        ),
         follow_redirects=False,
         trust_env=False,
-        transport=transport,
+        transport=transport
+        or BoundedTransport(tls=create_tls_context(address), connections=address.connections),
     )
 
 
